@@ -81,13 +81,18 @@ night: $(VENV)/.dev  ## Run everything at full size: hours.
 	.ci/packages
 	$(TESTS)
 	$(TESTS) --reverse --tier test
-	$(MAKE) test-coverage test-torch test-jax test-lowest test-portable test-shelf test-questions test-audits
+	$(MAKE) test-connect test-coverage test-torch test-jax test-lowest test-portable test-shelf test-questions test-audits
 	$(MAKE) attack fuzz mutants
 
 clean:  ## Remove what these commands have built.
 	rm -rf $(VENV) .venv-* build dist
 
 # ---- more tests -----------------------------------------------------------------------------------
+
+# The tests of Spark through a Spark Connect server: all of them, without those of Java.
+test-connect: $(VENV)/.dev
+	.ci/packages
+	NEYMAN_SPARK=connect $(TESTS) -k spark $(LONG)
 
 # Torch and Opacus take 6 GB: an environment of their own. CI runs the cases of a minute.
 TORCH ?= .venv-torch
@@ -234,4 +239,7 @@ $(VENV)/.release: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	# Built from source, with the C library that .ci/packages installs.
+	! command -v mariadb_config >/dev/null || \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[mariadb]'
 	touch $@ $(VENV)/.release

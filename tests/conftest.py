@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import socket
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
@@ -77,6 +78,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("attack")
         if item.nodeid.startswith("tests/fuzz/") or random_laws.is_random(item):
             item.add_marker("random")
+    if os.environ.get("NEYMAN_SPARK") == "connect":  # without those that start Java themselves
+        items[:] = [i for i in items if all("java" not in m.args for m in i.iter_markers("needs"))]
     durations, largest = tiers.Durations.read(), config.getoption("tier")
     if largest != "night":
         chosen = durations.chosen(items, largest)
@@ -103,12 +106,34 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(scope="session")
-def spark_running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """One small Spark for all tests of a process; tables open sessions of their own on it."""
+def mariadb() -> Iterator[Any]:
+    """A MariaDB server for as long as this process tests."""
+    machine.need("mariadb")
+    from mariadb_server import MariaServer
+
+    with MariaServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def spark_running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One small Spark for all tests of a process; tables open sessions of their own on it.
+
+    It has the plugin of Spark Connect, and this is its address there. With NEYMAN_SPARK=connect the
+    sessions are those of this server, and tests that start Java themselves are left out.
+    """
     machine.need("java")
     from pyspark.sql import SparkSession
 
+    from neyman.publishing.engines import spark
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     settings = {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
@@ -119,7 +144,11 @@ def spark_running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
     session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
-    yield
+    own, address = spark._MASTER, f"sc://127.0.0.1:{port}"
+    if os.environ.get("NEYMAN_SPARK") == "connect":
+        spark._MASTER = address
+    yield address
+    spark._MASTER = own
     session.stop()
 
 

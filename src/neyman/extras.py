@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 EXTRAS = {
+    "MySQLdb": "mariadb",
     "anywidget": "notebook",
     "apsw": "release",
     "cryptography": "release",
     "dp_accounting": "dp-accounting",
     "duckdb": "release",
+    "grpc": "spark-connect",
     "ibis": "release",
     "jax": "jax-privacy",
     "jax_privacy": "jax-privacy",

@@ -38,7 +38,8 @@ from neyman.accounting.charge import charge
 from neyman.analysis.estimators.ball_mean import mean_of_array
 from neyman.analysis.estimators.estimate import LEAST_MISS, Estimate
 from neyman.analysis.estimators.least_squares import GRID, Fit, data_region, solve
-from neyman.analysis.estimators.logistic import LEAST_PENALTY, MOST_PENALTY, logistic
+from neyman.analysis.estimators.logistic import LIMITS as LOGISTIC_LIMITS
+from neyman.analysis.estimators.logistic import logistic
 from neyman.analysis.estimators.regression import regression
 from neyman.analysis.estimators.second_moments import covariance
 from neyman.analysis.estimators.shared_arguments import Shared, radius_of, relation_of
@@ -460,7 +461,9 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
         self._given("budget", "radius", "classes")
         labels = self._labels()
         confidence = self._confidence()
-        penalty = check.between("alpha", self.alpha, LEAST_PENALTY, MOST_PENALTY)
+        penalty = check.between(
+            "alpha", self.alpha, LOGISTIC_LIMITS.least_penalty, LOGISTIC_LIMITS.largest_penalty
+        )
         target = _target(y, self)
         rows = self._rows(X, reset=True)
         estimate = logistic(

@@ -259,3 +259,20 @@ def test_another_word_for_a_measure_is_answered_with_its_name(tmp_path, word, ri
     path.write_text(DISCOVERY.replace('measure = "units"', f'measure = "{word}"'))
     failure = json.loads(asked("plan", "check", path, "--json", code=2))
     assert f"did you mean '{right}'?" in failure["error"]
+
+
+def test_sql_replaces_the_queries_of_a_plan(plan, tmp_path):
+    """The new plan holds, has the statement as a comment, and a refusal writes nothing."""
+    new = tmp_path / "new.toml"
+    text = "SELECT race, COUNT(*) AS n, COUNT_IF(age > 17)\nFROM t GROUP BY race"
+    said = asked("plan", "from-sql", plan, text, "--out", new)
+    assert "n: count, 1/2 of the budget" in said
+    assert "none for a key without rows" in said
+    assert "# FROM t GROUP BY race" in new.read_text()
+    names = [query.name for query in Plan.load(new).queries]
+    assert names == ["n", "count_if_age_17"]
+    file = tmp_path / "one.sql"
+    file.write_text("SELECT AVG(paid) FROM t")
+    result = neyman("plan", "from-sql", plan, file, "--out", "x.toml", cwd=tmp_path, check=2)
+    assert "line 1, column 12, 'paid': is no column" in result.stderr
+    assert not (tmp_path / "x.toml").exists()

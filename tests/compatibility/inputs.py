@@ -30,6 +30,8 @@ MORE_MECHANISMS = [
     "ny.ProposeTestRelease(ny.Laplace(2), None, F(1, 1000))",
     "ny.SmoothNoise('student', 3, 0.1, F(3, 10)) * 2",
     "ny.Laplace(scale=F('0.1'), sensitivity=3) * 2 + ny.NonPrivate(F(1, 1000), 'add-remove')",
+    "ny.Mechanism.from_dict({'type': 'Alternatives', 'mechanisms': [ny.Gaussian(2).to_dict(), "
+    "(ny.Gaussian(3) + ny.Laplace(4)).to_dict()]}) + ny.Gaussian(5)",
 ]
 """Mechanisms of which the golden file has no case."""
 
@@ -495,7 +497,50 @@ clip = [0, 400]
 share = "1/2"
 """
 
+_DISJOINT = """\
+[columns.race]
+keys = ["a", "b", "c"]
+unknown = "c"
+
+[columns.age]
+integer = true
+
+[hierarchy.place]
+levels = ["state", "county"]
+keys = [["A", "7"], ["A", "8"], ["B", "9"]]
+
+[budget]
+zcdp = "1/10"
+
+[[query]]
+name = "ages"
+measure = "mean"
+column = "age"
+clip = [0, 100]
+partition = "race"
+at = ["state"]
+share = "1/2"
+
+[query.parts.a]
+at = ["state", "county"]
+clip = [0, 80]
+share = 2
+
+[[query]]
+name = "young"
+measure = "count"
+where = "age < 40"
+share = "1/4"
+
+[[query]]
+name = "old"
+measure = "count"
+where = "age >= 40"
+share = "1/4"
+"""
+
 PLANS = {
+    "disjoint": _plan("disjoint", "replace-one", _DISJOINT, "disjoint = true\n"),
     "written": _plan("written", "replace-one", _WRITTEN).replace("schema = 1", "schema = 2"),
     "missing": _plan("missing", "replace-one", _MISSING).replace("schema = 1", "schema = 2"),
     "discovered": _DISCOVERED,

@@ -207,6 +207,9 @@ def test_a_sample_is_stored_of_each_field_of_a_plan():
         "DerivePart": [c for plan in plans for c in plan.get("derive", {}).values()],
         "LookupPart": [c for plan in plans for c in plan.get("lookup", {}).values()],
         "HierarchyPart": [c for plan in plans for c in plan.get("hierarchy", {}).values()],
+        "KeyPart": [
+            p for plan in plans for q in plan["query"] for p in q.get("parts", {}).values()
+        ],
         "QueryPart": [query for plan in plans for query in plan["query"]],
     }
     assert set(sections) == set(schema["$defs"])

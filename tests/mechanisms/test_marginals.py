@@ -1,6 +1,7 @@
 """Marginals with noise that serves all of them: shifts, errors, the best choice, its proof."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, product
 
@@ -131,8 +132,8 @@ def test_largest_shifts_bound_what_cannot_be_tried(monkeypatch):
     weights = {part: Fraction(i + 1) for i, part in enumerate(combinations(sizes, 2))}
     true, exact = moves.largest(sizes, weights, "replace-one")
     assert exact
-    monkeypatch.setattr(moves, "MOST_TRIED", 1)
-    monkeypatch.setattr(moves, "MOST_SUMMED", 1)
+    monkeypatch.setattr(moves, "LIMITS", replace(moves.LIMITS, changes=1))
+    monkeypatch.setattr(moves, "LIMITS", replace(moves.LIMITS, attributes=1))
     bound, exact = moves.largest(sizes, weights, "replace-one")
     assert not exact
     assert bound > true

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from functools import cache
@@ -15,12 +16,20 @@ from neyman.former_names import former_arguments
 from neyman.numerics import check
 from neyman.numerics.roots import bisect, bisect_integers, zero
 
-WIDEST = 1e15
-TOLERANCE = 2e-10  # relative
-FAR = 1e3  # an excess beyond which no one looks
-MOST_PAIRS = 8  # ordered pairs up to which the worst one steers alone
-FIRST_STEP = 1e-3  # of a logarithm
-SMOOTH = 15  # digits of a parameter that is only tried
+
+@dataclass(frozen=True)
+class Limits:
+    """How a parameter is looked for."""
+
+    largest_ratio: float = 1e15
+    relative_width: float = 2e-10  # relative
+    far_excess: float = 1e3  # an excess beyond which no one looks
+    steering_pairs: int = 8  # ordered pairs up to which the worst one steers alone
+    first_log_step: float = 1e-3  # of a logarithm
+    trial_digits: int = 15  # digits of a parameter that is only tried
+
+
+LIMITS = Limits()
 
 
 class Budget(Protocol):
@@ -86,7 +95,7 @@ def calibrate(make: Callable[[Any], Described], budget: Budget, *, whole: bool =
 
     if whole:
         return _first_admitted(lambda n: budget.admits(described(n)))
-    return _searched(budget, described, 1.0, TOLERANCE)
+    return _searched(budget, described, 1.0, LIMITS.relative_width)
 
 
 def _first_admitted(admits: Callable[[int], bool]) -> int:
@@ -95,7 +104,7 @@ def _first_admitted(admits: Callable[[int], bool]) -> int:
     known, following = 1, 2
     while admits(following) == first:
         known, following = following, 2 * following
-        if following > WIDEST:
+        if following > LIMITS.largest_ratio:
             raise ValueError(
                 f"{'every' if first else 'no'} whole number up to {known} keeps the budget: check "
                 "that the parameter changes the mechanism's privacy"
@@ -131,7 +140,7 @@ def calibrate_exact(
         10.0 ** (1 - digits) / 4,
         noise=True,
         # In steps of the last digit the excess has no slope to steer by.
-        steered=lambda x: make(_decimal(x, SMOOTH)),
+        steered=lambda x: make(_decimal(x, LIMITS.trial_digits)),
     )
     return _decimal(value, digits)
 
@@ -167,7 +176,7 @@ def _searched(
     def excess(x: float) -> float:
         gap = budget.excess(near(x))
         assert gap is not None  # it was not at the start
-        return min(max(gap, -FAR), FAR)
+        return min(max(gap, -LIMITS.far_excess), LIMITS.far_excess)
 
     known = budget.excess(near(start)) is not None
     bad, good = _bracket((lambda x: excess(x) <= 0) if known else admits, start)
@@ -177,7 +186,7 @@ def _searched(
         sign = 1 if good > bad else -1
         of_worst = _excess_of_worst(budget, near, good)
         middle = zero(
-            lambda t: min(max(of_worst(math.exp(sign * t)), -FAR), FAR),
+            lambda t: min(max(of_worst(math.exp(sign * t)), -LIMITS.far_excess), LIMITS.far_excess),
             sign * math.log(bad),
             sign * math.log(good),
             tolerance / 8,
@@ -217,9 +226,9 @@ def _by_other_levels(
 
     @cache
     def excess(t: float) -> float:
-        return min(max(budget.excess_elsewhere(curve(t)), -FAR), FAR)
+        return min(max(budget.excess_elsewhere(curve(t)), -LIMITS.far_excess), LIMITS.far_excess)
 
-    low, high, step = refused, refused + FIRST_STEP, FIRST_STEP
+    low, high, step = refused, refused + LIMITS.first_log_step, LIMITS.first_log_step
     if excess(low) <= 0:
         return low
     while excess(high) > 0:
@@ -242,7 +251,7 @@ def _excess_of_worst(
         return of(Tradeoff((pairs[min(pair, len(pairs) - 1)],), ordered=True))
 
     spent = curve(place)
-    if spent.joined or len(spent.directions) > MOST_PAIRS:
+    if spent.joined or len(spent.directions) > LIMITS.steering_pairs:
         return lambda x: of(curve(x))
     each = [of_pair(spent, pair) for pair in range(len(spent.directions))]
     worst = each.index(max(each))
@@ -264,7 +273,7 @@ def _bracket(admits: Callable[[float], bool], start: float = 1.0) -> tuple[float
     tried = [start]
     for grow in (not first, first):
         x, factor = start, 2.0
-        while 1 / WIDEST < x < WIDEST:
+        while 1 / LIMITS.largest_ratio < x < LIMITS.largest_ratio:
             following = x * factor if grow else x / factor
             try:
                 now = admits(following)

@@ -28,13 +28,22 @@ from neyman.numerics.bound import Bound
 Kind = Gaussian | Laplace | DiscreteGaussian | DiscreteLaplace | RoundedGaussian | CanonicalNoise
 
 TAILS = (0.05, 0.001, 1e-9)
-SUMMED = 10_000.0  # sigma up to which a discrete Gaussian's law is summed
-REACH = 14  # standard deviations that are summed
-LEAST = 1e-30  # more than what lies beyond them, up to a sigma of SUMMED [EE-8]
-ENOUGH = 1e12  # noise that would keep any budget that this kind can keep
-DIGITS = 5
-PIECES = 4096  # of a tail that is integrated
-LEFT = -35.0  # log of the tail up to which it is
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How noise of two kinds is compared."""
+
+    summed_sigma: float = 10_000.0  # sigma up to which a discrete Gaussian's law is summed
+    summed_deviations: int = 14  # standard deviations that are summed
+    tail_mass: float = 1e-30  # more than what lies beyond them, up to a sigma of SUMMED [EE-8]
+    largest_noise: float = 1e12  # noise that would keep any budget that this kind can keep
+    digits: int = 5
+    tail_pieces: int = 4096  # of a tail that is integrated
+    least_log_tail: float = -35.0  # log of the tail up to which it is
+
+
+LIMITS = Limits()
 CANONICAL = "canonical"
 KINDS: dict[str, Callable[[float, int], Kind]] = {
     "Laplace": Laplace,
@@ -85,7 +94,7 @@ class Comparison:
         for k in self.kinds:
             bounds = (k.variance, k.mean_error, *(t for _, t in k.tails))
             numbers = (k.scale, *(b.upper for b in bounds))
-            rows.append([k.kind, *(f"{x:.{DIGITS}g}" for x in numbers)])
+            rows.append([k.kind, *(f"{x:.{LIMITS.digits}g}" for x in numbers)])
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         return "\n".join(
             "  ".join(
@@ -147,7 +156,7 @@ def error_of(noise: Kind, tails: Iterable[float] = TAILS) -> Alike:
         return _canonical(noise, levels)
     if isinstance(noise, RoundedGaussian):
         return _rounded(noise.sigma, levels)
-    return (_summed if noise.sigma <= SUMMED else _wide)(noise.sigma, levels)
+    return (_summed if noise.sigma <= LIMITS.summed_sigma else _wide)(noise.sigma, levels)
 
 
 def _enough(kind: str, budget: Budget, count: int, shift: int) -> Kind | None:
@@ -168,7 +177,7 @@ def least_scale(make: Callable[[float], Mechanism], budget: Budget) -> float | N
     try:
         return calibrate(make, budget)
     except ValueError:
-        if budget.admits(make(ENOUGH)):
+        if budget.admits(make(LIMITS.largest_noise)):
             raise
         return None
 
@@ -219,7 +228,7 @@ def _discrete_laplace(scale: float, levels: tuple[float, ...]) -> Alike:
 
 def _summed(sigma: float, levels: tuple[float, ...]) -> Alike:
     """By sums of the mass function from far to near; what is beyond them falls geometrically."""
-    k = np.arange(1, math.ceil(REACH * sigma) + 8, dtype=float)
+    k = np.arange(1, math.ceil(LIMITS.summed_deviations * sigma) + 8, dtype=float)
     exponent = -((k / sigma) ** 2) / 2
     mass = 2 * np.exp(exponent)
     following = (k[-1] + 1) / sigma
@@ -246,18 +255,18 @@ def _summed(sigma: float, levels: tuple[float, ...]) -> Alike:
 def _rounded(sigma: float, levels: tuple[float, ...]) -> Alike:
     """P(|X| > k) = P(|Z| > k + 1/2), with sums of it for the moments [EE-8]."""
     at = [_integer(-sigma * _normal(p) - 0.5, -sigma * _normal(p) - 0.5) for p in levels]
-    if sigma > SUMMED:
+    if sigma > LIMITS.summed_sigma:
         mean = sigma * math.sqrt(2 / math.pi)
         means = _around(mean, 16 + 0.25 / sigma**2 / UNIT, "integral")  # an error [EE-8], in units
         return _row("rounded Gaussian", sigma, _around(sigma**2 + 1 / 12), means, levels, at)
-    k = np.arange(math.ceil(REACH * sigma) + 8, dtype=float)[::-1]
+    k = np.arange(math.ceil(LIMITS.summed_deviations * sigma) + 8, dtype=float)[::-1]
     x = (k + 0.5) / sigma
     beyond = erfcx(x / math.sqrt(2)) * np.exp(-x * x / 2)
-    error = UNIT * (len(k) + 256 + 16 * REACH**2)
+    error = UNIT * (len(k) + 256 + 16 * LIMITS.summed_deviations**2)
 
     def moment(weight: Array) -> Bound:
         value = float(np.sum(weight * beyond))
-        return Bound(value * (1 - error), value * (1 + error) + LEAST, "upper", "sums")
+        return Bound(value * (1 - error), value * (1 + error) + LIMITS.tail_mass, "upper", "sums")
 
     return _row("rounded Gaussian", sigma, moment(2 * k + 1), moment(np.ones_like(k)), levels, at)
 
@@ -282,10 +291,10 @@ def _canonical(noise: CanonicalNoise, levels: tuple[float, ...]) -> Alike:
     falls by a factor that does not rise.
     """
     law, scale = noise.law, float(noise.sensitivity)
-    end = max(float(law.place(np.array([LEFT]))[1][0]), 2.0)
-    x = np.linspace(0.0, end, 2 * PIECES + 1)
+    end = max(float(law.place(np.array([LIMITS.least_log_tail]))[1][0]), 2.0)
+    x = np.linspace(0.0, end, 2 * LIMITS.tail_pieces + 1)
     low, high = (np.exp(v) for v in law.log_tail(x))
-    width = 2 * end / PIECES * scale
+    width = 2 * end / LIMITS.tail_pieces * scale
     ratio = float(high[-1]) / max(float(np.exp(law.log_tail(np.array([end - 1]))[0][0])), 1e-300)
     rest = 2 * scale * float(high[-1]) / (1 - ratio) if ratio < 1 else math.inf
     mean = Bound(

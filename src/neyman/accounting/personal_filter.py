@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
 from typing import Any, NoReturn
@@ -25,11 +26,19 @@ from neyman.noise.bits import Bits
 from neyman.noise.parameters import source
 from neyman.numerics import check
 
-LARGEST = 1 << 20  # of a number in a vector
-WIDEST = 1 << 22  # of the numbers in a vector: their squares add up to at most 2^62
-MOST_USED = 1 << 62
-MOST_PEOPLE = 10**8  # 8 bytes each
-LARGEST_SIGMA = (1 << 53) - 1  # that neyman.noise draws
+
+@dataclass(frozen=True)
+class Limits:
+    """What 64 bits hold of each person."""
+
+    entry_size: int = 1 << 20  # of a number in a vector
+    norm_size: int = 1 << 22  # of the numbers in a vector: their squares add up to at most 2^62
+    used_size: int = 1 << 62
+    people: int = 10**8  # 8 bytes each
+    sigma: int = (1 << 53) - 1  # that neyman.noise draws
+
+
+LIMITS = Limits()
 
 _process = [object()]  # another object in each child of os.fork: a process id may come again
 
@@ -100,15 +109,16 @@ class PersonalFilter:
         rho, scale = check.exact("budget", budget), check.exact("sigma", sigma)
         if rho <= 0:
             raise ValueError(f"budget = {budget!r} must be above 0")
-        if not 0 < scale <= LARGEST_SIGMA:
+        if not 0 < scale <= LIMITS.sigma:
             raise ValueError(f"sigma = {sigma!r} must be above 0 and at most 2^53 - 1")
         rows = check.integer("people", people)
-        if rows > MOST_PEOPLE:
+        if rows > LIMITS.people:
             raise ValueError(
-                f"people = {people!r} must be at most {MOST_PEOPLE}: split the people into groups, "
+                f"people = {people!r} must be at most {LIMITS.people}: split the people into "
+                "groups, "
                 "with one filter for each group"
             )
-        secret = _Used(min(floor(2 * scale**2 * rho), MOST_USED), rows)
+        secret = _Used(min(floor(2 * scale**2 * rho), LIMITS.used_size), rows)
         for name, value in (("budget", rho), ("sigma", scale), ("people", rows)):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "_secret", secret)
@@ -150,8 +160,10 @@ class PersonalFilter:
                 "because the number of records may be secret"
             )
         width = rows.shape[1]
-        if not 1 <= width <= WIDEST:
-            raise ValueError(f"vectors has {width} numbers per row and must have 1 to {WIDEST}")
+        if not 1 <= width <= LIMITS.norm_size:
+            raise ValueError(
+                f"vectors has {width} numbers per row and must have 1 to {LIMITS.norm_size}"
+            )
         return self._secret.pay(rows, lambda: discrete_gaussian(self.sigma**2, width, randomness))
 
     def tradeoff(self) -> Tradeoff:
@@ -203,7 +215,7 @@ class _Used:
                 result = noise()
                 own = rows.copy()  # the caller may write to theirs meanwhile
                 # A number out of range never pays: an error would depend on private data.
-                fits = np.all((own <= LARGEST) & (own >= -LARGEST), axis=1)
+                fits = np.all((own <= LIMITS.entry_size) & (own >= -LIMITS.entry_size), axis=1)
                 numbers = own.astype(np.int64, copy=False)
                 numbers *= fits[:, None]
                 cost = np.einsum("ij,ij->i", numbers, numbers)

@@ -12,11 +12,22 @@ import numpy as np
 
 from neyman.numerics.arrays import Array
 
-MOST_NUMBERS = 32  # of an output that are looked at one by one
-MOST_PAIRED = 8  # of which all differences are looked at too
-BINS = 24
-MOST_FINITE = 1e100  # finite numbers are cut here; the others have places of their own
-INFINITE, NOT_A_NUMBER, NO_NUMBER = 2e100, -3e100, -4e100  # +inf; NaN; an output is shorter
+
+@dataclass(frozen=True)
+class Limits:
+    """Which features of an output are looked at."""
+
+    numbers: int = 32  # of an output that are looked at one by one
+    paired_numbers: int = 8  # of which all differences are looked at too
+    bins: int = 24
+    # Finite numbers are cut here; the others have places of their own.
+    largest_number: float = 1e100
+    infinite_place: float = 2e100  # of +inf
+    nan_place: float = -3e100  # of NaN
+    missing_place: float = -4e100  # where an output is shorter
+
+
+LIMITS = Limits()
 
 Score = Callable[["Features"], Array]
 
@@ -69,12 +80,12 @@ def _nearest(item: Any) -> float:
 def features_of(outputs: Sequence[object]) -> Features:
     """Return the features of outputs: numbers, arrays, mappings, or anything with a repr."""
     flat = [_flat(output) for output in outputs]
-    width = min(max(len(numbers) for _, numbers in flat), MOST_NUMBERS)
-    values = np.full((len(flat), width), NO_NUMBER)
+    width = min(max(len(numbers) for _, numbers in flat), LIMITS.numbers)
+    values = np.full((len(flat), width), LIMITS.missing_place)
     for i, (_, numbers) in enumerate(flat):
         values[i, : min(len(numbers), width)] = _placed(np.array(numbers[:width], dtype=float))
     lengths = np.array([[float(len(numbers))] for _, numbers in flat])
-    pairs = combinations(range(min(width, MOST_PAIRED)), 2)
+    pairs = combinations(range(min(width, LIMITS.paired_numbers)), 2)
     differences = [values[:, i] - values[:, j] for i, j in pairs]
     columns = [lengths, values, *(column[:, None] for column in differences)]
     texts = [tuple(zip((form for form, _ in flat), map(tuple, values.tolist()), strict=True))]
@@ -86,9 +97,11 @@ def features_of(outputs: Sequence[object]) -> Features:
 
 def _placed(numbers: Array) -> Array:
     """Numbers with a finite place for each of +inf, -inf, and NaN, apart from all others."""
-    cut = np.where(np.isinf(numbers), np.sign(numbers) * INFINITE, numbers)
-    cut = np.where(np.isfinite(numbers), np.clip(numbers, -MOST_FINITE, MOST_FINITE), cut)
-    return np.where(np.isnan(numbers), NOT_A_NUMBER, cut)
+    cut = np.where(np.isinf(numbers), np.sign(numbers) * LIMITS.infinite_place, numbers)
+    cut = np.where(
+        np.isfinite(numbers), np.clip(numbers, -LIMITS.largest_number, LIMITS.largest_number), cut
+    )
+    return np.where(np.isnan(numbers), LIMITS.nan_place, cut)
 
 
 def lowest_bit(values: Array) -> Array:
@@ -126,7 +139,7 @@ def scores_by_name(features: Features, labels: Array, learner: Learner | None) -
             continue
         scores[f"number {i}"] = _number(i, 1.0)
         scores[f"number {i}, reversed"] = _number(i, -1.0)
-        edges = np.unique(np.quantile(column, np.linspace(0, 1, BINS + 1)[1:-1]))
+        edges = np.unique(np.quantile(column, np.linspace(0, 1, LIMITS.bins + 1)[1:-1]))
         binned = np.searchsorted(edges, column, "right").tolist()
         scores[f"ranges of number {i}"] = _ranges(i, edges, _ratios(binned, labels))
     for i, texts in enumerate(features.texts):
@@ -200,7 +213,7 @@ def _scatter(rows: Array) -> Array:
 
 def _linear(numbers: Array, labels: Array) -> Score:
     """Fisher's discriminant; sums of columns without noise count, as far as floats resolve."""
-    inside = (np.abs(numbers) <= MOST_FINITE).all(axis=0) & (np.ptp(numbers, axis=0) > 0)
+    inside = (np.abs(numbers) <= LIMITS.largest_number).all(axis=0) & (np.ptp(numbers, axis=0) > 0)
     chosen = numbers[:, inside]
     if not chosen.shape[1]:
         return lambda f: np.zeros(len(f.numbers))

@@ -6,6 +6,7 @@ SciPy proposes each limit. A bound on the binomial tail then confirms it, or mov
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
@@ -18,11 +19,19 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.binomial import log_binomial
 from neyman.numerics.roots import bisect
 
-TERMS = 4096  # of a tail that are added at once
-LEAST = 1e-300  # what is below it counts as this
-MOST_EXACT = 2000  # trials, of which each count has a limit
-LEAST_EXACT = 1e-100  # of a chance: far from where floats end
-ROOM = 1e-5  # relative, for the errors of floats: they are below 1e-7
+
+@dataclass(frozen=True)
+class Limits:
+    """How far binomial tails are exact."""
+
+    tail_terms: int = 4096  # of a tail that are added at once
+    least_tail: float = 1e-300  # what is below it counts as this
+    exact_trials: int = 2000  # trials, of which each count has a limit
+    exact_chance: float = 1e-100  # of a chance: far from where floats end
+    float_share: float = 1e-5  # relative, for the errors of floats: they are below 1e-7
+
+
+LIMITS = Limits()
 SPECIAL = (
     16 * UNIT
 )  # relative error of SciPy's gammaln, of logarithms, and of their sums, with room
@@ -44,7 +53,7 @@ def tail_above(most: int, trials: int, rate: float) -> float:
     log_first, error = log_binomial(trials, rate, q, np.array([most]), 4.0)
     total, term, at, steps = 1.0, 1.0, most, 0
     while at > 0:
-        k = np.arange(at, max(at - TERMS, 0), -1, dtype=float)
+        k = np.arange(at, max(at - LIMITS.tail_terms, 0), -1, dtype=float)
         ratios = k * q / ((trials - k + 1) * rate)
         terms = term * np.cumprod(ratios)
         total += float(terms.sum())
@@ -57,7 +66,7 @@ def tail_above(most: int, trials: int, rate: float) -> float:
             break
     # A term errs by 6 units for each ratio before it, and the sum by one for each term.
     slack = (steps + 16) * 8 * UNIT
-    first = max(math.exp(float(log_first[0] + error[0])), LEAST)
+    first = max(math.exp(float(log_first[0] + error[0])), LIMITS.least_tail)
     return min(first * total * (1 + slack), 1.0)
 
 
@@ -132,9 +141,9 @@ def all_counts(trials: int, chance: float) -> tuple[Array, float]:
 
     Source: Berk and Jones 1979; Moscovich and Nadler 2017.
     """
-    if chance < LEAST_EXACT:
+    if chance < LIMITS.exact_chance:
         return np.arange(trials), chance / trials * (1 - 4 * UNIT)
-    if trials > MOST_EXACT:
+    if trials > LIMITS.exact_trials:
         size = math.ceil(8 * math.sqrt(trials))
         places = (trials - 1) * np.sin(np.linspace(0, math.pi / 2, size)) ** 2
         counts = np.unique(np.append(np.rint(places).astype(np.int64), trials - 1))
@@ -145,13 +154,13 @@ def all_counts(trials: int, chance: float) -> tuple[Array, float]:
 @lru_cache(maxsize=64)
 def _equal_chance(trials: int, chance: float) -> float:
     """Return one chance for every count."""
-    target = chance * (1 - ROOM)
+    target = chance * (1 - LIMITS.float_share)
     each = target / (2 + 2 * math.log(trials))
     for _ in range(8):
         ratio = target / _chance_of_any(trials, each)
-        if 0 <= ratio - 1 < ROOM:
+        if 0 <= ratio - 1 < LIMITS.float_share:
             return each
-        each *= ratio * (1 - ROOM / 4)
+        each *= ratio * (1 - LIMITS.float_share / 4)
     while _chance_of_any(trials, each) > target:
         each *= 0.99
     return each
@@ -168,7 +177,9 @@ def _chance_of_any(trials: int, each: float) -> float:
     first = np.zeros(trials)  # a_i
     for k in range(trials):
         moved = np.arange(k, 0, -1)  # i - j
-        terms = moved * np.log(np.maximum(limits[k] - limits[:k], LEAST)) - logs[moved + 1]
+        terms = (
+            moved * np.log(np.maximum(limits[k] - limits[:k], LIMITS.least_tail)) - logs[moved + 1]
+        )
         here = -left[k]
         start = logs[trials + 1] - logs[k + 1] + k * math.log(limits[k]) + here
         first[k] = math.exp(start) - float(first[:k] @ np.exp(terms + left[:k] + here))

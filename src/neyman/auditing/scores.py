@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, cast
 
@@ -17,10 +18,19 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import below
 
-MIXED_UP = -6.0  # standard deviations of the rank sum; chance finds it once in a billion audits
-LEAST_DEVIATION = 1e-12
-MOST_SCORE = 1e100  # so that squares stay within floats
-UNIT_SUM = 1e-9  # rounding of a law that sums to 1
+
+@dataclass(frozen=True)
+class Limits:
+    """When scores tell something."""
+
+    # Standard deviations of the rank sum; chance finds it once in a billion audits.
+    exchanged_deviations: float = -6.0
+    least_deviation: float = 1e-12
+    largest_score: float = 1e100  # so that squares stay within floats
+    sum_error: float = 1e-9  # rounding of a law that sums to 1
+
+
+LIMITS = Limits()
 
 Threshold = float | Literal["split", "all"]
 Rates = tuple[float, float]
@@ -57,7 +67,7 @@ def refuse_mixed_up(members: Array, others: Array) -> None:
     sides = [np.searchsorted(ordered, members, side).sum() for side in ("left", "right")]
     above = float(sum(sides)) / 2  # pairs in which the member is above; a tie is a half
     spread = math.sqrt(n * k * (n + k + 1) / 12)
-    if (above - n * k / 2) / spread < MIXED_UP:
+    if (above - n * k / 2) / spread < LIMITS.exchanged_deviations:
         raise ValueError(
             f"members score below others in {1 - above / (n * k):.1%} of pairs; a higher score "
             "must mean a member. Exchange members and others, or negate all scores"
@@ -239,10 +249,11 @@ def lira(scores: object, shadows: object, members: object) -> Array:
         raise ValueError("shadows has a score that is not finite")
     for name, numbers in (("scores", observed), ("shadows", shadow)):
         largest = float(np.max(np.abs(numbers), initial=0.0))
-        if largest > MOST_SCORE:
+        if largest > LIMITS.largest_score:
             raise ValueError(
-                f"{name} has a score of size {largest:g}, and must be from {-MOST_SCORE:g} to "
-                f"{MOST_SCORE:g}; scale scores and shadows alike"
+                f"{name} has a score of size {largest:g}, and must be from "
+                f"{-LIMITS.largest_score:g} to "
+                f"{LIMITS.largest_score:g}; scale scores and shadows alike"
             )
     terms: list[Array] = []
     for chosen in (inside, ~inside):
@@ -254,7 +265,7 @@ def lira(scores: object, shadows: object, members: object) -> Array:
         squares = (np.where(chosen, shadow - mean, 0) ** 2).sum(axis=0)
         common = squares.sum() / (count - 1).sum()
         variance = cast(Array, np.where(count >= 32, squares / (count - 1), common))
-        variance = np.maximum(variance, LEAST_DEVIATION**2)
+        variance = np.maximum(variance, LIMITS.least_deviation**2)
         terms.append(-((observed - mean) ** 2) / (2 * variance) - np.log(variance) / 2)
     return terms[0] - terms[1]
 
@@ -284,7 +295,7 @@ def likelihood_ratio(outputs: object, null: object, alternative: object) -> Arra
         if len(law) and law.min() < 0:
             at = int(law.argmin())
             raise ValueError(f"{name}[{at}] = {law[at]:g} must be at least 0: it is a probability")
-        if abs(math.fsum(law) - 1) > UNIT_SUM:
+        if abs(math.fsum(law) - 1) > LIMITS.sum_error:
             raise ValueError(
                 f"{name} sums to {math.fsum(law):.12g} and must sum to 1; divide it by its sum, "
                 "or add the outcomes that are missing"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -149,7 +149,9 @@ def plan_check(
     from neyman.publishing.plan.plan import Plan
     from neyman.publishing.plan.public_keys import key_lists, key_warnings
     from neyman.publishing.planning.accuracy import errors
-    from neyman.publishing.planning.allocation import MOMENT, best_split
+    from neyman.publishing.planning.allocation import LIMITS as ALLOCATION_LIMITS
+    from neyman.publishing.planning.allocation import best_split
+    from neyman.publishing.planning.disjoint_notes import disjoint_notes
     from neyman.publishing.release.receipt import mechanism_list, scenario
 
     with failing(as_json):
@@ -164,9 +166,9 @@ def plan_check(
             texts, fields = _noise_or_bounds(read)
             risks, place = _named_risks(read)
             asked = split = None
-            if any(query.weight for query in read.queries):
+            if any(query.weight for query in read.queries) and not read.disjoint:
                 tell("comparing shares", 0.7)
-                split = best_split(read, work=MOMENT)
+                split = best_split(read, work=ALLOCATION_LIMITS.quick_operations)
             if concerning:
                 tell("finding what the attributes can move", 0.8)
                 part = read.concerning(*concerning, within=within)
@@ -196,7 +198,7 @@ def plan_check(
                     f"\nWith other shares the tables' squared errors, each counted alike, sum to "
                     f"{100 * saved:.0f}% less: neyman plan split"
                 )
-            for text in texts:
+            for text in (*disjoint_notes(read), *texts):
                 out.say("\n" + text)
             out.say("\n" + reading_rule(read))
             _show_risks(risks, place, read.unit.protects)
@@ -213,6 +215,7 @@ def plan_check(
         content["warnings"] = list(warnings)
         content["attacks"] = list(map(AttackSuccess.to_dict, risks))
         content["rows"] = list(_rows(read))
+        content["disjoint"] = list(disjoint_notes(read))
         if read.tables:
             content["tables"] = {table.name: table.to_dict() for table in read.tables}
         if split is not None:
@@ -283,6 +286,78 @@ def plan_split(
                 out.say(str(into))
 
         answer(split.to_dict(), as_json, show)
+
+
+@plan_app.command(
+    "from-sql",
+    epilog='Example: neyman plan from-sql plan.toml "SELECT sex, AVG(pay) FROM people GROUP BY '
+    'sex" --clip pay=0,5000 --out new.toml',
+)
+def plan_from_sql(
+    plan: Annotated[Path, typer.Argument(help="The plan that declares the columns, TOML.")],
+    sql: Annotated[str, typer.Argument(help="A SELECT statement, or a file that ends in .sql.")],
+    into: Annotated[Path, typer.Option("--out", help="New file for the plan, beside the first.")],
+    clip: Annotated[
+        list[str],
+        typer.Option(
+            help="COLUMN=CLIP: 0,5000 or discover, the clip of a sum, a mean, or a quantile."
+        ),
+    ] = [],  # noqa: B006 (typer copies it)
+    delta: Annotated[
+        str | None, typer.Option(help="Chance that a discovered key of a single unit is published.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Replace a plan's queries by those of a SELECT statement.
+
+    The statement is translated and never executed. Each aggregate is a query, and all have the same
+    share of the budget. HAVING, ORDER BY, and LIMIT are about published tables: the plan has none.
+    """
+    from neyman.publishing.plan.document import PlanError, parse
+    from neyman.publishing.plan.plan import Plan
+    from neyman.publishing.plan.plan_sections import read_sections
+    from neyman.publishing.plan.sql import translate
+    from neyman.publishing.planning.rewrite import with_queries
+
+    with failing(as_json):
+        check_suffix(into, ".toml")
+        if into.resolve().parent != plan.resolve().parent:
+            raise ValueError(f"--out {str(into)!r} must be in the folder of the plan")
+        text = Path(sql).read_text(encoding="utf-8-sig") if sql.endswith(".sql") else sql
+        sections = read_sections(plan) | {"query": [{"measure": "count", "share": 1}]}
+        clips, folder = dict(map(_clip, clip)), plan.parent
+        statement = translate(text, parse(sections), clips, delta=delta, folder=folder)
+        share = {"share": str(Fraction(1, len(statement.queries)))}
+        queries = [{**query, **share} for query in statement.queries]
+        derive = {**cast("dict[str, object]", sections.get("derive") or {}), **statement.derive}
+        try:
+            content = {**sections, "derive": derive, "query": queries}
+            new = Plan.from_dict(content, folder=folder)
+        except PlanError as error:
+            raise statement.placed(error) from None
+        before = plan.read_text(encoding="utf-8-sig")
+        content = with_queries(before, queries, statement.derive, f"From SQL:\n{text}")
+        with writing(into), into.open("x", encoding="utf-8") as file:
+            file.write(content)
+        result = {"plan": str(into), "queries": queries, "derive": dict(statement.derive)}
+
+        def show() -> None:
+            for query in queries:
+                out.say(f"{query['name']}: {query['measure']}, {query['share']} of the budget")
+            for note in (*_rows(new), *statement.notes):
+                out.say(note)
+            out.say(f"Read it, then: neyman plan check {into}")
+
+        answer({**result, "notes": list(statement.notes)}, as_json, show)
+
+
+def _clip(text: str) -> tuple[str, object]:
+    """A column and its clip: two numbers, or a word."""
+    name, _, ends = text.rpartition("=")
+    if not name:
+        raise ValueError(f"{text!r} must be COLUMN=LOW,HIGH, such as income=0,100000")
+    numbers = [int(end) if end.lstrip("-").isdecimal() else end for end in ends.split(",")]
+    return name, numbers if len(numbers) > 1 else ends
 
 
 def _named_risks(plan: Plan) -> tuple[list[AttackSuccess], str]:
@@ -422,7 +497,7 @@ def _saved(plan: Plan) -> float:
     from neyman.publishing.planning.allocation import best_split
     from neyman.publishing.planning.bound_search import searched
 
-    if searched(plan):
+    if searched(plan) or plan.disjoint:
         return 0.0
     cells = sum(entry.cells or 0 for entry in plan.entries())
     if cells > MOST_CELLS or not 1 < len(plan.entries()) <= MOST_TABLES:
@@ -439,10 +514,6 @@ def _weight(text: str) -> tuple[str, str]:
 
 
 def _show_errors(tables: Sequence[TableError], plan: Plan, *, gaps: bool = False) -> None:
-    shares: dict[tuple[str, str], Fraction] = {}
-    for entry in plan.entries():
-        name = (entry.query, entry.level)
-        shares[name] = shares.get(name, Fraction(0)) + entry.share
     joint = any(error.consistent for error in tables)
     weights = {(q.name, level): weight for q in plan.queries for level, weight in q.weight}
     head = ["query", "level", "cells", *(["weight"] if weights else []), "share"]
@@ -451,14 +522,13 @@ def _show_errors(tables: Sequence[TableError], plan: Plan, *, gaps: bool = False
     head += ["× least"] if bounded else []
     table = columns(*head)
     for error in tables:
-        share = shares[error.query, error.level]
-        weight = plain(weights.get((error.query, error.level), Fraction(1))) if share else ""
+        weight = plain(weights.get((error.query, error.level), Fraction(1))) if error.share else ""
         row = [
             error.query,
             error.level,
             "found" if error.cells is None else f"{error.cells:,}",
             *([weight] if weights else []),
-            str(share),
+            str(error.share),
             "see below" if error.standard_error is None else f"{error.standard_error:.4g}",
             "" if error.half_width is None else f"± {error.half_width:g}",
         ]

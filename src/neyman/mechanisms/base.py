@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, cast
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.loss import Part
 from neyman.curves.losses.renyi_bound import RenyiBound
-from neyman.curves.tradeoff.tradeoff import MOST_ALTERNATIVES, Tradeoff
+from neyman.curves.tradeoff.tradeoff import LIMITS as TRADEOFF_LIMITS
+from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.description import MOST_COUNT, Description
 from neyman.mechanisms.registry import MODULES, combined, load_type
 from neyman.numerics import check
@@ -420,7 +421,7 @@ class Composed(Mechanism):
             sums: dict[Composition, None] = {}
             for a, b in product(total, chosen):
                 sums[a + b] = None
-                if len(sums) > MOST_ALTERNATIVES:  # known before they are all made
+                if len(sums) > TRADEOFF_LIMITS.alternatives:  # known before they are all made
                     return (Composition.of([(RenyiBound(self.rho()), 1)]),)
             total = list(sums)
         return tuple(total)
@@ -552,7 +553,7 @@ def _sums(options: tuple[Composition, ...], count: int) -> list[Composition]:
     for chosen in combinations_with_replacement(options, count):
         total = Composition.of(part for c in chosen for part in c.parts)
         sums[total] = None
-        if len(sums) > MOST_ALTERNATIVES:
+        if len(sums) > TRADEOFF_LIMITS.alternatives:
             break
     return list(sums)
 

@@ -1,21 +1,25 @@
-"""A mechanism that a visible coin draws among others."""
+"""A mechanism that is one of several: by a visible coin, or by the change of the data."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from functools import reduce
+from typing import Any, cast
 
 from neyman.curves.losses.bracket import LossBracket, ends
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import FiniteLoss
 from neyman.curves.losses.loss import Part
 from neyman.curves.losses.mixture import MixtureLoss
+from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.losses.user_pair import resting_on
+from neyman.curves.tradeoff.tradeoff import LIMITS as TRADEOFF_LIMITS
 from neyman.curves.tradeoff.tradeoff import unified
-from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.base import Composed, Mechanism
 from neyman.mechanisms.description import form, probability
 from neyman.mechanisms.gaussian_mixture import check_sum
 from neyman.numerics import check
@@ -90,3 +94,53 @@ def _only_loss(mechanism: Mechanism) -> Part:
     if more or len(composition.parts) > 1 or any(n > 1 for _, n in composition.parts):
         raise ValueError(f"mechanism = {mechanism!r} must have one loss to be chosen among others")
     return composition.parts[0][0] if composition.parts else FiniteLoss(Fraction(1), (0,), (0.0,))
+
+
+def _sorted(name: str, mechanisms: object) -> tuple[Mechanism, ...]:
+    if not mechanisms:
+        raise ValueError(f"{name} = {mechanisms!r} must list at least one mechanism")
+    return tuple(sorted(cast("set[Mechanism]", mechanisms), key=order_key))
+
+
+@dataclass(frozen=True)
+class Alternatives(Mechanism):
+    """The worst of several mechanisms: the change of the data decides which one runs [UN-11]."""
+
+    mechanisms: tuple[Mechanism, ...] = field(
+        metadata=form(
+            _sorted,
+            write=lambda mechanisms: [one.to_dict() for one in mechanisms],
+            read=lambda given: tuple(map(Mechanism.from_dict, given)),
+        )
+    )
+
+    @staticmethod
+    def of(mechanisms: Iterable[Mechanism]) -> Mechanism:
+        """Return the worst of several, beside what all have in common; one alone is itself."""
+        distinct = tuple(dict.fromkeys(mechanisms))
+        if len(distinct) == 1:
+            return distinct[0]
+        every = [Counter(dict(one.leaves)) for one in distinct]
+        worst = [one for one in every if not any(one < other for other in every)]
+        common = reduce(lambda a, b: a & b, worst)
+        known = Composed.of(list(common.items()))
+        apart = (Composed.of(list((one - common).items())) for one in worst)
+        return known if len(worst) == 1 else known + Alternatives(tuple(apart))
+
+    @property
+    def neighboring(self) -> Relation:
+        """Return the one relation of all of them."""
+        return Composed.of([(mechanism, 1) for mechanism in self.mechanisms]).neighboring
+
+    def losses(self) -> tuple[Composition, ...]:
+        """Return the losses of each; of more than 256, or where one has a bare rho, rho alone."""
+        losses = dict.fromkeys(loss for one in self.mechanisms for loss in one.losses())
+        if len(losses) > TRADEOFF_LIMITS.alternatives or any(
+            loss.bare is not None for loss in losses
+        ):
+            return (Composition.of([(RenyiBound(self.rho()), 1)]),)
+        return tuple(losses)
+
+    def rho(self) -> Fraction:
+        """Return the largest of theirs."""
+        return max(mechanism.rho() for mechanism in self.mechanisms)

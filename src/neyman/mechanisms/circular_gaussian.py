@@ -12,9 +12,17 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import EXACT_POSITIVE, integer
 from neyman.noise import Bits, SecureBits, rounded_gaussian
 
-MOST_POINTS = 2**41
-MOST_SIGMA_CIRCLES = 10  # beyond, a draw would be repeated more than 25 times on average
-MOST_SHIFT_SIGMAS = 60  # of the sensitivity: beyond it nothing is hidden
+
+@dataclass(frozen=True)
+class Limits:
+    """What a circle may take."""
+
+    points: int = 2**41
+    sigma_circles: int = 10  # beyond, a draw would be repeated more than 25 times on average
+    shift_sigmas: int = 60  # of the sensitivity: beyond it nothing is hidden
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True, init=False)
@@ -48,7 +56,7 @@ class CircularGaussian(Mechanism):
 
     RELATION = "any"
 
-    points: int = field(metadata=integer(3, MOST_POINTS))
+    points: int = field(metadata=integer(3, LIMITS.points))
     sigma: Fraction = field(metadata=EXACT_POSITIVE)
     sensitivity: int = field(metadata=integer(1))
 
@@ -64,15 +72,15 @@ class CircularGaussian(Mechanism):
                 f"sensitivity = {self.sensitivity} must be at most {self._farthest}: no two of "
                 f"{self.points} points are farther apart"
             )
-        if self.sigma > MOST_SIGMA_CIRCLES * self.points:
+        if self.sigma > LIMITS.sigma_circles * self.points:
             raise ValueError(
-                f"sigma = {float(self.sigma):g} must be at most {MOST_SIGMA_CIRCLES} times the "
+                f"sigma = {float(self.sigma):g} must be at most {LIMITS.sigma_circles} times the "
                 f"{self.points} points: a draw repeats until it falls within one turn"
             )
-        if self.sensitivity > MOST_SHIFT_SIGMAS * self.sigma:
+        if self.sensitivity > LIMITS.shift_sigmas * self.sigma:
             raise ValueError(
-                f"sensitivity = {self.sensitivity} must be at most {MOST_SHIFT_SIGMAS} sigma = "
-                f"{float(MOST_SHIFT_SIGMAS * self.sigma):g}: such noise hides nothing; add more"
+                f"sensitivity = {self.sensitivity} must be at most {LIMITS.shift_sigmas} sigma = "
+                f"{float(LIMITS.shift_sigmas * self.sigma):g}: such noise hides nothing; add more"
             )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -19,9 +20,17 @@ from neyman.numerics import check
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above
 
-MOST_SHIFTS = 256  # whole shifts, each with a curve of its own
-INTERVALS = 40  # of shifts, each of them this share of what is left:
-SHARE = 0.25
+
+@dataclass(frozen=True)
+class Limits:
+    """How shifts of a user's noise are divided."""
+
+    shifts: int = 256  # whole shifts, each with a curve of its own
+    shift_intervals: int = 40  # of shifts, each of them this share of what is left:
+    interval_share: float = 0.25  # of what is left, that each interval has
+
+
+LIMITS = Limits()
 
 
 class CustomNoise(Mechanism):
@@ -139,12 +148,16 @@ def _shifts(law: Density | Masses, most: float) -> list[tuple[float, float, bool
     if law.log_concave:
         return [(most, 0.0, False)]
     if isinstance(law, Masses):
-        if most > MOST_SHIFTS:
-            raise ValueError(f"sensitivity = {most} must be at most {MOST_SHIFTS} for these masses")
+        if most > LIMITS.shifts:
+            raise ValueError(
+                f"sensitivity = {most} must be at most {LIMITS.shifts} for these masses"
+            )
         return [(float(shift), 0.0, False) for shift in range(1, math.ceil(most) + 1)]
     if law.slope is None:
         return [(most, 0.0, True)]
-    ends = [most * (1 - (1 - SHARE) ** i) for i in range(INTERVALS)] + [most]
+    ends = [
+        most * (1 - (1 - LIMITS.interval_share) ** i) for i in range(LIMITS.shift_intervals)
+    ] + [most]
     # A middle and a half width are rounded, and the spare covers that.
     return [
         (0.5 * (a + b), 0.5 * (b - a) * (1 + 8 * UNIT) + 8 * UNIT * b, False)

@@ -18,9 +18,17 @@ from neyman.mechanisms.description import LEAST_SHARE, probability, rational
 from neyman.numerics import check
 from neyman.numerics.canonical_order import order_key
 
-SUM_SLACK = 1e-9  # by which probabilities that were given as floats may miss one
-MOST_DISTANCE = 1e3  # beyond it nothing is hidden anyway
-LEAST_WEIGHT = 1e-40  # of a number of records that has a normal law of its own [SA-11]
+
+@dataclass(frozen=True)
+class Limits:
+    """What a mixture may take."""
+
+    sum_error: float = 1e-9  # by which probabilities that were given as floats may miss one
+    distance: float = 1e3  # beyond it nothing is hidden anyway
+    least_weight: float = 1e-40  # of a number of records that has a normal law of its own [SA-11]
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True, init=False)
@@ -72,9 +80,10 @@ class GaussianMixture(Mechanism):
             check.non_negative("sensitivities", c)
         check_sum("probabilities", shares)
         ratio = max(map(float, shifts)) / float(sigma)
-        if ratio and not 1e-150 < ratio <= MOST_DISTANCE:
+        if ratio and not 1e-150 < ratio <= LIMITS.distance:
             raise ValueError(
-                f"sensitivities / sigma = {ratio:g} must be 0, or from 1e-150 to {MOST_DISTANCE:g}"
+                f"sensitivities / sigma = {ratio:g} must be 0, or from 1e-150 to "
+                f"{LIMITS.distance:g}"
             )
         self._keep(sigma=sigma, sensitivities=shifts, probabilities=shares)
 
@@ -96,7 +105,7 @@ class GaussianMixture(Mechanism):
 def check_sum(name: str, shares: Iterable[float | Fraction]) -> None:
     """Refuse probabilities that do not add up to one."""
     total = math.fsum(map(float, shares))
-    if abs(total - 1) > SUM_SLACK:
+    if abs(total - 1) > LIMITS.sum_error:
         raise ValueError(f"{name}: they add up to {total!r} and must add up to 1")
 
 
@@ -130,7 +139,7 @@ def binomial_mixture(mu: float, records: int, rate: Fraction) -> Part:
     a, b = rate.as_integer_ratio()
     terms = [math.comb(records, j) * a**j * (b - a) ** (records - j) for j in range(records + 1)]
     denominator = b**records
-    numbers = [j for j, term in enumerate(terms) if term / denominator >= LEAST_WEIGHT]
+    numbers = [j for j, term in enumerate(terms) if term / denominator >= LIMITS.least_weight]
     first, last = numbers[0], max(numbers[-1], 1)
     check_distance(last * mu)
     weights = {j: terms[j] / denominator for j in range(first, last + 1)}

@@ -27,10 +27,18 @@ from neyman.mechanisms.description import COUNT, POSITIVE, form, rational
 from neyman.numerics import check
 from neyman.numerics.rounding import below, down, up
 
-DIGITS = 60
+
+@dataclass(frozen=True)
+class Limits:
+    """Where a scheme is cut."""
+
+    digits: int = 60
+    least_gap: float = 1e-140  # of what is forgotten: less would leave the floats
+    splits: int = 400  # how many places are tried at which the stochastic scheme may be cut
+
+
+LIMITS = Limits()
 NEAR_ONE = Decimal("1e-20")  # of 1 - c: below it is 0, lest the digits of 1 - c^t be lost
-LEAST_GAP = 1e-140  # of what is forgotten: less would leave the floats
-MOST_SPLITS = 400  # how many places are tried at which the stochastic scheme may be cut
 
 
 def _factor_up_to_one(name: str, value: object) -> float | Fraction:
@@ -118,8 +126,8 @@ class _Gaussian(LastIterate):
 
     def _precise(self) -> Decimal:
         with localcontext() as context:
-            context.prec, context.rounding = DIGITS, ROUND_CEILING
-            return +(self._mu_squared() * (1 + Decimal(10) ** (10 - DIGITS)))
+            context.prec, context.rounding = LIMITS.digits, ROUND_CEILING
+            return +(self._mu_squared() * (1 + Decimal(10) ** (10 - LIMITS.digits)))
 
 
 @dataclass(frozen=True)
@@ -341,9 +349,9 @@ class NoisyStochasticGradientDescent(StandIn, LastIterate):
     def _cuts(self) -> list[int]:
         """v + 1 to try: all, or evenly spread in the logarithm; ``steps`` stands for no cut."""
         t = self.steps
-        if t <= MOST_SPLITS:
+        if t <= LIMITS.splits:
             return list(range(1, t + 1))
-        spread = {round(t ** (i / MOST_SPLITS)) for i in range(MOST_SPLITS + 1)}
+        spread = {round(t ** (i / LIMITS.splits)) for i in range(LIMITS.splits + 1)}
         return sorted(spread | {t})
 
     def _gap(self, last: int) -> float:
@@ -355,9 +363,9 @@ class NoisyStochasticGradientDescent(StandIn, LastIterate):
             if c == 1:
                 return math.inf
             with localcontext() as context:
-                context.prec = DIGITS
+                context.prec = LIMITS.digits
                 apart = float(c**last / (1 - c)) * self._s
-        return 2 * math.sqrt(2) * max(apart, LEAST_GAP) * (1 + 1e-14)
+        return 2 * math.sqrt(2) * max(apart, LIMITS.least_gap) * (1 + 1e-14)
 
     @property
     def _s(self) -> float:
@@ -379,7 +387,7 @@ class NoisyStochasticGradientDescent(StandIn, LastIterate):
 def _decimal(value: float | Fraction) -> Decimal:
     exact = rational(value)
     with localcontext() as context:
-        context.prec = DIGITS
+        context.prec = LIMITS.digits
         return Decimal(exact.numerator) / Decimal(exact.denominator)
 
 

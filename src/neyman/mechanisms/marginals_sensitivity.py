@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations, product
 
@@ -23,9 +24,17 @@ from neyman.numerics.relation import Neighboring
 Part = tuple[str, ...]
 """Attributes by name, in the order in which their sizes were given."""
 
-MOST_TRIED = 1 << 20  # changes of a record, times parts
-MOST_SUMMED = 20  # attributes
-MOST_COMPARED = 4096  # in exact numbers
+
+@dataclass(frozen=True)
+class Limits:
+    """How many changes of a record are tried."""
+
+    changes: int = 1 << 20  # changes of a record, times parts
+    attributes: int = 20  # attributes
+    compared: int = 4096  # in exact numbers
+
+
+LIMITS = Limits()
 
 
 def shift_squared(part: Part, changed: Iterable[str] | None, sizes: Mapping[str, int]) -> int:
@@ -87,7 +96,7 @@ def few_changes(sizes: Mapping[str, int], weights: Mapping[Part, object]) -> lis
         weights: of the parts; attributes that can be exchanged without changing them are alike.
     """
     classes = isomorphic(sizes, weights)
-    if math.prod(len(group) + 1 for group in classes) * len(weights) > MOST_TRIED:
+    if math.prod(len(group) + 1 for group in classes) * len(weights) > LIMITS.changes:
         return None
     counts = product(*(range(len(group) + 1) for group in classes))
     return [
@@ -99,7 +108,7 @@ def few_changes(sizes: Mapping[str, int], weights: Mapping[Part, object]) -> lis
 
 def worst_change(sizes: Mapping[str, int], weights: Mapping[Part, float]) -> Part | None:
     """A replacement that moves a weighted sum of parts most, but for rounding; None if unknown."""
-    if len(sizes) > MOST_SUMMED:
+    if len(sizes) > LIMITS.attributes:
         return None
     return _named(sizes, int(np.argmax(_sums(sizes, weights)[0])))
 
@@ -138,20 +147,20 @@ def subsets(part: Sequence[str]) -> list[Part]:
 
 def _contenders(sizes: Mapping[str, int], weights: Mapping[Part, int]) -> list[Part] | None:
     """Replacements among which the worst one certainly is, one of each kind."""
-    if len(sizes) > MOST_SUMMED:
+    if len(sizes) > LIMITS.attributes:
         return None
     top = max(weights.values())  # whole numbers may be too large for floats
     near = {part: float(Fraction(k, top)) for part, k in weights.items()}
     sums, rounding = _sums(sizes, near)
     places = np.flatnonzero(sums >= sums.max() - 2 * rounding)
-    if len(places) > MOST_COMPARED * 64:
+    if len(places) > LIMITS.compared * 64:
         return None
     classes = isomorphic(sizes, weights)
     kinds: dict[tuple[int, ...], Part] = {}
     for place in places.tolist():
         changed = _named(sizes, place)
         kinds.setdefault(tuple(sum(n in group for n in changed) for group in classes), changed)
-    return list(kinds.values()) if len(kinds) <= MOST_COMPARED else None
+    return list(kinds.values()) if len(kinds) <= LIMITS.compared else None
 
 
 def _sums(

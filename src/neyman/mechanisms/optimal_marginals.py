@@ -42,11 +42,19 @@ from neyman.numerics.relation import MOVES, Neighboring, neighboring_of, size_kn
 
 Floats = NDArray[np.float64]
 
-TOLERANCE = 1e-4
-MOST_STEPS = 20_000
-MOST_ROUNDS = 200
-DIGITS = 10  # of a precision
-MOST_APART = 1e24  # of weights: with more, noise leaves whole numbers of 64 bits
+
+@dataclass(frozen=True)
+class Limits:
+    """How weights are optimized."""
+
+    relative_width: float = 1e-4
+    steps: int = 20_000
+    rounds: int = 200
+    precision_digits: int = 10  # of a precision
+    weight_ratio: float = 1e24  # of weights: with more, noise leaves whole numbers of 64 bits
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -196,8 +204,8 @@ def optimal_marginals(
         weights[of] = check.positive(f"workload[{of}]", weight)
     if not any(weights):
         raise ValueError("workload must have a marginal with an attribute")
-    if max(weights.values()) / MOST_APART > min(weights.values()):
-        raise ValueError(f"workload: weights must be within a factor of {MOST_APART:g}")
+    if max(weights.values()) / LIMITS.weight_ratio > min(weights.values()):
+        raise ValueError(f"workload: weights must be within a factor of {LIMITS.weight_ratio:g}")
     for of in weights:
         if (cells := math.prod(own[name] for name in of)) > MOST_NUMBERS:
             raise ValueError(f"workload: {of} has {cells} cells; at most 2^60 are possible")
@@ -235,7 +243,10 @@ def optimal_marginals(
         weights,
         objective,
         neighboring,
-        {p: Fraction(f"{k:.{DIGITS - 1}e}") for p, k in zip(parts, precisions, strict=True)},
+        {
+            p: Fraction(f"{k:.{LIMITS.precision_digits - 1}e}")
+            for p, k in zip(parts, precisions, strict=True)
+        },
         lower * (1 - 1e-9),  # what floats may have lost
     )
 
@@ -292,7 +303,7 @@ def _balanced(variances: Floats, costs: Floats) -> tuple[Floats, float, Floats]:
     by_change = np.full(len(costs), 1 / len(costs))
     best = (math.inf, np.ones(costs.shape[1]))
     lower, proof = 0.0, mu
-    for _ in range(MOST_STEPS):
+    for _ in range(LIMITS.steps):
         v, q = variances.T @ mu, by_change @ costs
         ratio = np.sqrt(v / q)
         variance, cost = variances @ (1 / ratio), costs @ ratio
@@ -300,7 +311,7 @@ def _balanced(variances: Floats, costs: Floats) -> tuple[Floats, float, Floats]:
         if bound > lower:
             lower, proof = bound, mu
         best = min(best, (float(variance.max() * cost.max()), ratio), key=lambda pair: pair[0])
-        if best[0] <= lower * (1 + TOLERANCE):
+        if best[0] <= lower * (1 + LIMITS.relative_width):
             break
         mu, by_change = mu * variance, by_change * cost
         mu, by_change = mu / mu.sum(), by_change / by_change.sum()
@@ -318,7 +329,7 @@ def _against_worst(
     known: list[Part] = [tuple(sizes), *((name,) for name in sizes)]
     costs = np.array([cost(changed) for changed in known])
     best, precision, lower = math.inf, np.ones(len(parts)), 0.0
-    for _ in range(MOST_ROUNDS):
+    for _ in range(LIMITS.rounds):
         precisions, bound, _ = _balanced(variances, costs)
         lower = max(lower, bound)
         worst = worst_change(sizes, dict(zip(parts, precisions / norms, strict=True)))
@@ -330,7 +341,7 @@ def _against_worst(
         )
         if upper < best:
             best, precision = upper, precisions
-        if best <= lower * (1 + 10 * TOLERANCE) or worst in known:
+        if best <= lower * (1 + 10 * LIMITS.relative_width) or worst in known:
             return precision, lower
         known.append(worst)
         costs = np.vstack([costs, row])

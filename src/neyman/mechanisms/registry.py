@@ -14,6 +14,7 @@ T = TypeVar("T")
 GROUP = "neyman.mechanisms"  # of entry points
 
 MODULES = {
+    "Alternatives": "neyman.mechanisms.choice",
     "CanonicalNoise": "neyman.mechanisms.canonical.canonical_noise",
     "CategoryResponse": "neyman.mechanisms.local_randomizers",
     "Choice": "neyman.mechanisms.choice",

@@ -69,9 +69,8 @@ def test_the_mechanism_meets_the_budget_and_states_the_largest_shift(budget, rel
     )
     assert budget.admits(estimate.mechanism)
     weight = estimate.receipt["arguments"].get("weight", 0)
-    shift = (
-        (2 * ball_mean.GRID) ** 2 if relation == "replace-one" else ball_mean.GRID**2 + weight**2
-    )
+    units = ball_mean.LIMITS.grid_units
+    shift = (2 * units) ** 2 if relation == "replace-one" else units**2 + weight**2
     assert shift <= estimate.mechanism.squared <= shift * (1 + 1e-6)
     copy = ny.Mechanism.from_dict(estimate.receipt["mechanism"])
     assert copy == estimate.mechanism

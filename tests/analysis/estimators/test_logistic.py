@@ -228,7 +228,11 @@ def test_the_fit_and_its_curvature_meet_the_budget_together():
         both = ny.estimate.logistic(data, [1, 0, 1], sampling=True, **given)
         aim = accuracy(3, 1 + intercept, 0.1, intercept)
         sigma_squared = both.mechanism.sigma_squared
-        variance = sigma_squared * curvature_shift(intercept) / (aim.squared_shift // module.PART)
+        variance = (
+            sigma_squared
+            * curvature_shift(intercept)
+            / (aim.squared_shift // module.LIMITS.budget_ratio)
+        )
         mu_squared = aim.squared_shift / sigma_squared + curvature_shift(intercept) / variance
         assert mu_squared <= both.mechanism.squared / sigma_squared <= 1
         assert 1.04 < both.noise_error[0] / plain.noise_error[0] < 1.06
@@ -250,7 +254,7 @@ def test_the_curvature_gets_the_noise_that_its_shift_needs(monkeypatch):
         np.ones((9, 1)), np.ones(9), radius=1, penalty=1, budget=ny.gdp(1), sampling=True
     )
     aim = accuracy(9, 2, 1.0, True)
-    share = Fraction(curvature_shift(True)) / (aim.squared_shift // module.PART)
+    share = Fraction(curvature_shift(True)) / (aim.squared_shift // module.LIMITS.budget_ratio)
     assert given == [fit_of.mechanism.sigma_squared * share] * 2
 
 

@@ -301,7 +301,7 @@ def test_the_law_of_quantiles_obeys_its_curve_for_all_small_neighbors(
 
 
 def test_the_grid_of_a_quantile_has_both_ends():
-    grid = Grid.of(-1, 2, "1/4", grid_quantile.MOST_POINTS - 1)
+    grid = Grid.of(-1, 2, "1/4", grid_quantile.LIMITS.points - 1)
     assert grid.lower == -1
     assert grid.value(grid.last) == 2
 
@@ -435,7 +435,7 @@ def test_the_clipping_bound_of_a_normal_mean_is_that_of_its_proof():
         far = n * 2 * np.array([0.5 * math.erfc((y - s) / math.sqrt(2)) for s in shares])
         excess = np.maximum(0.5 - phi - 0.125, 0)
         away = 2 * np.exp(-2 * n * excess**2)
-        assert min(far + away) <= unbounded_mean.FAILURE * 0.75 * 1.05
+        assert min(far + away) <= unbounded_mean.LIMITS.failure_chance * 0.75 * 1.05
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -16,7 +17,8 @@ import neyman as ny
 from neyman.analysis.hypothesis_tests import binomial_test, proportions_test
 from neyman.analysis.hypothesis_tests.goodness_of_fit_test import GoodnessOfFitTest
 from neyman.analysis.hypothesis_tests.mean_test import GRID, SQUARED_NORM, MeanTest
-from neyman.analysis.hypothesis_tests.proportions_test import MISS, ProportionsTest
+from neyman.analysis.hypothesis_tests.proportions_test import LIMITS as PROPORTIONS_LIMITS
+from neyman.analysis.hypothesis_tests.proportions_test import ProportionsTest
 from neyman.noise import SecureBits, rounded_gaussian
 from random_laws import examples
 
@@ -37,7 +39,10 @@ def test_the_p_value_of_two_groups_is_no_less_than_at_any_common_proportion(firs
     test = ProportionsTest(n=n, alternative="greater", budget=ny.pure(1))
     noise = test.mechanism
     places = Fraction(first), Fraction(second)
-    ends = [g.ends(z, 1 - MISS / 2) for g, z in zip(test._groups, places, strict=True)]
+    ends = [
+        g.ends(z, 1 - PROPORTIONS_LIMITS.miss_chance / 2)
+        for g, z in zip(test._groups, places, strict=True)
+    ]
     p = test.p_value(places)
     assert 0 <= p.lower <= p.upper <= 1
     if not all(low <= share <= high for low, high in ends):
@@ -50,7 +55,7 @@ def test_the_p_value_of_two_groups_is_no_less_than_at_any_common_proportion(firs
 
 def test_the_size_of_the_test_of_two_proportions_is_within_the_level(monkeypatch):
     """100 releases under one proportion, with few cells; false-alarm rate below 1e-6."""
-    monkeypatch.setattr(proportions_test, "CELLS", 12)
+    monkeypatch.setattr(proportions_test, "LIMITS", replace(proportions_test.LIMITS, cells=12))
     monkeypatch.setattr(binomial_test, "BISECTIONS", 12)
     test = ProportionsTest(n=(30, 50), alternative="greater", budget=ny.pure(2))
     rng, rejected, size = np.random.default_rng(), 0, 100
@@ -75,7 +80,7 @@ def test_two_proportions_far_apart_are_told_apart_in_the_right_direction():
 
 
 def test_each_alternative_is_another_one_with_the_groups_exchanged(monkeypatch):
-    monkeypatch.setattr(proportions_test, "CELLS", 4)
+    monkeypatch.setattr(proportions_test, "LIMITS", replace(proportions_test.LIMITS, cells=4))
     monkeypatch.setattr(binomial_test, "BISECTIONS", 12)
 
     def p(alternative, *groups):
@@ -98,7 +103,7 @@ def test_a_p_value_of_one_is_no_evidence_and_of_zero_is_all_of_it():
 
 def test_an_interval_of_a_difference_ends_at_one(monkeypatch):
     """Noise of 1,000 hides one record: nothing is excluded (but for a chance below 1e-6)."""
-    monkeypatch.setattr(proportions_test, "CELLS", 4)
+    monkeypatch.setattr(proportions_test, "LIMITS", replace(proportions_test.LIMITS, cells=4))
     test = ProportionsTest(n=(1, 1), alternative="less", budget=ny.pure("0.001"))
     assert test.release((1, 0), confidence=1 - 1e-6).interval == (-1.0, 1.0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -26,7 +27,7 @@ SURE = 1 - 1e-6  # false-alarm rate of each comparison with a simulation
 @pytest.fixture
 def coarse(monkeypatch):
     """A search over few common proportions: the law of each p-value stays valid."""
-    monkeypatch.setattr(proportions_test, "CELLS", 12)
+    monkeypatch.setattr(proportions_test, "LIMITS", replace(proportions_test.LIMITS, cells=12))
     monkeypatch.setattr(binomial_test, "BISECTIONS", 12)
 
 
@@ -40,7 +41,7 @@ def test_a_decision_is_that_of_the_p_value(first, second, alternative):
     """At fixed levels, and at levels next to the p-value on both sides."""
     test = ProportionsTest(n=(40, 60), alternative=alternative, budget=ny.pure(1))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(proportions_test, "CELLS", 16)
+        patched.setattr(proportions_test, "LIMITS", replace(proportions_test.LIMITS, cells=16))
         patched.setattr(binomial_test, "BISECTIONS", 20)
         p = test.p_value((first, second)).upper
         sides = test._sides((first, second))

@@ -171,7 +171,7 @@ def test_connections_that_drip_bytes_keep_nobody_out_and_get_few_threads(explore
     with contextlib.ExitStack() as stack:
         ended = threading.Event()
         lines = []
-        for _ in range(server._MOST_CONNECTIONS + 6 if is_small() else 60):
+        for _ in range(server.LIMITS.connections + 6 if is_small() else 60):
             line = socket.create_connection(("127.0.0.1", explorer.port))
             lines.append(stack.enter_context(line))
             line.sendall(b"GET /?token=")
@@ -188,7 +188,7 @@ def test_connections_that_drip_bytes_keep_nobody_out_and_get_few_threads(explore
             handling = [
                 one for one in threading.enumerate() if "process_request_thread" in one.name
             ]
-            assert len(handling) <= server._MOST_CONNECTIONS
+            assert len(handling) <= server.LIMITS.connections
         finally:
             ended.set()
             thread.join()
@@ -220,7 +220,9 @@ def test_a_connection_with_the_cookie_is_not_closed_to_make_room(explorer, cooki
         selection.request("GET", "/alive", headers={"Cookie": cookie})
         assert selection.getresponse().read() == b"{}"
         own = selection.sock
-        for _ in range(server._MOST_CONNECTIONS + (2 if is_small() else server._MOST_CONNECTIONS)):
+        for _ in range(
+            server.LIMITS.connections + (2 if is_small() else server.LIMITS.connections)
+        ):
             stack.enter_context(socket.create_connection(("127.0.0.1", explorer.port)))
         selection.request("GET", "/alive", headers={"Cookie": cookie})
         assert selection.getresponse().read() == b"{}"
@@ -271,7 +273,7 @@ def test_keys_and_names_are_sent_as_data(explorer, cookie):
 
 def test_questions_are_bounded_and_bad_ones_are_told_in_words(explorer, cookie):
     """Too long, unreadable or out of range: refused, and the server goes on."""
-    large = b" " * (server.MOST_BYTES + 1)
+    large = b" " * (server.LIMITS.request_bytes + 1)
     assert post(explorer, cookie, large)[0].status == 413
     for bad in (b"", b"{", b"[]", b"NaN", b"[" * 60_000, {"page": 1}, {"page": "p", "number": 1.5}):
         assert post(explorer, cookie, bad)[0].status == 400

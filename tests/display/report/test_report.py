@@ -25,7 +25,8 @@ from neyman.display.report import html as markup
 from neyman.display.report import receipt_view as reading
 from neyman.display.report import report
 from neyman.display.report.measurement_units import unit_of_values
-from neyman.display.report.risk_section import SAME_LINE, one_line, success_above
+from neyman.display.report.risk_section import LIMITS as RISK_LIMITS
+from neyman.display.report.risk_section import one_line, success_above
 from neyman.display.report.table_section import first_rows
 from neyman.elements import element
 from neyman.publishing.plan.plan import Plan
@@ -930,8 +931,10 @@ def test_one_line_is_never_said_of_curves_that_are_farther_apart(mu, other):
     if one_line(limit, curve):
         xs, ys = zip((0.0, curve[0][1]), *curve, (1.0, 1.0), strict=True)
         grid = np.linspace(0, 1, 50_001)
-        upper = np.interp(np.minimum(grid + SAME_LINE, 1), xs, ys) + SAME_LINE
-        lower = np.interp(grid - SAME_LINE, xs, ys, left=0) - SAME_LINE
+        upper = (
+            np.interp(np.minimum(grid + RISK_LIMITS.line_power, 1), xs, ys) + RISK_LIMITS.line_power
+        )
+        lower = np.interp(grid - RISK_LIMITS.line_power, xs, ys, left=0) - RISK_LIMITS.line_power
         assert np.all((lower <= limit(grid)) & (limit(grid) <= upper))
     assert one_line(limit, curve) or abs(mu - other) > 0.005
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction as F
 
 import mpmath as mp
@@ -16,7 +17,8 @@ from scipy import integrate, stats
 import neyman as ny
 from neyman.curves.losses.zcdp_parameters import pure_rho
 from neyman.mechanisms.stability import student_pairs
-from neyman.mechanisms.stability.student_pairs import SLACK, largest_loss, lower_tail
+from neyman.mechanisms.stability.student_pairs import LIMITS as STUDENT_LIMITS
+from neyman.mechanisms.stability.student_pairs import largest_loss, lower_tail
 
 CASES = [(3, 0.1, 0.3), (1, 0.2, 0.5), (0.5, 0.3, 0.2), (2, 0.05, 1.0), (8, 0.3, 0.4)]
 
@@ -124,7 +126,7 @@ def test_the_curve_encloses_the_worst_pair_by_quadrature(case):
 def test_few_wide_cells_still_bound_every_scale_between_their_centers(case, monkeypatch):
     """One round of 16 cells is loose, and stays above what five rounds certify [ST-7]."""
     sharp = student_pairs.enclosing_polygons(*case)
-    monkeypatch.setattr(student_pairs, "ROUNDS", 1)
+    monkeypatch.setattr(student_pairs, "LIMITS", replace(student_pairs.LIMITS, rounds=1))
     loose = student_pairs.enclosing_polygons(*case)
     for level in (0.01, 0.1, 0.3, 0.6, 0.9):
         below, above, wide = (
@@ -169,7 +171,7 @@ def test_the_distribution_function_errs_by_less_than_a_hundredth_of_the_slack(d)
             continue
         half = mp.betainc(mp.mpf(d) / 2, 0.5, 0, d / (d + mp.mpf(x) ** 2), regularized=True) / 2
         right = half if x < 0 else 1 - half
-        assert abs(float(right) - value) < SLACK / 100
+        assert abs(float(right) - value) < STUDENT_LIMITS.probability_error / 100
 
 
 def test_an_interval_is_refused_where_the_noise_has_no_variance():

@@ -257,9 +257,11 @@ def shown(rows, engine):
         ]
         return f"{sql} {answers}"
     frame = backend._session.sql(backend.compile(rows))
+    modes = ("simple", "extended", "codegen", "cost", "formatted")
+    if "connect" in type(frame).__module__:
+        return f"{backend.compile(rows)} {[frame._explain_string(mode=mode) for mode in modes]}"
     plan = frame._jdf.queryExecution()
     frame.collect()
-    modes = ("simple", "extended", "codegen", "cost", "formatted")
     answers = [frame._sc._jvm.PythonSQLUtils.explainString(plan, mode) for mode in modes]
     return f"{backend.compile(rows)} {answers} {plan.toString()} {frame._jdf.toString()}"
 

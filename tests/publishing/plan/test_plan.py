@@ -155,6 +155,7 @@ def test_the_schema_is_json_and_names_every_section():
         "lookup",
         "dataset",
         "publisher",
+        "disjoint",
         "table",
         "part",
         "most_rows",

@@ -5,13 +5,16 @@ from __future__ import annotations
 import gc
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
 import threading
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -395,3 +398,94 @@ def test_what_a_killed_process_left_of_a_throwaway_ledger_is_removed_at_the_next
     gc.collect()
     assert len(list(tmp_path.glob("neyman-throwaway-*"))) == 2
     assert alive.account("t@1").left == 1
+
+
+SELECTED = [
+    "SELECT k, COUNT(*) AS n, SUM(x) AS total FROM data GROUP BY k ORDER BY total DESC, k",
+    "SELECT k AS key, COUNT(x) c FROM data GROUP BY 1 HAVING c > 40 AND k <> 'a' ORDER BY key",
+    "SELECT COUNT(*) n, k FROM data GROUP BY k HAVING NOT COUNT(*) <= 50 OR k IN ('b') ORDER BY 2",
+    "SELECT k, w, SUM(x) FROM data GROUP BY w, k HAVING SUM(x) BETWEEN -9.5 AND 60 "
+    "ORDER BY 3 DESC, 1, 2",
+    "SELECT k, COUNT(*) AS n FROM data WHERE x > 0 GROUP BY k ORDER BY n, k LIMIT 2 OFFSET 1",
+    "SELECT w, COUNT(*) FROM data GROUP BY w HAVING w >= 2 ORDER BY w DESC LIMIT 1",
+    "SELECT k AS key, COUNT(*) AS k FROM data GROUP BY data.k ORDER BY 1",
+    "SELECT k, AVG(x) AS m FROM data GROUP BY k HAVING AVG(x) IS NOT NULL ORDER BY k",
+]
+
+
+@pytest.mark.parametrize("text", SELECTED)
+def test_sql_selects_from_published_rows_what_duckdb_selects(text):
+    """With a budget that leaves no noise, DuckDB has the same rows in the same order."""
+    draw = random.Random(5)
+    rows = 300
+    data = pa.table(
+        {
+            "k": draw.choices(["a", "b", "c", "d"], [1, 2, 3, 4], k=rows),
+            "w": draw.choices([1, 2, 3], k=rows),
+            "x": pa.array(draw.choices([*range(-4, 5), None], k=rows), pa.int64()),
+        }
+    )
+    asking = ny.Session(
+        data,
+        ledger=ny.throwaway(10_000),
+        dataset="people@1",
+        unit=PERSON,
+        columns={"k": ny.keys(list("abcd")), "w": ny.keys([1, 2, 3]), "x": {"integer": True}},
+    )
+    clips = {"x": (-4, 4)} if "(x)" in text.replace("COUNT(x)", "") else {}
+    answer = asking.sql(text, clips=clips, zcdp=5000)
+    right = duckdb.sql(text).to_arrow_table()
+    shown = [tuple(row.values()) for row in answer.table.to_pylist()]
+    assert shown == [tuple(map(_plain, row.values())) for row in right.to_pylist()]
+    assert all("standard_error" in table.column_names for table in answer.tables.values())
+    assert repr(answer).startswith("SELECT\n")
+    assert "published numbers alone" in repr(answer)
+    assert "published numbers alone" in answer._repr_html_()
+
+
+def _plain(value):
+    return int(value) if isinstance(value, Decimal) else value
+
+
+def test_sql_is_one_charge_and_a_refusal_is_none(tmp_path):
+    """Several aggregates are one plan; an error of the text or of the plan comes before."""
+    asking = session(registered(tmp_path), table="people")
+    clips = {"age": (0, 100)}
+    answer = asking.sql(
+        "SELECT sex, AVG(age), COUNT(*) FROM people GROUP BY sex", clips=clips, **FIRST
+    )
+    assert answer.table.column_names == ["sex", "avg_age", "count"]
+    assert set(answer.tables) == {"avg_age.all", "count.all"}
+    assert (answer.charge, asking.left) == (Fraction(1, 1000), Fraction(999, 1000))
+    assert asking.answer(answer.entry).tables == answer.tables
+    for text, given, problem in (
+        ("SELECT AVG(age), name FROM people", clips, "line 1, column 18, 'name'"),
+        (
+            "SELECT COUNT(*), AVG(age) FROM people",
+            {"age": (9, 1)},
+            "column 18, 'AVG.age.': query.1",
+        ),
+        ("DROP TABLE people", None, "only a SELECT"),
+    ):
+        with pytest.raises(PlanError, match=problem):
+            asking.sql(text, clips=given, **FIRST)
+    assert asking.left == Fraction(999, 1000)
+
+
+def test_sql_joins_the_keys_that_its_queries_discover(tmp_path):
+    """A key that one query publishes and another does not has NULL there."""
+    words = pa.table({"word": ["a"] * 500 + ["b"] * 300, "x": [1] * 500 + [0] * 300})
+    columns = {"word": {"discover": True}, "x": {"integer": True}}
+    asking = ny.Session(
+        words,
+        ledger=ny.throwaway(10, delta_cap="1/100"),
+        dataset="people@1",
+        unit=PERSON,
+        columns=columns,
+    )
+    text = (
+        "SELECT word, COUNT(*) AS n, COUNT_IF(x = 1) AS ones FROM data GROUP BY word ORDER BY ones"
+    )
+    answer = asking.sql(text, key_delta="1e-6", zcdp=5, delta="1e-4")
+    assert [row["word"] for row in answer.table.to_pylist()] == ["a", "b"]
+    assert answer.table["ones"][1].as_py() is None

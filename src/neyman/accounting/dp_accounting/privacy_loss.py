@@ -38,10 +38,17 @@ if TYPE_CHECKING:
 __all__ = ["NeymanAccountant", "from_dp_event", "from_pld", "to_pld"]
 
 
-INTERVAL = 1e-4  # dp_accounting's own default
-MOST_POINTS = 1 << 20
-FARTHEST = 600.0  # epsilons beyond which e^epsilon leaves the floats
-NEGLIGIBLE = 1e-15  # P-mass of low losses that may be rounded up to a higher one
+@dataclass(frozen=True)
+class Limits:
+    """The grid of a privacy loss distribution."""
+
+    interval_epsilon: float = 1e-4  # dp_accounting's own default
+    points: int = 1 << 20
+    largest_epsilon: float = 600.0  # epsilons beyond which e^epsilon leaves the floats
+    negligible_mass: float = 1e-15  # P-mass of low losses that may be rounded up to a higher one
+
+
+LIMITS = Limits()
 
 
 def package(module: str = "dp_accounting") -> Any:
@@ -100,7 +107,9 @@ def from_dp_event(event: DpEvent, neighboring: Neighboring = "add-remove") -> Me
 
 
 def from_pld(
-    pld: PrivacyLossDistribution, interval: float = INTERVAL, neighboring: Relation = "any"
+    pld: PrivacyLossDistribution,
+    interval: float = LIMITS.interval_epsilon,
+    neighboring: Relation = "any",
 ) -> Tradeoff:
     """Return the curve that a pessimistic dp_accounting loss distribution states.
 
@@ -148,7 +157,7 @@ def from_pld(
 
 
 def to_pld(
-    of: Described, interval: float = INTERVAL, tail: float = NEGLIGIBLE
+    of: Described, interval: float = LIMITS.interval_epsilon, tail: float = LIMITS.negligible_mass
 ) -> PrivacyLossDistribution:
     """Return a pessimistic dp_accounting loss distribution that dominates a mechanism or a curve.
 
@@ -244,7 +253,7 @@ def _connected(first: int, step: float, delta: Array) -> _Table:
         if good.all():
             break
         index, delta = index[good], delta[good]
-    above = np.nonzero(np.cumsum(mass) > NEGLIGIBLE)[0]
+    above = np.nonzero(np.cumsum(mass) > LIMITS.negligible_mass)[0]
     if len(above) and above[0] > 0:
         # Lower losses together have a negligible mass, which goes up to the first one kept.
         low = above[0]
@@ -263,16 +272,16 @@ def _window(delta: Any, step: float, tail: float) -> tuple[int, int]:
     Args:
         delta: epsilons, increasing -> upper bounds on delta.
     """
-    most = max(min(MOST_POINTS, int(FARTHEST / step)), 1)
+    most = max(min(LIMITS.points, int(LIMITS.largest_epsilon / step)), 1)
     ends = np.unique(np.minimum(2 ** np.arange(0, 24), most))
     index = np.concatenate([-ends[::-1], [0], ends])
     profile = delta(index * step)
     # What is missing of the whole is rounding, not a loss of -inf.
     top = float(profile[0]) if most * step > 50 else 1.0
     low, high = _bent(index, profile, top, step, tail)
-    if most == MOST_POINTS and most in (-low, high):
+    if most == LIMITS.points and most in (-low, high):
         raise ValueError(
-            f"interval = {step!r} is too small: the losses reach over more than {MOST_POINTS} "
+            f"interval = {step!r} is too small: the losses reach over more than {LIMITS.points} "
             "intervals; choose a larger one"
         )
     index = np.unique(np.linspace(low, high, 65).astype(int))
@@ -286,7 +295,7 @@ def _bent(index: Array, delta: Array, top: float, step: float, tail: float) -> t
     drop = -np.diff(delta)
     rest = np.append(drop / np.expm1(step * np.diff(index)), 0.0)
     mass = np.cumsum(np.append(top - delta[0], drop + rest[:-1]) - rest)
-    low = max(int(np.argmax(mass > NEGLIGIBLE)) - 1, 0)
+    low = max(int(np.argmax(mass > LIMITS.negligible_mass)) - 1, 0)
     high = int(np.argmax(delta <= delta[-1] * (1 + 1e-12) + tail))
     return int(index[low]), int(index[high])
 

@@ -17,11 +17,19 @@ from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.numerics.atoms import UNIT
 
-MOST = 5  # cumulants
-POINTS = 32  # on the circle
-GROWTH = 3.0  # the largest K on the outer circle, four times as wide
-WIDEST = 1e50  # standard deviation of a loss, and 1 / WIDEST the narrowest
-BERRY_ESSEEN = 0.56
+
+@dataclass(frozen=True)
+class Limits:
+    """The circle on which cumulants are computed."""
+
+    cumulants: int = 5  # cumulants
+    circle_points: int = 32  # on the circle
+    largest_k: float = 3.0  # the largest K on the outer circle, four times as wide
+    largest_deviation: float = 1e50  # standard deviation of a loss, and 1 / WIDEST the narrowest
+    berry_esseen: float = 0.56
+
+
+LIMITS = Limits()
 
 
 def cumulants(losses: Composition) -> tuple[float, ...]:
@@ -36,7 +44,7 @@ def cumulants(losses: Composition) -> tuple[float, ...]:
         ValueError: where the loss has no law.
     """
     each = [(_cumulants(_moments(loss)), n) for loss, n in losses.parts]
-    return tuple(math.fsum(n * k[j] for k, n in each) for j in range(MOST))
+    return tuple(math.fsum(n * k[j] for k, n in each) for j in range(LIMITS.cumulants))
 
 
 @dataclass(frozen=True)
@@ -58,9 +66,9 @@ def _moments(loss: Loss) -> _Moments:
         raise ValueError(f"mechanism: {loss!r} has no law of the loss to expand; give one that has")
     origin, mean, variance = (float(v[0]) for v in loss.moments(np.zeros(1)))
     if variance <= 0:
-        return _Moments(mean, (1.0, *[0.0] * MOST), (0.0,) * (MOST + 1))
+        return _Moments(mean, (1.0, *[0.0] * LIMITS.cumulants), (0.0,) * (LIMITS.cumulants + 1))
 
-    if not 1 / WIDEST <= math.sqrt(variance) <= WIDEST:
+    if not 1 / LIMITS.largest_deviation <= math.sqrt(variance) <= LIMITS.largest_deviation:
         raise ValueError(
             f"mechanism: {loss!r} has the standard deviation {math.sqrt(variance):.3g}, and powers "
             "of that leave the floats; ask the curve, mechanism.tradeoff(), which is certified"
@@ -70,25 +78,27 @@ def _moments(loss: Loss) -> _Moments:
         return loss.log_mgf(np.array([z]))[0] - origin - z * mean
 
     wide = 4 / math.sqrt(variance)
-    while not max(np.real(k(wide)), np.real(k(-wide))) < GROWTH:
+    while not max(np.real(k(wide)), np.real(k(-wide))) < LIMITS.largest_k:
         wide /= 2
         if wide < 1e-300:
             raise ValueError(f"mechanism: {loss!r} has no exponential moments")
     r = wide / 4
-    angles = (2 * np.arange(POINTS // 2) + 1) * math.pi / POINTS
+    angles = (2 * np.arange(LIMITS.circle_points // 2) + 1) * math.pi / LIMITS.circle_points
     circle = r * np.exp(1j * angles)
     mgf = np.exp(np.array([k(z) for z in circle]))
     most = math.exp(max(np.real(k(r)), np.real(k(-r)), 0.0))
-    alias = 2 * math.exp(GROWTH) * (r / wide) ** POINTS
+    alias = 2 * math.exp(LIMITS.largest_k) * (r / wide) ** LIMITS.circle_points
     rounding = max(float(loss.mgf_rounding(np.array([z]))[0]) for z in circle)
     # Two sums and a product: 4 units of K's terms. A power of e, the wave, whose angle errs by 32
     # units, a product, and a sum of 16: 42. They count twice below, so for 128 units and more.
-    rounding += 16 * UNIT * (1 + abs(origin) + r * abs(mean) + GROWTH)
+    rounding += 16 * UNIT * (1 + abs(origin) + r * abs(mean) + LIMITS.largest_k)
     values: list[float] = []
     errors: list[float] = []
-    for j in range(MOST + 1):
+    for j in range(LIMITS.cumulants + 1):
         scale = math.factorial(j) / r**j
-        values.append(scale * 2 / POINTS * float(np.real(mgf * np.exp(-1j * j * angles)).sum()))
+        values.append(
+            scale * 2 / LIMITS.circle_points * float(np.real(mgf * np.exp(-1j * j * angles)).sum())
+        )
         errors.append(scale * (2 * rounding * most + alias))
     return _Moments(mean, tuple(values), tuple(errors))
 
@@ -96,7 +106,7 @@ def _moments(loss: Loss) -> _Moments:
 def _cumulants(moments: _Moments) -> tuple[float, ...]:
     """k_n = m_n - sum over j of C(n - 1, j - 1) k_j m_{n - j}; the first gets the center back."""
     m, k = moments.values, [0.0]
-    for n in range(1, MOST + 1):
+    for n in range(1, LIMITS.cumulants + 1):
         rest = (math.comb(n - 1, j - 1) * k[j] * m[n - j] for j in range(1, n))
         k.append(m[n] - math.fsum(rest))
     return (moments.center + k[1], *k[2:])
@@ -128,7 +138,7 @@ def normal_band(losses: Composition) -> float | None:
     variance = math.fsum(below)
     if variance <= 0:
         return 0.0 if not math.fsum(above) else 1.0
-    return min(BERRY_ESSEEN * math.fsum(above) / variance**1.5 * (1 + 1e-12), 1.0)
+    return min(LIMITS.berry_esseen * math.fsum(above) / variance**1.5 * (1 + 1e-12), 1.0)
 
 
 def fourth_moment(losses: Composition, mean: float) -> float:

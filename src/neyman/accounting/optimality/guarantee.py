@@ -20,14 +20,22 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.rounding import up
 
-SLACK = 1e-9  # relative, more than the rounding of each bound on this page
-FARTHEST_MU = 8.0  # beyond it an affinity is below 4e-4 and counts as 0
+
+@dataclass(frozen=True)
+class Limits:
+    """How a bound on any mechanism is computed."""
+
+    rounding_share: float = 1e-9  # relative, more than the rounding of each bound on this page
+    largest_mu: float = 8.0  # beyond it an affinity is below 4e-4 and counts as 0
+    largest_loss: float = 700.0
+    weak_mu: float = 2.0  # a mu beyond which other forms are asked, too
+
+
+LIMITS = Limits()
 STEP = 0.1  # of the trapezoid rule for the affinity of two normal laws [OP-2]
 NODES = np.arange(-8.5, 8.5 + STEP / 2, STEP)
 WEIGHTS = STEP * np.exp(-NODES * NODES / 2) / math.sqrt(2 * math.pi)
 DELTAS = (1e-3, 1e-6, 1e-9)  # at which a curve without other closed forms is asked
-MOST_LOSS = 700.0
-WEAK = 2.0  # a mu beyond which other forms are asked, too
 
 
 @dataclass(frozen=True)
@@ -78,11 +86,13 @@ class Guarantee:
             chi = math.sqrt((1 + _moment(f, 4)) * (1 + _moment(f, 3))) - 1
             pure, mu, rho = 2 * pure, 2 * mu, 4 * rho
         chi = min(chi, _expm1(mu * mu), _expm1(2 * rho))
-        if pure < MOST_LOSS:
+        if pure < LIMITS.largest_loss:
             chi = min(chi, 4 * math.sinh(pure / 2) ** 2)
-        weak = math.isinf(pure) and min(mu, math.sqrt(2 * rho)) > WEAK
+        weak = math.isinf(pure) and min(mu, math.sqrt(2 * rho)) > LIMITS.weak_mu
         pairs = tuple(_moved_twice(p, steps) for p in _pairs(f)) if weak else ()
-        return Guarantee(chi * (1 + SLACK), pure, mu, rho, pairs, f if steps == 1 else None)
+        return Guarantee(
+            chi * (1 + LIMITS.rounding_share), pure, mu, rho, pairs, f if steps == 1 else None
+        )
 
     @property
     def bit(self) -> float:
@@ -106,29 +116,33 @@ class Guarantee:
         for epsilon, delta in self.approximate:
             share = _group_delta(k, epsilon, delta)
             best = np.maximum(best, (1 - share) * _sech_squared(k * epsilon / 2))
-        return best * (1 - SLACK)
+        return best * (1 - LIMITS.rounding_share)
 
     def log_level(self, power: float, size: int) -> float:
         """Return a lower bound on log of the least level of a test of f_k with this power."""
         best = -math.inf
         if self.mu < math.inf and 0 < power < 1:
             log_level = float(log_ndtr(ndtri(power) - size * self.mu))
-            best = log_level * (1 + SLACK) - SLACK
+            best = log_level * (1 + LIMITS.rounding_share) - LIMITS.rounding_share
         pairs = self.approximate
         if self.pure < math.inf:
             pairs = (*pairs, (self.pure, 0.0))
         for epsilon, delta in pairs:
             share = float(_group_delta(np.array([float(size)]), epsilon, delta)[0])
             if power > share:
-                best = max(best, math.log((power - share) * (1 - SLACK)) - size * epsilon)
+                best = max(
+                    best, math.log((power - share) * (1 - LIMITS.rounding_share)) - size * epsilon
+                )
         return best
 
 
 def normal_affinity(mu: Array) -> Array:
     """B(G_mu) = E[e^{-mu^2/8} / cosh(mu Z / 2)] by the trapezoid rule; 0 for a large mu [OP-2]."""
-    asked = np.minimum(mu, FARTHEST_MU)
+    asked = np.minimum(mu, LIMITS.largest_mu)
     values = (WEIGHTS / np.cosh(np.multiply.outer(asked, NODES / 2))).sum(axis=-1)
-    return np.where(mu <= FARTHEST_MU, np.minimum(np.exp(-asked * asked / 8) * values, 1.0), 0.0)
+    return np.where(
+        mu <= LIMITS.largest_mu, np.minimum(np.exp(-asked * asked / 8) * values, 1.0), 0.0
+    )
 
 
 def _sech_squared(x: Array) -> Array:
@@ -136,7 +150,7 @@ def _sech_squared(x: Array) -> Array:
 
 
 def _expm1(x: float) -> float:
-    return math.expm1(x) if x < MOST_LOSS else math.inf
+    return math.expm1(x) if x < LIMITS.largest_loss else math.inf
 
 
 def _group_delta(k: Array, epsilon: float, delta: float) -> Array:
@@ -145,8 +159,10 @@ def _group_delta(k: Array, epsilon: float, delta: float) -> Array:
         return np.zeros_like(k)
     if epsilon == 0:
         return np.minimum(k * delta, 1.0)
-    grown = np.expm1(np.minimum(k * epsilon, MOST_LOSS)) / math.expm1(min(epsilon, MOST_LOSS))
-    return np.minimum(delta * grown * (1 + SLACK), 1.0)
+    grown = np.expm1(np.minimum(k * epsilon, LIMITS.largest_loss)) / math.expm1(
+        min(epsilon, LIMITS.largest_loss)
+    )
+    return np.minimum(delta * grown * (1 + LIMITS.rounding_share), 1.0)
 
 
 def _moment(f: Tradeoff, order: int) -> float:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neyman.accounting.optimality.guarantee import SLACK, Guarantee
+from neyman.accounting.optimality.guarantee import LIMITS as OPTIMALITY_LIMITS
+from neyman.accounting.optimality.guarantee import Guarantee
 from neyman.accounting.optimality.lower_bounds import (
     ball_packing,
     bayes_risk,
@@ -27,9 +28,18 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
 from neyman.numerics.relation import Neighboring
 
-MOST_RECORDS = 10**12
-MOST_PARTS = 10**6  # dimensions or categories
-LEAST_WIDTH, MOST_WIDTH = 1e-100, 1e100  # so that squares stay within floats
+
+@dataclass(frozen=True)
+class Limits:
+    """What a question about the least error may take."""
+
+    records: int = 10**12
+    parts: int = 10**6  # dimensions or categories
+    least_width: float = 1e-100  # so that squares stay within floats
+    largest_width: float = 1e100  # so that squares stay within floats
+
+
+LIMITS = Limits()
 WIDTHS = np.append(np.geomspace(0.004, 1.0, 90)[:-1], 1.0)  # of a prior, in parameter sets
 NEAR_ONE = 1 - 1e-9
 TWO_POINTS, VAN_TREES, MOVED = "two points", "van Trees", "one moved record"
@@ -188,8 +198,8 @@ def _records(problem: str, n: int | None, relation: Neighboring, model: str) -> 
             "replace-one"
         )
     number = check.integer("n", n, 1)
-    if number > MOST_RECORDS:
-        raise ValueError(f"n = {n!r} must be at most {MOST_RECORDS:g}")
+    if number > LIMITS.records:
+        raise ValueError(f"n = {n!r} must be at most {LIMITS.records:g}")
     return number
 
 
@@ -198,9 +208,10 @@ def _numbers(values: Iterable[float]) -> tuple[float, ...]:
     if len(numbers) < 3:
         raise ValueError(f"values has {len(numbers)} numbers and must have at least 3")
     for v in numbers:
-        if abs(v) > MOST_WIDTH:
+        if abs(v) > LIMITS.largest_width:
             raise ValueError(
-                f"values has {v!r}, and must be from {-MOST_WIDTH:g} to {MOST_WIDTH:g}; "
+                f"values has {v!r}, and must be from {-LIMITS.largest_width:g} to "
+                f"{LIMITS.largest_width:g}; "
                 "state the values in another unit"
             )
     return tuple(sorted(numbers))
@@ -208,9 +219,10 @@ def _numbers(values: Iterable[float]) -> tuple[float, ...]:
 
 def _scale(name: str, value: float) -> float:
     number = check.positive(name, value)
-    if not LEAST_WIDTH <= number <= MOST_WIDTH:
+    if not LIMITS.least_width <= number <= LIMITS.largest_width:
         raise ValueError(
-            f"{name} = {value!r} must be from {LEAST_WIDTH:g} to {MOST_WIDTH:g}; state all sizes "
+            f"{name} = {value!r} must be from {LIMITS.least_width:g} to "
+            f"{LIMITS.largest_width:g}; state all sizes "
             "in another unit"
         )
     return number
@@ -218,9 +230,11 @@ def _scale(name: str, value: float) -> float:
 
 def _parts(name: str, value: int, least: int) -> int:
     number = check.integer(name, value, least)
-    if number > MOST_PARTS:
+    if number > LIMITS.parts:
         shown = repr(number) if number < 10**30 else "a number of more than 30 digits"
-        raise ValueError(f"{name} = {shown} must be from {least} to {MOST_PARTS:,}; ask for fewer")
+        raise ValueError(
+            f"{name} = {shown} must be from {least} to {LIMITS.parts:,}; ask for fewer"
+        )
     return number
 
 
@@ -263,7 +277,7 @@ def _bernoulli(ask: _Question) -> Methods:
         for a in priors(n, 2)
     )
     return {
-        MOVED: moved * (1 - SLACK),
+        MOVED: moved * (1 - OPTIMALITY_LIMITS.rounding_share),
         VAN_TREES: trees,
         TWO_POINTS: best_pair(g, n, lambda d: d * d, lambda d: 2 * d, 0.5),
     }
@@ -271,7 +285,10 @@ def _bernoulli(ask: _Question) -> Methods:
 
 def _bounded(ask: _Question) -> Methods:
     scale = (2 * ask.radius) ** 2
-    return {name: scale * value * (1 - SLACK) for name, value in _bernoulli(ask).items()}
+    return {
+        name: scale * value * (1 - OPTIMALITY_LIMITS.rounding_share)
+        for name, value in _bernoulli(ask).items()
+    }
 
 
 def _normal(ask: _Question) -> Methods:
@@ -297,7 +314,7 @@ def _ball(ask: _Question) -> Methods:
     assouad = best_pair(g, n, lambda t: t * t / d, lambda t: t / d, 1.0)
     packing, fano = ball_packing(g, n, d)
     results = {MOVED: moved, "Assouad": assouad, "packing": packing, "Fano": fano}
-    scale = ask.radius**2 * (1 - SLACK)
+    scale = ask.radius**2 * (1 - OPTIMALITY_LIMITS.rounding_share)
     return {name: scale * value for name, value in results.items()}
 
 
@@ -310,7 +327,7 @@ def _categories(ask: _Question) -> Methods:
     pairs = k // 2
     # Each pair of categories has the share 2 / k, split by (1 + t) / 2: two coordinates.
     assouad = best_pair(g, n, lambda t: 2 * pairs * (t / k) ** 2, lambda t: 2 * t / k, 1.0)
-    return {MOVED: moved * (1 - SLACK), "Assouad": assouad}
+    return {MOVED: moved * (1 - OPTIMALITY_LIMITS.rounding_share), "Assouad": assouad}
 
 
 def _histogram(ask: _Question) -> Methods:
@@ -321,8 +338,10 @@ def _histogram(ask: _Question) -> Methods:
     # k // 2 pairs of categories with `size` records each, all in one category of the pair.
     pair = float(np.max(sizes**2 / 4 * g.affinity(sizes)))
     return {
-        MOVED: moved * (1 - SLACK),
-        "Assouad": 2 * (k // 2) / k * pair * (1 - SLACK) if n >= k // 2 else 0.0,
+        MOVED: moved * (1 - OPTIMALITY_LIMITS.rounding_share),
+        "Assouad": 2 * (k // 2) / k * pair * (1 - OPTIMALITY_LIMITS.rounding_share)
+        if n >= k // 2
+        else 0.0,
     }
 
 
@@ -334,7 +353,10 @@ def _endless_histogram(ask: _Question, relation: Neighboring) -> Methods:
     sizes = np.unique(np.geomspace(1, 1e6, 80).astype(np.int64)).astype(float)
     most = float(np.max(sizes**2 / 4 * g.affinity(sizes)))
     pairs = 1.0 if relation == "add-remove" else 2 * (k // 2) / k
-    return {MOVED: moved * (1 - SLACK), "Assouad": pairs * most * (1 - SLACK)}
+    return {
+        MOVED: moved * (1 - OPTIMALITY_LIMITS.rounding_share),
+        "Assouad": pairs * most * (1 - OPTIMALITY_LIMITS.rounding_share),
+    }
 
 
 def _quantile(ask: _Question) -> Methods:
@@ -363,7 +385,10 @@ def _local_bernoulli(ask: _Question) -> Methods:
 
 def _local_bounded(ask: _Question) -> Methods:
     scale = (2 * ask.radius) ** 2
-    return {name: scale * value * (1 - SLACK) for name, value in _local_bernoulli(ask).items()}
+    return {
+        name: scale * value * (1 - OPTIMALITY_LIMITS.rounding_share)
+        for name, value in _local_bernoulli(ask).items()
+    }
 
 
 def _local_normal(ask: _Question) -> Methods:
@@ -378,7 +403,7 @@ def _local_ball(ask: _Question) -> Methods:
     for b in WIDTHS.tolist():
         each = min(g.chi_square, d) / (1 - b * b) if b < 1 else math.inf
         best = max(best, d / (n * each + d * (math.pi / b) ** 2))
-    return {VAN_TREES: ask.radius**2 * best * (1 - SLACK)}
+    return {VAN_TREES: ask.radius**2 * best * (1 - OPTIMALITY_LIMITS.rounding_share)}
 
 
 def _local_categories(ask: _Question) -> Methods:

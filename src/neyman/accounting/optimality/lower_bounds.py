@@ -12,46 +12,60 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 from scipy.special import bdtr, bdtrc, gammaln
 
-from neyman.accounting.optimality.guarantee import SLACK, Guarantee
+from neyman.accounting.optimality.guarantee import LIMITS as OPTIMALITY_LIMITS
+from neyman.accounting.optimality.guarantee import Guarantee
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-BLOCKS, MANY_BLOCKS = 40, 400  # of numbers of changed records
-DISTANCES = 48
-REACH = 9.0  # standard deviations of the number of changed records that count
+
+@dataclass(frozen=True)
+class Limits:
+    """How finely lower bounds are searched."""
+
+    blocks: int = 40  # of numbers of changed records
+    large_blocks: int = 400  # of numbers of changed records
+    distances: int = 48
+    # Standard deviations of the number of changed records that count.
+    record_deviations: float = 9.0
+    sizes: int = 24
+    spread: float = 4.0
+    epsilon: float = 300.0
+    count_nodes: int = 1500  # at which the law of a count is looked at
+    priors: int = 28
+
+
+LIMITS = Limits()
 PLACES = np.linspace(0.0, 1.0, 1025)
 APART = math.exp(-1)  # of the points, for a radius of 1
-SIZES = 24
-SPREAD = 4.0
-MOST_EPSILON = 300.0
 CONCENTRATIONS = np.geomspace(2.05, 1e6, 80)
-NODES = 1500  # at which the law of a count is looked at
-PRIORS = 28
 
 
 # Two points
 
 
-def mean_affinity(guarantee: Guarantee, n: int, distance: float, blocks: int = BLOCKS) -> float:
+def mean_affinity(
+    guarantee: Guarantee, n: int, distance: float, blocks: int = LIMITS.blocks
+) -> float:
     """Return a lower bound on E[B(f_K)] for K ~ Bin(n, distance).
 
     B(f_k) falls with k, so in each block of k it is at least what it is at the last one. Summed by
     parts all terms are positive.
     """
-    t = min(distance * (1 + SLACK), 1.0)
+    t = min(distance * (1 + OPTIMALITY_LIMITS.rounding_share), 1.0)
     middle, spread = n * t, math.sqrt(n * t * (1 - t)) + 1
-    first = max(math.floor(middle - REACH * spread), 0)
-    last = min(math.ceil(middle + REACH * spread), n)
+    first = max(math.floor(middle - LIMITS.record_deviations * spread), 0)
+    last = min(math.ceil(middle + LIMITS.record_deviations * spread), n)
     ends = np.unique(np.linspace(first, last, min(last - first + 1, blocks)).astype(np.int64))
     affinity = guarantee.affinity(ends.astype(float))
     affinity = np.maximum.accumulate(affinity[::-1])[::-1]
-    mass = np.asarray(bdtr(ends.astype(float), n, t)) * (1 - SLACK)
-    mass[-1] = mass[-1] if last < n else 1 - SLACK
+    mass = np.asarray(bdtr(ends.astype(float), n, t)) * (1 - OPTIMALITY_LIMITS.rounding_share)
+    mass[-1] = mass[-1] if last < n else 1 - OPTIMALITY_LIMITS.rounding_share
     return float(np.sum(mass * (affinity - np.append(affinity[1:], 0.0))))
 
 
@@ -71,12 +85,12 @@ def best_pair(
         most: the largest d.
     """
 
-    def bound(d: float, blocks: int = BLOCKS) -> float:
+    def bound(d: float, blocks: int = LIMITS.blocks) -> float:
         return gain(d) * mean_affinity(guarantee, n, distance(d), blocks)
 
     high = most
     low = most * 1e-3 / max(n, 1)
-    places = cast(Array, np.geomspace(low, high, DISTANCES))
+    places = cast(Array, np.geomspace(low, high, LIMITS.distances))
     best = 0.0
     for _ in range(2):
         values = np.array([bound(float(d)) for d in places])
@@ -84,13 +98,17 @@ def best_pair(
         i = int(np.argmax(values))
         ends = float(places[max(i - 1, 0)]), float(places[min(i + 1, len(places) - 1)])
         places = np.geomspace(*ends, 12)
-    return max(best, bound(float(places[len(places) // 2]), MANY_BLOCKS)) * (1 - SLACK)
+    return max(best, bound(float(places[len(places) // 2]), LIMITS.large_blocks)) * (
+        1 - OPTIMALITY_LIMITS.rounding_share
+    )
 
 
 def data_pair(guarantee: Guarantee, changes: Array) -> float:
     """Return the largest (c_k / 2)^2 B(f_k), where k replaced records move an answer by c_k."""
     sizes = np.arange(1, len(changes) + 1, dtype=float)
-    return float(np.max((changes / 2) ** 2 * guarantee.affinity(sizes), initial=0.0)) * (1 - SLACK)
+    return float(np.max((changes / 2) ** 2 * guarantee.affinity(sizes), initial=0.0)) * (
+        1 - OPTIMALITY_LIMITS.rounding_share
+    )
 
 
 # Van Trees' inequality
@@ -114,13 +132,19 @@ _MASSES = _masses()
 
 def mean_information(information: Callable[[Array], Array], width: float) -> float:
     """Return an upper bound on the prior mean of an even, convex information on [-width, width]."""
-    return float(np.sum(_MASSES * information(width * PLACES))) * (1 + SLACK)
+    return float(np.sum(_MASSES * information(width * PLACES))) * (
+        1 + OPTIMALITY_LIMITS.rounding_share
+    )
 
 
 def cosine_risk(information: float, width: float) -> float:
     """Return the bound 1 / (information + pi^2 / width^2)."""
     prior = (math.pi / width) ** 2 if math.isfinite(width) else 0.0
-    return (1 - SLACK) / (information + prior) if information + prior > 0 else math.inf
+    return (
+        (1 - OPTIMALITY_LIMITS.rounding_share) / (information + prior)
+        if information + prior > 0
+        else math.inf
+    )
 
 
 # Packing and Fano
@@ -146,13 +170,17 @@ def ball_packing(guarantee: Guarantee, n: int, dimension: int) -> tuple[float, f
     """Return the bounds of packing and of Fano on a mean in a ball of radius 1, squared error."""
     count = float(dimension)  # log M
     best = [0.0, 0.0]
-    for size in np.unique(np.geomspace(1, n, SIZES).astype(int)).tolist():
-        share = max(size - SPREAD * math.sqrt(size), size / 8) / n if size < n else 1.0
-        more = float(bdtrc(size, n, share)) * (1 + SLACK) if size < n else 0.0
+    for size in np.unique(np.geomspace(1, n, LIMITS.sizes).astype(int)).tolist():
+        share = max(size - LIMITS.spread * math.sqrt(size), size / 8) / n if size < n else 1.0
+        more = (
+            float(bdtrc(size, n, share)) * (1 + OPTIMALITY_LIMITS.rounding_share)
+            if size < n
+            else 0.0
+        )
         gain = (share * APART / 2) ** 2
         for i, success in enumerate((packing_success, fano_success)):
             error = gain * (1 - success(guarantee, count, size) - more)
-            best[i] = max(best[i], error * (1 - SLACK))
+            best[i] = max(best[i], error * (1 - OPTIMALITY_LIMITS.rounding_share))
     return best[0], best[1]
 
 
@@ -161,7 +189,11 @@ def ball_packing(guarantee: Guarantee, n: int, dimension: int) -> tuple[float, f
 
 def information_of_a_bit(guarantee: Guarantee) -> Callable[[Array], Array]:
     """Return the bound on a report's information as a function of the mean, even and convex."""
-    share = math.tanh(guarantee.pure / 2) ** 2 * (1 + SLACK) if guarantee.pure < 35 else 1.0
+    share = (
+        math.tanh(guarantee.pure / 2) ** 2 * (1 + OPTIMALITY_LIMITS.rounding_share)
+        if guarantee.pure < 35
+        else 1.0
+    )
     share, bit = min(share, 1.0), guarantee.bit
 
     def information(mean: Array) -> Array:
@@ -181,13 +213,15 @@ def category_risk(guarantee: Guarantee, n: int, categories: int) -> float:
     if math.isfinite(guarantee.chi_square):
         mean = (1 - 1 / k) * guarantee.chi_square
         variance = np.minimum(variance, mean * np.array([_largest_inverse(k, a) for a in alpha]))
-    information = n * k * variance * (1 + SLACK)
-    return float(np.max((k - 1) ** 2 / (information + prior))) * (1 - SLACK)
+    information = n * k * variance * (1 + OPTIMALITY_LIMITS.rounding_share)
+    return float(np.max((k - 1) ** 2 / (information + prior))) * (
+        1 - OPTIMALITY_LIMITS.rounding_share
+    )
 
 
 def largest_variance(epsilon: float, k: int) -> float:
     """V of k numbers of mean 1 whose ratios are at most e^epsilon."""
-    if epsilon >= MOST_EPSILON:
+    if epsilon >= LIMITS.epsilon:
         return math.inf
     more = math.expm1(epsilon)
     peak = int(k / (2 + more))  # the function of a real size has its only maximum at k / (2 + more)
@@ -204,7 +238,7 @@ def _largest_inverse(k: int, alpha: float) -> float:
         i = np.arange(1, m + 1)
         log = math.log(k) + float(np.sum(np.log((k * alpha - i) / (k * (alpha - i)))))
         best = min(best, math.exp(log / m))
-    return best * (1 + SLACK)
+    return best * (1 + OPTIMALITY_LIMITS.rounding_share)
 
 
 # One moved record
@@ -214,7 +248,7 @@ def priors(n: int, categories: int) -> list[float]:
     """Concentrations of a symmetric Dirichlet prior that are tried."""
     least = 1.05 if categories == 2 else 3.05
     most = max(4 * math.sqrt(n) / categories, 40.0)
-    return [math.sqrt(n) / categories, *np.geomspace(least, most, PRIORS).tolist()]
+    return [math.sqrt(n) / categories, *np.geomspace(least, most, LIMITS.priors).tolist()]
 
 
 def bayes_risk(n: int, categories: int, alpha: float) -> float:
@@ -245,7 +279,7 @@ def moved_error(n: int, categories: int, alpha: float, chi_square: float) -> flo
     else:
         spread = many_spread(n, categories, alpha)
     most = chi_square * (1 - 2 * none + spread) + spread - none + 2 * one
-    return (1 - none) ** 2 / (most * (1 + SLACK) + 1e-300)
+    return (1 - none) ** 2 / (most * (1 + OPTIMALITY_LIMITS.rounding_share) + 1e-300)
 
 
 def _chance(n: int, categories: int, alpha: float, j: int) -> float:
@@ -264,16 +298,20 @@ def two_spread(n: int, alpha: float) -> float:
     """S for two categories, in blocks in which the mass and r - 1 are monotone [OP-8]."""
     middle = n // 2
     near = np.arange(0, min(200, middle) + 1)
-    left = np.unique(np.concatenate([near, np.linspace(0, middle, NODES // 2).astype(np.int64)]))
+    left = np.unique(
+        np.concatenate([near, np.linspace(0, middle, LIMITS.count_nodes // 2).astype(np.int64)])
+    )
     right = np.unique(
-        np.concatenate([n - near, np.linspace(middle, n, NODES // 2).astype(np.int64)])
+        np.concatenate([n - near, np.linspace(middle, n, LIMITS.count_nodes // 2).astype(np.int64)])
     )
     starts = np.unique(np.concatenate([left, right]))
     ends = np.append(starts[1:] - 1, n)  # each block holds its start and its end
     both = np.stack([starts, ends]).astype(float)
     # Nine values of log gamma, each at most n + 2 alpha times its logarithm, of 5 units, and 8
     # sums.
-    slack = 64 * UNIT * (n + 2 * alpha) * math.log(n + 2 * alpha + 2) + SLACK
+    slack = (
+        64 * UNIT * (n + 2 * alpha) * math.log(n + 2 * alpha + 2) + OPTIMALITY_LIMITS.rounding_share
+    )
     mass = np.exp(_log_mass(both, n, alpha, alpha)).max(axis=0)
     ratio = (alpha - 1) * np.abs(n - 2 * both - 1) / ((both + 1) * (n - both - 1 + alpha))
     count = ends - starts + 1
@@ -286,4 +324,4 @@ def many_spread(n: int, categories: int, alpha: float) -> float:
     second = (total - 1) * (total - 2) / ((alpha - 1) * (alpha - 2))
     third = second * (total - 3) / (alpha - 3)
     inverse = second / ((n + 1) * (n + 2)) + 3 * third / ((n + 1) * (n + 2) * (n + 3))
-    return 2 * (alpha - 1) ** 2 * min(inverse, 1.0) * (1 + SLACK)
+    return 2 * (alpha - 1) ** 2 * min(inverse, 1.0) * (1 + OPTIMALITY_LIMITS.rounding_share)

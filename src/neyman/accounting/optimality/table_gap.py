@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from neyman.accounting.optimality.guarantee import SLACK
+from neyman.accounting.optimality.guarantee import LIMITS as OPTIMALITY_LIMITS
 from neyman.accounting.optimality.lower_bounds import moved_error, priors
 from neyman.numerics.relation import Neighboring
 
@@ -45,7 +45,7 @@ def cell_gap(
     both = any(sorted(v)[-2:] == [largest, largest] for v in vectors if len(v) > 1)
     if both and relation == "replace-one" and cells > 1:
         least = max(least, 2 * (1 - 1 / cells) * largest**2 / chi_square)
-    return max(standard_error / math.sqrt(least) * (1 + SLACK), 1.0)
+    return max(standard_error / math.sqrt(least) * (1 + OPTIMALITY_LIMITS.rounding_share), 1.0)
 
 
 def mean_gap(
@@ -62,8 +62,11 @@ def mean_gap(
     best = max(moved_error(rows, 2, alpha, chi_square) for alpha in priors(rows, 2)[::3])
     if best == 0:
         return None
-    return max(standard_error * rows / (width * math.sqrt(best)) * (1 + SLACK), 1.0)
+    return max(
+        standard_error * rows / (width * math.sqrt(best)) * (1 + OPTIMALITY_LIMITS.rounding_share),
+        1.0,
+    )
 
 
 def _chi_square(rho: Fraction) -> float:
-    return math.expm1(min(2 * float(rho), 700.0)) * (1 + SLACK)
+    return math.expm1(min(2 * float(rho), 700.0)) * (1 + OPTIMALITY_LIMITS.rounding_share)

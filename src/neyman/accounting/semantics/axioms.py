@@ -26,13 +26,23 @@ Channel = tuple[tuple[Fraction, ...], ...]
 
 Definition = Callable[[Channel], bool]
 
-SEED = 1  # of a search without a generator: it is no release, and repeats
+
+@dataclass(frozen=True)
+class Limits:
+    """How many channels a search tries."""
+
+    search_seed: int = 1  # of a search without a generator: it is no release, and repeats
+    denominator: int = 24  # denominator of a random row
+    garblings: int = 8  # random ones of a channel, beside the deterministic ones
+    partners: int = 12  # earlier channels that one is combined with
+    maps: int = 256  # deterministic garblings; of more, random ones
+    channels: int = 10**6
+    datasets: int = 8
+    outputs: int = 6
+
+
+LIMITS = Limits()
 ENUMERATED = (1, 2, 3, 4, 5, 6)  # denominators of the channels that come first
-LARGEST = 24  # denominator of a random row
-GARBLINGS = 8  # random ones of a channel, beside the deterministic ones
-PARTNERS = 12  # earlier channels that one is combined with
-MOST_MAPS = 256  # deterministic garblings; of more, random ones
-MOST_CHANNELS, MOST_DATASETS, MOST_OUTPUTS = 10**6, 8, 6
 ZERO, HALF, ONE = Fraction(0), Fraction(1, 2), Fraction(1)
 
 
@@ -109,13 +119,13 @@ class _Search:
         )
         most = check.integer("channels", channels, 1)
         for name, number, limit in (
-            ("datasets", datasets, MOST_DATASETS),
-            ("outputs", outputs, MOST_OUTPUTS),
-            ("channels", most, MOST_CHANNELS),
+            ("datasets", datasets, LIMITS.datasets),
+            ("outputs", outputs, LIMITS.outputs),
+            ("channels", most, LIMITS.channels),
         ):
             if number > limit:
                 raise ValueError(f"{name} = {number} must be at most {limit}")
-        return cls(axiom, datasets, outputs, most, generator_of(generator, SEED))
+        return cls(axiom, datasets, outputs, most, generator_of(generator, LIMITS.search_seed))
 
     def result(self, counterexample: Counterexample | None = None) -> AxiomSearch:
         return AxiomSearch(self.axiom, self.asked, self.satisfied, self.checks, counterexample)
@@ -138,7 +148,7 @@ class _Search:
     def partners(self, channel: Channel) -> list[Channel]:
         """Return the channel itself and some earlier ones, and keep it."""
         size = len(self.earlier_channels)
-        chosen = self.generator.integers(0, size, PARTNERS) if size else ()
+        chosen = self.generator.integers(0, size, LIMITS.partners) if size else ()
         partners = [channel, *(self.earlier_channels[i] for i in {int(i) for i in chosen})]
         self.earlier_channels.append(channel)
         return partners
@@ -171,7 +181,7 @@ class _Search:
         return (first, *(ways[int(way)]() for way in others))
 
     def _row(self) -> tuple[Fraction, ...]:
-        denominator = int(self.generator.integers(1, LARGEST + 1))
+        denominator = int(self.generator.integers(1, LIMITS.denominator + 1))
         chances = self.generator.dirichlet([1] * self.outputs)
         counts = self.generator.multinomial(denominator, chances)
         return tuple(Fraction(int(x), denominator) for x in counts)
@@ -191,11 +201,11 @@ class _Search:
         places = range(self.outputs)
         unit = [tuple(ONE if i == j else ZERO for j in places) for i in places]
         maps: Iterable[Iterable[int]] = itertools.product(places, repeat=self.outputs)
-        if self.outputs**self.outputs > MOST_MAPS:
-            maps = self.generator.integers(0, self.outputs, (MOST_MAPS, self.outputs)).tolist()
+        if self.outputs**self.outputs > LIMITS.maps:
+            maps = self.generator.integers(0, self.outputs, (LIMITS.maps, self.outputs)).tolist()
         for to in maps:
             yield "after this map of outputs", tuple(unit[j] for j in to)
-        for _ in range(GARBLINGS):
+        for _ in range(LIMITS.garblings):
             yield "after this channel", tuple(self._row() for _ in range(self.outputs))
 
 

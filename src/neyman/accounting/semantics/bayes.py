@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, get_args
 
@@ -47,9 +48,18 @@ CLAIMS = get_args(Claim)
 
 GAPS = np.geomspace(1e-4, 1.0, 40)  # below epsilon, of the way to where all losses lie above
 ORDERS = np.geomspace(1e-3, 1e3, 60)  # orders tried first, relative to zCDP's best
-ZOOM = 9  # points in the bracket of a minimum
-ROUNDS = 12  # of zooming at most
-FLAT = 1e-11  # a bracket in which the logarithm changes less holds the minimum
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How the best order is looked for."""
+
+    zoom_points: int = 9  # points in the bracket of a minimum
+    zooms: int = 12  # of zooming at most
+    flat_log_width: float = 1e-11  # a bracket in which the logarithm changes less holds the minimum
+
+
+LIMITS = Limits()
 WIDTHS = 10.0 ** np.arange(0, -11, -1)  # of the brackets that certify it from below
 
 
@@ -493,14 +503,16 @@ def _least(value: Callable[[Array], Array], points: Array) -> tuple[Array, Array
     """
     rows = np.arange(len(points))
     least, place = np.full(len(points), np.inf), points[:, 0]
-    for _ in range(ROUNDS):
+    for _ in range(LIMITS.zooms):
         values = value(points)
         best = np.argmin(values, axis=1)
         better = values[rows, best] < least
         least = np.where(better, values[rows, best], least)
         place = np.where(better, points[rows, best], place)
         left, right = np.maximum(best - 1, 0), np.minimum(best + 1, points.shape[1] - 1)
-        if np.all(np.maximum(values[rows, left], values[rows, right]) - least < FLAT):
+        if np.all(
+            np.maximum(values[rows, left], values[rows, right]) - least < LIMITS.flat_log_width
+        ):
             break
-        points = np.linspace(points[rows, left], points[rows, right], ZOOM, axis=1)
+        points = np.linspace(points[rows, left], points[rows, right], LIMITS.zoom_points, axis=1)
     return least, place

@@ -15,11 +15,20 @@ from neyman.mechanisms.description import rational
 from neyman.mechanisms.randomized_response import RandomizedResponse
 from neyman.numerics import check
 
-DIGITS = 60  # of what is no fraction, an e^x
-FORGOTTEN = 120  # e-folds below the largest mass, beyond which outcomes are not separated
-MOST_OUTCOMES = 10_000
-MOST_NAMES = 6  # that are printed one by one
-_WIDE = Context(prec=DIGITS, Emax=10**17, Emin=-(10**17))
+
+@dataclass(frozen=True)
+class Limits:
+    """How exact outcomes are ordered and shown."""
+
+    digits: int = 60  # of what is no fraction, an e^x
+    # E-folds below the largest mass, beyond which outcomes are not separated.
+    forgotten_efolds: int = 120
+    outcomes: int = 10_000
+    shown_names: int = 6  # that are printed one by one
+
+
+LIMITS = Limits()
+_WIDE = Context(prec=LIMITS.digits, Emax=10**17, Emin=-(10**17))
 
 
 @dataclass(frozen=True)
@@ -48,7 +57,7 @@ class BestTest:
     def __str__(self) -> str:
         pairs = list(zip(self.outcomes, self.yes, strict=True))
         sure = [name for name, p in pairs if p == 1]
-        if len(sure) > MOST_NAMES:
+        if len(sure) > LIMITS.shown_names:
             sure = [*sure[:2], "...", sure[-1]]
         maybe = [f"{name} (with probability {float(p):.6g})" for name, p in pairs if 0 < p < 1]
         return f"say yes to: {', '.join([*maybe, *sure]) or 'nothing'}"
@@ -182,7 +191,7 @@ def experiment(mechanism: Mechanism) -> Experiment:
                 "output; for vectors ask tradeoff().power"
             )
         (shift,) = vectors[0]
-        reach = math.isqrt(math.ceil(2 * FORGOTTEN * mechanism.sigma_squared)) + 1
+        reach = math.isqrt(math.ceil(2 * LIMITS.forgotten_efolds * mechanism.sigma_squared)) + 1
         _few(2 * reach + shift)
         places = range(-reach, shift + reach + 1)
         twice = 2 * mechanism.sigma_squared
@@ -198,9 +207,9 @@ def experiment(mechanism: Mechanism) -> Experiment:
 
 
 def _few(outcomes: int) -> None:
-    if outcomes > MOST_OUTCOMES:
+    if outcomes > LIMITS.outcomes:
         raise ValueError(
-            f"the output has about {outcomes:,} places, more than {MOST_OUTCOMES:,}: count in "
+            f"the output has about {outcomes:,} places, more than {LIMITS.outcomes:,}: count in "
             "larger units, or ask tradeoff().power"
         )
 

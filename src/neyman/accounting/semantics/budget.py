@@ -29,10 +29,18 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import above, below
 
-LEAST_LEVEL = 1e-12
-SLACK = 1.01
-LINES = 400
-LEAST_DELTA = 1e-300
+
+@dataclass(frozen=True)
+class Limits:
+    """Where a budget's curve is looked at."""
+
+    least_level: float = 1e-12
+    rounding_factor: float = 1.01
+    lines: int = 400
+    least_delta: float = 1e-300
+
+
+LIMITS = Limits()
 
 PLAN_FIELDS = {"rho": "zcdp", "mu": "gdp"}
 """The fields that a plan's file calls by another name than a receipt."""
@@ -271,7 +279,7 @@ class Approximate(PlanBudget):
     def rough_mu(self) -> float:
         """Return mu by the usual conversion from zCDP to epsilon and delta."""
         # rho + 2 sqrt(rho log(1 / delta)) = epsilon
-        log = -math.log(max(float(self.delta), LEAST_DELTA))
+        log = -math.log(max(float(self.delta), LIMITS.least_delta))
         return math.sqrt(2) * (math.sqrt(log + self.epsilon) - math.sqrt(log))
 
     def limit(self, question: Question, at: float) -> Fraction | None:
@@ -401,8 +409,8 @@ class AtMost(PlanBudget):
         level = math.nextafter(float(self.level), 1)  # at or above the exact one
         if Fraction(spent.power(level).upper) > self.power:
             return False
-        far = self.tradeoff().epsilon(LEAST_LEVEL).upper
-        if spent.delta(far).upper > 2 * LEAST_LEVEL:
+        far = self.tradeoff().epsilon(LIMITS.least_level).upper
+        if spent.delta(far).upper > 2 * LIMITS.least_level:
             return False
         reached, allowed = self._everywhere(spent)
         return bool(np.all(reached <= allowed))
@@ -417,9 +425,9 @@ class AtMost(PlanBudget):
     def excess_elsewhere(self, mechanism: Described) -> float:
         """About the same of what else `admits` looks at: other levels, and delta far out."""
         spent = _spent(mechanism)
-        far = self.tradeoff().epsilon(LEAST_LEVEL).upper
+        far = self.tradeoff().epsilon(LIMITS.least_level).upper
         reached, allowed = self._everywhere(spent)
-        beyond = spent.log_delta(far).upper - math.log(2 * LEAST_LEVEL)
+        beyond = spent.log_delta(far).upper - math.log(2 * LIMITS.least_level)
         return max(beyond, float(np.log(np.max(reached / allowed))))
 
     def _everywhere(self, spent: Tradeoff) -> tuple[Array, Array]:
@@ -429,17 +437,21 @@ class AtMost(PlanBudget):
         neighboring lines to the next a line is straight and G is concave, so the crossings decide.
         """
         mu = self.mu
-        top = float(ndtr(ndtri(1 / SLACK) - mu))  # from this level on 1.01 G is above 1
-        ends = -float(ndtri(LEAST_LEVEL)) + 0.3, -float(ndtri(top)) - 0.3
-        z = np.linspace(*ends, LINES)
+        top = float(
+            ndtr(ndtri(1 / LIMITS.rounding_factor) - mu)
+        )  # from this level on 1.01 G is above 1
+        ends = -float(ndtri(LIMITS.least_level)) + 0.3, -float(ndtri(top)) - 0.3
+        z = np.linspace(*ends, LIMITS.lines)
         epsilons = mu * z - mu * mu / 2
         slope = np.exp(epsilons)
         base = spent.deltas_above(epsilons)
-        crossing = np.clip((base[:-1] - base[1:]) / (slope[1:] - slope[:-1]), LEAST_LEVEL, top)
-        levels = np.concatenate([[LEAST_LEVEL], crossing, [top]])
+        crossing = np.clip(
+            (base[:-1] - base[1:]) / (slope[1:] - slope[:-1]), LIMITS.least_level, top
+        )
+        levels = np.concatenate([[LIMITS.least_level], crossing, [top]])
         # Line i serves between crossings i - 1 and i. The chain runs from the least level to the
         # top, so its rising pieces cover every level.
-        allowed = SLACK * ndtr(ndtri(levels) + mu)
+        allowed = LIMITS.rounding_factor * ndtr(ndtri(levels) + mu)
         left, right = base + slope * levels[:-1], base + slope * levels[1:]
         rising = levels[:-1] < levels[1:]
         reached = np.concatenate([left[rising], right[rising]])
@@ -527,10 +539,12 @@ def _budget_at(kind: type[AtMost], most: _Given, at: _Given) -> AtMost:
             f"{power_name} = {power!r} must be above {level_name} = {level!r}, which guessing "
             "reaches, and below 1"
         )
-    if float(exact_level) < LEAST_LEVEL or math.isclose(float(exact_power), float(exact_level)):
+    if float(exact_level) < LIMITS.least_level or math.isclose(
+        float(exact_power), float(exact_level)
+    ):
         raise ValueError(
             f"{level_name} = {level!r}, {power_name} = {power!r}: the {level_name} must be at "
-            f"least {LEAST_LEVEL:g} and the {power_name} clearly above it"
+            f"least {LIMITS.least_level:g} and the {power_name} clearly above it"
         )
     return kind(exact_power, exact_level)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 
 from scipy.special import ndtr, ndtri
@@ -9,10 +10,19 @@ from scipy.special import ndtr, ndtri
 from neyman.accounting.semantics.budget import PlanBudget
 from neyman.accounting.semantics.digits import plain
 
-LEVEL, POWER = 0.05, 0.95
+
+@dataclass(frozen=True)
+class Limits:
+    """When a budget is said to be large."""
+
+    level: float = 0.05
+    power: float = 0.95
+    delta: Fraction = Fraction(1, 10**4)
+
+
+LIMITS = Limits()
 """From this power at this level on, a release protects almost nothing."""
 
-LARGE_DELTA = Fraction(1, 10**4)
 """Above it a delta is large: guarantees for 10,000 people or more take a smaller one."""
 
 
@@ -24,15 +34,15 @@ def budget_warnings(budget: PlanBudget) -> tuple[str, ...]:
     numbers = budget.numbers
     warnings: list[str] = []
     text = " and ".join(f"{name} = {plain(value)}" for name, value in numbers.items())
-    power = float(ndtr(ndtri(LEVEL) + budget.rough_mu))
-    if power >= POWER:
+    power = float(ndtr(ndtri(LIMITS.level) + budget.rough_mu))
+    if power >= LIMITS.power:
         claims = "nearly every true claim" if power > 0.995 else f"about {power:.0%} of true claims"
         warnings.append(
             f"The budget {text} protects almost nothing: at a 5% false positive rate, an attacker "
             f"could confirm {claims}. The redistricting data of the 2020 Census spent zcdp = 2.63, "
             "which allows about 74%. Choose a smaller budget."
         )
-    if numbers.get("delta", Fraction(0)) > LARGE_DELTA:
+    if numbers.get("delta", Fraction(0)) > LIMITS.delta:
         delta = plain(numbers["delta"])
         warnings.append(
             f"The budget's delta = {delta} is large: a release that published each record in full "

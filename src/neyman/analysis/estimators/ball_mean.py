@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol, Unpack
 
@@ -30,10 +31,18 @@ from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
-GRID = 1 << 24  # units in the radius
-PIECE = 1 << 17  # numbers clipped at a time, which fit in a cache
-MOST_DIMENSION = 10**6
-MOST_RECORDS = 1 << 37  # their sum stays below 2^61
+
+@dataclass(frozen=True)
+class Limits:
+    """The grid, and what 64 bits hold."""
+
+    grid_units: int = 1 << 24  # units in the radius
+    piece_numbers: int = 1 << 17  # numbers clipped at a time, which fit in a cache
+    dimension: int = 10**6
+    records: int = 1 << 37  # their sum stays below 2^61
+
+
+LIMITS = Limits()
 COVERS = "Each coordinate of the mean of the law of the records, clipped to the ball."
 Lanes = NDArray[np.int64]
 
@@ -89,8 +98,8 @@ def mean(
     else:
         array = vectors("records", records, relation=relation, dimension=dimension)
     size = 1 if flat else array.shape[1]
-    if size > MOST_DIMENSION:
-        raise ValueError(f"records has {size} columns; it must have at most {MOST_DIMENSION}")
+    if size > LIMITS.dimension:
+        raise ValueError(f"records has {size} columns; it must have at most {LIMITS.dimension}")
     return mean_of_array(array, flat, radius_of(radius), budget, paid)
 
 
@@ -115,14 +124,16 @@ def mean_of_array(
     return _unknown_size(array, flat, radius, budget, paid)
 
 
-def clipped_total(array: NDArray[Any] | Rows, radius: float, grid: int = GRID) -> Lanes:
+def clipped_total(
+    array: NDArray[Any] | Rows, radius: float, grid: int = LIMITS.grid_units
+) -> Lanes:
     """Return the sum of the records, clipped to the ball, in whole units of radius / grid [EM-2].
 
     It differs by a vector of l2 norm at most ``grid`` if a record comes or goes.
     """
     size = array.shape[1] if len(array.shape) > 1 else 1
     total = np.zeros(size, np.int64)
-    step = max(1, PIECE // size)
+    step = max(1, LIMITS.piece_numbers // size)
     for start in range(0, len(array), step):
         piece = as_floats(array[start : start + step]).reshape(-1, size)
         total += grid_rows(piece, radius, grid, careful=True).sum(axis=0)
@@ -133,12 +144,12 @@ def _known_size(
     array: NDArray[Any] | Rows, flat: bool, exact: Fraction, budget: Budget, paid: Shared
 ) -> Estimate:
     n, size = len(array), 1 if flat else array.shape[1]
-    if n > MOST_RECORDS:
-        raise ValueError(f"records has {n} entries; it must have at most {MOST_RECORDS}")
+    if n > LIMITS.records:
+        raise ValueError(f"records has {n} entries; it must have at most {LIMITS.records}")
     radius = float(exact)
-    noise = least_noise(budget, (2 * GRID) ** 2)
-    unit = radius / GRID
-    arguments = {"radius": str(exact), "records": n, "dimension": size, "grid": GRID}
+    noise = least_noise(budget, (2 * LIMITS.grid_units) ** 2)
+    unit = radius / LIMITS.grid_units
+    arguments = {"radius": str(exact), "records": n, "dimension": size, "grid": LIMITS.grid_units}
 
     def noisy(bits: Bits) -> Number:
         total = clipped_total(array, radius)
@@ -160,9 +171,11 @@ def _of_known_size(
     radius: float,
     flat: bool,
 ) -> Estimate:
-    size, unit = np.size(value), radius / GRID
+    size, unit = np.size(value), radius / LIMITS.grid_units
     deviation = noise.sigma * unit / n
-    off_grid = careful_error(size, GRID) * unit + unit / n  # of the records; of the noise [EM-3]
+    off_grid = (
+        careful_error(size, LIMITS.grid_units) * unit + unit / n
+    )  # of the records; of the noise [EM-3]
 
     def limits(miss: float, about: About) -> tuple[Number, Number]:
         if about == "data":
@@ -194,11 +207,18 @@ def _unknown_size(
 ) -> Estimate:
     """Release the sum and the number of records: no bound on the error is proven."""
     size, radius = 1 if flat else array.shape[1], float(exact)
-    weight = max(1, round(GRID * size**-0.25))  # units of one record in the number [EM-5]
+    weight = max(
+        1, round(LIMITS.grid_units * size**-0.25)
+    )  # units of one record in the number [EM-5]
     # A whole norm, a little above the shift's, so that one coordinate describes the pair.
-    noise = least_noise(budget, (math.isqrt(GRID**2 + weight**2 - 1) + 1) ** 2)
-    unit = radius / GRID
-    arguments = {"radius": str(exact), "dimension": size, "grid": GRID, "weight": weight}
+    noise = least_noise(budget, (math.isqrt(LIMITS.grid_units**2 + weight**2 - 1) + 1) ** 2)
+    unit = radius / LIMITS.grid_units
+    arguments = {
+        "radius": str(exact),
+        "dimension": size,
+        "grid": LIMITS.grid_units,
+        "weight": weight,
+    }
 
     def noisy(bits: Bits) -> tuple[NDArray[np.float64], float]:
         units = rounded_gaussian(noise.sigma_squared, size + 1, bits)
@@ -223,7 +243,7 @@ def _of_unknown_size(
     radius: float,
     flat: bool,
 ) -> Estimate:
-    size, unit = len(total), radius / GRID
+    size, unit = len(total), radius / LIMITS.grid_units
     count = max(records, 1.0)
     value = np.clip(total / count, -radius, radius)
     sigma = noise.sigma
@@ -237,7 +257,7 @@ def _of_unknown_size(
         if least < 1:
             return _ends(shaped(np.zeros(size), flat), radius, radius)
         ends = [(total + side * around) / n for side in (-1, 1) for n in (least, most)]
-        beyond = careful_error(size, GRID) * unit
+        beyond = careful_error(size, LIMITS.grid_units) * unit
         if about == "population":
             beyond += radius * math.sqrt(2 * math.log(2 / share) / least) * (1 + 1e-9)
         low, high = np.min(ends, axis=0) - beyond, np.max(ends, axis=0) + beyond

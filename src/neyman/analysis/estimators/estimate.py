@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.accounting.optimality.guarantee import SLACK
+from neyman.accounting.optimality.guarantee import LIMITS as OPTIMALITY_LIMITS
 from neyman.accounting.optimality.least_error import least_error
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.former_names import former_arguments
@@ -123,7 +123,10 @@ class Estimate:
         least = self.least
         if least is None or self.largest_error is None or least.lower <= 0:
             return None
-        return max(self.largest_error / math.sqrt(least.lower) * (1 + SLACK), 1.0)
+        return max(
+            self.largest_error / math.sqrt(least.lower) * (1 + OPTIMALITY_LIMITS.rounding_share),
+            1.0,
+        )
 
     def to_json(self) -> str:
         """Return the receipt as JSON text."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, TypedDict, Unpack
 
@@ -36,15 +36,22 @@ class Reference(TypedDict, total=False):
     problem: Mapping[str, object]
 
 
-MOST_QUANTILES = 1000
-MOST_POINTS = 1 << 53  # doubles are whole up to here
-DIGITS = 3  # of the scale of several draws
-LEVELS = 1 << 40  # levels of the ends are multiples of 1 / LEVELS
-FAR = 800  # nats beyond which a weight counts as 0
-MOST_RANKS = 10**6  # of the reference
-LEAST_SPACING = 100  # points of the grid between values of the reference
-REFERENCE = 1001  # values of the reference that the lower bound needs
-SLACK = 1e-9
+@dataclass(frozen=True)
+class Limits:
+    """The grid of a quantile, and its reference."""
+
+    quantiles: int = 1000
+    points: int = 1 << 53  # doubles are whole up to here
+    scale_digits: int = 3  # of the scale of several draws
+    level_units: int = 1 << 40  # levels of the ends are multiples of 1 / LEVELS
+    weight_nats: int = 800  # nats beyond which a weight counts as 0
+    reference_ranks: int = 10**6  # of the reference
+    reference_points: int = 100  # points of the grid between values of the reference
+    reference_values: int = 1001  # values of the reference that the lower bound needs
+    rounding_share: float = 1e-9
+
+
+LIMITS = Limits()
 
 
 @shares_arguments
@@ -112,7 +119,7 @@ def quantile(
     array = one_per_record("values", values, relation=relation)
     flat = isinstance(q, str) or not isinstance(q, Iterable)
     levels = _levels([q] if flat else check.several("q", q, "[0.25, 0.5, 0.75]"))
-    grid = Grid.of(lower, upper, step, MOST_POINTS - 1)
+    grid = Grid.of(lower, upper, step, LIMITS.points - 1)
     first, size, points = grid.lower, grid.step, grid.last + 1
     miss = _miss(confidence, relation)
     # Under add-remove n is secret, and nothing but the draws may depend on it.
@@ -183,7 +190,7 @@ def _of_places(
             raise ValueError(
                 "the estimate has no interval; call the estimator with confidence=0.95"
             )
-        if asked < float(miss) * (1 - SLACK):
+        if asked < float(miss) * (1 - LIMITS.rounding_share):
             raise ValueError(
                 f"confidence must be at most {float(1 - miss):g}, the confidence that the ends "
                 "were released for; call the estimator with a higher confidence="
@@ -209,7 +216,7 @@ def _reference(n: int | None, level: Fraction, points: int, rate: Fraction) -> R
     if n is None:
         return {}
     largest = _reference_error(n, level, points, float(rate))
-    few = min(n, REFERENCE)
+    few = min(n, LIMITS.reference_values)
     if largest is None or few < 3:
         return {"largest_error": largest}
     problem = {"problem": "quantile", "values": range(few), "quantile": float(level)}
@@ -218,8 +225,8 @@ def _reference(n: int | None, level: Fraction, points: int, rate: Fraction) -> R
 
 def _levels(q: Iterable[object]) -> list[Fraction]:
     levels = [check.exact("q", level) for level in q]
-    if not 1 <= len(levels) <= MOST_QUANTILES:
-        raise ValueError(f"q has {len(levels)} numbers; it must have from 1 to {MOST_QUANTILES}")
+    if not 1 <= len(levels) <= LIMITS.quantiles:
+        raise ValueError(f"q has {len(levels)} numbers; it must have from 1 to {LIMITS.quantiles}")
     for level in levels:
         if not 0 < level < 1:
             raise ValueError(f"q = {level} must be between 0 and 1, both excluded")
@@ -291,7 +298,7 @@ def _scale(budget: Budget, draws: int) -> Fraction:
     return calibrate_exact(
         lambda scale: InverseSensitivity(1 / scale, draws=draws),
         budget,
-        digits=DIGITS,
+        digits=LIMITS.scale_digits,
         start=float(one) * math.sqrt(draws) * 0.9,
     )
 
@@ -301,19 +308,19 @@ def _ends_of(
 ) -> tuple[Fraction | None, Fraction | None]:
     """Return the levels at which the ends are drawn, or None where an end is infinite [EM-7]."""
     share = float(miss) / 4  # of sampling and of noise, at each end
-    ranks = math.log(points / share) / rate * (1 + SLACK)
-    q, asked = float(level), share * (1 - SLACK)
+    ranks = math.log(points / share) / rate * (1 + LIMITS.rounding_share)
+    q, asked = float(level), share * (1 - LIMITS.rounding_share)
     # The largest numbers with P(Bin(n, q) <= c) <= share, and P(Bin(n, q) >= n - above) <= share.
     c = above = -1
     if (1 - q) ** n <= asked:
         c = bisect_integers(lambda k: float(bdtr(k, n, q)) <= asked, 0, n + 1)
     if q**n <= asked:
         above = bisect_integers(lambda k: float(bdtrc(n - k - 1, n, q)) <= asked, 0, n + 1)
-    least = math.floor((c + 1 - ranks) / n * (1 - SLACK) * LEVELS)
-    most = math.ceil((n - above - 1 + ranks) / n * (1 + SLACK) * LEVELS)
+    least = math.floor((c + 1 - ranks) / n * (1 - LIMITS.rounding_share) * LIMITS.level_units)
+    most = math.ceil((n - above - 1 + ranks) / n * (1 + LIMITS.rounding_share) * LIMITS.level_units)
     return (
-        Fraction(least, LEVELS) if least > 0 else None,
-        Fraction(most, LEVELS) if most < LEVELS else None,
+        Fraction(least, LIMITS.level_units) if least > 0 else None,
+        Fraction(most, LIMITS.level_units) if most < LIMITS.level_units else None,
     )
 
 
@@ -324,8 +331,12 @@ def _reference_error(n: int, level: Fraction, points: int, rate: float) -> float
     """
     spacing = points // n
     middle = min(max(math.ceil(level * n), 1), n)  # the order statistic, from 1
-    reach = min(n, math.ceil(FAR / rate))
-    if spacing < LEAST_SPACING or reach > MOST_RANKS or rate > FAR / 2:
+    reach = min(n, math.ceil(LIMITS.weight_nats / rate))
+    if (
+        spacing < LIMITS.reference_points
+        or reach > LIMITS.reference_ranks
+        or rate > LIMITS.weight_nats / 2
+    ):
         return None
     target = float(level) * n
     # Between values j and j + 1 are spacing - 1 points, about j + 1/2 - middle spacings away.
@@ -335,4 +346,4 @@ def _reference_error(n: int, level: Fraction, points: int, rate: float) -> float
     order = below[below >= 1]
     ties = np.exp(-rate * np.maximum(0, np.maximum(order - 1 - target, target - order)))
     total = float(np.sum(gaps * away) + np.sum(ties * (order - middle) ** 2))
-    return math.sqrt(total / float(np.sum(gaps) + np.sum(ties)) * (1 + SLACK))
+    return math.sqrt(total / float(np.sum(gaps) + np.sum(ties)) * (1 + LIMITS.rounding_share))

@@ -21,10 +21,20 @@ Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
 
 GRID = 1 << 15  # units in the radius, and in the bound
-ROUGH = 1 << 20  # units of a rough norm
-CHUNK = 1 << 16  # rows of a product: its sums are below 2^16 2^30 = 2^46, exact in floats
-SLACK = 1 + 1e-9  # of eigenvalues and sums of a few hundred terms in floats
-CLEAR = 4  # an eigenvalue this many noise norms large has intervals
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The grid of least squares, and what floats hold exactly."""
+
+    rough_units: int = 1 << 20  # units of a rough norm
+    # Rows of a product: its sums are below 2^16 2^30 = 2^46, exact in floats.
+    chunk_rows: int = 1 << 16
+    rounding_factor: float = 1 + 1e-9  # of eigenvalues and sums of a few hundred terms in floats
+    clear_norms: int = 4  # an eigenvalue this many noise norms large has intervals
+
+
+LIMITS = Limits()
 
 
 def model_rows(x: Floats, y: Floats, radius: float, bound: float, intercept: bool) -> Lanes:
@@ -39,9 +49,11 @@ def model_rows(x: Floats, y: Floats, radius: float, bound: float, intercept: boo
         features = np.where(usable[:, None], features, 0.0)
         target = np.where(usable, target, 0.0)
         peak = np.abs(features).max(axis=1, initial=0.0)
-        shape = np.rint(features / np.where(peak > 0, peak, 1.0)[:, None] * ROUGH).astype(np.int64)
+        shape = np.rint(
+            features / np.where(peak > 0, peak, 1.0)[:, None] * LIMITS.rough_units
+        ).astype(np.int64)
         # An exact sum of integers, so that the root is the same in any place of the array.
-        norm = peak * (np.sqrt((shape * shape).sum(axis=1).astype(np.float64)) / ROUGH)
+        norm = peak * (np.sqrt((shape * shape).sum(axis=1).astype(np.float64)) / LIMITS.rough_units)
         factor = np.where(usable, 1 / np.maximum(norm, 1.0), 0.0)
         columns = [grid_rows(features, 1.0, GRID)]
         if intercept:
@@ -55,8 +67,8 @@ def moments(x: Floats, y: Floats, radius: float, bound: float, intercept: bool) 
     """Return the exact sum of z z' over the rows z of `model_rows`."""
     size = x.shape[1] + 1 + intercept
     total = np.zeros((size, size), np.int64)
-    for start in range(0, len(x), CHUNK):
-        part = slice(start, start + CHUNK)
+    for start in range(0, len(x), LIMITS.chunk_rows):
+        part = slice(start, start + LIMITS.chunk_rows)
         rows = model_rows(x[part], y[part], radius, bound, intercept).astype(np.float64)
         total += (rows.T @ rows).astype(np.int64)
     return total
@@ -129,7 +141,7 @@ def solve(noisy: Floats, sigma: float, rows: float, ridge: float | None) -> Fit:
     # Directions that noise has made negative, and a ridge leaves so, carry nothing.
     usable = lifted > 0
     value = basis @ np.where(usable, basis.T @ c / np.where(usable, lifted, 1.0), 0.0)
-    if rows <= size or least < CLEAR * norm:
+    if rows <= size or least < LIMITS.clear_norms * norm:
         unknown = np.full(size, math.inf)
         return Fit(value, ridge, value, unknown, unknown, unknown, math.inf)
     inverse = (basis / eigenvalues) @ basis.T
@@ -169,11 +181,11 @@ def data_region(noisy: Floats, sigma: float, miss: float) -> tuple[Floats, Float
     size = len(a)
     eigenvalues, basis = np.linalg.eigh(a)
     limit = sigma * math.sqrt(float(chdtri(size, miss)) / 2) + math.sqrt(size * (size + 1)) / 2
-    k = (limit * SLACK) ** 2
-    inner = eigenvalues**2 * (2 - SLACK) - 2 * k
+    k = (limit * LIMITS.rounding_factor) ** 2
+    inner = eigenvalues**2 * (2 - LIMITS.rounding_factor) - 2 * k
     if inner.min() <= 0:
         return np.zeros(size), np.full(size, math.inf)
     turned = basis.T @ c
     center = basis @ (eigenvalues * turned / inner)
     radius = k * (1 + 2 * float((turned**2 / inner).sum()))
-    return center, np.sqrt(radius * (basis**2 / inner).sum(axis=1)) * SLACK
+    return center, np.sqrt(radius * (basis**2 / inner).sum(axis=1)) * LIMITS.rounding_factor

@@ -19,17 +19,10 @@ from scipy.linalg import cho_factor, cho_solve
 
 from neyman.accounting.calibrate import Budget
 from neyman.analysis.estimators.estimate import Estimate
-from neyman.analysis.estimators.logistic import (
-    LEAST_PENALTY,
-    MOST_FEATURES,
-    MOST_PENALTY,
-    MOST_RECORDS,
-    Fitted,
-    estimate_of,
-)
+from neyman.analysis.estimators.logistic import LIMITS as LOGISTIC_LIMITS
+from neyman.analysis.estimators.logistic import Fitted, estimate_of
+from neyman.analysis.estimators.logistic_fit import LIMITS as LOGISTIC_FIT_LIMITS
 from neyman.analysis.estimators.logistic_fit import (
-    CHUNK,
-    SLACK,
     UNIT,
     Accuracy,
     NotConverged,
@@ -52,10 +45,19 @@ from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 SLOPE_ERROR = (
     2.0**-48
 )  # absolute error of a computed slope: an exponential's is a few units, on trust
-LEAST_SHARE = 2.0**-60  # of a Newton step
-SUFFICIENT_SHARE = 0.1  # of the fall that a Newton step promises
-MOST_STEPS = 2000  # of a search: none took more than a hundred
-LEAST_WIDTH = 0.01  # of the corner of a hinge
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How a linear model is fitted."""
+
+    least_step_share: float = 2.0**-60  # of a Newton step
+    sufficient_share: float = 0.1  # of the fall that a Newton step promises
+    steps: int = 2000  # of a search: none took more than a hundred
+    corner_width: float = 0.01  # of the corner of a hinge
+
+
+LIMITS = Limits()
 LossName = Literal["huber", "smooth hinge", "poisson"]
 LOSSES: tuple[LossName, ...] = "huber", "smooth hinge", "poisson"
 Floats = NDArray[np.float64]
@@ -206,16 +208,19 @@ def linear_model(
     n, size = features.shape
     if len(target) != n:
         raise ValueError(f"y has {len(target)} records and x has {n}; give one per row of x")
-    if size > MOST_FEATURES or n > MOST_RECORDS:
+    if size > LOGISTIC_LIMITS.features or n > LOGISTIC_LIMITS.records:
         raise ValueError(
-            f"x has {n} records and {size} columns; it must have at most {MOST_RECORDS} and "
-            f"{MOST_FEATURES}"
+            f"x has {n} records and {size} columns; it must have at most "
+            f"{LOGISTIC_LIMITS.records} and "
+            f"{LOGISTIC_LIMITS.features}"
         )
     if not isinstance(intercept, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"intercept = {intercept!r} must be True or False")
     ball, most = float(radius_of(radius)), float(radius_of(bound, "bound"))
     of_loss, corner = _loss(loss, most, width)
-    weight = check.between("penalty", penalty, LEAST_PENALTY, MOST_PENALTY)
+    weight = check.between(
+        "penalty", penalty, LOGISTIC_LIMITS.least_penalty, LOGISTIC_LIMITS.largest_penalty
+    )
     aim = accuracy(n, size + intercept, weight, intercept, of_loss)
     noise = least_noise(budget, aim.squared_shift)
     arguments: dict[str, Any] = {
@@ -244,7 +249,9 @@ def linear_model(
     scale = np.full(size + intercept, size_of_y / ball)
     if intercept:
         scale[0] = size_of_y
-    longest = of_loss.steepest * math.sqrt(1 + intercept) / weight * SLACK
+    longest = (
+        of_loss.steepest * math.sqrt(1 + intercept) / weight * LOGISTIC_FIT_LIMITS.rounding_factor
+    )
     beyond = aim.unit + aim.gradient / weight
     value = np.asarray(released * aim.unit, np.float64)
     return estimate_of(
@@ -265,7 +272,7 @@ def _loss(name: LossName, bound: float, width: float | None) -> tuple[Loss, floa
         if corner > bound:
             raise ValueError(f"width = {width!r} must be at most the bound, {bound!r}")
         return huber(corner / bound), corner
-    corner = 0.5 if width is None else check.between("width", width, LEAST_WIDTH, 2.0)
+    corner = 0.5 if width is None else check.between("width", width, LIMITS.corner_width, 2.0)
     return smooth_hinge(corner), corner
 
 
@@ -284,10 +291,10 @@ def _rows(
 def accuracy(rows: int, size: int, penalty: float, intercept: bool, loss: Loss) -> Accuracy:
     """Choose limits so that search and rounding add about 1% to the largest move [LM-2]."""
     length = math.sqrt(1 + intercept)
-    move = 2 * loss.steepest * length / (rows * penalty) * SLACK
+    move = 2 * loss.steepest * length / (rows * penalty) * LOGISTIC_FIT_LIMITS.rounding_factor
     reach = loss.steepest * length / penalty
     error = _rounding(size, length, penalty, 2 * reach + 1, loss)
-    return accuracy_of(move, error, size, penalty, MOST_STEPS)
+    return accuracy_of(move, error, size, penalty, LIMITS.steps)
 
 
 def fit(rows: Floats, y: Floats, penalty: float, aim: Accuracy, loss: Loss) -> Lanes:
@@ -300,7 +307,10 @@ def fit(rows: Floats, y: Floats, penalty: float, aim: Accuracy, loss: Loss) -> L
         NotConverged: after ``aim.steps`` steps.
     """
     size = rows.shape[1]
-    length = math.sqrt(float((rows * rows).sum(axis=1).max(initial=0.0))) * SLACK
+    length = (
+        math.sqrt(float((rows * rows).sum(axis=1).max(initial=0.0)))
+        * LOGISTIC_FIT_LIMITS.rounding_factor
+    )
 
     def gradient_at(w: Floats) -> Floats:
         return penalty * w + mean_of_rows(rows, loss.slope(rows @ w, y))
@@ -311,21 +321,21 @@ def fit(rows: Floats, y: Floats, penalty: float, aim: Accuracy, loss: Loss) -> L
     w = np.zeros(size)
     gradient, height = gradient_at(w), objective(w)
     for _ in range(aim.steps):
-        norm = float(np.linalg.norm(gradient)) * SLACK
+        norm = float(np.linalg.norm(gradient)) * LOGISTIC_FIT_LIMITS.rounding_factor
         if norm + _rounding(size, length, penalty, float(np.linalg.norm(w)), loss) <= aim.gradient:
             return np.rint(w / aim.unit).astype(np.int64)
         weights = loss.curvature(rows @ w, y) / len(rows)
         curvature = penalty * np.eye(size) + (rows * weights[:, None]).T @ rows
         direction = -cho_solve(cho_factor(curvature), gradient)
-        promised, share = SUFFICIENT_SHARE * float(gradient @ direction), 2.0
+        promised, share = LIMITS.sufficient_share * float(gradient @ direction), 2.0
         falls = False
         nearer, lower, below = w, gradient, height
-        while not falls and share > LEAST_SHARE:
+        while not falls and share > LIMITS.least_step_share:
             share /= 2
             nearer = w + direction * share
             lower, below = gradient_at(nearer), objective(nearer)
             falls = below <= height + promised * share
-            falls |= float(np.linalg.norm(lower)) <= norm * (1 - SUFFICIENT_SHARE * share)
+            falls |= float(np.linalg.norm(lower)) <= norm * (1 - LIMITS.sufficient_share * share)
         w, gradient, height = nearer, lower, below
     raise NotConverged(
         f"the search for the fit took more than {aim.steps} steps; report this as a defect"
@@ -336,5 +346,5 @@ def _rounding(size: int, length: float, penalty: float, norm: float, loss: Loss)
     """Return a bound on the norm of the error of a computed gradient at a w of this norm [LM-2]."""
     product = 1.01 * size * UNIT * length * norm
     of_slope = loss.most_curvature * (product + 4 * UNIT * (norm * length + 1)) + SLOPE_ERROR
-    term = of_slope + loss.steepest * (1.01 * CHUNK * UNIT + 4 * UNIT)
+    term = of_slope + loss.steepest * (1.01 * LOGISTIC_FIT_LIMITS.chunk_rows * UNIT + 4 * UNIT)
     return 1.01 * (length * term + 4 * UNIT * penalty * norm)

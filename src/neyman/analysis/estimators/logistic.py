@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from neyman.accounting.calibrate import Budget
 from neyman.analysis.estimators.estimate import About, Estimate, Number, fixed
-from neyman.analysis.estimators.least_squares import CLEAR, noise_norm
+from neyman.analysis.estimators.least_squares import LIMITS as LEAST_SQUARES_LIMITS
+from neyman.analysis.estimators.least_squares import noise_norm
+from neyman.analysis.estimators.logistic_fit import LIMITS as LOGISTIC_FIT_LIMITS
 from neyman.analysis.estimators.logistic_fit import (
-    BEND,
-    COARSE,
-    WEIGHT,
     accuracy,
     curvature,
     curvature_shift,
@@ -26,8 +25,8 @@ from neyman.analysis.estimators.logistic_fit import (
     signed_rows,
 )
 from neyman.analysis.estimators.noisy_statistic import Statistic
+from neyman.analysis.estimators.normal_noise import LIMITS as NORMAL_NOISE_LIMITS
 from neyman.analysis.estimators.normal_noise import (
-    MOST_SIGMA_SQUARED,
     TooMuchNoise,
     least_noise,
     normal_half_width,
@@ -44,10 +43,19 @@ from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, entries_of, one_per_record, vectors
 
-MOST_RECORDS = 10**9
-PART = 10  # the squared mu of the fit over that of its curvature
-MOST_FEATURES = 2000
-LEAST_PENALTY, MOST_PENALTY = 1e-6, 1e3
+
+@dataclass(frozen=True)
+class Limits:
+    """What a logistic model may take."""
+
+    records: int = 10**9
+    budget_ratio: int = 10  # the squared mu of the fit over that of its curvature
+    features: int = 2000
+    least_penalty: float = 1e-6
+    largest_penalty: float = 1e3
+
+
+LIMITS = Limits()
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
 Fit = tuple[Lanes, tuple[Lanes, Lanes] | None]
@@ -134,22 +142,22 @@ def logistic(
     n, size = features.shape
     if len(given) != n:
         raise ValueError(f"labels has {len(given)} records and x has {n}; give one per row of x")
-    if size > MOST_FEATURES:
-        raise ValueError(f"x has {size} columns; it must have at most {MOST_FEATURES}")
-    if n > MOST_RECORDS:
-        raise ValueError(f"x has {n} records; it must have at most {MOST_RECORDS}")
+    if size > LIMITS.features:
+        raise ValueError(f"x has {size} columns; it must have at most {LIMITS.features}")
+    if n > LIMITS.records:
+        raise ValueError(f"x has {n} records; it must have at most {LIMITS.records}")
     if not isinstance(intercept, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"intercept = {intercept!r} must be True or False")
     if not isinstance(sampling, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"sampling = {sampling!r} must be True or False")
     ball = radius_of(radius)
-    weight = check.between("penalty", penalty, LEAST_PENALTY, MOST_PENALTY)
+    weight = check.between("penalty", penalty, LIMITS.least_penalty, LIMITS.largest_penalty)
     aim = accuracy(n, size + intercept, weight, intercept)
-    beside = aim.squared_shift // PART if sampling else 0
+    beside = aim.squared_shift // LIMITS.budget_ratio if sampling else 0
     noise = least_noise(budget, (math.isqrt(aim.squared_shift + beside - 1) + 1) ** 2)
     # The curvature has the shift sqrt(beside) in units in which the fit has its own.
     variance = noise.sigma_squared * curvature_shift(intercept) / max(beside, 1)
-    if sampling and variance > MOST_SIGMA_SQUARED:
+    if sampling and variance > NORMAL_NOISE_LIMITS.sigma_squared:
         raise TooMuchNoise(
             "budget: the curvature needs more noise than can be drawn; give a larger one, or "
             "sampling=False"
@@ -288,9 +296,14 @@ def _sampling_variance(
         The diagonal of H^-1 G H^-1 / rows, with a margin for the noise in G. Infinite where the
         least eigenvalue of H is below 4 times the size of the noise.
     """
-    size, unit = len(w), 1.0 / (COARSE**2 * WEIGHT * rows)
-    hessian = bent * (unit / BEND) + penalty * np.eye(size)
-    if float(np.linalg.eigvalsh(hessian)[0]) < CLEAR * noise_norm(sigma * unit / BEND, size):
+    size, unit = (
+        len(w),
+        1.0 / (LOGISTIC_FIT_LIMITS.curvature_units**2 * LOGISTIC_FIT_LIMITS.weight_units * rows),
+    )
+    hessian = bent * (unit / LOGISTIC_FIT_LIMITS.bend_ratio) + penalty * np.eye(size)
+    if float(np.linalg.eigvalsh(hessian)[0]) < LEAST_SQUARES_LIMITS.clear_norms * noise_norm(
+        sigma * unit / LOGISTIC_FIT_LIMITS.bend_ratio, size
+    ):
         return np.full(size, math.inf)
     inverse = np.linalg.inv(hessian)
     gradients = squares * unit - penalty**2 * np.outer(w, w)

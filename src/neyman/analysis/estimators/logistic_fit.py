@@ -21,18 +21,28 @@ from neyman.analysis.training.clipping import grid_rows
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
 
-GRID = 1 << 16  # units in the radius; a power of two, so that rows are exact in floats
-CHUNK = 4096  # rows whose terms are added up in floats; chunks are added up exactly
+
+@dataclass(frozen=True)
+class Limits:
+    """The grid of a logistic fit, and what floats hold exactly."""
+
+    # Units in the radius; a power of two, so that rows are exact in floats.
+    grid_units: int = 1 << 16
+    chunk_rows: int = 4096  # rows whose terms are added up in floats; chunks are added up exactly
+    sigmoid_error: float = 2.0**-48  # absolute error of expit, which is a few units: on trust
+    bound_ratio: float = 1.006  # the square of a bound over a value that is attained
+    boxes: int = 1 << 20
+    curvature_units: int = 1 << 10  # units in the radius, for the curvature
+    # Units of a weight in it, so that sums over 2^16 rows are exact in floats.
+    weight_units: int = 1 << 10
+    bend_ratio: int = 4  # times as many for p (1 - p) as for p^2: both are at most WEIGHT units
+    move_parts: int = 400  # of the move of the exact fit that the search may add to it
+    rounding_factor: float = 1 + 1e-9  # on a result of a few dozen roundings
+    peak: float = 0.27847  # t / (1 + e^t) is at most W(1/e) = 0.278464...
+
+
+LIMITS = Limits()
 UNIT = 2.0**-53
-SIGMOID = 2.0**-48  # absolute error of expit, which is a few units: on trust
-CLOSE = 1.006  # the square of a bound over a value that is attained
-MOST_BOXES = 1 << 20
-COARSE = 1 << 10  # units in the radius, for the curvature
-WEIGHT = 1 << 10  # units of a weight in it, so that sums over 2^16 rows are exact in floats
-BEND = 4  # times as many for p (1 - p) as for p^2: both are at most WEIGHT units
-PARTS = 400  # of the move of the exact fit that the search may add to it
-SLACK = 1 + 1e-9  # on a result of a few dozen roundings
-PEAK = 0.27847  # t / (1 + e^t) is at most W(1/e) = 0.278464...
 
 
 class NotConverged(RuntimeError):
@@ -48,7 +58,10 @@ def signed_rows(x: Floats, labels: Floats, radius: float, intercept: bool) -> Fl
     with np.errstate(all="ignore"):
         scaled = x / radius
     usable = np.isfinite(scaled).all(axis=1) & np.isfinite(labels)
-    rows = grid_rows(np.where(usable[:, None], scaled, 0.0), 1.0, GRID).astype(np.float64) / GRID
+    rows = (
+        grid_rows(np.where(usable[:, None], scaled, 0.0), 1.0, LIMITS.grid_units).astype(np.float64)
+        / LIMITS.grid_units
+    )
     if intercept:
         rows = np.concatenate([usable[:, None].astype(np.float64), rows], axis=1)
     return rows * np.where(labels > 0, 1.0, -1.0)[:, None]
@@ -69,8 +82,8 @@ def gradient_width(reach: float) -> float:
         h, k = expit(middle[:, :1] * np.sin(middle[:, 1:])).T
         inside = h * h + k * k + 2 * h * k * np.cos(middle[:, 1] + middle[:, 2])
         largest = max(largest, float(inside.max()))
-        if bounds.max() <= largest * CLOSE or len(boxes) > MOST_BOXES:
-            return min(math.sqrt(float(bounds.max())) * SLACK, 2.0)
+        if bounds.max() <= largest * LIMITS.bound_ratio or len(boxes) > LIMITS.boxes:
+            return min(math.sqrt(float(bounds.max())) * LIMITS.rounding_factor, 2.0)
         boxes, middle = boxes[bounds > largest], middle[bounds > largest]
         sides = (boxes[:, 1::2] - boxes[:, ::2]) * (1.0 / max(reach, 1.0), 1.0, 1.0)
         longest = sides.argmax(axis=1)
@@ -87,7 +100,7 @@ def _box_bound(boxes: Floats) -> Floats:
         sine = np.sin(last)
         t = np.where(sine >= 0, boxes[:, 1], boxes[:, 0]) * sine
         beyond = t < -1.27  # the largest h is inside the ball
-        sizes.append(np.where(beyond, PEAK / np.where(beyond, -t, 1.0), expit(t)))
+        sizes.append(np.where(beyond, LIMITS.peak / np.where(beyond, -t, 1.0), expit(t)))
     h, k = sizes
     first, last = boxes[:, 2] + boxes[:, 4], boxes[:, 3] + boxes[:, 5]
     crosses = (first <= 0) & (last >= 0)
@@ -104,12 +117,17 @@ def largest_move(rows: int, penalty: float, intercept: bool) -> float:
     smaller: below 1.22 at penalty 0.1 and 1.65 at 0.01, where R = 1.
     """
     length = math.sqrt(1 + intercept)
-    return gradient_width(length * most_length(penalty)) * length / (rows * penalty) * SLACK
+    return (
+        gradient_width(length * most_length(penalty))
+        * length
+        / (rows * penalty)
+        * LIMITS.rounding_factor
+    )
 
 
 def most_length(penalty: float) -> float:
     """Return a bound on the norm of a fit: penalty |w|^2 is a mean of t / (1 + e^t) [LO-2]."""
-    return math.sqrt(PEAK / penalty) * SLACK
+    return math.sqrt(LIMITS.peak / penalty) * LIMITS.rounding_factor
 
 
 @dataclass(frozen=True)
@@ -148,9 +166,11 @@ def accuracy_of(move: float, error: float, size: int, penalty: float, steps: int
         move: of the exact fit, at most.
         error: of a computed gradient, at most, at any point that the search may end at.
     """
-    limit = move * penalty / (2 * PARTS) + 2 * error
-    unit = 2.0 ** math.floor(math.log2(move / (PARTS / 2 * math.sqrt(size))))
-    shift = math.ceil(((move + 2 * limit / penalty) / unit + math.sqrt(size)) * SLACK)
+    limit = move * penalty / (2 * LIMITS.move_parts) + 2 * error
+    unit = 2.0 ** math.floor(math.log2(move / (LIMITS.move_parts / 2 * math.sqrt(size))))
+    shift = math.ceil(
+        ((move + 2 * limit / penalty) / unit + math.sqrt(size)) * LIMITS.rounding_factor
+    )
     return Accuracy(limit, unit, shift**2, steps)
 
 
@@ -165,12 +185,12 @@ def fit(rows: Floats, penalty: float, aim: Accuracy) -> Lanes:
         NotConverged: after ``aim.steps`` steps, which exact arithmetic never takes.
     """
     size = rows.shape[1]
-    length = math.sqrt(float((rows * rows).sum(axis=1).max(initial=0.0))) * SLACK
+    length = math.sqrt(float((rows * rows).sum(axis=1).max(initial=0.0))) * LIMITS.rounding_factor
     w = np.zeros(size)
     for _ in range(aim.steps):
         chances = expit(-(rows @ w))
         gradient = penalty * w - mean_of_rows(rows, chances)
-        norm = float(np.linalg.norm(gradient)) * SLACK
+        norm = float(np.linalg.norm(gradient)) * LIMITS.rounding_factor
         if norm + _rounding(size, length, penalty, float(np.linalg.norm(w))) <= aim.gradient:
             return np.rint(w / aim.unit).astype(np.int64)
         curvature = penalty * np.eye(size)
@@ -189,8 +209,8 @@ def fit(rows: Floats, penalty: float, aim: Accuracy) -> Lanes:
 def mean_of_rows(rows: Floats, weights: Floats) -> Floats:
     """Return the mean of weight times row: chunks in floats, and their sum rounded once."""
     parts = np.array([
-        weights[start : start + CHUNK] @ rows[start : start + CHUNK]
-        for start in range(0, len(rows), CHUNK)
+        weights[start : start + LIMITS.chunk_rows] @ rows[start : start + LIMITS.chunk_rows]
+        for start in range(0, len(rows), LIMITS.chunk_rows)
     ])  # fmt: skip
     return np.array([math.fsum(column) for column in parts.T]) / len(rows)
 
@@ -198,7 +218,7 @@ def mean_of_rows(rows: Floats, weights: Floats) -> Floats:
 def _rounding(size: int, length: float, penalty: float, norm: float) -> float:
     """Return a bound on the norm of the error of a computed gradient at a w of this norm [LO-3]."""
     product = 1.01 * size * UNIT * length * norm
-    term = product / 4 + SIGMOID + 1.01 * CHUNK * UNIT + 4 * UNIT
+    term = product / 4 + LIMITS.sigmoid_error + 1.01 * LIMITS.chunk_rows * UNIT + 4 * UNIT
     return 1.01 * (length * term + 4 * UNIT * penalty * norm)
 
 
@@ -213,14 +233,14 @@ def curvature(rows: Floats, w: Floats) -> tuple[Lanes, Lanes]:
     for start in range(0, len(rows), 1 << 16):
         part = rows[start : start + (1 << 16)]
         p = expit(-(part * w).sum(axis=1))
-        z = np.trunc(part * COARSE)
-        for k, share in enumerate((BEND * p * (1 - p), p * p)):
-            sums[k] += ((z * np.rint(share * WEIGHT)[:, None]).T @ z).astype(np.int64)
+        z = np.trunc(part * LIMITS.curvature_units)
+        for k, share in enumerate((LIMITS.bend_ratio * p * (1 - p), p * p)):
+            sums[k] += ((z * np.rint(share * LIMITS.weight_units)[:, None]).T @ z).astype(np.int64)
     return sums[0], sums[1]
 
 
 def curvature_shift(intercept: bool) -> int:
     """Return a square above the squared norm of a change of `curvature`, if a row is replaced."""
-    longest = ((1 + intercept) * COARSE**2) ** 2  # |z|^4
-    weights = WEIGHT**2 * 27 // 25  # 16 p^2 (1 - p)^2 + p^4 <= 1.073, and rounding
+    longest = ((1 + intercept) * LIMITS.curvature_units**2) ** 2  # |z|^4
+    weights = LIMITS.weight_units**2 * 27 // 25  # 16 p^2 (1 - p)^2 + p^4 <= 1.073, and rounding
     return (math.isqrt(2 * weights * longest) + 1) ** 2

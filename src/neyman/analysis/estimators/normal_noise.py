@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -15,9 +16,17 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 
-SLACK = 1e-9  # relative, more than the rounding of each formula here
-MOST_TRIES = 40
-MOST_SIGMA_SQUARED = Fraction(10) ** 30
+
+@dataclass(frozen=True)
+class Limits:
+    """How sigma is looked for."""
+
+    rounding_share: float = 1e-9  # relative, more than the rounding of each formula here
+    tries: int = 40
+    sigma_squared: Fraction = Fraction(10) ** 30
+
+
+LIMITS = Limits()
 SPLITS = np.linspace(0.02, 0.98, 49)
 
 
@@ -59,7 +68,7 @@ def least_noise(
             "budget: no Gaussian noise meets it, as none meets a pure epsilon; give ny.gdp, "
             "ny.zcdp, ny.approximate with a delta, or ny.at_most, or a larger budget"
         ) from None
-    for _ in range(MOST_TRIES):
+    for _ in range(LIMITS.tries):
         if budget.admits(released(variance)):
             return _noise(variance * squared_norm, squared_norm)
         variance *= 1 + Fraction(1, 10**9)
@@ -71,7 +80,7 @@ class TooMuchNoise(ValueError):
 
 
 def _noise(variance: Fraction, squared_norm: int) -> RoundedGaussian:
-    if variance > MOST_SIGMA_SQUARED:
+    if variance > LIMITS.sigma_squared:
         raise TooMuchNoise("budget: it needs more noise than can be drawn; give a larger one")
     return RoundedGaussian(sigma_squared=variance, squared_norm=squared_norm)
 
@@ -81,7 +90,7 @@ def normal_half_width(deviation: float, miss: float) -> float:
 
     Noise rounded to a whole number is within half a unit more [EM-3].
     """
-    return deviation * -float(ndtri(miss / 2)) * (1 + SLACK)
+    return deviation * -float(ndtri(miss / 2)) * (1 + LIMITS.rounding_share)
 
 
 def bounded_half_width(half_range: float, records: int, deviation: float, miss: float) -> float:
@@ -99,7 +108,7 @@ def bounded_half_width(half_range: float, records: int, deviation: float, miss: 
     together = math.sqrt(2 * (scale**2 + deviation**2) * math.log(2 / miss))
     sampling = scale * np.sqrt(2 * np.log(2 / (SPLITS * miss)))
     noise = deviation * -ndtri((1 - SPLITS) * miss / 2)
-    return min(together, float(np.min(sampling + noise))) * (1 + SLACK)
+    return min(together, float(np.min(sampling + noise))) * (1 + LIMITS.rounding_share)
 
 
 def symmetric_noise(sigma_squared: Fraction, size: int, bits: Bits) -> NDArray[np.int64]:

@@ -8,14 +8,12 @@ from typing import Unpack
 
 import numpy as np
 
-from neyman.analysis.estimators.ball_mean import GRID, Lanes, clipped_total
+from neyman.analysis.estimators.ball_mean import LIMITS as BALL_MEAN_LIMITS
+from neyman.analysis.estimators.ball_mean import Lanes, clipped_total
 from neyman.analysis.estimators.estimate import About, Estimate, Number, shaped
 from neyman.analysis.estimators.noisy_statistic import Statistic
-from neyman.analysis.estimators.normal_noise import (
-    MOST_SIGMA_SQUARED,
-    TooMuchNoise,
-    normal_half_width,
-)
+from neyman.analysis.estimators.normal_noise import LIMITS as NORMAL_NOISE_LIMITS
+from neyman.analysis.estimators.normal_noise import TooMuchNoise, normal_half_width
 from neyman.analysis.estimators.shared_arguments import (
     Shared,
     radius_of,
@@ -77,14 +75,17 @@ def posterior_draw(
     array = one_per_record("records", records, relation=relation)
     ball, n = radius_of(radius), len(array)
     v, t = radius_of(variance, "variance"), radius_of(prior_variance, "prior_variance")
-    precision, unit = n / v + 1 / t, ball / GRID
+    precision, unit = n / v + 1 / t, ball / BALL_MEAN_LIMITS.grid_units
     squared = v * v * precision / unit**2
-    if not Fraction(1, 10**4) <= squared <= MOST_SIGMA_SQUARED:
+    if not Fraction(1, 10**4) <= squared <= NORMAL_NOISE_LIMITS.sigma_squared:
         raise TooMuchNoise(
-            f"variance = {variance!r}: the noise of this posterior in units of radius / {GRID} "
+            f"variance = {variance!r}: the noise of this posterior in units of "
+            f"radius / {BALL_MEAN_LIMITS.grid_units} "
             "cannot be drawn; give a radius and a variance that are nearer to each other"
         )
-    noise = RoundedGaussian(sigma_squared=squared, squared_norm=(2 * GRID) ** 2)
+    noise = RoundedGaussian(
+        sigma_squared=squared, squared_norm=(2 * BALL_MEAN_LIMITS.grid_units) ** 2
+    )
     step = float(unit / (v * precision))
 
     def noisy(bits: Bits) -> Lanes:
@@ -98,7 +99,7 @@ def posterior_draw(
         "variance": str(v),
         "prior_variance": str(t),
         "records": n,
-        "grid": GRID,
+        "grid": BALL_MEAN_LIMITS.grid_units,
     }
     name = "posterior_draw"
     statistic = Statistic(name, arguments, noise, noisy, published, "posterior-sample")
@@ -110,7 +111,8 @@ def posterior_draw(
         factor = math.sqrt(2) if about == "population" else 1.0
         # Each record is rounded to the grid, and so is the noise.
         width = (
-            normal_half_width(deviation * factor, miss) + (n * careful_error(1, GRID) + 1) * step
+            normal_half_width(deviation * factor, miss)
+            + (n * careful_error(1, BALL_MEAN_LIMITS.grid_units) + 1) * step
         )
         return shaped(value - width, flat=True), shaped(value + width, flat=True)
 

@@ -34,11 +34,20 @@ from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics.raw_values import as_floats, vectors
 
 GRIDS = (1 << 20, 1 << 16, 1 << 12)  # units in the radius, the finest that fits
-MOST_DIMENSION = 1024
-MOST_SUM = 1 << 61  # of squares
-EXACT_ROWS = 1 << 13  # their products of numbers up to 2^20 add up to at most 2^53
-PIECE = 1 << 17  # numbers clipped at a time, which fit in a cache
-SLACK = 1 + 1e-9
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What products of whole numbers may take."""
+
+    dimension: int = 1024
+    squares_sum: int = 1 << 61  # of squares
+    exact_rows: int = 1 << 13  # their products of numbers up to 2^20 add up to at most 2^53
+    piece_numbers: int = 1 << 17  # numbers clipped at a time, which fit in a cache
+    rounding_factor: float = 1 + 1e-9
+
+
+LIMITS = Limits()
 TOO_MUCH = (
     "budget: it needs more noise than the sampler can draw, or there are too many records; give a "
     "larger budget"
@@ -110,8 +119,8 @@ def covariance(
     relation = relation_of(paid)
     array = vectors("records", records, relation=relation, dimension=dimension)
     n, size = array.shape
-    if size > MOST_DIMENSION:
-        raise ValueError(f"records has {size} columns; it must have at most {MOST_DIMENSION}")
+    if size > LIMITS.dimension:
+        raise ValueError(f"records has {size} columns; it must have at most {LIMITS.dimension}")
     exact = radius_of(radius)
     known = relation == "replace-one"
     if known and n < 2:
@@ -217,7 +226,9 @@ def _of_unknown_size(
         if least < 2:
             unknown = np.full((size, size), math.inf)
             return shaped(-unknown, flat=False), shaped(unknown, flat=False)
-        deviation = math.sqrt(2 * math.log(2 / share) / least) * SLACK if sampled else 0.0
+        deviation = (
+            math.sqrt(2 * math.log(2 / share) / least) * LIMITS.rounding_factor if sampled else 0.0
+        )
         around = np.where(
             diagonal, *(normal_half_width(noise.sigma / r, share) for r in (1.0, math.sqrt(2)))
         )
@@ -265,12 +276,12 @@ def moments(array: NDArray[Any], radius: float, grid: int) -> tuple[Lanes, Lanes
     """
     size = array.shape[1]
     squares, total = np.zeros((size, size), np.int64), np.zeros(size, np.int64)
-    step = max(1, PIECE // size)
+    step = max(1, LIMITS.piece_numbers // size)
     for start in range(0, len(array), step):
         rows = grid_rows(as_floats(array[start : start + step]), radius, grid, careful=True)
         total += rows.sum(axis=0)
-        for first in range(0, len(rows), EXACT_ROWS):
-            block = rows[first : first + EXACT_ROWS].astype(np.float64)
+        for first in range(0, len(rows), LIMITS.exact_rows):
+            block = rows[first : first + LIMITS.exact_rows].astype(np.float64)
             squares += (block.T @ block).astype(np.int64)
     return squares, total
 
@@ -291,7 +302,7 @@ def _plan_beside_a_number(budget: Budget, centered: bool) -> _Plan:
 def _plan(budget: Budget, n: int, size: int, centered: bool) -> _Plan:
     """Return the noise on the finest grid that the sampler and 64 bits allow [EM-10]."""
     for grid in GRIDS:
-        if n * grid * grid > MOST_SUM:
+        if n * grid * grid > LIMITS.squares_sum:
             continue
         weight = grid // 2 if centered else 0
         # A record with one more coordinate, the weight, has this squared norm at most.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Unpack
 
@@ -23,13 +24,23 @@ from neyman.noise.quantile_draw import draw_sorted_quantile
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record
 
-GRID = 1 << 24  # units in the clipping bound
-REACH = 1 << 50  # sigmas on each side of 0; a double has no more than 2^53
-POINTS = 2 * REACH + 1
-FAILURE = 1e-4  # chance that the location is too far, or that a record is clipped
-RANKS = Fraction(1, 8)  # of all records: how far the location may be from the median
-MOST_SHARE = 0.47  # of the records beyond the location, before it says nothing
-LEAST_SIGMA, MOST_SIGMA = Fraction(1, 10**100), Fraction(10**100)
+
+@dataclass(frozen=True)
+class Limits:
+    """The grid of a location, and the chances of a miss."""
+
+    grid_units: int = 1 << 24  # units in the clipping bound
+    reach_sigmas: int = 1 << 50  # sigmas on each side of 0; a double has no more than 2^53
+    failure_chance: float = 1e-4  # chance that the location is too far, or that a record is clipped
+    # Of all records: how far the location may be from the median.
+    rank_share: Fraction = Fraction(1, 8)
+    clipped_share: float = 0.47  # of the records beyond the location, before it says nothing
+    least_sigma: Fraction = Fraction(1, 10**100)
+    largest_sigma: Fraction = Fraction(10**100)
+
+
+LIMITS = Limits()
+POINTS = 2 * LIMITS.reach_sigmas + 1
 KNOWN_SIZE = (
     "The clipping bound and the interval need a public number of records; register the dataset "
     'under "replace-one"'
@@ -80,15 +91,15 @@ def normal_mean(
     array = one_per_record("values", values, relation=relation)
     n = len(array)
     exact = check.exact("sigma", sigma)
-    if not LEAST_SIGMA <= exact <= MOST_SIGMA:
+    if not LIMITS.least_sigma <= exact <= LIMITS.largest_sigma:
         raise ValueError(
             f"sigma = {sigma!r} must be from 1e-100 to 1e100; state the values in another unit"
         )
     if not callable(getattr(budget, "admits", None)) or isinstance(budget, type):
         raise TypeError(f"budget = {budget!r} must be a budget, such as ny.gdp(1) or ny.zcdp(0.5)")
     wide = _reach(n)
-    ranks = math.log(4 * POINTS / FAILURE)
-    rate = Fraction(math.ceil(ranks * (1 + 1e-9) * 2**20), 2**20) / (RANKS * n)
+    ranks = math.log(4 * POINTS / LIMITS.failure_chance)
+    rate = Fraction(math.ceil(ranks * (1 + 1e-9) * 2**20), 2**20) / (LIMITS.rank_share * n)
     location = InverseSensitivity(rate)
     if not budget.admits(location):
         raise ValueError(
@@ -96,22 +107,24 @@ def normal_mean(
             f"{float(2 * rate):.3g}, which falls as 1 / n; give more records, a larger budget, or "
             "ny.estimate.mean with a radius"
         )
-    noise = least_noise(budget, (2 * GRID) ** 2, location)
+    noise = least_noise(budget, (2 * LIMITS.grid_units) ** 2, location)
     scale = float(exact)
     bound = scale * wide
     arguments = {
         "sigma": str(exact),
         "records": n,
         "rate": str(rate),
-        "reach": REACH,
+        "reach": LIMITS.reach_sigmas,
         "bound": bound,
-        "grid": GRID,
+        "grid": LIMITS.grid_units,
     }
 
     def noisy(bits: Bits) -> tuple[float, int]:
         numbers = as_floats(array)
         ranked = np.sort(_places(numbers, scale))
-        place = draw_sorted_quantile(ranked, (-REACH, REACH), Fraction(1, 2), rate, bits)
+        place = draw_sorted_quantile(
+            ranked, (-LIMITS.reach_sigmas, LIMITS.reach_sigmas), Fraction(1, 2), rate, bits
+        )
         center = place * scale
         total = int(_around(numbers, center, bound).sum())
         return center, total + int(rounded_gaussian(noise.sigma_squared, 1, bits)[0])
@@ -121,7 +134,7 @@ def normal_mean(
 
     statistic = Statistic("normal_mean", arguments, noise + location, noisy, published)
     (center, total), receipt = statistic.release(**paid)
-    unit = bound / GRID
+    unit = bound / LIMITS.grid_units
     deviation = noise.sigma * unit / n
     value = center + total * unit / n
     return _of_sum(value, deviation, receipt, statistic.mechanism, n, scale, unit)
@@ -146,11 +159,12 @@ def _of_sum(
     off = unit + abs(value) * 2.0**-50  # rounding to the grid, of the noise, and of the sum
 
     def limits(miss: float, about: About) -> tuple[Number, Number]:
-        left = miss - FAILURE * (1 + 1e-9)
+        left = miss - LIMITS.failure_chance * (1 + 1e-9)
         if left <= 0:
             raise ValueError(
-                f"confidence must be below {1 - FAILURE:g}: clipping may fail with chance "
-                f"{FAILURE:g}"
+                f"confidence must be below {1 - LIMITS.failure_chance:g}: clipping may fail with "
+                "chance "
+                f"{LIMITS.failure_chance:g}"
             )
         width = normal_half_width(deviation if about == "data" else error, left) + off
         return value - width, value + width
@@ -171,26 +185,35 @@ def _of_sum(
 
 def _reach(n: int) -> float:
     """Return the clipping bound in sigmas: to the location, and the farthest record [EM-11]."""
-    sampling = math.sqrt(math.log(8 / FAILURE) / (2 * n))
-    share = float(RANKS) + sampling
-    if share > MOST_SHARE:
-        least = math.ceil(math.log(8 / FAILURE) / (2 * (MOST_SHARE - float(RANKS)) ** 2))
+    sampling = math.sqrt(math.log(8 / LIMITS.failure_chance) / (2 * n))
+    share = float(LIMITS.rank_share) + sampling
+    if share > LIMITS.clipped_share:
+        least = math.ceil(
+            math.log(8 / LIMITS.failure_chance)
+            / (2 * (LIMITS.clipped_share - float(LIMITS.rank_share)) ** 2)
+        )
         raise ValueError(
             f"values has {n} records; without a bound on the mean at least {least} are needed; "
             "with one, use ny.estimate.mean"
         )
-    return (float(ndtri(0.5 + share)) + 1 - float(ndtri(FAILURE / (4 * n)))) * (1 + 1e-9)
+    return (float(ndtri(0.5 + share)) + 1 - float(ndtri(LIMITS.failure_chance / (4 * n)))) * (
+        1 + 1e-9
+    )
 
 
 def _places(numbers: NDArray[Any], scale: float) -> NDArray[np.int64]:
     """Return the nearest point of the location's grid for each number, by itself."""
     with np.errstate(all="ignore"):
-        places = np.clip(np.rint(numbers / scale), -REACH, REACH)
-    return np.nan_to_num(places, nan=-REACH).astype(np.int64)
+        places = np.clip(np.rint(numbers / scale), -LIMITS.reach_sigmas, LIMITS.reach_sigmas)
+    return np.nan_to_num(places, nan=-LIMITS.reach_sigmas).astype(np.int64)
 
 
 def _around(numbers: NDArray[Any], center: float, bound: float) -> NDArray[np.int64]:
     """Return each number's distance from the center in whole units, at most the grid."""
     with np.errstate(all="ignore"):
-        units = np.clip(np.rint((numbers - center) / bound * GRID), -GRID, GRID)
-    return np.nan_to_num(units, nan=-GRID).astype(np.int64)
+        units = np.clip(
+            np.rint((numbers - center) / bound * LIMITS.grid_units),
+            -LIMITS.grid_units,
+            LIMITS.grid_units,
+        )
+    return np.nan_to_num(units, nan=-LIMITS.grid_units).astype(np.int64)

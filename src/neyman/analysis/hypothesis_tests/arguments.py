@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, cast
 
@@ -17,16 +18,25 @@ from neyman.numerics import check
 
 Alternative = Literal["greater", "less", "two-sided"]
 ALTERNATIVES = ("greater", "less", "two-sided")
-MOST_RECORDS = 10**9
-MOST_RELEASED = 1 << 61  # more than any noisy count or sum
-LEAST_LEVEL = Fraction(1, 10**8)  # above the absolute errors of tails
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a test may take."""
+
+    records: int = 10**9
+    released_size: int = 1 << 61  # more than any noisy count or sum
+    least_level: Fraction = Fraction(1, 10**8)  # above the absolute errors of tails
+
+
+LIMITS = Limits()
 
 
 def records(name: str, value: object) -> int:
     """Return a public number of records."""
     number = check.integer(name, value, 1)
-    if number > MOST_RECORDS:
-        raise ValueError(f"{name} = {number} must be at most {MOST_RECORDS:g}")
+    if number > LIMITS.records:
+        raise ValueError(f"{name} = {number} must be at most {LIMITS.records:g}")
     return number
 
 
@@ -116,15 +126,15 @@ def clipped_count(value: object, n: int) -> int:
 def released_number(value: object) -> Fraction:
     """Return a noisy count from a receipt."""
     place = check.exact("released", value)
-    if abs(place) > MOST_RELEASED:
+    if abs(place) > LIMITS.released_size:
         raise ValueError("released must be a noisy count from a receipt, from -2^61 to 2^61")
     return place
 
 
 def released_integer(value: object) -> int:
     """Return a noisy whole number from a receipt."""
-    number = check.integer("released", value, -MOST_RELEASED)
-    if number > MOST_RELEASED:
+    number = check.integer("released", value, -LIMITS.released_size)
+    if number > LIMITS.released_size:
         raise ValueError("released must be a noisy number from a receipt, from -2^61 to 2^61")
     return number
 
@@ -132,6 +142,6 @@ def released_integer(value: object) -> int:
 def tested_level(value: object) -> Fraction:
     """Return the level of a test that a power is asked for."""
     level = inside("level", value)
-    if level < LEAST_LEVEL:
+    if level < LIMITS.least_level:
         raise ValueError(f"level = {value!r} must be at least 1e-8, where tails have their digits")
     return level

@@ -15,9 +15,19 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.binomial import log_between, log_binomial
 
 Interval = tuple[float, float]
-SPREAD, MARGIN = 10.0, 60  # standard deviations, and records, around the mean
-SUM_SLACK = 256 * UNIT  # of a sum of products in pairs [PT-6]
-CHERNOFF_SLACK = 1 + 1e-6
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Which terms of a binomial sum are added up."""
+
+    deviations: float = 10.0  # standard deviations, and records, around the mean
+    margin_records: int = 60  # standard deviations, and records, around the mean
+    sum_error: float = 256 * UNIT  # of a sum of products in pairs [PT-6]
+    chernoff_factor: float = 1 + 1e-6
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +65,7 @@ def count(n: int, p: Fraction | float) -> Count:
     share, rest = float(p), float(1 - p)
     if not share or not rest:  # nearer to 0 or 1 than floats resolve
         return Count(0, np.zeros(1), np.ones(1), 1.0)
-    half = SPREAD * math.sqrt(n * share * rest) + MARGIN
+    half = LIMITS.deviations * math.sqrt(n * share * rest) + LIMITS.margin_records
     first = max(math.floor(n * share - half), 0)
     last = min(math.ceil(n * share + half), n)
     value, error = log_binomial(n, share, rest, np.arange(first, last + 1), 0.0)
@@ -65,7 +75,9 @@ def count(n: int, p: Fraction | float) -> Count:
     for low, high in ((0, first - 1), (last + 1, n)):
         if low <= high:
             ends = np.array([low]), np.array([high])
-            outside += math.exp(float(log_between(n, share, rest, *ends)[0])) * CHERNOFF_SLACK
+            outside += (
+                math.exp(float(log_between(n, share, rest, *ends)[0])) * LIMITS.chernoff_factor
+            )
     low = np.exp(value - error) * (1 - 4 * UNIT)
     high = np.exp(value + error) * (1 + 4 * UNIT)
     return Count(first, low, np.minimum(high, 1.0), outside)
@@ -74,6 +86,6 @@ def count(n: int, p: Fraction | float) -> Count:
 def tail(noise: PolygonNoise, law: Count, place: Fraction) -> Interval:
     """Return bounds on P(X + N >= place), X with the law and N the noise [PT-6]."""
     low, high = noise.tail_between(place, law.first, law.last)
-    least = float(np.sum(law.low * low)) * (1 - SUM_SLACK)
-    most = float(np.sum(law.high * high)) * (1 + SUM_SLACK) + law.outside
+    least = float(np.sum(law.low * low)) * (1 - LIMITS.sum_error)
+    most = float(np.sum(law.high * high)) * (1 + LIMITS.sum_error) + law.outside
     return max(least, 0.0), min(most, 1.0)

@@ -31,10 +31,20 @@ from neyman.numerics.raw_values import in_order
 from neyman.publishing.release.charged_call import Payment
 
 Lanes = NDArray[np.int64]
-MOST_CATEGORIES = 10_000
-MOST_SIMULATIONS = 10**6
-PIECE = 1 << 22  # simulated counts at a time
-NEAR = 1e-9  # relative: statistics that differ by less count as equal, against the test [PT-10]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a simulation may take."""
+
+    categories: int = 10_000
+    simulations: int = 10**6
+    piece_counts: int = 1 << 22  # simulated counts at a time
+    # Relative: statistics that differ by less count as equal, against the test [PT-10].
+    tie_share: float = 1e-9
+
+
+LIMITS = Limits()
 METHOD = "simulated noisy counts: a valid p-value for any number of simulations"
 
 
@@ -86,12 +96,12 @@ class GoodnessOfFitTest:
     ) -> None:
         listed = check.several("shares", shares, "['1/2', '1/2']")
         exact = tuple(inside(f"shares[{i}]", share) for i, share in enumerate(listed))
-        if not 2 <= len(exact) <= MOST_CATEGORIES:
+        if not 2 <= len(exact) <= LIMITS.categories:
             raise ValueError(f"shares has {len(exact)} numbers; it must have 2 to 10000")
         _check_sum("shares", exact)
         number = check.integer("simulations", simulations, 99)
-        if number > MOST_SIMULATIONS:
-            raise ValueError(f"simulations = {number} must be at most {MOST_SIMULATIONS}")
+        if number > LIMITS.simulations:
+            raise ValueError(f"simulations = {number} must be at most {LIMITS.simulations}")
         object.__setattr__(self, "shares", exact)
         object.__setattr__(self, "n", records("n", n))
         object.__setattr__(self, "budget", budget)
@@ -169,10 +179,10 @@ class GoodnessOfFitTest:
     def _simulated_p_value(self, noisy: Lanes, rng: np.random.Generator, bits: Bits) -> float:
         shares = _floats(self.shares)
         size = len(shares)
-        least = self._statistic(noisy[None, :])[0] * (1 - NEAR)
+        least = self._statistic(noisy[None, :])[0] * (1 - LIMITS.tie_share)
         larger, left = 0, self.simulations
         while left:
-            some = min(left, max(1, PIECE // size))
+            some = min(left, max(1, LIMITS.piece_counts // size))
             counts = rng.multinomial(self.n, shares, some)
             noise = rounded_gaussian(self.mechanism.sigma_squared, some * size, bits)
             larger += int(np.sum(self._statistic(counts + noise.reshape(some, size)) >= least))

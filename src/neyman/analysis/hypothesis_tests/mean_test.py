@@ -35,9 +35,19 @@ from neyman.publishing.release.charged_call import Payment
 
 GRID = 1 << 20  # units in the clipping distance
 SQUARED_NORM = 4 * GRID**2 + 2 * GRID + 1  # of a record's two numbers [PT-11]
-MISS = 1e-4  # chance that the sum of squares lies outside its bounds, each side half
-BERRY_ESSEEN = 0.56  # Shevtsova 2010, for independent summands of any laws [PT-12]
-SLACK = 1e-9  # relative: more than the rounding of each formula here
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The grid of a mean test, and the chance of a miss."""
+
+    # Chance that the sum of squares lies outside its bounds, each side half.
+    miss_chance: float = 1e-4
+    berry_esseen: float = 0.56  # Shevtsova 2010, for independent summands of any laws [PT-12]
+    rounding_share: float = 1e-9  # relative: more than the rounding of each formula here
+
+
+LIMITS = Limits()
 METHOD = "tail of a sum with random signs, the lesser of two bounds"
 
 
@@ -177,20 +187,29 @@ class MeanTest:
     def _tail(self, total: int, squares: int) -> float:
         """Return the p-value against a larger center [PT-12]."""
         variance = float(self.mechanism.sigma_squared)
-        away = (total - 0.5) * (1 - SLACK)  # noise is rounded by at most half a unit
+        away = (total - 0.5) * (
+            1 - LIMITS.rounding_share
+        )  # noise is rounded by at most half a unit
         if away <= 0:
             return 1.0
-        reach = -float(ndtri(MISS / 2)) * math.sqrt(variance) * (1 + SLACK) + 0.5
+        reach = (
+            -float(ndtri(LIMITS.miss_chance / 2))
+            * math.sqrt(variance)
+            * (1 + LIMITS.rounding_share)
+            + 0.5
+        )
         # A square is rounded up by less than a unit.
-        most = GRID * (squares + reach) * (1 + SLACK)
-        least = max(GRID * (squares - reach - self.n) * (1 - SLACK), 0.0)
+        most = GRID * (squares + reach) * (1 + LIMITS.rounding_share)
+        least = max(GRID * (squares - reach - self.n) * (1 - LIMITS.rounding_share), 0.0)
         if most < 0:
-            return MISS
-        bound = math.exp(-(away**2) / (2 * (most + variance)) * (1 - SLACK))
+            return LIMITS.miss_chance
+        bound = math.exp(-(away**2) / (2 * (most + variance)) * (1 - LIMITS.rounding_share))
         normal = math.exp(float(log_ndtr(-away / math.sqrt(most + variance))))
         worst = min(max(2 * variance, least), most)
-        third = BERRY_ESSEEN * GRID * worst / (worst + variance) ** 1.5
-        return min(min(bound, normal + third) * (1 + SLACK) + MISS, 1.0)
+        third = LIMITS.berry_esseen * GRID * worst / (worst + variance) ** 1.5
+        return min(
+            min(bound, normal + third) * (1 + LIMITS.rounding_share) + LIMITS.miss_chance, 1.0
+        )
 
     @shares_arguments
     def release(self, values: object, **paid: Unpack[Payment]) -> TestResult:

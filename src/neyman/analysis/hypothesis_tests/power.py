@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
-from neyman.analysis.hypothesis_tests.arguments import MOST_RECORDS, inside
+from neyman.analysis.hypothesis_tests.arguments import LIMITS as TEST_LIMITS
+from neyman.analysis.hypothesis_tests.arguments import inside
 from neyman.noise import Bits
 from neyman.numerics import check
 from neyman.numerics.arrays import generator_of
@@ -138,8 +139,8 @@ def least_records(
         172
     """
     target, last = inside("at_least", at_least), check.integer("most", most, 1)
-    if last > MOST_RECORDS:
-        raise ValueError(f"most = {last} must be at most {MOST_RECORDS:g}")
+    if last > TEST_LIMITS.records:
+        raise ValueError(f"most = {last} must be at most {TEST_LIMITS.records:g}")
 
     def reached(n: int) -> bool:
         return power(n).lower >= target

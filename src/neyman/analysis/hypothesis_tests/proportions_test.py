@@ -37,10 +37,21 @@ from neyman.numerics.raw_values import in_order
 from neyman.publishing.release.charged_call import Payment
 
 Pair = tuple[Fraction, Fraction]
-MISS = 1e-4  # chance that the common proportion lies outside of what is searched [PT-9]
-CELLS = 400
-NEAR = 1e-6  # relative: more than computed tails fail to rise by [PT-13]
-SLACK = 1e-9  # relative, of a combined p-value: more than the rounding of normal quantiles
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How the common proportion is searched."""
+
+    # Chance that the common proportion lies outside of what is searched [PT-9].
+    miss_chance: float = 1e-4
+    cells: int = 400
+    tail_share: float = 1e-6  # relative: more than computed tails fail to rise by [PT-13]
+    # Relative, of a combined p-value: more than the rounding of normal quantiles.
+    rounding_share: float = 1e-9
+
+
+LIMITS = Limits()
 METHOD = "two exact p-values, combined, at the worst common proportion"
 
 
@@ -242,13 +253,16 @@ class LargerProportion:
     @cached_property
     def _grid(self) -> Array | float:
         """The common proportions that are searched, or a p-value that needs no search."""
-        ends = [g.ends(z, 1 - MISS / 2) for g, z in zip(self.groups, self.places, strict=True)]
+        ends = [
+            g.ends(z, 1 - LIMITS.miss_chance / 2)
+            for g, z in zip(self.groups, self.places, strict=True)
+        ]
         if ends[1][0] > ends[0][1]:
             return 1.0  # the second proportion is larger
         lower, upper = max(e[0] for e in ends), min(e[1] for e in ends)
         if lower > upper:
-            return MISS
-        grid = np.linspace(lower, upper, CELLS + 1)
+            return LIMITS.miss_chance
+        grid = np.linspace(lower, upper, LIMITS.cells + 1)
         grid[0], grid[-1] = lower, upper
         return grid
 
@@ -274,7 +288,7 @@ class LargerProportion:
         weights = self._weights(0.5 * (grid[1:] + grid[:-1]))
         most = float(np.max(_combined(large[1:], small[:-1], *weights)))
         least = float(np.max(_combined(large[:-1], small[1:], *weights)))
-        low = min(max(least * (1 - SLACK) - SURE[1], 0.0) + MISS, 1.0)
+        low = min(max(least * (1 - LIMITS.rounding_share) - SURE[1], 0.0) + LIMITS.miss_chance, 1.0)
         return low, _upper_end(most)
 
     def within(self, level: float) -> bool:
@@ -298,14 +312,14 @@ class LargerProportion:
             if last - first == 1:
                 if _upper_end(most) > level:
                     return False
-            elif _upper_end(most) > min(level, 0.4) * (1 - NEAR):
+            elif _upper_end(most) > min(level, 0.4) * (1 - LIMITS.tail_share):
                 half = (first + last) // 2
                 open_ += [(first, half), (half, last)]
         return True
 
 
 def _upper_end(most: float) -> float:
-    return min(most * (1 + SLACK) + MISS, 1.0)
+    return min(most * (1 + LIMITS.rounding_share) + LIMITS.miss_chance, 1.0)
 
 
 def _combined(

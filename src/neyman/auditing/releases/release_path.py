@@ -42,10 +42,20 @@ from neyman.publishing.release.table_files import parts
 from neyman.publishing.tables.forms import Form
 
 Integers = NDArray[np.int64]
-MOST_MATCHES = 20_000  # ways to fit a difference into a shift vector that are tried
-EXPECTED = 10.0  # draws per cell, about
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How a release is held against its noise."""
+
+    matches: int = 20_000  # ways to fit a difference into a shift vector that are tried
+    cell_draws: float = 10.0  # draws per cell, about
+    coarse_error: float = 1e-6  # by which the chance of a cell may be off
+    fine_error: float = 1e-12  # by which the chance of a cell may be off
+
+
+LIMITS = Limits()
 TAILS = np.array([1e-4, 1e-2])  # few draws of wide noise show in the tails, not in equal cells
-COARSE, FINE = 1e-6, 1e-12  # by which the chance of a cell may be off
 
 
 _Draw = tuple[str, Fraction, Integers]
@@ -54,9 +64,7 @@ _Draw = tuple[str, Fraction, Integers]
 class Noise(Protocol):
     """A sampler of noise."""
 
-    def __call__(
-        self, sigma_squared: Fraction, size: int, bits: Bits, out: Integers | None = None
-    ) -> Integers:
+    def __call__(self, sigma_squared: Fraction, size: int, bits: Bits) -> Integers:
         """Return independent draws."""
         ...
 
@@ -173,10 +181,8 @@ def recording(record: Record) -> Generator[None]:
         return write(stage, tables, exact, done)
 
     def noted(name: str, draw: Noise) -> Noise:
-        def draw_and_note(
-            sigma_squared: Fraction, size: int, bits: Bits, out: Integers | None = None
-        ) -> Integers:
-            noise = draw(sigma_squared, size, bits, out)
+        def draw_and_note(sigma_squared: Fraction, size: int, bits: Bits) -> Integers:
+            noise = draw(sigma_squared, size, bits)
             record.draws.append((name, sigma_squared, noise.copy()))
             return noise
 
@@ -235,7 +241,7 @@ def shift_faults(
 
 def fits(away: Sequence[int], shift: Sequence[int]) -> bool:
     """Return True if cells that move can be put within the parts of a shift, or are too many."""
-    if len(shift) ** len(away) > MOST_MATCHES:
+    if len(shift) ** len(away) > LIMITS.matches:
         return True
     return any(
         all(
@@ -298,9 +304,9 @@ def chance_of_draws(kind: str, variance: float, draws: Integers) -> float:
     else:
         weights = np.exp(-((edges[:-1] + 0.5) ** 2) / (2 * variance))
         masses = weights / weights.sum()
-    error = COARSE if step > 1 else FINE
+    error = LIMITS.coarse_error if step > 1 else LIMITS.fine_error
     cumulated = np.concatenate([[0.0], np.cumsum(masses)])
-    cells = max(2, min(20, int(len(draws) / EXPECTED)))
+    cells = max(2, min(20, int(len(draws) / LIMITS.cell_draws)))
     chances = np.concatenate([np.arange(1, cells) / cells, TAILS, 1 - TAILS])
     cuts = np.unique(np.searchsorted(cumulated, chances))
     cuts = cuts[(cuts > 0) & (cuts < len(masses))]

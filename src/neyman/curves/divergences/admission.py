@@ -10,13 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.curves.divergences.divergence import renyi_divergence
-from neyman.curves.divergences.envelope import (
-    MOST_PLACES,
-    Ceiling,
-    below_ceiling,
-    loss_moment,
-    trusted_rho,
-)
+from neyman.curves.divergences.envelope import LIMITS as ENVELOPE_LIMITS
+from neyman.curves.divergences.envelope import Ceiling, below_ceiling, loss_moment, trusted_rho
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import FiniteLoss
 from neyman.curves.losses.renyi_bound import RenyiBound
@@ -59,7 +54,7 @@ def _satisfies(c: Composition, bare: RenyiBound, mass: float, ceiling: Ceiling) 
     if not known.parts:
         return False
     top = own.top if bare.top == math.inf else bare.top
-    if own.top < bare.top or known.places(min(float(top), 1e6), 0.0) > MOST_PLACES:
+    if own.top < bare.top or known.places(min(float(top), 1e6), 0.0) > ENVELOPE_LIMITS.terms:
         return False
     largest = np.array([_largest(c)])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -18,9 +19,17 @@ from neyman.numerics.operations import OperationLimit, engine_limit
 from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import above, down, up
 
-MOST_PLACES = 1e5  # terms of K that an order may take
-TRIES = 40  # of the size of the orders next to 0 at which K is asked
-LARGEST = 10.0  # E cosh(r X) - 1, of the largest order
+
+@dataclass(frozen=True)
+class Limits:
+    """Where K is asked for a slope."""
+
+    terms: float = 1e5  # terms of K that an order may take
+    order_tries: int = 40  # of the size of the orders next to 0 at which K is asked
+    largest_moment: float = 10.0  # E cosh(r X) - 1, of the largest order
+
+
+LIMITS = Limits()
 SHARES = np.arange(1, 7) / 48  # of it, at which K is asked for its slope
 _SQUARES = SHARES**2
 WEIGHTS = np.array([np.prod([s / (s - t) for s in _SQUARES if s != t]) for t in _SQUARES])
@@ -63,7 +72,7 @@ def renyi_divergence(c: Composition, order: float | Fraction) -> Interval:
     def proven() -> float:
         return min(up(order * zcdp_above(c), 4), up(float(c.supremum), 2))
 
-    if order > 1 and c.places(order - 1, 0.0) > MOST_PLACES:
+    if order > 1 and c.places(order - 1, 0.0) > LIMITS.terms:
         # So far out K is a sum too long; D_a grows with a and is at most a rho.
         return renyi_divergence(c, 1 + (order - 1) / 10)[0], proven()
     try:
@@ -90,11 +99,11 @@ def slope_at_zero(c: Composition) -> Interval:
     _, mean, variance = (float(v[0]) for v in c.moments(np.zeros(1)))
     steps = np.append(SHARES, -SHARES)
     r = 4 / math.sqrt(max(variance, 1e-300))
-    for _ in range(TRIES):
+    for _ in range(LIMITS.order_tries):
         twice = math.inf
-        if max(c.places(r, 0.0), c.reverse().places(r, 0.0)) <= MOST_PLACES:
+        if max(c.places(r, 0.0), c.reverse().places(r, 0.0)) <= LIMITS.terms:
             twice = float(np.sum(exponentials(c, r * np.array([1.0, -1.0]), mean)))
-        if twice <= 2 * LARGEST:
+        if twice <= 2 * LIMITS.largest_moment:
             most = 0.5 * twice / r
             value, error = (v.reshape(2, -1) for v in exponentials(c, r * steps, mean))
             each = (value[0] - value[1]) / (2 * r * SHARES)
@@ -109,7 +118,7 @@ def slope_at_zero(c: Composition) -> Interval:
 
 def log_moment(c: Composition, z: float) -> Interval:
     """Bounds on K(z) = log E e^{z L} over finite losses, z at least -1/2."""
-    if z > 0 and c.places(z, 0.0) > MOST_PLACES:
+    if z > 0 and c.places(z, 0.0) > LIMITS.terms:
         low, high = renyi_divergence(c, 1 + z)
         return -math.inf if c.infinite else down(z * low, 1), up(z * high, 1)
     at = np.array([z])

@@ -23,10 +23,18 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above, below
 
-KNOTS = 240  # orders at which known losses are asked
-MOST_PLACES = 1e5  # terms of K that an order may take
-DEEPEST = 44  # times an interval of orders is cut in two
-MOST_INTERVALS = 20_000
+
+@dataclass(frozen=True)
+class Limits:
+    """How orders are divided."""
+
+    knot_orders: int = 240  # orders at which known losses are asked
+    terms: float = 1e5  # terms of K that an order may take
+    halvings: int = 44  # times an interval of orders is cut in two
+    intervals: int = 20_000
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -101,7 +109,9 @@ class Ceiling:
             )
         trusted = trusted_rho(rest)
         added = min(float(top), 1 + _reach(rest, trusted + rho))
-        orders.update((1 + np.geomspace(1e-3, added - 1, KNOTS)).tolist() if added > 1 else ())
+        orders.update(
+            (1 + np.geomspace(1e-3, added - 1, LIMITS.knot_orders)).tolist() if added > 1 else ()
+        )
         places = np.array(sorted(orders))
         values = np.array([above(bare.linear(Fraction(a))) for a in places.tolist()])
         more = np.concatenate([[0.0], loss_moment(rest, places[1:])])
@@ -171,7 +181,7 @@ def _reach(losses: Composition, rho: float) -> float:
     else:
         scale = max(float(losses.moments(np.zeros(1))[2][0]), 1e-12)
     far = min(max(60 / math.sqrt(scale), 4.0), 1e6)
-    while far > 1e-2 and losses.places(far, 0.0) > MOST_PLACES:
+    while far > 1e-2 and losses.places(far, 0.0) > LIMITS.terms:
         far /= 4
     return far
 
@@ -250,7 +260,7 @@ def below_ceiling(
 
     f: Array = asked(at, left)
     g: Array = asked(at, right)
-    for _ in range(DEEPEST):
+    for _ in range(LIMITS.halvings):
         p, q = _linear(ceiling, left), _linear(ceiling, right)
         # Interpolation errs by 5 units of its rise, rho a (a - 1) by 3 of itself, and two sums and
         # the last product by one each. All terms are at least 0: 8 units of their sum.
@@ -269,7 +279,7 @@ def below_ceiling(
         # parabola by 4 of itself, and three sums by one each: 16 units of the largest terms.
         worst = worst + 16 * UNIT * (g + q + rho * right * right)
         again = (worst > 0) & good[at]
-        if np.count_nonzero(again) > MOST_INTERVALS:
+        if np.count_nonzero(again) > LIMITS.intervals:
             break
         at = at[again]
         left, right, f, g = (v[again] for v in (left, right, f, g))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import TypeVar
 
@@ -24,25 +24,35 @@ from neyman.curves.profiles.selection import profile_of_one, register, select
 from neyman.numerics.arrays import Array
 from neyman.numerics.operations import OperationLimit, limit
 
-MOST_UNLIKE = 5000  # parts, beyond which each K takes too long
-FEWER_UNLIKE = 2000  # parts that are left of them, with which it does not
-MANY_GROUPS, FEW_GROUPS = 12, 5  # by the rate, and as many in each by the noise
-LATER = 0.25  # of a question's operations that the first engine leaves to others
-MANY_UNLIKE = (
-    60  # parts, more than groups leave, from which on groups are asked where an engine had to stop
-)
-FAILED = 0.5  # width of log delta from which they are
+
+@dataclass(frozen=True)
+class Limits:
+    """Which engine a question goes to."""
+
+    unlike_parts: int = 5000  # parts, beyond which each K takes too long
+    rest_parts: int = 2000  # parts that are left of them, with which it does not
+    rate_groups: int = 12  # by the rate, and as many in each by the noise
+    coarse_rate_groups: int = 5  # the same at first
+    # Of a question's operations that the first engine leaves to others.
+    share_of_others: float = 0.25
+    # From which on groups of parts are asked where an engine had to stop; more than groups leave.
+    grouped_parts: int = 60
+    failure_width: float = 0.5  # width of log delta from which they are
+    least_log_delta: float = -1e4  # or log power, below which only the first engine is asked
+    least_miss: float = 1e-30  # of 1 - power, whose digits are asked for
+    guess_width: float = 1e-2  # width of log delta with which a guess at epsilon is taken
+    hopeless_width: float = 1.0  # width of log delta with which an engine is not asked near by
+    zero_epsilon: float = 1e-9  # a guess at an epsilon of 0
+    neighbor_distance: float = 0.1  # distance of epsilons that are near, relative
+    polygon_width: float = 1e-7  # width of log delta with which a polygon is content
+    coarse_log_delta: float = math.log(1e-14)  # below which it is content with wider ones
+    upper_log_delta: float = math.log(1e-60)  # below which its upper bound is enough
+    # How much wider a power may be than a delta before the next engine is asked.
+    power_widths: float = 10.0
+
+
+LIMITS = Limits()
 T = TypeVar("T")
-DEEPEST = -1e4  # log delta or power below which only the first engine is asked
-LEAST_MISS = 1e-30  # of 1 - power, whose digits are asked for
-KNOWN = 1e-2  # width of log delta with which a guess at epsilon is taken
-HOPELESS = 1.0  # width of log delta with which an engine is not asked near by
-LEAST = 1e-9  # a guess at an epsilon of 0
-NEIGHBOR = 0.1  # distance of epsilons that are near, relative
-COARSE = 1e-7  # width of log delta with which a polygon is content
-FLOOR = math.log(1e-14)  # of log delta, below which it is content with wider ones
-DEEP = math.log(1e-60)  # of log delta, below which its upper bound is enough
-WIDER = 10.0  # how much wider a power may be than a delta before the next engine is asked
 
 
 class BracketProfile(Profile):
@@ -124,7 +134,9 @@ class CascadeProfile(Profile):
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons."""
         away = np.abs(np.asarray(epsilons)[:, None] - self._hopeless)
-        near = bool(np.any(np.all(away <= NEIGHBOR * np.abs(self._hopeless), axis=0)))
+        near = bool(
+            np.any(np.all(away <= LIMITS.neighbor_distance * np.abs(self._hopeless), axis=0))
+        )
         low, high = self._ask(
             self._order[1:] or self._order if near else self._order,
             epsilons,
@@ -158,7 +170,11 @@ class CascadeProfile(Profile):
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """Bounds on log power at many levels."""
         return self._ask(
-            self._powers, log_levels, WIDER, True, lambda profile, asked: profile.log_powers(asked)
+            self._powers,
+            log_levels,
+            LIMITS.power_widths,
+            True,
+            lambda profile, asked: profile.log_powers(asked),
         )
 
     def log_power(self, log_level: float) -> Interval:
@@ -177,7 +193,7 @@ class CascadeProfile(Profile):
 
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: by the first engine that knows delta there."""
-        if log_delta < DEEPEST:
+        if log_delta < LIMITS.least_log_delta:
             return self._engine(0).epsilon_near(log_delta)
         first = 1.0
         for index in range(len(self._widths)):
@@ -188,10 +204,10 @@ class CascadeProfile(Profile):
                 continue
             if guess == 1.0:  # there may be none
                 if index == 0 and self._engine(0).log_delta(0.0)[1] <= log_delta:
-                    return LEAST
+                    return LIMITS.zero_epsilon
                 continue
             low, high = self._engine(index).log_delta(guess)
-            if high - low <= KNOWN:
+            if high - low <= LIMITS.guess_width:
                 return guess
             first = guess if first == 1.0 else first
         return first
@@ -209,7 +225,7 @@ class CascadeProfile(Profile):
     def _share(self, index: int) -> float:
         """Of the operations, up to which an engine may be asked: the later ones have some left."""
         left = len(self._widths) - 1 - index
-        return 1 - LATER * left / max(len(self._widths) - 1, 1)
+        return 1 - LIMITS.share_of_others * left / max(len(self._widths) - 1, 1)
 
     def _engine(self, index: int) -> Profile:
         if index not in self._built:
@@ -234,21 +250,30 @@ class CascadeProfile(Profile):
         else:
             low, high = (np.array(v, float) for v in ask(self._engine(order[0]), places))
         before = self._engine(order[0])
-        wide = np.all(high > low + HOPELESS) and np.all(high > DEEPEST)
+        wide = np.all(high > low + LIMITS.hopeless_width) and np.all(high > LIMITS.least_log_delta)
         if not (powers or order[0]) and wide:
             self._hopeless = np.append(self._hopeless, np.mean(places))
         for index in order[1:]:
             enough = wider * self._widths[index] * np.ones(len(low))
             if self._coarse:
                 enough = np.maximum(
-                    enough, COARSE * np.exp(0.25 * np.clip(FLOOR - high, 0.0, FLOOR - DEEP))
+                    enough,
+                    LIMITS.polygon_width
+                    * np.exp(
+                        0.25
+                        * np.clip(
+                            LIMITS.coarse_log_delta - high,
+                            0.0,
+                            LIMITS.coarse_log_delta - LIMITS.upper_log_delta,
+                        )
+                    ),
                 )
-                enough = np.where(high < DEEP, math.inf, enough)
+                enough = np.where(high < LIMITS.upper_log_delta, math.inf, enough)
             with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
-                wide = (high > low) & ~(high - low <= enough) & (high > DEEPEST)
+                wide = (high > low) & ~(high - low <= enough) & (high > LIMITS.least_log_delta)
                 if powers:  # near 1 the digits of 1 - power count
                     most, least = -np.expm1(low), -np.expm1(high)
-                    wide |= (most > LEAST_MISS) & ~(most - least <= enough * most)
+                    wide |= (most > LIMITS.least_miss) & ~(most - least <= enough * most)
             if not wide.any():
                 break
             try:
@@ -360,12 +385,14 @@ def _bracket(composition: Composition) -> Profile | None:
 
 @register(65, "very many unlike parts: like ones are held between two of their kind")
 def _many(composition: Composition) -> Profile | None:
-    if len(composition.parts) <= MOST_UNLIKE:
+    if len(composition.parts) <= LIMITS.unlike_parts:
         return None
     steps = all(isinstance(loss, SubsampledGaussianLoss) for loss, _ in composition.parts)
-    groups = FEW_GROUPS if steps else MANY_GROUPS  # sums by the largest step take longer
+    groups = (
+        LIMITS.coarse_rate_groups if steps else LIMITS.rate_groups
+    )  # sums by the largest step take longer
     high = part_groups(composition.parts, groups)[1]
-    return None if len(high) > FEWER_UNLIKE else group_profile(composition, groups)
+    return None if len(high) > LIMITS.rest_parts else group_profile(composition, groups)
 
 
 def group_profile(composition: Composition, groups: int) -> Profile:

@@ -30,47 +30,61 @@ from neyman.numerics.arrays import Array, imaginary_part, real_part
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import even_series, series
 
-DIGITS = 28.0  # aliasing and truncation are kept below e^-28 of delta
-BLURRED_DIGITS = 25.0  # the same with a tiny release
-FEWER = 3.5  # digits of truncation where |phi| falls like a power of u
-MOST_NODES = 1 << 16
-BLURRED_NODES = 1 << 14  # with a tiny release
-MOST_PLACES = 1e6  # terms of K
-MOST_WORK = 4e7  # nodes times terms of K
-MOST_WAVES = 3e8  # the same of sums over nodes that are alike for all, which is fast
-SOME_WORK = 3e6  # beyond which a line without a release is left to another engine
-BLUR = 1e-8  # relative width that a tiny release costs, if nodes allow
+
+@dataclass(frozen=True)
+class Limits:
+    """Where a line goes, and what it may take."""
+
+    error_efolds: float = 28.0  # aliasing and truncation are kept below e^-28 of delta
+    blurred_error_efolds: float = 25.0  # the same with a tiny release
+    algebraic_efolds: float = 3.5  # of truncation where |phi| falls like a power of u
+    nodes: int = 1 << 16
+    blurred_nodes: int = 1 << 14  # with a tiny release
+    terms: float = 1e6  # of K
+    node_terms: float = 4e7  # nodes times terms of K
+    wave_terms: float = 3e8  # the same of sums over nodes that are alike for all, which is fast
+    plain_node_terms: float = 3e6  # beyond which a line without a release is left to another engine
+    blur_width: float = 1e-8  # relative width that a tiny release costs, if nodes allow
+    # 1 - power below which nothing is asked: floats hold no digits of it.
+    least_miss: float = 1e-300
+    least_log_delta: float = -1e8  # beyond which no line goes
+    least_tilt: float = 1e-9  # c of a line
+    largest_tilt: float = 1e9  # of c
+    first_octaves: int = 5  # of tilts in the first array, two an octave
+    further_octaves: int = 3  # in each further array
+    start_octaves: tuple[int, ...] = (-2, 0, 2, 4)  # where the first array may begin
+    saddle_efolds: float = math.log(2.2)  # of log c, beyond a saddle, in which K is of use
+    rise_share: float = 0.2  # part of a rise by which a trapezoid misses it where tilts are refined
+    flat_efolds: float = 0.3  # e-folds of delta on a rise that is not refined
+    tilt_gap: float = 1e-6  # of log c, between two tilts
+    saddle_gap: float = 1e-3  # of log c, between a tilt and a saddle
+    saddle_tilts: int = 9  # tilts from one to the next, where a saddle is looked for
+    epsilon_width: float = 3e-3  # relative accuracy of an epsilon with which a line suits it
+    least_cell_efolds: float = 0.5  # depth of a cell of epsilons
+    cell_share: float = 0.125  # of the depth, of a cell
+    cell_tilt_efolds: float = 0.35  # of log c, in a cell
+    line_width: float = 5e-11  # relative width with which a line is good enough
+    blurred_line_width: float = 1e-5  # the same with a tiny release
+    lines: int = 4  # of lines
+    settled_nodes: int = 1000  # nodes with which no better place is looked for
+    cheap_nodes: int = 500  # nodes that cost less than everything else
+    further_tilt: float = 1.35  # c' over c where K is known nowhere beyond
+    chirp_places: int = 1 << 8  # epsilons and nodes from which sums at even places go by a chirp
+    chirp_units: int = 8  # units of the largest epsilon by which a place may be off
+    plain_nodes: int = 4000  # nodes beyond which a line without a release is left to another engine
+    cancellation_efolds: float = 12.0  # of the terms, in e-folds
+    excess_efolds: float = 50.0  # the same that floats hold
+
+
+LIMITS = Limits()
 BEYOND = [1.02, 1.05, 1.1, 1.2, 1.35, 1.55, 1.8, 2.2, 3.0]  # c' / c, for the terms after
 BELOW = np.linspace(0.05, 0.95, 19)  # powers of e^-L in Chernoff's bounds of a level and a miss
-LEAST_MISS = 1e-300  # 1 - power below which nothing is asked: floats hold no digits of it
-FARTHEST = -1e8  # log delta beyond which no line goes
-LEAST, LARGEST = 1e-9, 1e9  # of c
-LOG_2, LOG_LEAST = math.log(2), math.log2(LEAST)
-# Octaves of tilts in the first array and in each further one, two an octave; where it may begin.
-BLOCK, FURTHER, FIRST = 5, 3, (-2, 0, 2, 4)
-ROOM = math.log(2.2)  # of log c, beyond a saddle, in which K is of use
+LOG_2, LOG_LEAST = math.log(2), math.log2(LIMITS.least_tilt)
 QUARTERS = np.array([0.25, 0.5, 0.75])  # of the way between two tilts, where more are needed
-UNEVEN = 0.2  # part of a rise by which a trapezoid misses it where tilts are refined
-FLAT = 0.3  # e-folds of delta on a rise that is not refined
-NEAREST, CLOSE = 1e-6, 1e-3  # of log c, between tilts and of a saddle
-BETWEEN = 9  # tilts from one to the next, where a saddle is looked for
-NEAR = 3e-3  # relative accuracy of an epsilon with which a line suits it
-CELL, DEEP_CELL, WIDEST_CELL = 0.5, 0.125, 0.35  # depths: at least, a part of all; of log c
-FINE = 5e-11  # relative width with which a line is good enough
-FAIR = 1e-5  # the same with a tiny release
-TRIES = 4  # of lines
 FACTORS = (1.0, 0.985, 0.97, 0.94, 0.88, 0.8)  # c over the saddle
 # About a place, where a line may go and what follows it.
 PLACES = np.sort(np.concatenate([FACTORS, 2 - np.array(FACTORS[1:4]), BEYOND]))
 ABOUT = np.log(PLACES)
-FEW = 1000  # nodes with which no better place is looked for
-SMALL = 500  # nodes that cost less than everything else
-ONE_BEYOND = 1.35  # the same where K is known nowhere beyond
-MANY_PLACES = 1 << 8  # epsilons and nodes from which sums at even places go by a chirp
-EVEN = 8  # units of the largest epsilon by which a place may be off
-MANY = 4000  # nodes beyond which a line without a release is left to another engine
-MOST_CANCELLATION = 12.0  # of the terms, in e-folds
-MOST_EXCESS = 50.0  # the same that floats hold
 # Where the end is looked for, in units of where a normal law's would be.
 ENDS = 0.9 * 1.5 ** np.arange(14)
 NEAR_ENDS = np.array([1.0, 1.03, 1.07, 1.13, 1.2, 1.3, 1.45, 1.7, 2.0, 2.5, 3.5, 6.0, 12.0, 40.0])
@@ -183,15 +197,15 @@ class Line:
 
     def _sums(self, weight: Array, epsilon: Array) -> tuple[Array, Array | float]:
         """The sums of the nodes at each epsilon, and their error beside `fixed` and `moving`."""
-        if len(epsilon) >= MANY_PLACES and len(weight) >= MANY_PLACES:
+        if len(epsilon) >= LIMITS.chirp_places and len(weight) >= LIMITS.chirp_places:
             first, last = float(epsilon[0]), float(epsilon[-1])
             step, far = (last - first) / (len(epsilon) - 1), max(abs(first), abs(last))
             off = float(np.abs(first + step * np.arange(len(epsilon)) - epsilon).max())
-            if off <= EVEN * UNIT * far:
+            if off <= LIMITS.chirp_units * UNIT * far:
                 h = float(self.u[1])
                 sums, error = even_series(weight, first * h, step * h, len(epsilon))
                 # An angle is off by EVEN units and a few of far, as `moving` has four of them.
-                drift = (EVEN + 4) * UNIT * far * float(np.abs(weight) @ self.u)
+                drift = (LIMITS.chirp_units + 4) * UNIT * far * float(np.abs(weight) @ self.u)
                 return np.real(sums), error + drift
         return real_part(series(weight, epsilon * self.u[1])), 0.0
 
@@ -212,10 +226,10 @@ class Line:
             epsilon: at least 0.
             excess: of the terms over their sum at the best place, in e-folds.
         """
-        if self.widest < FINE:
+        if self.widest < LIMITS.line_width:
             return True
         error = (self.noise + self.moving * epsilon) * math.exp(min(excess, 300.0)) + self.slack
-        return self.width(epsilon) < max(FINE, 4 * error)
+        return self.width(epsilon) < max(LIMITS.line_width, 4 * error)
 
     def middle(self, epsilon: float) -> float:
         """The logarithm of the sum there."""
@@ -238,8 +252,8 @@ class Line:
 
 def log_chernoff(losses: Sum, epsilon: float) -> float:
     """Upper bound on log delta where epsilon is too far out for a line."""
-    far = 0.5 * LARGEST
-    while losses.places(far, 0.0) > 0.1 * MOST_PLACES and far > 1:
+    far = 0.5 * LIMITS.largest_tilt
+    while losses.places(far, 0.0) > 0.1 * LIMITS.terms and far > 1:
         far /= 10
     c = np.array([far])
     k, error = losses.mgf(c)
@@ -290,7 +304,7 @@ def line_at(losses: Sum, epsilon: float, *, release: bool = True) -> Line | None
             own end, and there is none where it cannot.
     """
     tilts, x = tilts_of(losses, epsilon)
-    if epsilon > tilts.own.values[-1] or -tilts.at(tilts.depth, x) < FARTHEST:
+    if epsilon > tilts.own.values[-1] or -tilts.at(tilts.depth, x) < LIMITS.least_log_delta:
         return None
     line = None
     if tilts.blocks:
@@ -311,7 +325,7 @@ def _neighbor(epsilon: float, x: float) -> float:
     """
     if epsilon <= 0:
         return epsilon
-    step = 2.0 ** math.floor(math.log2(min(NEAR * epsilon, 0.25 * math.exp(-x))))
+    step = 2.0 ** math.floor(math.log2(min(LIMITS.epsilon_width * epsilon, 0.25 * math.exp(-x))))
     return step * round(epsilon / step)
 
 
@@ -344,7 +358,7 @@ def _best_line(
 ) -> Line | None:
     epsilon, log_delta = center
     best, before = None, math.inf
-    for _ in range(TRIES):
+    for _ in range(LIMITS.lines):
         aim = Aim(math.exp(x), ends)
         plan = _best_plan(losses, tilts, aim, release, blurred)
         if plan is None:
@@ -383,24 +397,26 @@ def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Li
     """
     epsilon = rough_epsilon(losses, log_delta)
     best, before = None, None
-    for _ in range(TRIES):
+    for _ in range(LIMITS.lines):
         line = line_at(losses, epsilon, release=release) if epsilon > 0 else None
         if line is None:
             break
         guess, epsilon = epsilon, line.epsilon_at(log_delta, epsilon)
-        if line.bump is None and (line is before or abs(epsilon - guess) < NEAR * guess):
+        if line.bump is None and (
+            line is before or abs(epsilon - guess) < LIMITS.epsilon_width * guess
+        ):
             return line, epsilon
         # Mostly the line that suits this epsilon is the same.
         width = line.width(epsilon) if before is not None or line.bump is not None else math.inf
         before = line
         if best is None or width < best[0]:
             best = width, line, epsilon
-        if width < (FINE if line.bump is None else FAIR):
+        if width < (LIMITS.line_width if line.bump is None else LIMITS.blurred_line_width):
             break
     return None if best is None else best[1:]
 
 
-def saddle(losses: Sum, epsilon: float, largest: float = LARGEST) -> float:
+def saddle(losses: Sum, epsilon: float, largest: float = LIMITS.largest_tilt) -> float:
     """About the c > 0 that minimizes K(c) - c epsilon - log c - log(c + 1), which is convex."""
     tilts = tilts_of(losses, epsilon)[0]
     return min(math.exp(_steep_place(losses, tilts, epsilon, 0.0)), largest)
@@ -472,13 +488,13 @@ class Tilts:
             return self.x[i] if value <= low else self.x[i + 1]
         c, d = 3 * rise - 2 * a - b, a + b - 2 * rise
         below, above, s = 0.0, 1.0, (value - low) / rise
-        while above - below > NEAREST:
+        while above - below > LIMITS.tilt_gap:
             excess, slope = low - value + s * (a + s * (c + s * d)), a + s * (2 * c + 3 * s * d)
             below, above = (below, s) if excess > 0 else (s, above)
             before, s = s, s - excess / slope if slope > 0 else -1.0
             if not below <= s <= above:
                 s = 0.5 * (below + above)
-            if abs(s - before) <= NEAREST:
+            if abs(s - before) <= LIMITS.tilt_gap:
                 break
         return self.x[i] + s * size
 
@@ -514,7 +530,10 @@ def tilts_of(losses: Sum, epsilon: float | None, log_delta: float = 0.0) -> tupl
         x = tilts.place(row, value)
         if tilts.complete:
             break
-        if x + ROOM < tilts.x[-1] and tilts.at(tilts.cell, x) + 1 < tilts.cell.values[-1]:
+        if (
+            x + LIMITS.saddle_efolds < tilts.x[-1]
+            and tilts.at(tilts.cell, x) + 1 < tilts.cell.values[-1]
+        ):
             break
         blocks += 1
     if not tilts.uneven[min(bisect_right(tilts.x, x), len(tilts.x) - 1) - 1]:
@@ -542,7 +561,7 @@ def _steep_place(losses: Sum, tilts: Tilts, epsilon: float | None, log_delta: fl
     i = min(max(bisect_right(row.values, value), 1), len(tilts.x) - 1)
     low, high = tilts.x[i - 1], tilts.x[i]
     while True:
-        rows = _rows(losses, np.linspace(low, high, BETWEEN))
+        rows = _rows(losses, np.linspace(low, high, LIMITS.saddle_tilts))
         x, k, mean, variance = rows
         c = np.exp(x)
         bend = variance + 1 / c**2 + 1 / (c + 1) ** 2
@@ -553,8 +572,10 @@ def _steep_place(losses: Sum, tilts: Tilts, epsilon: float | None, log_delta: fl
         excess = value - at
         j = int(np.argmin(np.abs(excess) / slope))
         move = float(excess[j] / slope[j])
-        flat = FLAT * float(1.0 if epsilon is None else 1 / c[j])
-        if (abs(move) <= CLOSE and abs(excess[j]) <= flat) or high - low <= NEAREST:
+        flat = LIMITS.flat_efolds * float(1.0 if epsilon is None else 1 / c[j])
+        if (
+            abs(move) <= LIMITS.saddle_gap and abs(excess[j]) <= flat
+        ) or high - low <= LIMITS.tilt_gap:
             return min(max(float(x[j]) + move, low), high)
         first = min(max(int(np.count_nonzero(excess > 0)), 1), len(x) - 1)
         low, high = float(x[first - 1]), float(x[first])
@@ -567,9 +588,13 @@ def _tilts(losses: Sum, blocks: int) -> Tilts:
     else:
         before = _tilts(losses, blocks - 1)
         first = before.first
-        block = _block(losses, first + BLOCK + FURTHER * (blocks - 2), FURTHER)
+        block = _block(
+            losses,
+            first + LIMITS.first_octaves + LIMITS.further_octaves * (blocks - 2),
+            LIMITS.further_octaves,
+        )
         rows = np.concatenate([before.rows, block[:, 1:]], axis=1)
-    end = first + BLOCK + FURTHER * (blocks - 1)
+    end = first + LIMITS.first_octaves + LIMITS.further_octaves * (blocks - 1)
     complete = float(rows[0, -1]) < (end - 0.5) * LOG_2
     return _steered(rows, blocks, first, complete=complete)
 
@@ -585,9 +610,11 @@ def _steered(rows: Array, blocks: int, first: int, *, complete: bool) -> Tilts:
     # In a cell c rises by a third at most, and log delta about as the square of ``away``.
     away = np.sqrt(np.maximum(2 * depth, 0.0))
     size = x[1:] - x[:-1]
-    rise = (away[1:] - away[:-1]) / np.maximum(CELL, away[1:] * DEEP_CELL)
+    rise = (away[1:] - away[:-1]) / np.maximum(
+        LIMITS.least_cell_efolds, away[1:] * LIMITS.cell_share
+    )
     cell = np.zeros(len(x))
-    np.add.accumulate(np.maximum(rise, size / WIDEST_CELL), out=cell[1:])
+    np.add.accumulate(np.maximum(rise, size / LIMITS.cell_tilt_efolds), out=cell[1:])
     widens = _slopes(log_width, size)
     steep = c * bend
     return Tilts(
@@ -610,8 +637,8 @@ def _bent(rows: Array) -> Array:
     c, own, size = np.exp(rows[0]), _own(rows), rows[0, 1:] - rows[0, :-1]
     steep = c * rows[3] + 1 / c + c / (c + 1) ** 2
     rise = own[1:] - own[:-1]
-    bent = np.abs(0.5 * size * (steep[1:] + steep[:-1]) - rise) > UNEVEN * rise
-    return bent & (c[1:] * rise > FLAT)
+    bent = np.abs(0.5 * size * (steep[1:] + steep[:-1]) - rise) > LIMITS.rise_share * rise
+    return bent & (c[1:] * rise > LIMITS.flat_efolds)
 
 
 def _beside(values: Array) -> tuple[Array, Array]:
@@ -635,13 +662,13 @@ def _rising(values: Array, slopes: Array, size: Array) -> Row:
 
 def _first_block(losses: Sum) -> tuple[int, Array]:
     """The tilts whose first one is the saddle of an epsilon below 0, and its binary logarithm."""
-    least = _own(_rows(losses, np.array(FIRST[1:]) * LOG_2))
-    first = FIRST[int(np.count_nonzero(least <= 0))]
+    least = _own(_rows(losses, np.array(LIMITS.start_octaves[1:]) * LOG_2))
+    first = LIMITS.start_octaves[int(np.count_nonzero(least <= 0))]
     while True:
-        rows = _block(losses, first, BLOCK)
+        rows = _block(losses, first, LIMITS.first_octaves)
         if first <= LOG_LEAST or float(_own(rows[:, :1])[0]) <= 0:
             return first, rows
-        first -= BLOCK
+        first -= LIMITS.first_octaves
 
 
 def _block(losses: Sum, first: int, octaves: int) -> Array:
@@ -676,7 +703,7 @@ def _own(rows: Array) -> Array:
 
 def _short(losses: Sum, c: float) -> bool:
     """Whether K has few terms."""
-    return c <= LARGEST and losses.places(c, 0.0) <= 0.1 * MOST_PLACES
+    return c <= LIMITS.largest_tilt and losses.places(c, 0.0) <= 0.1 * LIMITS.terms
 
 
 @dataclass(frozen=True, eq=False)
@@ -691,7 +718,7 @@ class Aim:
 
     c: float
     ends: list[tuple[float, float]]
-    digits: float = DIGITS
+    digits: float = LIMITS.error_efolds
 
 
 @dataclass(frozen=True, eq=False)
@@ -716,7 +743,7 @@ class _Plan:
     @property
     def cost(self) -> float:
         """Nodes, times what their terms lose in digits."""
-        return (self.count + SMALL) * math.exp(min(self.excess, MOST_EXCESS))
+        return (self.count + LIMITS.cheap_nodes) * math.exp(min(self.excess, LIMITS.excess_efolds))
 
 
 def _best_plan(losses: Sum, tilts: Tilts, aim: Aim, release: bool, blurred: bool) -> _Plan | None:
@@ -726,20 +753,24 @@ def _best_plan(losses: Sum, tilts: Tilts, aim: Aim, release: bool, blurred: bool
     """
     best = None
     for place in _places(tilts, aim, 1 if losses.algebraic else len(FACTORS)):
-        if best is not None and (best.count < FEW or best.cost <= place.cost):
+        if best is not None and (best.count < LIMITS.settled_nodes or best.cost <= place.cost):
             break
         plan = _plan(losses, tilts, aim, place)
         if best is None or plan.cost < best.cost:
             best = plan
-        if not (release or losses.algebraic) and best.count > MANY:
+        if not (release or losses.algebraic) and best.count > LIMITS.plain_nodes:
             break
     assert best is not None
-    most, work = (MOST_NODES, MOST_WORK) if release else (MANY, SOME_WORK)
+    most, work = (
+        (LIMITS.nodes, LIMITS.node_terms)
+        if release
+        else (LIMITS.plain_nodes, LIMITS.plain_node_terms)
+    )
     if losses.algebraic:
-        most, work = MOST_NODES, MOST_WAVES
+        most, work = LIMITS.nodes, LIMITS.wave_terms
     if best.count <= most:
         places = losses.places(best.c, best.end)
-        if places <= MOST_PLACES and best.count * places <= work:
+        if places <= LIMITS.terms and best.count * places <= work:
             return best
     return _smoothed(losses, tilts, aim) if blurred else None
 
@@ -761,7 +792,7 @@ def _places(tilts: Tilts, aim: Aim, most: int = 1) -> list[_Place]:
     c, others = aim.c * np.array(FACTORS[:most]), aim.c * PLACES
     others = others[others <= math.exp(tilts.x[-1])]
     if others[-1] <= aim.c:  # K ends here
-        others = np.append(others, ONE_BEYOND * aim.c)
+        others = np.append(others, LIMITS.further_tilt * aim.c)
     x = np.log(np.append(c, others))
     k = tilts.k_at(x)
     # The terms before are below delta by e^-digits, and so are those after it for some c' > c.
@@ -773,9 +804,11 @@ def _places(tilts: Tilts, aim: Aim, most: int = 1) -> list[_Place]:
     # That of the bulk: where few large losses make a variance, phi dies out no sooner.
     deviation = min(tilts.deviation(place) for place in x[:most].tolist())
     count = np.sqrt(2 * (aim.digits + np.maximum(excess, 0.0))) / (deviation * h)
-    cost = (count + SMALL) * np.exp(np.minimum(excess, MOST_EXCESS))
+    cost = (count + LIMITS.cheap_nodes) * np.exp(np.minimum(excess, LIMITS.excess_efolds))
     places = list(map(_Place, c.tolist(), others[best].tolist(), cost.tolist()))
-    alone = 1 + next((i for i, e in enumerate(excess[1:].tolist()) if e > MOST_CANCELLATION), most)
+    alone = 1 + next(
+        (i for i, e in enumerate(excess[1:].tolist()) if e > LIMITS.cancellation_efolds), most
+    )
     return sorted(places[:alone], key=lambda place: place.cost)
 
 
@@ -784,17 +817,17 @@ def _smoothed(losses: Sum, tilts: Tilts, aim: Aim) -> _Plan | None:
 
     None where a few nodes already need too many terms of K.
     """
-    c, aim = aim.c, replace(aim, digits=BLURRED_DIGITS)
+    c, aim = aim.c, replace(aim, digits=LIMITS.blurred_error_efolds)
     plan = _plan(losses, tilts, aim, _places(tilts, aim)[0], certified=False)
     need = aim.digits + max(plan.excess, 0.0)
-    count = BLURRED_NODES
+    count = LIMITS.blurred_nodes
     places = losses.places(c, count * plan.h)
-    while count > 4 and (places > MOST_PLACES or count * places > MOST_WORK):
+    while count > 4 and (places > LIMITS.terms or count * places > LIMITS.node_terms):
         count //= 2
         places = losses.places(c, count * plan.h)
-    if places > MOST_PLACES:
+    if places > LIMITS.terms:
         return None
-    most = min(count * plan.h, math.sqrt(2 * need * (c + 1) * c / BLUR))
+    most = min(count * plan.h, math.sqrt(2 * need * (c + 1) * c / LIMITS.blur_width))
     edges = math.sqrt(2 * need) / tilts.deviation(math.log(c)) * FINE_ENDS
     fails = np.append(losses.log_decay(c, edges, math.inf)[:-1] > -need, True)
     following = np.minimum.accumulate(np.where(fails, edges, math.inf)[::-1])[::-1]
@@ -896,7 +929,11 @@ def end_of(losses: Sum, c: float, need: float, deviation: float) -> tuple[float,
         bound = losses.log_decay(c, edges, need)
         left = np.maximum.accumulate(bound[::-1])[::-1]
         # What is beyond counts with 1 / u: that matters where |phi| falls like a power of u.
-        gain = np.log(np.maximum(math.pi * edges, 1.0)) + FEWER if losses.algebraic else 0.0
+        gain = (
+            np.log(np.maximum(math.pi * edges, 1.0)) + LIMITS.algebraic_efolds
+            if losses.algebraic
+            else 0.0
+        )
         enough = np.nonzero(left - gain <= -need)[0]
         if len(enough):
             return float(edges[enough[0]]), float(left[enough[0]])

@@ -9,6 +9,7 @@ of t [OP-1].
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,15 +17,24 @@ from neyman.curves.profiles.profile import Profile
 from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
 
-PIECES, COSTLY_PIECES = 1500, 24  # fewer where each delta takes a search
-FARTHEST = 1e9  # of t: beyond it 1 - B is at most 4e-18
-SLACK = 1e-12
+
+@dataclass(frozen=True)
+class Limits:
+    """How finely an affinity is integrated."""
+
+    pieces: int = 1500  # fewer where each delta takes a search
+    costly_pieces: int = 24  # the same where each delta takes a search
+    largest_place: float = 1e9  # of t: beyond it 1 - B is at most 4e-18
+    rounding_share: float = 1e-12
+
+
+LIMITS = Limits()
 
 
 def affinity(profiles: list[Profile], method: str, *, costly: bool = False) -> Bound:
     """Return bounds on the least affinity of a pair above all curves, in both orders."""
-    pieces = COSTLY_PIECES if costly else PIECES
-    t = 1 + np.concatenate([[0.0], np.geomspace(1e-6, FARTHEST, pieces)])
+    pieces = LIMITS.costly_pieces if costly else LIMITS.pieces
+    t = 1 + np.concatenate([[0.0], np.geomspace(1e-6, LIMITS.largest_place, pieces)])
     mass = np.diff(-4 / (1 + t) ** 2)
     # int 8 t / (1 + t)^3 = 4 / (1 + t)^2 - 8 / (1 + t), up to a constant
     first = np.diff(4 / (1 + t) ** 2 - 8 / (1 + t))
@@ -33,10 +43,12 @@ def affinity(profiles: list[Profile], method: str, *, costly: bool = False) -> B
     low = np.max([_deltas(p, mean)[0] for p in profiles], axis=0)
     share = np.clip((mean - t[:-1]) / np.diff(t), 0.0, 1.0)
     chord = high[:-1] + (high[1:] - high[:-1]) * share
-    most = float(np.sum(mass * chord)) * (1 + SLACK) + 4 / (1 + t[-1]) ** 2 * float(high[-1])
+    most = float(np.sum(mass * chord)) * (1 + LIMITS.rounding_share) + 4 / (1 + t[-1]) ** 2 * float(
+        high[-1]
+    )
     # The mean of t on a piece is known to a part of the piece: its chord errs by that.
     most += float(np.sum(mass * (high[:-1] - high[1:]))) * 1e-6
-    least = float(np.sum(mass * low)) * (1 - SLACK)
+    least = float(np.sum(mass * low)) * (1 - LIMITS.rounding_share)
     least -= float(np.sum(mass * np.abs(np.gradient(low)))) * 1e-6
     upper = min(max(1 - least, 0.0), 1.0)
     return Bound(float(min(max(1 - most, 0.0), upper)), float(upper), "lower", method)
@@ -46,6 +58,6 @@ def _deltas(profile: Profile, t: Array) -> tuple[Array, Array]:
     """Bounds on delta at many t = e^epsilon."""
     low, high = profile.log_deltas(np.log(t))
     finite = np.nan_to_num(high, nan=0.0, neginf=-math.inf)
-    return np.exp(np.minimum(low, 0.0)) * (1 - SLACK), np.minimum(
-        np.exp(np.minimum(finite, 0.0)) * (1 + SLACK), 1.0
+    return np.exp(np.minimum(low, 0.0)) * (1 - LIMITS.rounding_share), np.minimum(
+        np.exp(np.minimum(finite, 0.0)) * (1 + LIMITS.rounding_share), 1.0
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
 from itertools import accumulate
@@ -41,23 +42,31 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import OperationLimit, engine_limit, question_meter
 from neyman.numerics.rounding import up
 
-TOLERANCE = 2e-6  # of the power, and of SHARE times delta
-SHARE = 16.0
-FLOOR = 1e-14  # a delta below which the tolerance grows
-LEAST = 1e-240  # a delta below which nothing is looked at
-DEEP = 1e-40  # a delta below which places are few
+
+@dataclass(frozen=True)
+class Limits:
+    """How many places enclose a curve that has no formula."""
+
+    power_width: float = 2e-6  # of the power, and of delta_share times delta
+    delta_share: float = 16.0
+    coarse_delta: float = 1e-14  # a delta below which the tolerance grows
+    least_delta: float = 1e-240  # a delta below which nothing is looked at
+    sparse_delta: float = 1e-40  # a delta below which places are few
+    terms: float = 1e5  # of K at a tilt
+    largest_epsilon: float = 500.0  # epsilon
+    first_places: int = 400  # in one order, to see where they are needed
+    even_places: int = 1500
+    places: int = 1800
+    divergence_share: int = 10  # of these, where only divergences are known
+    probe_epsilons: int = 8  # epsilons by which the operations of a delta are told
+    place_deltas: int = 12  # for each place, with its point and its refinement
+    order_operations: float = 3e9  # of the places in one order
+    outcomes: int = 400  # of a finite sum that is multiplied out
+    digits: int = 60
+
+
+LIMITS = Limits()
 TILTS = 2.0 ** np.arange(-8, 14)
-MOST_TERMS = 1e5  # of K at a tilt
-FARTHEST = 500.0  # epsilon
-FIRST_PLACES = 400  # in one order, to see where they are needed
-EVEN_PLACES = 1500
-MOST_PLACES = 1800
-BARE_SHARE = 10  # of these, where only divergences are known
-PROBES = 8  # epsilons by which the operations of a delta are told
-DELTAS = 12  # for each place, with its point and its refinement
-MOST_OPERATIONS = 3e9  # of the places in one order
-MOST_OUTCOMES = 400  # of a finite sum that is multiplied out
-DIGITS = 60
 
 
 def enclosed(losses: Composition) -> Pair:
@@ -113,7 +122,7 @@ def _multiplied(losses: Composition) -> Pair | None:
     """The polygon of independent exact pairs, if they have few outcomes together."""
     outcomes: dict[Fraction, Corner] = {Fraction(1): (Fraction(1), Fraction(1))}
     for loss, count in losses.parts:
-        if not isinstance(loss, OffLatticeLoss) or not loss.masses or count > MOST_OUTCOMES:
+        if not isinstance(loss, OffLatticeLoss) or not loss.masses or count > LIMITS.outcomes:
             return _on_lattice(losses)
         for _ in range(count):
             product: dict[Fraction, Corner] = {}
@@ -121,7 +130,7 @@ def _multiplied(losses: Composition) -> Pair | None:
                 for a, b in loss.masses:
                     x, y = product.get(p * a / (q * b), (Fraction(0), Fraction(0)))
                     product[p * a / (q * b)] = x + p * a, y + q * b
-            if len(product) > MOST_OUTCOMES:
+            if len(product) > LIMITS.outcomes:
                 return None
             outcomes = product
     curve = _steps([outcomes[ratio] for ratio in sorted(outcomes, reverse=True)])
@@ -150,11 +159,11 @@ def _approximate(loss: FiniteLoss) -> Pair:
 def exponential(epsilon: Fraction) -> tuple[Fraction, Fraction]:
     """Two rationals around e^epsilon, some 1e-50 of epsilon apart; cut off at e^+-1000."""
     place = min(max(epsilon, Fraction(-1000)), Fraction(1000))
-    digits = DIGITS + (-math.frexp(float(place))[1] // 3 if 0 < abs(place) < 1 else 0)
+    digits = LIMITS.digits + (-math.frexp(float(place))[1] // 3 if 0 < abs(place) < 1 else 0)
     context = Context(prec=digits, Emax=10**6, Emin=-(10**6))
     near = context.divide(Decimal(place.numerator), Decimal(place.denominator))
     value = Fraction(context.exp(near))
-    slack = value * (abs(place) / 10 ** (DIGITS - 2) + Fraction(1, 10 ** (digits - 2)))
+    slack = value * (abs(place) / 10 ** (LIMITS.digits - 2) + Fraction(1, 10 ** (digits - 2)))
     low, high = value - slack if place else value, value + slack if place else value
     if epsilon > 1000:
         high = 10**1000 * high  # no level that is told from 0 sees the difference
@@ -239,36 +248,36 @@ def _within(points: list[Corner]) -> list[Corner]:
 def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
     """Points below the power and lines above it, for likelihood ratios of at least 1."""
     profile, top = select(losses).coarse(), float(losses.supremum)
-    end = min(top, FARTHEST)
+    end = min(top, LIMITS.largest_epsilon)
     sure = not any(isinstance(loss, LossBracket) for loss, _ in losses.parts)
     points: list[Corner] = (
         [(Fraction(0), Fraction(losses.infinite) * (1 - Fraction(8 * UNIT)))] if sure else []
     )
     lines: list[Line] = []
-    if top <= FARTHEST:
+    if top <= LIMITS.largest_epsilon:
         high = up(math.exp(up(top, 1)))
         lines.append((Fraction(high), Fraction(losses.infinite) * (1 + Fraction(8 * UNIT))))
-        if sure and losses.log_top - top > math.log(LEAST):
+        if sure and losses.log_top - top > math.log(LIMITS.least_delta):
             points.append(_last_corner(losses, top))
     place = np.array([0.0])
     if end > 0:
         spread = math.sqrt(max(float(losses.moments(np.zeros(1))[2][0].real), 0.0))
-        deep, end = (min(x, end) for x in _about(losses, (DEEP, LEAST)))
+        deep, end = (min(x, end) for x in _about(losses, (LIMITS.sparse_delta, LIMITS.least_delta)))
         spread = min(spread, deep) if 0 < spread < math.inf else deep
         near, far = np.geomspace(spread * 1e-2, deep, 90), np.geomspace(deep, end, 10)
         place = np.unique(np.concatenate([[0.0], near, far]))
-    share = BARE_SHARE if losses.bare is not None else 1  # each delta is costly there
+    share = LIMITS.divergence_share if losses.bare is not None else 1  # each delta is costly there
     if profile.engine == Engine.SHUFFLE:
         share = _shuffled_share(profile, place)
         place = place[:: min(share, 8)]
     places = _Places(profile, place)
-    for most in (FIRST_PLACES // share, MOST_PLACES // share):
+    for most in (LIMITS.first_places // share, LIMITS.places // share):
         try:
             for _ in range(12):
                 if not places.refine(most):
                     break
-            if most == FIRST_PLACES // share:
-                places = _Places(profile, places.evenly(EVEN_PLACES // share))
+            if most == LIMITS.first_places // share:
+                places = _Places(profile, places.evenly(LIMITS.even_places // share))
         except OperationLimit:  # lines and points that are there bound the curve
             break
     for t, delta, level, power in places.rows():
@@ -280,21 +289,21 @@ def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
 
 def _shuffled_share(profile: Profile, place: Array) -> int:
     """By how much fewer places are looked at, for the operations that each delta takes."""
-    if len(place) < PROBES:
+    if len(place) < LIMITS.probe_epsilons:
         return 1
-    several = place[:: len(place) // PROBES]
+    several = place[:: len(place) // LIMITS.probe_epsilons]
     with question_meter() as meter:
         counts = [meter.count]
         for asked in (several[-1:], several):
             profile.log_deltas(asked)
             counts.append(meter.count)
     each = (counts[2] - 2 * counts[1] + counts[0]) / (len(several) - 1)
-    return max(math.ceil(each * DELTAS * MOST_PLACES / MOST_OPERATIONS), 1)
+    return max(math.ceil(each * LIMITS.place_deltas * LIMITS.places / LIMITS.order_operations), 1)
 
 
 def _about(losses: Composition, deltas: Sequence[float]) -> list[float]:
     """Epsilons at which delta is about as small, by Chernoff's bound."""
-    tilts = np.array([c for c in TILTS if losses.places(float(c), 0.0) <= MOST_TERMS])
+    tilts = np.array([c for c in TILTS if losses.places(float(c), 0.0) <= LIMITS.terms])
     k = None
     while k is None and len(tilts):
         try:
@@ -327,7 +336,7 @@ class _Places:
     def __init__(self, profile: Profile, place: Array) -> None:
         self._profile = profile
         high = _up(profile.log_deltas(place)[1])
-        number = max(int(np.count_nonzero(high > LEAST)), 1) + 1  # one beyond
+        number = max(int(np.count_nonzero(high > LIMITS.least_delta)), 1) + 1  # one beyond
         self.place, self.high = place[:number], high[:number]
         gaps = np.diff(self.place)
         each = np.append(gaps, gaps[-1:]) if len(gaps) else np.full(1, 1e-3)
@@ -388,13 +397,13 @@ class _Places:
         above = self.high[:-1] + (self.high[1:] - self.high[:-1]) * share
         below = np.maximum(b[:-1] - a[:-1] * at, b[1:] - a[1:] * at)
         below = np.maximum(np.where((b[:-1] > 0) | (b[1:] > 0), below, 0.0), 0.0)
-        scale = np.minimum(above + np.minimum(a[:-1], a[1:]) * at, SHARE * above)
-        ease = np.maximum(FLOOR / np.maximum(above, 1e-300), 1.0) ** 0.25
-        gap = (above - below) / (TOLERANCE * ease * np.maximum(scale, 1e-300))
+        scale = np.minimum(above + np.minimum(a[:-1], a[1:]) * at, LIMITS.delta_share * above)
+        ease = np.maximum(LIMITS.coarse_delta / np.maximum(above, 1e-300), 1.0) ** 0.25
+        gap = (above - below) / (LIMITS.power_width * ease * np.maximum(scale, 1e-300))
         known = (b[:-1] > 0) & (b[1:] > 0)
         gap = np.where(known, gap, np.maximum(gap, 4.0))
         width = self.place[1:] - self.place[:-1]
-        fine = (width > 1e-8 * (1 + self.place[1:])) & (above > LEAST)
+        fine = (width > 1e-8 * (1 + self.place[1:])) & (above > LIMITS.least_delta)
         return np.where(fine & (above > below), gap, 0.0)
 
     def evenly(self, most: int) -> Array:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from numbers import Rational, Real
@@ -38,11 +39,20 @@ from neyman.numerics.arrays import Array
 Point = tuple[Fraction, Fraction]
 
 ROUNDED = Fraction(1, 10**12)  # what sums and curves may miss that came as floats
-CELLS = 2000  # of equal probability under each distribution
-LAST = 40  # decades of its tails that are resolved
-A_DECADE = 20  # cells
-NARROW = 1e-12  # of the distance from the middle and its width
-PLACES = 1 << 15  # of the lattice onto which estimated losses are moved
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How two distributions are seen in cells."""
+
+    cells: int = 2000  # of equal probability under each distribution
+    tail_decades: int = 40  # decades of its tails that are resolved
+    decade_cells: int = 20  # cells
+    relative_width: float = 1e-12  # of the distance from the middle and its width
+    lattice_places: int = 1 << 15  # of the lattice onto which estimated losses are moved
+
+
+LIMITS = Limits()
 NEARLY = 1 - 2.0**-53
 ESTIMATE = "estimate: two distributions seen in cells"
 
@@ -329,7 +339,9 @@ def _estimated(p: Distribution, q: Distribution) -> Composition:
     value = np.log(a[both]) - np.log(b[both])
     reach = float(np.max(np.abs(value), initial=0.0))
     if reach > 1e-9:
-        loss = _lattice_loss(value, a[both], Fraction(reach) / (PLACES // 2), failure, missing)
+        loss = _lattice_loss(
+            value, a[both], Fraction(reach) / (LIMITS.lattice_places // 2), failure, missing
+        )
     return Composition.of([(ExternalPld(loss, loss.reverse(), ESTIMATE), 1)])
 
 
@@ -356,8 +368,12 @@ def _cells(p: Distribution, q: Distribution) -> tuple[Array, Array]:
     """The probabilities of the same cells under both, each with the sum 1."""
     share = np.concatenate(
         [
-            np.geomspace(10.0**-LAST, 1 / CELLS, (LAST - 3) * A_DECADE),
-            np.arange(2, CELLS // 2 + 1) / CELLS,
+            np.geomspace(
+                10.0**-LIMITS.tail_decades,
+                1 / LIMITS.cells,
+                (LIMITS.tail_decades - 3) * LIMITS.decade_cells,
+            ),
+            np.arange(2, LIMITS.cells // 2 + 1) / LIMITS.cells,
         ]
     )
     with np.errstate(all="ignore"):
@@ -370,7 +386,7 @@ def _cells(p: Distribution, q: Distribution) -> tuple[Array, Array]:
         edges = edges[max(first - 1, 0) : last + 1]
         # Nor are cells kept that are so narrow that their probabilities would be mere rounding.
         width = np.min([_scale(d, edges) for d in (p, q)], axis=0)
-        wide = np.diff(edges, prepend=-math.inf) > NARROW * width
+        wide = np.diff(edges, prepend=-math.inf) > LIMITS.relative_width * width
         wide[-1] = True
         edges = edges[wide]
         masses = [_masses(d.cdf, d.sf, edges) for d in (p, q)]

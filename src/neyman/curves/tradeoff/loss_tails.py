@@ -51,12 +51,14 @@ class Limits:
     operations: float = 1e8
     terms: float = 1e6
     tries: int = 4
+    line_width: float = 1e-9  # width with which no other line is tried
+    least_log_place: float = math.log(1e-9)  # of c + s
+    largest_log_place: float = math.log(1e9)  # of c + s
+    largest_exponent: float = 700.0  # an e^x in floats
 
 
 LIMITS = Limits()
 UNKNOWN = -math.inf, 0.0
-FINE = 1e-9  # width with which no other line is tried
-LEAST, MOST = math.log(1e-9), math.log(1e9)  # of c + s
 GRID = np.linspace(0.0, 1.0, 25)
 ENDS = 0.9 * 1.5 ** np.arange(84)  # heights, over that of a normal law's end
 BEYOND = np.array([1.02, 1.05, 1.1, 1.2, 1.35, 1.55, 1.8, 2.2, 3.0])  # (c' + s) / (c + s)
@@ -107,7 +109,7 @@ def _bounds(tail: Tail) -> Interval:
         low, high = _on_line(tail, plan)
         if high - low < best[1] - best[0]:
             best = low, high
-        if low == -math.inf or high - low < FINE or abs(low - guess) < 0.5:
+        if low == -math.inf or high - low < LIMITS.line_width or abs(low - guess) < 0.5:
             break
         guess = low
     return best
@@ -115,7 +117,7 @@ def _bounds(tail: Tail) -> Interval:
 
 def _saddle(tail: Tail) -> float:
     """About the a = c + s at which the terms are least."""
-    low, high = LEAST, MOST
+    low, high = LIMITS.least_log_place, LIMITS.largest_log_place
     while high > 0 and tail.losses.places(math.exp(high), 0.0) > 0.1 * tail.limits.terms:
         high -= math.log(10)
     for _ in range(3):
@@ -253,7 +255,6 @@ def _on_line(tail: Tail, plan: _Plan) -> Interval:
 
 
 ACCURACY = 64 * UNIT  # relative, of SciPy's log_ndtr, and what it counts beside its size
-FARTHEST = 700.0  # an e^x in floats
 Tails = tuple[Interval, Interval]
 """P(L > x), P(L <= x): the bounds hold for P(L >= x) and P(L < x), and at floats next to x, too."""
 ALL = (1.0, 1.0), (0.0, 0.0)
@@ -320,7 +321,7 @@ def _sampled_tails(
 ) -> tuple[Tails, Tails] | None:
     """Of log(1 - q + q e^l) under (1 - q) Q + q P and Q, l the loss of (P, Q), or the reverse."""
     q, at = loss.rate, x if loss.removed else -x
-    if at > FARTHEST:
+    if at > LIMITS.largest_exponent:
         return None
     ratio = math.expm1(at) / q
     error = 8 * UNIT * (abs(ratio) + math.exp(at) * abs(at) / q)  # of its own, and of x

@@ -35,16 +35,27 @@ from neyman.numerics.operations import method_note, question
 from neyman.numerics.rounding import down, exp_down, exp_up, up
 
 CHORDS = np.geomspace(1e-9, 0.25, 18)  # lengths of the chords, in standard deviations up to 1
-NARROW = 1e-6  # relative width of bounds between which there is no atom to speak of
-NOTHING = 1e-300  # a probability whose digits floats hardly hold
-FINEST = 1e-12  # a step, relative to the place, below which a lattice is not resolved
-NODES = 6  # multiples of one order at which a variance asks for the moment generating function
-LARGEST = 1e21  # E e^{z X} of such an order
-NEGLIGIBLE = 1e-17  # a mass that no draw of 53 bits falls into
-CELLS = 1000  # at least, of mass, between which a draw interpolates
-SMALLEST = -650.0  # log of what still has all digits in a float
-FARTHEST = 1e12  # a loss beyond which floats do not hold a profile's terms
-FAR = 1e6  # deviations beyond which no loss is drawn
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where draws and moments of a loss are computed."""
+
+    atom_width: float = 1e-6  # relative width of bounds between which there is no atom to speak of
+    least_probability: float = 1e-300  # a probability whose digits floats hardly hold
+    # A step, relative to the place, below which a lattice is not resolved.
+    lattice_step: float = 1e-12
+    # Multiples of one order at which a variance asks for the moment generating function.
+    variance_nodes: int = 6
+    largest_moment: float = 1e21  # E e^{z X} of such an order
+    draw_mass: float = 1e-17  # a mass that no draw of 53 bits falls into
+    draw_cells: int = 1000  # at least, of mass, between which a draw interpolates
+    least_log: float = -650.0  # log of what still has all digits in a float
+    largest_loss: float = 1e12  # a loss beyond which floats do not hold a profile's terms
+    draw_deviations: float = 1e6  # deviations beyond which no loss is drawn
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -199,7 +210,7 @@ class PrivacyLoss:
         if not known or len(known) < len(self.composition.parts) or None in steps:
             return None
         step = common_step([s for s in steps if s])
-        if float(step) <= FINEST * max(map(abs, self._moments)):
+        if float(step) <= LIMITS.lattice_step * max(map(abs, self._moments)):
             return None
         return sum((n * part.atoms(0.0).offset for part, n in known), Fraction(0)), step
 
@@ -221,8 +232,8 @@ class PrivacyLoss:
             if not _wide(below, beyond):
                 return below, beyond, method
             exact = at + step / 2
-        near = min(max(float(exact), -FARTHEST), FARTHEST)
-        if lattice is None and abs(exact) <= FARTHEST:
+        near = min(max(float(exact), -LIMITS.largest_loss), LIMITS.largest_loss)
+        if lattice is None and abs(exact) <= LIMITS.largest_loss:
             known = None
             if len(composition.parts) == composition.parts[0][1] == 1:
                 known = tails_of_one(composition.parts[0][0], near)
@@ -236,9 +247,9 @@ class PrivacyLoss:
         asked = [self._at(v) for v in ends]
         below = min(v[0][0] for v in asked), max(v[0][1] for v in asked)
         beyond = min(v[1][0] for v in asked), max(v[1][1] for v in asked)
-        if exact > FARTHEST:  # no less of it is below, and no more beyond, than there
+        if exact > LIMITS.largest_loss:  # no less of it is below, and no more beyond, than there
             below, beyond = (below[0], 1.0), (0.0, beyond[1])
-        if exact < -FARTHEST:
+        if exact < -LIMITS.largest_loss:
             below, beyond = (0.0, below[1]), (beyond[0], 1.0)
         return below, beyond, method if lattice is not None else method + _note(below, beyond)
 
@@ -273,7 +284,7 @@ class PrivacyLoss:
         delta, slope = _chords(self._profile, x, lengths)
         tail = min(max(delta[0] + slope[0], 0.0), 1.0), min(delta[1] + slope[1], 1.0)
         _, slope = _chords(select(self.composition.reverse()), -x, lengths)
-        if x < -SMALLEST:
+        if x < -LIMITS.least_log:
             size = slope[0] * down(math.exp(x)), slope[1] * up(math.exp(x))
             # A product errs by one unit, or by the least of the floats; the power is moved.
             cdf = min(max(size[0], 0.0), 1.0), min(up(size[1] * (1 + 4 * UNIT)), 1.0)
@@ -304,10 +315,10 @@ class PrivacyLoss:
 
         least, most = -float(self.composition.reverse().supremum), float(self.composition.supremum)
         reach = 12 * deviation
-        while reach < FAR * deviation:
+        while reach < LIMITS.draw_deviations * deviation:
             ends = mean + reach * np.array([-1, -0.99, 0.99, 1])
             first, *_, last = cdf(ends, log_delta(ends))
-            if first <= NEGLIGIBLE and last >= certain - NEGLIGIBLE:
+            if first <= LIMITS.draw_mass and last >= certain - LIMITS.draw_mass:
                 break
             reach *= 2
         width = reach / 128
@@ -318,7 +329,7 @@ class PrivacyLoss:
         logs = log_delta(place)
         while True:
             value = cdf(place, logs)
-            wide = (np.diff(value) > 1 / CELLS) & (np.diff(place) > thin)
+            wide = (np.diff(value) > 1 / LIMITS.draw_cells) & (np.diff(place) > thin)
             if not wide.any():
                 return place, value
             middle = (place[:-1] + place[1:])[wide] / 2
@@ -329,7 +340,7 @@ class PrivacyLoss:
 def _wide(below: Interval, beyond: Interval) -> bool:
     """Return True if the smaller of two probabilities is not known to the digits of a line."""
     low, high = min(below, beyond, key=lambda ends: ends[1])
-    return not high - low <= max(NARROW * high, NOTHING)
+    return not high - low <= max(LIMITS.atom_width * high, LIMITS.least_probability)
 
 
 def _note(below: Interval, beyond: Interval) -> str:
@@ -357,7 +368,7 @@ def _chords(profile: Profile, x: float, lengths: Array) -> tuple[Interval, Inter
     unit, n = float(upper[0]), len(lengths)
     if unit == -math.inf:
         return (0.0, 0.0), (0.0, 0.0)
-    if unit < SMALLEST:  # the chord from the left to 0 is all that floats hold
+    if unit < LIMITS.least_log:  # the chord from the left to 0 is all that floats hold
         longest = -math.expm1(left[-1] - x) * (1 - 16 * UNIT)
         most = exp_up(float(upper[-1])) / longest if longest > 0 else math.inf
         return (0.0, exp_up(unit)), (0.0, most)
@@ -387,14 +398,14 @@ def _variance(c: Composition, mean: Bound) -> Interval:
     m = 0.5 * (mean.lower + mean.upper)
     deviation = math.sqrt(max(float(c.moments(np.zeros(1))[2][0]), 1e-300))
     low, high = 0.0, math.inf
-    j = np.arange(1, NODES + 1)
+    j = np.arange(1, LIMITS.variance_nodes + 1)
     for d in np.geomspace(3e-3, 0.5, 12) / deviation:
         z = d * np.concatenate([j, -j])
         value, error = exponentials(c, z, m)
-        if not (np.all(value < LARGEST) and np.all(error < 0.1 * (1 + value))):
+        if not (np.all(value < LIMITS.largest_moment) and np.all(error < 0.1 * (1 + value))):
             continue
         value, error = value.reshape(2, -1).sum(axis=0), error.reshape(2, -1).sum(axis=0)
-        for n in range(1, NODES + 1):
+        for n in range(1, LIMITS.variance_nodes + 1):
             t = (j[:n] ** 2).astype(float)
             weight = np.array([np.prod([s / (s - r) for s in t if s != r]) / r for r in t])
             total = float(weight @ value[:n]) / d**2

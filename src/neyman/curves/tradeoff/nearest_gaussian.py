@@ -21,13 +21,22 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.bound import Bound
 from neyman.numerics.roots import bisect
 
-SLACK = 1e-12  # of levels, lines, and normal quantiles: each is a few units of a number near 1
-CELLS = 48  # at first, even in the normal quantile of the level
-ROUNDS = 12  # of halving the cells that may hold the largest distance
-MOST_CELLS = 1500
-PRECISE = 1e-3  # of the distance, and
-LEAST = 1e-7  # at least: what its interval may be wide
-LARGEST_MU = 30.0  # beyond it levels leave the floats
+
+@dataclass(frozen=True)
+class Limits:
+    """How finely the largest distance from a Gaussian is looked for."""
+
+    # Of levels, lines, and normal quantiles: each is a few units of a number near 1.
+    rounding: float = 1e-12
+    first_cells: int = 48  # at first, even in the normal quantile of the level
+    halvings: int = 12  # of halving the cells that may hold the largest distance
+    cells: int = 1500
+    distance_width: float = 1e-3  # relative, of the distance
+    least_width: float = 1e-7  # at least: what its interval may be wide
+    largest_mu: float = 30.0  # beyond it levels leave the floats
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -83,16 +92,16 @@ def nearest_gaussian(profiles: Sequence[Profile], method: str) -> NearestGaussia
     levels = _first_levels(profiles)
     curves = [_ask(profile, levels) for profile in profiles]
     largest = np.max([c.high for c in curves], axis=0)
-    if largest[0] >= 1 and all(c.low[0] >= 1 - SLACK for c in curves):
+    if largest[0] >= 1 and all(c.low[0] >= 1 - LIMITS.rounding for c in curves):
         nothing = Bound(0.0, 0.0, "upper", method)
         return NearestGaussian(Bound(math.inf, math.inf, "upper", method), nothing)
     mu = 0.0
-    for _ in range(ROUNDS):
+    for _ in range(LIMITS.halvings):
         mu = _balance(levels, curves)
         cells = np.maximum(*_excesses(mu, levels, curves))
         least = max(_differences(mu, levels, curves))
-        wide = cells > least * (1 + PRECISE) + LEAST
-        if not wide.any() or len(levels) > MOST_CELLS:
+        wide = cells > least * (1 + LIMITS.distance_width) + LIMITS.least_width
+        if not wide.any() or len(levels) > LIMITS.cells:
             break
         z = ndtri(levels)
         middle = np.where(
@@ -123,7 +132,7 @@ def _certified(mu: float, levels: Array, curves: list[_Curve], method: str) -> N
 
     def end(sign: int) -> float:
         width = 1e-9
-        while width < LARGEST_MU:
+        while width < LIMITS.largest_mu:
             at = mu + sign * width
             if at <= 0:
                 return 0.0
@@ -145,7 +154,7 @@ def _first_levels(profiles: Sequence[Profile]) -> Array:
     """0, 1, and levels at which a test's level or its power moves."""
     log_advantage = max(p.log_delta(0.0)[1] for p in profiles)
     reach = 2 * float(ndtri(min((1 + math.exp(log_advantage)) / 2, 1 - 1e-12)))
-    z = np.linspace(-4.5 - min(reach, LARGEST_MU), 4.5, CELLS)
+    z = np.linspace(-4.5 - min(reach, LIMITS.largest_mu), 4.5, LIMITS.first_cells)
     return np.concatenate([[0.0], ndtr(z), [1.0]])
 
 
@@ -175,7 +184,7 @@ def _balance(levels: Array, curves: list[_Curve]) -> float:
         above = power - _gaussian(mu, levels)[0]
         return bool(above.max() > -above.min())
 
-    return sum(bisect(more_above, 0.0, LARGEST_MU, rounds=60)) / 2
+    return sum(bisect(more_above, 0.0, LIMITS.largest_mu, rounds=60)) / 2
 
 
 def _differences(mu: float, levels: Array, curves: list[_Curve]) -> tuple[float, float]:
@@ -183,7 +192,9 @@ def _differences(mu: float, levels: Array, curves: list[_Curve]) -> tuple[float,
     power = _gaussian(mu, levels)[0]
     low = np.max([c.low for c in curves], axis=0)
     high = np.max([c.high for c in curves], axis=0)
-    return float(np.max(low - power)) - SLACK, float(np.max(power - high)) - SLACK
+    return float(np.max(low - power)) - LIMITS.rounding, float(
+        np.max(power - high)
+    ) - LIMITS.rounding
 
 
 def _excesses(mu: float, levels: Array, curves: list[_Curve]) -> tuple[Array, Array]:
@@ -194,7 +205,10 @@ def _excesses(mu: float, levels: Array, curves: list[_Curve]) -> tuple[Array, Ar
 
     power, slope = _gaussian(mu, levels)
     left, right = levels[:-1], levels[1:]
-    tangents = (power[:-1], slope[:-1] * (1 + SLACK)), (power[1:], slope[1:] * (1 - SLACK))
+    tangents = (
+        (power[:-1], slope[:-1] * (1 + LIMITS.rounding)),
+        (power[1:], slope[1:] * (1 - LIMITS.rounding)),
+    )
     more = np.max([_over(levels, _chords(levels, c), gaussian) for c in curves], axis=0)
     less: list[Array] = []
     for c in curves:
@@ -236,4 +250,4 @@ def _over(levels: Array, lines: Lines, below: Callable[[Array], Array]) -> Array
     at_cut = below(cut)
     first = np.where(cut > left, np.maximum(start - below(left), one - at_cut), -np.inf)
     second = np.maximum(other - at_cut, end - below(right))
-    return np.maximum(first, second) + SLACK
+    return np.maximum(first, second) + LIMITS.rounding

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from typing import Any
@@ -19,20 +20,28 @@ from neyman.numerics.operations import fresh_engines
 from neyman.numerics.roots import falls_to
 from neyman.numerics.rounding import above, exp_down, exp_up, log_of
 
-TIGHT = 1e-12  # relative tolerance of an epsilon that a search finds
-NEAR_END = 1e-6  # of a largest loss, relative, where no secant goes
-STEP = 1e-7  # of a secant, relative
+
+@dataclass(frozen=True)
+class Limits:
+    """How an epsilon is looked for."""
+
+    epsilon_width: float = 1e-12  # relative tolerance of an epsilon that a search finds
+    end_distance: float = 1e-6  # of a largest loss, relative, where no secant goes
+    secant_step: float = 1e-7  # of a secant, relative
+    guess_moves: int = 5  # of a guess at an epsilon, each of which doubles its digits
+    line_deviations: float = 2.0  # deviations of a normal law that the lines of one epsilon serve
+    quick_epsilons: int = 12  # epsilons at which a costly profile is asked for quick bounds
+    alone_widths: float = 2.0  # times the width of an answer alone, at which it is asked alone
+    settled_width: float = 1e-12  # relative width with which it is not
+    last_log_level: float = -1e-9  # logarithm of the largest level at which a search ends
+    largest_epsilon: float = 1e12  # an epsilon beyond which only masses of infinite loss count
+    slope_log_level: float = 1e-5  # of the logarithm of a level, from which a slope is taken
+    least_slope: float = 1e-300  # of a curve that rises
+    power_width: float = 1e-9  # width of log power with which one line is enough
+
+
+LIMITS = Limits()
 NEARER = (1e-3, 1e-2, 0.1, 0.5)  # distances from an upper end at which a lower one is looked for
-MOVES = 5  # of a guess at an epsilon, each of which doubles its digits
-REACH = 2.0  # deviations of a normal law that the lines of one epsilon serve
-QUICK = 12  # epsilons at which a costly profile is asked for quick bounds
-WIDER = 2.0  # times the width of an answer alone, at which it is asked alone
-DIGITS = 1e-12  # relative width with which it is not
-LAST_LEVEL = -1e-9  # logarithm of the largest level at which a search ends
-FARTHEST = 1e12  # an epsilon beyond which only masses of infinite loss count
-ASIDE = 1e-5  # of the logarithm of a level, from which a slope is taken
-LEAST_SLOPE = 1e-300  # of a curve that rises
-ENOUGH = 1e-9  # width of log power with which one line is enough
 PRIOR_OF_SUCCESS = "if the baseline is the attacker's best chance once they know all other records"
 
 
@@ -80,10 +89,13 @@ def concave_power(
         log_level: logarithm of the level, finite and below 0.
         known: those of the largest log power at the level.
     """
-    slope = max((known[1] - log_power(log_level - ASIDE)[1]) / ASIDE, LEAST_SLOPE)
+    slope = max(
+        (known[1] - log_power(log_level - LIMITS.slope_log_level)[1]) / LIMITS.slope_log_level,
+        LIMITS.least_slope,
+    )
     epsilon = known[1] - log_level + math.log(slope)
     high = line_at(log_delta(epsilon), epsilon, log_level)[1]
-    if high - known[0] <= ENOUGH:
+    if high - known[0] <= LIMITS.power_width:
         return known[0], max(high, known[0])
     least, most = log_power_by_duality(log_delta, log_level)
     high = min(high, most, 0.0)
@@ -108,13 +120,13 @@ def epsilon_at(
     slack = float(target_slack(target))
     if profile.log_total_variation() + slack <= target:
         return 0.0, 0.0
-    near = min(max(profile.epsilon_near(target), 1e-9), FARTHEST)
+    near = min(max(profile.epsilon_near(target), 1e-9), LIMITS.largest_epsilon)
     ends = _searched(profile, target, slack, supremum, near)
     if not alone or not 0 < ends[1] < above(supremum) or profile.alone(ends[1]):
         return ends
     with fresh_engines():
         meets = profile.log_delta(ends[1])[1] + slack <= target
-        if meets and profile.log_delta(ends[1] * (1 - TIGHT))[1] + slack > target:
+        if meets and profile.log_delta(ends[1] * (1 - LIMITS.epsilon_width))[1] + slack > target:
             return ends  # what this engine would find, too
         return _searched(profile, target, slack, supremum, ends[1])
 
@@ -124,7 +136,7 @@ def _searched(
 ) -> Interval:
     """The same by one engine, which answers from what is nearby, from a guess on."""
     most = above(supremum)
-    if near * (1 + NEAR_END) < most:
+    if near * (1 + LIMITS.end_distance) < most:
         answer = _secants(profile, np.array([target]), np.array([near]))
         if answer[0][0] >= 0:
             return float(answer[0][0]), float(answer[1][0])
@@ -141,11 +153,13 @@ def _searched(
             return 0.0, 0.0
         while ask(high, side) > target:
             low, high, grow = high, min(high + grow, most), 4 * grow
-            if low >= most or high > FARTHEST:
+            if low >= most or high > LIMITS.largest_epsilon:
                 return min(low, most), most
         while low > 0 and ask(low, side) <= target:
             low, high, grow = max(low - grow, 0.0), low, 4 * grow
-        return falls_to(lambda e: ask(e, side), target, low, high, TIGHT, floor=1e-9)  # [DU-3]
+        return falls_to(
+            lambda e: ask(e, side), target, low, high, LIMITS.epsilon_width, floor=1e-9
+        )  # [DU-3]
 
     low, high = crossing(1)
     high = min(high, most)
@@ -156,14 +170,20 @@ def _searched(
         for share in NEARER:
             place = (1 - share) * high
             if ask(place, 0) > target:
-                least = falls_to(lambda e: ask(e, 0), target, place, high, TIGHT, floor=1e-9)[0]
+                least = falls_to(
+                    lambda e: ask(e, 0), target, place, high, LIMITS.epsilon_width, floor=1e-9
+                )[0]
                 break
     return min(least, high), high
 
 
 @np.errstate(invalid="ignore", divide="ignore")
 def _secants(
-    profile: Profile, targets: Array, near: Array, side: int | None = None, moves: int = MOVES
+    profile: Profile,
+    targets: Array,
+    near: Array,
+    side: int | None = None,
+    moves: int = LIMITS.guess_moves,
 ) -> tuple[Array, Array]:
     """The same where the guesses are good: secants find both ends, and four questions certify them.
 
@@ -191,7 +211,7 @@ def _secants(
 
     def newton(at: Array) -> tuple[Array, Array]:
         """Where both sides cross the targets, and how steep they are."""
-        place, step = near[at], STEP * near[at]
+        place, step = near[at], LIMITS.secant_step * near[at]
         rise = excess(np.array([place - step, place + step]), at)
         slopes = (rise[:, 0] - rise[:, 1]) / (2 * step)
         return place - step + rise[:, 0] / slopes, slopes
@@ -202,14 +222,16 @@ def _secants(
     for _ in range(moves):
         good &= np.all((slopes > 0) & (np.abs(ends - near) <= 0.5 * near), axis=0)
         moved = ends.mean(axis=0)
-        at = np.flatnonzero(good & (np.abs(moved - near) > 5 * STEP * near))
+        at = np.flatnonzero(good & (np.abs(moved - near) > 5 * LIMITS.secant_step * near))
         if not len(at):
             break
         near[at] = moved[at]
         ends[:, at], slopes[:, at] = newton(at)
-    half, answer = TIGHT * near / 4, np.full((2, count), math.nan)
+    half, answer = LIMITS.epsilon_width * near / 4, np.full((2, count), math.nan)
     for _ in range(4):
-        good &= np.all((slopes > 0) & (np.abs(ends - near) <= 10 * STEP * near), axis=0)
+        good &= np.all(
+            (slopes > 0) & (np.abs(ends - near) <= 10 * LIMITS.secant_step * near), axis=0
+        )
         at = np.flatnonzero(good)
         if not len(at):
             break
@@ -234,7 +256,7 @@ def surely_within(profile: Profile, epsilons: Array, log_deltas: Array) -> Array
     """
     sure = np.zeros(len(epsilons), bool)
     if profile.costly:
-        first = np.unique(np.linspace(0, len(epsilons) - 1, QUICK).astype(int))
+        first = np.unique(np.linspace(0, len(epsilons) - 1, LIMITS.quick_epsilons).astype(int))
         least = np.minimum.reduceat(epsilons, first)
         quick = np.array([profile.log_delta_above(float(v)) for v in least])
         sure = np.repeat(quick, np.diff(np.append(first, len(epsilons)))) <= log_deltas
@@ -260,8 +282,8 @@ def deltas_at(profile: Profile, epsilons: Array) -> tuple[Array, Array]:
             if len(others):
                 low[others], high[others] = profile.log_deltas(epsilons[others])
         width = _widths(low[at], high[at], 1 + np.abs(high[at]))
-        own = max(float(width[len(at) // 2]), DIGITS)
-        wide = at[width > WIDER * own]
+        own = max(float(width[len(at) // 2]), LIMITS.settled_width)
+        wide = at[width > LIMITS.alone_widths * own]
         chunks += [part for part in (wide[wide < middle], wide[wide > middle]) if len(part)]
     return low, high
 
@@ -276,7 +298,9 @@ def epsilons_at(
     """
     low, high = np.empty(len(targets)), np.empty(len(targets))
     # A line serves about a deviation of a normal law, whose log delta at x of them is - x^2 / 2.
-    place = np.floor((np.sqrt(-2 * targets) - math.sqrt(-2 * float(targets[0]))) / REACH)
+    place = np.floor(
+        (np.sqrt(-2 * targets) - math.sqrt(-2 * float(targets[0]))) / LIMITS.line_deviations
+    )
     chunks = [np.flatnonzero(place == k) for k in np.unique(place)]
     most = above(supremum)
     while chunks:
@@ -287,17 +311,20 @@ def epsilons_at(
             alone = len(targets) == 1
             ends = epsilon_at(profile, float(targets[middle]), supremum, alone=alone)
             low[middle], high[middle] = ends
-            if len(others) and ends[0] > 0 and ends[1] * (1 + NEAR_END) < most:
+            if len(others) and ends[0] > 0 and ends[1] * (1 + LIMITS.end_distance) < most:
                 below, over = _neighbors(profile, targets[others], ends, float(targets[middle]))
                 low[others], high[others] = below, np.minimum(over, most)
             else:  # epsilon is 0 above a delta, and the largest loss below one
                 low[others], high[others] = ends
-                exact = ends[0] == ends[1] or ends[1] - ends[0] <= DIGITS * ends[1] < math.inf
+                exact = (
+                    ends[0] == ends[1]
+                    or ends[1] - ends[0] <= LIMITS.settled_width * ends[1] < math.inf
+                )
                 same = others < middle if ends[1] == 0 else (others > middle) & (ends[1] >= most)
                 low[others[~(same & exact)]] = math.nan
         width = _widths(low[at], high[at], high[at])
-        own = max(float(width[len(at) // 2]), DIGITS)
-        wide = at[~(width <= WIDER * own)]
+        own = max(float(width[len(at) // 2]), LIMITS.settled_width)
+        wide = at[~(width <= LIMITS.alone_widths * own)]
         chunks += [part for part in (wide[wide < middle], wide[wide > middle]) if len(part)]
     return np.minimum(low, high), high
 
@@ -307,17 +334,17 @@ def _neighbors(
 ) -> tuple[Array, Array]:
     """Bounds on the epsilons of log deltas near one that is known; nan where nothing is found."""
     center = 0.5 * (ends[0] + ends[1])
-    step = STEP * center
+    step = LIMITS.secant_step * center
     first, last = map(float, profile.log_deltas(np.array([center - step, center + step]))[1])
     slope = (last - first) / (2 * step) if first > -math.inf else math.nan
     if not -math.inf < slope < 0:
         return np.full(len(targets), math.nan), np.full(len(targets), math.nan)
     near = np.maximum(center + (targets - target) / slope, 0.1 * center)
-    low, high = _secants(profile, targets, near, moves=2 * MOVES)
+    low, high = _secants(profile, targets, near, moves=2 * LIMITS.guess_moves)
     lost = np.flatnonzero(np.isnan(low))
     if len(lost):  # the bounds of delta are apart: each side has a crossing of its own
-        low[lost] = _secants(profile, targets[lost], near[lost], 0, 2 * MOVES)[0]
-        high[lost] = _secants(profile, targets[lost], near[lost], 1, 2 * MOVES)[1]
+        low[lost] = _secants(profile, targets[lost], near[lost], 0, 2 * LIMITS.guess_moves)[0]
+        high[lost] = _secants(profile, targets[lost], near[lost], 1, 2 * LIMITS.guess_moves)[1]
     return low, high
 
 
@@ -362,7 +389,7 @@ def pbdp_delta(profile: Profile, epsilon: float, known: float = 0.0) -> Interval
     near = None
     for side in (0, 1):
         ask = excess(side)
-        low, high = first, min(LAST_LEVEL, 1e-6 - epsilon)
+        low, high = first, min(LIMITS.last_log_level, 1e-6 - epsilon)
         while ask(low) <= epsilon and low > -1e6:
             low, high = 2 * low, low
         if ask(low) <= epsilon:
@@ -374,7 +401,7 @@ def pbdp_delta(profile: Profile, epsilon: float, known: float = 0.0) -> Interval
             results.append(0.0 if side else power(high)[0])
             continue
         if near is not None:  # the upper bounds cross a little beyond the lower ones
-            low, width = near, TIGHT * max(1.0, abs(near))
+            low, width = near, LIMITS.epsilon_width * max(1.0, abs(near))
             while near + width < high and ask(near + width) > epsilon:
                 low, width = near + width, 16 * width
             high = min(near + width, high)

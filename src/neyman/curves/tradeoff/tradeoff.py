@@ -32,8 +32,8 @@ from neyman.curves.tradeoff.group import group
 from neyman.curves.tradeoff.loss_variable import PrivacyLoss
 from neyman.curves.tradeoff.nearest_gaussian import NearestGaussian, nearest_gaussian
 from neyman.curves.tradeoff.order import admits, at_least, excess
+from neyman.curves.tradeoff.queries import LIMITS as QUERY_LIMITS
 from neyman.curves.tradeoff.queries import (
-    FARTHEST,
     PRIOR_OF_SUCCESS,
     concave_power,
     deltas_at,
@@ -65,9 +65,22 @@ if TYPE_CHECKING:
 
 SHOWN_LEVELS = (1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.11, 0.16, 0.23, 0.32, 0.43, 0.56, 0.7, 0.85)
 """The levels of the small curve in a notebook. Its lines run below a concave curve."""
-_MOST_SHOWN = 3  # alternatives in a text
-NEAR_ONE = -1e-4  # of a log power whose complement asks for more digits of the level
-LEAST, MOST = 1e-9, 1e3  # of a mu that tells something, and in floats
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a curve takes, and what its text shows."""
+
+    shown_alternatives: int = 3  # alternatives in a text
+    # Of a log power whose complement asks for more digits of the level.
+    complement_log_power: float = -1e-4
+    least_mu: float = 1e-9  # of a mu that tells something, and in floats
+    largest_mu: float = 1e3  # of a mu that tells something, and in floats
+    alternatives: int = 256
+    count: int = 10**18  # factors of a product
+
+
+LIMITS = Limits()
 
 Pair = tuple[Composition, Profile, Profile | None]
 """The losses of an ordered pair, its profile, and a Gaussian one that it lies within, if any."""
@@ -98,7 +111,11 @@ def by_decreasing_mu(pairs: Iterable[tuple[Composition, Profile]]) -> tuple[Pair
     known = [math.inf if _singular(losses) else up(losses.rough_mu, 4) for losses, _ in items]
     order = sorted(range(len(items)), key=lambda i: -known[i])
     return tuple(
-        (*items[i], GaussianProfile(known[i]) if LEAST < known[i] < MOST else None) for i in order
+        (
+            *items[i],
+            GaussianProfile(known[i]) if LIMITS.least_mu < known[i] < LIMITS.largest_mu else None,
+        )
+        for i in order
     )
 
 
@@ -131,10 +148,6 @@ def supremum(
 
 def _larger(a: Any, b: Any) -> Any:
     return np.maximum(cast(Array, a), b) if isinstance(a, np.ndarray) else max(a, b)
-
-
-MOST_ALTERNATIVES = 256
-MOST_COUNT = 10**18  # factors of a product
 
 
 @dataclass(frozen=True)
@@ -182,10 +195,11 @@ class Tradeoff:
     ) -> Tradeoff:
         """Return the worst curve of several compositions; equal ones count once."""
         distinct = tuple(dict.fromkeys(alternatives))
-        if len(distinct) > MOST_ALTERNATIVES:
+        if len(distinct) > LIMITS.alternatives:
             raise ValueError(
                 f"the sensitivities allow {len(distinct)} combinations of shifts, more than "
-                f"{MOST_ALTERNATIVES}; declare fewer shift vectors, or dominate them by larger ones"
+                f"{LIMITS.alternatives}; declare fewer shift vectors, or dominate them by "
+                "larger ones"
             )
         return Tradeoff(distinct, neighboring=neighboring, ordered=ordered)
 
@@ -262,9 +276,9 @@ class Tradeoff:
     def log_delta(self, epsilon: float) -> Bound:
         """Return the natural logarithm of `delta`, also where delta underflows."""
         epsilon = check.non_negative("epsilon", epsilon)
-        if epsilon > FARTHEST:  # delta falls: what holds there holds beyond
+        if epsilon > QUERY_LIMITS.largest_epsilon:  # delta falls: what holds there holds beyond
             mass = max(c.least.infinite for c in self.directions)
-            high = self._log_delta(FARTHEST)[1]
+            high = self._log_delta(QUERY_LIMITS.largest_epsilon)[1]
             return Bound(log_of(mass) * (1 + 8 * UNIT), high, "upper", self.method)
         low, high = self._log_delta(epsilon)
         return Bound(low, high, "upper", self.method)
@@ -316,7 +330,7 @@ class Tradeoff:
             check.non_negative("epsilon", v)
             for v in check.several("epsilons", epsilons, "[0.5, 1]")
         ]
-        answers = {v: self.delta(v) for v in asked if v > FARTHEST}
+        answers = {v: self.delta(v) for v in asked if v > QUERY_LIMITS.largest_epsilon}
         places = np.array(sorted({*asked} - {*answers}))
         least = np.full(len(places), -math.inf)  # lower bounds of the pairs that were asked before
 
@@ -525,7 +539,7 @@ class Tradeoff:
 
     def _log_power(self, log_level: float) -> Interval:
         low, high = self._power_at(log_level)
-        if low < NEAR_ONE or not -1e300 < log_level < 0:
+        if low < LIMITS.complement_log_power or not -1e300 < log_level < 0:
             return settled(log_level, low, high)
         # 1 - power may be less than what rounding the level moves: ask at both of its ends.
         less, more = (log_level + side * level_slack(log_level) for side in (-1, 1))
@@ -598,8 +612,13 @@ class Tradeoff:
         a = check.finite("order", order)
         if a < 1:
             raise ValueError(f"order = {order!r} must be at least 1 (1 is KL, inf is pure)")
-        if a > FARTHEST:  # D_a grows with a, up to the pure epsilon
-            return Bound(self.renyi(FARTHEST).lower, self.pure().upper, "upper", "largest loss")
+        if a > QUERY_LIMITS.largest_epsilon:  # D_a grows with a, up to the pure epsilon
+            return Bound(
+                self.renyi(QUERY_LIMITS.largest_epsilon).lower,
+                self.pure().upper,
+                "upper",
+                "largest loss",
+            )
         if any(c.infinite for c in self.directions):
             sure = [
                 math.inf if c.least.infinite else renyi_divergence(c.least, a)[0]
@@ -812,15 +831,15 @@ class Tradeoff:
     def __pow__(self, count: int) -> Tradeoff:
         """The tensor product with itself, count times; 0 gives perfect privacy."""
         count = check.integer("count", count)
-        if count > MOST_COUNT:
-            raise ValueError(f"count = {count!r} must be at most {MOST_COUNT:g}")
+        if count > LIMITS.count:
+            raise ValueError(f"count = {count!r} must be at most {LIMITS.count:g}")
         each = self.composable
         if len(each) == 1:
             return Tradeoff.of([each[0] * count], self.neighboring, ordered=self.ordered)
         chosen = [Composition()]
         for _ in range(count):
             chosen = list(dict.fromkeys(c + a for c in chosen for a in each))
-            if len(chosen) > MOST_ALTERNATIVES:
+            if len(chosen) > LIMITS.alternatives:
                 break
         return Tradeoff.of(chosen, self.neighboring, ordered=self.ordered)
 
@@ -888,9 +907,9 @@ class Tradeoff:
     def __repr__(self) -> str:
         what = " or ".join(
             " + ".join(f"{n} x {loss}" if n > 1 else str(loss) for loss, n in c.parts) or "perfect"
-            for c in self.alternatives[:_MOST_SHOWN]
+            for c in self.alternatives[: LIMITS.shown_alternatives]
         )
-        left = len(self.alternatives) - _MOST_SHOWN
+        left = len(self.alternatives) - LIMITS.shown_alternatives
         more = f" or {left} more" if left > 0 else ""
         return f"Tradeoff({notebook.shortened(what)}{more}, neighboring={self.neighboring!r})"
 

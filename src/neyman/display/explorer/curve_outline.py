@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,14 +17,22 @@ from neyman.curves.profiles.profile import Profile
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics.arrays import Array
 
-TANGENTS = 129
-STEEPEST = 12.0  # log of the largest slope: e^-12 is less than any level that is drawn
-UNSEEN = 1e-4  # a delta that no drawing shows
-SPREAD = 4.0  # of the epsilons: how much denser they are near 0
-NEARER = 33  # tangents in each of the rounds about one level
-ROUNDS = 2
-ALL = 1 - 1e-6  # a power that is shown as 1
-ROUNDING = 1e-13
+
+@dataclass(frozen=True)
+class Limits:
+    """How finely a curve is drawn."""
+
+    tangents: int = 129
+    log_slope: float = 12.0  # log of the largest slope: e^-12 is less than any level that is drawn
+    unseen_delta: float = 1e-4  # a delta that no drawing shows
+    spread: float = 4.0  # of the epsilons: how much denser they are near 0
+    level_tangents: int = 33  # tangents in each of the rounds about one level
+    level_rounds: int = 2
+    full_power: float = 1 - 1e-6  # a power that is shown as 1
+    rounding: float = 1e-13
+
+
+LIMITS = Limits()
 
 
 def outline(curve: Tradeoff, levels: Sequence[float], level: float) -> tuple[list[float], float]:
@@ -37,11 +46,11 @@ def outline(curve: Tradeoff, levels: Sequence[float], level: float) -> tuple[lis
         Certified from above. At the levels they exceed the power by less than a drawing shows (the
         tests hold 1e-3).
     """
-    reach = min(max(curve.epsilon(UNSEEN).upper, 1e-9), STEEPEST)
-    if reach == STEEPEST and curve.delta(STEEPEST).lower > ALL:
+    reach = min(max(curve.epsilon(LIMITS.unseen_delta).upper, 1e-9), LIMITS.log_slope)
+    if reach == LIMITS.log_slope and curve.delta(LIMITS.log_slope).lower > LIMITS.full_power:
         return [1.0] * len(levels), 1.0
-    places = np.linspace(-SPREAD, SPREAD, TANGENTS)
-    epsilons = reach * np.sinh(places) / math.sinh(SPREAD)
+    places = np.linspace(-LIMITS.spread, LIMITS.spread, LIMITS.tangents)
+    epsilons = reach * np.sinh(places) / math.sinh(LIMITS.spread)
     powers, nearest = np.zeros(len(levels)), 0.0
     for profile in curve.profiles:
         deltas = profile.log_deltas(epsilons)[1]
@@ -53,18 +62,18 @@ def outline(curve: Tradeoff, levels: Sequence[float], level: float) -> tuple[lis
 def _above(epsilons: Array, log_deltas: Array, levels: Array) -> Array:
     """The height of every tangent at every level, rounded up."""
     logs = np.logaddexp(log_deltas[:, None], epsilons[:, None] + np.log(levels))
-    return np.minimum(np.exp(np.minimum(logs, 0.0)) * (1 + ROUNDING), 1.0)
+    return np.minimum(np.exp(np.minimum(logs, 0.0)) * (1 + LIMITS.rounding), 1.0)
 
 
 def _closer(profile: Profile, epsilons: Array, log_deltas: Array, level: float) -> float:
     """The least of the tangents at a level, and of more of them about the best one."""
     best, at = 1.0, np.array([level])
-    for left in range(ROUNDS, -1, -1):
+    for left in range(LIMITS.level_rounds, -1, -1):
         heights = _above(epsilons, log_deltas, at)[:, 0]
         k = int(np.argmin(heights))
         best = min(best, float(heights[k]))
         if left:
             low, high = epsilons[max(k - 1, 0)], epsilons[min(k + 1, len(epsilons) - 1)]
-            epsilons = np.linspace(float(low), float(high), NEARER)
+            epsilons = np.linspace(float(low), float(high), LIMITS.level_tangents)
             log_deltas = profile.log_deltas(epsilons)[1]
     return best

@@ -38,7 +38,7 @@ from neyman.publishing.plan.scenarios import concerning, usual
 from neyman.publishing.planning.accuracy import TableError, errors
 from neyman.publishing.planning.bound_search import searched
 from neyman.publishing.planning.rewrite import toml_text
-from neyman.publishing.release.folder import MOST_RECEIPT
+from neyman.publishing.release.folder import LIMITS as FOLDER_LIMITS
 from neyman.publishing.release.verify.verification import verify
 from neyman.storage.reading import read_file
 
@@ -93,7 +93,7 @@ def opened_from(source: str | dict[str, Any]) -> Opened:
         text = file.read_text(encoding="utf-8-sig")
         return Opened(file.name, tomllib.loads(text, parse_float=Decimal), plan)
     try:
-        content = json.loads(read_file(file, MOST_RECEIPT))
+        content = json.loads(read_file(file, FOLDER_LIMITS.receipt_bytes))
         if not isinstance(content, dict) or "plan" not in content:
             raise ValueError("it has no plan in it")
     except OSError as error:
@@ -198,6 +198,8 @@ class PlanDesk(Desk):
         _, scale = self._split(question)
         plan, sections = self._plan, self.opened.sections
         written = copy.deepcopy(dict(sections or {}))
+        if plan.disjoint:  # a query with a partition is one for each key
+            written |= {"query": plan.canonical()["query"], "disjoint": True}
         given = self._weights_asked(question)
         split = given != _weights(self._shares)
         if split or scale != plan.scale:

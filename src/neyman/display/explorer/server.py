@@ -20,20 +20,30 @@ import secrets
 import socket
 import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from typing import cast
 from urllib.parse import parse_qs, urlsplit
 
-from neyman.display.explorer.worker import ANSWER_SECONDS, Answering
+from neyman.display.explorer.worker import LIMITS as WORKER_LIMITS
+from neyman.display.explorer.worker import Answering
 
-PORT = 8421
-MOST_BYTES = 64 * 1024
-_TRIED = 20  # ports, from the first one on
-_MOST_CONNECTIONS = 24  # connections, each with a thread
-_ROOM_SECONDS = 0.5  # for the thread of a connection that was closed to make room
-_REQUEST_SECONDS = 20.0  # from when a connection is free until a whole request has come
+
+@dataclass(frozen=True)
+class Limits:
+    """What the server of the explorer takes."""
+
+    port: int = 8421
+    request_bytes: int = 64 * 1024
+    ports: int = 20  # ports, from the first one on
+    connections: int = 24  # connections, each with a thread
+    room_seconds: float = 0.5  # for the thread of a connection that was closed to make room
+    request_seconds: float = 20.0  # from when a connection is free until a whole request has come
+
+
+LIMITS = Limits()
 _SCRIPT, _STYLE = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
 _ASSETS = {
     "/": ("display/explorer/static/explore.html", "text/html; charset=utf-8"),
@@ -80,7 +90,7 @@ class Explorer:
         *,
         port: int | None = None,
         witness: dict[str, str] | None = None,
-        seconds: float = ANSWER_SECONDS,
+        seconds: float = WORKER_LIMITS.answer_seconds,
     ) -> None:
         self.answering = Answering(path, witness, seconds)
         try:
@@ -135,7 +145,7 @@ class _Server(ThreadingHTTPServer):
     explorer: Explorer
 
     def __init__(self, port: int) -> None:
-        self._places = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._places = threading.BoundedSemaphore(LIMITS.connections)
         # Connections without the cookie, the oldest first. Each use of it is one step of a dict.
         self.strangers: dict[socket.socket, None] = {}
         super().__init__(("127.0.0.1", port), _Handler)
@@ -146,7 +156,7 @@ class _Server(ThreadingHTTPServer):
             for oldest in [*self.strangers][:1]:
                 self.strangers.pop(oldest, None)
                 _ended(oldest)
-            if not self._places.acquire(timeout=_ROOM_SECONDS):
+            if not self._places.acquire(timeout=LIMITS.room_seconds):
                 self.shutdown_request(request)
                 return
         self.strangers[cast(socket.socket, request)] = None
@@ -171,7 +181,7 @@ class _Server(ThreadingHTTPServer):
 
 
 def _listening(port: int | None) -> _Server:
-    ports = range(PORT, PORT + _TRIED) if port is None else [port]
+    ports = range(LIMITS.port, LIMITS.port + LIMITS.ports) if port is None else [port]
     for each in ports:
         try:
             return _Server(each)
@@ -179,7 +189,10 @@ def _listening(port: int | None) -> _Server:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
     if port is None:
-        raise ValueError(f"ports {PORT} to {PORT + _TRIED - 1} are all in use; name a free one")
+        raise ValueError(
+            f"ports {LIMITS.port} to {LIMITS.port + LIMITS.ports - 1} are all in use; name "
+            "a free one"
+        )
     raise ValueError(f"port = {port} is in use; name another, or leave --port out for a free one")
 
 
@@ -192,11 +205,11 @@ def _ended(connection: socket.socket) -> None:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "neyman", ""
-    timeout = _REQUEST_SECONDS
+    timeout = LIMITS.request_seconds
 
     def handle_one_request(self) -> None:
         # A limit for each piece alone would let a request last for as long as it has bytes.
-        seconds = self.timeout or _REQUEST_SECONDS
+        seconds = self.timeout or LIMITS.request_seconds
         self._limit = threading.Timer(seconds, _ended, [self.connection])
         self._limit.daemon = True
         self._limit.start()
@@ -262,7 +275,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = self.headers.get("Content-Length", "")
         if not length.isascii() or not length.isdigit() or len(length) > 9:
             return self._refused(411, "Say how long the question is.")
-        if int(length) > MOST_BYTES:
+        if int(length) > LIMITS.request_bytes:
             return self._refused(413, "The question is too long.")
         try:
             asked = json.loads(self.rfile.read(int(length)), parse_constant=_never)

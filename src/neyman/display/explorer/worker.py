@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import Any, Literal
@@ -22,12 +23,21 @@ try:
 except ModuleNotFoundError:  # on Windows
     resource = None
 
-START_SECONDS = 60.0
-_MEMORY = 6 * 2**30
-ANSWER_SECONDS = 6.0
-CHECK_SECONDS = 300.0
-PATIENCE_SECONDS = 1.0  # that an outdated answer is waited for: about what a new process takes
-_PAGES = 64  # whose newest question is remembered
+
+@dataclass(frozen=True)
+class Limits:
+    """What a process that answers may take."""
+
+    start_seconds: float = 60.0
+    memory_bytes: int = 6 * 2**30
+    answer_seconds: float = 6.0
+    check_seconds: float = 300.0
+    # That an outdated answer is waited for: about what a new process takes.
+    patience_seconds: float = 1.0
+    pages: int = 64  # whose newest question is remembered
+
+
+LIMITS = Limits()
 _RARE = (
     "Few steps at a small sampling rate take the longest. More steps, a larger sampling rate, or "
     "more noise are often faster."
@@ -113,7 +123,7 @@ class Worker:
         process.start()
         theirs.close()
         self._running = process, ours
-        if not ours.poll(START_SECONDS):
+        if not ours.poll(LIMITS.start_seconds):
             self._end()
             raise TooSlow
         try:
@@ -145,7 +155,7 @@ class Answering:
         self,
         source: Source = None,
         witness: Mapping[str, str] | None = None,
-        seconds: float = ANSWER_SECONDS,
+        seconds: float = LIMITS.answer_seconds,
     ) -> None:
         self.seconds = seconds
         self.checks: dict[str, Any] = {"state": "none"}
@@ -155,7 +165,7 @@ class Answering:
         self._busy: tuple[str, float] | None = None  # for which page, since when
         self._newest: dict[str, int] = {}
         try:
-            self.opening: dict[str, Any] = self._worker.ask("opening", None, CHECK_SECONDS)
+            self.opening: dict[str, Any] = self._worker.ask("opening", None, LIMITS.check_seconds)
         except TooSlow:
             raise ValueError(f"{source!r} takes too long to open") from None
         except BaseException:
@@ -197,14 +207,14 @@ class Answering:
         """
         with self._turn:
             self._newest[page] = max(number, self._newest.pop(page, 0))
-            while len(self._newest) > _PAGES:
+            while len(self._newest) > LIMITS.pages:
                 del self._newest[next(iter(self._newest))]
             self._turn.notify_all()
             while self._busy:
                 if self._newest.get(page, number) > number:
                     raise Outdated
                 busy, since = self._busy
-                if busy == page and time.monotonic() - since > PATIENCE_SECONDS:
+                if busy == page and time.monotonic() - since > LIMITS.patience_seconds:
                     self._worker.stop()
                 self._turn.wait(0.2)
             if self._newest.get(page, number) > number:
@@ -222,7 +232,7 @@ class Answering:
     def _check(self, witness: dict[str, str]) -> None:
         worker = Worker(self._source)
         try:
-            results = worker.ask("checks", witness, CHECK_SECONDS)
+            results = worker.ask("checks", witness, LIMITS.check_seconds)
             self.checks = {"state": "done", "checks": results}
         except TooSlow:
             self.checks = {"state": "failed", "problem": "checking the receipt takes too long"}
@@ -237,7 +247,7 @@ def _work(line: Connection, source: Source) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server
     with contextlib.suppress(ValueError, OSError):
         if resource is not None:
-            resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+            resource.setrlimit(resource.RLIMIT_AS, (LIMITS.memory_bytes, LIMITS.memory_bytes))
     try:
         # Here and not above: the server needs no NumPy, and mechanisms need no extra.
         if source is None:

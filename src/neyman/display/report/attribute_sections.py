@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -24,12 +25,21 @@ from neyman.publishing.release.receipt_format import (
 
 Points: TypeAlias = tuple[tuple[float, float], ...]
 
-_MOST = 6  # curves that a small figure can hold
-_LONG = 22  # letters of a label beside it
-_RARE = Fraction(1, 100_000)  # what is rarer has more zeros than anyone counts
-_HERE = Fraction(1, 20)  # the level of the sentence, where the one chosen was not asked
-_SAME_LINE = 0.0005  # of power: less than half the width of a line in the figure
-_TENFOLD = Fraction("2.302")  # the epsilon of the sentences
+
+@dataclass(frozen=True)
+class Limits:
+    """What the sections on attributes show."""
+
+    curves: int = 6  # curves that a small figure can hold
+    label_letters: int = 22  # letters of a label beside it
+    rare_chance: Fraction = Fraction(1, 100_000)  # what is rarer has more zeros than anyone counts
+    # The level of the sentence, where the one chosen was not asked.
+    sentence_level: Fraction = Fraction(1, 20)
+    line_power: float = 0.0005  # of power: less than half the width of a line in the figure
+    tenfold_epsilon: Fraction = Fraction("2.302")  # the epsilon of the sentences
+
+
+LIMITS = Limits()
 
 
 def section(receipt: Receipt) -> markup.Fold | None:
@@ -93,7 +103,7 @@ def beliefs(receipt: Receipt) -> markup.Fold | None:
     for label, posterior in labeled:
         points = {(p.attacker, _epsilon(p)): p.upper for p in posterior}
         asked = [("arbitrary-prior", factor) for factor in factors]
-        asked.append(("knows-the-rest", _TENFOLD))
+        asked.append(("knows-the-rest", LIMITS.tenfold_epsilon))
         rows.append([label, *(_often(proportion(points[a])) for a in asked)])
     table = markup.table(
         [
@@ -102,7 +112,7 @@ def beliefs(receipt: Receipt) -> markup.Fold | None:
             "Given statement, over 10×",
         ],
         rows,
-        key=1 + factors.index(_TENFOLD),
+        key=1 + factors.index(LIMITS.tenfold_epsilon),
         caption=f"Upper bound on the chance that the {subject}’s own data multiply a belief by "
         "more than the stated factor.",
         kind="scenarios",
@@ -134,18 +144,22 @@ def belief_sentences(scenario: Scenario, subject: str) -> list[str]:
     return [
         words.belief_sentence(p.attacker, p.epsilon, p.upper, subject, about, scenario.within)
         for p in scenario.posterior
-        if _epsilon(p) == _TENFOLD
+        if _epsilon(p) == LIMITS.tenfold_epsilon
     ]
 
 
 def _often(chance: Fraction) -> str:
-    return f"under {words.percent(_RARE)}" if 0 < chance < _RARE else words.percent(chance)
+    return (
+        f"under {words.percent(LIMITS.rare_chance)}"
+        if 0 < chance < LIMITS.rare_chance
+        else words.percent(chance)
+    )
 
 
 def _tenfold(scenario: Scenario) -> Fraction:
     """The largest chance of that."""
     points = scenario.posterior
-    return max(proportion(p.upper) for p in points if _epsilon(p) == _TENFOLD)
+    return max(proportion(p.upper) for p in points if _epsilon(p) == LIMITS.tenfold_epsilon)
 
 
 def _epsilon(point: PosteriorPoint) -> Fraction:
@@ -195,7 +209,7 @@ def _heading(subject: str, scenarios: Sequence[Scenario]) -> str:
 
 def _asked(receipt: Receipt, levels: Sequence[Fraction]) -> int:
     """Which of the levels the sentence is at: the one chosen, 5%, or the last."""
-    for level in (chosen(receipt)[0], _HERE):
+    for level in (chosen(receipt)[0], LIMITS.sentence_level):
         if level in levels:
             return levels.index(level)
     return len(levels) - 1
@@ -220,7 +234,7 @@ def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> Node:
             merged.append((points, [label]))
         else:
             same.append(label)
-    most = merged[:_MOST]
+    most = merged[: LIMITS.curves]
     last = most[0][0][-1][0]
     curve_points = sorted((number(p.level), number(p.upper)) for p in receipt.guarantee.curve)
     inside = [point for point in curve_points if point[0] < last]
@@ -252,14 +266,16 @@ def _one_line(larger: Points, points: Points) -> bool:
     levels, powers = (np.array(part) for part in zip(*points, strict=True))
     known, bounds = (np.array(part) for part in zip(*larger, strict=True))
     above = np.interp(levels, known, bounds)
-    return bool(np.all(np.abs(above - powers) < _SAME_LINE))
+    return bool(np.all(np.abs(above - powers) < LIMITS.line_power))
 
 
 def _short(names: Sequence[str]) -> str:
     """The first name, cut to fit, and how many others share its line."""
     more = f" +{len(names) - 1}" if len(names) > 1 else ""
     text = names[0].replace(" within a known ", " in ")
-    return (text if len(text) <= _LONG else text[: _LONG - 1] + "…") + more
+    return (
+        text if len(text) <= LIMITS.label_letters else text[: LIMITS.label_letters - 1] + "…"
+    ) + more
 
 
 def _comparable(receipt: Receipt) -> bool:

@@ -25,6 +25,7 @@ def method(receipt: Receipt) -> markup.Fold:
         ("Noisy tables", listing(noisy) or "none"),
         ("Noise", _noise(receipt) if noisy else ""),
         ("Filter", _filters(receipt)),
+        ("Disjoint queries", _disjoint(receipt)),
         ("Joins", _joined(receipt)),
         ("Derived columns", _computed(receipt)),
         ("Contribution bounds", _bounds(receipt)),
@@ -76,6 +77,16 @@ def _filters(receipt: Receipt) -> Node:
         "A row with a missing value in the condition does not count. The number of rows that count "
         "is protected.",
     )
+
+
+def _disjoint(receipt: Receipt) -> str:
+    """The rule by which disjoint queries are charged; nothing where all are added up."""
+    rule = (
+        f"Where filters exclude each other, a {receipt.unit.protects} is in one query alone. The "
+        "guarantee is for the worst queries that one change can move together, and not for the "
+        "sum of all. Filters that are not proved to exclude each other are added up."
+    )
+    return rule if receipt.plan.get("disjoint") else ""
 
 
 def _joined(receipt: Receipt) -> Node:

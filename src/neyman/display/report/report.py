@@ -26,7 +26,8 @@ from neyman.display.report.table_accuracy import Table
 from neyman.elements import element
 from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.planning.allocation import MOMENT, best_split
+from neyman.publishing.planning.allocation import LIMITS as ALLOCATION_LIMITS
+from neyman.publishing.planning.allocation import best_split
 from neyman.publishing.release.receipt_format import Receipt
 
 if TYPE_CHECKING:
@@ -82,8 +83,8 @@ def page_from(
     split = None
     if plan is None:
         plan = Plan.from_dict(receipt.plan) if _weighed(receipt) else _plan_of(receipt)
-    if _weighed(receipt) and plan is not None:
-        split = best_split(plan, work=MOMENT)
+    if _weighed(receipt) and plan is not None and not plan.disjoint:
+        split = best_split(plan, work=ALLOCATION_LIMITS.quick_operations)
     errors = accuracy_section.table_errors(receipt, tables)
     folds = [
         table_section.contents(receipt, tables, folder, plan),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -32,12 +33,20 @@ from neyman.elements import Element, Node, element
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.release import receipt_format
 
-SAME_LINE = 0.005
+
+@dataclass(frozen=True)
+class Limits:
+    """How the lines of the section on risk are drawn."""
+
+    line_power: float = 0.005
+    rounding: float = 1e-12  # of a bound that floats compute from a receipt's numbers, relative
+    epsilon: float = 700.0  # whose exponential is a float
+    grid_steps: int = 2000  # of the grid on which lines are compared
+
+
+LIMITS = Limits()
 """Of the figure's width and height: less than the width of its lines."""
 
-_ROUNDING = 1e-12  # of a bound that floats compute from a receipt's numbers, relative
-_MOST_EPSILON = 700.0  # whose exponential is a float
-_STEPS = 2000  # of the grid on which lines are compared
 _QUANTILES = np.linspace(-10.0, 10.0, 20_001)
 
 _BASELINES = tuple(Fraction(n, 1000) for n in (1, 10, 50, 100, 200, 500, 800, 950))
@@ -203,11 +212,11 @@ def success_above(receipt: receipt_format.Receipt, baseline: float) -> float:
     slopes = np.diff(tops) / np.diff(starts)
     hull = np.max(tops[:, None] - slopes * starts[:, None], axis=0) + slopes * baseline
     lines = [(number(p.upper), number(p.delta)) for p in guarantee.epsilon]
-    bounds = [math.exp(e) * baseline + delta for e, delta in lines if e < _MOST_EPSILON]
+    bounds = [math.exp(e) * baseline + delta for e, delta in lines if e < LIMITS.epsilon]
     bounds.append(baseline + number(guarantee.total_variation.upper))
     mu = number(guarantee.mu.upper)
     normal = float(ndtr(ndtri(baseline) + mu)) if mu < math.inf else 1.0
-    return min(1.0, min(*bounds, normal, *hull.tolist()) * (1 + _ROUNDING))
+    return min(1.0, min(*bounds, normal, *hull.tolist()) * (1 + LIMITS.rounding))
 
 
 def scale(receipt: receipt_format.Receipt) -> markup.Fold:
@@ -451,7 +460,9 @@ def _value(bound: receipt_format.Ends | receipt_format.EpsilonPoint) -> Node:
 
 
 def one_line(
-    limit: Callable[[Powers], Powers], curve: Sequence[tuple[float, float]], most: float = SAME_LINE
+    limit: Callable[[Powers], Powers],
+    curve: Sequence[tuple[float, float]],
+    most: float = LIMITS.line_power,
 ) -> bool:
     """Return True if two rising curves are nowhere farther apart than ``most``.
 
@@ -470,7 +481,7 @@ def one_line(
     first = curve[0][1] if curve else 0.0
     levels, powers = map(np.array, zip((0.0, first), *curve, (1.0, 1.0), strict=True))
     powers = np.maximum.accumulate(powers)
-    even = np.linspace(0.0, 1.0, _STEPS + 1)
+    even = np.linspace(0.0, 1.0, LIMITS.grid_steps + 1)
     grid = np.unique(np.concatenate([even, ndtr(_QUANTILES), levels, [0.0, 1.0]]))
     low, high = grid[:-1], grid[1:]
     limits = np.asarray(limit(grid))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -20,9 +21,18 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.missing_values import missing_by_sentence
 from neyman.publishing.release.receipt_format import Receipt
 
-_MOST_EDGES = 12  # bin edges that are listed one by one
-_MOST_SHOWN = 200  # tables whose first rows are shown
-_MOST_ROWS, _MOST_LETTERS = 3, 40  # of first rows, and of a cell in them
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of a table is shown."""
+
+    edges: int = 12  # bin edges that are listed one by one
+    tables: int = 200  # tables whose first rows are shown
+    first_rows: int = 3  # of first rows, and of a cell in them
+    cell_letters: int = 40  # of first rows, and of a cell in them
+
+
+LIMITS = Limits()
 
 _MEASURES = {
     "count": "Number of rows",
@@ -49,7 +59,7 @@ def contents(
     queries: Sequence[Mapping[str, Any]] = receipt.plan.get("query", ())
     if not queries:
         return None
-    room = _MOST_SHOWN
+    room = LIMITS.tables
     blocks: list[Node] = []
     for query in queries:
         name = str(query["name"])
@@ -153,7 +163,7 @@ def _clip(receipt: Receipt, query: Mapping[str, Any], field: str) -> str | None:
 
 
 def _edges(edges: Sequence[object]) -> str:
-    if len(edges) <= _MOST_EDGES:
+    if len(edges) <= LIMITS.edges:
         return ", ".join(map(str, edges))
     return f"{many(len(edges) - 1, 'bin')} from {edges[0]} to {edges[-1]}"
 
@@ -218,9 +228,9 @@ def first_rows(name: str, tables: Mapping[str, Table]) -> Node:
     if table is None:
         return ""
     if hasattr(table, "slice"):
-        batch = table.slice(0, _MOST_ROWS)
+        batch = table.slice(0, LIMITS.first_rows)
     else:  # a Parquet file
-        batch = next(table.iter_batches(_MOST_ROWS, use_threads=False), None)
+        batch = next(table.iter_batches(LIMITS.first_rows, use_threads=False), None)
     if batch is None or batch.num_rows == 0:
         return ""
     names: list[str] = [_short(column) for column in batch.schema.names]
@@ -239,7 +249,7 @@ def _short(value: object) -> str:
     text = "–" if value is None else str(value)
     if isinstance(value, float):
         text = np.format_float_positional(round(value, _decimals(value)), trim="-")
-    return text if len(text) <= _MOST_LETTERS else text[: _MOST_LETTERS - 1] + "…"
+    return text if len(text) <= LIMITS.cell_letters else text[: LIMITS.cell_letters - 1] + "…"
 
 
 def _decimals(value: float) -> int:

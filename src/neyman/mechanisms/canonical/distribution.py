@@ -14,6 +14,7 @@ it by the likelihood ratio of the best test, which does not exceed 1 there and f
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
@@ -54,11 +55,21 @@ from neyman.numerics.rounding import exp_down, exp_up
 
 Arrays = tuple[Array, Array]
 MOST = float(np.finfo(float).max)
-TESTS = 120  # by which a curve that is no law's is held between two polygons ...
-LOWEST = 12.0  # ... down to this normal quantile of the level
-NARROW = 1e-3  # relative: how well the total variation, and its rest, must be known
-LEAST_HIDDEN = 1e-9  # of a rest that is not asked about
-LEAST_LOG_C = -705.0  # up to which c is a float
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How a curve that is no law's is held between two polygons."""
+
+    tests: int = 120  # by which a curve that is no law's is held between two polygons ...
+    least_normal_quantile: float = 12.0  # ... down to this normal quantile of the level
+    # Relative: how well the total variation, and its rest, must be known.
+    relative_width: float = 1e-3
+    least_rest: float = 1e-9  # of a rest that is not asked about
+    least_log_c: float = -705.0  # up to which c is a float
+
+
+LIMITS = Limits()
 
 
 class CanonicalLaw:
@@ -73,7 +84,7 @@ class CanonicalLaw:
         check_curve(curve)
         self.curve = curve
         self.ladder, self._fine, self._deep = _ladder(curve)
-        if self.ladder.log_c[0] < LEAST_LOG_C:
+        if self.ladder.log_c[0] < LIMITS.least_log_c:
             raise ValueError(
                 f"tradeoff = {curve!r} protects almost nothing: beyond half a sensitivity, "
                 "its noise has less than e^-705, below every float; give a curve such as ny.gdp(70)"
@@ -185,8 +196,8 @@ def check_curve(curve: Tradeoff) -> None:
             f"tradeoff = {curve!r} cannot be distinguished from perfect privacy (total "
             f"variation at most {delta.upper:.2g}): give a curve below, such as ny.pure(0.01)"
         )
-    slack, hidden = 1 + NARROW, 1 - delta.upper
-    if delta.upper > slack * delta.lower or 1 - delta.lower > slack * hidden + LEAST_HIDDEN:
+    slack, hidden = 1 + LIMITS.relative_width, 1 - delta.upper
+    if delta.upper > slack * delta.lower or 1 - delta.lower > slack * hidden + LIMITS.least_rest:
         raise ValueError(
             f"tradeoff = {curve!r} is only known to lie between two others (total variation from "
             f"{delta.lower:.4g} to {delta.upper:.4g}), and noise has one: give a curve that is "
@@ -310,12 +321,12 @@ def composes_as(curve: Tradeoff) -> Composition:
 def _held(composition: Composition) -> Composition:
     """A curve that is its own inverse between points on it and lines above its power."""
     profile, infinite = select(composition), Fraction(composition.infinite)
-    log_levels = log_ndtr(np.linspace(0.0, -LOWEST, TESTS))
+    log_levels = log_ndtr(np.linspace(0.0, -LIMITS.least_normal_quantile, LIMITS.tests))
     low = profile.log_powers(log_levels)[0]
     end = 1.0
     while end < 1e6 and profile.log_delta(end)[1] > log_levels[-1]:
         end *= 2
-    place = np.concatenate([[0.0], np.geomspace(1e-3 * end, end, TESTS)])
+    place = np.concatenate([[0.0], np.geomspace(1e-3 * end, end, LIMITS.tests)])
     high = profile.log_deltas(place)[1]
     points = [(Fraction(0), infinite)]
     lines: list[tuple[Fraction, Fraction]] = []

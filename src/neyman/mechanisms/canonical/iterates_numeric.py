@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
@@ -19,9 +20,18 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import log_of
 
 Arrays = tuple[Array, Array]
-MOST_STEPS = 100_000  # that are taken one by one
-CLOSE = 1e-13  # of a level's logarithm: with which a step is content
-SECANTS = 40  # turns of a search
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How steps of a curve are solved."""
+
+    steps: int = 100_000  # that are taken one by one
+    log_level_width: float = 1e-13  # of a level's logarithm: with which a step is content
+    secants: int = 40  # turns of a search
+
+
+LIMITS = Limits()
 
 
 class Stepwise(Ladder):
@@ -85,7 +95,7 @@ class Stepwise(Ladder):
         b, fb = goal.copy(), np.full(len(at), mu)
         x = goal - mu
         blur = np.zeros(len(at))
-        for turn in range(SECANTS):
+        for turn in range(LIMITS.secants):
             bottom, top = self._powers(log_ndtr(x))
             f = ndtri_exp(np.minimum(0.5 * (bottom + top), -1e-17)) - goal
             f = np.where(np.isnan(f), -np.inf, f)
@@ -95,7 +105,7 @@ class Stepwise(Ladder):
             b, fb = np.where(under, b, x), np.where(under, fb, f)
             known = np.isfinite(a) & np.isfinite(fa)
             width = np.where(known, (b - a) * (np.abs(goal) + 1), np.inf)
-            if np.all(width <= CLOSE + blur) or np.all(f == 0):
+            if np.all(width <= LIMITS.log_level_width + blur) or np.all(f == 0):
                 break
             with np.errstate(all="ignore"):
                 guess = b - fb * (b - a) / (fb - fa)
@@ -149,7 +159,7 @@ class Stepwise(Ladder):
         n = np.zeros(len(s))
         half = len(log_u)
         log_c = 0.5 * (self.log_c[0] + self.log_c[1])
-        for _ in range(MOST_STEPS):
+        for _ in range(LIMITS.steps):
             going = np.flatnonzero((s <= log_c) & np.isfinite(n))
             if not len(going):
                 break
@@ -205,9 +215,9 @@ class Stepwise(Ladder):
 def _few(n: Array) -> int:
     """How many steps are to be taken one by one."""
     most = float(np.max(n, initial=0.0))
-    if most > MOST_STEPS:
+    if most > LIMITS.steps:
         raise ValueError(
-            f"x lies more than {MOST_STEPS} sensitivities out, or the curve is so near perfect "
+            f"x lies more than {LIMITS.steps} sensitivities out, or the curve is so near perfect "
             "privacy that as many lie between: only curves in closed form (gdp, pure, "
             "approximate, one Laplace) are followed so far"
         )

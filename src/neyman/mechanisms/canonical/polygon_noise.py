@@ -9,6 +9,7 @@ answer is certain. No floating point takes part in a draw.
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
@@ -24,11 +25,22 @@ from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-LEAST_VARIATION = Fraction(1, 10_000)  # of a curve whose noise is followed unit by unit
-SLACK = 16 * UNIT  # of a step of the tail in floats, relative to the step before [PT-5]
-MOST_KNOWN = 8  # places whose tails are stored
-NEGLIGIBLE = 1e-30  # of a tail probability that is not followed further
-FIRST_WORDS = 4
+
+@dataclass(frozen=True)
+class Limits:
+    """How the tail of a polygon's noise is followed."""
+
+    least_variation: Fraction = Fraction(
+        1, 10_000
+    )  # of a curve whose noise is followed unit by unit
+    # Of a step of the tail in floats, relative to the step before [PT-5].
+    step_error: float = 16 * UNIT
+    stored_places: int = 8  # places whose tails are stored
+    negligible_tail: float = 1e-30  # of a tail probability that is not followed further
+    first_words: int = 4
+
+
+LIMITS = Limits()
 HALF, ONE = Fraction(1, 2), Fraction(1)
 
 
@@ -45,14 +57,15 @@ def polygons(curve: Tradeoff) -> Pair:
     below, above = enclosed(losses)
     inner = hull([*below, *mirrored(below)])
     outer = inner if below is above else smallest(above, mirrored(above))
-    if max(y - x for x, y in inner) < LEAST_VARIATION:
+    if max(y - x for x, y in inner) < LIMITS.least_variation:
         if curve.delta(0).lower > 0.5:
             raise ValueError(
                 f"tradeoff = {curve!r} hides so little that it has no certified polygon; give a "
                 "smaller budget, such as ny.gdp(20)"
             )
         raise ValueError(
-            f"tradeoff = {curve!r} is within {float(LEAST_VARIATION):g} of perfect privacy (in "
+            f"tradeoff = {curve!r} is within {float(LIMITS.least_variation):g} of perfect "
+            "privacy (in "
             "total variation), and its noise would be drawn in too many steps; give a larger "
             "budget, such as ny.gdp(0.001)"
         )
@@ -100,7 +113,7 @@ class PolygonNoise:
             parts: number of grid points per unit.
         """
         value, length = 0, 0
-        more = FIRST_WORDS
+        more = LIMITS.first_words
         while True:
             for word in bits.words(more):
                 value, length = value << 64 | int(word), length + 64
@@ -161,7 +174,7 @@ class PolygonNoise:
         """
         known = self._known.get(start)
         if known is None:
-            if len(self._known) >= MOST_KNOWN:
+            if len(self._known) >= LIMITS.stored_places:
                 self._known.clear()
             known = self._known[start] = self._ladder(start)
         return known
@@ -170,9 +183,9 @@ class PolygonNoise:
         exact = HALF - self.density * start
         low, high = float(exact) * (1 - 2 * UNIT), float(exact) * (1 + 2 * UNIT)
         lows, highs = [low], [high]
-        while high > NEGLIGIBLE:
-            low = max(self._outward(low) - SLACK * low, 0.0)
-            high = self._outward(high) + SLACK * high
+        while high > LIMITS.negligible_tail:
+            low = max(self._outward(low) - LIMITS.step_error * low, 0.0)
+            high = self._outward(high) + LIMITS.step_error * high
             lows.append(low)
             highs.append(high)
         return np.array(lows), np.array(highs)

@@ -10,6 +10,7 @@ them, and above the line through the two nodes after them, both continued.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtri_exp
@@ -20,14 +21,23 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.roots import bisect
 
 Arrays = tuple[Array, Array]
-FIRST = 300  # nodes at which one looks where more are wanted
-NEAREST = 1e-5  # of the farthest: the first of them
-NODES = 1500  # for levels down to 1e-15
-FAR_NODES = 400  # beyond
-EVEN = 1000  # nodes that are there whatever the law, as it may have atoms
-CLOSEST = 1e-9  # of their size: nodes are no nearer to each other
-LEAST = -720.0  # the log delta up to which there are any
-FARTHEST = 1e6
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where nodes of a table lie."""
+
+    first_nodes: int = 300  # nodes at which one looks where more are wanted
+    first_share: float = 1e-5  # of the farthest: the first of them
+    nodes: int = 1500  # for levels down to 1e-15
+    far_nodes: int = 400  # beyond
+    even_nodes: int = 1000  # nodes that are there whatever the law, as it may have atoms
+    node_distance: float = 1e-9  # of their size: nodes are no nearer to each other
+    least_log_delta: float = -720.0  # the log delta up to which there are any
+    largest_place: float = 1e6
+
+
+LIMITS = Limits()
 SPREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
@@ -58,17 +68,21 @@ class TabulatedPower:
 
     def __init__(self, profile: Profile, supremum: float, infinite: float) -> None:
         floor = math.log(infinite) + 1e-15 if infinite else -math.inf
-        far = _reach(profile, max(LEAST, floor), min(supremum, FARTHEST))
-        first = np.geomspace(far * NEAREST, far, FIRST)
+        far = _reach(
+            profile, max(LIMITS.least_log_delta, floor), min(supremum, LIMITS.largest_place)
+        )
+        first = np.geomspace(far * LIMITS.first_share, far, LIMITS.first_nodes)
         # Nodes are wanted where tests have them: evenly by the normal quantiles of the levels.
         z = -ndtri_exp(np.minimum(_touching(first, profile.log_deltas(first)[1]), -1e-12))
         z = np.maximum.accumulate(np.where(np.isfinite(z), z, 0.0))
         z, at = np.unique(z, return_index=True)
-        near = np.linspace(float(z[0]), 8.0, NODES)
-        wanted = np.concatenate([near, np.linspace(8.0, 38.0, FAR_NODES)])
+        near = np.linspace(float(z[0]), 8.0, LIMITS.nodes)
+        wanted = np.concatenate([near, np.linspace(8.0, 38.0, LIMITS.far_nodes)])
         middle = np.interp(wanted, z, first[:-1][at])
-        nodes = np.unique(np.concatenate([first, np.linspace(0, far, EVEN)[1:], middle]))
-        nodes = nodes[np.append(np.diff(nodes) > CLOSEST * nodes[:-1], True)]
+        nodes = np.unique(
+            np.concatenate([first, np.linspace(0, far, LIMITS.even_nodes)[1:], middle])
+        )
+        nodes = nodes[np.append(np.diff(nodes) > LIMITS.node_distance * nodes[:-1], True)]
         step = float(nodes[-1] - nodes[-2])
         nodes = np.concatenate([nodes, far + step * 2.0 ** np.arange(9)])
         low, high = profile.log_deltas(np.concatenate([[0.0], nodes]))

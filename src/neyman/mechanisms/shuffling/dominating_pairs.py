@@ -40,15 +40,25 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.binomial import log_between, log_binomial, log_half
 from neyman.numerics.operations import CALL, charge
 
-DEPTH = 36.0  # e-folds below the largest term at which terms are left to the bounds on the rest
-RUN = 64  # numbers of others from one place to the next at which a tail is asked for
-FEW = 64  # others of whom every number is looked at
-ROUGH = 200  # numbers of others from which a sum is guessed
-MOST_PLACED = 10**9  # others for whom the place of the best test is known to one
-MOST_TERMS = 300_000  # terms
-MANY = 4000  # others from whom on coarse bounds have few blocks of them
-TERM = 600.0  # operations for each term
-LEVELS = 100  # of a continued fraction; 60 are as good to all digits where it is used
+
+@dataclass(frozen=True)
+class Limits:
+    """Which numbers of others are summed."""
+
+    # E-folds below the largest term at which terms are left to the bounds on the rest.
+    depth_efolds: float = 36.0
+    run_users: int = 64  # numbers of others from one place to the next at which a tail is asked for
+    few_users: int = 64  # others of whom every number is looked at
+    rough_users: int = 200  # numbers of others from which a sum is guessed
+    placed_users: int = 10**9  # others for whom the place of the best test is known to one
+    terms: int = 300_000  # terms
+    coarse_users: int = 4000  # others from whom on coarse bounds have few blocks of them
+    term_operations: float = 600.0  # operations for each term
+    # Of a continued fraction; 60 are as good to all digits where it is used.
+    fraction_levels: int = 100
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -162,7 +172,9 @@ class ShuffleProfile(_Crowded):
         at = 0
         while at < len(inside):
             size = np.maximum.accumulate((last - first)[at:]) + 1
-            count = max(int(np.count_nonzero(size * np.arange(1, len(size) + 1) <= MOST_TERMS)), 1)
+            count = max(
+                int(np.count_nonzero(size * np.arange(1, len(size) + 1) <= LIMITS.terms)), 1
+            )
             some = slice(at, at + count)
             bounds[:, inside[some]] = self._sums(safe[inside[some]], first[some], last[some])
             at += count
@@ -206,7 +218,7 @@ class ShuffleProfile(_Crowded):
         """From some of the terms."""
         # Next to the report's epsilon as in `log_deltas`: it only steers.
         first, last = self._window(np.minimum(epsilons, self._top() * (1 - 16 * UNIT)))
-        stride = np.maximum((last - first) // ROUGH, 1)
+        stride = np.maximum((last - first) // LIMITS.rough_users, 1)
         count = int(((last - first) // stride).max()) + 1
         c = first[:, None] + stride[:, None] * np.arange(count)
         inside = c <= self.crowd.others
@@ -245,10 +257,14 @@ class ShuffleProfile(_Crowded):
             if np.all(high - low < 0.5):
                 break
         c = 0.5 * (low + high)
-        if n <= FEW:
+        if n <= LIMITS.few_users:
             return np.zeros(len(c), np.int64), np.full(len(c), n)
         spread = c * (1 - c / n)
-        far = DEPTH / 3 + np.sqrt((DEPTH / 3) ** 2 + 2 * DEPTH * spread) + 2
+        far = (
+            LIMITS.depth_efolds / 3
+            + np.sqrt((LIMITS.depth_efolds / 3) ** 2 + 2 * LIMITS.depth_efolds * spread)
+            + 2
+        )
         return (
             np.maximum(np.floor(c - far), 0).astype(np.int64),
             np.minimum(np.ceil(c + far), n).astype(np.int64),
@@ -281,7 +297,7 @@ class ShuffleProfile(_Crowded):
         # top is large, the 768 units of `log_half` and more cover it, on both terms.
         off = 8 * UNIT * (gap + hidden) + 4 * UNIT * t * top
         m = c + 1.0
-        charge(CALL + TERM * m.size)
+        charge(CALL + LIMITS.term_operations * m.size)
         place = m * first / g
         inside = place > -m * off / g
         most = np.clip(np.ceil(place) - 1, 0.0, c)  # of the other kind
@@ -348,7 +364,11 @@ class BlanketProfile(_Crowded):
 
     def coarse(self) -> Profile:
         """Fewer blocks where each has many terms."""
-        return self if self._arguments[0] < MANY else BlanketProfile(*self._arguments, blocks=9)
+        return (
+            self
+            if self._arguments[0] < LIMITS.coarse_users
+            else BlanketProfile(*self._arguments, blocks=9)
+        )
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """An upper bound; the lower end claims nothing."""
@@ -455,7 +475,7 @@ class BinaryShuffleProfile(Profile):
         # A logarithm and two sums err by 4 units of what they are.
         low, high = low - 8 * UNIT * (1 + np.abs(low)), high + 8 * UNIT * (1 + np.abs(high))
         # With more users a rounded place may be more than one away from the best.
-        return low, high if n <= MOST_PLACED else np.zeros(len(high))
+        return low, high if n <= LIMITS.placed_users else np.zeros(len(high))
 
     def log_power(self, log_level: float) -> Interval:
         """By duality, from below."""
@@ -485,19 +505,21 @@ def _tail_over(c: Array, k: Array, log_pmf: Array, pmf_error: Array) -> tuple[Ar
         ratio, error = _tail_asked(c, k, log_pmf)
         return ratio, error * ratio
     rows, width = c.shape
-    short = -width % RUN
-    start, start_error = _tail_asked(c[:, ::RUN], k[:, ::RUN], log_pmf[:, ::RUN])
-    base = np.repeat(log_pmf[:, ::RUN], RUN, axis=1)[:, :width]
+    short = -width % LIMITS.run_users
+    start, start_error = _tail_asked(
+        c[:, :: LIMITS.run_users], k[:, :: LIMITS.run_users], log_pmf[:, :: LIMITS.run_users]
+    )
+    base = np.repeat(log_pmf[:, :: LIMITS.run_users], LIMITS.run_users, axis=1)[:, :width]
     pmf = np.exp(np.minimum(log_pmf - base, 700.0))
     # Bin(c + 1)(k) = Bin(c)(k - 1) (c + 1) / (2 k)
     change = 0.5 * pmf[:, :-1] * (1 - moves * (c[:, :-1] + 1.0) / k[:, :-1])
     change = np.pad(change, ((0, 0), (1, short)))
-    change[:, ::RUN] = 0.0
-    runs = change.reshape(rows, -1, RUN)
+    change[:, :: LIMITS.run_users] = 0.0
+    runs = change.reshape(rows, -1, LIMITS.run_users)
     total = start[..., None] + np.cumsum(runs, axis=2)
     size = start[..., None] + np.cumsum(np.abs(runs), axis=2)
     # A sum of RUN terms; then a quotient, a power of e (2 units), and a difference.
-    wrong = (start * start_error)[..., None] + (RUN * UNIT) * size
+    wrong = (start * start_error)[..., None] + (LIMITS.run_users * UNIT) * size
     total = total.reshape(rows, -1)[:, :width]
     moved = (size - start[..., None]).reshape(rows, -1)[:, :width]
     wrong = wrong.reshape(rows, -1)[:, :width] + 2 * pmf_error.max() * moved
@@ -518,7 +540,7 @@ def _tail_asked(c: Array, k: Array, log_pmf: Array) -> tuple[Array, Array]:
     if far.any():
         a, b = k[far], (c - k)[far] + 1.0
         value = np.ones(len(a))
-        for j in range(LEVELS, 0, -1):
+        for j in range(LIMITS.fraction_levels, 0, -1):
             i = j // 2
             if j % 2:
                 d = -(a + i) * (a + b + i) / (2 * (a + 2 * i) * (a + 2 * i + 1))

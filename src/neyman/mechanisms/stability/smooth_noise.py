@@ -25,9 +25,20 @@ from neyman.numerics import check
 from neyman.numerics.bound import Bound
 
 NOISES = ("student",)
-LEAST, MOST = 0.1, 1e3  # degrees; beyond them floats hold too little of the tails
-SMALLEST, LARGEST = 1e-6, 20.0  # smoothness and scale
-MOST_EPSILON = 100  # beyond it nothing is hidden anyway
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What smooth noise may take."""
+
+    least_degrees: float = 0.1  # degrees; beyond them floats hold too little of the tails
+    largest_degrees: float = 1e3  # degrees; beyond them floats hold too little of the tails
+    least_scale: float = 1e-6  # smoothness and scale
+    largest_scale: float = 20.0  # smoothness and scale
+    epsilon: int = 100  # beyond it nothing is hidden anyway
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -79,14 +90,14 @@ class SmoothNoise(Mechanism):
     def __post_init__(self) -> None:
         if self.noise not in NOISES:
             raise ValueError(f"noise = {self.noise!r} must be 'student'")
-        check.between("degrees", self.degrees, LEAST, MOST)
+        check.between("degrees", self.degrees, LIMITS.least_degrees, LIMITS.largest_degrees)
         for name in ("smoothness", "scale"):
-            check.between(name, getattr(self, name), SMALLEST, LARGEST)
+            check.between(name, getattr(self, name), LIMITS.least_scale, LIMITS.largest_scale)
         super().__post_init__()
-        if self.epsilon().upper > MOST_EPSILON:
+        if self.epsilon().upper > LIMITS.epsilon:
             raise ValueError(
                 f"smoothness = {self.smoothness!r} and scale = {self.scale!r} give epsilon = "
-                f"{self.epsilon().upper:.3g}, above {MOST_EPSILON}; lower them"
+                f"{self.epsilon().upper:.3g}, above {LIMITS.epsilon}; lower them"
             )
 
     def epsilon(self) -> Bound:

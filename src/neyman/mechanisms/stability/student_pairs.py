@@ -25,11 +25,23 @@ from neyman.curves.tradeoff.piecewise_linear import (
 from neyman.numerics.arrays import Array
 from neyman.numerics.rounding import up
 
-SLACK = 1e-11  # of a probability: `lower_tail` errs by less than 1e-13, which a test compares
-RELATIVE = 1e-12  # of a loss: a few roundings of logarithms and square roots
-PLACES = 160  # epsilons at which delta is bounded
-FIRST, SPLIT, ROUNDS, MOST_CELLS = 16, 8, 5, 2048  # of the interval of t
-TOLERANCE = 2e-5  # relative, of delta: what may be left between the two polygons
+
+@dataclass(frozen=True)
+class Limits:
+    """How delta of Student's noise is enclosed."""
+
+    # Of a probability: `lower_tail` errs by less than 1e-13, which a test compares.
+    probability_error: float = 1e-11
+    loss_error: float = 1e-12  # of a loss: a few roundings of logarithms and square roots
+    epsilon_places: int = 160  # epsilons at which delta is bounded
+    first_cells: int = 16  # of the interval of t
+    split_cells: int = 8  # of the interval of t
+    rounds: int = 5  # of the interval of t
+    cells: int = 2048  # of the interval of t
+    delta_width: float = 2e-5  # relative, of delta: what may be left between the two polygons
+
+
+LIMITS = Limits()
 
 
 def largest_loss(
@@ -45,7 +57,7 @@ def largest_loss(
     """
     changes = (0.0, smoothness) if scale_change is None else (scale_change,)
     value = max(_loss_at(degrees, t, scale * math.exp(-t / 2)) for t in changes)
-    return value * (1 - RELATIVE), value * (1 + RELATIVE)
+    return value * (1 - LIMITS.loss_error), value * (1 + LIMITS.loss_error)
 
 
 def _loss_at(d: float, t: float, u: float) -> float:
@@ -58,14 +70,14 @@ def _loss_at(d: float, t: float, u: float) -> float:
 def enclosing_polygons(degrees: float, smoothness: float, scale: float) -> Pair:
     """A polygon below the hull of the powers of all pairs, and one above it [ST-6, ST-7]."""
     top = largest_loss(degrees, smoothness, scale)[1]
-    places = np.linspace(0.0, top, PLACES)
+    places = np.linspace(0.0, top, LIMITS.epsilon_places)
     points: list[Corner] = []
-    cells = _Cells.even(smoothness, FIRST)
-    known = np.zeros(PLACES)  # certain of some pair
-    bound = np.zeros(PLACES)  # over the values of t that are settled
-    for i in range(ROUNDS):
+    cells = _Cells.even(smoothness, LIMITS.first_cells)
+    known = np.zeros(LIMITS.epsilon_places)  # certain of some pair
+    bound = np.zeros(LIMITS.epsilon_places)  # over the values of t that are settled
+    for i in range(LIMITS.rounds):
         change = np.concatenate([cells.center, [-smoothness, smoothness]])
-        shift = scale * np.minimum(1.0, np.exp(change)) * (1 - RELATIVE)
+        shift = scale * np.minimum(1.0, np.exp(change)) * (1 - LIMITS.loss_error)
         level, power = _tests(degrees, change, shift, places)
         delta = power - np.exp(places) * level
         best = np.unique(np.argmax(delta, axis=0))
@@ -73,18 +85,20 @@ def enclosing_polygons(degrees: float, smoothness: float, scale: float) -> Pair:
         known = np.maximum(known, delta.max(axis=0))
         # Within a cell u is at most that of its right end, and e^t moves by its half-width.
         widest = scale * np.minimum(1.0, np.exp(cells.center + cells.half))
-        moved = max(degrees, 1.0) * cells.half * (1 + RELATIVE)
+        moved = max(degrees, 1.0) * cells.half * (1 + LIMITS.loss_error)
         level, power = _tests(degrees, cells.center, widest, places - moved)
         ends = power - np.exp(places - moved) * level
-        open_: Array = np.any(ends > known * (1 + TOLERANCE) + SLACK, axis=1)
-        last = i == ROUNDS - 1 or open_.sum() * SPLIT > MOST_CELLS
+        open_: Array = np.any(
+            ends > known * (1 + LIMITS.delta_width) + LIMITS.probability_error, axis=1
+        )
+        last = i == LIMITS.rounds - 1 or open_.sum() * LIMITS.split_cells > LIMITS.cells
         settled = np.ones_like(open_) if last else ~open_
         bound = np.maximum(bound, ends[settled].max(axis=0, initial=0.0))
         if last or not open_.any():
             break
         cells = cells.split(open_)
     lines: list[Line] = [(Fraction(up(math.exp(up(top)), 4)), Fraction(0))]
-    for epsilon, delta in zip(places, bound + SLACK, strict=True):
+    for epsilon, delta in zip(places, bound + LIMITS.probability_error, strict=True):
         lines.append((Fraction(up(math.exp(epsilon), 4)), Fraction(float(delta))))
     lines += [mirrored_line(*line) for line in lines]
     points += [(1 - y, 1 - x) for x, y in points]  # the reversed pair is one of them
@@ -102,14 +116,16 @@ class _Cells:
     def even(smoothness: float, count: int) -> _Cells:
         """The interval [-beta, beta] in equal parts; the half-width is rounded up."""
         half = smoothness / count
-        return _Cells((2 * np.arange(count) + 1) * half - smoothness, half * (1 + RELATIVE))
+        return _Cells(
+            (2 * np.arange(count) + 1) * half - smoothness, half * (1 + LIMITS.loss_error)
+        )
 
     def split(self, chosen: Array) -> _Cells:
         """The chosen ones, each in equal parts."""
-        half = self.half / SPLIT
-        offset = (2 * np.arange(SPLIT) + 1) * half - self.half
+        half = self.half / LIMITS.split_cells
+        offset = (2 * np.arange(LIMITS.split_cells) + 1) * half - self.half
         center = (self.center[chosen][:, None] + offset).ravel()
-        return _Cells(center, half * (1 + RELATIVE))
+        return _Cells(center, half * (1 + LIMITS.loss_error))
 
 
 def _tests(d: float, t: Array, u: Array, places: Array) -> tuple[Array, Array]:
@@ -156,6 +172,6 @@ def lower_tail(d: float, x: Array) -> Array:
 
 def _corners(level: Array, power: Array) -> list[Corner]:
     """Points below the power, to the right of the levels."""
-    x = np.minimum(level + SLACK, 1.0).ravel().tolist()
-    y = np.maximum(power - SLACK, 0.0).ravel().tolist()
+    x = np.minimum(level + LIMITS.probability_error, 1.0).ravel().tolist()
+    y = np.maximum(power - LIMITS.probability_error, 0.0).ravel().tolist()
     return [(Fraction(a), Fraction(b)) for a, b in zip(x, y, strict=True)]

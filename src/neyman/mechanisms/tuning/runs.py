@@ -29,10 +29,18 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.roots import bisect
 
-LEAST_HALTING = 1e-200
-MOST_MEAN = 10**9
-MOST_SHAPE = 10**6
-RELATIVE = 1e-11  # within which gamma is known; a float solves for it to about 1e-14
+
+@dataclass(frozen=True)
+class Limits:
+    """What a number of runs may take."""
+
+    least_halting: float = 1e-200
+    mean_runs: int = 10**9
+    shape: int = 10**6
+    gamma_width: float = 1e-11  # within which gamma is known; a float solves for it to about 1e-14
+
+
+LIMITS = Limits()
 
 
 def _written(shape: float | Fraction) -> object:
@@ -73,13 +81,14 @@ class Runs(Description):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.mean > MOST_MEAN:
-            raise ValueError(f"mean = {self.mean!r} must be at most {MOST_MEAN:g} runs")
+        if self.mean > LIMITS.mean_runs:
+            raise ValueError(f"mean = {self.mean!r} must be at most {LIMITS.mean_runs:g} runs")
         if self.poisson_law:
             return
-        if check.finite("shape", self.shape) <= -1 or self.shape > MOST_SHAPE:
+        if check.finite("shape", self.shape) <= -1 or self.shape > LIMITS.shape:
             raise ValueError(
-                f"shape = {self.shape!r} must be above -1 and at most {MOST_SHAPE:g}, or math.inf "
+                f"shape = {self.shape!r} must be above -1 and at most {LIMITS.shape:g}, or "
+                "math.inf "
                 "for a Poisson law"
             )
         self._keep(shape=check.number("shape", self.shape))
@@ -92,10 +101,11 @@ class Runs(Description):
             gamma = self.halting
         except OverflowError:
             gamma = 0.0
-        if gamma < LEAST_HALTING:
+        if gamma < LIMITS.least_halting:
             raise ValueError(
                 f"shape = {self.shape!r} is too near -1 for mean = {self.mean!r}: the law would "
-                f"stop with a chance below {LEAST_HALTING:g}; give a larger shape or a smaller mean"
+                f"stop with a chance below {LIMITS.least_halting:g}; give a larger shape or a "
+                "smaller mean"
             )
 
     @staticmethod
@@ -195,7 +205,7 @@ class Runs(Description):
         if self.poisson_law:
             value = top - float(self.mean) * complement
             return value + side * 1e-14 * (abs(top) + float(self.mean) * complement)
-        gamma = min(self.halting * (1 + side * RELATIVE), 1.0)
+        gamma = min(self.halting * (1 + side * LIMITS.gamma_width), 1.0)
         power = 1 + float(self.shape)
         fall = power * np.log1p((1 / gamma - 1) * complement)
         return top - fall + side * 1e-14 * (abs(top) + 16 * power + fall)

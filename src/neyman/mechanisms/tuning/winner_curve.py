@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import pairwise
@@ -22,12 +23,20 @@ from neyman.mechanisms.tuning.runs import Runs
 from neyman.numerics.arrays import Array
 from neyman.numerics.roots import bisect
 
-PIECES = 1 << 14  # into which the logarithm of psi' is cut, along the curve
-PLACES = 600  # epsilons at which delta is bounded
-LEAST = 1e-280  # a mass that is counted as if it had any loss
-DEEP = 1e-40  # a delta beyond which places are few
-FARTHEST = 690.0  # an epsilon whose exponential is a float
-SLACK = 1e-12  # relative: of sums of at most 1e4 terms of one sign [BS-3]
+
+@dataclass(frozen=True)
+class Limits:
+    """How the winner's curve is cut."""
+
+    pieces: int = 1 << 14  # into which the logarithm of psi' is cut, along the curve
+    epsilon_places: int = 600  # epsilons at which delta is bounded
+    least_mass: float = 1e-280  # a mass that is counted as if it had any loss
+    sparse_delta: float = 1e-40  # a delta beyond which places are few
+    largest_epsilon: float = 690.0  # an epsilon whose exponential is a float
+    sum_error: float = 1e-12  # relative: of sums of at most 1e4 terms of one sign [BS-3]
+
+
+LIMITS = Limits()
 
 
 def winner(base: Polygon, runs: Runs) -> Polygon:
@@ -41,21 +50,31 @@ def winner(base: Polygon, runs: Runs) -> Polygon:
     top = float(a[-1])
     p = np.array([float(y - x) for (_, x), (_, y) in pairwise(base)])
     q = np.array([float(y - x) for (x, _), (y, _) in pairwise(base)])
-    tiny = q < LEAST  # counted as what only one dataset can produce, at the best score
-    sure = not tiny.any() and not ((p > 0) & (p < LEAST)).any() and not 0 < base[0][1] < LEAST
-    extra = float(base[0][1]) * (1 + SLACK) + float(p[tiny].sum()) + (not sure) * LEAST * len(p)
+    tiny = q < LIMITS.least_mass  # counted as what only one dataset can produce, at the best score
+    sure = (
+        not tiny.any()
+        and not ((p > 0) & (p < LIMITS.least_mass)).any()
+        and not 0 < base[0][1] < LIMITS.least_mass
+    )
+    extra = (
+        float(base[0][1]) * (1 + LIMITS.sum_error)
+        + float(p[tiny].sum())
+        + (not sure) * LIMITS.least_mass * len(p)
+    )
     p, q = p[~tiny], q[~tiny]
     with np.errstate(divide="ignore"):
         log_ratio = np.log(p) - np.log(q)
-    last = (float(log_ratio.max()) + float((a - b).max())) * (1 + SLACK) + SLACK
-    end = min(last, FARTHEST - top)
+    last = (float(log_ratio.max()) + float((a - b).max())) * (
+        1 + LIMITS.sum_error
+    ) + LIMITS.sum_error
+    end = min(last, LIMITS.largest_epsilon - top)
     lines: list[Line] = []
     hull = _support(a, b)
     deltas = partial(_deltas, log_ratio, q, top, hull)
     places = _places(log_ratio, end, deltas)
     for epsilon, delta in zip(places, deltas(places), strict=True):
-        total = (0.0 if epsilon >= last else delta + LEAST) + extra * math.exp(top)
-        total *= 1 + SLACK
+        total = (0.0 if epsilon >= last else delta + LIMITS.least_mass) + extra * math.exp(top)
+        total *= 1 + LIMITS.sum_error
         if total < 1:  # a total that floats do not hold says nothing
             # e^epsilon rounds up, and delta falls in it.
             lines.append((Fraction(math.exp(epsilon) * (1 + 4e-16)), Fraction(total)))
@@ -64,11 +83,18 @@ def winner(base: Polygon, runs: Runs) -> Polygon:
 
 def _places(log_ratio: Array, end: float, deltas: Callable[[Array], Array]) -> Array:
     """Epsilons from 0 on: even ones as far as delta is not negligible, few beyond."""
-    high, _ = bisect(lambda e: bool(deltas(np.array([e]))[0] < DEEP), end, 0.0, rounds=30)
-    even = np.linspace(0.0, high, PLACES)
-    near, far = np.geomspace(high * 1e-6, high, PLACES // 8), np.linspace(high, end, PLACES // 8)
+    high, _ = bisect(
+        lambda e: bool(deltas(np.array([e]))[0] < LIMITS.sparse_delta), end, 0.0, rounds=30
+    )
+    even = np.linspace(0.0, high, LIMITS.epsilon_places)
+    near, far = (
+        np.geomspace(high * 1e-6, high, LIMITS.epsilon_places // 8),
+        np.linspace(high, end, LIMITS.epsilon_places // 8),
+    )
     known = log_ratio[(log_ratio > 0) & (log_ratio < high)]
-    return np.unique(np.concatenate([even, near, far, known[:: 1 + len(known) // (PLACES // 2)]]))
+    return np.unique(
+        np.concatenate([even, near, far, known[:: 1 + len(known) // (LIMITS.epsilon_places // 2)]])
+    )
 
 
 def weights(base: Polygon, runs: Runs) -> tuple[Array, Array]:
@@ -80,7 +106,7 @@ def weights(base: Polygon, runs: Runs) -> tuple[Array, Array]:
     level = np.array([float(1 - x) for x, _ in base])
     power = np.array([float(1 - y) for _, y in base])
     range_ = float(runs.log_slope(np.zeros(1), 1)[0] - runs.log_slope(np.ones(1), -1)[0])
-    step = max(2 * range_ / PIECES, 1e-12)
+    step = max(2 * range_ / LIMITS.pieces, 1e-12)
     moved = sum(np.abs(np.diff(runs.log_slope(c, 1))) for c in (level, power))
     pieces = np.maximum(np.ceil(moved / step), 1).astype(int)
     first = np.repeat(np.arange(len(pieces)), pieces)
@@ -99,7 +125,7 @@ def _support(a: Array, b: Array) -> tuple[Array, Array, Array]:
     line = cast(Array, np.interp(x, x[hull], y[hull]))
     ratio = np.divide(y, line, out=np.ones_like(y), where=line > 0)
     too_high = float(np.max(1 - ratio, initial=0.0))  # by rounding [BS-3]
-    x, y = x[hull], y[hull] * (1 - too_high - SLACK)
+    x, y = x[hull], y[hull] * (1 - too_high - LIMITS.sum_error)
     return x, y, np.diff(y) / np.diff(x) if len(x) > 1 else np.zeros(0)
 
 
@@ -110,12 +136,12 @@ def _deltas(
     x, y, breaks = support
     totals: list[float] = []
     for epsilon in places:
-        s = np.exp(log_ratio - epsilon) * (1 + SLACK)
+        s = np.exp(log_ratio - epsilon) * (1 + LIMITS.sum_error)
         near = cast(Array, np.searchsorted(breaks, s)) + np.array([[-1], [0], [1]])
         near = near.clip(0, len(x) - 1)
         best = np.maximum((x[near] * s - y[near]).max(axis=0), 0.0)
         totals.append(float((best * q).sum()) * math.exp(epsilon + top))
-    return np.array(totals) * (1 + SLACK)
+    return np.array(totals) * (1 + LIMITS.sum_error)
 
 
 def _lower_hull(x: Array, y: Array) -> list[int]:

@@ -1,4 +1,4 @@
-"""Exact tables from private rows, before any noise, on DuckDB, Spark, or PostgreSQL.
+"""Exact tables from private rows, before any noise, on DuckDB, Spark, PostgreSQL, or MariaDB.
 
 `source` opens data, of which `data_files` and `data_frames` say what can be given, `column_types`
 how columns are read, and `csv_reader` what a line is. `data_schema` checks the form. `aggregate`

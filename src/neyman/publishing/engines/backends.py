@@ -175,6 +175,11 @@ class Backend(ABC):
         """Return a `view`, also where an engine puts expressions in place of names of others."""
         return self.view(rows)
 
+    def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
+        """Return columns of rows, and ``copy``, which numbers the equal ones from 0."""
+        counted: Value = rows.group_by(columns).aggregate(copies=rows.count())
+        return counted.mutate(copy=ibis.range(0, counted["copies"]).unnest()).drop("copies")
+
     def buckets(self, table: ibis.Table, unit: str) -> Iterator[ibis.Table]:
         """Split rows into parts with all rows of a unit, small enough to be ranked in memory."""
         yield table  # a server, and Spark, sort on disk anyway
@@ -215,7 +220,7 @@ class OwnBackend(Backend):
 class DuckDB(OwnBackend):
     """DuckDB: in this process."""
 
-    name, ibis_name, sources = "duckdb", "duckdb", frozenset({"duckdb", "postgres"})
+    name, ibis_name, sources = "duckdb", "duckdb", frozenset({"duckdb", "postgres", "mariadb"})
     counts_databases = True
     encode, strip = staticmethod(_encode), staticmethod(_trim)
     register, parquet = staticmethod(duckdb.registered), staticmethod(duckdb.parquet)
@@ -377,21 +382,14 @@ class Spark(OwnBackend):
         return super().take(data.to_table() if isinstance(data, ds.Dataset) else data)
 
 
-class Postgres(Backend):
-    """PostgreSQL: a snapshot of a server, where nothing is written (see `databases.postgres`)."""
+class ServerBackend(Backend):
+    """A snapshot of a server, where nothing is written (see `databases.table.Server`)."""
 
-    name, ibis_name, sources = "postgres", "postgres", frozenset({"postgres"})
-    close = staticmethod(lambda connection: connection.con.close())
+    close = staticmethod(lambda connection: connection.closed or connection.con.close())
 
     def group_key(self, column: Value) -> Value:
         """Return the column itself: a text compares by its bytes."""
         return column
-
-    def integer_value(self, column: Value, decimals: int, most: int) -> Value | None:
-        """Return the whole number of a text or decimal, by way of ``numeric``."""
-        if column.type().is_decimal():
-            return _scaled_decimal(column, decimals, most)
-        return _scaled_text(column.cast("string"), decimals, most)
 
     def put(self, rows: pa.Table) -> AbstractContextManager[ibis.Table]:
         """List rows as literals of each query."""
@@ -418,15 +416,40 @@ class Postgres(Backend):
     def copy(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
         """Refuse: nothing is written to a server."""
         raise DataError(
-            "two tables are on several PostgreSQL connections; give both on one server and "
+            "two tables are on several connections to servers; give both on one server and "
             "database with the same role, or both as files"
         )
+
+
+class Postgres(ServerBackend):
+    """PostgreSQL (see `databases.postgres`)."""
+
+    name, ibis_name, sources = "postgres", "postgres", frozenset({"postgres"})
+
+    def integer_value(self, column: Value, decimals: int, most: int) -> Value | None:
+        """Return the whole number of a text or decimal, by way of ``numeric``."""
+        if column.type().is_decimal():
+            return _scaled_decimal(column, decimals, most)
+        return _scaled_text(column.cast("string"), decimals, most)
+
+
+class MariaDB(ServerBackend):
+    """MariaDB (see `databases.mariadb`)."""
+
+    name, ibis_name, sources = "mariadb", "mysql", frozenset({"mariadb"})
+
+    def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
+        """Number equal rows by a window: the server makes no rows of a number."""
+        alike: Value = ibis.window(group_by=columns, order_by=columns[:1])
+        return rows.select(*columns, copy=ibis.row_number().over(alike))
 
 
 OWN: dict[str, type[OwnBackend]] = {kind.name: kind for kind in (DuckDB, Spark)}
 """The engines that a run can name."""
 
-_KINDS: dict[str, type[Backend]] = {kind.ibis_name: kind for kind in (DuckDB, Spark, Postgres)}
+_KINDS: dict[str, type[Backend]] = {
+    kind.ibis_name: kind for kind in (DuckDB, Spark, Postgres, MariaDB)
+}
 
 
 def backend_of(rows: ibis.Table | Value) -> Backend:
@@ -460,7 +483,7 @@ def _key_text(key: bytes) -> str:
 
 
 def held(rows: ibis.Table, steps: Steps | None = None) -> AbstractContextManager[ibis.Table]:
-    """Make rows once, as the next step, in a temporary table; on PostgreSQL, at each query."""
+    """Make rows once, as the next step, in a temporary table; on a server, at each query."""
     return backend_of(rows).hold(rows, steps or Steps(1, None))
 
 

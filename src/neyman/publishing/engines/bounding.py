@@ -15,7 +15,7 @@ from typing import Any
 
 import ibis
 
-from neyman.publishing.engines.backends import Value
+from neyman.publishing.engines.backends import Value, backend_of
 from neyman.publishing.engines.expressions import digest
 
 _BITS = 16  # hexadecimal digits of the digest that rows are ordered by
@@ -38,8 +38,7 @@ def first_rows(
         label: different labels make different choices by one key.
         within: those of the names that make the cell.
     """
-    counted: Any = rows.group_by(["unit", *names]).aggregate(copies=rows.count())
-    single: Any = counted.mutate(copy=ibis.range(0, counted["copies"]).unnest()).drop("copies")
+    single = backend_of(rows).copies(rows, ["unit", *names])
     numbered = _ranked(single, key, label, [*names, "copy"])
     order = ["rank", *names, "copy"]
     return _below(numbered, ibis.row_number(), ["unit", *within], order, most, names)

@@ -19,6 +19,11 @@ from neyman.publishing.plan.row_expression import ColumnType, operations
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,39}")
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_LACKING = {
+    "pyspark": ("Spark", ("normalize",)),
+    "mysql": ("MariaDB", ("normalize", "lower", "upper")),
+}
+"""By the name of a connection of Ibis: the engine, and the changes of a text that it lacks."""
 
 
 def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
@@ -169,12 +174,15 @@ def _check_number(name: str, kind: dt.DataType) -> None:
 def _check_changes(plan: Plan, table: ibis.Table) -> None:
     """Refuse a change of a text that an engine cannot make."""
     # A form of joined tables is on no engine; each of the tables is checked on its own.
-    engines = {place.name for place in table._find_backends()[0]}  # pyright: ignore[reportPrivateUsage]
-    if "pyspark" in engines and any("normalize" in operations(node) for node in plan.rows.nodes):
-        raise DataError(
-            "an expression of the plan has normalize(), which Spark does not compute; count on "
-            "DuckDB or PostgreSQL, or normalize the texts of the data and leave it out"
-        )
+    for place in table._find_backends()[0]:  # pyright: ignore[reportPrivateUsage]
+        engine, lacking = _LACKING.get(place.name, ("", ()))
+        for name in lacking:
+            if any(name in operations(node) for node in plan.rows.nodes):
+                raise DataError(
+                    f"an expression of the plan has {name}(), which {engine} does not compute; "
+                    "count on DuckDB or PostgreSQL, or change the texts of the data and leave it "
+                    "out"
+                )
 
 
 def _with_days(plan: Plan, schema: Mapping[str, dt.DataType]) -> dict[str, dt.DataType]:

@@ -58,11 +58,12 @@ def open_table(
         source: a path to Parquet (a file, a folder of ``.parquet`` files or a pattern) or CSV
             (each line a record, see ``lines``) or a list of paths, see ``files``; the URL of a
             table in a database (``postgresql://role@host/db?table=people``,
-            ``duckdb://people.db?table=people``, ``sqlite://people.db?table=people``); an Ibis table
-            on the engine, on PostgreSQL, or in memory; an Arrow table, Dataset or stream, a DuckDB
-            relation, or a pandas, polars or narwhals frame, see `data_frames`. The rows that a unit
-            changes are those of this table: an expression or a query that mixes rows, or that fails
-            for what a row holds, is the caller's to account for.
+            ``mariadb://role@host/db?table=people``, ``duckdb://people.db?table=people``,
+            ``sqlite://people.db?table=people``); an Ibis table on the engine, on PostgreSQL, or in
+            memory; an Arrow table, Dataset or stream, a DuckDB relation, or a pandas, polars or
+            narwhals frame, see `data_frames`. The rows that a unit changes are those of this table:
+            an expression or a query that mixes rows, or that fails for what a row holds, is the
+            caller's to account for.
         engine: "duckdb" or "spark".
         columns: the columns that are needed; None for all.
         rows: False for the schema alone; then no row is read.
@@ -186,6 +187,10 @@ def database_at(url: str) -> DatabaseTable | Frame | None:
         from neyman.publishing.engines.databases.postgres import PostgresTable
 
         return PostgresTable.at(url)
+    if url.startswith("mariadb://"):
+        from neyman.publishing.engines.databases.mariadb import MariaTable
+
+        return MariaTable.at(url)
     if url.startswith(("duckdb://", "sqlite://")):
         return file_table(url)
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", url)
@@ -193,8 +198,9 @@ def database_at(url: str) -> DatabaseTable | Frame | None:
         # Not repeated: an address can hold a password.
         raise DataError(
             f"data begins with {scheme[0]!r}: must be a path, or the address of a table as a text, "
-            "as postgresql://role@host/db?table=people, duckdb://people.db?table=people, or "
-            "sqlite://people.db?table=people (a Path changes an address)"
+            "as postgresql://role@host/db?table=people, mariadb://role@host/db?table=people, "
+            "duckdb://people.db?table=people, or sqlite://people.db?table=people (a Path changes "
+            "an address)"
         )
     return None
 

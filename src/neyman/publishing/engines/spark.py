@@ -9,6 +9,9 @@ The settings of the session, and why:
 - No user interface, no event log: nothing of the work is served or kept.
 - `io.encryption`: what does not fit in memory is encrypted on disk, with a key that is in memory.
 
+An address ``sc://host:15002`` is that of a Spark Connect server, which is no Java process of ours:
+what does not fit in memory goes to folders that its operator chose, and only sessions end with us.
+
 What the Java side prints goes to a file without a name, which is gone with it: at the start it is
 about itself, and later an error of a task could show a value of the data. If Spark does not start,
 which is before any row is read, the error repeats the last of it.
@@ -22,6 +25,7 @@ import re
 import tempfile
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -54,6 +58,7 @@ _CONTEXT = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
+_MASTER = "local[2]"
 _LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 # Spark expands every name that it is given, but for what has a backslash before it.
 _WILDCARD, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
@@ -80,27 +85,45 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
 
     Args:
         memory: of the driver, such as "4GB", where Spark is not running yet.
-        master: where Spark runs, "local[2]" by default.
+        master: where Spark runs, "local[2]" by default; ``sc://...`` for Spark Connect.
     """
     installed()
     from pyspark.sql import SparkSession
 
-    active: Any = getattr(SparkSession, "_instantiatedSession", None)
+    master, active = master or _MASTER, None
     try:
-        active = _started(master or "local[2]", memory) if active is None else active
-        session = active.newSession()
+        if master.startswith("sc://"):
+            session = _remote(master, memory)
+        else:
+            active = getattr(SparkSession, "_instantiatedSession", None) or _started(master, memory)
+            session = active.newSession()
         for name, value in _OURS.items():
             session.conf.set(name, value)
         connection = ibis.pyspark.connect(session)  # pyright: ignore[reportAttributeAccessIssue]
-    except DataError:
+    except (DataError, ImportError):
         raise
     except Exception as error:
         raise fault(error, f"engine = 'spark': no session ({cause(error)})") from None
     ours = active if hasattr(active, "neyman_folder") else None
     if ours is not None:
         _tables.add(connection)
-    connection.neyman_close = weakref.finalize(connection, _closed, ours)
+    connection.neyman_close = weakref.finalize(
+        connection, _closed, ours, active is None and session
+    )
     return connection
+
+
+def _remote(address: str, memory: str | None) -> Any:
+    """A session of a Spark Connect server; its address, which can hold a token, is not repeated."""
+    if memory is not None:
+        raise DataError("memory is for a Spark of this machine; leave it out for Spark Connect")
+    if find_spec("grpc") is None:
+        raise ImportError(
+            "Spark Connect needs gRPC; pip install 'neyman[spark-connect]'", name="grpc"
+        )
+    from pyspark.sql.connect.session import SparkSession
+
+    return SparkSession(address)
 
 
 def _started(master: str, memory: str | None) -> Any:
@@ -184,7 +207,10 @@ def _last(said: str) -> str:
     return "".join(f"\n  {line[:200]}" for line in errors[-3:])
 
 
-def _closed(ours: Any) -> None:
+def _closed(ours: Any, remote: Any) -> None:
+    if remote:
+        with suppress(Exception):  # the server may be gone
+            remote.stop()
     # Of a table that is just going, the set may still hold the place, but not the table.
     if ours is not None and not list(_tables):
         ours.stop()
@@ -218,9 +244,13 @@ def accept(table: ibis.Table) -> ibis.Table:
 def registered(data: pa.Table, opening: Opening) -> ibis.Table:
     """An Arrow table as a table on Spark."""
     connection = connect(opening.memory, opening.master)
+    from pyspark.sql.pandas.types import from_arrow_schema
+
     try:
         plain = pa.table({name: _plain(data[name]) for name in data.column_names})
-        frame = connection._session.createDataFrame(plain)
+        # Spark Connect takes no form from an Arrow table without rows.
+        form = (plain,) if plain.num_rows else ([], from_arrow_schema(plain.schema))
+        frame = connection._session.createDataFrame(*form)
         for field in plain.schema:
             if pa.types.is_timestamp(field.type) and field.type.tz is None:
                 # Spark takes it for an instant in the session's zone, which is UTC.
@@ -243,7 +273,6 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.Table:
     """Parquet files of one form as a table on Spark."""
-    from pyspark.sql import functions
     from pyspark.sql.types import StructField, StructType
 
     odd = [file for file in files if Path(file).name[:1] in ("_", ".")]
@@ -274,10 +303,8 @@ def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.T
     ]
     connection = connect(opening.memory, opening.master)
     frame = _read(connection, files, StructType(fields))
-    for name in empty:
-        frame = frame.withColumn(name, functions.lit(None).cast("string"))
-    if not usable:
-        frame = frame.withColumn("one", functions.lit(1))
+    added = [f"CAST(NULL AS STRING) AS {quoted(name, '`')}" for name in empty]
+    frame = frame.selectExpr("*", *added, *([] if usable else ["1 AS one"]))
     frame.createOrReplaceTempView("people")
     return _with_zones(connection.table("people"))
 

@@ -18,7 +18,14 @@ from typing import Any, Literal
 
 from neyman.accounting.semantics.digits import plain
 from neyman.publishing.plan.column import Column, scaled
-from neyman.publishing.plan.document import ColumnPart, DerivePart, LookupPart, PlanDocument, show
+from neyman.publishing.plan.document import (
+    ColumnPart,
+    DerivePart,
+    LookupPart,
+    PlanDocument,
+    PlanError,
+    show,
+)
 from neyman.publishing.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
 from neyman.publishing.plan.row_expression import (
     NUMBER_LIMIT,
@@ -243,6 +250,16 @@ def read_rows_of(document: PlanDocument, folder: Path | None, problems: list[str
         tuple(_zones(document, problems)),
         tuple(sorted(name for name, part in document.columns.items() if part.parse)),
     )
+
+
+def column_types(document: PlanDocument, folder: Path | None) -> ColumnTypes:
+    """Return how expressions read each column of a plan: declared, derived, looked up, a level."""
+    types = dict(_declared(document))
+    problems: list[str] = []
+    _derived(document, types, folder, problems)
+    if problems:
+        raise PlanError(problems)
+    return types
 
 
 def _zones(document: PlanDocument, problems: list[str]) -> Iterator[tuple[str, str]]:

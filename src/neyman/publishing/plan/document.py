@@ -527,6 +527,16 @@ class TablePart(Strict):
     )
 
 
+class KeyPart(Strict):
+    """What one key of a partition has in place of what its query has."""
+
+    at: Names | None = Field(None, description="levels of the hierarchy")
+    clip: Clip | None = Field(None, description="[low, high], or 'discover' or 'discover-signed'")
+    share: Exact | None = Field(
+        None, description="this key's part of the query's share, relative to 1 of a key without"
+    )
+
+
 class QueryPart(Strict):
     """One measure, by public columns, at one or more levels."""
 
@@ -580,6 +590,12 @@ class QueryPart(Strict):
     )
     where: Text | None = Field(
         None, description="a condition on a row, as 'age >= 18'; the other rows take no part"
+    )
+    partition: Text | None = Field(
+        None, description="a column with listed keys, each of which gets a table of its own"
+    )
+    parts: dict[str, KeyPart] | None = Field(
+        None, description="the levels, the clip, and the share of a key, where they are its own"
     )
     by: Texts = Field((), description="columns with keys, or to discover, to group by")
     at: Names = Field((), description="levels of the hierarchy")
@@ -723,6 +739,7 @@ class PlanDocument(Strict):
         "discrete-gaussian",
         description="the kind of whole-number noise: 'discrete-gaussian' or 'rounded-gaussian'",
     )
+    disjoint: bool = Field(False, description="true to charge the worst of disjoint queries")
     consistency: ConsistencyPart | None = Field(
         None, description="a [consistency] section with a method"
     )
@@ -820,7 +837,7 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
     if field == "keys" and below and loc[depth] in KEYS:
         model, field = KEYS[str(loc[depth])], str(below[0])
         return f"{path}.{field}", model, field
-    named = field in ("split", "weight", "public")
+    named = field in ("split", "weight", "public", "parts")
     path += "".join(step for step in map(_step, below) if named or step.startswith("["))
     return path, model, field
 

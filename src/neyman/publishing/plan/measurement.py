@@ -10,9 +10,10 @@ from fractions import Fraction
 from math import isqrt
 from typing import TypeAlias
 
-from neyman.curves.tradeoff.tradeoff import MOST_ALTERNATIVES
+from neyman.curves.tradeoff.tradeoff import LIMITS as TRADEOFF_LIMITS
 from neyman.mechanisms.additive import DiscreteGaussian, Gaussian
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.choice import Alternatives
 from neyman.mechanisms.full_disclosure import NonPrivate
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
 from neyman.mechanisms.rounded_noise import RoundedGaussian
@@ -107,6 +108,8 @@ class Entry:
 Calibrated: TypeAlias = Sequence[tuple[Entry, Fraction]]
 """Tables of integers, each with the sigma squared of its noise."""
 
+Cases: TypeAlias = Sequence[Sequence[Entry]]  # that a change can move together, in each [UN-11]
+
 
 def rate_of(sigma_squared: Fraction) -> Fraction:
     """1/sigma, rounded down to fifteen digits: less than the budget is spent, never more."""
@@ -139,7 +142,7 @@ def listed(entries: Iterable[Entry]) -> bool:
     entries = list(entries)
     if all(entry.delta is None for entry in entries):
         return True
-    return math.prod(max(1, len(entry.shifts)) for entry in entries) <= MOST_ALTERNATIVES
+    return math.prod(max(1, len(entry.shifts)) for entry in entries) <= TRADEOFF_LIMITS.alternatives
 
 
 def together(parts: Calibrated) -> Mechanism:
@@ -160,7 +163,7 @@ def normal_at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
     """Return the release of tables with normal noise in place of rounded noise [RG-1]."""
     measured = _measured(entries)
     share = sum((entry.share for entry in measured if entry.rounded), Fraction(0))
-    total: Mechanism = Gaussian(sigma=math.sqrt(scale / (2 * share)))
+    total = Gaussian(sigma=math.sqrt(scale / (2 * share))) if share else Mechanism.nothing()
     for entry in measured:
         if not entry.rounded:
             total = total + together([(entry, entry.sigma_squared(scale))])
@@ -176,16 +179,17 @@ def calibrates_as_normal(entries: Iterable[Entry]) -> bool:
     return not single and any(entry.rounded for entry in measured)
 
 
-def claims_rho_alone(entries: Sequence[Entry]) -> bool:
+def claims_rho_alone(cases: Cases) -> bool:
     """Return True if only rho is claimed, and the curve that it implies: shifts are too many."""
     # Rounded noise has a curve for every shift of one norm.
-    measured = [entry for entry in _measured(entries) if not entry.rounded]
+    listed_ones = [[e for e in _measured(entries) if not e.rounded] for entries in cases]
+    measured = [entry for entries in listed_ones for entry in entries]
     if not all(entry.shifts for entry in measured):
         return True
-    if math.prod(len(entry.shifts) for entry in measured) <= MOST_VECTORS:
+    if sum(math.prod(len(e.shifts) for e in entries) for entries in listed_ones) <= MOST_VECTORS:
         return False  # none are measured, or their combinations can be listed
     least = max(2 * entry.share / entry.squared for entry in measured)  # sigma from 1 on
-    losses = at_scale(entries, least).losses()
+    losses = Alternatives.of(at_scale(entries, least) for entries in listed_ones).losses()
     return any(composition.bare is not None for composition in losses)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from neyman.accounting.semantics.unchecked_claims import one_row_each, rows_not_
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.elements import Node
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.choice import Alternatives
 from neyman.publishing.plan.column import Section
 from neyman.publishing.plan.document import PLAIN_SOURCE, PlanError, json_schema, parse
 from neyman.publishing.plan.measurement import (
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 _COPIED = (
     *("name", "dataset", "table", "unit", "part", "most_rows", "source", "noise"),
-    "publisher",
+    *("publisher", "disjoint"),
 )
 """The fields of a document that a plan has as they are."""
 _MOST_SHOWN = 6  # queries in a text
@@ -73,6 +74,8 @@ class Plan(PlanModel):
         where: a condition on a row.
         part, most_rows, source, publisher: as in the TOML file.
         noise: "discrete-gaussian" or "rounded-gaussian"; the former if left out.
+        disjoint: True to charge queries whose filters no row meets together for the worst of them,
+            and not for their sum.
         consistency: the method, such as "least-squares".
         folder: what the path of a key file is relative to.
 
@@ -120,6 +123,7 @@ class Plan(PlanModel):
         source: Mapping[str, Any] | None = None,
         noise: NoiseKind | None = None,
         publisher: str | None = None,
+        disjoint: bool | None = None,
         consistency: str | Mapping[str, Any] | None = None,
         folder: str | Path | None = None,
     ) -> None:
@@ -127,6 +131,7 @@ class Plan(PlanModel):
         given |= {"columns": columns, "tables": tables, "derive": derive, "lookup": lookup}
         given |= {"hierarchy": hierarchy, "part": part, "most_rows": most_rows, "source": source}
         given |= {"noise": noise, "publisher": publisher, "consistency": consistency}
+        given["disjoint"] = disjoint
         given = {field: value for field, value in given.items() if value is not None}
         # An error names these three if they are None.
         given |= {"unit": unit, "queries": queries, "budget": budget}
@@ -161,6 +166,7 @@ class Plan(PlanModel):
         resolution = resolve(document, Path(folder) if folder else None)
         parts: dict[str, Any] = dict(zip(names, resolution, strict=True))
         parts |= {name: getattr(document, name) for name in _COPIED}
+        parts["disjoint"] |= any(part.partition is not None for part in document.query)
         parts["consistency"] = document.consistency.method if document.consistency else None
         parts["budget"] = budget_of(document.budget.numbers)
         plan = cls._of(parts)
@@ -222,14 +228,14 @@ class Plan(PlanModel):
     @cached_property
     def bare(self) -> bool:
         """Whether only rho is claimed, and the curve that it implies: shifts are too many."""
-        return claims_rho_alone(self.entries())
+        return claims_rho_alone(self.cases)
 
     def at_scale(self, scale: Fraction) -> Mechanism:
         """Return the plan's mechanism with sigma^2 = squared * scale / (2 share) for each entry.
 
         ``scale`` is 1/rho, where rho is what the plan spends in zCDP.
         """
-        return at_scale(self.entries(), scale)
+        return Alternatives.of(at_scale(case, scale) for case in self.cases)
 
     def mechanism(self, scale: Fraction | None = None) -> Mechanism:
         """Return the plan's mechanism with the least noise that the budget admits.
@@ -295,7 +301,7 @@ class Plan(PlanModel):
         if isinstance(self.budget, Zcdp):
             return scale
         with self._budget_named():
-            normal, step = calibrates_as_normal(self.entries()), Fraction(1, 10**9)
+            normal, step = any(map(calibrates_as_normal, self.cases)), Fraction(1, 10**9)
             # The two curves are rounded by different steps.
             while normal and not self.target.admits(self.at_scale(scale)):
                 scale, step = scale * (1 + step), 2 * step
@@ -311,8 +317,10 @@ class Plan(PlanModel):
         if isinstance(self.budget, Zcdp):
             return 1 / self.budget.rho
         with self._budget_named():
-            make = normal_at_scale if calibrates_as_normal(self.entries()) else at_scale
-            return calibrate_exact(partial(make, self.entries()), self.target)
+            make = normal_at_scale if any(map(calibrates_as_normal, self.cases)) else at_scale
+            return calibrate_exact(
+                lambda scale: Alternatives.of(make(case, scale) for case in self.cases), self.target
+            )
 
     @cached_property
     def target(self) -> Budget:
@@ -387,6 +395,7 @@ class Plan(PlanModel):
             "part": self.part,
             "most_rows": self.most_rows,
             "noise": self.noise if self.rounded else None,
+            "disjoint": self.disjoint or None,
             "where": self.rows.where,
             "source": self.source.to_dict() if self.source != PLAIN_SOURCE else None,
             "consistency": {"method": self.consistency} if self.consistency else None,

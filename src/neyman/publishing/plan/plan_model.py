@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import combinations_with_replacement
 from typing import Any, Self
 
 import numpy as np
@@ -16,9 +18,10 @@ from neyman.numerics.relation import Neighboring
 from neyman.publishing.plan.clip_search import ROWS_TABLE
 from neyman.publishing.plan.column import Column
 from neyman.publishing.plan.derived import NO_ROWS, Rows
+from neyman.publishing.plan.disjoint import Sets, largest_sets
 from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart, UnitPart, suggest
 from neyman.publishing.plan.hierarchy import Hierarchy
-from neyman.publishing.plan.measurement import Entry
+from neyman.publishing.plan.measurement import Cases, Entry
 from neyman.publishing.plan.query import (
     ALL,
     ConsistencyMethod,
@@ -51,6 +54,7 @@ class PlanModel:
     noise: NoiseKind = "discrete-gaussian"
     tables: tuple[PrivateTable, ...] = ()
     publisher: str | None = None
+    disjoint: bool = False
 
     @classmethod
     def _of(cls, parts: Mapping[str, Any]) -> Self:
@@ -157,6 +161,61 @@ class PlanModel:
 
     @cached_property
     def _entries(self) -> tuple[Entry, ...]:
+        """The entries, with the shares that the worst case takes of the budget [UN-11]."""
+        entries = self._declared_entries()
+        if len(self.row_sets) == 1:
+            return entries
+        cases = self.cases_of(entries, crossing=self.unit.neighboring == "replace-one")
+        worst = max(sum((entry.share for entry in case), Fraction(0)) for case in cases)
+        return tuple(replace(entry, share=entry.share / worst) for entry in entries)
+
+    @cached_property
+    def row_sets(self) -> Sets:
+        """The largest sets of queries that one unit can meet; one of all if none is proved."""
+        every = (frozenset(query.name for query in self.queries),)
+        discovers = any(query.delta is not None for query in self.queries)
+        if not self.disjoint or self.unit.id is not None or discovers:
+            return every  # each filter bounds the rows of one id by itself
+        filters = {
+            query.name: None if query.where is None else self.rows.filter(query.where)
+            for query in self.queries
+        }
+        return largest_sets(filters) or every
+
+    @cached_property
+    def cases(self) -> Cases:
+        """The entries that a change of one unit can move together, in each case [UN-11]."""
+        return self.cases_of(self.entries(), crossing=self.unit.neighboring == "replace-one")
+
+    def cases_of(self, entries: Iterable[Entry], *, crossing: bool) -> Cases:
+        """Return the entries that move together, in each case; cases with the same noise once.
+
+        A unit may be in other queries after the change if it is ``crossing``.
+        """
+        sets = self.row_sets
+        if len(sets) == 1:
+            return (tuple(entries),)
+        own: dict[str, list[Entry]] = {}
+        for entry in entries:
+            own.setdefault(entry.query, []).append(entry)
+        one_way = {name: [*map(self._one_way, each)] for name, each in own.items()}
+        pairs = combinations_with_replacement(sets, 2) if crossing else zip(sets, sets, strict=True)
+        cases: dict[object, tuple[Entry, ...]] = {}
+        for before, after in pairs:
+            both, union = before & after, before | after
+            parts = ((own if name in both else one_way)[name] for name in own if name in union)
+            case = tuple(entry for part in parts for entry in part)
+            noise = Counter(replace(entry, query="", level="", cells=None) for entry in case)
+            cases.setdefault(frozenset(noise.items()), case)
+        return tuple(cases.values())
+
+    def _one_way(self, entry: Entry) -> Entry:
+        """Return a table that a unit leaves or enters, with the part of its share that it takes."""
+        query = self.query(entry.query)
+        moved = entry.moved(self.shifts(query, entry.level, entry.measure, relation="add-remove"))
+        return replace(moved, share=entry.share * moved.squared / (entry.squared or 1))
+
+    def _declared_entries(self) -> tuple[Entry, ...]:
         entries: list[Entry] = []
         for query in self.queries:
             split, public = dict(query.split), dict(query.public)

@@ -19,7 +19,7 @@ from neyman.publishing.plan.query_numbers import QueryContext, clip_search, numb
 MOST_CELLS = 100_000_000  # the most cells of one table
 MOST_POINTS = 2**62  # the most points of the grids of one table
 
-_VALUES = ("value", "standard_error", "lower", "upper", "at_least", "below", "quantile")
+VALUE_COLUMNS = ("value", "standard_error", "lower", "upper", "at_least", "below", "quantile")
 
 
 def read_queries(
@@ -152,7 +152,7 @@ def _key_problems(context: QueryContext, hierarchy: Hierarchy | None) -> Iterato
                 yield f"{spot}: is listed twice"
             elif value not in known and value not in failures:
                 yield f"{spot}: is not {kind}; {suggest(value, known)}"
-            elif value in _VALUES:
+            elif value in VALUE_COLUMNS:
                 yield f"{spot}: the tables use that name for what is measured; rename it"
 
 

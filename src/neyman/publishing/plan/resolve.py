@@ -29,6 +29,7 @@ from neyman.publishing.plan.document import (
 )
 from neyman.publishing.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
 from neyman.publishing.plan.listed_keys import Listed, file_keys, range_keys
+from neyman.publishing.plan.partition import without_partitions
 from neyman.publishing.plan.query import Query
 from neyman.publishing.plan.query_resolution import read_queries, with_histograms
 from neyman.publishing.plan.tables import PrivateTable, read_tables
@@ -54,6 +55,9 @@ def resolve(
     check_marks(document, readings_of(columns, hierarchy, rows), problems)
     _unit_and_budget(document, problems)
     known = {column.name: column for column in columns}
+    if not problems:
+        document = without_partitions(document, known, problems)
+        rows = read_rows_of(document, folder, problems)
     queries = read_queries(document, known, hierarchy, problems)
     if problems:
         raise PlanError(problems)

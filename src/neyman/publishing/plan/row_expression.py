@@ -48,7 +48,14 @@ TEXT_CHANGES = ("lower", "upper", "strip", "normalize")
 
 
 class ExpressionError(ValueError):
-    """An expression that is refused; says the place, the reason, and what is valid."""
+    """An expression that is refused; says the place, the reason, and what is valid.
+
+    ``reason`` is the message without the place in the expression.
+    """
+
+    def __init__(self, message: str, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = message if reason is None else reason
 
 
 @dataclass(frozen=True)
@@ -209,7 +216,7 @@ class _Reader:
         segment = ast.get_source_segment(self.text, node) or ""
         shown = segment if len(segment) <= 60 else segment[:57] + "..."
         at = len(self.text.encode()[: node.col_offset].decode(errors="replace")) + 1
-        return ExpressionError(f"at character {at}, {shown!r}: {reason}")
+        return ExpressionError(f"at character {at}, {shown!r}: {reason}", reason)
 
     def read(self, tree: ast.expr) -> Node:
         form = self.forms.get(type(tree))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.choice import Alternatives
 from neyman.publishing.plan.clip_search import ROWS_TABLE
 from neyman.publishing.plan.document import suggest
 from neyman.publishing.plan.hierarchy import Hierarchy
@@ -41,14 +42,15 @@ class _Change:
 def concerning(
     plan: PlanModel, attributes: tuple[str, ...], within: str | None, scale: Fraction
 ) -> Mechanism:
-    """The part of a plan that a change of these attributes can move, at 1/rho of the whole plan."""
-    noise = {_table(entry): entry for entry in plan.entries()}
-    return together(
-        [
-            (entry, noise[_table(entry)].sigma_squared(scale))
-            for entry in moved_most(plan, attributes, within)
-        ]
-    )
+    """The part of a plan that a change of these attributes can move, at 1/rho of the whole plan.
+
+    Where the change can move a record from one of disjoint queries to another, both move [UN-11].
+    """
+    noise = {_table(e): e.sigma_squared(scale) for e in plan.entries() if e.public is None}
+    change = _change(plan, attributes, within)
+    crossing = any(not _filter_columns(plan, q).isdisjoint(change.columns) for q in plan.queries)
+    cases = plan.cases_of(moved_most(plan, attributes, within), crossing=crossing)
+    return Alternatives.of(together([(e, noise[_table(e)]) for e in case]) for case in cases)
 
 
 def moved_most(plan: PlanModel, attributes: tuple[str, ...], within: str | None) -> Iterator[Entry]:

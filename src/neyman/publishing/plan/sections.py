@@ -63,6 +63,8 @@ class QueryOptions(TypedDict, total=False):
     split: Mapping[str, Exact]
     weight: Exact | Mapping[str, Exact]
     public: Mapping[str, int]
+    partition: str
+    parts: Mapping[str, Mapping[str, Any]]
 
 
 class QuantileOptions(QueryOptions, total=False):

@@ -51,6 +51,7 @@ class TableError:
 
     Args:
         cells: how many cells it has; None where keys are found in the data.
+        share: the part of the budget that it takes, 0 for a declared one.
         standard_error, half_width: of each cell, the latter of the 90% interval; None for ratios.
         by_rows: for ratios, by number of rows in a cell the most that both are, to first order;
             for quantiles as a part of the rows. Half the clip's range where nothing is known.
@@ -77,6 +78,7 @@ class TableError:
     published_from: int | None = None
     by_rank: bool = False
     gap: float | None = None
+    share: Fraction = Fraction(0)
 
     @property
     def name(self) -> str:
@@ -145,6 +147,7 @@ def errors(
                 *_needed(plan, query, noise),
                 by_rank=query.ranked,
                 gap=_gap(plan, query, entries, noise, by_rows),
+                share=sum((entry.share for entry in entries), Fraction(0)),
             )
         )
     return tuple(tables)

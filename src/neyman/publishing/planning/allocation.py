@@ -33,16 +33,25 @@ from neyman.publishing.planning.accuracy import table_named
 Name = tuple[str, str]
 Floats = NDArray[np.float64]
 
-LEAST_PARTS = 1000
-MOST_STEPS = 400
-TOLERANCE = 1e-4
-STEP = 1e-4  # relative, of differences
-FLOOR = 1e-4  # of a share while it is looked for
-NEAR = 0.01  # of the squared error: less is not worth a change
-SLACK = 1e-6  # where a number is rounded to be read: machines differ in its last digits
-MOMENT = 2 * 10**7
+
+@dataclass(frozen=True)
+class Limits:
+    """How shares are looked for."""
+
+    parts: int = 1000
+    steps: int = 400
+    relative_width: float = 1e-4
+    difference_step: float = 1e-4  # relative, of differences
+    least_share: float = 1e-4  # of a share while it is looked for
+    error_share: float = 0.01  # of the squared error: less is not worth a change
+    # Where a number is rounded to be read: machines differ in its last digits.
+    rounding_share: float = 1e-6
+    quick_operations: int = 2 * 10**7
+    tree_places: int = 3000  # places whose variances take as long as one more tree
+
+
+LIMITS = Limits()
 """The work that a search may do where someone waits for a page: under half a second."""
-TREE = 3000  # places whose variances take as long as one more tree
 
 
 @dataclass(frozen=True)
@@ -111,9 +120,9 @@ class Split:
             return ["There is one table, which gets all of the budget."]
         least = self.value / (1 + self.gap)
         saved, most = 1 - self.value / self.before, 1 - least / self.before
-        if most < NEAR + SLACK:
+        if most < LIMITS.error_share + LIMITS.rounding_share:
             text = "No other shares would lower it by as much as 1%."
-        elif saved > NEAR - SLACK:
+        elif saved > LIMITS.error_share - LIMITS.rounding_share:
             text = (
                 f"Other shares would lower it by {_up(saved)}% at the same cost: "
                 "neyman plan split finds them."
@@ -144,14 +153,16 @@ class Split:
             return "that of equal shares, which these are"
         if ratio > 10**6:
             return "over a million times that of equal shares"
-        if ratio > 2 - SLACK:
-            times = f"{math.ceil(10 * ratio - SLACK) / 10:,.1f}".removesuffix(".0")
+        if ratio > 2 - LIMITS.rounding_share:
+            times = f"{math.ceil(10 * ratio - LIMITS.rounding_share) / 10:,.1f}".removesuffix(".0")
             return f"{times} times that of equal shares"
-        if abs(1 - ratio) < NEAR - SLACK:
+        if abs(1 - ratio) < LIMITS.error_share - LIMITS.rounding_share:
             return "that of equal shares, to less than 1%"
         if ratio > 1:
             return f"{_up(ratio - 1)}% more than with equal shares"
-        return f"{math.floor(100 * (1 - ratio) + SLACK)}% less than with equal shares"
+        return (
+            f"{math.floor(100 * (1 - ratio) + LIMITS.rounding_share)}% less than with equal shares"
+        )
 
     def explained(self) -> list[str]:
         """In sentences: who gets what, why, and what it saves."""
@@ -182,7 +193,7 @@ def _percent(share: Fraction) -> str:
 
 def _up(part: float) -> int:
     """A part in whole per cent, rounded against the shares that are shown."""
-    return math.ceil(100 * part - SLACK)
+    return math.ceil(100 * part - LIMITS.rounding_share)
 
 
 def best_split(
@@ -205,6 +216,8 @@ def best_split(
     Raises:
         ValueError: a weight for what is not in the plan, or is declared, or twice for a table.
     """
+    if plan.disjoint:
+        raise ValueError("disjoint = true: best shares are known for sums alone; choose your own")
     entries: dict[Name, list[Fraction]] = {}
     for entry in plan.entries():
         if entry.public is None:
@@ -229,12 +242,14 @@ def best_split(
     best, lower = apart / apart.sum(), 0.0
     if joint:
         each = (2 * len(names) + 1) * _places(plan, names)
-        steps = MOST_STEPS if work is None else min(MOST_STEPS, work // each)
+        steps = LIMITS.steps if work is None else min(LIMITS.steps, work // each)
         best, lower = _searched(value, (own, best), steps)
     else:
         lower = value(best)
     exact = _rounded(best)
-    if value(own) <= value(np.array([float(share) for share in exact])) * (1 + TOLERANCE):
+    if value(own) <= value(np.array([float(share) for share in exact])) * (
+        1 + LIMITS.relative_width
+    ):
         exact = [sum(entries[name], Fraction(0)) for name in names]
     shares = np.array([float(share) for share in exact])
     after, before = np.sqrt(variances(shares)), np.sqrt(variances(own))
@@ -261,7 +276,7 @@ def _places(plan: Plan, names: list[Name]) -> int:
     count = 0
     for name, level in names:
         query = plan.query(name)
-        count += 2 ** len(query.by) * (plan.shape(query, level)[0] + TREE)
+        count += 2 ** len(query.by) * (plan.shape(query, level)[0] + LIMITS.tree_places)
     return count
 
 
@@ -314,22 +329,22 @@ def _searched(
     value: Callable[[Floats], float], starts: Iterable[Floats], steps: int
 ) -> tuple[Floats, float]:
     """Shares near the best, and a lower bound on the objective: 0 if there are no steps for one."""
-    floored = (np.maximum(start, FLOOR) for start in starts)
+    floored = (np.maximum(start, LIMITS.least_share) for start in starts)
     now, shares = min(((value(s / s.sum()), s / s.sum()) for s in floored), key=_first)
     best, lower = (now, shares), 0.0
     for _ in range(steps):
         slope = np.empty(len(shares))
         for i, share in enumerate(shares):
             moved = shares.copy()
-            moved[i] = share * (1 + STEP)
+            moved[i] = share * (1 + LIMITS.difference_step)
             up = value(moved)
-            moved[i] = share * (1 - STEP)
-            slope[i] = (value(moved) - up) / (2 * share * STEP)
+            moved[i] = share * (1 - LIMITS.difference_step)
+            slope[i] = (value(moved) - up) / (2 * share * LIMITS.difference_step)
         lower = max(lower, now**2 / float(slope.max()))
-        if best[0] <= lower * (1 + TOLERANCE):
+        if best[0] <= lower * (1 + LIMITS.relative_width):
             break
         shares = shares * np.sqrt(np.maximum(slope, 0.0))
-        shares = np.maximum(shares / shares.sum(), FLOOR)
+        shares = np.maximum(shares / shares.sum(), LIMITS.least_share)
         shares /= shares.sum()
         now = value(shares)
         best = min(best, (now, shares), key=_first)
@@ -342,7 +357,7 @@ def _first(result: tuple[float, Floats]) -> float:
 
 def _rounded(shares: Floats) -> list[Fraction]:
     """Whole thousandths (finer for many tables), at least one each, that sum to 1."""
-    parts = LEAST_PARTS
+    parts = LIMITS.parts
     while parts < 20 * len(shares):
         parts *= 10
     spare = parts - len(shares)

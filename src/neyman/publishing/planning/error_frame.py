@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import pandas as pd  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman import notebook
@@ -18,17 +16,13 @@ _MOST = 50  # tables that a notebook lists
 
 def error_frame(plan: Plan) -> pd.DataFrame:
     """Return a row per table, in declared order."""
-    shares: dict[tuple[str, str], Fraction] = {}
-    for entry in plan.entries():
-        name = (entry.query, entry.level)
-        shares[name] = shares.get(name, Fraction(0)) + entry.share
     rows = [
         {
             "query": error.query,
             "level": error.level,
             "measure": error.measure,
             "cells": error.cells,
-            "share": float(shares[error.query, error.level]),
+            "share": float(error.share),
             "standard_error": error.standard_error,
             "half_width_90": error.half_width,
             f"standard_error_at_{_ROWS}": next(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -54,6 +54,20 @@ def rewritten(text: str, split: Split) -> str:
         raise ValueError(
             f"plan: {error} is not in the text; give the text of the split's plan"
         ) from None
+    return tomlkit.dumps(document)
+
+
+def with_queries(
+    text: str, queries: Sequence[Mapping[str, Any]], derive: Mapping[str, Any], comment: str
+) -> str:
+    """Return a plan's TOML with other queries, further derived columns, and a comment on them."""
+    document: Any = tomlkit.parse(text)
+    document.pop("query", None)
+    if derive:
+        document["derive"] = {**document.get("derive", {}), **derive}
+    for line in comment.splitlines():
+        document.add(tomlkit.comment("".join(filter(str.isprintable, line))))
+    document["query"] = queries
     return tomlkit.dumps(document)
 
 

@@ -26,7 +26,7 @@ from neyman.elements import Node
 from neyman.ledger.published_files import inside
 from neyman.ledger.throwaway import NOTICE
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.release.receipt import composed
+from neyman.publishing.release.receipt import mechanism_of
 from neyman.publishing.release.receipt_format import Receipt
 from neyman.storage.durable import make_folder, sync_folder
 from neyman.storage.locks import lock
@@ -36,11 +36,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MARKER = "neyman-staging"
-_PIECE = 1 << 20
-_WAIT = 30.0  # seconds
-_LEVEL = 0.05  # of the sentence that a notebook shows
-_MOST_TABLES, _MOST_ROWS = 6, 6  # in a notebook
-MOST_RECEIPT = 2**31  # the most bytes of a receipt
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a folder holds, and a notebook shows of it."""
+
+    piece_bytes: int = 1 << 20
+    wait_seconds: float = 30.0  # seconds
+    sentence_level: float = 0.05  # of the sentence that a notebook shows
+    shown_tables: int = 6  # in a notebook
+    shown_rows: int = 6  # in a notebook
+    receipt_bytes: int = 2**31  # the most bytes of a receipt
+
+
+LIMITS = Limits()
 
 
 class OutputError(ValueError):
@@ -83,7 +93,7 @@ class FolderFiles(Mapping[str, bytes]):
     def chunks(self, path: str) -> Iterator[bytes]:
         """The content of one, a MiB at a time."""
         with open_file(self.folder / path) as file:
-            while piece := file.read(_PIECE):
+            while piece := file.read(LIMITS.piece_bytes):
                 yield piece
 
 
@@ -129,7 +139,7 @@ class Release:
         folder = Path(folder)
         try:
             if receipt is None:
-                content = read_file(folder / "receipt.json", MOST_RECEIPT)
+                content = read_file(folder / "receipt.json", LIMITS.receipt_bytes)
                 receipt = Receipt.read(json.loads(content))
             release = cls(folder, receipt, published_before, plan)
             for path in release._listed.values():
@@ -155,12 +165,14 @@ class Release:
         if receipt.ledger.throwaway:
             yield notebook.paragraph(NOTICE)
         for point in receipt.guarantee.power:
-            if point.level == _LEVEL:
-                said = power(_LEVEL, point.upper, receipt.unit.protects, receipt.neighboring)
+            if point.level == LIMITS.sentence_level:
+                said = power(
+                    LIMITS.sentence_level, point.upper, receipt.unit.protects, receipt.neighboring
+                )
                 yield notebook.paragraph(said)
-        for name in list(self._listed)[:_MOST_TABLES]:
+        for name in list(self._listed)[: LIMITS.shown_tables]:
             with self.parquet(name) as file:
-                batches = file.iter_batches(_MOST_ROWS, use_threads=False)
+                batches = file.iter_batches(LIMITS.shown_rows, use_threads=False)
                 batch = next(batches, None)
                 cells = file.metadata.num_rows
             rows = [] if batch is None else [row.values() for row in batch.to_pylist()]
@@ -168,7 +180,7 @@ class Release:
             caption = f"{name}: {many(cells, 'row')}"
             caption += f", of which {len(rows)} are here" if cells > len(rows) else ""
             yield notebook.table(head, [list(row) for row in rows], caption=caption)
-        left = len(self._listed) - _MOST_TABLES
+        left = len(self._listed) - LIMITS.shown_tables
         if left > 0:
             yield notebook.paragraph(f"{many(left, 'more table')}: .tables")
         yield notebook.paragraph(
@@ -244,8 +256,7 @@ class Release:
 
     def tradeoff(self) -> Tradeoff:
         """Recompute the trade-off curve from the receipt's mechanisms."""
-        parts = ((part.mechanism, part.count) for part in self.receipt.mechanisms)
-        return composed(parts).tradeoff()
+        return mechanism_of(self.receipt).tradeoff()
 
 
 class _Tables(Mapping[str, pa.Table]):
@@ -298,7 +309,7 @@ def check_folder(out: Path, files: Contents | None) -> None:
 
 
 @contextmanager
-def staging(out: Path, wait: float = _WAIT) -> Generator[Staging]:
+def staging(out: Path, wait: float = LIMITS.wait_seconds) -> Generator[Staging]:
     """A hidden folder beside ``out`` to write in, which vanishes unless it is published.
 
     It is locked and marked as ours. What killed runs left is removed, if it is marked so; nothing

@@ -46,7 +46,7 @@ def draft(
     """All of a receipt but its tables and its entry in the ledger: what follows from the plan."""
     mechanism = plan.mechanism()
     charged, charged_delta = charge(mechanism, currency)
-    return parts.Receipt(
+    receipt = parts.Receipt(
         schema=parts.SCHEMA,
         plan=plan.canonical(),
         plan_hash=plan.hash,
@@ -62,6 +62,8 @@ def draft(
         ),
         versions=versions(),
     )
+    more = {"mechanism": mechanism.to_dict()} if plan.disjoint else {}
+    return receipt.model_copy(update=more)
 
 
 def guarantee(
@@ -272,6 +274,13 @@ def _listed(plan: Plan, entry: Entry, sigma_squared: Fraction, curves: bool) -> 
             "outright": str(entry.failure),
         }
     return parts.MechanismPart(**content)
+
+
+def mechanism_of(receipt: parts.Receipt) -> Mechanism:
+    """Return the mechanism of a release: the sum of its tables', unless the receipt has another."""
+    if receipt.mechanism is not None:
+        return Mechanism.from_dict(receipt.mechanism)
+    return composed((part.mechanism, part.count) for part in receipt.mechanisms)
 
 
 def composed(parts: Iterable[tuple[Mapping[str, Any] | None, int]]) -> Mechanism:

@@ -334,6 +334,7 @@ class Receipt(BaseReceipt):
 
     Args:
         plan: the canonical plan.
+        mechanism: the whole release of a plan with ``disjoint``: the worst of its cases.
     """
 
     SCHEMA = SCHEMA
@@ -350,6 +351,7 @@ class Receipt(BaseReceipt):
     tables: Several[TablePart] = ()
     consistency: ConsistencyPart | None = None
     clips: Several[ClipPart] = ()
+    mechanism: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
         return f"<Receipt of {self.dataset}: plan {self.plan_hash[:12]}, entry {self.ledger.entry}>"

@@ -126,7 +126,9 @@ class FirstRun:
                 Fraction(receipt.ledger.charged),
                 Fraction(receipt.ledger.charged_delta),
                 key=plan.hash,
-                mechanisms=[part.to_dict() for part in receipt.mechanisms],
+                mechanisms=[part.to_dict() for part in receipt.mechanisms]
+                if receipt.mechanism is None
+                else [{"mechanism": receipt.mechanism, "count": 1}],
                 plan=json.dumps(receipt.plan, ensure_ascii=False),
                 again=self.again,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
@@ -25,13 +25,17 @@ from neyman.ledger.throwaway import NOTICE
 from neyman.numerics import check
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.data_frames import Frame
+from neyman.publishing.plan.document import PlanError, parse
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_sections import plan_sections
 from neyman.publishing.plan.query import NoiseKind
-from neyman.publishing.plan.sections import Exact, Section, Unit, count
+from neyman.publishing.plan.query_resolution import VALUE_COLUMNS
+from neyman.publishing.plan.sections import Exact, Pair, Section, Unit, count
+from neyman.publishing.plan.sql import Statement, translate
 from neyman.publishing.release.charged_call import Payer, opened
 from neyman.publishing.release.folder import resolved
 from neyman.publishing.release.private_key_files import check_key_files
-from neyman.publishing.release.receipt import composed
+from neyman.publishing.release.receipt import mechanism_of
 from neyman.publishing.release.receipt_format import Receipt
 from neyman.publishing.release.run import FirstRun, Remedy, Source, copy_published
 from neyman.storage.private_folder import private_folder
@@ -75,6 +79,8 @@ class Answer:
         charge_delta: exact.
         entry: the number of the ledger's entry.
         files: the published files, as the ledger has them.
+        selected: of `Session.sql`, the columns and rows that the statement selects.
+        notes: of `Session.sql`, what differs from SQL, in sentences.
     """
 
     tables: Mapping[str, pa.Table]
@@ -83,6 +89,8 @@ class Answer:
     charge_delta: Fraction
     entry: int
     files: Any
+    selected: pa.Table | None = None
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, entry: Entry, files: Mapping[str, bytes]) -> Answer:
@@ -100,11 +108,13 @@ class Answer:
 
     @property
     def table(self) -> pa.Table:
-        """Return the table of a question that has one.
+        """Return the table of a question that has one; of SQL, the rows that it selects.
 
         Raises:
             ValueError: the question has several.
         """
+        if self.selected is not None:
+            return self.selected
         if len(self.tables) > 1:
             raise ValueError(
                 f"the answer has several tables: take one of .tables, {[*self.tables]}"
@@ -118,7 +128,7 @@ class Answer:
 
     def tradeoff(self) -> Tradeoff:
         """Recompute the trade-off curve of this answer alone from its receipt."""
-        return composed((p.mechanism, p.count) for p in self.receipt.mechanisms).tradeoff()
+        return mechanism_of(self.receipt).tradeoff()
 
     def save(self, out: str | Path) -> Path:
         """Write the published files to a new or empty folder, at no charge.
@@ -135,21 +145,26 @@ class Answer:
     def __repr__(self) -> str:
         shown = (
             f"{name}\n{table.slice(0, _SHOWN).to_pandas().to_string(index=False)}{_more(table)}"
-            for name, table in self.tables.items()
+            for name, table in self._parts().items()
         )
-        return "\n".join([*shown, self.note])
+        return "\n".join([*shown, *self.notes, self.note])
+
+    def _parts(self) -> Mapping[str, pa.Table]:
+        """The tables that are shown, by name."""
+        selected = {} if self.selected is None else {"SELECT": self.selected}
+        return {**selected, **self.tables}
 
     def _repr_html_(self) -> str:
         return notebook.safe_html(self._shown, self)
 
     def _shown(self) -> Iterator[Node]:
         """The parts of the notebook's view: the first rows of each table, and the charge."""
-        for name, table in self.tables.items():
+        for name, table in self._parts().items():
             rows = table.slice(0, _SHOWN).to_pylist()
             yield notebook.title(name)
             yield notebook.table(table.column_names, [list(row.values()) for row in rows])
             yield notebook.paragraph(_more(table))
-        yield notebook.paragraph(self.note)
+        yield from map(notebook.paragraph, (*self.notes, self.note))
 
 
 class Session:
@@ -217,7 +232,7 @@ class Session:
         one_unit, given = _with_rows(unit)
         self._sections: dict[str, Any] = {"dataset": dataset, "table": table, "unit": one_unit}
         self._sections |= {"columns": dict(columns or {}), **sections}
-        trial = self._plan(count(), {"zcdp": 1})
+        trial = self._plan([count()], {"zcdp": 1})
         warning = rows_not_stated(trial.unit.protects, trial.unit.id, rows_given=given)
         if warning:
             warnings.warn(warning, stacklevel=2)
@@ -253,7 +268,7 @@ class Session:
         """Return the delta that is left, exact."""
         return self.ledger.account(self.dataset, self._account).left_delta
 
-    def ask(self, question: Section, **budget: Unpack[Budget]) -> Answer:
+    def ask(self, question: Section | Sequence[Section], **budget: Unpack[Budget]) -> Answer:
         """Charge a question to the ledger, read the data, and return its noisy tables.
 
         Everything that can be checked is checked first. Then the charge is durable, and only then
@@ -261,7 +276,8 @@ class Session:
         old answer at no charge.
 
         Args:
-            question: a query, such as ``ny.query.count(by="sex")``.
+            question: a query, such as ``ny.query.count(by="sex")``; or several with one charge, of
+                which the worst is charged if no row meets two.
             **budget: the fields of a plan's budget: ``zcdp``; ``gdp``; ``power`` and ``level``;
                 ``epsilon`` and ``delta``; ``delta`` beside ``zcdp`` for keys that are discovered.
 
@@ -272,7 +288,49 @@ class Session:
                 unchanged.
             ChargedError: the question failed after its charge, which stands.
         """
-        plan = self._plan(question, budget)
+        several = [question] if isinstance(question, Mapping) else question
+        return self._asked(self._plan(several, budget))
+
+    def sql(
+        self,
+        statement: str,
+        *,
+        clips: Mapping[str, Pair | str] | None = None,
+        key_delta: Exact | None = None,
+        **budget: Unpack[Budget],
+    ) -> Answer:
+        """Translate a SELECT statement to queries of one plan, and ask them as `ask` does.
+
+        Each aggregate is a query, and all have the same share of the budget. The statement itself
+        is never executed. ``answer.table`` has the columns that it selects, and ``answer.tables``
+        the table of each query, with its errors.
+
+        Args:
+            statement: such as ``"SELECT sex, AVG(age) FROM people GROUP BY sex"``.
+            clips: by column or alias, the clip of a sum or a mean, such as ``{"age": (0, 120)}``.
+                A quantile with a clip is drawn from it.
+            key_delta: of each query whose keys are discovered, the chance that a key of a single
+                unit is published.
+            **budget: as for `ask`.
+
+        Raises:
+            PlanError: the statement cannot be translated; the message has the place. Other errors
+                are those of `ask`.
+        """
+        fields = {name: part for name, part in self._sections.items() if name != "folder"}
+        fields |= {"name": "SQL", "queries": [count()], "budget": budget}
+        document, folder = parse(plan_sections(fields)), Path(self._sections.get("folder") or "")
+        translated = translate(statement, document, clips, delta=key_delta, folder=folder)
+        derive = {**self._sections.get("derive", {}), **translated.derive}
+        try:
+            plan = self._plan(translated.queries, budget, derive)
+        except PlanError as error:
+            raise translated.placed(error) from None
+        answer = self._asked(plan)
+        selected = _selected_rows(translated, answer.tables)
+        return replace(answer, selected=selected, notes=translated.notes)
+
+    def _asked(self, plan: Plan) -> Answer:
         check_key_files(plan, self._data)
         run = FirstRun(plan, self._source, self._payer, None, {}, _REMEDY)
         folder = private_folder("answer")
@@ -308,10 +366,40 @@ class Session:
             )
         return Answer.of(*published)
 
-    def _plan(self, question: Mapping[str, Any], budget: Mapping[str, Any]) -> Plan:
+    def _plan(
+        self, questions: Sequence[Section], budget: Mapping[str, Any], derive: Section | None = None
+    ) -> Plan:
         """A plan of one question. Its name is new, so that no earlier noise is its noise."""
         name = f"question {secrets.token_hex(16)}"
-        return Plan(name=name, queries=[question], budget=budget, **self._sections)
+        sections: dict[str, Any] = {**self._sections, **({"derive": derive} if derive else {})}
+        disjoint = len(questions) > 1 or None
+        return Plan(name=name, queries=questions, budget=budget, disjoint=disjoint, **sections)
+
+
+def _selected_rows(statement: Statement, tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Return the rows that a statement selects from the tables of its queries."""
+    selection = statement.selection
+    columns = selection.columns
+    own = {
+        query["name"]: tables[f"{query['name']}.{selection.level}"] for query in statement.queries
+    }
+    keys = [name for name in next(iter(own.values())).column_names if name not in VALUE_COLUMNS]
+    rows: dict[tuple[object, ...], dict[str, object]] = {}
+    for query, table in own.items():
+        for record in table.to_pylist():
+            row = rows.setdefault(tuple(record[key] for key in keys), {})
+            for label, name, kind in columns:
+                if kind is not None:
+                    row[label] = record[name]
+                elif name == query:
+                    row[label] = record["value"]
+    empty = dict.fromkeys(label for label, _, _ in columns)
+    taken = selection.rows({**empty, **row} for row in rows.values())
+    arrays: dict[str, pa.Array] = {}
+    for label, name, kind in columns:
+        source = own[name]["value"] if kind is None else next(iter(own.values()))[name]
+        arrays[label] = pa.array([row[label] for row in taken], source.type)
+    return pa.table(arrays)
 
 
 _REMEDY = Remedy(

@@ -28,12 +28,23 @@ Bools = NDArray[np.bool_]
 Noisy = tuple[Integers, Fraction]
 """Noisy integers and the sigma squared of their noise, 0 for declared values."""
 
-_WIDE = 50.0
-_SUMMED = 1e6
-_LARGE = 1000  # sigma from which the sum is the integral, but for a hundredth
-_NORMAL = 1.6448536269514722  # the normal law's 95th percentile
-_ONE_SIDED = _NORMAL * (1 + 1e-9)  # and what rounding and relative 1e-17 parts of it may take
-_SMOOTH = 4  # sigma squared from which sums of whole noise are whole Gaussian noise themselves
+
+@dataclass(frozen=True)
+class Limits:
+    """When sums of noise are taken as normal."""
+
+    wide_sigma: float = 50.0
+    summed_size: float = 1e6
+    large_sigma: int = 1000  # sigma from which the sum is the integral, but for a hundredth
+    normal_quantile: float = 1.6448536269514722  # the normal law's 95th percentile
+    # Sigma squared from which sums of whole noise are whole Gaussian noise themselves.
+    smooth_variance: int = 4
+
+
+LIMITS = Limits()
+_ONE_SIDED = LIMITS.normal_quantile * (
+    1 + 1e-9
+)  # and what rounding and relative 1e-17 parts of it may take
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,12 +123,12 @@ def standard_error(sigma_squared: Fraction, *, rounded: bool = False) -> float:
     """
     sigma = math.sqrt(sigma_squared)
     if rounded and sigma:
-        if sigma > _WIDE:
+        if sigma > LIMITS.wide_sigma:
             return math.sqrt(sigma_squared + Fraction(1, 12))
         k = np.arange(0, int(40 * sigma) + 40, dtype=float)
         beyond = erfc((k + 0.5) / (sigma * math.sqrt(2)))
         return math.sqrt(math.fsum((2 * k + 1) * beyond))
-    if sigma > _WIDE or not sigma:
+    if sigma > LIMITS.wide_sigma or not sigma:
         return sigma
     k = np.arange(1, int(40 * sigma) + 40, dtype=float)
     weights = np.exp(-k * k / (2 * float(sigma_squared)))
@@ -134,13 +145,13 @@ def half_width(sigma_squared: Fraction, coverage: float = 0.9, *, rounded: bool 
     if sigma_squared == 0:
         return 0
     sigma = math.sqrt(sigma_squared)
-    if rounded or sigma > _SUMMED:
+    if rounded or sigma > LIMITS.summed_size:
         reach = sigma * float(ndtri((1 + coverage) / 2)) * (1 + 1e-9)
         return max(0, math.ceil(reach - 0.5))
     # The midpoint rule and the rounding of sums move the chance by less than 1 / (20 sigma^2) and
     # 1e-9, so k + 1/2 by less than .01: farther from a whole number the integral is enough.
     end = sigma * float(ndtri((1 + coverage) / 2)) - 0.5
-    if sigma > _LARGE and coverage <= 0.99 and abs(end - round(end)) > 0.01:
+    if sigma > LIMITS.large_sigma and coverage <= 0.99 and abs(end - round(end)) > 0.01:
         return math.ceil(end)
     # Beyond 9 sigma there is less than 1e-18, so the total over these is the total.
     k = np.arange(0, int(9 * sigma) + 40, dtype=np.float64)
@@ -202,7 +213,7 @@ def _halved(low: Integers, high: Integers, passed: Callable[[Integers], Bools]) 
 def _log_tail(k: Integers, sigma_squared: Fraction, rounded: bool) -> Floats:
     """log P(X >= k): by sums, and above sigma = 50 by the midpoint rule; rounded, by definition."""
     sigma = math.sqrt(sigma_squared)
-    if rounded or sigma > _WIDE:
+    if rounded or sigma > LIMITS.wide_sigma:
         return log_ndtr((0.5 - k) / sigma)
     far = math.ceil(38 * sigma) + 2
     weights = np.exp(-(np.arange(-far, far + 1) ** 2) / (2 * float(sigma_squared)))
@@ -249,7 +260,7 @@ def mean(clip: tuple[int, int], offset: Noisy, count: Noisy, *, rounded: bool = 
     c = np.where(some, c, 1.0)
     first = np.where(a >= 0, a / np.maximum(d, 1.0), a / c)
     last = np.where(b >= 0, b / c, b / np.maximum(d, 1.0))
-    if rounded or min(offset[1], n2) >= _SMOOTH:
+    if rounded or min(offset[1], n2) >= LIMITS.smooth_variance:
         unit = 1 / middle(clip).denominator
         variances = float(offset[1]) * unit**2, float(n2)
         first = np.maximum(first, _fieller(s, n, variances, unit))
@@ -449,7 +460,7 @@ def quantiles(
     value, lower, upper = (
         np.stack(column, axis=1).reshape(-1) for column in zip(*located, strict=True)
     )
-    error = (upper - lower).astype(float) / (2 * _NORMAL)
+    error = (upper - lower).astype(float) / (2 * LIMITS.normal_quantile)
     return Estimate(value, error, lower, upper)
 
 
@@ -460,7 +471,7 @@ def quantile_draws(points: Sequence[int], values: Integers) -> Estimate:
     (`neyman.publishing.planning.accuracy`). ``points`` has one more than were drawn from.
     """
     low, high = np.full(len(values), points[0]), np.full(len(values), points[-1] - 1)
-    error = (high - low).astype(float) / (2 * _NORMAL)
+    error = (high - low).astype(float) / (2 * LIMITS.normal_quantile)
     return Estimate(values, error, low, high)
 
 
@@ -481,7 +492,7 @@ def _rounded_margin(factor: Floats, weight: Floats, sigma_squared: Fraction) -> 
 
     W's squared coefficients sum to ``factor``, and their absolute values to ``weight``.
     """
-    if sigma_squared < _SMOOTH:
+    if sigma_squared < LIMITS.smooth_variance:
         return _ONE_SIDED * np.sqrt(float(sigma_squared) * factor) + weight / 2
     return _ONE_SIDED * np.sqrt((float(sigma_squared) + 1 / (2 * math.pi)) * factor) + 1
 
@@ -494,7 +505,7 @@ def _normal_margin(variance: Floats, sigma_squared: Fraction) -> Floats:
     on it is also stochastically below a normal law of the variance v, plus 1.
     """
     margin = np.sqrt(2 * math.log(20) * variance)
-    if sigma_squared < _SMOOTH:
+    if sigma_squared < LIMITS.smooth_variance:
         return margin
     return np.minimum(margin, _ONE_SIDED * np.sqrt(variance) + 1)
 

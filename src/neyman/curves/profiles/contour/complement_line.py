@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neyman.curves.profiles.contour_line import DIGITS, MOST_PLACES, SOME_WORK, Sum, end_of
+from neyman.curves.profiles.contour_line import LIMITS as LINE_LIMITS
+from neyman.curves.profiles.contour_line import Sum, end_of
 from neyman.curves.profiles.duality import chord_ratio
 from neyman.curves.profiles.profile import Interval, Profile
 from neyman.numerics.array_cache import array_cache
@@ -22,20 +23,28 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import series
 from neyman.numerics.roots import zero
 
-NEAREST = 1e-7  # to a pole that a line goes
+
+@dataclass(frozen=True)
+class Limits:
+    """Where lines for 1 - power and for type II errors go."""
+
+    pole_distance: float = 1e-7  # to a pole that a line goes
+    saddle_log_odds: float = 1e-4  # of a line to its saddle
+    stored_lines: int = 4  # that are stored
+    lines: int = 4  # of lines
+    zooms: int = 16  # of a grid of epsilons, at most
+    grid_half_width: float = 0.02  # half of a grid that is fine enough
+    line_width: float = 1e-9  # relative width with which no other line is tried
+    error_width: float = 1e-8  # the same of a type II error
+    nodes: int = 1 << 15
+    high_log_level: float = math.log(0.89)  # above which the reversed pair has more digits
+
+
+LIMITS = Limits()
 SHARES = np.array([0.3, 0.6, 0.85, 1.0])  # of the way from the line to a pole, for aliases
-CLOSE = 1e-4  # of a line to its saddle, in the logarithm of its odds
-MOST_LINES = 4  # that are stored
-TRIES = 4  # of lines
-ZOOMS = 16  # of a grid of epsilons, at most
-NARROW = 0.02  # half of a grid that is fine enough
 GRID = np.linspace(-1, 1, 41)
 CLOSER = (1e-2, 1e-3, 1e-4)  # distances of the points of a parabola
 DISTANCES = 10.0 ** np.arange(-7, 0)  # between the three points
-FINE = 1e-9  # relative width with which no other line is tried
-ENOUGH = 1e-8  # the same of a type II error
-MOST_NODES = 1 << 15
-HIGH = math.log(0.89)  # a level above which the reversed pair has more digits
 UNKNOWN = -math.inf, 0.0
 
 Gain = Callable[[Array], tuple[Array, Array]]
@@ -90,7 +99,7 @@ def complement_line(losses: Sum, epsilon: float) -> ComplementLine | None:
     c = _falling(lambda c: epsilon - _mean(losses, c) + 1 / c + 1 / (c + 1))
     log_m = min(_rough(losses, c, epsilon), 0.0)
     best, narrowest = None, math.inf
-    for _ in range(TRIES):
+    for _ in range(LIMITS.lines):
         line = _built(losses, c, epsilon, log_m)
         if line is None:
             return best
@@ -98,7 +107,7 @@ def complement_line(losses: Sum, epsilon: float) -> ComplementLine | None:
         width = float(high[0] - low[0]) if low[0] > -math.inf else math.inf
         if width < narrowest:
             best, narrowest = line, width
-        if width < FINE or low[0] == -math.inf or abs(low[0] - log_m) < 0.5:
+        if width < LIMITS.line_width or low[0] == -math.inf or abs(low[0] - log_m) < 0.5:
             break
         log_m = float(low[0])
     return best
@@ -115,7 +124,7 @@ def log_type_two_error(
         reverse: the profile of the reversed losses, which has more digits at levels near 1.
         lines: those of earlier levels, one of which may suit; new ones are added.
     """
-    if log_level > HIGH:
+    if log_level > LIMITS.high_log_level:
         missing = -math.expm1(min(float(losses.mgf(np.array([-1.0]))[0][0]), 0.0))
         return _from_reverse(reverse, log_level, missing)
     lines = [] if lines is None else lines
@@ -127,13 +136,16 @@ def log_type_two_error(
     base = line.near(star)
     star = _best(lambda e: _gain(line, e, log_level, base), star, 4 * spread)
     low, high = -math.inf, 0.0
-    for width in (FINE, 0.0):  # where 1 - delta and the level cancel, all digits of a line count
+    for width in (
+        LIMITS.line_width,
+        0.0,
+    ):  # where 1 - delta and the level cancel, all digits of a line count
         closer = _suitable(lines, losses, star, width)
         if closer is None:
             break
         least, most = _on_line(closer, star, log_level)
         low, high = max(low, least), min(high, most)
-        if high - low < ENOUGH:
+        if high - low < LIMITS.error_width:
             break
     return low, high
 
@@ -146,7 +158,7 @@ def _on_line(line: ComplementLine, star: float, log_level: float) -> Interval:
 
 
 def _suitable(
-    lines: list[ComplementLine], losses: Sum, epsilon: float, width: float = FINE
+    lines: list[ComplementLine], losses: Sum, epsilon: float, width: float = LIMITS.line_width
 ) -> ComplementLine | None:
     """One of the last lines where it is narrower than so, else a new one."""
     for line in reversed(lines):
@@ -155,7 +167,7 @@ def _suitable(
             return line
     line = complement_line(losses, epsilon)
     if line is not None:
-        lines[: len(lines) + 1 - MOST_LINES] = []
+        lines[: len(lines) + 1 - LIMITS.stored_lines] = []
         lines.append(line)
     return line
 
@@ -182,12 +194,12 @@ def _from_reverse(reverse: Profile, log_level: float, missing: float) -> Interva
 
 def _best(gain: Gain, star: float, scale: float) -> float:
     """About the epsilon at which a gain is largest."""
-    for _ in range(ZOOMS):
+    for _ in range(LIMITS.zooms):
         places = star + scale * GRID
         k = int(np.argmax(gain(places)[0]))
         inside = 0 < k < len(GRID) - 1
         star, scale = float(places[k]), scale / 8 if inside else 2 * scale
-        if inside and scale < NARROW:
+        if inside and scale < LIMITS.grid_half_width:
             break
     return star
 
@@ -240,11 +252,11 @@ def _falling(function: Callable[[float], float]) -> float:
 
     Lines are right at any c; a closer one has fewer nodes.
     """
-    farthest = math.log(1 / NEAREST)
+    farthest = math.log(1 / LIMITS.pole_distance)
     for end, side in ((-farthest, 1), (farthest, -1)):
         if not side * function(_tilt(end)) > 0:
             return _tilt(end)
-    return _tilt(zero(lambda s: function(_tilt(s)), -farthest, farthest, CLOSE))
+    return _tilt(zero(lambda s: function(_tilt(s)), -farthest, farthest, LIMITS.saddle_log_odds))
 
 
 def _tilt(s: float) -> float:
@@ -281,14 +293,14 @@ def _built(losses: Sum, c: float, epsilon: float, log_m: float) -> ComplementLin
     top = float(k[0])
     count, h = len(SHARES), math.inf
     for part in (slice(1, count + 1), slice(count + 1, None)):
-        excess = safe[part] - real[part] * epsilon - log_m + DIGITS
+        excess = safe[part] - real[part] * epsilon - log_m + LINE_LIMITS.error_efolds
         h = min(h, float(np.max(math.tau * np.abs(real[part] - c) / np.maximum(excess, 1e-3))))
-    need = DIGITS + max(top - c * epsilon - log_m, 0.0)
+    need = LINE_LIMITS.error_efolds + max(top - c * epsilon - log_m, 0.0)
     end, log_left = end_of(losses, c, need, _deviation(losses, c))
-    if not end / h < MOST_NODES:
+    if not end / h < LIMITS.nodes:
         return None
     places = losses.places(c, end)
-    if places > MOST_PLACES or places * end / h > SOME_WORK:
+    if places > LINE_LIMITS.terms or places * end / h > LINE_LIMITS.plain_node_terms:
         return None
     u = h * np.arange(math.ceil(end / h) + 1)
     z = c + 1j * u

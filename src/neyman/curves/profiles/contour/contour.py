@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from neyman.curves.losses.composition import Composition
-from neyman.curves.profiles.combination import (
-    FAILED,
-    FEW_GROUPS,
-    MANY_UNLIKE,
-    CascadeProfile,
-    group_profile,
-)
-from neyman.curves.profiles.contour.complement_line import HIGH, ComplementLine, log_type_two_error
+from neyman.curves.profiles.combination import LIMITS as COMBINATION_LIMITS
+from neyman.curves.profiles.combination import CascadeProfile, group_profile
+from neyman.curves.profiles.contour.complement_line import LIMITS as COMPLEMENT_LIMITS
+from neyman.curves.profiles.contour.complement_line import ComplementLine, log_type_two_error
 from neyman.curves.profiles.contour_line import (
     BELOW,
-    LARGEST,
-    LEAST_MISS,
-    MANY_PLACES,
     Line,
     Sum,
     least_log_powers,
@@ -34,6 +28,7 @@ from neyman.curves.profiles.contour_line import (
     saddle,
     tilts_of,
 )
+from neyman.curves.profiles.contour_line import LIMITS as LINE_LIMITS
 from neyman.curves.profiles.duality import Conjugate, log_power_by_duality
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.profile import (
@@ -49,26 +44,38 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import CALL, OperationLimit, charge, in_question, overhead, reserve
 from neyman.numerics.rounding import above, log_complement
 
-FEW = 64  # releases, of which a grid holds enough digits
-USELESS = 1e-2  # width of log delta with which a line is left to another engine
-BESIDE = 0.9  # how near a failure another is expected, where nothing is known on the other side
-WIDE = 1e-3  # width of log delta from which a grid is asked, too
+
+@dataclass(frozen=True)
+class Limits:
+    """When a line is tried, and when its answer is enough."""
+
+    grid_releases: int = 64  # releases, of which a grid holds enough digits
+    useless_width: float = 1e-2  # width of log delta with which a line is left to another engine
+    # How near a failure another is expected, where nothing is known on the other side.
+    failure_share: float = 0.9
+    grid_width: float = 1e-3  # width of log delta from which a grid is asked, too
+    bound_terms: float = 1e5  # of K at such a tilt
+    further_log_power: float = -0.7  # that it gives, from which on more powers are tried
+    complement_log_power: float = -2e-2  # from which on its complement is computed
+    miss_width: float = 1e-8  # relative width of 1 - power with which no other bound is computed
+    # Relative width of 1 - power with which no complement is computed.
+    complement_width: float = 1e-7
+    # E-folds by which the characteristic function has to die out for the contour.
+    decay_efolds: float = 45.0
+    loose_width: float = 1e-3  # relative width with which no line and no curve is content
+    largest_shared_log_level: float = -1e-5  # beyond it levels are asked one by one
+    least_log_delta: float = -1e7  # log delta for which a line is tried
+    question_operations: float = 10 * CALL  # beside those of arrays
+    search_operations: float = 100 * CALL  # the same of a search
+    least_shared_log_level: float = -14.0  # of the levels that are made ready
+    reuse_width: float = 2e-8  # relative width at which a line that is there serves another epsilon
+
+
+LIMITS = Limits()
 SHARES = np.linspace(0, 1, 9)  # of many epsilons, at whose saddles delta is bounded
 POWERS = 2.0 ** (0.5 * np.arange(-6, 13))  # tilts of a quick bound of powers
 AROUND = np.array([0.8, 0.9, 1.0])  # a saddle, tilts of a quick bound
-MOST_TERMS = 1e5  # of K at such a tilt
 HALF = np.array([0.5])  # the power of e^-L that is tried first in Chernoff's bound of a power
-MAY_BE_NEAR = -0.7  # of the log power that it gives, from which on more powers are tried
-NEAR_ONE = -2e-2  # of a log power from which on its complement is computed
-DIGITS = 1e-8  # relative width of 1 - power with which no other bound is computed
-FEW_DIGITS = 1e-7  # relative width of 1 - power with which no complement is computed
-NEED = 45.0  # e-folds by which the characteristic function has to die out for the contour
-LOOSE = 1e-3  # relative width with which no line and no curve is content
-MOST_LOG_LEVEL = -1e-5  # beyond it levels are asked one by one
-FARTHEST = -1e7  # log delta for which a line is tried
-ASKED, SEARCH = 10 * CALL, 100 * CALL  # operations beside those of arrays
-LEAST_LOG_LEVEL = -14.0  # of the levels that are made ready
-GOOD = 2e-8  # relative width at which a line that is there serves another epsilon
 
 
 class Lines(Protocol):
@@ -104,7 +111,7 @@ class ContourProfile(Profile):
         release: whether a line may add a tiny Gaussian release where it cannot certify its end.
     """
 
-    good = GOOD
+    good = LIMITS.reuse_width
     patient = True  # a power that three points do not decide is searched for with many deltas
 
     def __init__(
@@ -200,7 +207,7 @@ class ContourProfile(Profile):
     def _powers(self) -> tuple[Array, Array, Array]:
         """Exponents at tilts for every epsilon."""
         tilts = POWERS
-        while len(tilts) and self._losses.places(float(tilts[-1]), 0.0) > MOST_TERMS:
+        while len(tilts) and self._losses.places(float(tilts[-1]), 0.0) > LIMITS.bound_terms:
             tilts = tilts[:-1]
         return self._exponents(tilts)
 
@@ -214,7 +221,7 @@ class ContourProfile(Profile):
         if enough > -math.inf and epsilon > 0:
             t = math.sqrt(-2 * min(enough, -1.0))  # of its mean and deviation at this delta
             c = t * (t + math.sqrt(t * t + 2 * epsilon)) / (2 * epsilon)
-            if c < LARGEST and self._losses.places(c, 0.0) <= MOST_TERMS:
+            if c < LINE_LIMITS.largest_tilt and self._losses.places(c, 0.0) <= LIMITS.bound_terms:
                 high = self._exponent(epsilon, c)
         if high > enough:
             high = min(high, self._exponent(epsilon, math.exp(tilts_of(self._losses, epsilon)[1])))
@@ -250,15 +257,19 @@ class ContourProfile(Profile):
         failures = np.array([-math.inf, *sorted(self._failures), math.inf])
         right = np.searchsorted(failures, epsilons)
         below, above = failures[right - 1], failures[right]
-        places = np.sort([place for _, place, width in self._lines if width <= USELESS])
+        places = np.sort(
+            [place for _, place, width in self._lines if width <= LIMITS.useless_width]
+        )
         between = np.searchsorted(places, above) > np.searchsorted(places, below)
         alone = np.isinf(below) | np.isinf(above) | between
-        near = (above <= epsilons / BESIDE) | (below >= BESIDE * epsilons)
+        near = (above <= epsilons / LIMITS.failure_share) | (
+            below >= LIMITS.failure_share * epsilons
+        )
         return near | ~alone
 
     def _line_at(self, epsilon: float) -> Lines | None:
         line = self._line(epsilon)
-        if line is None or line.width(epsilon) > USELESS:
+        if line is None or line.width(epsilon) > LIMITS.useless_width:
             self._failures.append(epsilon)
         return line
 
@@ -295,13 +306,13 @@ class ContourProfile(Profile):
         wanting: Array,
     ) -> None:
         """Narrow what is still wanting; what is narrow enough is not any more."""
-        overhead(ASKED)
+        overhead(LIMITS.question_operations)
         line, place, own = known
         at = np.nonzero(wanting & (np.abs(epsilons - place) <= self._farthest(place)))[0]
         if not len(at):
             return
         stretch = epsilons[at[0] : at[-1] + 1]  # with those between, it may be evenly spaced
-        if MANY_PLACES <= len(stretch) <= 32 * len(at):
+        if LINE_LIMITS.chirp_places <= len(stretch) <= 32 * len(at):
             below, above = line.log_delta(stretch)
             below, above = below[at - at[0]], above[at - at[0]]
         else:
@@ -310,7 +321,7 @@ class ContourProfile(Profile):
         # A line with a tiny release does everywhere about as well as it can.
         near = np.abs(epsilons[at] - place) <= self._about(place)
         enough = np.where(near, 2 * own, self.good if line.bump is None else 2 * own)
-        enough = np.clip(enough, self.good, LOOSE)
+        enough = np.clip(enough, self.good, LIMITS.loose_width)
         enough = np.where(np.abs(epsilons[at] - place) <= 1e-4 * place, math.inf, enough)
         wanting[at] = _width(low[at], high[at]) > enough
 
@@ -327,27 +338,37 @@ class ContourProfile(Profile):
         level = log_levels - 4 * UNIT * (1 - np.maximum(log_levels, -1e300))
         least = np.maximum(self._chernoff(log_levels), level)
         low = np.where(inside, np.maximum(low, least), low)
-        inside &= least < -LEAST_MISS  # beyond it 1 - power has no digits that floats hold
-        near = inside & (least > NEAR_ONE)
+        inside &= (
+            least < -LINE_LIMITS.least_miss
+        )  # beyond it 1 - power has no digits that floats hold
+        near = inside & (least > LIMITS.complement_log_power)
         if not self.patient:  # at such levels duality asks the reversed pair, too
-            near &= log_levels <= HIGH
+            near &= log_levels <= COMPLEMENT_LIMITS.high_log_level
         self._complement(log_levels, near, low, high)
-        inside &= ~(near & (_width(low, high) <= DIGITS * -low))
-        inner = inside & (log_levels < MOST_LOG_LEVEL) if self.patient else inside
+        inside &= ~(near & (_width(low, high) <= LIMITS.miss_width * -low))
+        inner = inside & (log_levels < LIMITS.largest_shared_log_level) if self.patient else inside
         if inner.any():
             below, above = self._by_duality(log_levels[inner])
             low[inner], high[inner] = np.maximum(low[inner], below), np.minimum(high[inner], above)
-        open_ = inside & ((_width(low, high) > LOOSE) | (log_levels >= MOST_LOG_LEVEL))
+        open_ = inside & (
+            (_width(low, high) > LIMITS.loose_width)
+            | (log_levels >= LIMITS.largest_shared_log_level)
+        )
         open_ &= self.patient
         for k in np.nonzero(open_)[0]:
             try:
-                charge(SEARCH)
+                charge(LIMITS.search_operations)
                 below, above = log_power_by_duality(self.log_delta, float(log_levels[k]))
             except OperationLimit:
                 break
             low[k], high[k] = max(low[k], below), min(high[k], above)
         low = np.maximum(low, least)
-        near = inside & ~near & (low > NEAR_ONE) & (_width(low, high) > FEW_DIGITS * -low)
+        near = (
+            inside
+            & ~near
+            & (low > LIMITS.complement_log_power)
+            & (_width(low, high) > LIMITS.complement_width * -low)
+        )
         self._complement(log_levels, near, low, high)
         if math.isfinite(self._supremum):
             # No test gains more than e^supremum; one that rejects only at the top gains that.
@@ -363,7 +384,7 @@ class ContourProfile(Profile):
         """Narrow bounds on log powers near 1 by the digits of 1 - power [C-10]."""
         for k in np.nonzero(asked)[0]:
             try:
-                charge(SEARCH)
+                charge(LIMITS.search_operations)
                 below, above = log_complement(*self._log_miss(float(log_levels[k])))
             except OperationLimit:  # the bounds that are there stay
                 break
@@ -382,7 +403,7 @@ class ContourProfile(Profile):
     def _chernoff(self, log_levels: Array) -> Array:
         """A lower bound on log power that has the digits of 1 - power [C-9]."""
         low = self._least_powers(log_levels, HALF)
-        near = low > MAY_BE_NEAR
+        near = low > LIMITS.further_log_power
         if near.any():
             low[near] = np.maximum(low[near], self._least_powers(log_levels[near], BELOW))
         return low
@@ -399,8 +420,8 @@ class ContourProfile(Profile):
         """One that reaches the level: made anew for a smaller one only."""
         known = in_question((self, "conjugates"), list[Conjugate])  # each holds this profile
         if not known or not known[-1].reaches(log_level):
-            lowest = -self._backward().epsilon_near(LEAST_LOG_LEVEL)
-            highest = self.epsilon_near(1.05 * min(log_level, LEAST_LOG_LEVEL) - 3)
+            lowest = -self._backward().epsilon_near(LIMITS.least_shared_log_level)
+            highest = self.epsilon_near(1.05 * min(log_level, LIMITS.least_shared_log_level) - 3)
             known.append(Conjugate.over(self.log_deltas, lowest, highest))
         return known[-1]
 
@@ -410,7 +431,7 @@ class ContourProfile(Profile):
             if log_delta <= math.log(self._infinite):
                 return 1.0
             log_delta += math.log(-math.expm1(math.log(self._infinite) - log_delta))
-        if log_delta < FARTHEST:
+        if log_delta < LIMITS.least_log_delta:
             return -log_delta  # where to begin: no line goes there
         line_and_epsilon = line_for(self._losses, log_delta, release=self._release)
         if line_and_epsilon is None:
@@ -460,13 +481,18 @@ def contour_profile(losses: Composition, *, release: bool = True) -> ContourProf
 
 def smooth(losses: Composition) -> bool:
     """Whether the contour certifies its end, or K is cheap as far as a tiny release needs it."""
-    if any(x.costly for x, _ in losses.parts) and sum(n for _, n in losses.parts) <= FEW:
+    if (
+        any(x.costly for x, _ in losses.parts)
+        and sum(n for _, n in losses.parts) <= LIMITS.grid_releases
+    ):
         return False
     if losses.places(1.0, 1e6) < 2 * losses.places(1.0, 1.0):
         return True
     tilt = np.ones(1)
     far = 1e9 / math.sqrt(max(float(losses.moments(tilt)[2][0]), 1e-300))
-    return bool(losses.log_decay(1.0, np.array([far]), NEED)[0] <= -NEED)
+    return bool(
+        losses.log_decay(1.0, np.array([far]), LIMITS.decay_efolds)[0] <= -LIMITS.decay_efolds
+    )
 
 
 @register(100, "few releases whose K is costly, or K does not decay: discretization on a grid")
@@ -480,7 +506,12 @@ def _contour(composition: Composition) -> Profile:
         return contour_profile(composition)
     engines: list[tuple[float, Callable[[], Profile]]]
     engines = [(0.0, lambda: contour_profile(composition))]
-    if len(composition.parts) > MANY_UNLIKE:
-        engines.append((FAILED, lambda: group_profile(composition, FEW_GROUPS)))
-    engines.append((WIDE, lambda: dots_profile(composition)))
+    if len(composition.parts) > COMBINATION_LIMITS.grouped_parts:
+        engines.append(
+            (
+                COMBINATION_LIMITS.failure_width,
+                lambda: group_profile(composition, COMBINATION_LIMITS.coarse_rate_groups),
+            )
+        )
+    engines.append((LIMITS.grid_width, lambda: dots_profile(composition)))
     return CascadeProfile(engines, composition.log_total_variation)

@@ -24,13 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erfcx, ndtri
 
-from neyman.curves.profiles.contour_line import (
-    LEAST_MISS,
-    Sum,
-    least_log_powers,
-    mgf_below,
-    rough_epsilon,
-)
+from neyman.curves.profiles.contour_line import LIMITS as LINE_LIMITS
+from neyman.curves.profiles.contour_line import Sum, least_log_powers, mgf_below, rough_epsilon
 from neyman.curves.profiles.profile import Engine, Interval, Profile
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
@@ -617,7 +612,7 @@ class LatticeProfile(Profile):
             ):
                 assert self._losses is not None
                 least = float(least_log_powers(mgf_below(self._losses), np.array([log_level]))[0])
-                if least > -LEAST_MISS:
+                if least > -LINE_LIMITS.least_miss:
                     return least, 0.0
                 least, most = self._log_miss(log_level, tilt)
                 if most - least <= self._limits.miss_width:

@@ -25,18 +25,29 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p, series
 from neyman.numerics.roots import bisect_integers
 
-DIGITS = 27.0  # aliasing and truncation are kept below e^-27 of delta
-STRIDE = 4  # of the nodes for a guess at a bracket's transform
-PLACES = 4  # of a line that are tried where the first needs many nodes
-FEW = 4000  # nodes with which no other place is tried
-MOST_NODES = 30_000
-MOST_WORK = 1.5e9  # nodes times terms of all K, with other losses beside the steps
-LEAST_HEIGHT, LARGEST_HEIGHT = 0.3, 1e9  # of a line's end, in units of the tilt
+
+@dataclass(frozen=True)
+class Limits:
+    """Where sums of brackets are taken."""
+
+    error_efolds: float = 27.0  # aliasing and truncation are kept below e^-27 of delta
+    guess_stride: int = 4  # of the nodes for a guess at a bracket's transform
+    places: int = 4  # of a line that are tried where the first needs many nodes
+    settled_nodes: int = 4000  # nodes with which no other place is tried
+    nodes: int = 30_000
+    node_terms: float = 1.5e9  # nodes times terms of all K, with other losses beside the steps
+    least_height: float = 0.3  # of a line's end, in units of the tilt
+    largest_height: float = 1e9  # of a line's end, in units of the tilt
+    # Of the spacing that terms before allow, below which those after need closer tilts.
+    spacing_share: float = 0.3
+    bound_efolds: float = 1.0  # of a bound on log F
+    # E-folds below the largest, from which a wave does not count as falling.
+    falling_efolds: float = 60.0
+    angle_efolds: float = 0.1  # of the logarithms of angles that count as one
+
+
+LIMITS = Limits()
 SHARES = (1.0, 2.0)  # heights of y over a, on which the decay is bounded
-STEEP = 0.3  # of the spacing that terms before allow, below which those after need closer tilts
-LOOSE = 1.0  # of a bound on log F
-LEAST_TERM = 60.0  # e-folds below the largest, from which a wave does not count as falling
-EQUAL_ANGLES = 0.1  # of the logarithms of angles that count as one
 
 
 @dataclass(eq=False)
@@ -57,7 +68,7 @@ class BracketSum:
     nodes: tuple[StepNodes, ...]
     variance: float
     tilts: Array
-    most_nodes: float = MOST_NODES
+    most_nodes: float = LIMITS.nodes
     refined: bool = False
     beside: Sum | None = None
 
@@ -74,7 +85,7 @@ class BracketSum:
     def _steered(self) -> Array:
         low, log_gains = np.zeros(len(self.tilts)), np.full(len(self.tilts), -math.inf)
         for step in self.nodes:
-            below, bracket = step.log_sums(self.tilts, STRIDE)
+            below, bracket = step.log_sums(self.tilts, LIMITS.guess_stride)
             low = low + step.count * (bracket if self.bulk else below)
             if not self.bulk:
                 log_gains = np.logaddexp(log_gains, log_gain(step.count, bracket - below))
@@ -104,7 +115,7 @@ class BracketSum:
         """Whether the bound at a tilt is near log F; if not, only tilts where it is are used."""
 
         def near(place: int) -> bool:
-            return self.log_f_above(place) - float(self.log_f[place]) < LOOSE
+            return self.log_f_above(place) - float(self.log_f[place]) < LIMITS.bound_efolds
 
         if near(index):
             return True
@@ -210,7 +221,7 @@ class BracketSum:
 
     def _end(self, tilt: float, need: float) -> tuple[float, float]:
         """A height u with |F| / (pi u) below e^need for good, and the bound on log |F| there."""
-        low, high, at_high = LEAST_HEIGHT, LARGEST_HEIGHT, math.inf
+        low, high, at_high = LIMITS.least_height, LIMITS.largest_height, math.inf
         for points in (20, 10):
             heights = low * (high / low) ** np.linspace(0.0, 1.0, points + 1)
             u = heights * tilt
@@ -234,23 +245,25 @@ class BracketSum:
         spacings = self._spacings(epsilon, log_delta, cancellation)
         if spacings and not self.refined:
             h, index, _ = spacings[0]
-            if h < STEEP * math.tau * float(self.tilts[index]) / (DIGITS - min(log_delta, 0.0)):
+            if h < LIMITS.spacing_share * math.tau * float(self.tilts[index]) / (
+                LIMITS.error_efolds - min(log_delta, 0.0)
+            ):
                 return self._finer(epsilon).plan(epsilon, log_delta, cancellation)
         for h, index, other in spacings:
             if other > index + 1 and not self._is_near(other):
                 return self.plan(epsilon, log_delta, cancellation)  # with fewer tilts
             c, top = float(self.tilts[index]), float(self.log_f[index])
-            end, decay = self._end(c, log_delta - DIGITS + c * epsilon)
+            end, decay = self._end(c, log_delta - LIMITS.error_efolds + c * epsilon)
             if best is None or end / h < best.size:
                 best = LinePlan(self, index, other, h, end, decay - top)
-            if best.size < FEW:
+            if best.size < LIMITS.settled_nodes:
                 break
         if best is None or best.size >= self.most_nodes:
             return None
         if self.beside is not None:
             places = self.beside.places(float(self.tilts[best.index]), best.end)
             places += sum(step.size for step in self.nodes)
-            if places * best.size > MOST_WORK:
+            if places * best.size > LIMITS.node_terms:
                 return None
         return best
 
@@ -273,13 +286,17 @@ class BracketSum:
             return []
         excess = self.log_f[: self._good] - tilts * epsilon + log_kernel(tilts) - log_delta
         gap = tilts - tilts[fine][:, None]
-        after = np.where(gap > 0, math.tau * gap / np.maximum(excess + DIGITS, 1e-3), 0.0)
+        after = np.where(
+            gap > 0, math.tau * gap / np.maximum(excess + LIMITS.error_efolds, 1e-3), 0.0
+        )
         others = np.argmax(after, axis=1)
-        before = math.tau * tilts[fine] / (DIGITS - min(log_delta, 0.0))
+        before = math.tau * tilts[fine] / (LIMITS.error_efolds - min(log_delta, 0.0))
         spacing = np.minimum(before, after[np.arange(len(fine)), others])
         best = int(np.argmax(spacing))
         # Lines with a smaller c die out later, and may have fewer terms that cancel.
-        tried = dict.fromkeys([best, *np.linspace(0, len(fine) - 1, PLACES).astype(int).tolist()])
+        tried = dict.fromkeys(
+            [best, *np.linspace(0, len(fine) - 1, LIMITS.places).astype(int).tolist()]
+        )
         return [(float(spacing[k]), int(fine[k]), int(others[k])) for k in tried if spacing[k] > 0]
 
     def built(self, plan: LinePlan) -> Line | None:
@@ -463,12 +480,12 @@ class _Fall:
     @staticmethod
     def of(terms: Array, angle: Array) -> _Fall:
         """Neighbors whose angles are nearly equal fall together, by the smallest of these."""
-        used = terms > float(terms.max()) - LEAST_TERM
+        used = terms > float(terms.max()) - LIMITS.falling_efolds
         if not used.any():
             return _Fall(np.array([-math.inf]), np.zeros(1), float(terms.max()))
         rest = float(log_sum(terms[~used])) if not used.all() else -math.inf
         terms, angle = terms[used], angle[used]
-        group = np.floor(np.log(np.maximum(angle, 1e-300)) / EQUAL_ANGLES)
+        group = np.floor(np.log(np.maximum(angle, 1e-300)) / LIMITS.angle_efolds)
         starts = np.append(0, np.flatnonzero(np.diff(group)) + 1)
         top = float(terms.max())
         with np.errstate(divide="ignore"):

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp
 
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.subsampled import SubsampledGaussianLoss
-from neyman.curves.profiles.contour.contour import MOST_LOG_LEVEL, ContourProfile
+from neyman.curves.profiles.contour.contour import LIMITS as CONTOUR_LIMITS
+from neyman.curves.profiles.contour.contour import ContourProfile
 from neyman.curves.profiles.contour_line import rough, rough_epsilon
 from neyman.curves.profiles.profile import Engine, Interval
 from neyman.curves.profiles.sampled_steps.log_sum_density import (
@@ -37,14 +39,23 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.roots import bisect
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
-DEPTH = 32.0  # e-folds below the answer at which a tail is cut off
-MOST_PANELS = 300
-EMPTY = -math.inf
-MARGIN = 16  # half panels beside the range that is asked
 
-FARTHEST = -300.0  # log delta beyond which no table is made
-TRIES = 30  # of guesses at an epsilon
-PAD = 0.1  # of tau, by which a table reaches beyond the questions
+
+@dataclass(frozen=True)
+class Limits:
+    """How a table of few steps is cut."""
+
+    tail_efolds: float = 32.0  # e-folds below the answer at which a tail is cut off
+    panels: int = 300
+    margin_half_panels: int = 16  # half panels beside the range that is asked
+    least_log_delta: float = -300.0  # log delta beyond which no table is made
+    guesses: int = 30  # of guesses at an epsilon
+    reach_share: float = 0.1  # of tau, by which a table reaches beyond the questions
+
+
+LIMITS = Limits()
+EMPTY = -math.inf
+
 
 Steps = Sequence[tuple[Step, int]]
 
@@ -61,7 +72,7 @@ class FewSteps:
     def __init__(self, steps: Steps, low: float, high: float, depth: float) -> None:
         self._steps = tuple(steps)
         self.low, self.high = low, high
-        level = depth - DEPTH - math.log1p(math.exp(low))
+        level = depth - LIMITS.tail_efolds - math.log1p(math.exp(low))
         bottom = _end(lambda tau: log_left(self._steps, tau), low, level, -0.25)
         self._density = self._composed(bottom, high)
         self._accumulate()
@@ -90,14 +101,14 @@ class FewSteps:
         """The range of a part of the sum: left of it, it has almost no mass."""
         count = sum(n for _, n in steps)
         half = self._half(count)
-        top = high + MARGIN * self._half(total)
+        top = high + LIMITS.margin_half_panels * self._half(total)
         if count == total:
-            return low - MARGIN * half, top
+            return low - LIMITS.margin_half_panels * half, top
         top += 4 * self._half(1) * (math.log2(total / count) + 1)  # beyond what is made of it
         mu = max(step.distance for step, _ in self._steps)
         # The share of a part, and nine deviations of its logarithm given the sum.
         lowest = low + math.log(count / total) - 9 * mu * math.sqrt(1 / count - 1 / total)
-        return lowest - MARGIN * half / 2, top
+        return lowest - LIMITS.margin_half_panels * half / 2, top
 
     def _of_one(self, step: Step, total: int, low: float, high: float) -> Density:
         start, end = self._range(((step, 1),), total, low, high)
@@ -108,7 +119,7 @@ class FewSteps:
         count = sum(n for _, n in steps)
         start, end = self._range(steps, total, low, high)
         half = self._half(count)
-        if (end - start) / (2 * half) > MOST_PANELS:
+        if (end - start) / (2 * half) > LIMITS.panels:
             raise OverflowError("too many panels")
         return convolve(one, two, start, end, half)
 
@@ -275,14 +286,17 @@ class FewStepsProfile(ContourProfile):
                 missing &= (tau < table.low) | (tau > table.high)
             if not missing.any():
                 break
-            if not self._add(float(tau[missing].min()) - PAD, float(tau[missing].max()) + PAD):
+            if not self._add(
+                float(tau[missing].min()) - LIMITS.reach_share,
+                float(tau[missing].max()) + LIMITS.reach_share,
+            ):
                 break
         return np.stack([low, high])
 
     def _add(self, low: float, high: float) -> bool:
         """Make a table for this range; False where it would be too large."""
         depth = self._depth(low)
-        if depth < FARTHEST:
+        if depth < LIMITS.least_log_delta:
             return False
         try:
             self._tables.append(FewSteps(self._steps, low, high, depth))
@@ -302,15 +316,18 @@ class FewStepsProfile(ContourProfile):
 
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: by Newton's method on tables."""
-        if log_delta <= FARTHEST or log_delta >= self._log_total:
+        if log_delta <= LIMITS.least_log_delta or log_delta >= self._log_total:
             return 1.0
         epsilon = max(rough_epsilon(self._losses, log_delta), 1e-3 * self._log_a)
         s = np.array([self._log_a - epsilon])
         if s[0] > 0:
             end = float(_log_expm1(s)[0])
-            pad = max(PAD, 2 * max(x.distance for x, _ in self._steps) / math.sqrt(self._total))
+            pad = max(
+                LIMITS.reach_share,
+                2 * max(x.distance for x, _ in self._steps) / math.sqrt(self._total),
+            )
             self._add(end - pad, end + pad)
-        for _ in range(TRIES):
+        for _ in range(LIMITS.guesses):
             places = epsilon * (1 + np.array([0.0, 1e-4]))
             low, high = self.log_deltas(places)
             if not np.all(np.isfinite(low) & (high < 0)):
@@ -330,10 +347,10 @@ class FewStepsProfile(ContourProfile):
         return np.array([a[0] for a in answers]), np.array([a[1] for a in answers])
 
     def _power(self, log_level: float) -> tuple[float, float]:
-        if not FARTHEST < log_level < MOST_LOG_LEVEL:
+        if not LIMITS.least_log_delta < log_level < CONTOUR_LIMITS.largest_shared_log_level:
             return (0.0, 0.0) if log_level >= 0 else (EMPTY, 0.0)
         ends = self._thresholds(log_level)
-        if not self._add(ends[0] - PAD, ends[1] + PAD):
+        if not self._add(ends[0] - LIMITS.reach_share, ends[1] + LIMITS.reach_share):
             return EMPTY, 0.0
         table = self._tables[-1]
         # The threshold whose test certainly has the level.

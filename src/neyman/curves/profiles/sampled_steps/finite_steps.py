@@ -29,9 +29,8 @@ from neyman.curves.profiles.duality import Conjugate
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.profile import Profile
 from neyman.curves.profiles.sampled_steps.bracket_sum import Telescope
+from neyman.curves.profiles.sampled_steps.likely_sums import LIMITS as LIKELY_SUMS_LIMITS
 from neyman.curves.profiles.sampled_steps.likely_sums import (
-    LARGEST_TILT,
-    LIMITS,
     Listing,
     Values,
     are_few,
@@ -46,11 +45,19 @@ from neyman.numerics.operations import in_question
 from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import above
 
-MOST_VALUES = 10_000  # of one loss, beyond which a sum of them on a grid is faster
-FEW_VALUES = 4  # of a loss whose sums are nearly a lattice
-FLOOR = 60.0  # e-folds below which a majorant counts as that
-LARGE = 600.0  # log of a bound that floats hold with room
-NEARBY = 0.85  # of an epsilon, from where on sums are listed
+
+@dataclass(frozen=True)
+class Limits:
+    """Which losses are listed."""
+
+    values: int = 10_000  # of one loss, beyond which a sum of them on a grid is faster
+    lattice_values: int = 4  # of a loss whose sums are nearly a lattice
+    floor_efolds: float = 60.0  # e-folds below which a majorant counts as that
+    bound_efolds: float = 600.0  # log of a bound that floats hold with room
+    listed_share: float = 0.85  # of an epsilon, from where on sums are listed
+
+
+LIMITS = Limits()
 WINDOWS = (1 + math.pi**2 / 6) / math.pi  # of a mean over the first window, over its end squared
 
 
@@ -85,7 +92,7 @@ class _Side:
         g = tilt * place + log_p
         upper = place > low if low > -math.inf else np.zeros(len(place), bool)
         top = float(g[upper].max()) if upper.any() else float(g.max())
-        keep = g > top - LIMITS.drop_efolds
+        keep = g > top - LIKELY_SUMS_LIMITS.drop_efolds
         left_out = float(np.exp(g[~keep] - k).sum()) * (1 + 1e-9)
         left_above = float(np.exp(g[~keep & upper] - k).sum())
         place, log_p, weight, upper = place[keep], log_p[keep], np.exp(g[keep] - k), upper[keep]
@@ -161,19 +168,21 @@ def _even(chi: Array, alpha: float, count: int) -> Array:
     """
     if count == 0:
         return np.ones(len(chi))
-    least = max(math.exp(-FLOOR / count) - alpha, 1e-3 if alpha else 1e-30)
+    least = max(math.exp(-LIMITS.floor_efolds / count) - alpha, 1e-3 if alpha else 1e-30)
     large = chi > least
     x = np.append(least, chi[large])
     size = count * np.log(x + alpha)
-    plus = np.exp(np.minimum(size, LARGE))
+    plus = np.exp(np.minimum(size, LIMITS.bound_efolds))
     if alpha:
-        minus = np.exp(np.minimum(count * np.log(np.maximum(np.abs(alpha - x), 1e-300)), LARGE))
+        minus = np.exp(
+            np.minimum(count * np.log(np.maximum(np.abs(alpha - x), 1e-300)), LIMITS.bound_efolds)
+        )
         if count % 2:
             minus = np.where(x > alpha, -minus, minus)
         plus = 0.5 * (plus + minus) + 0.25 * (1 + x * x) * (plus - minus) / x
     elif count % 2:
         plus = plus * (0.5 * (x + 1 / x))
-    plus = np.where(size < LARGE, plus * (1 + 1e-9 + 8 * count * UNIT), math.inf)
+    plus = np.where(size < LIMITS.bound_efolds, plus * (1 + 1e-9 + 8 * count * UNIT), math.inf)
     value = np.full(len(chi), plus[0])
     value[large] = plus[1:]
     return value
@@ -278,7 +287,7 @@ class Bracket:
         """The same at more tilts near the least terms."""
         k = int(np.argmin(self.log_f[0] - self.tilts * epsilon - np.log1p(self.tilts)))
         low, high = self.tilts[max(k - 3, 0)], self.tilts[min(k + 3, len(self.tilts) - 1)]
-        tilts = cast(Array, np.geomspace(low, high, LIMITS.fine_tilts))
+        tilts = cast(Array, np.geomspace(low, high, LIKELY_SUMS_LIMITS.fine_tilts))
         return Bracket(self.parts, self.low, self.high, tilts)
 
     def line(self, epsilon: float, log_delta: float) -> Line | None:
@@ -292,9 +301,13 @@ class Bracket:
         for k in np.flatnonzero(fine < fine.min() + 0.5):
             gap = self.tilts - self.tilts[k]
             after = np.where(
-                gap > 0, math.tau * gap / np.maximum(excess + LIMITS.digits_efolds, 1e-3), 0.0
+                gap > 0,
+                math.tau * gap / np.maximum(excess + LIKELY_SUMS_LIMITS.digits_efolds, 1e-3),
+                0.0,
             )
-            before = math.tau * float(self.tilts[k]) / (LIMITS.digits_efolds - log_delta)
+            before = (
+                math.tau * float(self.tilts[k]) / (LIKELY_SUMS_LIMITS.digits_efolds - log_delta)
+            )
             h = min(before, float(after.max()))
             if best is None or h > best[0]:
                 best = h, int(k), int(np.argmax(after))
@@ -310,7 +323,9 @@ class Bracket:
             if scale < 1e-290:
                 return None
             top += math.log(scale)
-        goal = math.exp(min(log_delta - (top - c * epsilon) - LIMITS.digits_efolds, 0.0))
+        goal = math.exp(
+            min(log_delta - (top - c * epsilon) - LIKELY_SUMS_LIMITS.digits_efolds, 0.0)
+        )
         nodes = _nodes(sides, h, c, self.low > -math.inf, goal)
         if nodes is None:
             return None
@@ -340,7 +355,7 @@ def _nodes(
     alphas = [s.alpha if split else 0.0 for s in sides]
     deviation = math.sqrt(math.fsum(s.count * s.variance for s in sides))
     values = max(len(s.place) + len(s.upper_place) for s in sides)
-    most = int(min(LIMITS.most_nodes, LIMITS.most_terms / max(values, 1)))
+    most = int(min(LIKELY_SUMS_LIMITS.most_nodes, LIKELY_SUMS_LIMITS.most_terms / max(values, 1)))
     count = min(most, max(64, math.ceil(10 / (max(deviation, 1e-300) * h))))
     nodes = _Nodes.of(sides, alphas, counts, h, count, c)
     mean = float(nodes.bound[0] + 2 * nodes.bound[1:].sum())
@@ -395,9 +410,11 @@ class _Scan:
         values = sum(len(s.place) for s in sides)
         spread = math.sqrt(max(1e-300, *(s.variance for s in sides)))
         sharp = math.sqrt(math.fsum(s.count * s.variance for s in sides))
-        widest = max(1.0 / max(sharp, 1e-300), values * (end - start) / LIMITS.scan_terms)
-        widest = min(widest, LIMITS.scan_deviations / spread)
-        end = min(end, start + widest * LIMITS.most_terms / max(values, 1))
+        widest = max(
+            1.0 / max(sharp, 1e-300), values * (end - start) / LIKELY_SUMS_LIMITS.scan_terms
+        )
+        widest = min(widest, LIKELY_SUMS_LIMITS.scan_deviations / spread)
+        end = min(end, start + widest * LIKELY_SUMS_LIMITS.most_terms / max(values, 1))
         edges: list[Array] = []
         ends: list[list[Array]] = []
         first = start
@@ -540,7 +557,7 @@ class FiniteStepsProfile(ContourProfile):
         positive = self._places[self._places > 0]
         level = top
         while level > 0.03 * self._spread and len(levels) < 40:
-            level /= LIMITS.level_ratio
+            level /= LIKELY_SUMS_LIMITS.level_ratio
             k = int(np.searchsorted(positive, level))
             if k == 0:
                 break
@@ -555,15 +572,15 @@ class FiniteStepsProfile(ContourProfile):
             top = min(high, float(self._places[-1]))
             last = 4000 / max(top, 1e-300) if top > 0 else 1e4 / self._spread
             first = 1e-3 / max(self._spread, top, 1e-300)
-            last = min(max(last, 1e4 * first), LARGEST_TILT)
-            tilts = np.geomspace(first, last, LIMITS.table_tilts)
+            last = min(max(last, 1e4 * first), LIKELY_SUMS_LIMITS.largest_tilt)
+            tilts = np.geomspace(first, last, LIKELY_SUMS_LIMITS.table_tilts)
             self._tables[key] = Bracket(self._parts, low, high, tilts)
         return self._tables[key]
 
     def _split(self, epsilon: float) -> list[Bracket]:
         """The brackets for an epsilon: one if its terms do not exceed delta by much."""
         *lower, top, end = self._levels
-        levels = [*(x for x in lower if x > epsilon / LIMITS.level_ratio), top]
+        levels = [*(x for x in lower if x > epsilon / LIKELY_SUMS_LIMITS.level_ratio), top]
         one, beyond = self._bracket(-math.inf, top), self._bracket(top, end)
         brackets = [self._bracket(-math.inf, levels[0])]
         brackets += [self._bracket(a, b) for a, b in pairwise(levels)]
@@ -572,7 +589,7 @@ class FiniteStepsProfile(ContourProfile):
     @staticmethod
     def _gains(one: Bracket, brackets: Sequence[Bracket], epsilon: float) -> bool:
         total = np.logaddexp.reduce([b.chernoff(epsilon)[0] for b in brackets])
-        return bool(one.chernoff(epsilon)[0] - total > LIMITS.cancellation_efolds)
+        return bool(one.chernoff(epsilon)[0] - total > LIKELY_SUMS_LIMITS.cancellation_efolds)
 
     def _rough(self, epsilon: float) -> float:
         """About log delta, by the brackets' Chernoff bounds."""
@@ -591,19 +608,24 @@ class FiniteStepsProfile(ContourProfile):
             for _ in range(3):
                 if guess < -650:
                     break
-                sums = listing(self._all, NEARBY * epsilon, tilts, guess - LIMITS.least_efolds)
+                sums = listing(
+                    self._all,
+                    LIMITS.listed_share * epsilon,
+                    tilts,
+                    guess - LIKELY_SUMS_LIMITS.least_efolds,
+                )
                 if sums is None:
                     break
                 low, high = (float(x[0]) for x in sums.log_delta(np.array([epsilon])))
                 best, narrowest = sums, high - low
-                if narrowest < LIMITS.good_width:
+                if narrowest < LIKELY_SUMS_LIMITS.good_width:
                     return sums
                 guess = low if low > -math.inf else guess - 50
         for _ in range(3):
             lines: list[Line] = []
             rest: list[tuple[float, float]] = []
             for bracket in brackets:
-                hardly = bracket.chernoff(epsilon)[0] < rough - LIMITS.digits_efolds - 2
+                hardly = bracket.chernoff(epsilon)[0] < rough - LIKELY_SUMS_LIMITS.digits_efolds - 2
                 if hardly or bracket.empty:
                     rest.append(bracket.certain(epsilon))
                     continue
@@ -714,7 +736,7 @@ def _finite_steps(composition: Composition) -> Profile | None:
     parts = composition.parts
     samples = any(isinstance(x, PiecewiseAnalyticLoss) for x, _ in parts)
     values = listed(parts) if samples else ()
-    if len(values) < max(len(parts), 1) or max(len(v.place) for v in values) > MOST_VALUES:
+    if len(values) < max(len(parts), 1) or max(len(v.place) for v in values) > LIMITS.values:
         return None
 
     def lines() -> Profile:
@@ -724,7 +746,7 @@ def _finite_steps(composition: Composition) -> Profile | None:
         return contour_profile(composition)
 
     # The sums of two or three values are nearly a lattice: a contour with a release beside it.
-    lattice = max(len(v.place) for v in values) <= FEW_VALUES and not are_few(values)
+    lattice = max(len(v.place) for v in values) <= LIMITS.lattice_values and not are_few(values)
     first, second = (contour, lines) if lattice else (lines, contour)
     engines: list[tuple[float, Callable[[], Profile]]] = [
         (0.0, first),

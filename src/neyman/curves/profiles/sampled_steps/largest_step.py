@@ -20,22 +20,20 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.loss import Loss, Part
 from neyman.curves.losses.subsampled import SubsampledGaussianLoss
-from neyman.curves.profiles.combination import (
-    FAILED,
-    FEW_GROUPS,
-    MANY_UNLIKE,
-    CascadeProfile,
-    group_profile,
-)
+from neyman.curves.profiles.combination import LIMITS as COMBINATION_LIMITS
+from neyman.curves.profiles.combination import CascadeProfile, group_profile
 from neyman.curves.profiles.contour.conditioning import conditioned
-from neyman.curves.profiles.contour.contour import GOOD, WIDE, ContourProfile, smooth
+from neyman.curves.profiles.contour.contour import LIMITS as CONTOUR_LIMITS
+from neyman.curves.profiles.contour.contour import ContourProfile, smooth
 from neyman.curves.profiles.contour_line import Line, line_at, line_for, log_kernel
 from neyman.curves.profiles.duality import Conjugate
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.profile import Engine, Profile, log_delta_below_zero
-from neyman.curves.profiles.sampled_steps.bracket_sum import DIGITS, BracketSum, Telescope
+from neyman.curves.profiles.sampled_steps.bracket_sum import LIMITS as BRACKET_SUM_LIMITS
+from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum, Telescope
 from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile
-from neyman.curves.profiles.sampled_steps.real_sums import LEAST_WEIGHT, Kernel, RealSums, Step
+from neyman.curves.profiles.sampled_steps.real_sums import LIMITS as REAL_SUMS_LIMITS
+from neyman.curves.profiles.sampled_steps.real_sums import Kernel, RealSums, Step
 from neyman.curves.profiles.sampled_steps.step_grid import PAD, StepGrid
 from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes
 from neyman.curves.profiles.selection import register
@@ -89,26 +87,33 @@ class Limits:
     deep_efolds: float = 300.0
     deepest_efolds: float = 1e5
     grid_steps: int = 64
+    largest_epsilon: float = 1e9  # epsilon beyond which no guess goes
+    largest_peak: float = 300.0  # of the terms in y
+    guess_share: float = 0.03  # part of a log delta by which a guess at it may be off
+    # Width of log delta with which a line beside other losses is good enough.
+    line_width: float = 1e-9
+    # Of a line beside other losses, where the next engine is a grid.
+    nodes_beside_losses: float = 1e6
+    listed_sums: int = 1 << 8  # sums of losses beside the steps that are taken one by one
+    unlike_parts: int = 400  # parts, beyond which all levels of all of them take too long
+    threshold_failures: int = 6  # on the way to a threshold
+    repeated_failures: int = 2  # on the way to a threshold
+    narrow_width: float = 1e-6  # widths of log delta from which the next engine is asked, too
+    fair_width: float = 1e-5  # widths of log delta from which the next engine is asked, too
+    coarse_points: int = 1 << 13  # points of grids before the finest
+    medium_points: int = 1 << 15  # points of grids before the finest
+    normal_distance: float = 18.0  # of the two normals, with which sums over y stay short
+    least_threshold: float = 1e-5  # of the spread, below which a threshold counts as none
+    reuse_share: float = 0.2  # of an epsilon and the spread, within which a line may suit
+    reuse_spreads: float = 3.0  # of an epsilon and the spread, within which a line may suit
+    level_thresholds: int = 65  # of thresholds for many levels
+    threshold_steps: int = 24  # steps to the threshold of a level, and to the epsilon of a delta
+    newton_steps: int = 12  # steps to the threshold of a level, and to the epsilon of a delta
+    epsilon_efolds: float = 2e-3  # of the logarithm of an epsilon with which a search begins
 
 
 LIMITS = Limits()
-FARTHEST = 1e9  # epsilon beyond which no guess goes
-FARTHEST_PEAK = 300.0  # of the terms in y
-DOUBT = 0.03  # part of a log delta by which a guess at it may be off
-FINE = 1e-9  # width of log delta with which a line beside other losses is good enough
-MOST_NODES_BESIDE = 1e6  # of a line beside other losses, where the next engine is a grid
-MOST_LISTED = 1 << 8  # sums of losses beside the steps that are taken one by one
-MOST_UNLIKE = 400  # parts, beyond which all levels of all of them take too long
-MOST_FAILURES, FEW_FAILURES = 6, 2  # on the way to a threshold
-NARROW, FAIR = 1e-6, 1e-5  # widths of log delta from which the next engine is asked, too
-COARSE, MEDIUM = 1 << 13, 1 << 15  # points of grids before the finest
-MOST_DISTANCE = 18.0  # of the two normals, with which sums over y stay short
 LOG_HALF = math.log(0.5)
-LEAST_PLACE = 1e-5  # of the spread, below which a threshold counts as none
-REUSE, FARTHEST_REUSE = 0.2, 3.0  # of an epsilon and the spread, within which a line may suit
-MANY_PLACES = 65  # of thresholds for many levels
-SEARCH, NEWTON = 24, 12  # steps to the threshold of a level, and to the epsilon of a delta
-CLOSE = 2e-3  # of the logarithm of an epsilon with which a search begins
 
 
 def _step(loss: Part) -> Step | None:
@@ -135,7 +140,7 @@ class StepSum:
         others = [p for p, (step, _) in zip(losses.parts, steps, strict=True) if step is None]
         others = [(x, n) for x, n in others if not isinstance(x, GaussianLoss)]
         self.others = Composition.of(others) if others else None
-        self.enough_width = limits.enough_width if self.others is None else FINE
+        self.enough_width = limits.enough_width if self.others is None else LIMITS.line_width
         self.removed = self.parts[0][0].loss.removed
         self.farthest = max(step.loss.farthest for step, _ in self.parts)
         order = self.parts[0][0].order
@@ -187,7 +192,7 @@ class StepSum:
         room = min(self.scale(epsilon), 0.5 * (self.supremum - epsilon))
         if self.atom_at_zero:
             room = min(room, 0.5 * epsilon)
-        if not 0 < room < FARTHEST:
+        if not 0 < room < LIMITS.largest_epsilon:
             return epsilon
         rough, table = self.rough(epsilon)
         fall = rough - table.log_delta(epsilon + 0.1 * room)  # over a tenth of the room
@@ -204,7 +209,7 @@ class StepSum:
     def lines(self, epsilon: float) -> Telescope | None:
         """Lines for an epsilon: one where its terms do not cancel, else one for each level."""
         limits = self.limits
-        if epsilon > FARTHEST:
+        if epsilon > LIMITS.largest_epsilon:
             return None
         best, narrowest = None, math.inf
         rough, table = self.rough(epsilon)
@@ -215,7 +220,7 @@ class StepSum:
         for brackets in self._splits(epsilon, rough, table):
             if narrowest < self.enough_width:
                 break
-            telescope = self._telescope(brackets, epsilon, rough * (1 + DOUBT))
+            telescope = self._telescope(brackets, epsilon, rough * (1 + LIMITS.guess_share))
             width = telescope.width(epsilon) if telescope is not None else math.inf
             if width < narrowest:
                 best, narrowest = telescope, width
@@ -237,14 +242,14 @@ class StepSum:
         reach = min(max(9.0 / math.sqrt(bend), 0.02), 1.4)
         ahead = np.linspace(0.0, reach, half)
         tilts = c * np.exp(np.append(np.linspace(-0.7, 0.0, half)[:-1], ahead))
-        enough = rough + self.limits.cancellation_efolds + 1 - DOUBT * rough
-        short = float(tilts[-1]) * self.farthest < FARTHEST_PEAK
+        enough = rough + self.limits.cancellation_efolds + 1 - LIMITS.guess_share * rough
+        short = float(tilts[-1]) * self.farthest < LIMITS.largest_peak
         if not self.removed or (top < enough and short):
             yield self.one_bracket(tilts)
         if self.removed:
             yield self._levels(epsilon, rough)
         if self.others is not None:  # the next engine is a grid
-            long = partial(replace, most_nodes=MOST_NODES_BESIDE)
+            long = partial(replace, most_nodes=LIMITS.nodes_beside_losses)
             yield [long(bracket) for bracket in self.one_bracket(tilts)]
             if self.removed:
                 yield [long(bracket) for bracket in self._levels(epsilon, rough)]
@@ -257,7 +262,7 @@ class StepSum:
         rest: list[tuple[float, float]] = []
         # The bracket whose line fails most often first: the last one, but the bulk near an atom.
         for bracket in brackets if self.atom_at_zero else reversed(brackets):
-            if bracket.chernoff(epsilon)[0] < log_delta - DIGITS - 2:
+            if bracket.chernoff(epsilon)[0] < log_delta - BRACKET_SUM_LIMITS.error_efolds - 2:
                 rest.append(bracket.certain(epsilon))
                 continue
             plan = bracket.plan(epsilon, log_delta, self.limits.cancellation_efolds)
@@ -285,7 +290,9 @@ class StepSum:
         scale = self.scale(epsilon)
         # Deep in a tail the terms of one level cancel more.
         ratio = max(self.limits.level_ratio / max(1.0, -0.01 * log_delta), 3.0)
-        last = self.table(log_delta).last_level(epsilon, log_delta - 2 * DIGITS)
+        last = self.table(log_delta).last_level(
+            epsilon, log_delta - 2 * BRACKET_SUM_LIMITS.error_efolds
+        )
         levels = [-math.inf, scale / ratio]
         # A window lets some losses below its level pass, a few times below the level.
         while levels[-1] < min(max(self.limits.last_loss, 4 * scale), max(3 * last, 2 * scale)):
@@ -296,9 +303,11 @@ class StepSum:
         for low, high in pairwise(levels):
             start, end = 0.02 / max(low, scale), 400.0 / high
             if high == math.inf:
-                end = min(30.0 / max(low, scale), max(FARTHEST_PEAK / self.farthest, 4 * start))
+                end = min(
+                    30.0 / max(low, scale), max(LIMITS.largest_peak / self.farthest, 4 * start)
+                )
             if high == math.inf and rare:  # the nodes reach as far as its mass counts
-                pad = math.sqrt(2 * (3 * DIGITS - log_delta)) + 2
+                pad = math.sqrt(2 * (3 * BRACKET_SUM_LIMITS.error_efolds - log_delta)) + 2
                 start, end = 1e-3, max(2.0, (pad - PAD) / self.farthest)
             tilts.append(np.geomspace(start, end, self.limits.bracket_tilts))
         columns: list[list[StepNodes]] = []
@@ -368,12 +377,12 @@ class LargestStepProfile(ContourProfile):
 
     def _most(self, epsilons: Array) -> Array:
         """Chernoff's bound by a few tilts of the whole sum [C-1]."""
-        places = np.minimum(np.quantile(epsilons, (0, 0.5, 1)), FARTHEST)
+        places = np.minimum(np.quantile(epsilons, (0, 0.5, 1)), LIMITS.largest_epsilon)
         table = self._sum.rough(float(places[2]))[1]
         saddles = {_rounded(table.saddle(float(e))[0]) for e in places}
         most = math.inf
         if self._sum.removed:  # beyond it sums over y are long
-            most = FARTHEST_PEAK / self._sum.farthest
+            most = LIMITS.largest_peak / self._sum.farthest
         tilts = np.unique(np.minimum(np.multiply.outer(sorted(saddles), (0.5, 1.0)), most))
         brackets = self._sum.one_bracket(tilts)
         if not brackets:
@@ -411,7 +420,9 @@ class LargestStepProfile(ContourProfile):
             high = 4 * low
         else:
             # Half of the way to the supremum, but never so near that floats stand still.
-            while rough(high) > log_target and high < min(FARTHEST, (1 - 1e-9) * self._supremum):
+            while rough(high) > log_target and high < min(
+                LIMITS.largest_epsilon, (1 - 1e-9) * self._supremum
+            ):
                 high = 0.5 * (high + self._supremum) if self._bounded else 4 * high
             low = 2 * high - self._supremum if self._bounded else high / 4
         if not (low < high and rough(low) > log_target >= rough(high)):
@@ -421,7 +432,7 @@ class LargestStepProfile(ContourProfile):
         return math.exp(0.5 * (low + high)), True
 
     def _about(self, place: float) -> float:
-        return REUSE * (place + self._spread)
+        return LIMITS.reuse_share * (place + self._spread)
 
     def _farthest(self, place: float) -> float:
         return self._about(place)
@@ -432,7 +443,7 @@ class LargestStepProfile(ContourProfile):
             far = abs(epsilon - place) > self._about(place)
             if far or not isinstance(lines, Telescope):
                 continue
-            if lines.width(epsilon) <= max(4 * width, GOOD):
+            if lines.width(epsilon) <= max(4 * width, CONTOUR_LIMITS.reuse_width):
                 return lines
         return self._own(epsilon)
 
@@ -459,7 +470,7 @@ class LargestStepProfile(ContourProfile):
         if near:
             return t, True
         if not self._sum.atom_at_zero:
-            return LEAST_PLACE * self._spread, False
+            return LIMITS.least_threshold * self._spread, False
         return None if log_mass > LOG_HALF else (self._start, True)
 
     def threshold(self, log_mass: float, *, ahead: bool) -> float | None:
@@ -472,8 +483,10 @@ class LargestStepProfile(ContourProfile):
         if first is None:
             return None
         t, near = first
-        most_failures = FEW_FAILURES if self._sum.atom_at_zero else MOST_FAILURES
-        for step in range(SEARCH):
+        most_failures = (
+            LIMITS.repeated_failures if self._sum.atom_at_zero else LIMITS.threshold_failures
+        )
+        for step in range(LIMITS.threshold_steps):
             lines = self._near(t)
             failures += lines is None
             if failures > most_failures:
@@ -504,7 +517,7 @@ class LargestStepProfile(ContourProfile):
                 following = t * math.exp(move)
             if not low < following < high:
                 following = math.sqrt(low * high) if low > 0 else 0.25 * high
-            if following < LEAST_PLACE * self._spread or high < low * (1 + 1e-6):
+            if following < LIMITS.least_threshold * self._spread or high < low * (1 + 1e-6):
                 return None
             t = following
         return None
@@ -547,7 +560,9 @@ class LargestStepProfile(ContourProfile):
         places = t * (1 + np.linspace(-0.02, 0.02, 9))
         if not alone:
             step = t + self._spread
-            places = np.linspace(0.98 * t, t + _reach(lines, t, step) * step, MANY_PLACES)
+            places = np.linspace(
+                0.98 * t, t + _reach(lines, t, step) * step, LIMITS.level_thresholds
+            )
         return _by_lines(lines.log_delta, places, lines.log_tails(places, ahead=False))
 
     def _reversed_conjugate(self, log_level: float, *, alone: bool) -> Conjugate | None:
@@ -573,7 +588,7 @@ class LargestStepProfile(ContourProfile):
         if not alone:
             step = t + other._spread
             nearest = max(t - _reach(lines, t, -step) * step, 1e-3 * t)
-            places = np.linspace(-1.02 * t, -nearest, MANY_PLACES)
+            places = np.linspace(-1.02 * t, -nearest, LIMITS.level_thresholds)
         tails = np.minimum(lines.log_tails(-places, ahead=True), -1e-300)
         return _by_lines(log_deltas, places, np.log(-np.expm1(tails)))
 
@@ -592,7 +607,7 @@ class LargestStepProfile(ContourProfile):
             return min(epsilon, self._supremum)
         if not near:  # delta may be below this already at 0
             epsilon = 1e-3 * self._spread
-        for _ in range(NEWTON):
+        for _ in range(LIMITS.newton_steps):
             lines = self._own(epsilon)
             if lines is None:  # another engine is asked
                 return epsilon
@@ -603,7 +618,7 @@ class LargestStepProfile(ContourProfile):
                 return epsilon
             move = (log_delta - float(middle[0])) / slope
             epsilon *= math.exp(min(max(move, -2.0), 2.0))
-            if abs(move) <= CLOSE:
+            if abs(move) <= LIMITS.epsilon_efolds:
                 break
         return min(epsilon, self._supremum)
 
@@ -618,9 +633,9 @@ def _by_lines(
 
 def _reach(lines: Telescope, t: float, step: float) -> float:
     """How many steps from t the lines are about as narrow as there."""
-    enough = max(4 * lines.width(t), GOOD)
-    reach = REUSE
-    while reach < FARTHEST_REUSE and lines.width(max(t + 2 * reach * step, 0.0)) <= enough:
+    enough = max(4 * lines.width(t), CONTOUR_LIMITS.reuse_width)
+    reach = LIMITS.reuse_share
+    while reach < LIMITS.reuse_spreads and lines.width(max(t + 2 * reach * step, 0.0)) <= enough:
         reach *= 2
     return reach
 
@@ -646,31 +661,36 @@ def _sampled_steps(composition: Composition) -> Profile | None:
     engines: list[tuple[float, Callable[[], Profile]]] = [
         (0.0, lambda: largest_step_profile(composition))
     ]
-    if others and len(composition.parts) > MANY_UNLIKE:
+    if others and len(composition.parts) > COMBINATION_LIMITS.grouped_parts:
         return None
-    if len(composition.parts) > MOST_UNLIKE:
-        return group_profile(composition, FEW_GROUPS)
-    if len(composition.parts) > MANY_UNLIKE:
-        engines.append((FAILED, lambda: group_profile(composition, FEW_GROUPS)))
+    if len(composition.parts) > LIMITS.unlike_parts:
+        return group_profile(composition, COMBINATION_LIMITS.coarse_rate_groups)
+    if len(composition.parts) > COMBINATION_LIMITS.grouped_parts:
+        engines.append(
+            (
+                COMBINATION_LIMITS.failure_width,
+                lambda: group_profile(composition, COMBINATION_LIMITS.coarse_rate_groups),
+            )
+        )
     count = sum(n for _, n in composition.parts)
     subsampled = all(isinstance(loss, SubsampledGaussianLoss) for loss, _ in composition.parts)
     few = count <= LIMITS.grid_steps
     if few and subsampled and not steps[0].loss.removed:
-        engines.append((NARROW, lambda: FewStepsProfile(composition)))
+        engines.append((LIMITS.narrow_width, lambda: FewStepsProfile(composition)))
     if others:
-        listed = conditioned(composition, MOST_LISTED, largest_step_profile)
+        listed = conditioned(composition, LIMITS.listed_sums, largest_step_profile)
         if listed is not None:
-            engines.append((FINE, lambda: listed))
-        engines.append((NARROW, lambda: dots_profile(composition)))
+            engines.append((LIMITS.line_width, lambda: listed))
+        engines.append((LIMITS.narrow_width, lambda: dots_profile(composition)))
         # Of steps with an atom at 0 each power would take many lines.
         asked = (0, len(engines) - 1) if steps[0].order == "symmetric" else None
         return CascadeProfile(engines, composition.log_total_variation, asked)
     # A grid of few steps is fast where a loss is a ratio alone, without a piecewise law.
     fast = few and all(step.order == "one" for step in steps)
-    enough = FAIR if fast else WIDE
+    enough = LIMITS.fair_width if fast else CONTOUR_LIMITS.grid_width
     # A coarse grid decides most questions, in a tenth of the time.
-    engines.append((enough, lambda: dots_profile(composition, COARSE)))
-    engines.append((FAIR, lambda: dots_profile(composition, MEDIUM)))
+    engines.append((enough, lambda: dots_profile(composition, LIMITS.coarse_points)))
+    engines.append((LIMITS.fair_width, lambda: dots_profile(composition, LIMITS.medium_points)))
     engines.append((enough, lambda: dots_profile(composition)))
     method = "contour", Engine.CONTOUR
     return CascadeProfile(engines, composition.log_total_variation, method=method)
@@ -683,4 +703,7 @@ def _beside(loss: Part) -> bool:
 
 def _suits(step: Step) -> bool:
     """Whether sums over y stay short, and log R has a least value that floats hold."""
-    return step.loss.farthest <= MOST_DISTANCE and step.loss.log_least > -LEAST_WEIGHT
+    return (
+        step.loss.farthest <= LIMITS.normal_distance
+        and step.loss.log_least > -REAL_SUMS_LIMITS.weight_efolds
+    )

@@ -65,13 +65,13 @@ class Limits:
     most_ways: float = 1e8
     most_work: float = 1.5e7
     most_sums: int = 1 << 18
+    least_log_share: float = -1e5  # log of a share, below which it counts as that
+    largest_tilt: float = 2.0**40  # for which values are listed
 
 
 LIMITS = Limits()
 _FACTORIALS = gammaln(np.arange(LIMITS.all_counts + 1) + 1.0)
-LEAST_SHARE = -1e5  # log of a share, below which it counts as that
 SUM = 40  # units by which NumPy's sum in pairs errs
-LARGEST_TILT = 2.0**40  # for which values are listed
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,14 +131,14 @@ class Values:
             error[near] = (size.sum(axis=1) + unsure) / (1 + excess)
         scale = np.exp(np.minimum(-k, 700.0))
         missing = self.left_out(tilts, -math.inf, high) * scale
-        share = np.full(len(k), LEAST_SHARE)
+        share = np.full(len(k), LIMITS.least_log_share)
         upper = g[:, place > low] if low > -math.inf else g[:, :0]
         if upper.shape[1]:
             top = upper.max(axis=1)
             share = top + np.log(np.exp(upper - top[:, None]).sum(axis=1)) - k
         more = self.left_out(tilts, low, high) * scale
         with np.errstate(divide="ignore"):
-            share = np.maximum(np.logaddexp(share, np.log(more)), LEAST_SHARE)
+            share = np.maximum(np.logaddexp(share, np.log(more)), LIMITS.least_log_share)
         return k, error + missing, share
 
     def left_out(self, tilts: Array, low: float, high: float) -> Array:
@@ -159,7 +159,7 @@ def values_of(loss: Part) -> Values | None:
         return Values(place, log_p, relative, moves, (), loss.failure, 1)
     if not isinstance(loss, PiecewiseAnalyticLoss):
         return None
-    law = loss.law(LARGEST_TILT)
+    law = loss.law(LIMITS.largest_tilt)
     if law.pieces:
         return None
     used = np.isfinite(law.loss) & np.isfinite(law.log_p)

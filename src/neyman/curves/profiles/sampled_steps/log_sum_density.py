@@ -30,17 +30,26 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import CALL, charge
 
-VALUE = 80.0  # operations of a value of a table
+
+@dataclass(frozen=True)
+class Limits:
+    """How panels are cut."""
+
+    value_operations: float = 80.0  # operations of a value of a table
+    bound_rounds: int = 4  # of better bounds between the nodes [FS-3]
+    samples: int = 2048  # of a polynomial, for its least value
+    # E-folds below the largest panel of a row at which a panel is only bounded.
+    bounded_efolds: float = 40.0
+    block_nodes: int = 300_000  # nodes evaluated at a time
+
+
+LIMITS = Limits()
 DEGREES = 22  # Chebyshev nodes of a panel
 LEBESGUE = 1 + 2 / math.pi * math.log(DEGREES + 1)  # of that many nodes
 GAUSS = (12, 16, 20)  # Gauss-Legendre nodes of a panel of r, for more steps each
-ROUNDS = 4  # of better bounds between the nodes [FS-3]
 RHO = 3 + math.sqrt(8)  # the ellipse whose major axis reaches one panel beyond both ends
 ANGLE = (RHO - 1 / RHO) / 2  # its minor axis over half a panel
 ELLIPSES = (1.6, 2.2, 3.0, 4.0, 5.2, 6.6)  # rho of ellipses about a panel of tau
-SAMPLES = 2048  # of a polynomial, for its least value
-DROP = 40.0  # e-folds below the largest panel of a row at which a panel is only bounded
-BLOCK = 300_000  # nodes evaluated at a time
 MOST_ANGLE = 0.8  # of an ellipse, so that its constants are small [FS-2]
 SHIFT = 0.35  # [FS-2]: a real place within this share of the angle squared bounds h
 BEND = 1.2  # above |g'|, g(z) = z / (1 - e^-z), where |arg z| <= MOST_ANGLE
@@ -138,7 +147,7 @@ class Density:
         if self.exact is not None:
             z = (tau - self.exact.mean) / self.exact.distance
             return -0.5 * z * z - 0.5 * math.log(math.tau) - math.log(self.exact.distance)
-        charge(CALL + VALUE * tau.size)
+        charge(CALL + LIMITS.value_operations * tau.size)
         panel = np.clip(self.panel(tau) if panel is None else panel, 0, self.panels - 1)
         x = np.clip((tau - self.low) / self.half - (2 * panel + 1), -1.0, 1.0)
         twice = 2 * x
@@ -153,7 +162,7 @@ class Density:
 
     def log_most(self, low: Array, high: Array) -> Array:
         """Bounds on log h between two places."""
-        charge(CALL + VALUE * low.size)
+        charge(CALL + LIMITS.value_operations * low.size)
         first, last = self.panel(low) + 1, self.panel(high) + 1
         level = np.floor(np.log2(last - first + 1)).astype(int)
         most = np.empty(first.shape)
@@ -291,14 +300,14 @@ def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
     sure = sure[:, j] & sure[:, j + 1]
     top = np.where(good & sure, own, -np.inf).max(axis=1)
     top = np.where(np.isfinite(top), top, 0.0)
-    used = good & sure & (own > top[:, None] - DROP)
+    used = good & sure & (own > top[:, None] - LIMITS.bounded_efolds)
     row, column = np.nonzero(used)
     count = one.count + two.count
     gauss = GAUSS[0] if count <= 3 else GAUSS[1] if count <= 40 else GAUSS[2]
     nodes, weights = np.polynomial.legendre.leggauss(gauss)
     share, inherited = np.empty(len(row)), np.empty(len(row))
     reach = 3 * (abs(one.low) + abs(two.low))
-    rows = max(1, BLOCK // gauss)
+    rows = max(1, LIMITS.block_nodes // gauss)
     for start in range(0, len(row), rows):
         part = slice(start, start + rows)
         r = edges[j[column[part]]][:, None] + half * (nodes + 1)
@@ -369,7 +378,7 @@ def _tabulated(
         tops = tops + np.log1p(nodes) + 2e-6
         peaks, missed = _settled(steps, half, middle, tops, slope, scale, prior)
         # A polynomial in cos(x) moves by at most its degree times its size times the way of x.
-        least = (coefficients.T @ _chebyshev()).min(axis=1) - DEGREES * math.pi / SAMPLES
+        least = (coefficients.T @ _chebyshev()).min(axis=1) - DEGREES * math.pi / LIMITS.samples
         least = np.where(least > 0.02, least, np.nan)
         # Coefficients are twice a mean of so many terms of at most 1. Their sums err by 1,100 units
         # over all degrees, cosines by 3 units of their angle or 1,500, and the recurrence by 300.
@@ -408,7 +417,7 @@ def _settled(
         ellipses.append((reach, share - scale))
     base, line = prior.copy(), np.zeros(panels + 2)
     best = np.full(panels, np.inf)
-    for _ in range(ROUNDS):
+    for _ in range(LIMITS.bound_rounds):
         best = np.full(panels, np.inf)
         for reach, share in ellipses:
             hops = math.ceil(reach / (2 * half) - 0.5)
@@ -430,5 +439,5 @@ def _settled(
 
 @array_cache
 def _chebyshev() -> Array:
-    x = math.pi * (np.arange(SAMPLES) + 0.5) / SAMPLES
+    x = math.pi * (np.arange(LIMITS.samples) + 0.5) / LIMITS.samples
     return np.cos(np.multiply.outer(np.arange(DEGREES), np.concatenate([[0.0], x, [math.pi]])))

@@ -16,11 +16,21 @@ from neyman.curves.profiles.sampled_steps.step_grid import PAD, StepGrid
 from neyman.curves.profiles.sampled_steps.step_nodes import log_sum
 from neyman.numerics.arrays import Array
 
-STEERS = 6  # tilts per decade
-SPARSE, WIDEST = 4.0, 0.3  # distance of nodes, over that of certified sums and at most
-CLIFF = 8.0  # ratio of the rises on both sides of a least value beyond which it is no saddle
-MOST_REACH = 5e3  # of the nodes of y below 0
-LEAST_WEIGHT = 200.0  # minus the logarithm of a normal's weight
+
+@dataclass(frozen=True)
+class Limits:
+    """Where sums over y go."""
+
+    decade_tilts: int = 6  # tilts per decade
+    sparse_ratio: float = 4.0  # distance of nodes, over that of certified sums and at most
+    widest_gap: float = 0.3  # distance of nodes, over that of certified sums and at most
+    # Ratio of the rises on both sides of a least value beyond which it is no saddle.
+    cliff_ratio: float = 8.0
+    largest_reach: float = 5e3  # of the nodes of y below 0
+    weight_efolds: float = 200.0  # minus the logarithm of a normal's weight
+
+
+LIMITS = Limits()
 
 Kernel = Literal["delta", "P", "Q"]  # delta, or the tail P(L > t) or Q(L > t)
 
@@ -35,7 +45,7 @@ class Step:
     def place(self, level: float) -> float:
         """About the t = mu y - mu^2 / 2 at which log R is a level above 0."""
         mu = self.loss.farthest
-        most = (level + LEAST_WEIGHT) / mu + mu
+        most = (level + LIMITS.weight_efolds) / mu + mu
         return mu * float(self.loss.inverse(np.array([level]), 0.0, most)[0]) - mu * mu / 2
 
 
@@ -64,7 +74,9 @@ class RealSums:
     ) -> None:
         self.depth = depth
         most = 3e4 * max(1.0, depth / 64) / spread
-        self.tilts = c = np.geomspace(2e-3, most, round(STEERS * math.log10(most / 2e-3)))
+        self.tilts = c = np.geomspace(
+            2e-3, most, round(LIMITS.decade_tilts * math.log10(most / 2e-3))
+        )
         self.places = np.log(c)
         self.levels = np.zeros(0)
         total, log_gains = 0.5 * variance * c * (c + 1), np.zeros((len(c), 0))
@@ -74,9 +86,9 @@ class RealSums:
         for step, n in sorted(steps, key=lambda part: -part[0].loss.farthest):
             loss, last = step.loss, float(c[-1])
             # Larger tilts of an addition with much noise would need millions of nodes.
-            while not loss.removed and -loss.range(loss.power(last))[0] > MOST_REACH:
+            while not loss.removed and -loss.range(loss.power(last))[0] > LIMITS.largest_reach:
                 last /= 4
-            grid = StepGrid(loss, step.order, None, last, SPARSE, WIDEST)
+            grid = StepGrid(loss, step.order, None, last, LIMITS.sparse_ratio, LIMITS.widest_gap)
             farthest = loss.farthest + math.sqrt(4 * depth + 80)
             stop = farthest if grid.rises else max(PAD, loss.range(loss.power(last))[1])
             grid.reach(math.ceil((stop - grid.start) / grid.h) + 1)
@@ -160,7 +172,7 @@ class RealSums:
         step = float(self.places[1] - self.places[0])
         rises = left - middle, right - middle
         at, move = float(self.places[k]), 0.0
-        if max(rises) > CLIFF * (1 + min(rises)):  # no parabola
+        if max(rises) > LIMITS.cliff_ratio * (1 + min(rises)):  # no parabola
             bend = max(2 * min(rises) / step**2, 0.3)
         else:
             bend = max(sum(rises) / step**2, 0.3)

@@ -31,13 +31,24 @@ from neyman.numerics.operations import CALL, charge
 T = TypeVar("T")
 
 GROWTH = 1.1  # |e^-psi| <= e^GROWTH in the strip [LS-1]
-NODE, STORED = 45.0, 5  # operations of a node in an array, and arrays of a result that is stored
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How nodes are counted and kept."""
+
+    node_operations: float = 45.0  # of a node in an array
+    stored_arrays: int = 5  # of a result that is stored
+    difference_size: float = 0.5  # of |M - 1|, below which M is the sum of what differs from 1
+    # Terms below this part of the largest are not summed, but counted as errors.
+    least_term_share: float = 1e-21
+
+
+LIMITS = Limits()
 BENDS = 0.99  # how much of its length such a path is straight, beyond its last node
 BEYOND = 100.0  # the window's exponent at the last node
 LARGE = 600.0  # log of terms that floats hold with room
-SMALL = 1e-21  # terms below this part of the largest are not summed, but counted as errors
 MARGIN = 1e-6  # of moments, for rounding
-NEAR_ONE = 0.5  # of |M - 1|, below which M is the sum of what differs from 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +168,7 @@ class StepNodes:
         """What a method returns for a tilt or a height, computed once."""
         key = build.__name__, at
         if key not in self._cache:
-            charge(STORED * (CALL + NODE * self.size))
+            charge(LIMITS.stored_arrays * (CALL + LIMITS.node_operations * self.size))
             self._cache[key] = build(at)
         return self._cache[key]
 
@@ -191,7 +202,9 @@ class StepNodes:
             stride: each so many-th node is used.
         """
         part = slice(0, self.size, stride)
-        charge(STORED * CALL + NODE * len(tilts) * self.size / stride)
+        charge(
+            LIMITS.stored_arrays * CALL + LIMITS.node_operations * len(tilts) * self.size / stride
+        )
         key = ("log_sums", stride)
         if key not in self._cache:
             grid = self._grid
@@ -374,7 +387,7 @@ class StepNodes:
         def moved(terms: Array) -> tuple[Array, Array]:
             """The sum of terms times e^{iuL} - 1, and a bound on its error."""
             sizes = np.abs(terms)
-            used = sizes > SMALL * float(sizes.max())
+            used = sizes > LIMITS.least_term_share * float(sizes.max())
             # As in `rounding` of waves; a place moves by 2 units of what R is moved by.
             products = (np.count_nonzero(used) + 80 + 4 * math.log2(len(u) + 1)) * UNIT + every
             # |e^{iuL} - 1| <= u |L|, and u |L| e^{-u arg R} <= |L| / (e arg R).
@@ -415,7 +428,7 @@ class StepNodes:
             log_psi = float(np.abs(terms) @ np.abs(psi)) * self._psi_units
             if scale == 0.0:
                 gain, error = self._gain(terms, below, psi, tilt, units)
-                if abs(gain) < NEAR_ONE:
+                if abs(gain) < LIMITS.difference_size:
                     return 1 + gain, math.log1p(gain), error + log_psi
             # Sums in pairs err by less than 64 units, log_rest by 2 units and 2 of itself. Where
             # that is more than 16, the rest is a small part, and the terms have units to spare.

@@ -1,1 +1,1 @@
-"""Tables in databases: of a PostgreSQL server, and of DuckDB and SQLite files."""
+"""Tables in databases: of servers of PostgreSQL and MariaDB, and of DuckDB and SQLite files."""

@@ -17,7 +17,6 @@ import secrets
 import weakref
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from decimal import Decimal
 from typing import Any, cast
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -25,12 +24,11 @@ import ibis
 import ibis.expr.datatypes as dt
 import ibis.expr.operations as ops
 import pyarrow as pa
-from ibis.formats.pyarrow import PyArrowSchema
 
 from neyman.ledger.postgres.connection import Address
 from neyman.publishing.engines.csv_reader import DataError, check_names
 from neyman.publishing.engines.databases.postgres_sql import SnapshotCompiler
-from neyman.publishing.engines.databases.table import DatabaseTable, LostConnection
+from neyman.publishing.engines.databases.table import LostConnection, Server, ServerTable
 from neyman.publishing.engines.duckdb import quoted
 
 try:
@@ -64,10 +62,11 @@ _TEXTS = {25, 1043, _BPCHAR, 19, 18, 2950, 705}  # text, varchar, char, name, "c
 _RAW = "binary"  # stands for a type that no plan can use
 
 
-class _Server(Backend):
+class _Server(Backend, Server):
     """An Ibis connection whose queries are those of one read-only transaction."""
 
     compiler = SnapshotCompiler()
+    _fence = "OFFSET 0"
 
     def __init__(self, connection: Any, shown: str) -> None:
         super().__init__()
@@ -89,17 +88,13 @@ class _Server(Backend):
             f" a schema stands for; name it as {named or '?table=schema.name, in the case it has'}"
         )
 
+    @property
+    def closed(self) -> bool:
+        return self.con.closed
+
     def asked(self, query: str, values: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
         with _in_words(self.shown):
             return self.con.execute(query, values).fetchall()
-
-    def fetched(self, rows: Any) -> pa.Table:
-        schema = PyArrowSchema.from_ibis(rows.schema())
-        values = list(zip(*self.asked(self.compile(rows)), strict=True)) or [()] * len(schema)
-        return pa.table(
-            [_array(column, field.type) for column, field in zip(values, schema, strict=True)],
-            schema=schema,
-        )
 
     def listed(self, rows: pa.Table) -> Any:
         kinds = [_kind(field.type) for field in rows.schema]
@@ -115,41 +110,52 @@ class _Server(Backend):
                 for name, kind in zip(rows.column_names, kinds, strict=True)
             }
         )
-        return self._table(f"SELECT * FROM UNNEST({arrays}) AS listed({names})", schema)
-
-    def fenced(self, rows: Any) -> Any:
-        """The same rows, whose expressions the server computes once."""
-        return self._table(f"{self.compile(rows)} OFFSET 0", rows.schema())
+        return self.table_of(f"SELECT * FROM UNNEST({arrays}) AS listed({names})", schema)
 
     def secret(self, key: str) -> Any:
         """A table of one row that holds a key: the text of no query shows it."""
         name = f"neyman.key_{secrets.token_hex(4)}"
         self.asked("SELECT set_config(%s, %s, true)", (name, key))
         query = f"SELECT current_setting('{name}') COLLATE \"C\" AS key"
-        return self._table(query, ibis.schema({"key": dt.string}))
-
-    def _table(self, query: str, schema: Any) -> Any:
-        return ops.SQLQueryResult(query, schema, self).to_expr()
+        return self.table_of(query, ibis.schema({"key": dt.string}))
 
 
-class _Place:
-    """A server and a login, with the connection that is open to it."""
+def _connected(shown: str, parameters: dict[str, Any]) -> _Server:
+    settings = {"connect_timeout": 10, "application_name": "neyman", "keepalives_idle": 60}
+    given = settings | parameters | {"client_encoding": "utf8"}
+    try:
+        connection = psycopg.connect(**cast("Any", given), autocommit=True)
+    except psycopg.Error as error:
+        hidden = Address(shown, "", {k: str(v) for k, v in parameters.items() if v})
+        raise DataError(f"data: {shown} cannot be reached: {hidden.hide(str(error))}") from None
+    server = _Server(connection, shown)
+    weakref.finalize(server, connection.close)
+    try:
+        with _in_words(shown):
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            for setting in _SETTINGS:
+                connection.execute(setting)  # pyright: ignore[reportArgumentType]
+            encoding = server.asked("SELECT current_setting('server_encoding')")[0][0]
+        if encoding != "UTF8":
+            raise DataError(
+                f"data: {shown} is a database in {encoding}: texts are compared by their bytes in"
+                " UTF-8; copy the table to a database in UTF8"
+            )
+        if connection.info.server_version < 140000:
+            raise DataError(
+                f"data: {shown} is PostgreSQL {connection.info.server_version // 10000}: counting"
+                " needs version 14 or later"
+            )
+    except BaseException:
+        connection.close()
+        raise
+    return server
 
-    def __init__(self, shown: str, parameters: dict[str, Any]) -> None:
-        self._shown, self._parameters = shown, parameters
-        self._server: _Server | None = None
 
-    def is_same(self, other: _Place) -> bool:
-        return self._parameters == other._parameters
+class PostgresTable(ServerTable):
+    """A table on a PostgreSQL server, or a query of it."""
 
-    def server(self) -> _Server:
-        if self._server is None or self._server.con.closed:
-            self._server = _connected(self._shown, self._parameters)
-        return self._server
-
-
-class PostgresTable(DatabaseTable):
-    """A table on a PostgreSQL server, or a query of it; ``shown`` is all that is ever printed."""
+    _connect = staticmethod(_connected)
 
     def __init__(
         self,
@@ -158,11 +164,8 @@ class PostgresTable(DatabaseTable):
         relation: Sequence[str] = (),
         query: str | None = None,
     ) -> None:
-        self.shown, self._relation, self._query = shown, tuple(relation), query
-        self._place = _Place(shown, parameters)
-
-    def __repr__(self) -> str:
-        return f"PostgresTable({self.shown!r})"
+        super().__init__(shown, parameters)
+        self._relation, self._query = tuple(relation), query
 
     @classmethod
     def at(cls, url: str) -> PostgresTable:
@@ -204,18 +207,9 @@ class PostgresTable(DatabaseTable):
         shown = f"postgresql://{quote(info.user)}@{info.host}:{info.port}/{quote(info.dbname)}"
         return cls(shown, parameters, query=backend.compile(_with_schemas(table, backend)))
 
-    def share(self, other: DatabaseTable) -> None:
-        """Use the connection of another table, if it is on the same server with the same login."""
-        if isinstance(other, PostgresTable) and other._place.is_same(self._place):
-            self._place = other._place
-
     def open(self, columns: Sequence[str] | None, *, rows: bool, memory: str | None = None) -> Any:
         """Return the table, in plain types."""
-        if memory is not None:
-            raise DataError(
-                f"memory = {memory!r}: is for an engine of this machine; leave it out for a server"
-            )
-        server = self._place.server()
+        server: _Server = self.server(memory)
         source = self._source(server)
         with _in_words(server.shown):
             described = server.con.execute(f"SELECT * FROM {source} LIMIT 0").description or []
@@ -244,7 +238,7 @@ class PostgresTable(DatabaseTable):
         if columns is not None:
             schema = {name: schema[name] for name in columns or schema}
         query = f"SELECT {chosen} FROM {source}{'' if rows else ' LIMIT 0'}"
-        return server._table(query, ibis.schema(schema))  # pyright: ignore[reportPrivateUsage]
+        return server.table_of(query, ibis.schema(schema))
 
     def _source(self, server: _Server) -> str:
         if self._query is not None:
@@ -269,38 +263,6 @@ def _with_schemas(table: Any, backend: Any) -> Any:
         if row and not node.namespace.database:
             places[node] = node.copy(namespace=ops.Namespace(database=row[0]))
     return table.op().replace(places).to_expr()
-
-
-def _connected(shown: str, parameters: dict[str, Any]) -> _Server:
-    settings = {"connect_timeout": 10, "application_name": "neyman", "keepalives_idle": 60}
-    given = settings | parameters | {"client_encoding": "utf8"}
-    try:
-        connection = psycopg.connect(**cast("Any", given), autocommit=True)
-    except psycopg.Error as error:
-        hidden = Address(shown, "", {k: str(v) for k, v in parameters.items() if v})
-        raise DataError(f"data: {shown} cannot be reached: {hidden.hide(str(error))}") from None
-    server = _Server(connection, shown)
-    weakref.finalize(server, connection.close)
-    try:
-        with _in_words(shown):
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            for setting in _SETTINGS:
-                connection.execute(setting)  # pyright: ignore[reportArgumentType]
-            encoding = server.asked("SELECT current_setting('server_encoding')")[0][0]
-        if encoding != "UTF8":
-            raise DataError(
-                f"data: {shown} is a database in {encoding}: texts are compared by their bytes in"
-                " UTF-8; copy the table to a database in UTF8"
-            )
-        if connection.info.server_version < 140000:
-            raise DataError(
-                f"data: {shown} is PostgreSQL {connection.info.server_version // 10000}: counting"
-                " needs version 14 or later"
-            )
-    except BaseException:
-        connection.close()
-        raise
-    return server
 
 
 def _plain(column: Any) -> tuple[str, str] | None:
@@ -354,15 +316,6 @@ def _literal(column: Any, kind: str) -> str:
     return "'{" + ",".join(parts) + "}'"
 
 
-def _array(values: Sequence[Any], kind: Any) -> pa.Array:
-    if pa.types.is_integer(kind):
-        # A sum comes as a decimal.
-        return pa.array([None if value is None else int(value) for value in values], kind)
-    if pa.types.is_decimal(kind):
-        return pa.array([_fitting(value, kind) for value in values], kind)
-    return pa.array(values, kind)
-
-
 @contextmanager
 def _in_words(shown: str) -> Generator[None]:
     """Say what PostgreSQL's errors mean, in words that hold no value of a row."""
@@ -402,11 +355,3 @@ def _in_words(shown: str) -> Generator[None]:
         # Of class 42, syntax and names: other messages could quote a value.
         text = f": {error.diag.message_primary}" if state[:2] == "42" else ""
         raise DataError(f"data: {shown} answers {type(error).__name__} ({state}){text}") from None
-
-
-def _fitting(value: Any, kind: Any) -> Any:
-    """A decimal; in place of one that is too large for its type, one beyond every clip and key."""
-    most = 10 ** (kind.precision - kind.scale)
-    if value is None or (value.is_finite() and abs(value) < most):
-        return value
-    return (Decimal(most - 1) + (Decimal("0.5") if kind.scale else 0)).copy_sign(value)

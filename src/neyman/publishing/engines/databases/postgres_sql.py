@@ -29,7 +29,7 @@ _INFINITE, _MINUS_INFINITE = r"^[iI]nf(inity)?\Z", r"^-[iI]nf(inity)?\Z"
 _DOUBLE = r"^-?([0-9]{1,60}(\.[0-9]{0,60})?|\.[0-9]{1,60})([eE][-+]?[0-9]{1,2})?\Z"
 _BIGINT = r"^-?[0-9]{1,18}\Z"
 _DECIMAL = r"^-?[0-9]{1,38}\Z"
-_DATE = r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])\Z"
+_DATE = r"^(?!0000)[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])\Z"
 
 
 class SnapshotCompiler(PostgresCompiler):
@@ -47,9 +47,6 @@ class SnapshotCompiler(PostgresCompiler):
         """Extract a group of a pattern, or the empty text."""
         text = _pattern(op.pattern)
         group = text if op.index.value else sge.convert(f"({text.this})")
-        return self._extracted(arg, group)
-
-    def _extracted(self, arg: Sql, group: Sql) -> Sql:
         part = self.f.anon.substring(arg, group)
         return self.if_(arg.is_(sg.not_(sge.null())), self.f.coalesce(part, ""), sge.null())
 
@@ -129,26 +126,12 @@ class SnapshotCompiler(PostgresCompiler):
 
     def _date(self, text: Sql) -> Sql:
         """The date of a text YYYY-MM-DD that is a day of the years 1 to 9999."""
-
-        def part(start: int, length: int) -> Sql:
-            digits = self.f.anon.substring(text, sge.convert(start), sge.convert(length))
-            return sge.Cast(this=digits, to=sge.DataType.build("INT"))
-
-        year, month, day = part(1, 4), part(6, 2), part(9, 2)
-        leap = sge.paren(
-            (year % 4).eq(0).and_(sge.paren((year % 100).neq(0).or_((year % 400).eq(0))))
-        )
-        last = sge.Case(
-            ifs=[
-                self.if_(month.isin(4, 6, 9, 11), 30),
-                self.if_(month.neq(2), 31),
-                self.if_(leap, 29),
-            ],
-            default=sge.convert(28),
-        )
-        inside = year.eq(0).not_().and_(day <= sge.paren(last))
-        date = self.if_(inside, self.f.anon.make_date(year, month, day), sge.null())
-        return self.if_(_matches(text, sge.convert(_DATE)), date, sge.null())
+        month = self.f.concat(self.f.anon.substring(text, 1, 8), "01")
+        days = sge.Cast(this=self.f.anon.substring(text, 9, 2), to=sge.DataType.build("INT"))
+        date = sge.paren(sge.Cast(this=month, to=sge.DataType.build("DATE")) + days - 1)
+        same = self._c(self.f.anon.to_char(date, "YYYY-MM-DD")).eq(text)
+        known = self.if_(same, date, sge.null())
+        return self.if_(_matches(text, sge.convert(_DATE)), known, sge.null())
 
     def visit_Sum(self, op: Any, *, arg: Sql, where: Sql) -> Sql:
         """An exact sum; of whole numbers of 64 bits, as they are."""

@@ -64,7 +64,8 @@ class Case:
     @cached_property
     def scale(self) -> Fraction:
         """1/rho of the plan, of which the receipt lists the part of each table."""
-        return 1 / sum(
+        shares = sum((entry.share for entry in self.plan.entries()), Fraction(0))
+        return shares / sum(
             (ratio(listed["zcdp"]) for listed in self.receipt["mechanisms"]), Fraction(0)
         )
 
@@ -76,6 +77,10 @@ class Case:
             same("mechanisms", [part.to_dict() for part in listed], self.receipt["mechanisms"])
         except Differs as error:
             raise Differs(f"not looked at, since the mechanisms are wrong: {error}") from None
+        if self.plan.disjoint:
+            mechanism = self.plan.at_scale(self.scale)
+            same("mechanism", mechanism.to_dict(), self.receipt["mechanism"])
+            return mechanism
         return composed((part.mechanism, part.count) for part in listed)
 
     @cached_property

@@ -26,10 +26,20 @@ MEMORY = "4GB"  # the default limit of what a verification may take
 
 _FORM = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?) ?(KB|KiB|MB|MiB|GB|GiB|TB|TiB)")
 _UNITS = {"K": 1, "M": 2, "G": 3, "T": 4}
-_PER_VALUE = 96  # bytes of a value that is compared: as read, as made again, and as doubles
-_PER_TEXT = 4  # times the bytes of a text that is compared as a text
-_PER_BYTE = 10  # bytes of objects for a byte of JSON
-_PER_CELL = 128  # bytes of a cell that is made consistent
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much memory a release takes to be verified."""
+
+    # Bytes of a value that is compared: as read, as made again, and as doubles.
+    value_bytes: int = 96
+    text_ratio: int = 4  # times the bytes of a text that is compared as a text
+    json_bytes: int = 10  # bytes of objects for a byte of JSON
+    cell_bytes: int = 128  # bytes of a cell that is made consistent
+
+
+LIMITS = Limits()
 _CODECS = ("SNAPPY", "UNCOMPRESSED")  # of those that we write; Snappy at most makes 22 of one byte
 _compute: Any = pc  # pyright does not see the functions that Arrow makes on import
 
@@ -61,11 +71,11 @@ class MemoryLimit:
 
     def check_receipt(self, path: Path) -> None:
         """Refuse a receipt whose JSON would take more."""
-        self.check("the receipt", os.stat(path).st_size * _PER_BYTE)
+        self.check("the receipt", os.stat(path).st_size * LIMITS.json_bytes)
 
     def check_consistent(self, cells: int) -> None:
         """Refuse consistent tables of so many cells, all of which are in memory at once."""
-        self.check("making the tables consistent", cells * _PER_CELL)
+        self.check("making the tables consistent", cells * LIMITS.cell_bytes)
 
     @contextmanager
     def table(
@@ -76,7 +86,7 @@ class MemoryLimit:
         At most ``size`` rows are in memory at once. In the file, texts are dictionary-encoded.
         """
         with open_file(path, links=False) as handle:
-            self.check("the footer of the file", _footer(handle) * _PER_BYTE)
+            self.check("the footer of the file", _footer(handle) * LIMITS.json_bytes)
             with pyarrow.parquet.ParquetFile(handle) as file:
                 about, arrow = file.metadata, file.schema_arrow
                 if not arrow.equals(schema, check_metadata=True):
@@ -85,7 +95,7 @@ class MemoryLimit:
                 if about.num_rows != rows:
                     raise Differs(f"it has {about.num_rows:,} rows, and the table {rows:,} cells")
                 encoded = [_encoded(about.row_group(n)) for n in range(about.num_row_groups)]
-                decoded = min(rows, size) * len(schema) * _PER_VALUE
+                decoded = min(rows, size) * len(schema) * LIMITS.value_bytes
                 self.check("the file", 2 * max(encoded, default=0) + decoded)
             texts = [field.name for field in schema if pa.types.is_string(field.type)]
             with pyarrow.parquet.ParquetFile(
@@ -95,7 +105,7 @@ class MemoryLimit:
 
     def check_texts(self, table: pa.Table) -> None:
         """Refuse a table whose dictionary-encoded texts would take more, each in full."""
-        self.check("the texts of the file", _PER_TEXT * texts_size(table))
+        self.check("the texts of the file", LIMITS.text_ratio * texts_size(table))
 
 
 def _footer(handle: BinaryIO) -> int:

@@ -38,7 +38,8 @@ from neyman.publishing.release.field_comparison import (
     same,
     short,
 )
-from neyman.publishing.release.folder import MOST_RECEIPT, Release
+from neyman.publishing.release.folder import LIMITS as FOLDER_LIMITS
+from neyman.publishing.release.folder import Release
 from neyman.publishing.release.receipt import guarantee, mechanism_list, versions
 from neyman.publishing.release.receipt_format import FIRST, SCHEMA, ConsistencyPart
 from neyman.publishing.release.verify import external_checks as evidence
@@ -94,7 +95,7 @@ def verify(
     try:
         path = path / "receipt.json" if path.is_dir() else path
         limit.check_receipt(path)
-        content = read_file(path, MOST_RECEIPT)
+        content = read_file(path, FOLDER_LIMITS.receipt_bytes)
         content_fields = _read(content)
         if not is_mapping(content_fields):
             raise ValueError("it is no JSON object")
@@ -162,6 +163,7 @@ def _read(content: bytes) -> object:
 def _schema(case: Case) -> str:
     more = ("consistency",) if "consistency" in case.receipt["plan"] else ()
     more += ("clips",) if _searches(case.receipt["plan"]) else ()
+    more += ("mechanism",) if "disjoint" in case.receipt["plan"] else ()
     keys("the receipt", dict.fromkeys((*FIRST, *more)), case.receipt)
     said = case.receipt["versions"]
     keys("versions", versions(), said)

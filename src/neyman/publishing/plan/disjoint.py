@@ -1,0 +1,134 @@
+"""Which queries one row can meet together, as far as the text of a plan proves it [UN-11].
+
+A filter is brought into cases, each a list of claims about the values of expressions. Two cases
+exclude each other if they leave no value to an expression that both have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from itertools import combinations
+from typing import Any, TypeAlias
+
+from neyman.publishing.plan.row_expression import Node
+
+MOST_SETS = 64  # of queries that one row can meet together
+_MOST_CASES = 64  # of one filter
+
+Case: TypeAlias = list[tuple[Node, str, Any]]  # expressions, each with a kind of claim and values
+Sets: TypeAlias = tuple[frozenset[str], ...]
+
+_OPPOSITES = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+_MIRRORED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+
+
+def are_disjoint(one: Node, other: Node) -> bool:
+    """Return True if it is proved that no row makes both conditions true."""
+    mine, theirs = _cases(one, True), _cases(other, True)
+    if mine is None or theirs is None:
+        return False
+    return all(_is_impossible([*a, *b]) for a in mine for b in theirs)
+
+
+def largest_sets(filters: Mapping[str, Node | None]) -> Sets | None:
+    """Return the largest sets of queries that one row can meet; None for more than `MOST_SETS`."""
+    nodes = list(dict.fromkeys(filters.values()))
+    beside: dict[Node | None, set[Node | None]] = {node: set() for node in nodes}
+    for one, other in combinations(nodes, 2):
+        if one is None or other is None or not are_disjoint(one, other):
+            beside[one].add(other)
+            beside[other].add(one)
+    sets: list[frozenset[Node | None]] = [frozenset()]
+    for node in nodes:
+        grown = dict.fromkeys([*sets, *((one & beside[node]) | {node} for one in sets)])
+        sets = [one for one in grown if not any(one < other for other in grown)]
+        if len(sets) > MOST_SETS:
+            return None
+    return tuple(frozenset(name for name, node in filters.items() if node in one) for one in sets)
+
+
+def _cases(node: Node, truth: bool) -> list[Case] | None:
+    """Return cases of which one holds if a condition is true, or is false; None for too many."""
+    match node.op:
+        case "not":
+            return _cases(node.parts[0], not truth)
+        case "and" | "or":
+            parts = [_cases(part, truth) for part in node.parts]
+            known = [part for part in parts if part is not None]
+            if (node.op == "and") == truth:
+                return _all_of(known)  # a part that is not known only leaves out claims
+            cases = [case for part in known for case in part]
+            return cases if len(known) == len(parts) and len(cases) <= _MOST_CASES else None
+        case "literal":
+            return [[]] if node.value is truth else []
+        case "missing":
+            return [[(_core(node.parts[0]), "missing" if truth else "known", None)]]
+        case "compare":
+            a, b = node.parts
+            sign: str = node.value
+            if a.op == "literal":
+                a, b, sign = b, a, _MIRRORED[sign]
+            if b.op == "literal" and a.op != "literal":
+                sign = sign if truth else _OPPOSITES[sign]
+                return [[(_core(a), *_compared(sign, _scaled(a, b.value)))]]
+        case "member":
+            (part,) = node.parts
+            values = {_scaled(part, value) for value in node.value}
+            return [[(_core(part), "in" if truth else "out", values)]]
+        case _:
+            pass
+    return [[(node, "in", {truth})]]
+
+
+def _all_of(parts: Sequence[list[Case]]) -> list[Case]:
+    """Return the cases of a conjunction; a part that would make them too many is left out."""
+    cases: list[Case] = [[]]
+    for part in sorted(parts, key=len):
+        if len(cases) * len(part) <= _MOST_CASES:
+            cases = [[*one, *other] for one in cases for other in part]
+    return cases
+
+
+def _compared(sign: str, constant: Any) -> tuple[str, Any]:
+    if sign in ("==", "!="):
+        return ("in" if sign == "==" else "out"), {constant}
+    if sign in (">", ">="):  # whole numbers of the last digit
+        return "least", math.ceil(constant) if sign == ">=" else math.floor(constant) + 1
+    return "most", math.floor(constant) if sign == "<=" else math.ceil(constant) - 1
+
+
+def _core(node: Node) -> Node:
+    """Return a number before it was given more decimals, which is the same number."""
+    while node.op == "multiply":
+        part, factor = node.parts
+        more = node.scale - part.scale
+        if factor.op != "literal" or more < 0 or factor.value != 10**more:
+            break
+        node = part
+    return node
+
+
+def _scaled(part: Node, value: Any) -> Any:
+    """Return a constant beside an expression in units of the core's last digit; else as it is."""
+    number = part.type == "number"
+    return Fraction(value, 10 ** (part.scale - _core(part).scale)) if number else value
+
+
+def _is_impossible(case: Case) -> bool:
+    """Return True if claims leave no value, missing or not, to some expression."""
+    own: dict[Node, dict[str, list[Any]]] = {}
+    for node, kind, values in case:
+        own.setdefault(node, {}).setdefault(kind, []).append(values)
+    return any(map(_has_no_value, own.values()))
+
+
+def _has_no_value(claims: Mapping[str, list[Any]]) -> bool:
+    if "missing" in claims:
+        return len(claims) > 1
+    least, most = (claims.get(kind, []) for kind in ("least", "most"))
+    if "in" not in claims:
+        return bool(least and most) and max(least) > min(most)
+    left = set[Any](claims["in"][0]).intersection(*claims["in"]).difference(*claims.get("out", []))
+    return not any(all(x >= low for low in least) and all(x <= high for high in most) for x in left)

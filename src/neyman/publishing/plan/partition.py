@@ -1,0 +1,75 @@
+"""Queries that a plan splits by the keys of a column, into one query for each key."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterator, Mapping
+
+from neyman.publishing.plan.column import Column, key_text
+from neyman.publishing.plan.disjoint import MOST_SETS
+from neyman.publishing.plan.document import KeyPart, PlanDocument, QueryPart, show, suggest
+
+_PLAIN = KeyPart.model_validate({})
+
+
+def without_partitions(
+    document: PlanDocument, columns: Mapping[str, Column], problems: list[str]
+) -> PlanDocument:
+    """Return the document with a query for each key in place of each query with a partition."""
+    queries: list[QueryPart] = []
+    for index, part in enumerate(document.query):
+        errors = [*_problems(part, f"query[{index}]", columns)]
+        problems += errors
+        if part.partition is None or errors:
+            queries.append(part)
+        else:
+            queries += _one_by_one(part, columns[part.partition])
+    return document.model_copy(update={"query": tuple(queries)})
+
+
+def _problems(part: QueryPart, where: str, columns: Mapping[str, Column]) -> Iterator[str]:
+    spot = f"{where}.partition (of query {part.name!r}) = {show(part.partition)}"
+    column = columns.get(part.partition or "")
+    if part.partition is None:
+        if part.parts:
+            yield f"{where}.parts (of query {part.name!r}): is for a query with partition"
+    elif column is None or not column.keys:
+        known = [name for name, one in columns.items() if one.keys]
+        yield f"{spot}: must be a column with listed keys; {suggest(part.partition, known)}"
+    elif len(column.keys) > MOST_SETS:
+        yield f"{spot}: has {len(column.keys)} keys, and the most is {MOST_SETS}; list it in 'by'"
+    else:
+        odd = (key for key in column.keys if "\\" in repr(key))
+        yield from (f"{spot}: the key {key!r} cannot stand in a filter; rename it" for key in odd)
+        texts = [key_text(key) for key in column.keys]
+        for name in (part.parts or {}).keys() - set(texts):
+            yield f"{spot}: parts.{name} is for no key; {suggest(name, texts)}"
+
+
+def _one_by_one(part: QueryPart, column: Column) -> Iterator[QueryPart]:
+    texts = [key_text(key) for key in column.keys]
+    own = [(part.parts or {}).get(text, _PLAIN) for text in texts]
+    weights = [1 if one.share is None else one.share for one in own]
+    names = [f"{part.name} {text}" for text in texts]
+    plain = (name.casefold() for name in names if re.fullmatch(r"[\w -]{1,64}", name, re.ASCII))
+    if len({*plain}) < len(names):  # files are named after them
+        names = [f"{part.name} {place}" for place in range(1, len(names) + 1)]
+    for place, (name, weight, key) in enumerate(zip(names, weights, own, strict=True)):
+        condition = _condition(column, place)
+        update: dict[str, object] = {"name": name, "partition": None, "parts": None}
+        update["where"] = f"({part.where}) and ({condition})" if part.where else condition
+        update["share"] = part.share and part.share * weight / sum(weights)
+        own_fields = {"at": key.at, "clip": key.clip}
+        update |= {field: value for field, value in own_fields.items() if value is not None}
+        yield part.model_copy(update=update)
+
+
+def _condition(column: Column, place: int) -> str:
+    """The filter of one key; the key for unlisted values takes all that no other key takes."""
+    plain = column.name.isidentifier() and not keyword.iskeyword(column.name)
+    name = column.name if plain else f"column({column.name!r})"
+    if place != column.unknown:
+        return f"{name} == {column.keys[place]!r}"
+    others = [key for key in column.keys if key != column.keys[place]]
+    return f"{name} is None or {name} not in {others!r}" if others else "True"

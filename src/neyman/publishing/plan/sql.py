@@ -1,0 +1,445 @@
+"""SQL as queries of a plan: a SELECT is parsed and translated, and never executed.
+
+Its queries and derived columns are those that a plan's author could have written, so every check of
+a plan holds. What cannot be translated is refused with its place and the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import sqlglot
+import sqlglot.expressions as exp
+from sqlglot.errors import ParseError, SqlglotError
+
+from neyman.accounting.semantics.digits import many
+from neyman.publishing.plan.derived import Derived, column_types
+from neyman.publishing.plan.document import PlanDocument, PlanError, suggest
+from neyman.publishing.plan.published_rows import Selection, selection
+from neyman.publishing.plan.query import ALL
+from neyman.publishing.plan.query_resolution import VALUE_COLUMNS
+from neyman.publishing.plan.row_expression import COLUMN_LIMIT, Type
+from neyman.publishing.plan.sections import Section, listed
+from neyman.publishing.plan.sql_expression import (
+    Piece,
+    RowReader,
+    SqlText,
+    number_of,
+    reason_against,
+)
+
+MOST_SQL = 20_000  # the most characters of a statement
+
+_CLAUSES = ("expressions", "from", "from_", "where", "group", "having", "order", "limit", "offset")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_ -]{0,63}")
+# fmt: off
+_MEASURES: Mapping[type[exp.Expr], str] = {
+    exp.Count: "count", exp.CountIf: "count", exp.Sum: "sum", exp.Avg: "mean",
+    exp.VariancePop: "variance", exp.StddevPop: "standard_deviation",
+    exp.Median: "median", exp.Min: "min", exp.Max: "max",
+    exp.PercentileCont: "quantiles", exp.Quantile: "quantiles", exp.WithinGroup: "quantiles",
+}
+# fmt: on
+_RANKED = ("median", "min", "max", "quantiles")
+_NOTES = {
+    "sum": "SUM over no rows is 0 with noise, and NULL in SQL.",
+    "min": "MIN publishes the 1% quantile: an exact minimum depends on one row alone.",
+    "max": "MAX publishes the 99% quantile: an exact maximum depends on one row alone.",
+}
+_AFTERWARD = "HAVING, ORDER BY, LIMIT, and OFFSET act on published numbers alone."
+_SAMPLE = "divides by n - 1, and a plan by n; write VAR_POP or STDDEV_POP"
+_PRIVATE = "is not grouped, and the rows themselves are private; group by it, or aggregate it"
+_NO_MEASURE = (
+    "is no measure of a plan; it has COUNT, COUNT_IF, SUM, AVG, VAR_POP, STDDEV_POP, MEDIAN, "
+    "QUANTILE_CONT, MIN, and MAX. Compute with published numbers afterward"
+)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A SELECT as queries of a plan.
+
+    Args:
+        queries: the sections of its queries, without shares.
+        derive: the sections of the columns that it derives.
+        selection: what it makes of the published tables.
+        notes: what differs from SQL, in sentences.
+        places: where the text has each query and each derived column, by name.
+    """
+
+    queries: tuple[Section, ...]
+    derive: Mapping[str, Section]
+    selection: Selection
+    notes: tuple[str, ...]
+    places: Mapping[str, str]
+
+    def placed(self, error: PlanError) -> PlanError:
+        """Return an error of the plan with the places in the SQL that it is about."""
+        problems: list[str] = []
+        for problem in error.problems:
+            query = re.match(r"query\[(\d+)\]", problem)
+            other = re.match(r"derive\.([\w -]+)", problem)
+            name = self.queries[int(query[1])]["name"] if query else other[1] if other else ""
+            problems.append(f"{self.places[name]}: {problem}" if name in self.places else problem)
+        return PlanError(problems)
+
+
+def translate(
+    text: str,
+    document: PlanDocument,
+    clips: Mapping[str, object] | None = None,
+    *,
+    delta: object = None,
+    folder: Path | None = None,
+) -> Statement:
+    """Translate a SELECT statement to queries of a plan.
+
+    Args:
+        text: the statement.
+        document: the plan that declares the columns.
+        clips: by column or alias.
+        delta: of each query whose keys are discovered.
+        folder: what the path of a key file is relative to.
+
+    Raises:
+        PlanError: with the place and the reason of what cannot be translated.
+    """
+    try:
+        return _Translator(SqlText(text), document, folder, clips or {}, delta).statement()
+    except RecursionError:
+        raise PlanError("the SQL is nested too deep; derive a part in the plan") from None
+
+
+def _parsed(source: SqlText) -> exp.Select:
+    """The one statement of a text."""
+    text = source.text
+    if len(text) > MOST_SQL:
+        raise PlanError(f"the SQL has {len(text)} characters; the most is {MOST_SQL}")
+    try:
+        text.encode()
+        tokens = sqlglot.tokenize(text, read="duckdb")
+        ends = [n for n, token in enumerate(tokens) if token.token_type.name == "SEMICOLON"]
+        more = tokens[ends[0] + 1 :] if ends else []
+        is_select = bool(tokens) and tokens[0].text.upper() == "SELECT"
+        trees = sqlglot.parse(text, read="duckdb") if is_select and not more else []
+    except UnicodeEncodeError:
+        raise PlanError("the SQL has half of a surrogate pair, which is no text") from None
+    except ParseError as error:
+        first = error.errors[0] if error.errors else {}
+        reason = re.sub(r" (but got|for|missing) .*", "", str(first.get("description")))
+        shown = str(first.get("highlight"))[:60]
+        column = max(1, int(first.get("col") or 1) - len(shown) + 1)
+        place = f"line {first.get('line') or 1}, column {column}, {shown!r}"
+        raise PlanError(f"{place}: is no SQL ({reason})") from None
+    except SqlglotError:
+        raise PlanError("the SQL has a quote or a comment that does not end") from None
+    except (ValueError, TypeError, AttributeError, LookupError):
+        raise PlanError("the SQL cannot be parsed") from None
+    if not is_select:
+        place = source.at(tokens[0].start, tokens[0].end + 1) if tokens else "the SQL is blank"
+        raise PlanError(f"{place}: only a SELECT statement is translated, without WITH")
+    if more:
+        place = source.at(more[0].start, more[0].end + 1)
+        raise PlanError(f"{place}: is a second statement; give one SELECT")
+    tree = trees[0]
+    if tree is None or not isinstance(tree, exp.Select):
+        raise source.refuse(tree or exp.Null())
+    return tree
+
+
+class _Translator:
+    """The translation of one SELECT."""
+
+    def __init__(
+        self,
+        source: SqlText,
+        document: PlanDocument,
+        folder: Path | None,
+        clips: Mapping[str, object],
+        delta: object,
+    ) -> None:
+        self.source, self.document, self.clips, self.delta = source, document, clips, delta
+        self.tree = tree = _parsed(source)
+        self.used = set[str]()
+        source.check_arguments(tree, _CLAUSES)
+        types = column_types(document, folder)
+        self.table, alias = self._from()
+        part = document.tables.get(self.table)
+        self.id = (part.id if part is not None else None) or document.unit.id
+        self.rows = RowReader(source, types, alias)
+        self.names = {name.casefold() for name in (*types, *VALUE_COLUMNS, self.id or "")}
+        self.derive: dict[str, Section] = {}
+        self.queries: dict[exp.Expr, Section] = {}
+        self.places: dict[str, str] = {}
+        self.notes: list[str] = []
+        self.kinds: dict[str, Type] = {}
+        self.levels = [level for part in document.hierarchy.values() for level in part.levels]
+        self.items = [(item.unalias().unnest(), item.alias) for item in tree.expressions]
+
+    def statement(self) -> Statement:
+        """Translate each clause."""
+        where = self._clause("where")
+        condition = None if where is None else self.rows.condition(where.this)
+        keys = self._keys()
+        shared = {"table": self.table, **self._groups(list(keys.values()))}
+        columns: list[tuple[str, str, Type | None]] = []
+        for tree, alias in self.items:
+            key = keys.get(self.rows.read(tree).text) if _is_row(tree) else None
+            name = self._query(tree, alias, condition, shared) if key is None else key
+            columns.append((alias or name, name, None if key is None else self.kinds[key]))
+        if not self.queries:
+            raise self.source.refuse(self.tree, "publishes no number; add COUNT(*)")
+        for name in self.clips.keys() - self.used:
+            raise PlanError(f"clips: no aggregate takes the clip of {name!r}; leave it out")
+        names = {tree: section["name"] for tree, section in self.queries.items()}
+        level = next(iter(shared["at"]), ALL)
+        selected = selection(self.rows, self.tree, columns, names, level)
+        if any(map(self.tree.args.get, ("having", "order", "limit", "offset"))):
+            self.notes.append(_AFTERWARD)
+        sections, notes = tuple(self.queries.values()), tuple(dict.fromkeys(self.notes))
+        return Statement(sections, self.derive, selected, notes, self.places)
+
+    def _clause(self, name: str) -> exp.Expr | None:
+        clause = self.tree.args.get(name)
+        if clause is not None:
+            self.source.check_arguments(clause, ("this", "expressions"))
+        return clause
+
+    def _from(self) -> tuple[str, str]:
+        """The table that is read, and its name in columns."""
+        clause = self.tree.args.get("from_") or self.tree.args.get("from")
+        table: exp.Expr | None = None if clause is None else clause.this
+        known = [self.document.table, *self.document.tables]
+        if isinstance(table, exp.Query):
+            raise self.source.refuse(table)
+        if not isinstance(table, exp.Table) or not isinstance(table.this, exp.Identifier):
+            problem = f"needs FROM with a table; {suggest('', known)}"
+            raise self.source.refuse(table or self.tree, problem)
+        self.source.check_arguments(table, ("this", "alias", "db", "catalog"))
+        if table.args.get("alias") is not None:
+            self.source.check_arguments(table.args["alias"], ("this",))
+        name = ".".join(part.name for part in table.parts)
+        if name not in known:
+            raise self.source.refuse(table, f"is no table of the plan; {suggest(name, known)}")
+        return name, table.alias_or_name
+
+    # Groups
+
+    def _keys(self) -> dict[str, str]:
+        """The column of keys of each row expression in GROUP BY."""
+        group, keys = self._clause("group"), dict[str, str]()
+        for spot in [] if group is None else group.expressions:
+            tree, alias = self._item(spot.unnest())
+            piece = self.rows.read(tree)
+            if piece.text in keys:
+                raise self.source.refuse(spot, "is twice in GROUP BY")
+            name = keys[piece.text] = self._key(tree, piece, alias)
+            kind = piece.node.type
+            self.kinds[name] = "text" if kind == "date" or name in self.levels else kind
+        return keys
+
+    def _item(self, tree: exp.Expr) -> tuple[exp.Expr, str]:
+        """The form that a group is: a column of SELECT by its number or alias, or the form."""
+        number = number_of(tree)
+        if number is not None and not 1 <= number <= len(self.items):
+            raise self.source.refuse(tree, "is no number of a column of SELECT")
+        if number is not None:
+            return self.items[number - 1]
+        named = isinstance(tree, exp.Column) and tree.name not in self.rows.types
+        for item in self.items:
+            if item[0] == tree or (named and tree.name == item[1]):
+                return item
+        return tree, ""
+
+    def _key(self, tree: exp.Expr, piece: Piece, alias: str) -> str:
+        if name := _name(piece):
+            part = self.document.columns.get(name)
+            if part is None or part.keys is not None or part.discover:
+                return name
+            reason = f"give columns.{name} keys = [...] or discover = true"
+            raise self.source.refuse(tree, f"has no public keys, and the data give none; {reason}")
+        column = Derived("", "expression", piece.text, piece.node).column(None)
+        if column is None:
+            reason = "derive the column in the plan, and list its keys"
+            raise self.source.refuse(tree, f"has no public keys of its own; {reason}")
+        return self._derived(tree, alias, {"expression": piece.text})
+
+    def _groups(self, names: Sequence[str]) -> Section:
+        """The fields of a query that say how it is grouped."""
+        levels = self.levels
+        at, by = [n for n in levels if n in names], [n for n in names if n not in levels]
+        if at != levels[: len(at)]:
+            reason = f"a level of the hierarchy needs those above it: {', '.join(levels)}"
+            raise self.source.refuse(self.tree.args["group"], reason)
+        columns = [self.document.columns.get(name) for name in by]
+        discovered = any(column is not None and column.discover for column in columns)
+        if names:
+            text = "the groups are the plan's keys, each with rows or without"
+            text = (
+                "the groups are discovered: a key of few units is left out" if discovered else text
+            )
+            self.notes.append(
+                f"GROUP BY {', '.join(names)}: {text}. A row whose key is NULL or not listed takes "
+                "no part, or goes to the plan's unknown. SQL has a group for NULL, and none for a "
+                "key without rows."
+            )
+        return {"by": by, "at": at[-1:], "delta": self.delta if discovered else None}
+
+    def _derived(self, tree: exp.Expr, alias: str, section: Section) -> str:
+        """The name of a derived column; the same section is derived once."""
+        for name, known in self.derive.items():
+            if known == section:
+                return name
+        name = self._fresh(tree, alias, self.names)
+        self.derive[name] = section
+        return name
+
+    def _fresh(self, tree: exp.Expr, alias: str, taken: set[str]) -> str:
+        """A name for a form that no other has, up to case."""
+        text = alias or tree.sql("duckdb").replace("*", "")
+        if not _NAME.fullmatch(text) or not alias:
+            text = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()[:40] or "column"
+        name, number = text, 1
+        while name.casefold() in taken:
+            name, number = f"{text}_{number + 1}", number + 1
+        taken.add(name.casefold())
+        self.places[name] = self.source.place(tree)
+        return name
+
+    # Aggregates
+
+    def _query(self, tree: exp.Expr, alias: str, where: Piece | None, shared: Section) -> str:
+        """The name of the query of an aggregate; the same aggregate is one query."""
+        if tree in self.queries:
+            return self.queries[tree]["name"]
+        conditions = [] if where is None else [where]
+        inner = tree
+        if isinstance(tree, exp.Filter):
+            conditions.append(self.rows.condition(tree.expression.this))
+            inner = tree.this
+        fields = self._aggregate(inner, alias, conditions)
+        if len(conditions) > 1:
+            text = " and ".join(condition.part for condition in conditions)
+            fields["where"] = self.rows.typed(tree, text).text
+        elif conditions:
+            fields["where"] = conditions[0].text
+        taken = {section["name"].casefold() for section in self.queries.values()}
+        name = self._fresh(tree, alias, taken)
+        section = {"name": name, **fields, **shared}
+        if self.table == self.document.table:
+            del section["table"]
+        self.queries[tree] = {field: value for field, value in section.items() if value}
+        return name
+
+    def _aggregate(self, tree: exp.Expr, alias: str, where: list[Piece]) -> Section:
+        """The fields of the query of an aggregate; its own conditions come to ``where``."""
+        measure = _MEASURES.get(type(tree))
+        if measure is None:
+            raise self.source.refuse(tree, _no_measure(tree))
+        self.source.check_arguments(tree, ("this", "expression", "quantile", "big_int"))
+        if measure == "count":
+            return self._count(tree, where)
+        if measure in _NOTES:
+            self.notes.append(_NOTES[measure])
+        if measure != "quantiles":
+            return {"measure": measure, **self._bounded(tree.this, alias, measure in _RANKED)}
+        value, level = tree.this, tree.args.get("quantile") or tree.expression
+        if isinstance(tree, exp.WithinGroup):
+            level, ordered = tree.this.this, tree.expression.expressions
+            self.source.check_arguments(ordered[0], ("this", "nulls_first"))
+            if not isinstance(tree.this, exp.PercentileCont) or len(ordered) > 1:
+                raise self.source.refuse(tree, _NO_MEASURE)
+            value = ordered[0].this
+        if not isinstance(level, exp.Literal) or level.is_string:
+            raise self.source.refuse(tree, "takes one quantile, a number such as 0.25")
+        return {"measure": measure, "quantiles": [level.this], **self._bounded(value, alias, True)}
+
+    def _count(self, tree: exp.Expr, where: list[Piece]) -> Section:
+        part, one = tree.this, tree.this
+        if isinstance(part, exp.Distinct):
+            self.source.check_arguments(part, ("expressions",))
+            one = part.expressions[0]
+            if len(part.expressions) > 1 or not isinstance(one, exp.Column):
+                raise self.source.refuse(part, "COUNT(DISTINCT) takes one column")
+        parts = [name.name for name in one.parts] if isinstance(one, exp.Column) else []
+        is_id = parts in ([self.id], [self.rows.table, self.id])
+        if one is not part:
+            return {"measure": "units"} if is_id else self._distinct(one)
+        unit, part_of = self.document.unit, self.document.tables.get(self.table)
+        most = many(unit.rows if part_of is None else part_of.rows, "row")
+        bound = f"at most {most} per {unit.protects}, as the plan says"
+        if unit.search is not None:
+            bound = f"as many per {unit.protects} as a noisy histogram allows"
+        self.notes.append(f"COUNT counts rows, {bound}.")
+        if isinstance(tree, exp.CountIf):
+            where.append(self.rows.condition(part))
+        elif not isinstance(part, exp.Star) and not is_id:
+            piece = self.rows.read(part)
+            if piece.node.op != "literal":
+                where.append(self.rows.typed(part, f"{piece.part} is not None"))
+        return {"measure": "count"}
+
+    def _distinct(self, tree: exp.Expr) -> Section:
+        name = _name(self.rows.read(tree))
+        part = self.document.columns.get(name)
+        if part is not None and part.keys is None and not part.discover:
+            reason = f"has no keys to count; give columns.{name} keys or discover = true"
+            raise self.source.refuse(tree, reason)
+        return {"measure": "distinct", "column": name}
+
+    def _bounded(self, tree: exp.Expr, alias: str, ranked: bool) -> Section:
+        """The column to sum of a form, and its clip; quantiles are drawn from it."""
+        piece = self.rows.read(tree)
+        if piece.node.type != "number":
+            raise self.source.refuse(tree, f"is of type {piece.node.type}, and must be a number")
+        name, ends = _name(piece), cast("object", [])
+        column, derived = self.document.columns.get(name), self.document.derive.get(name)
+        summed = column is not None and (column.integer or column.decimals is not None)
+        unknown = None if column is None else column.unknown
+        if summed and (self.document.unknown_number if unknown is None else unknown) != "drop":
+            self.notes.append(f"A missing {name} counts as a number that the plan declares.")
+        for label in {name, alias} & self.clips.keys():
+            self.used.add(label)
+            ends = listed(self.clips[label])
+        if derived is not None and derived.range is not None:
+            ends, summed = ends or list(derived.range), True
+        low, high = piece.node.low, piece.node.high
+        if not ends and not piece.node.scale and -COLUMN_LIMIT < low < high < COLUMN_LIMIT:
+            ends = [low, high]
+        if not ends:
+            label = name or alias or "ALIAS"
+            how = f"clips={{{label!r}: (low, high)}}, or --clip {label}=LOW,HIGH"
+            raise self.source.refuse(tree, f"needs a clip, which bounds what a row adds: {how}")
+        pair = cast("list[object]", ends) if isinstance(ends, list) else []
+        if not summed and (piece.node.scale or len(pair) < 2):
+            reason = "is no column to sum, and a derived one has whole numbers and a clip of them"
+            raise self.source.refuse(tree, f"{reason}; declare a column to sum")
+        if not summed:
+            name = self._derived(tree, alias, {"expression": piece.text, "range": pair})
+        method = {"method": "inverse-sensitivity"} if ranked else {}
+        return {"column": name, "clip": ends, **method}
+
+
+def _is_row(tree: exp.Expr) -> bool:
+    """Whether a form is about one row."""
+    kinds = (exp.AggFunc, exp.Filter, exp.WithinGroup, exp.Window, exp.Star, exp.Anonymous)
+    return tree.find(*kinds, exp.Query) is None
+
+
+def _no_measure(tree: exp.Expr) -> str:
+    """Why a column of SELECT is no aggregate of a plan."""
+    if isinstance(tree, (exp.Variance, exp.Stddev, exp.StddevSamp)):
+        return _SAMPLE
+    if _is_row(tree):
+        return _PRIVATE
+    unknown = isinstance(tree, exp.Anonymous) or not isinstance(tree, (exp.Binary, exp.Func))
+    return reason_against(tree) if unknown else _NO_MEASURE
+
+
+def _name(piece: Piece) -> str:
+    """The column that an expression is; blank if it is none."""
+    return piece.node.value if piece.node.op == "column" else ""

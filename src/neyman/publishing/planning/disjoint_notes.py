@@ -1,0 +1,61 @@
+"""What a plan says of queries that no row meets together, and why others are charged as a sum."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import combinations
+
+from neyman.accounting.semantics.digits import plain
+from neyman.publishing.plan.disjoint import MOST_SETS, are_disjoint
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.row_expression import sources
+
+_MOST_SHOWN = 6
+_RULES = {
+    "add-remove": "The plan charges the worst of these sets.",
+    "replace-one": "A replaced row may leave one set and enter another, so the plan charges the "
+    "worst pair of sets, or the worst change within one.",
+}
+
+
+def disjoint_notes(plan: Plan) -> tuple[str, ...]:
+    """Return the rule by which disjoint queries are charged, and the pairs that are not proved."""
+    texts = dict.fromkeys(q.where for q in plan.queries if q.split and q.where is not None)
+    proved: list[str] = []
+    left: list[str] = []
+    for one, other in combinations([*texts][:MOST_SETS], 2):
+        a, b = plan.rows.filter(one), plan.rows.filter(other)
+        pair, alone = f"{one!r} and {other!r}", set(sources(a)).isdisjoint(sources(b))
+        if are_disjoint(a, b):
+            proved.append(pair)
+        else:
+            left.append(f"{pair} {'read no column in common' if alone else 'may both be true'}")
+    if len(plan.row_sets) > 1:
+        part = 1 / sum((entry.share for entry in plan.entries()), Fraction(0))
+        sets = _listed([f"({', '.join(sorted(one))})" for one in plan.row_sets])
+        rule = (
+            f"The filters prove that one {plan.unit.protects} is in the queries of one set at most:"
+            f" {sets}. {_RULES[plan.unit.neighboring]} The variance of the noise is {plain(part)} "
+            "of what their sum would need."
+        )
+        more = f"Charged as a sum, because one row may meet both: {_listed(left)}."
+        return (rule, more) if left else (rule,)
+    no_filters = "no two queries have different filters"
+    why = _listed(left) or no_filters if not proved else f"more than {MOST_SETS} sets are possible"
+    blocked = plan.unit.id is not None or any(query.delta is not None for query in plan.queries)
+    if plan.unit.id is not None:
+        why = (
+            f"unit.id says that one {plan.unit.protects} may have several rows, and each filter "
+            "bounds these by itself, so their rows can be in all of the queries"
+        )
+    elif blocked:
+        why = "nothing is proved here for keys that are discovered"
+    if plan.disjoint:
+        return (f"disjoint = true, and all queries are charged as a sum: {why}.",)
+    rule = "With disjoint = true a plan charges the worst of such queries, and not their sum."
+    return (f"No row meets both {_listed(proved)}. {rule}",) if proved and not blocked else ()
+
+
+def _listed(texts: list[str]) -> str:
+    more = f"; and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else ""
+    return "; ".join(texts[:_MOST_SHOWN]) + more

@@ -1,0 +1,67 @@
+"""Spark Connect: a share of the Spark tests through a server, and what only a server has.
+
+`make test-connect` runs all Spark tests through one.
+"""
+
+import ibis
+import pyarrow as pa
+import pytest
+from test_databases import ROWS, a_plan, in_parquet, ledger, small, spent, twice, wide
+
+import neyman as ny
+from neyman.publishing.engines import spark
+from neyman.publishing.engines.csv_reader import DataError
+from neyman.publishing.engines.source import close_table, open_table
+from plain_engine import Plain, counted
+
+__all__ = ["ledger"]
+
+
+@pytest.fixture
+def server(spark_running, monkeypatch):
+    """The address of a server, which is where Spark runs in a test."""
+    monkeypatch.setattr(spark, "_MASTER", spark_running)
+    return spark_running
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_a_server_gives_the_cells_of_plain_python(bounded, server, tmp_path):
+    """From files that it reads itself, and from rows of this process."""
+    table = open_table(in_parquet(tmp_path), "spark")
+    assert "connect" in type(table.get_backend()._session).__module__
+    right = Plain(a_plan(bounded), twice(ROWS)).tables()
+    assert counted(a_plan(bounded), table, "spark") == right
+    close_table(table)
+    if not bounded:
+        assert counted(a_plan(), wide(), "spark") == right
+
+
+def test_a_run_names_the_server_as_the_master(spark_running, ledger, tmp_path):
+    """Its session ends with the run, and another one of the caller is left alone."""
+    people = pa.table({"s": ["a"] * 50 + ["A"]})
+    given = {"engine": "spark", "master": spark_running}
+    release = ny.run(small(), {"people": people}, ledger, tmp_path / "release", **given)
+    assert len(release.tables["s.all"]) == 2
+    own = spark.connect(master=spark_running)
+    own._session.createDataFrame(people).createOrReplaceTempView("people")
+    session = ibis.pyspark.connect(own._session)
+    assert counted(small(), session.table("people"), "spark")["s", "all", "count"] == [50, 1]
+    assert own._session.range(2).count() == 2
+    spark.close(own)
+
+
+def test_a_server_that_cannot_be_used_is_refused_before_the_charge(ledger, tmp_path):
+    """It takes no bound on memory, and its address, which can hold a token, is not repeated."""
+    people = pa.table({"s": ["a"]})
+    refused = [
+        (
+            {"master": "sc://127.0.0.1:1/;token=se-cret", "memory": "1GB"},
+            "memory is for a Spark of",
+        ),
+        ({"master": "sc://127.0.0.1:none/;token=se-cret"}, "no session"),
+    ]
+    for given, words in refused:
+        with pytest.raises(DataError, match=words) as error:
+            ny.run(small(), people, ledger, tmp_path / "out", engine="spark", **given)
+        assert "cret" not in str(error.value)
+    assert spent(ledger) == 0
