@@ -27,13 +27,14 @@ def test_every_step_of_a_small_transformer_is_measured(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_every_step_of_a_convolutional_network_is_measured():
-    results = gpu.convolution_step(CPU, rows=64, runs=1)
-    assert all(results[name]["seconds"] > 0 for name in gpu.CONVOLUTION_STEPS)
+def test_every_step_on_a_cpu_is_measured():
+    for section in (gpu.convolution_step, gpu.wide_step):
+        results = section(CPU, rows=8, runs=1)
+        assert all(results[name]["seconds"] > 0 for name in gpu.CPU_STEPS)
 
 
 def test_a_missing_peer_is_skipped_and_named(monkeypatch):
     monkeypatch.setattr(gpu, "find_spec", lambda name: None)
-    monkeypatch.setattr(gpu, "CONVOLUTION_STEPS", {"Opacus with hooks": gpu.opacus_step})
+    monkeypatch.setattr(gpu, "CPU_STEPS", {"Opacus with hooks": gpu.opacus_step})
     results = gpu.convolution_step(CPU, rows=4, runs=1)
     assert results["Opacus with hooks"] == "not measured: Opacus is missing"
