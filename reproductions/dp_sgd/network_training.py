@@ -21,7 +21,7 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import neyman as ny
 from reproductions.markdown import table
@@ -142,7 +142,24 @@ def train_once(arm: str, sigma: float, run: int) -> int:
     return int((model(x).argmax(1) == y).sum())
 
 
-def results() -> dict[str, Any]:
+class Point(TypedDict):
+    """The correct test rows of each run, by loop, at one noise."""
+
+    sigma: float
+    epsilon: float
+    power: float
+    correct: dict[str, list[int]]
+
+
+class Results(TypedDict):
+    """What the file holds."""
+
+    runs: int
+    of: int
+    curve: list[Point]
+
+
+def results() -> Results:
     """Return what this module printed."""
     return json.loads(RESULTS.read_text(encoding="utf-8"))
 
@@ -180,17 +197,17 @@ def network_table() -> str:
 
 def main() -> None:
     """Train, print the counts, write the file, and draw the figure."""
-    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser = argparse.ArgumentParser(description="Train a network on digits")
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--sigmas", type=float, nargs="+", default=SIGMAS)
     parser.add_argument("--no-write", action="store_true")
     parser.add_argument("--draw", action="store_true", help="draw the figure of the stored file")
     options = parser.parse_args()
     if not options.draw:
-        curve = []
+        curve: list[Point] = []
         for sigma in options.sigmas:
             f = mechanism(sigma).tradeoff()
-            point = {
+            point: Point = {
                 "sigma": sigma,
                 "epsilon": f.epsilon(delta=1e-5).upper,
                 "power": f.power(level=0.05).upper,

@@ -120,9 +120,9 @@ def train(
         autocast: ``torch.bfloat16`` or ``torch.float16`` for the forward pass in mixed precision.
         compiled: clip by kernels of ``torch.compile``, which needs a compiler, without ``fast``.
         fast: write out no gradient of a linear layer or a convolution for each row, which takes
-            less time and memory. Sums are exact with it, too, where a product of matrices adds up
-            products [TR-9]. If it is not given, it is on where ``microbatch`` is above 1
-            and ``compiled`` is not.
+            less memory, and less time for wide layers. Sums are exact with it, too, where a product
+            of matrices adds up products [TR-9]. If it is not given, it is on where ``microbatch``
+            is above 1 and ``compiled`` is not.
         save_every: number of steps between durable checkpoints; see `ny.train`.
 
     Returns:

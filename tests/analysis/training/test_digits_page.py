@@ -1,9 +1,12 @@
 """The head of the training page, and a small sample of the study of groups."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import neyman as ny
+from reproductions.dp_sgd import network_training as networks
 from reproductions.dp_sgd import private_training as study
 from reproductions.dp_sgd.digits_section import CODE, results
 
@@ -58,3 +61,14 @@ def test_intervals_are_those_of_clopper_and_pearson():
         assert tail == pytest.approx(0.025, abs=1e-9)
     assert study.interval(0, 5)[0] == 0
     assert study.interval(5, 5)[1] == 1
+
+
+def test_the_page_on_pytorch_says_what_its_runs_printed():
+    """The table and the figure are those of the file, and epsilon and power are its settings'."""
+    docs = Path(__file__).parents[3] / "docs"
+    assert networks.network_table() in (docs / "pytorch.md").read_text()
+    assert networks.network_figure() == (docs / "pytorch-digits.svg").read_text()
+    for point in networks.results()["curve"]:
+        curve = networks.mechanism(point["sigma"]).tradeoff()
+        assert curve.epsilon(delta=1e-5).upper == pytest.approx(point["epsilon"], rel=1e-9)
+        assert curve.power(level=0.05).upper == pytest.approx(point["power"], rel=1e-9)
