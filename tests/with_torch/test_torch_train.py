@@ -320,6 +320,7 @@ REFUSED = {
     "a stream": ({"data": Stream()}, "data is a Stream; give a tuple"),
     "a tensor": ({"data": X}, r"data is a Tensor; give a tuple of tensors \(x, y\)"),
     "arrays": ({"data": (X.numpy(), Y.numpy())}, "torch.from_numpy"),
+    "no tensors": ({"data": ()}, "tuple of tensors"),
     "no example": ({"data": Rows()}, "give a made-up row"),
     "lengths": ({"data": (X, Y[:9])}, "of one length"),
     "device": ({"data": (X.to("meta"), Y.to("meta"))}, "data is on meta and model on cpu"),
@@ -331,6 +332,10 @@ REFUSED = {
     "lbfgs": ({"optimizer": torch.optim.LBFGS}, "optimizer is a LBFGS"),
     "closure": ({"optimizer": lambda p: Closure(p, {})}, "cannot take, save, and load a step"),
     "scheduler": ({"scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau}, "ReduceLROnPl"),
+    "a short schedule": (
+        {"scheduler": lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=9)},
+        "Tried to step",
+    ),
     "mechanism": ({"mechanism": ny.Gaussian(1)}, "must be a ny.DPSGD"),
     "relation": ({"mechanism": ny.DPSGD(60, 12, 4, 2, "fixed")}, "registered under"),
     "grid": ({"grid": 8}, "grid"),

@@ -89,10 +89,13 @@ class RowSource:
     """
 
     def __init__(self, data: object, example: object, device: torch.device) -> None:
-        if isinstance(data, (DataLoader, IterableDataset, Tensor)) or not hasattr(
-            data, "__getitem__"
+        if isinstance(data, (DataLoader, IterableDataset, Tensor)) or not (
+            hasattr(data, "__getitem__") and hasattr(data, "__len__")
         ):
-            others = "a tuple of tensors (x, y), a TensorDataset, or a dataset with __getitem__"
+            others = (
+                "a tuple of tensors (x, y), a TensorDataset, or a dataset with __getitem__ and "
+                "__len__"
+            )
             advice = "its dataset, loader.dataset" if isinstance(data, DataLoader) else others
             raise TypeError(
                 f"data is a {type(data).__name__}; give {advice}. The mechanism draws the batches "
@@ -103,7 +106,7 @@ class RowSource:
         self._tensors: tuple[Tensor, ...] | None = None
         given = self._data.tensors if type(data) is TensorDataset else data
         if isinstance(given, (tuple, list)):
-            if not all(isinstance(x, Tensor) and x.dim() for x in given):
+            if not given or not all(isinstance(x, Tensor) and x.dim() for x in given):
                 raise TypeError(
                     "data must be a tuple of tensors whose dimension 0 is the row, such as (x, y); "
                     "torch.from_numpy makes a tensor of an array"
@@ -165,7 +168,10 @@ class NetworkRun:
         self._environments = (here,)
 
     def check(self) -> None:
-        """Take a step on a gradient of zeros, save and load it, and take it back."""
+        """Take a step on a gradient of zeros, save and load it, and take it back.
+
+        The schedule moves as often as it will, because some end early.
+        """
         try:
             before = self._packed()
             self._unpack(before)
@@ -174,6 +180,9 @@ class NetworkRun:
                     parameter.grad = torch.zeros_like(parameter)
                 self._move()
                 self._unpack(self._packed())
+                steps = self.terms.mechanism.steps
+                for _ in range(getattr(self._scheduler, "last_epoch", steps), steps):
+                    self._scheduler.step()
                 joined(np.load(io.BytesIO(self.content()), allow_pickle=False), self.terms.shapes)
             finally:
                 self._unpack(before)
