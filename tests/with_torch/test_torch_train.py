@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import neyman as ny
-from neyman.analysis.training.checkpoint import CHECKPOINT
+from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError
 from neyman.analysis.training.network import SCHEMA
 from neyman.analysis.training.result import Trained
 from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
@@ -559,6 +559,26 @@ def test_a_folder_of_other_terms_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ValueError, match="damaged"):
         call(tmp_path, ledger)
+
+
+class Buffered(torch.nn.Module):
+    """A model whose text does not tell its buffer."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.layer = linear()
+        self.register_buffer("extra", torch.zeros(size))
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def test_a_checkpoint_of_a_model_with_other_buffers_is_refused(tmp_path):
+    ledger = books(tmp_path)
+    with pytest.raises(Stop):
+        call(tmp_path, ledger, Buffered(2), data=Stopping(20), **EXAMPLE)
+    with pytest.raises(CheckpointError, match="other buffers"):
+        call(tmp_path, ledger, Buffered(3), data=Rows(), **EXAMPLE)
 
 
 def test_a_result_is_checked_without_data_and_a_changed_file_is_refused(tmp_path):

@@ -26,7 +26,7 @@ from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from neyman.analysis.training.checkpoint import State, read, write
+from neyman.analysis.training.checkpoint import CheckpointError, State, read, write
 from neyman.analysis.training.module_gradients import (
     ModuleGradients,
     fixed_kernels,
@@ -199,7 +199,13 @@ class NetworkRun:
             return None
         state, (content, earlier) = saved
         if state.key == self.terms.key:
-            self._unpack(content)
+            try:
+                self._unpack(content)
+            except (KeyError, ValueError, RuntimeError) as error:
+                raise CheckpointError(
+                    f"out = {str(folder)!r} holds a run with other buffers or frozen parameters "
+                    f"or another optimizer ({error}); give the model that began it"
+                ) from error
             here = self._environments[-1]
             self._environments = (*(place for place in earlier if place != here), here)
         return state
