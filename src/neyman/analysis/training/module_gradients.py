@@ -130,8 +130,8 @@ class ModuleGradients:
                 f"loss has reduction={reduction!r}; it must return one number for one example: use "
                 "reduction='mean' or 'sum'"
             )
-        divides = isinstance(loss, CrossEntropyLoss | NLLLoss)
-        if divides and reduction == "mean" and loss.weight is not None:
+        divides = isinstance(loss, (CrossEntropyLoss, NLLLoss)) and reduction == "mean"
+        if divides and getattr(loss, "weight", None) is not None:
             raise ValueError(
                 "loss has weight= and reduction='mean', which divides by the weights of one "
                 "example, so they have no effect: use reduction='sum'"

@@ -180,9 +180,10 @@ class NetworkRun:
                     parameter.grad = torch.zeros_like(parameter)
                 self._move()
                 self._unpack(self._packed())
-                steps = self.terms.mechanism.steps
-                for _ in range(getattr(self._scheduler, "last_epoch", steps), steps):
-                    self._scheduler.step()
+                if schedule := self._scheduler:
+                    steps = self.terms.mechanism.steps
+                    for _ in range(getattr(schedule, "last_epoch", steps), steps):
+                        schedule.step()
                 joined(np.load(io.BytesIO(self.content()), allow_pickle=False), self.terms.shapes)
             finally:
                 self._unpack(before)
