@@ -22,7 +22,8 @@ from scipy.stats import norm
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 import neyman as ny
-from neyman.accounting.integrations.opacus import ARGUMENTS, check_batches
+from neyman.accounting.integrations.opacus import ARGUMENTS
+from neyman.opacus import check_batches, make_exact
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 ROWS, DELTA = 100, 1e-5
@@ -53,6 +54,10 @@ class Private:
         hook = self.optimizer.step_hook
         rate = getattr(hook, "sample_rate", 0.1)
         check_batches(self.loader, self.optimizer, rate, self.module)
+        return self
+
+    def check_exact(self):
+        make_exact(self.module, self.optimizer, self.loader)
         return self
 
     def backward(self, x, y):
@@ -455,6 +460,20 @@ def test_schedulers_of_noise_clipping_and_learning_rate_are_accepted():
         (0.5, 10),
     ]
     assert private.engine.get_epsilon(DELTA) > 0
+
+
+@pytest.mark.parametrize("check", [Private.check, Private.check_exact])
+def test_a_parameter_that_is_frozen_after_the_backward_pass_does_not_move(check):
+    """Its gradient is a sum without noise, which torch's optimizer would subtract."""
+    private = check(Private())
+    before = private.plain[0].weight.detach().clone()
+    for x, y in private.loader:
+        private.backward(x, y)
+        private.plain[0].weight.requires_grad_(False)
+        private.optimizer.step()
+        break
+    assert torch.equal(private.plain[0].weight, before)
+    assert private.steps == 1
 
 
 def test_a_clipping_norm_that_changes_between_pieces_is_refused():

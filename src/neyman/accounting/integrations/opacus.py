@@ -230,6 +230,7 @@ class OpacusDraws:
             ValueError: gradients have a type in which rounding moves a sum by more than the norm.
         """
         optimizer = self.parts[1]
+        leave_frozen(optimizer)
         for parameter in optimizer.params:
             parts = parameter.grad_sample
             for gradients in parts if isinstance(parts, list) else [parts]:
@@ -508,6 +509,14 @@ def _refuse_gradients(kind: Any) -> None:
             f"the gradients of single rows are {kind}: norms are accepted in float32 and float64. "
             "In fewer bits, a clipped row is longer than the clipping norm. Leave autocast out"
         )
+
+
+def leave_frozen(optimizer: Any) -> None:
+    """Drop the gradients that get no noise: those of parameters that were frozen after them."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if not parameter.requires_grad:
+                parameter.grad = None
 
 
 def clipping_norms(optimizer: Any) -> tuple[float, ...]:

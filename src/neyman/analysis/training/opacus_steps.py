@@ -24,6 +24,7 @@ from neyman.accounting.integrations.opacus import (
     OpacusDraws,
     accept,
     clipping_norms,
+    leave_frozen,
 )
 from neyman.analysis.training.clipping import MOST_GRID
 from neyman.analysis.training.device_clipping import Part, add_clipped
@@ -146,6 +147,7 @@ class ExactDraws(OpacusDraws):
     def clip(self) -> None:
         """Add the clipped gradients of a batch to ``summed_grad``, in units of the grid."""
         optimizer = self._optimizer
+        leave_frozen(optimizer)
         parameters, gradients = optimizer.params, optimizer.grad_samples
         for parameter in parameters:
             _check_processed_flag(parameter.grad_sample)
