@@ -492,6 +492,30 @@ def test_a_clipping_norm_that_changes_between_pieces_is_refused():
         private.train(lowered(batches))
 
 
+def test_a_schedule_that_moves_between_pieces_is_refused():
+    """The number of pieces of a sample depends on each row, and so would the rates of all steps."""
+
+    def train(private, schedule, *, each_piece):
+        scheduler = schedule(private.optimizer, step_size=1, gamma=0.5)
+        make_exact(private.module, private.optimizer, private.loader, physical_batch_size=5)
+        for x, y in private.loader:
+            private.backward(x, y)
+            before = private.steps
+            private.optimizer.step()
+            if each_piece or private.steps > before:
+                scheduler.step()
+
+    rates = torch.optim.lr_scheduler.StepLR
+    for name, schedule in (("param_groups", rates), ("noise_multiplier", StepNoise)):
+        private = Private(batch=50)
+        with pytest.raises(ValueError, match=f"optimizer.{name} changed within a step"):
+            train(private, schedule, each_piece=True)
+        with pytest.raises(ValueError, match="no step accounts for"):
+            private.engine.get_epsilon(DELTA)
+        train(private := Private(batch=50), schedule, each_piece=False)
+        assert private.engine.get_epsilon(DELTA) > 0
+
+
 def test_samples_without_a_step_get_no_epsilon():
     """Neither where the hook was replaced, nor where a pass looks at the data alone."""
     private = Private().check()

@@ -162,6 +162,7 @@ FLOAT_ERROR = 1e-6  # of the norm of clipping norms, which Opacus computes in fl
 
 
 D = TypeVar("D", bound="OpacusDraws")
+Piece = tuple[set[int], dict[str, Any]]  # numbers of rows of the parameters, and what is scheduled
 
 
 class NeymanOpacusAccountant(StepAccountant, IAccountant):
@@ -191,8 +192,7 @@ class OpacusDraws:
         self._settings = _settings(*self.parts)
         self._hook = hook
         self.ahead = loader.num_workers * (loader.prefetch_factor or 0)  # drawn before their use
-        # Numbers of rows of all parameters, and clipping norms, of each part of a sample.
-        self.pieces: list[tuple[set[int], tuple[float, ...]]] = []
+        self.pieces: list[Piece] = []  # of a sample
         self.lost = 0 if hook.draws is None else hook.draws.unaccounted
         self._passes = 2  # that may begin with an unused sample behind them: a look at the data
         optimizer.clip_and_accumulate = self.clip
@@ -238,7 +238,7 @@ class OpacusDraws:
                     _refuse_gradients(gradients.dtype)
                     gradients.nan_to_num_(0.0, 0.0, 0.0)
         rows = {len(gradients) for gradients in optimizer.grad_samples}
-        self.pieces.append((rows, clipping_norms(optimizer)))
+        self.pieces.append((rows, scheduled(optimizer)))
         type(optimizer).clip_and_accumulate(optimizer)
 
     def start(self) -> None:
@@ -266,9 +266,7 @@ class OpacusDraws:
         self._refuse_step(optimizer, pieces)
         self.lost -= 1
 
-    def _refuse_step(
-        self, optimizer: Any, pieces: list[tuple[set[int], tuple[float, ...]]]
-    ) -> None:
+    def _refuse_step(self, optimizer: Any, pieces: list[Piece]) -> None:
         _refuse_changes(self._settings, _settings(*self.parts))
         if not self.sizes or not pieces:
             raise ValueError(
@@ -290,11 +288,13 @@ class OpacusDraws:
                 "samples, or several rows for one record, move the sum by more than the clipping "
                 "norm"
             )
-        if any(norms != clipping_norms(optimizer) for _, norms in pieces):
-            raise ValueError(
-                "optimizer.max_grad_norm changed within a step, so its noise does not fit the "
-                "clipping norm. Change it after a step"
-            )
+        for name, value in scheduled(optimizer).items():
+            if any(values[name] != value for _, values in pieces):
+                raise ValueError(
+                    f"optimizer.{name} changed within a step. The noise fits one clipping norm, "
+                    "and how many batches a sample has depends on the data. Move a schedule once "
+                    "a pass, or once a step: when len(accountant) has grown"
+                )
         _refuse_norms(optimizer)
         self._passes = 1
 
@@ -522,6 +522,16 @@ def leave_frozen(optimizer: Any) -> None:
 def clipping_norms(optimizer: Any) -> tuple[float, ...]:
     """Return the clipping norm that the noise is scaled by, and those of single parameters."""
     return (optimizer.max_grad_norm, *getattr(optimizer, "max_grad_norms", ()))
+
+
+def scheduled(optimizer: Any) -> dict[str, Any]:
+    """Return what a schedule may change, but not within a sample."""
+    groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+    return {
+        "max_grad_norm": clipping_norms(optimizer),
+        "noise_multiplier": optimizer.noise_multiplier,
+        "param_groups": repr(groups),
+    }
 
 
 def _refuse_module(module: Any, optimizer: Any) -> None:
