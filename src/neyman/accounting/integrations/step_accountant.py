@@ -275,7 +275,7 @@ assumed exact>
             check.integer(key, state_dict.get(key, 0)) for key in ("unchecked", "exact")
         )
         self.history = history
-        self._unchecked, self._exact = unchecked, exact
+        self._unchecked, self._exact = unchecked, min(exact, len(self))
         for hook in self._hooks:
             hook.draws = None
 
