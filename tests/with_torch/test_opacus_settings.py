@@ -463,17 +463,21 @@ def test_schedulers_of_noise_clipping_and_learning_rate_are_accepted():
 
 
 @pytest.mark.parametrize("check", [Private.check, Private.check_exact])
-def test_a_parameter_that_is_frozen_after_the_backward_pass_does_not_move(check):
-    """Its gradient is a sum without noise, which torch's optimizer would subtract."""
+@pytest.mark.parametrize("frozen", [("weight",), ("weight", "bias")])
+def test_a_parameter_that_is_frozen_after_the_backward_pass_does_not_move(check, frozen):
+    """Its gradient is a sum without noise, which torch's optimizer would subtract.
+
+    Opacus steps without clipping where all are frozen.
+    """
     private = check(Private())
-    before = private.plain[0].weight.detach().clone()
-    for x, y in private.loader:
-        private.backward(x, y)
-        private.plain[0].weight.requires_grad_(False)
-        private.optimizer.step()
-        break
-    assert torch.equal(private.plain[0].weight, before)
-    assert private.steps == 1
+    layer = private.plain[0]
+    before = [getattr(layer, name).detach().clone() for name in frozen]
+    private.backward(*next(iter(private.loader)))
+    for name in frozen:
+        getattr(layer, name).requires_grad_(False)
+    private.optimizer.step()
+    assert all(torch.equal(getattr(layer, n), w) for n, w in zip(frozen, before, strict=True))
+    assert private.steps == 2 - len(frozen)
 
 
 def test_a_clipping_norm_that_changes_between_pieces_is_refused():

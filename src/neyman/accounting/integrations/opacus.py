@@ -113,7 +113,7 @@ OPTIMIZER: Accepted = {
     **_every_value(
         "original_optimizer noise_multiplier max_grad_norm max_grad_norms expected_batch_size "
         "step_hook _step_skip_queue _is_last_step_skipped clip_and_accumulate add_noise step "
-        "_check_skip_next_step _opt_called params"
+        "_check_skip_next_step _opt_called params pre_step"
     ),
 }
 MODULE: Accepted = {
@@ -195,7 +195,7 @@ class OpacusDraws:
         self.pieces: list[Piece] = []  # of a sample
         self.lost = 0 if hook.draws is None else hook.draws.unaccounted
         self._passes = 2  # that may begin with an unused sample behind them: a look at the data
-        optimizer.clip_and_accumulate = self.clip
+        optimizer.pre_step, optimizer.clip_and_accumulate = self.prepare, self.clip
         for name in ("add_noise", "_check_skip_next_step"):  # of draws before these
             vars(optimizer).pop(name, None)
         sampler.__class__ = CountedSampler
@@ -221,6 +221,15 @@ class OpacusDraws:
             self.sizes.append(len(rows))
             yield rows
 
+    def prepare(self, closure: Callable[[], float] | None = None) -> bool | None:
+        """Drop the gradients of frozen parameters, which get no noise, before a step."""
+        optimizer = self.parts[1]
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if not parameter.requires_grad:
+                    parameter.grad = None
+        return type(optimizer).pre_step(optimizer, closure)
+
     def clip(self) -> None:
         """Clip and add up gradients as the optimizer's class does, and note how many there are.
 
@@ -230,7 +239,6 @@ class OpacusDraws:
             ValueError: gradients have a type in which rounding moves a sum by more than the norm.
         """
         optimizer = self.parts[1]
-        leave_frozen(optimizer)
         for parameter in optimizer.params:
             parts = parameter.grad_sample
             for gradients in parts if isinstance(parts, list) else [parts]:
@@ -396,7 +404,7 @@ def _settings(loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
                 values[f"{owner}.{name}"] = value
     # What takes the place of a method of the optimizer: our methods, and a learning rate scheduler.
     own = vars(optimizer)
-    for name in ("clip_and_accumulate", "add_noise", "_check_skip_next_step"):
+    for name in ("pre_step", "clip_and_accumulate", "add_noise", "_check_skip_next_step"):
         if name in own and not isinstance(getattr(own[name], "__self__", None), OpacusDraws):
             values[f"optimizer.{name}()"] = own[name]
     if "step" in own and not hasattr(own["step"], "_wrapped_by_lr_sched"):
@@ -509,14 +517,6 @@ def _refuse_gradients(kind: Any) -> None:
             f"the gradients of single rows are {kind}: norms are accepted in float32 and float64. "
             "In fewer bits, a clipped row is longer than the clipping norm. Leave autocast out"
         )
-
-
-def leave_frozen(optimizer: Any) -> None:
-    """Drop the gradients that get no noise: those of parameters that were frozen after them."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if not parameter.requires_grad:
-                parameter.grad = None
 
 
 def clipping_norms(optimizer: Any) -> tuple[float, ...]:

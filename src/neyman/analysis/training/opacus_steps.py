@@ -24,7 +24,6 @@ from neyman.accounting.integrations.opacus import (
     OpacusDraws,
     accept,
     clipping_norms,
-    leave_frozen,
     scheduled,
 )
 from neyman.analysis.training.clipping import MOST_GRID
@@ -148,7 +147,6 @@ class ExactDraws(OpacusDraws):
     def clip(self) -> None:
         """Add the clipped gradients of a batch to ``summed_grad``, in units of the grid."""
         optimizer = self._optimizer
-        leave_frozen(optimizer)
         parameters, gradients = optimizer.params, optimizer.grad_samples
         for parameter in parameters:
             _check_processed_flag(parameter.grad_sample)
