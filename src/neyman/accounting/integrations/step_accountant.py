@@ -36,8 +36,8 @@ CONDITIONS = (
     "The dataset, the model, and the loss treat each row by itself: a mean with class weights or "
     "ignored classes does not. They and the settings were chosen without the data.",
     "Each step uses the batch that the loader returned last, with its rows in their order. What "
-    "else the loop does, such as a schedule, may depend on the number of steps, and not on the "
-    "batches.",
+    "else the loop does, such as a schedule or an early end, depends on the number of steps, and "
+    "not on the number or the sizes of the batches.",
     "In a batch of one size, the gradient that is computed for a row does not depend on the values "
     "or the order of the other rows.",
     "Random numbers of the library, such as those of dropout, are independent draws that nobody "
