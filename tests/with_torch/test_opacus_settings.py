@@ -496,6 +496,16 @@ def test_a_clipping_norm_that_changes_between_pieces_is_refused():
         private.train(lowered(batches))
 
 
+@pytest.mark.parametrize("check", [Private.check, Private.check_exact])
+@pytest.mark.parametrize("norm", [0.0, math.nan])
+def test_a_clipping_norm_of_nothing_is_refused_by_its_name(check, norm):
+    private = check(Private())
+    private.optimizer.max_grad_norm = norm
+    with pytest.raises(ValueError, match=r"^optimizer\.max_grad_norm = "):
+        private.train()
+    assert private.steps == 0
+
+
 def test_a_schedule_that_moves_between_pieces_is_refused():
     """The number of pieces of a sample depends on each row, and so would the rates of all steps."""
 

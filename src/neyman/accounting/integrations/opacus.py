@@ -503,7 +503,7 @@ def _refuse_optimizer(optimizer: Any) -> None:
 
 
 def _refuse_norms(optimizer: Any) -> None:
-    norms = [check.positive("optimizer.max_grad_norm", norm) for norm in clipping_norms(optimizer)]
+    norms = clipping_norms(optimizer)
     if len(norms) > 1 and math.hypot(*norms[1:]) > norms[0] * (1 + FLOAT_ERROR):
         raise ValueError(
             "optimizer.max_grad_norm is less than the root of the sum of squares of "
@@ -521,7 +521,8 @@ def _refuse_gradients(kind: Any) -> None:
 
 def clipping_norms(optimizer: Any) -> tuple[float, ...]:
     """Return the clipping norm that the noise is scaled by, and those of single parameters."""
-    return (optimizer.max_grad_norm, *getattr(optimizer, "max_grad_norms", ()))
+    norms = (optimizer.max_grad_norm, *getattr(optimizer, "max_grad_norms", ()))
+    return tuple(check.positive("optimizer.max_grad_norm", norm) for norm in norms)
 
 
 def scheduled(optimizer: Any) -> dict[str, Any]:
