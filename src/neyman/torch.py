@@ -93,7 +93,8 @@ def train(
     same call after the end loads the result into the model, at no charge.
 
     During the run TF32 and the search for fast kernels are off, and deterministic algorithms are
-    on. Afterwards torch has its former settings.
+    on. Afterwards torch has its former settings. They and torch's generators are those of the whole
+    process, so train in one thread at a time.
 
     Args:
         model: on one device, in the mode (train or eval) in which it trains. Its first parameters

@@ -88,6 +88,7 @@ def test_a_description_of_an_unknown_loop_is_refused_by_name():
         ),
         ({"sampling": "shuffled", "epochs": 1.5}, "epochs = 1.5 must be whole"),
         ({"sampling": "allocated", "epochs": 0.5}, "epochs = 0.5 must be whole"),
+        ({"strategy": "square_root"}, "must be a Strategy such as"),
         ({"sampling": "fixed", "strategy": square_root(32)}, "goes with 'poisson' or 'cyclic'"),
         ({"strategy": square_root(32, 16)}, "a band of at most n / batch = 15.625"),
         ({"strategy": Binned(32)}, "a band of at most n / batch"),
@@ -103,7 +104,7 @@ def test_a_description_of_an_unknown_loop_is_refused_by_name():
 def test_what_makes_no_sense_is_refused_by_name(change, said):
     """Errors name the argument and what would be right."""
     given = {"n": N, "batch": BATCH, "sigma": SIGMA, "epochs": 2, "sampling": "poisson"}
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises((TypeError, ValueError), match=said):
         DPSGD(**{**given, **change})
 
 

@@ -30,7 +30,7 @@ DERIVED = (
     "curves/divergences/implied_profile.py:ImpliedProfile.__init__",
     "curves/divergences/implied_profile.py:ImpliedProfile.log_powers",
     "curves/divergences/implied_profile.py:_log_delta_over",
-    "analysis/hypothesis_tests/binomial_sums.py:SUM_SLACK",
+    "analysis/hypothesis_tests/binomial_sums.py:Limits",
     "curves/losses/bracket.py:_atoms",
     "curves/losses/bracket.py:_shrunk",
     "curves/losses/circular_arcs.py:CircularGaussianLoss",

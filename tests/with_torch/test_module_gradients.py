@@ -367,6 +367,7 @@ def test_what_a_microbatch_cannot_do_works_with_one_example_per_call(model, word
         (nn.Embedding(3, 2, max_norm=1.0), "max_norm=None"),
         (nn.Embedding(3, 2, scale_grad_by_freq=True), "scale_grad_by_freq=False"),
         (nn.Linear(4, 3).requires_grad_(False), "no parameter with requires_grad"),
+        (nn.Linear(4, 3, dtype=torch.complex64), "complex64"),
         (nn.DataParallel(nn.Linear(4, 3)), "model\\.module"),
         (nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2, device="meta")), "model\\.to"),
     ],
@@ -382,12 +383,15 @@ def test_layers_that_mix_examples_are_refused_by_name(model, words):
         ({"loss": nn.CrossEntropyLoss(reduction="none")}, "'mean' or 'sum'"),
         ({"loss": nn.NLLLoss(weight=torch.ones(3))}, "reduction='sum'"),
         ({"clips": 0}, "above 0"),
+        ({"clips": 1e-160}, "between 1e-100 and 1e100"),
+        ({"clips": 1e160}, "between 1e-100 and 1e100"),
         ({"clips": {"a": 1}}, "the groups are"),
         ({"grid": 8}, "grid = 8"),
         ({"grid": 1 << 25}, "grid = 33554432"),
         ({"groups": {"a": ["weight"]}}, "'bias' 0 times"),
         ({"groups": {"a": ["weight", "bias"], "b": ["bias"]}}, "'bias' 2 times"),
         ({"groups": "rows"}, "'layers'"),
+        ({"groups": ["weight", "bias"]}, "'layers'"),
         ({"dtype": torch.int8}, "bfloat16"),
     ],
 )
@@ -421,3 +425,86 @@ def test_a_dry_run_refuses_before_any_charge(loss, rows, words, microbatch):
     gradients = ModuleGradients(nn.Linear(4, 3), loss, clips=1, grid=GRID, microbatch=microbatch)
     with pytest.raises(ValueError, match=words):
         gradients.check(rows)
+
+
+@pytest.mark.parametrize("microbatch", [1, 4])
+def test_a_parameter_that_the_loss_uses_itself_is_refused(microbatch):
+    """Its gradient would be lost, because a sum takes those of what the model returns."""
+    model, rows = nn.Linear(4, 3), (torch.ones(5, 4), torch.ones(5).long())
+    penalty = ModuleGradients(
+        model,
+        lambda out, y: F.cross_entropy(out, y) + model.weight.square().sum(),
+        clips=1,
+        grid=GRID,
+        microbatch=microbatch,
+    )
+    with pytest.raises(ValueError, match=r"'weight' itself.*weight_decay"):
+        penalty.check(rows)
+
+
+@pytest.mark.parametrize("microbatch", [1, 4])
+def test_a_model_that_writes_in_its_forward_pass_is_refused(microbatch):
+    """What it writes to has no noise: a frozen parameter would keep the last row."""
+    rows = torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
+    buffer, frozen = (Calls(lambda layer, x: layer(x) + layer.memory.add_(1)) for _ in range(2))
+    buffer.layer.register_buffer("memory", torch.zeros(3))
+    frozen.layer.memory = nn.Parameter(torch.zeros(3), requires_grad=False)
+    for model in (buffer, frozen):
+        gradients = ModuleGradients(
+            model, F.cross_entropy, clips=1, grid=GRID, microbatch=microbatch
+        )
+        for call in (gradients.check, gradients.sum):
+            with pytest.raises(ValueError, match=r"writes to 'layer\.memory'"):
+                call(rows)
+
+
+def test_rows_of_unlike_lengths_are_refused():
+    gradients = ModuleGradients(nn.Linear(4, 3), F.cross_entropy, clips=1, grid=GRID, microbatch=4)
+    with pytest.raises(ValueError, match="lengths \\[4, 8\\]"):
+        gradients.sum((torch.ones(4, 4), torch.ones(8).long()))
+
+
+def test_weights_of_classes_are_refused_and_other_weights_are_not():
+    """A mean of cross-entropies divides by the weight of the class; others divide by a count."""
+    weighted = nn.BCEWithLogitsLoss(weight=torch.tensor([1.0, 2.0, 3.0]))
+    rows = torch.randn(5, 4), torch.rand(5, 3)
+    model = nn.Linear(4, 3)
+    gradients = ModuleGradients(model, weighted, clips=1, grid=GRID, microbatch=4)
+    want = loop(model, rows, {tuple(gradients.parameters): 1.0}, weighted)
+    assert difference(gradients, rows, want) < allowed(gradients, 5)
+
+
+@pytest.mark.parametrize("guard", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize(("microbatch", "fast"), [(1, False), (4, False), (4, True)])
+def test_a_sum_is_the_same_where_torch_takes_no_derivatives(guard, microbatch, fast):
+    rows = torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
+    gradients = ModuleGradients(
+        nn.Linear(4, 3), F.cross_entropy, clips=1, grid=GRID, microbatch=microbatch, fast=fast
+    )
+    with guard():
+        inside = gradients.sum(rows)
+    assert inside.any()
+    assert torch.equal(inside, gradients.sum(rows))
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_layer_with_a_forward_of_its_own_has_its_own_gradient(fast):
+    model, rows = network()[4:], (torch.randn(5, 4, 4, 4), torch.randint(0, 10, (5,)))
+    layer = model[1]
+    layer.forward = lambda x: 2 * F.linear(x, layer.weight, layer.bias)
+    gradients = ModuleGradients(model, F.cross_entropy, clips=1, grid=GRID, microbatch=4, fast=fast)
+    want = loop(model, rows, {tuple(gradients.parameters): 1.0})
+    assert difference(gradients, rows, want) < allowed(gradients, 5)
+
+
+def test_dropout_has_more_than_the_seeds_of_32_bits(monkeypatch):
+    """A CPU's generator takes 32 bits of a seed, so the seed alone would not make masks secret."""
+    monkeypatch.setattr(module_gradients.secrets, "randbits", lambda bits: 7)
+    masks = []
+    before = torch.get_rng_state()
+    for _ in range(2):
+        with module_gradients.fresh_randomness(torch.device("cpu")):
+            masks.append(torch.rand(1000))
+    assert not torch.isclose(*masks).all()
+    assert all(abs(float(mask.mean()) - 0.5) < 0.06 for mask in masks)  # 6.5 standard errors
+    assert torch.equal(torch.get_rng_state(), before)

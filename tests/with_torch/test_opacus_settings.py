@@ -22,7 +22,8 @@ from scipy.stats import norm
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 import neyman as ny
-from neyman.accounting.integrations.opacus import ARGUMENTS, check_batches
+from neyman.accounting.integrations.opacus import ARGUMENTS
+from neyman.opacus import check_batches, make_exact
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 ROWS, DELTA = 100, 1e-5
@@ -53,6 +54,10 @@ class Private:
         hook = self.optimizer.step_hook
         rate = getattr(hook, "sample_rate", 0.1)
         check_batches(self.loader, self.optimizer, rate, self.module)
+        return self
+
+    def check_exact(self):
+        make_exact(self.module, self.optimizer, self.loader)
         return self
 
     def backward(self, x, y):
@@ -457,6 +462,24 @@ def test_schedulers_of_noise_clipping_and_learning_rate_are_accepted():
     assert private.engine.get_epsilon(DELTA) > 0
 
 
+@pytest.mark.parametrize("check", [Private.check, Private.check_exact])
+@pytest.mark.parametrize("frozen", [("weight",), ("weight", "bias")])
+def test_a_parameter_that_is_frozen_after_the_backward_pass_does_not_move(check, frozen):
+    """Its gradient is a sum without noise, which torch's optimizer would subtract.
+
+    Opacus steps without clipping where all are frozen.
+    """
+    private = check(Private())
+    layer = private.plain[0]
+    before = [getattr(layer, name).detach().clone() for name in frozen]
+    private.backward(*next(iter(private.loader)))
+    for name in frozen:
+        getattr(layer, name).requires_grad_(False)
+    private.optimizer.step()
+    assert all(torch.equal(getattr(layer, n), w) for n, w in zip(frozen, before, strict=True))
+    assert private.steps == 2 - len(frozen)
+
+
 def test_a_clipping_norm_that_changes_between_pieces_is_refused():
     """The pieces before are clipped at 1, and the noise fits 1/2."""
     private = Private(batch=50).check()
@@ -471,6 +494,40 @@ def test_a_clipping_norm_that_changes_between_pieces_is_refused():
 
     with manager as batches, pytest.raises(ValueError, match="changed within a step"):
         private.train(lowered(batches))
+
+
+@pytest.mark.parametrize("check", [Private.check, Private.check_exact])
+@pytest.mark.parametrize("norm", [0.0, math.nan])
+def test_a_clipping_norm_of_nothing_is_refused_by_its_name(check, norm):
+    private = check(Private())
+    private.optimizer.max_grad_norm = norm
+    with pytest.raises(ValueError, match=r"^optimizer\.max_grad_norm = "):
+        private.train()
+    assert private.steps == 0
+
+
+def test_a_schedule_that_moves_between_pieces_is_refused():
+    """The number of pieces of a sample depends on each row, and so would the rates of all steps."""
+
+    def train(private, schedule, *, each_piece):
+        scheduler = schedule(private.optimizer, step_size=1, gamma=0.5)
+        make_exact(private.module, private.optimizer, private.loader, physical_batch_size=5)
+        for x, y in private.loader:
+            private.backward(x, y)
+            before = private.steps
+            private.optimizer.step()
+            if each_piece or private.steps > before:
+                scheduler.step()
+
+    rates = torch.optim.lr_scheduler.StepLR
+    for name, schedule in (("param_groups", rates), ("noise_multiplier", StepNoise)):
+        private = Private(batch=50)
+        with pytest.raises(ValueError, match=f"optimizer.{name} changed within a step"):
+            train(private, schedule, each_piece=True)
+        with pytest.raises(ValueError, match="no step accounts for"):
+            private.engine.get_epsilon(DELTA)
+        train(private := Private(batch=50), schedule, each_piece=False)
+        assert private.engine.get_epsilon(DELTA) > 0
 
 
 def test_samples_without_a_step_get_no_epsilon():

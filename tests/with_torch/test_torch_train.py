@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import neyman as ny
-from neyman.analysis.training.checkpoint import CHECKPOINT
+from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError
 from neyman.analysis.training.network import SCHEMA
 from neyman.analysis.training.result import Trained
 from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
@@ -320,6 +320,7 @@ REFUSED = {
     "a stream": ({"data": Stream()}, "data is a Stream; give a tuple"),
     "a tensor": ({"data": X}, r"data is a Tensor; give a tuple of tensors \(x, y\)"),
     "arrays": ({"data": (X.numpy(), Y.numpy())}, "torch.from_numpy"),
+    "no tensors": ({"data": ()}, "tuple of tensors"),
     "no example": ({"data": Rows()}, "give a made-up row"),
     "lengths": ({"data": (X, Y[:9])}, "of one length"),
     "device": ({"data": (X.to("meta"), Y.to("meta"))}, "data is on meta and model on cpu"),
@@ -331,6 +332,10 @@ REFUSED = {
     "lbfgs": ({"optimizer": torch.optim.LBFGS}, "optimizer is a LBFGS"),
     "closure": ({"optimizer": lambda p: Closure(p, {})}, "cannot take, save, and load a step"),
     "scheduler": ({"scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau}, "ReduceLROnPl"),
+    "a short schedule": (
+        {"scheduler": lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=9)},
+        "Tried to step",
+    ),
     "mechanism": ({"mechanism": ny.Gaussian(1)}, "must be a ny.DPSGD"),
     "relation": ({"mechanism": ny.DPSGD(60, 12, 4, 2, "fixed")}, "registered under"),
     "grid": ({"grid": 8}, "grid"),
@@ -554,6 +559,26 @@ def test_a_folder_of_other_terms_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ValueError, match="damaged"):
         call(tmp_path, ledger)
+
+
+class Buffered(torch.nn.Module):
+    """A model whose text does not tell its buffer."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.layer = linear()
+        self.register_buffer("extra", torch.zeros(size))
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def test_a_checkpoint_of_a_model_with_other_buffers_is_refused(tmp_path):
+    ledger = books(tmp_path)
+    with pytest.raises(Stop):
+        call(tmp_path, ledger, Buffered(2), data=Stopping(20), **EXAMPLE)
+    with pytest.raises(CheckpointError, match="other buffers"):
+        call(tmp_path, ledger, Buffered(3), data=Rows(), **EXAMPLE)
 
 
 def test_a_result_is_checked_without_data_and_a_changed_file_is_refused(tmp_path):

@@ -196,6 +196,10 @@ class DPSGD(StandIn):
         self.made_of()
 
     def _check_strategy(self, strategy: Strategy) -> None:
+        if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(
+                f"strategy = {strategy!r} must be a Strategy such as square_root(steps, band)"
+            )
         if self.sampling not in ("poisson", "cyclic"):
             raise ValueError(
                 f"sampling = {self.sampling!r}: nothing is proven here for correlated noise on "

@@ -116,6 +116,15 @@ def test_only_steps_of_an_optimizer_without_a_check_get_no_answer():
         assert unchecked.get_epsilon(delta=1e-5) == expected
 
 
+def test_a_state_with_more_exact_steps_than_steps_makes_no_later_step_exact():
+    accountant = StepAccountant()
+    state = {"history": [(1.5, 0.25, 3)], "mechanism": accountant.mechanism(), "exact": 100}
+    accountant.load_state_dict(state)
+    assert accountant.exact
+    accountant.step(noise_multiplier=1.5, sample_rate=0.25)
+    assert not accountant.exact
+
+
 class BatchNorm2d:
     pass
 

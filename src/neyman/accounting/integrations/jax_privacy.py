@@ -13,7 +13,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 from neyman.accounting.dp_accounting.accountant import NeymanAccountant
 from neyman.extras import advice
 from neyman.noise import SecureBits, rounded_gaussian
+from neyman.noise.rejection import LARGEST_SIGMA_SQUARED
 from neyman.numerics import check
 
 try:
@@ -35,6 +38,7 @@ except ModuleNotFoundError as missing:
 __all__ = ["NeymanAccountantConfig", "exact_gaussian_privatizer"]
 
 MOST_GRID = 1 << 30  # units in a sensitivity
+LEAST_SENSITIVITY = 1e-290  # of which a unit is a normal float
 MOST_UNITS = 2.0**52  # of a sum: what a float holds in whole numbers
 
 
@@ -97,17 +101,18 @@ def exact_gaussian_privatizer(
             "visible, as with CUDA_VISIBLE_DEVICES=0"
         )
     multiplier = Fraction(check.positive("noise_multiplier", noise_multiplier))
-    moved = Fraction(check.positive("sensitivity", sensitivity))
+    moved = Fraction(
+        check.between("sensitivity", sensitivity, LEAST_SENSITIVITY, sys.float_info.max)
+    )
     least = check.integer("grid", grid, 1)
     if least > MOST_GRID:
         raise ValueError(f"grid = {grid} must be at most {MOST_GRID}")
     unit = math.ldexp(1.0, math.floor(math.log2(moved / least)))
 
-    def add(total: NDArray[np.generic]) -> NDArray[np.generic]:
+    def add(variance: Fraction, total: NDArray[np.generic]) -> NDArray[np.generic]:
         """Return the noisy sum: a function of a whole number of units with exact noise."""
         values = np.nan_to_num(np.asarray(total, np.float64) / unit, posinf=0.0, neginf=0.0)
         units = np.rint(np.clip(values, -MOST_UNITS, MOST_UNITS)).astype(np.int64)
-        variance = noise_variance(multiplier, moved / Fraction(unit), units.size)
         units += rounded_gaussian(variance, units.size, SecureBits())
         return (units * unit).astype(total.dtype)
 
@@ -116,8 +121,14 @@ def exact_gaussian_privatizer(
     ) -> tuple[optax.Updates, optax.OptState]:
         del params
         total, back = ravel_pytree(updates)
+        variance = noise_variance(multiplier, moved / Fraction(unit), total.size)
+        if variance > LARGEST_SIGMA_SQUARED:
+            raise ValueError(
+                f"noise_multiplier = {noise_multiplier} is too large for grid = {grid}: noise must "
+                "fit in 64-bit integers"
+            )
         shape = jax.ShapeDtypeStruct(total.shape, total.dtype)
-        return back(io_callback(add, shape, total, ordered=True)), state
+        return back(io_callback(partial(add, variance), shape, total, ordered=True)), state
 
     return optax.GradientTransformation(optax.identity().init, update)
 

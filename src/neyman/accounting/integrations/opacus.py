@@ -113,7 +113,7 @@ OPTIMIZER: Accepted = {
     **_every_value(
         "original_optimizer noise_multiplier max_grad_norm max_grad_norms expected_batch_size "
         "step_hook _step_skip_queue _is_last_step_skipped clip_and_accumulate add_noise step "
-        "_check_skip_next_step _opt_called params"
+        "_check_skip_next_step _opt_called params pre_step"
     ),
 }
 MODULE: Accepted = {
@@ -162,6 +162,7 @@ FLOAT_ERROR = 1e-6  # of the norm of clipping norms, which Opacus computes in fl
 
 
 D = TypeVar("D", bound="OpacusDraws")
+Piece = tuple[set[int], dict[str, Any]]  # numbers of rows of the parameters, and what is scheduled
 
 
 class NeymanOpacusAccountant(StepAccountant, IAccountant):
@@ -191,11 +192,10 @@ class OpacusDraws:
         self._settings = _settings(*self.parts)
         self._hook = hook
         self.ahead = loader.num_workers * (loader.prefetch_factor or 0)  # drawn before their use
-        # Numbers of rows of all parameters, and clipping norms, of each part of a sample.
-        self.pieces: list[tuple[set[int], tuple[float, ...]]] = []
+        self.pieces: list[Piece] = []  # of a sample
         self.lost = 0 if hook.draws is None else hook.draws.unaccounted
         self._passes = 2  # that may begin with an unused sample behind them: a look at the data
-        optimizer.clip_and_accumulate = self.clip
+        optimizer.pre_step, optimizer.clip_and_accumulate = self.prepare, self.clip
         for name in ("add_noise", "_check_skip_next_step"):  # of draws before these
             vars(optimizer).pop(name, None)
         sampler.__class__ = CountedSampler
@@ -221,6 +221,15 @@ class OpacusDraws:
             self.sizes.append(len(rows))
             yield rows
 
+    def prepare(self, closure: Callable[[], float] | None = None) -> bool | None:
+        """Drop the gradients of frozen parameters, which get no noise, before a step."""
+        optimizer = self.parts[1]
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if not parameter.requires_grad:
+                    parameter.grad = None
+        return type(optimizer).pre_step(optimizer, closure)
+
     def clip(self) -> None:
         """Clip and add up gradients as the optimizer's class does, and note how many there are.
 
@@ -237,7 +246,7 @@ class OpacusDraws:
                     _refuse_gradients(gradients.dtype)
                     gradients.nan_to_num_(0.0, 0.0, 0.0)
         rows = {len(gradients) for gradients in optimizer.grad_samples}
-        self.pieces.append((rows, clipping_norms(optimizer)))
+        self.pieces.append((rows, scheduled(optimizer)))
         type(optimizer).clip_and_accumulate(optimizer)
 
     def start(self) -> None:
@@ -265,9 +274,7 @@ class OpacusDraws:
         self._refuse_step(optimizer, pieces)
         self.lost -= 1
 
-    def _refuse_step(
-        self, optimizer: Any, pieces: list[tuple[set[int], tuple[float, ...]]]
-    ) -> None:
+    def _refuse_step(self, optimizer: Any, pieces: list[Piece]) -> None:
         _refuse_changes(self._settings, _settings(*self.parts))
         if not self.sizes or not pieces:
             raise ValueError(
@@ -289,11 +296,13 @@ class OpacusDraws:
                 "samples, or several rows for one record, move the sum by more than the clipping "
                 "norm"
             )
-        if any(norms != clipping_norms(optimizer) for _, norms in pieces):
-            raise ValueError(
-                "optimizer.max_grad_norm changed within a step, so its noise does not fit the "
-                "clipping norm. Change it after a step"
-            )
+        for name, value in scheduled(optimizer).items():
+            if any(values[name] != value for _, values in pieces):
+                raise ValueError(
+                    f"optimizer.{name} changed within a step. The noise fits one clipping norm, "
+                    "and how many batches a sample has depends on the data. Move a schedule once "
+                    "a pass, or once a step: when len(accountant) has grown"
+                )
         _refuse_norms(optimizer)
         self._passes = 1
 
@@ -395,7 +404,7 @@ def _settings(loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
                 values[f"{owner}.{name}"] = value
     # What takes the place of a method of the optimizer: our methods, and a learning rate scheduler.
     own = vars(optimizer)
-    for name in ("clip_and_accumulate", "add_noise", "_check_skip_next_step"):
+    for name in ("pre_step", "clip_and_accumulate", "add_noise", "_check_skip_next_step"):
         if name in own and not isinstance(getattr(own[name], "__self__", None), OpacusDraws):
             values[f"optimizer.{name}()"] = own[name]
     if "step" in own and not hasattr(own["step"], "_wrapped_by_lr_sched"):
@@ -494,7 +503,7 @@ def _refuse_optimizer(optimizer: Any) -> None:
 
 
 def _refuse_norms(optimizer: Any) -> None:
-    norms = [check.positive("optimizer.max_grad_norm", norm) for norm in clipping_norms(optimizer)]
+    norms = clipping_norms(optimizer)
     if len(norms) > 1 and math.hypot(*norms[1:]) > norms[0] * (1 + FLOAT_ERROR):
         raise ValueError(
             "optimizer.max_grad_norm is less than the root of the sum of squares of "
@@ -512,7 +521,18 @@ def _refuse_gradients(kind: Any) -> None:
 
 def clipping_norms(optimizer: Any) -> tuple[float, ...]:
     """Return the clipping norm that the noise is scaled by, and those of single parameters."""
-    return (optimizer.max_grad_norm, *getattr(optimizer, "max_grad_norms", ()))
+    norms = (optimizer.max_grad_norm, *getattr(optimizer, "max_grad_norms", ()))
+    return tuple(check.positive("optimizer.max_grad_norm", norm) for norm in norms)
+
+
+def scheduled(optimizer: Any) -> dict[str, Any]:
+    """Return what a schedule may change, but not within a sample."""
+    groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+    return {
+        "max_grad_norm": clipping_norms(optimizer),
+        "noise_multiplier": optimizer.noise_multiplier,
+        "param_groups": repr(groups),
+    }
 
 
 def _refuse_module(module: Any, optimizer: Any) -> None:

@@ -35,6 +35,9 @@ CONDITIONS = (
     "Each person has at most one row.",
     "The dataset, the model, and the loss treat each row by itself: a mean with class weights or "
     "ignored classes does not. They and the settings were chosen without the data.",
+    "Each step uses the batch that the loader returned last, with its rows in their order. What "
+    "else the loop does, such as a schedule or an early end, depends on the number of steps, and "
+    "not on the number or the sizes of the batches.",
     "In a batch of one size, the gradient that is computed for a row does not depend on the values "
     "or the order of the other rows.",
     "Random numbers of the library, such as those of dropout, are independent draws that nobody "
@@ -272,7 +275,7 @@ assumed exact>
             check.integer(key, state_dict.get(key, 0)) for key in ("unchecked", "exact")
         )
         self.history = history
-        self._unchecked, self._exact = unchecked, exact
+        self._unchecked, self._exact = unchecked, min(exact, len(self))
         for hook in self._hooks:
             hook.draws = None
 

@@ -22,7 +22,7 @@ from math import isqrt, sqrt
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
-from torch.nn import Conv2d, Embedding, LayerNorm, Linear, Module
+from torch.nn import Conv2d, CrossEntropyLoss, Embedding, LayerNorm, Linear, Module, NLLLoss
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import unfold
 
@@ -51,7 +51,10 @@ REASONS = {
     "Batching rule not implemented": "torch.func.vmap does not know it",
 }
 
+TWISTER_WORDS = 624
 MOST_INPUTS = 1 << 14  # entries of the patches of an example whose gradient is written out
+
+LEAST_CLIP = Fraction(1, 10**100)  # its inverse is the largest one
 
 Loss = Callable[..., Tensor]
 Groups = Mapping[str, Sequence[str]]
@@ -80,6 +83,8 @@ def check_module(model: Module) -> None:
     trained = [p for p in model.parameters() if p.requires_grad]
     if not trained:
         raise ValueError("model has no parameter with requires_grad: there is nothing to train")
+    if kinds := {p.dtype for p in trained if not p.is_floating_point()}:
+        raise ValueError(f"model has parameters of {kinds.pop()}; split them into real numbers")
     places = sorted({str(p.device) for p in (*model.parameters(), *model.buffers())})
     if len(places) > 1:
         raise ValueError(f"model is on {', '.join(places)}; move it to one device: model.to(...)")
@@ -125,7 +130,8 @@ class ModuleGradients:
                 f"loss has reduction={reduction!r}; it must return one number for one example: use "
                 "reduction='mean' or 'sum'"
             )
-        if reduction == "mean" and getattr(loss, "weight", None) is not None:
+        divides = isinstance(loss, (CrossEntropyLoss, NLLLoss)) and reduction == "mean"
+        if divides and getattr(loss, "weight", None) is not None:
             raise ValueError(
                 "loss has weight= and reduction='mean', which divides by the weights of one "
                 "example, so they have no effect: use reduction='sum'"
@@ -174,13 +180,9 @@ class ModuleGradients:
 
         Raises:
             ValueError: a tensor is on another device than the model, the lengths differ, the model
-                or the loss fails on rows of zeros, or a buffer of the model changes.
+                or the loss fails on rows of zeros, or the model writes to a parameter or a buffer.
         """
-        if len(rows) < 2 or len({len(x) for x in rows}) != 1:
-            raise ValueError(
-                f"data has {len(rows)} tensors of lengths {[len(x) for x in rows]}; it must have "
-                "the inputs of the model and the target last, of one length"
-            )
+        _row_count(rows)
         for x in rows:
             if x.device != self.device:
                 raise ValueError(
@@ -188,7 +190,7 @@ class ModuleGradients:
                     f"x.to({str(self.device)!r})"
                 )
         dummy = tuple(x.new_zeros(self._rows, *x.shape[1:]) for x in rows)
-        with fixed_kernels(self.device), fresh_randomness(self.device):
+        with self._computing():
             if failure := self._failure(dummy):
                 raise ValueError(failure)
 
@@ -202,10 +204,11 @@ class ModuleGradients:
             hooks.append(layer.register_forward_hook(lambda *_: inside.pop() and None))
         try:
             self._add(self._zeros(rows), rows)
+            return self._lost(rows)
+        except _WrittenError as error:
+            return str(error)
         except Exception as error:
             text, place = str(error), inside[-1] if inside else "in the loss"
-        else:
-            return ""
         finally:
             for hook in hooks:
                 hook.remove()
@@ -218,6 +221,22 @@ class ModuleGradients:
             "torch.func.vmap, or replace it"
         )
 
+    def _lost(self, rows: tuple[Tensor, ...]) -> str:
+        """Return why a part of the gradient would be lost, or an empty text."""
+        state = {k: p.detach() for k, p in self.parameters.items()}
+        row = tuple(x[0] for x in rows)
+        with self._precision():
+            value, _ = self._one_loss(state, [], self._others(), row, _Taps({}))
+            used = _gradient(value, list(self.parameters.values()))
+        for name, gradient in zip(self.parameters, used, strict=True):
+            if gradient is not None:
+                return (
+                    f"loss, or a list in the model, uses the parameter {name!r} itself, whose "
+                    "gradient would be lost: use what the model returns. For a penalty on "
+                    "parameters give the optimizer weight_decay"
+                )
+        return ""
+
     def sum(self, rows: tuple[Tensor, ...]) -> Tensor:
         """Return the int64 sum of the clipped gradients of all rows, in units of clip / grid.
 
@@ -227,17 +246,28 @@ class ModuleGradients:
         Args:
             rows: the inputs of the model, and the target last; examples are dimension 0.
         """
-        count = len(rows[0])
+        count = _row_count(rows)
         most = MOST_SUMMED if self._bits else MOST_ROWS
         if count > most:
             raise ValueError(f"rows has {count} rows; a sum has at most {most}")
-        with fixed_kernels(self.device), fresh_randomness(self.device):
+        with self._computing():
             totals = self._zeros(rows)
             for start in range(0, count, self._rows):
                 self._add(totals, tuple(x[start : start + self._rows] for x in rows))
         for name in self._products(rows):  # to whole units, once
             totals[name] = (totals[name] + (1 << self._bits >> 1)) >> self._bits
         return torch.cat([x.reshape(-1).to(torch.int64) for x in totals.values()])
+
+    @contextmanager
+    def _computing(self) -> Generator[None]:
+        """Fix kernels and randomness, and allow derivatives within ``torch.no_grad()`` too."""
+        with (
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            fixed_kernels(self.device),
+            fresh_randomness(self.device),
+        ):
+            yield
 
     def _zeros(self, rows: tuple[Tensor, ...]) -> dict[str, Tensor]:
         products = self._products(rows)
@@ -291,6 +321,8 @@ class ModuleGradients:
         names = {name for name, _ in calls}
         state = {k: p.detach() for k, p in self.parameters.items() if k not in names}
         others = self._others() | {k: self.parameters[k].detach() for k in names}
+        tensors = state | others
+        versions = [x._version for x in tensors.values()]
         if self._rows > 1:
             taps = _Taps({self._layers[k]: k for k in names}, [tap for _, tap in calls])
             # A copy of a bias would be added in 32 bits.
@@ -301,6 +333,12 @@ class ModuleGradients:
             taps = _Taps({self._layers[k]: k for k in names})
             gradients, outputs = self._alone(state, others, tuple(x[0] for x in rows), taps)
             inputs = [x[None] for x in taps.inputs]
+        for (name, x), version in zip(tensors.items(), versions, strict=True):
+            if x._version != version:
+                raise _WrittenError(
+                    f"model writes to {name!r} in its forward pass, which would keep data without "
+                    "noise: remove that, or train in eval mode if it only writes in train mode"
+                )
         result = {name: [rows] for name, rows in gradients.items()}
         for name, *pair in zip(taps.names, outputs, inputs, strict=True):
             result.setdefault(name, []).extend(pair)
@@ -485,9 +523,10 @@ def fixed_kernels(device: torch.device) -> Generator[None]:
 
 @contextmanager
 def fresh_randomness(device: torch.device) -> Generator[None]:
-    """Draw dropout from a seed of the operating system, and restore torch's generators.
+    """Draw dropout from a state of the operating system, and restore torch's generators.
 
-    The masks of other rows shift if a row comes or goes. Nobody may know them [TR-8].
+    The masks of other rows shift if a row comes or goes. Nobody may know them [TR-8]. A seed of the
+    generator of a CPU has 32 bits, which can be tried one by one, so its whole state is replaced.
     """
     generators = [torch.default_generator]
     if device.type == "cuda":
@@ -496,10 +535,32 @@ def fresh_randomness(device: torch.device) -> Generator[None]:
     try:
         for generator in generators:
             generator.manual_seed(secrets.randbits(63))
+        _fill_state(torch.default_generator)
         yield
     finally:
         for generator, state in former:
             generator.set_state(state)
+
+
+def _fill_state(generator: torch.Generator) -> None:
+    """Replace the 624 words of a Mersenne twister, which lie in 64 bits each, by random ones."""
+    state = generator.get_state()
+    words = state[24 : 24 + 8 * TWISTER_WORDS].view(torch.int64)
+    if int(words[0]) != generator.initial_seed() & 0xFFFFFFFF:
+        raise RuntimeError("torch has another generator on CPUs: report this with its version")
+    fresh = torch.frombuffer(bytearray(os.urandom(4 * TWISTER_WORDS)), dtype=torch.int32)
+    words.copy_(fresh.to(torch.int64) & 0xFFFFFFFF)
+    generator.set_state(state)
+
+
+def _row_count(rows: tuple[Tensor, ...]) -> int:
+    """Return how many rows there are; refuse tensors that are no rows of inputs and targets."""
+    if len(rows) < 2 or len({len(x) for x in rows}) != 1:
+        raise ValueError(
+            f"data has {len(rows)} tensors of lengths {[len(x) for x in rows]}; it must have "
+            "the inputs of the model and the target last, of one length"
+        )
+    return len(rows[0])
 
 
 def _filled(rows: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:
@@ -513,6 +574,10 @@ def _gradient(value: Tensor, inputs: list[Tensor]) -> Sequence[Tensor | None]:
     if not value.requires_grad:
         return [None] * len(inputs)
     return torch.autograd.grad(value, inputs, allow_unused=True)
+
+
+class _WrittenError(ValueError):
+    """A parameter or a buffer that a forward pass writes to."""
 
 
 class _Taps:
@@ -572,6 +637,7 @@ def _tap_layers(model: Module, parameters: Mapping[str, Tensor]) -> dict[str, Mo
         name: layer
         for name, layer in layers.items()
         if type(layer) in (Embedding, Linear, Conv2d)
+        and "forward" not in vars(layer)
         and name in parameters
         and uses[id(layer.weight)] == 1
         # Other convolutions have their gradients written out.
@@ -634,8 +700,8 @@ def _clips(
     else:
         given = [clips] * len(groups)
     exact = [check.exact("clips", x) for x in given]
-    if min(exact) <= 0:
-        raise ValueError(f"clips = {clips!r} must be above 0")
+    if not LEAST_CLIP <= min(exact) <= max(exact) <= 1 / LEAST_CLIP:
+        raise ValueError(f"clips = {clips!r} must be above 0, and between 1e-100 and 1e100")
     return exact
 
 
@@ -650,7 +716,7 @@ def _group_names(
         for name in parameters:
             layers.setdefault(name.rpartition(".")[0] or "model", []).append(name)
         return layers
-    if isinstance(groups, str):
+    if not isinstance(groups, Mapping):
         raise ValueError(f"groups = {groups!r} must be 'layers', or names by group")
     result = {
         group: [p for p in parameters if any(p == n or p.startswith(n + ".") for n in names)]

@@ -26,7 +26,7 @@ from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from neyman.analysis.training.checkpoint import State, read, write
+from neyman.analysis.training.checkpoint import CheckpointError, State, read, write
 from neyman.analysis.training.module_gradients import (
     ModuleGradients,
     fixed_kernels,
@@ -89,10 +89,13 @@ class RowSource:
     """
 
     def __init__(self, data: object, example: object, device: torch.device) -> None:
-        if isinstance(data, (DataLoader, IterableDataset, Tensor)) or not hasattr(
-            data, "__getitem__"
+        if isinstance(data, (DataLoader, IterableDataset, Tensor)) or not (
+            hasattr(data, "__getitem__") and hasattr(data, "__len__")
         ):
-            others = "a tuple of tensors (x, y), a TensorDataset, or a dataset with __getitem__"
+            others = (
+                "a tuple of tensors (x, y), a TensorDataset, or a dataset with __getitem__ and "
+                "__len__"
+            )
             advice = "its dataset, loader.dataset" if isinstance(data, DataLoader) else others
             raise TypeError(
                 f"data is a {type(data).__name__}; give {advice}. The mechanism draws the batches "
@@ -103,7 +106,7 @@ class RowSource:
         self._tensors: tuple[Tensor, ...] | None = None
         given = self._data.tensors if type(data) is TensorDataset else data
         if isinstance(given, (tuple, list)):
-            if not all(isinstance(x, Tensor) and x.dim() for x in given):
+            if not given or not all(isinstance(x, Tensor) and x.dim() for x in given):
                 raise TypeError(
                     "data must be a tuple of tensors whose dimension 0 is the row, such as (x, y); "
                     "torch.from_numpy makes a tensor of an array"
@@ -165,7 +168,10 @@ class NetworkRun:
         self._environments = (here,)
 
     def check(self) -> None:
-        """Take a step on a gradient of zeros, save and load it, and take it back."""
+        """Take a step on a gradient of zeros, save and load it, and take it back.
+
+        The schedule moves as often as it will, because some end early.
+        """
         try:
             before = self._packed()
             self._unpack(before)
@@ -174,6 +180,10 @@ class NetworkRun:
                     parameter.grad = torch.zeros_like(parameter)
                 self._move()
                 self._unpack(self._packed())
+                if schedule := self._scheduler:
+                    steps = self.terms.mechanism.steps
+                    for _ in range(getattr(schedule, "last_epoch", steps), steps):
+                        schedule.step()
                 joined(np.load(io.BytesIO(self.content()), allow_pickle=False), self.terms.shapes)
             finally:
                 self._unpack(before)
@@ -190,7 +200,13 @@ class NetworkRun:
             return None
         state, (content, earlier) = saved
         if state.key == self.terms.key:
-            self._unpack(content)
+            try:
+                self._unpack(content)
+            except (KeyError, ValueError, RuntimeError) as error:
+                raise CheckpointError(
+                    f"out = {str(folder)!r} holds a run with other buffers or frozen parameters "
+                    f"or another optimizer ({error}); give the model that began it"
+                ) from error
             here = self._environments[-1]
             self._environments = (*(place for place in earlier if place != here), here)
         return state

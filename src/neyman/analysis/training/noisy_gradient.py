@@ -86,7 +86,7 @@ class NoisyGradient:
         if not isinstance(mechanism, DPSGD):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"mechanism = {mechanism!r} must be a ny.DPSGD, which draws batches")
         many = check.integer("microbatch", microbatch, 1) > 1
-        self.fast = many and not compiled if fast is None else fast
+        self.fast = many and not compiled if fast is None else bool(fast)
         if self.fast and compiled:
             raise ValueError("compiled=True has no kernels for fast=True; leave one of them out")
         self.gradients = ModuleGradients(

@@ -24,6 +24,7 @@ from neyman.accounting.integrations.opacus import (
     OpacusDraws,
     accept,
     clipping_norms,
+    scheduled,
 )
 from neyman.analysis.training.clipping import MOST_GRID
 from neyman.analysis.training.device_clipping import Part, add_clipped
@@ -163,7 +164,7 @@ class ExactDraws(OpacusDraws):
                 "a batch of the loader was not used for a step. Step after each batch, and leave "
                 "BatchMemoryManager out: make_exact splits samples itself"
             )
-        self.pieces.append(({count}, clipping_norms(optimizer)))
+        self.pieces.append(({count}, scheduled(optimizer)))
         parts = [_part(gradient) for gradient in gradients]
         weights = torch.zeros(self._size, dtype=torch.float64, device=parameters[0].device)
         weights[:count] = 1.0  # the rest fills the batch up

@@ -76,7 +76,7 @@ class Explorer:
 
     Args:
         path: a plan (.toml) or a receipt (.json, or the folder that holds it).
-        port: where to listen; None takes `PORT` or the next one that is free.
+        port: where to listen; None takes 8421 or the next one that is free.
         witness: how a receipt is checked: ``key``, ``ledger``, ``checkpoint`` as for `verify`.
         seconds: how long an answer may take.
 

@@ -4,7 +4,8 @@ The transaction has a consistent snapshot, which only InnoDB has. Public keys ar
 secret key is a variable of the session, so that the role needs no right but to read the table.
 
 Only types can raise here. A text is read in utf8mb4 with a collation that compares bytes. A sort
-looks at ``max_sort_length`` bytes, so longer texts are refused. Impossible days are missing.
+looks at as many bytes as max_sort_length says, so longer texts are refused. Impossible days are
+missing.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
