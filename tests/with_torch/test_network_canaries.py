@@ -151,7 +151,7 @@ def test_one_run_of_exact_steps_with_a_thousand_canaries_is_between_its_two_curv
     """The example: the claim of fewer and quieter steps is refuted, and its own is not."""
     example = runpy.run_path(Path(__file__).parents[2] / "examples/network_canaries.py")
     at_most, shown, accuracy = example["audit"](example[loop], 1000, sigma=1, batches=2, epochs=5)
-    assert accuracy > 0.3
+    assert accuracy > 0.2  # of ten digits; six runs had 0.48 to 0.83
     evidence = dataclasses.replace(shown, confidence=Fraction(9999999, 10**7))
     assert not evidence.refutes(at_most)
     assert evidence.refutes(ny.Gaussian(20).subsample(rate=0.5) * 10)
