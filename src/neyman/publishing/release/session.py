@@ -288,8 +288,8 @@ class Session:
                 unchanged.
             ChargedError: the question failed after its charge, which stands.
         """
-        several = [question] if isinstance(question, Mapping) else question
-        return self._asked(self._plan(several, budget))
+        questions: Any = question if isinstance(question, (list, tuple)) else [question]
+        return self._asked(self._plan(questions, budget))
 
     def sql(
         self,
