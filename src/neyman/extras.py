@@ -27,6 +27,7 @@ EXTRAS = {
     "pydantic": "release",
     "pyspark": "spark",
     "sklearn": "sklearn",
+    "sqlglot": "release",
     "tomlkit": "release",
     "torch": "torch",
 }

@@ -35,7 +35,7 @@ def no_clipping(patch):
 
 def realized_batch(patch):
     """Divide by the number of rows that were drawn: the sum and the noise shrink with it."""
-    add, draw, factors = loop._Run._sum, loop.rounded_gaussian, [1.0]
+    add, draw, factors = loop._Descent._sum, loop.rounded_gaussian, [1.0]
 
     def shorter_sum(run, parameters, batch):
         factors[0] = run.terms.mechanism.batch / max(batch.size, 1)
@@ -44,7 +44,7 @@ def realized_batch(patch):
     def shorter_noise(*given):
         return np.rint(draw(*given[:3]) * factors[0]).astype(np.int64)
 
-    patch.setattr(loop._Run, "_sum", shorter_sum)
+    patch.setattr(loop._Descent, "_sum", shorter_sum)
     patch.setattr(loop, "rounded_gaussian", shorter_noise)
 
 

@@ -124,6 +124,7 @@ GIVEN = {
     "entry": "1",
     "path": "key.pem",
     "rows": "rows.parquet",
+    "sql": "SELECT COUNT(*) FROM people",
 }
 ALONE = {
     ("account",): ["Gaussian(sigma=2) * 10"],

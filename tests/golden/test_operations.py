@@ -21,6 +21,7 @@ from neyman.accounting.dp_accounting.privacy_loss import to_pld
 from neyman.accounting.semantics.bayes import posterior_chance, posterior_ratios
 from neyman.mechanisms.matrix_mechanism.strategy import square_root
 from neyman.numerics import atoms, characteristic_function, decay
+from neyman.numerics.array_cache import CACHE
 from neyman.publishing.release.receipt import draft
 
 BUDGET = 4e9  # operations, two or three seconds of one core
@@ -162,7 +163,8 @@ CELLS = {
 
 @contextmanager
 def operations(monkeypatch):
-    """A list whose only entry is the number of operations so far."""
+    """A list whose only entry is the number of operations so far, with an empty cache."""
+    CACHE.clear()
     count = [0.0]
 
     def counted(function, cells):

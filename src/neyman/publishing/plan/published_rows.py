@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import sqlglot.expressions as exp
-
+from neyman.extras import require
 from neyman.publishing.plan.row_expression import ColumnType, Node, Type, operations
 from neyman.publishing.plan.sql_expression import RowReader, number_of
+
+require("Statements of SQL", "sqlglot")
+
+import sqlglot.expressions as exp  # noqa: E402 - a missing extra is named first
 
 DECIMALS = 3  # the most decimals of a number that HAVING compares with
 Row: TypeAlias = Mapping[str, Any]

@@ -12,11 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-import sqlglot
-import sqlglot.expressions as exp
-from sqlglot.errors import ParseError, SqlglotError
-
 from neyman.accounting.semantics.digits import many
+from neyman.extras import require
 from neyman.publishing.plan.derived import Derived, column_types
 from neyman.publishing.plan.document import PlanDocument, PlanError, suggest
 from neyman.publishing.plan.published_rows import Selection, selection
@@ -31,6 +28,12 @@ from neyman.publishing.plan.sql_expression import (
     number_of,
     reason_against,
 )
+
+require("Statements of SQL", "sqlglot")
+
+import sqlglot  # noqa: E402 - a missing extra is named first
+import sqlglot.expressions as exp  # noqa: E402
+from sqlglot.errors import ParseError, SqlglotError  # noqa: E402
 
 MOST_SQL = 20_000  # the most characters of a statement
 

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, cast
 
-import sqlglot.expressions as exp
-
+from neyman.extras import require
 from neyman.publishing.plan.document import PlanError, suggest
 from neyman.publishing.plan.row_expression import ColumnTypes, ExpressionError, Node, read
+
+require("Statements of SQL", "sqlglot")
+
+import sqlglot.expressions as exp  # noqa: E402 - a missing extra is named first
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _MOST_SHOWN = 60  # characters of the statement in an error
