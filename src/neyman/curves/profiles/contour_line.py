@@ -48,8 +48,8 @@ class Limits:
     # 1 - power below which nothing is asked: floats hold no digits of it.
     least_miss: float = 1e-300
     least_log_delta: float = -1e8  # beyond which no line goes
-    least_tilt: float = 1e-9  # c of a line
-    largest_tilt: float = 1e9  # of c
+    least_tilt: float = 1e-9  # c of a line, at least
+    largest_tilt: float = 1e9  # c of a line, at most
     first_octaves: int = 5  # of tilts in the first array, two an octave
     further_octaves: int = 3  # in each further array
     start_octaves: tuple[int, ...] = (-2, 0, 2, 4)  # where the first array may begin
@@ -65,15 +65,15 @@ class Limits:
     cell_tilt_efolds: float = 0.35  # of log c, in a cell
     line_width: float = 5e-11  # relative width with which a line is good enough
     blurred_line_width: float = 1e-5  # the same with a tiny release
-    lines: int = 4  # of lines
+    lines: int = 4  # that are tried for one question
     settled_nodes: int = 1000  # nodes with which no better place is looked for
     cheap_nodes: int = 500  # nodes that cost less than everything else
     further_tilt: float = 1.35  # c' over c where K is known nowhere beyond
     chirp_places: int = 1 << 8  # epsilons and nodes from which sums at even places go by a chirp
     chirp_units: int = 8  # units of the largest epsilon by which a place may be off
     plain_nodes: int = 4000  # nodes beyond which a line without a release is left to another engine
-    cancellation_efolds: float = 12.0  # of the terms, in e-folds
-    excess_efolds: float = 50.0  # the same that floats hold
+    cancellation_efolds: float = 12.0  # of the terms against their sum, at most
+    excess_efolds: float = 50.0  # the same, as far as floats hold
 
 
 LIMITS = Limits()

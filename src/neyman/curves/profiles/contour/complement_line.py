@@ -31,7 +31,7 @@ class Limits:
     pole_distance: float = 1e-7  # to a pole that a line goes
     saddle_log_odds: float = 1e-4  # of a line to its saddle
     stored_lines: int = 4  # that are stored
-    lines: int = 4  # of lines
+    lines: int = 4  # that are tried for one question
     zooms: int = 16  # of a grid of epsilons, at most
     grid_half_width: float = 0.02  # half of a grid that is fine enough
     line_width: float = 1e-9  # relative width with which no other line is tried
