@@ -15,6 +15,7 @@ from fractions import Fraction as F
 import numpy as np
 import pytest
 from cases import CASES, CURVES
+from function_calls import on_each_call
 
 import neyman as ny
 from neyman.accounting.dp_accounting.privacy_loss import to_pld
@@ -184,15 +185,11 @@ def operations(monkeypatch):
                 ):
                     patch.setattr(module, name, replacement)
 
-        def on_event(_frame, event, _argument):
-            if event == "call" or event == "c_call":
-                count[0] += CALL
+        def add():
+            count[0] += CALL
 
-        sys.setprofile(on_event)
-        try:
+        with on_each_call(add):
             yield count
-        finally:
-            sys.setprofile(None)
 
 
 def test_every_public_mechanism_and_question_is_listed():
