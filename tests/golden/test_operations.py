@@ -15,9 +15,9 @@ from fractions import Fraction as F
 import numpy as np
 import pytest
 from cases import CASES, CURVES
-from function_calls import on_each_call
 
 import neyman as ny
+from function_calls import on_each_call
 from neyman.accounting.dp_accounting.privacy_loss import to_pld
 from neyman.accounting.semantics.bayes import posterior_chance, posterior_ratios
 from neyman.mechanisms.matrix_mechanism.strategy import square_root
