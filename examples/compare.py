@@ -4,6 +4,7 @@ Many Laplace releases, private training, and the textbook's Gaussian rule. The t
 docs/compare.md are what this prints.
 """
 
+import math
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -51,6 +52,12 @@ def table(head, rows):
     for name, *numbers in rows:
         text = f"*{name}, estimate*" if name in NAMES else name
         print(f"| {text} | " + " | ".join(f"{x:.4g}" for x in numbers) + " |")
+
+
+def two_digits_above(x):
+    """The least number of two digits that is not below x > 0."""
+    unit = 10.0 ** (math.floor(math.log10(x)) - 1)
+    return math.ceil(x / unit) * unit
 
 
 def renyi(f, delta):
@@ -165,12 +172,14 @@ def training():
 def bands():
     """How far the estimates of a thousand Laplace releases may be off, and how far they are."""
     mechanism, rows = ny.Laplace(20) * 1000, []
-    truth = mechanism.tradeoff().delta(1).upper
+    truth = mechanism.tradeoff().delta(1)
     for order, name in enumerate(NAMES):
         said = limits.edgeworth(mechanism, order).delta(1)
-        rows.append((name, said.value, abs(said.value - truth), said.within))
-    rows.append(("exact", truth, 0.0, 0.0))
-    table(["delta at epsilon 1 of 1000 Laplace releases", "delta", "off by", "proven within"], rows)
+        off = max(abs(said.value - bound) for bound in (truth.lower, truth.upper))
+        rows.append((name, said.value, two_digits_above(off), said.within))
+    rows.append(("exact", truth.upper, *[two_digits_above(truth.upper - truth.lower)] * 2))
+    words = "delta at epsilon 1 of 1000 Laplace releases"
+    table([words, "delta", "off by at most", "proven within"], rows)
 
 
 def textbook():
