@@ -6,20 +6,14 @@ It listens on a Unix socket in a temporary folder and nowhere else. For root it 
 
 from __future__ import annotations
 
-import os
-import pwd
 import shutil
-import signal
-import subprocess
-import tempfile
 import time
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 import MySQLdb
 
-from postgres_server import END_WITH_PARENT, LIBC, roomy
+from database_server import DatabaseServer
 
 SETTINGS = (
     "skip-networking",
@@ -31,64 +25,35 @@ SETTINGS = (
 )
 
 
-class MariaServer:
+class MariaServer(DatabaseServer):
     """A server with a user `root` without a password; a context manager."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="neyman-maria-", dir=roomy()))
+        super().__init__("neyman-maria-", "mysql")
+
+    def create(self) -> None:
+        """Make its system tables."""
         self.socket = self.folder / "socket"
-        self.user: dict[str, Any] = {}
-        self.process: subprocess.Popen[bytes] | None = None
-        try:
-            if os.geteuid() == 0:
-                names = {user.pw_name for user in pwd.getpwall()}
-                user = pwd.getpwnam("mysql" if "mysql" in names else "nobody")
-                os.chown(self.folder, user.pw_uid, user.pw_gid)
-                self.user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": ()}
-            command = ["mariadb-install-db", "--no-defaults", f"--datadir={self.folder}/data"]
-            command += ["--auth-root-authentication-method=normal", "--skip-test-db"]
-            command += ["--skip-name-resolve", "--innodb-log-file-size=4M"]
-            subprocess.run(command, check=True, capture_output=True, cwd=self.folder, **self.user)
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End the server and remove its folder."""
-        self.kill()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        options = ["--no-defaults", f"--datadir={self.folder}/data", "--skip-test-db"]
+        options += ["--auth-root-authentication-method=normal"]
+        options += ["--skip-name-resolve", "--innodb-log-file-size=4M"]
+        self.run_as_user("mariadb-install-db", *options)
 
     def start(self) -> None:
         """Start it, and return when it takes connections."""
         command = [shutil.which("mariadbd") or "/usr/sbin/mariadbd", "--no-defaults"]
         command += [f"--datadir={self.folder}/data", f"--socket={self.socket}"]
         command += [f"--pid-file={self.folder}/pid", *(f"--{one}" for one in SETTINGS)]
-        log = self.folder / "log"
-        with open(log, "wb") as stream:
-            self.process = subprocess.Popen(
-                command,
-                stdout=stream,
-                stderr=stream,
-                cwd=self.folder,
-                preexec_fn=lambda: LIBC.prctl(END_WITH_PARENT, signal.SIGKILL),  # noqa: PLW1509
-                **self.user,
-            )
+        process = self.launch(command)
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and self.process.poll() is None:
+        while time.monotonic() < deadline and process.poll() is None:
             try:
                 self.connect().close()
             except MySQLdb.Error:
                 time.sleep(0.02)
             else:
                 return
-        raise RuntimeError(f"MariaDB does not start:\n{log.read_text()}")
+        raise RuntimeError(f"MariaDB does not start:\n{self.log.read_text()}")
 
     def connect(self, **given: Any) -> Any:
         """Return a connection of root that commits each statement."""
@@ -102,12 +67,6 @@ class MariaServer:
             for statement in statements:
                 cursor.execute(statement)
         connection.close()
-
-    def kill(self) -> None:
-        """SIGKILL to the server."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
 
     def url(self, database: str, table: str, user: str = "root") -> str:
         """The address of a table."""

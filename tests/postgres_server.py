@@ -6,19 +6,16 @@ root, so for root it runs as the user `postgres` or `nobody`.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import pwd
 import re
-import resource
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from pathlib import Path
-from typing import Any, Self
 from urllib.parse import quote
+
+from database_server import DatabaseServer
 
 INSTALL = (
     "these tests start a PostgreSQL server, and found no `initdb` and `postgres` on PATH or under"
@@ -26,8 +23,6 @@ INSTALL = (
     " out with -k 'not postgres'"
 )
 SHARED = "dynamic_shared_memory_type=mmap"  # in its folder: nothing is left of a killed server
-LIBC = ctypes.CDLL(None)
-END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux: no server outlives a run that was killed
 HBA = "local all guarded,sentinel scram-sha-256\nlocal all all trust\nlocal replication all trust\n"
 
 
@@ -43,82 +38,37 @@ def binaries() -> Path:
     raise RuntimeError(INSTALL)
 
 
-def roomy() -> str:
-    """A folder in memory with a GiB to spare, or /tmp."""
-    memory = "/dev/shm"
-    try:
-        return memory if shutil.disk_usage(memory).free > 1 << 30 else "/tmp"
-    except OSError:
-        return "/tmp"
-
-
-class PostgresServer:
+class PostgresServer(DatabaseServer):
     """A server and its one database cluster; a context manager.
 
     Args:
         copy_of: a running server to be the standby of; otherwise an empty cluster is made.
-        above: the folder that its own is made in; in memory if there is room, because the server
-            is killed in tests, but never the machine. A path of a socket has to be short.
+        above: as for `DatabaseServer`.
     """
 
     def __init__(self, copy_of: PostgresServer | None = None, above: str | None = None) -> None:
         self.bin = binaries()
-        self.user: dict[str, Any] = {}
-        self.folder = Path(tempfile.mkdtemp(prefix="neyman-pg-", dir=above or roomy()))
+        self.copy_of = copy_of
+        super().__init__("neyman-pg-", "postgres", above)
+
+    def create(self) -> None:
+        """Make an empty cluster, or a copy of another server's."""
         self.data = self.folder / "data"
-        self.process: subprocess.Popen[bytes] | None = None
-        try:
-            if os.geteuid() == 0:
-                names = {user.pw_name for user in pwd.getpwall()}
-                user = pwd.getpwnam("postgres" if "postgres" in names else "nobody")
-                os.chown(self.folder, user.pw_uid, user.pw_gid)
-                self.user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": ()}
-            if copy_of is None:
-                self._run(
-                    "initdb",
-                    "-D",
-                    self.data,
-                    "-U",
-                    "neyman",
-                    "-A",
-                    "trust",
-                    "-E",
-                    "UTF8",
-                    "--locale=C",
-                    "--no-sync",
-                    "--no-instructions",
-                )
-                (self.data / "pg_hba.conf").write_text(HBA)
-            else:
-                self._run(
-                    "pg_basebackup",
-                    "-D",
-                    self.data,
-                    "-R",
-                    "-c",
-                    "fast",
-                    "-N",
-                    "-h",
-                    copy_of.folder,
-                    "-U",
-                    "neyman",
-                )
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        if self.copy_of is None:
+            names = ["-U", "neyman", "-A", "trust", "-E", "UTF8", "--locale=C"]
+            quick = ["--no-sync", "--no-instructions"]
+            self.run_as_user(self.bin / "initdb", "-D", self.data, *names, *quick)
+            (self.data / "pg_hba.conf").write_text(HBA)
+        else:
+            source = ["-h", self.copy_of.folder, "-U", "neyman"]
+            how = ["-R", "-c", "fast", "-N"]
+            self.run_as_user(self.bin / "pg_basebackup", "-D", self.data, *how, *source)
 
     def close(self) -> None:
-        """End the server and remove its folder."""
+        """End the server in an instant, with its backends, and remove its folder."""
         if self.process and self.process.poll() is None:
             self.stop("immediate")
-        shutil.rmtree(self.folder, ignore_errors=True)
+        super().close()
 
     def url(self, schema: str = "", **parameters: str) -> str:
         """The URL of a ledger on this server, in a schema of its own."""
@@ -132,37 +82,24 @@ class PostgresServer:
 
         No file of its grows past ``largest`` bytes, as if the disk were full.
         """
-
-        def limit() -> None:
-            LIBC.prctl(END_WITH_PARENT, signal.SIGKILL)
-            if largest is not None:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
-
-        command = [self.bin / "postgres", "-D", self.data, "-k", self.folder]
+        command: list[object] = [self.bin / "postgres", "-D", self.data, "-k", self.folder]
         for setting in ("listen_addresses=", "shared_buffers=32MB", SHARED, *settings):
             command += ["-c", setting]
-        log = self.folder / "log"
         deadline = time.monotonic() + 60
         while True:
-            with open(log, "wb") as stream:
-                self.process = subprocess.Popen(
-                    command,
-                    stdout=stream,
-                    stderr=stream,
-                    cwd=self.folder,
-                    preexec_fn=limit,  # noqa: PLW1509  # it calls the system, and nothing else
-                    **self.user,
-                )
-            while self.process.poll() is None:
+            process = self.launch(command, largest)
+            while process.poll() is None:
                 if self._ready():
                     return
                 if time.monotonic() > deadline:
-                    raise RuntimeError(f"PostgreSQL is not ready after 60 s:\n{log.read_text()}")
+                    raise RuntimeError(
+                        f"PostgreSQL is not ready after 60 s:\n{self.log.read_text()}"
+                    )
                 time.sleep(0.02)
             # Backends of a server that was killed live on for a moment, and hold its memory.
-            again = re.search("shared memory block|lock file", log.read_text())
+            again = re.search("shared memory block|lock file", self.log.read_text())
             if not again or time.monotonic() > deadline:
-                raise RuntimeError(f"PostgreSQL does not start:\n{log.read_text()}")
+                raise RuntimeError(f"PostgreSQL does not start:\n{self.log.read_text()}")
             time.sleep(0.1)
 
     def stop(self, mode: str) -> None:
@@ -171,20 +108,6 @@ class PostgresServer:
         self.process.send_signal({"fast": signal.SIGINT, "immediate": signal.SIGQUIT}[mode])
         self.process.wait(60)
 
-    def kill(self) -> None:
-        """SIGKILL to the server; its backends end when they notice."""
-        assert self.process
-        self.process.kill()
-        self.process.wait()
-
     def _ready(self) -> bool:
         asked = [self.bin / "pg_isready", "-q", "-h", self.folder, "-U", "neyman", "-d", "postgres"]
         return subprocess.run(asked, check=False).returncode == 0
-
-    def _run(self, name: str, *arguments: object) -> None:
-        command = [str(self.bin / name), *map(str, arguments)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, cwd=self.folder, check=False, **self.user
-        )
-        if done.returncode:
-            raise RuntimeError(f"{name} failed:\n{done.stdout}{done.stderr}")

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import neyman as ny
+from canary_scores import CLAIM, LEVEL, MIDDLE, ROWS, SIGMA, of_canary, of_noise, scores
 from neyman.analysis.training import train as loop
 
 LARGE = int(os.environ.get("NEYMAN_AUDITS", "2000")) > 2000
-SIGMA, ROWS = 1.0, 4
-CLAIM = ny.DPSGD(n=ROWS, batch=ROWS, sigma=SIGMA, epochs=1)  # each row in each batch
 NAMES = count()
 
 
@@ -70,29 +69,6 @@ def trained(tmp_path):
         ).parameters
 
     return run
-
-
-def scores(trained, runs, score, **more):
-    """Scores of runs with the canary and of runs without it, one canary in each."""
-    sides = {}
-    for inserted in (True, False):
-        canaries = ny.audit.canaries(norm=10, inserted=inserted, **more)
-        sides[inserted] = [score(canaries, trained(canaries)) for _ in range(runs)]
-    return sides[True], sides[False]
-
-
-def of_canary(canaries, parameters):
-    return canaries.scores(parameters)[0]
-
-
-def of_noise(canaries, parameters):
-    return canaries.noise_score(parameters)
-
-
-# Where the score of the canary is decided: half of clip / batch, what it moves in a right loop.
-MIDDLE = 1 / (2 * ROWS)
-# The noise of a right loop has mean square (SIGMA / ROWS)^2; with 5 rows a broken one has less.
-LEVEL = -2 * np.log(SIGMA / np.sqrt(ROWS * (ROWS + 1)))
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import dataclasses
 import runpy
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from opacus import PrivacyEngine
@@ -13,10 +13,9 @@ from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
 
 import neyman as ny
+from canary_scores import CLAIM, LEVEL, MIDDLE, ROWS, SIGMA, of_canary, of_noise, scores
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-ROWS, SIGMA = 4, 1.0
-CLAIM = ny.DPSGD(n=ROWS, batch=ROWS, sigma=SIGMA, epochs=1)  # each row in each batch
 IMAGES, DIGITS = load_digits(return_X_y=True)
 X = torch.tensor(IMAGES[:ROWS] / 16, dtype=torch.float32)
 Y = torch.tensor(DIGITS[:ROWS])
@@ -67,7 +66,7 @@ def declared(optimizer):
     optimizer.expected_batch_size = ROWS
 
 
-def trained(canaries, change):
+def trained(change, canaries):
     """One step of Opacus, and the weights of the canaries' layer."""
     rows = torch.tensor(canaries.gradients(), dtype=torch.float32)
     real = torch.cat([X, torch.zeros(ROWS, canaries.width)], dim=1)
@@ -93,26 +92,6 @@ def trained(canaries, change):
     return module.further.weight.detach().numpy()
 
 
-def of_canary(canaries, parameters):
-    return canaries.scores(parameters)[0]
-
-
-def of_noise(canaries, parameters):
-    return canaries.noise_score(parameters)
-
-
-def scores(change, runs, score):
-    sides = {}
-    for inserted in (True, False):
-        canaries = ny.audit.canaries(norm=10, inserted=inserted)
-        sides[inserted] = [score(canaries, trained(canaries, change)) for _ in range(runs)]
-    return sides[True], sides[False]
-
-
-MIDDLE = 1 / (2 * ROWS)
-LEVEL = -2 * np.log(SIGMA / np.sqrt(ROWS * (ROWS + 1)))
-
-
 @pytest.mark.parametrize(
     ("fault", "runs", "score", "threshold"),
     [
@@ -125,14 +104,14 @@ LEVEL = -2 * np.log(SIGMA / np.sqrt(ROWS * (ROWS + 1)))
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_a_broken_loop_is_refuted_by_many_runs(fault, runs, score, threshold):
-    shown = ny.audit.scores(*scores(fault, runs, score), threshold=threshold)
+    shown = ny.audit.scores(*scores(partial(trained, fault), runs, score), threshold=threshold)
     assert shown.refutes(CLAIM), shown
 
 
 @pytest.mark.parametrize(("score", "threshold"), [(of_canary, MIDDLE), (of_noise, LEVEL)])
 def test_opacus_with_a_declared_divisor_is_not_accused(score, threshold):
     """At 1 - 1e-7."""
-    sides = scores(declared, 100, score)
+    sides = scores(partial(trained, declared), 100, score)
     for at in (threshold, "all"):
         shown = ny.audit.scores(*sides, threshold=at, confidence="0.9999999")
         assert not shown.refutes(CLAIM), shown
@@ -140,9 +119,9 @@ def test_opacus_with_a_declared_divisor_is_not_accused(score, threshold):
 
 def test_one_run_with_many_canaries():
     canaries = ny.audit.canaries(200, norm=10)
-    assert not canaries.one_run(trained(canaries, declared), confidence="0.9999999").refutes(CLAIM)
+    assert not canaries.one_run(trained(declared, canaries), confidence="0.9999999").refutes(CLAIM)
     for fault, guesses in [(no_noise, 120), (no_clipping, 120), (half_the_noise, None)]:
-        shown = canaries.one_run(trained(canaries, fault), guesses=guesses)
+        shown = canaries.one_run(trained(fault, canaries), guesses=guesses)
         assert shown.refutes(CLAIM) == bool(guesses), shown
 
 
