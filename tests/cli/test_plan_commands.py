@@ -264,15 +264,20 @@ def test_another_word_for_a_measure_is_answered_with_its_name(tmp_path, word, ri
 def test_sql_replaces_the_queries_of_a_plan(plan, tmp_path):
     """The new plan holds, has the statement as a comment, and a refusal writes nothing."""
     new = tmp_path / "new.toml"
-    text = "SELECT race, COUNT(*) AS n, COUNT_IF(age > 17)\nFROM t GROUP BY race"
+    text = "SELECT race,\tCOUNT(*) AS n, COUNT_IF(age > 17)\nFROM t GROUP BY race"
     said = asked("plan", "from-sql", plan, text, "--out", new)
     assert "n: count, 1/2 of the budget" in said
     assert "none for a key without rows" in said
-    assert "# FROM t GROUP BY race" in new.read_text()
+    for line in ("# SELECT race, COUNT(*) AS n", "# FROM t GROUP BY race"):
+        assert line in new.read_text()
     names = [query.name for query in Plan.load(new).queries]
     assert names == ["n", "count_if_age_17"]
     file = tmp_path / "one.sql"
     file.write_text("SELECT AVG(paid) FROM t")
     result = neyman("plan", "from-sql", plan, file, "--out", "x.toml", cwd=tmp_path, check=2)
     assert "line 1, column 12, 'paid': is no column" in result.stderr
+    clip = ("SELECT AVG(age) FROM t", "--clip", "age=--5,9", "--out", "x.toml")
+    result = neyman("plan", "from-sql", plan, *clip, cwd=tmp_path, check=2)
+    assert "clip" in result.stderr
+    assert "literal" not in result.stderr
     assert not (tmp_path / "x.toml").exists()

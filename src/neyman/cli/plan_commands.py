@@ -177,6 +177,7 @@ def plan_check(
         lists = key_lists(read)
         warnings = (*budget_warnings(read.budget), *key_warnings(read))
         warnings += (read.rows_not_stated,) if read.rows_not_stated else ()
+        rules = disjoint_notes(read)
 
         def show() -> None:
             out.say(f"{read.name}: {read.hash}")
@@ -198,7 +199,7 @@ def plan_check(
                     f"\nWith other shares the tables' squared errors, each counted alike, sum to "
                     f"{100 * saved:.0f}% less: neyman plan split"
                 )
-            for text in (*disjoint_notes(read), *texts):
+            for text in (*rules, *texts):
                 out.say("\n" + text)
             out.say("\n" + reading_rule(read))
             _show_risks(risks, place, read.unit.protects)
@@ -215,7 +216,7 @@ def plan_check(
         content["warnings"] = list(warnings)
         content["attacks"] = list(map(AttackSuccess.to_dict, risks))
         content["rows"] = list(_rows(read))
-        content["disjoint"] = list(disjoint_notes(read))
+        content["disjoint"] = list(rules)
         if read.tables:
             content["tables"] = {table.name: table.to_dict() for table in read.tables}
         if split is not None:
@@ -296,7 +297,7 @@ def plan_split(
 def plan_from_sql(
     plan: Annotated[Path, typer.Argument(help="The plan that declares the columns, TOML.")],
     sql: Annotated[str, typer.Argument(help="A SELECT statement, or a file that ends in .sql.")],
-    into: Annotated[Path, typer.Option("--out", help="New file for the plan, beside the first.")],
+    into: Annotated[Path, typer.Option("--out", help="New file for the plan, in the same folder.")],
     clip: Annotated[
         list[str],
         typer.Option(
@@ -308,10 +309,10 @@ def plan_from_sql(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Replace a plan's queries by those of a SELECT statement.
+    """Write a new plan whose queries are those of a SELECT statement.
 
     The statement is translated and never executed. Each aggregate is a query, and all have the same
-    share of the budget. HAVING, ORDER BY, and LIMIT are about published tables: the plan has none.
+    share of the budget. The new plan leaves out HAVING, ORDER BY, and LIMIT: it publishes all rows.
     """
     from neyman.publishing.plan.document import PlanError, parse
     from neyman.publishing.plan.plan import Plan
@@ -356,7 +357,7 @@ def _clip(text: str) -> tuple[str, object]:
     name, _, ends = text.rpartition("=")
     if not name:
         raise ValueError(f"{text!r} must be COLUMN=LOW,HIGH, such as income=0,100000")
-    numbers = [int(end) if end.lstrip("-").isdecimal() else end for end in ends.split(",")]
+    numbers = [int(end) if end.removeprefix("-").isdecimal() else end for end in ends.split(",")]
     return name, numbers if len(numbers) > 1 else ends
 
 

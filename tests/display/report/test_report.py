@@ -725,6 +725,28 @@ def budget_section(html):
     return text[text.rindex("Privacy budget by table") : text.rindex("Guarantee in standard")]
 
 
+def test_shares_of_disjoint_tables_are_of_the_charge_and_may_sum_to_more(tmp_path):
+    """A table whose noise costs half of the charge is not said to have a third of the budget."""
+    ledger = ny.throwaway(1)
+    ledger.register("w@1", protects="infant", neighboring="add-remove", rows=1)
+    queries = [
+        ny.query.count(name=name, where=where)
+        for name, where in (("young", "age < 10"), ("old", "age >= 10"), ("all", "age > 5"))
+    ]
+    unit = ny.Unit("infant", neighboring="add-remove", rows=1)
+    plan = ny.Plan(
+        name="w", dataset="w@1", table="t", unit=unit,
+        columns={"age": {"type": "whole"}}, queries=queries, budget={"zcdp": 1}, disjoint=True,
+    )  # fmt: skip
+    release = ny.run(plan, pa.table({"age": [1, 20]}), ledger, tmp_path / "out")
+    html = (release.folder / "report.html").read_text(encoding="utf-8")
+    section = budget_section(html)
+    assert section.count(" 1 50%") == 3
+    assert "100%" not in section.partition("All 3")[0]
+    assert "shares may sum to more than 100%" in section
+    assert "an infant is in at most one of these queries" in Reader(html).text
+
+
 def test_a_split_is_explained_where_the_plan_states_weights(weighed):
     """Who gets which share for which weight, and how good that is; nobody needs to trust it."""
     html = (weighed.folder / "report.html").read_text(encoding="utf-8")

@@ -59,6 +59,8 @@ def test_a_server_that_cannot_be_used_is_refused_before_the_charge(ledger, tmp_p
             "memory is for a Spark of",
         ),
         ({"master": "sc://127.0.0.1:none/;token=se-cret"}, "no session"),
+        ({"master": "sc://127.0.0.1:15002;token=se-cret"}, "no session"),
+        ({"master": "sc://127.0.0.1:15002/;token se-cret"}, "no session"),
     ]
     for given, words in refused:
         with pytest.raises(DataError, match=words) as error:

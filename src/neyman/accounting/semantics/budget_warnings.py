@@ -16,14 +16,13 @@ class Limits:
     """When a budget is said to be large."""
 
     level: float = 0.05
+    # From this power at this level on, a release protects almost nothing.
     power: float = 0.95
+    # A larger delta is large: guarantees for 10,000 people or more take a smaller one.
     delta: Fraction = Fraction(1, 10**4)
 
 
 LIMITS = Limits()
-"""From this power at this level on, a release protects almost nothing."""
-
-"""Above it a delta is large: guarantees for 10,000 people or more take a smaller one."""
 
 
 def budget_warnings(budget: PlanBudget) -> tuple[str, ...]:

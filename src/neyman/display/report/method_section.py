@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from neyman.accounting.semantics import sentences as words
-from neyman.accounting.semantics.digits import many
+from neyman.accounting.semantics.digits import article, many
 from neyman.display.report import html as markup
 from neyman.display.report.receipt_view import listing, tables_of, unit
 from neyman.elements import Node, joined
@@ -81,10 +81,12 @@ def _filters(receipt: Receipt) -> Node:
 
 def _disjoint(receipt: Receipt) -> str:
     """The rule by which disjoint queries are charged; nothing where all are added up."""
+    one = receipt.unit.protects
     rule = (
-        f"Where filters exclude each other, a {receipt.unit.protects} is in one query alone. The "
-        "guarantee is for the worst queries that one change can move together, and not for the "
-        "sum of all. Filters that are not proved to exclude each other are added up."
+        f"Where filters exclude each other, {article(one)} {one} is in at most one of these "
+        "queries. The guarantee is for the worst queries that one change can move together, and "
+        "not for the sum of all. Queries whose filters are not proved to exclude each other are "
+        "added up."
     )
     return rule if receipt.plan.get("disjoint") else ""
 

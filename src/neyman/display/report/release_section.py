@@ -21,22 +21,26 @@ def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
     Args:
         split: of its plan, where that says how much each table's error counts.
     """
-    spent = tables_of(receipt)
-    costs = _costs(spent, "zcdp") or _costs(spent, "share")
+    spent, are_disjoint = tables_of(receipt), bool(receipt.plan.get("disjoint"))
+    costs = _costs(spent, "share") if are_disjoint else _costs(spent, "zcdp")
+    costs = costs or _costs(spent, "share")
     total = sum(costs, Fraction(0))
     if total == 0:
         text = markup.paragraph("The cost is zero: no table depends on the data.")
     else:
-        printed = digits.shares([cost / total for cost in costs])
+        parts = costs if are_disjoint else [cost / total for cost in costs]
+        printed = [*map(digits.percent, parts)]
+        if not are_disjoint:
+            printed = [f"{share}%" for share in digits.shares(parts)]
         head = ["Table", "Cells", "", "Share of the budget"]
         rows: list[list[Node]] = [
-            [name(entries), size(entries), markup.bar(cost / total), f"{share}%"]
-            for entries, cost, share in zip(spent, costs, printed, strict=True)
+            [name(entries), size(entries), markup.bar(part), share]
+            for entries, part, share in zip(spent, parts, printed, strict=True)
         ]
         sizes = [entries[0].cells for entries in spent]
         known = [size for size in sizes if size is not None]
         every = digits.number(sum(known)) if known == sizes else "–"
-        rows.append(["All", every, "", "100%"])
+        rows.append(["All", every, "", "" if are_disjoint else "100%"])
         reasons: Node = ""
         measured = ""
         if split is not None:
@@ -48,13 +52,16 @@ def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
             parts = " ".join(split.standing()).split(command)
             reasons = markup.paragraph(joined(markup.code(command), parts))
             measured = f" {split.measured(unit(receipt)[0])}"
+        rule = "Shares of the zCDP cost are rounded to 0.1% and sum to 100%."
+        if are_disjoint:
+            rule = (
+                f"A share is of the charge for one {unit(receipt)[0]}, rounded up. Tables whose "
+                "filters exclude each other have one charge, so shares may sum to more than 100%."
+            )
         text = [
             markup.table(head, rows, key=len(head) - 1),
             reasons,
-            markup.note(
-                "A larger share means less noise. Shares of the zCDP cost are rounded to 0.1% and "
-                f"sum to 100%.{measured}"
-            ),
+            markup.note(f"A larger share means less noise. {rule}{measured}"),
         ]
     title = "Privacy budget by table"
     return markup.Fold("budget", title, "Share of the budget that each table takes", text)

@@ -38,6 +38,7 @@ from neyman.publishing.release import receipt_format
 class Limits:
     """How the lines of the section on risk are drawn."""
 
+    # Of the figure's width and height: less than the width of its lines.
     line_power: float = 0.005
     rounding: float = 1e-12  # of a bound that floats compute from a receipt's numbers, relative
     epsilon: float = 700.0  # whose exponential is a float
@@ -45,7 +46,6 @@ class Limits:
 
 
 LIMITS = Limits()
-"""Of the figure's width and height: less than the width of its lines."""
 
 _QUANTILES = np.linspace(-10.0, 10.0, 20_001)
 

@@ -28,8 +28,8 @@ class Limits:
 
     edges: int = 12  # bin edges that are listed one by one
     tables: int = 200  # tables whose first rows are shown
-    first_rows: int = 3  # of first rows, and of a cell in them
-    cell_letters: int = 40  # of first rows, and of a cell in them
+    first_rows: int = 3  # that are shown of a table
+    cell_letters: int = 40  # of a cell in them
 
 
 LIMITS = Limits()

@@ -123,7 +123,11 @@ def _remote(address: str, memory: str | None) -> Any:
         )
     from pyspark.sql.connect.session import SparkSession
 
-    return SparkSession(address)
+    try:
+        return SparkSession(address)
+    except Exception as error:  # its message can repeat a part of the address
+        text = "engine = 'spark': no session; an address is sc://host:15002/;name=value"
+        raise fault(error, f"{text} ({type(error).__name__})") from None
 
 
 def _started(master: str, memory: str | None) -> Any:

@@ -26,18 +26,16 @@ _MIRRORED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 def are_disjoint(one: Node, other: Node) -> bool:
     """Return True if it is proved that no row makes both conditions true."""
-    mine, theirs = _cases(one, True), _cases(other, True)
-    if mine is None or theirs is None:
-        return False
-    return all(_is_impossible([*a, *b]) for a in mine for b in theirs)
+    return _exclude(_cases(one, True), _cases(other, True))
 
 
 def largest_sets(filters: Mapping[str, Node | None]) -> Sets | None:
     """Return the largest sets of queries that one row can meet; None for more than `MOST_SETS`."""
     nodes = list(dict.fromkeys(filters.values()))
+    cases = {node: None if node is None else _cases(node, True) for node in nodes}
     beside: dict[Node | None, set[Node | None]] = {node: set() for node in nodes}
     for one, other in combinations(nodes, 2):
-        if one is None or other is None or not are_disjoint(one, other):
+        if not _exclude(cases[one], cases[other]):
             beside[one].add(other)
             beside[other].add(one)
     sets: list[frozenset[Node | None]] = [frozenset()]
@@ -47,6 +45,13 @@ def largest_sets(filters: Mapping[str, Node | None]) -> Sets | None:
         if len(sets) > MOST_SETS:
             return None
     return tuple(frozenset(name for name, node in filters.items() if node in one) for one in sets)
+
+
+def _exclude(some: list[Case] | None, others: list[Case] | None) -> bool:
+    """Return True if no case of one list is possible beside one of the other; None has all."""
+    if some is None or others is None:
+        return False
+    return all(_is_impossible([*a, *b]) for a in some for b in others)
 
 
 def _cases(node: Node, truth: bool) -> list[Case] | None:

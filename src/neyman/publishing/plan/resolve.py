@@ -56,8 +56,10 @@ def resolve(
     _unit_and_budget(document, problems)
     known = {column.name: column for column in columns}
     if not problems:
-        document = without_partitions(document, known, problems)
-        rows = read_rows_of(document, folder, problems)
+        split = without_partitions(document, known, problems)
+        if split.query != document.query:
+            rows = read_rows_of(split, folder, problems)
+        document = split
     queries = read_queries(document, known, hierarchy, problems)
     if problems:
         raise PlanError(problems)

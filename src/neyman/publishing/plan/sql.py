@@ -37,7 +37,7 @@ from sqlglot.errors import ParseError, SqlglotError  # noqa: E402
 
 MOST_SQL = 20_000  # the most characters of a statement
 
-_CLAUSES = ("expressions", "from", "from_", "where", "group", "having", "order", "limit", "offset")
+_CLAUSES = ("expressions", "from_", "where", "group", "having", "order", "limit", "offset")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_ -]{0,63}")
 # fmt: off
 _MEASURES: Mapping[type[exp.Expr], str] = {
@@ -214,7 +214,7 @@ class _Translator:
 
     def _from(self) -> tuple[str, str]:
         """The table that is read, and its name in columns."""
-        clause = self.tree.args.get("from_") or self.tree.args.get("from")
+        clause = self.tree.args.get("from_")
         table: exp.Expr | None = None if clause is None else clause.this
         known = [self.document.table, *self.document.tables]
         if isinstance(table, exp.Query):

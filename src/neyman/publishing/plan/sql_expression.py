@@ -42,8 +42,8 @@ _ARGUMENTS: Mapping[type[exp.Expr], tuple[str, ...]] = {
 # fmt: on
 """What a form may have beside two operands. Any other argument is refused."""
 
-_PARTS = {name.upper(): name for name in ("year", "quarter", "month", "day", "hour")}
-_WEEKDAY = {"ISODOW": "weekday"}
+_PARTS = {"ISODOW": "weekday"}
+_PARTS |= {name.upper(): name for name in ("year", "quarter", "month", "day", "hour")}
 
 _CHANGING = "changes from run to run; write the date or the number itself"
 _CHANGING_NAMES = {"now", "random", "rand", "getdate", "sysdate", "gen_random_uuid"}
@@ -282,9 +282,9 @@ class RowReader:
         return self.typed(tree, text)
 
     def _extract(self, tree: exp.Expr) -> Piece:
-        name = {**_PARTS, **_WEEKDAY}.get(tree.name.upper())
+        name = _PARTS.get(tree.name.upper())
         if name is None:
-            raise self.source.refuse(tree, f"EXTRACT takes ISODOW, {', '.join(_PARTS)}")
+            raise self.source.refuse(tree, f"EXTRACT takes {', '.join(_PARTS)}")
         return self.typed(tree, f"{name}({self.read(tree.expression).text})", atom=True)
 
     # fmt: off

@@ -46,12 +46,11 @@ class Limits:
     error_share: float = 0.01  # of the squared error: less is not worth a change
     # Where a number is rounded to be read: machines differ in its last digits.
     rounding_share: float = 1e-6
-    quick_operations: int = 2 * 10**7
+    quick_operations: int = 2 * 10**7  # where someone waits for a page: under half a second
     tree_places: int = 3000  # places whose variances take as long as one more tree
 
 
 LIMITS = Limits()
-"""The work that a search may do where someone waits for a page: under half a second."""
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def with_queries(
     if derive:
         document["derive"] = {**document.get("derive", {}), **derive}
     for line in comment.splitlines():
-        document.add(tomlkit.comment("".join(filter(str.isprintable, line))))
+        document.add(tomlkit.comment("".join(c if c.isprintable() else " " for c in line)))
     document["query"] = queries
     return tomlkit.dumps(document)
 

@@ -42,9 +42,8 @@ class Limits:
 
 
 LIMITS = Limits()
-_ONE_SIDED = LIMITS.normal_quantile * (
-    1 + 1e-9
-)  # and what rounding and relative 1e-17 parts of it may take
+# The quantile, and what rounding and relative 1e-17 parts of it may take.
+_ONE_SIDED = LIMITS.normal_quantile * (1 + 1e-9)
 
 
 @dataclass(frozen=True, eq=False)

@@ -122,16 +122,21 @@ def _connected(shown: str, parameters: dict[str, Any]) -> _Server:
     except MySQLdb.Error as error:  # the server repeats names, and no password
         raise DataError(f"data: {shown} cannot be reached: {error.args[-1]}") from None
     server = _Server(connection, shown)
-    ((version,),) = server.asked("SELECT VERSION()")
-    number = re.match(r"(\d+)\.(\d+)\..*MariaDB", version)
-    if not number or (int(number[1]), int(number[2])) < (10, 6):
-        raise DataError(f"data: {shown} is {version}: counting needs MariaDB 10.6 or later")
-    for setting in (
-        f"SET NAMES utf8mb4 COLLATE {_COLLATION}",
-        f"SET SESSION {_SETTINGS}",
-        "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
-    ):
-        server.asked(setting)
+    try:
+        ((version,),) = server.asked("SELECT VERSION()")
+        number = re.match(r"(\d+)\.(\d+)\..*MariaDB", version)
+        if not number or (int(number[1]), int(number[2])) < (10, 6):
+            raise DataError(f"data: {shown} is {version}: counting needs MariaDB 10.6 or later")
+        for setting in (
+            f"SET NAMES utf8mb4 COLLATE {_COLLATION}",
+            f"SET SESSION {_SETTINGS}",
+            "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
+        ):
+            server.asked(setting)
+    except BaseException:
+        if connection.open:
+            connection.close()
+        raise
     return server
 
 
