@@ -135,7 +135,7 @@ def train(
         LedgerError, BudgetRefused: as in `ny.train`. In all of these cases nothing is charged.
         ChargedError: the run failed after its charge, which stands.
 
-    Source: [TR-1], [TR-2], [TR-3], [TR-4].
+    Source: [TR-1] to [TR-9].
     """
     require("private training runs of networks", "torch")
     from neyman.analysis.training.network import train_network

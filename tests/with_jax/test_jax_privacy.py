@@ -243,6 +243,16 @@ def test_sums_keep_their_shapes_and_types_and_what_is_not_finite_counts_as_zero(
     assert np.abs(flat[6:]).max() < 50
 
 
+def test_a_sum_that_overflows_in_units_is_clipped_and_not_dropped():
+    """Sums that are close to each other stay close: neither counts as zero."""
+    with jax.enable_x64(True):
+        total = jnp.array([1e15, 1e19, -1e19])
+        noisy = np.asarray(privatized(total, sensitivity=1e-290)(total))
+    unit = 2.0 ** math.floor(math.log2(1e-290 / 1024))
+    assert (np.abs(noisy / unit) > 2.0**51).all()
+    assert (np.sign(noisy) == [1, 1, -1]).all()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

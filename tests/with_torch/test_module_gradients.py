@@ -116,6 +116,30 @@ def test_the_sum_is_that_of_a_loop(microbatch, reduction):
     assert gradients.size == len(want) == sum(p.numel() for p in model.parameters())
 
 
+class Tempered(nn.Module):
+    """A linear layer, and a parameter that is a single number."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+        self.temperature = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x):
+        return self.layer(x) * self.temperature
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("microbatch", [1, 4])
+def test_a_parameter_may_be_a_single_number(microbatch, fast):
+    model, rows = Tempered(), (torch.randn(6, 3), torch.randint(0, 4, (6,)))
+    gradients = ModuleGradients(
+        model, F.cross_entropy, clips=1, grid=GRID, microbatch=microbatch, fast=fast
+    )
+    gradients.check(rows)
+    want = loop(model, rows, {tuple(gradients.parameters): 1})
+    assert difference(gradients, rows, want) < allowed(gradients, 6)
+
+
 def test_no_rows_add_up_to_zeros():
     gradients = ModuleGradients(network(), F.cross_entropy, clips=1, grid=GRID, microbatch=4)
     total = gradients.sum(images(0))

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import neyman as ny
 from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError
+from neyman.analysis.training.device_products import MOST_SUMMED
 from neyman.analysis.training.network import SCHEMA
 from neyman.analysis.training.result import Trained
 from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
@@ -556,9 +557,24 @@ def test_a_folder_of_other_terms_is_refused(tmp_path):
     with pytest.raises(ValueError, match="a run of other terms"):
         call(tmp_path, ledger, clip=2)
     path = tmp_path / "out" / CHECKPOINT
-    path.write_bytes(path.read_bytes()[:-1])
+    line, _, content = path.read_bytes().partition(b"\n")
+    head = json.loads(line) | {"schema": "neyman-training-checkpoint/1"}  # of ny.train
+    path.write_bytes(json.dumps(head).encode() + b"\n" + content)
+    with pytest.raises(ValueError, match="a run of other terms"):
+        call(tmp_path, ledger)
+    path.write_bytes(line + b"\n" + content[:-1])
     with pytest.raises(ValueError, match="damaged"):
         call(tmp_path, ledger)
+
+
+def test_a_batch_that_one_sum_cannot_hold_is_refused_before_the_charge():
+    """A Poisson batch of this mean could have more rows than whole numbers of 64 bits add up."""
+    batch = MOST_SUMMED // 2 + 1
+    mechanism = ny.DPSGD(n=4 * batch, batch=batch, sigma=1, epochs=1)
+    given = {"mechanism": mechanism, "clip": 1}
+    with pytest.raises(ValueError, match="use fast=False"):
+        ny.torch.NoisyGradient(linear(), torch.nn.CrossEntropyLoss(), **given)
+    ny.torch.NoisyGradient(linear(), torch.nn.CrossEntropyLoss(), fast=False, **given).close()
 
 
 class Buffered(torch.nn.Module):

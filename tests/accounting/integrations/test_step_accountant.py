@@ -1,6 +1,7 @@
 """The accountant for other loops, without their libraries: a sample of `make test-torch`."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -98,6 +99,18 @@ def test_a_step_is_reported_by_the_hook_and_one_of_several_samples_is_refused():
     with pytest.raises(ValueError, match="adds up 2 Poisson samples"):
         hook(several)
     assert len(accountant) == 1
+
+
+def test_the_curve_is_that_of_the_receipt_without_steps_and_without_noise():
+    """Nothing is revealed before the first step, and all after one without noise."""
+    assert StepAccountant().tradeoff().power(0.05).upper == pytest.approx(0.05)
+    assert history((0.0, 0.25, 1), (1.0, 0.25, 1)).tradeoff().power(0.05).upper == 1
+    assert history((0.0, 0.0, 1)).tradeoff().power(0.05).upper == pytest.approx(0.05)
+    accountant = StepAccountant()
+    accountant.get_optimizer_hook_fn(0.25).draws = SimpleNamespace(unaccounted=3)
+    for answer in (StepAccountant.tradeoff, lambda a: a.get_epsilon(1e-5)):
+        with pytest.raises(ValueError, match="3"):
+            answer(accountant)
 
 
 def test_only_steps_of_an_optimizer_without_a_check_get_no_answer():

@@ -111,8 +111,9 @@ def exact_gaussian_privatizer(
 
     def add(variance: Fraction, total: NDArray[np.generic]) -> NDArray[np.generic]:
         """Return the noisy sum: a function of a whole number of units with exact noise."""
-        values = np.nan_to_num(np.asarray(total, np.float64) / unit, posinf=0.0, neginf=0.0)
-        units = np.rint(np.clip(values, -MOST_UNITS, MOST_UNITS)).astype(np.int64)
+        finite = np.nan_to_num(np.asarray(total, np.float64), posinf=0.0, neginf=0.0)
+        with np.errstate(over="ignore"):  # the clip takes what is too large
+            units = np.rint(np.clip(finite / unit, -MOST_UNITS, MOST_UNITS)).astype(np.int64)
         units += rounded_gaussian(variance, units.size, SecureBits())
         return (units * unit).astype(total.dtype)
 

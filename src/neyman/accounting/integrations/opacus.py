@@ -189,6 +189,7 @@ class OpacusDraws:
         self.rate = max(hook.sample_rate, self.chance(sampler.sample_rate))
         self.sizes: deque[int] = deque()  # of samples that no step has used
         self.parts = (loader, optimizer, module)
+        self.optimizer: Any = optimizer
         self._settings = _settings(*self.parts)
         self._hook = hook
         self.ahead = loader.num_workers * (loader.prefetch_factor or 0)  # drawn before their use
@@ -204,7 +205,7 @@ class OpacusDraws:
     @property
     def unaccounted(self) -> int:
         """Return the number of samples that no step accounts for."""
-        replaced = self.parts[1].step_hook is not self._hook
+        replaced = self.optimizer.step_hook is not self._hook
         return self.lost + self._excess(0 if replaced else 1)
 
     @staticmethod
@@ -223,7 +224,7 @@ class OpacusDraws:
 
     def prepare(self, closure: Callable[[], float] | None = None) -> bool | None:
         """Drop the gradients of frozen parameters, which get no noise, before a step."""
-        optimizer = self.parts[1]
+        optimizer = self.optimizer
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if not parameter.requires_grad:
@@ -238,7 +239,7 @@ class OpacusDraws:
         Raises:
             ValueError: gradients have a type in which rounding moves a sum by more than the norm.
         """
-        optimizer = self.parts[1]
+        optimizer = self.optimizer
         for parameter in optimizer.params:
             parts = parameter.grad_sample
             for gradients in parts if isinstance(parts, list) else [parts]:

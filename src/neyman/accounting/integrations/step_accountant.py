@@ -115,7 +115,7 @@ assumed exact>
 
     @property
     def exact(self) -> bool:
-        """Return True if each step drew its batch and its noise and added up in whole numbers."""
+        """Return True if the batch, the sum, and the noise of each step were exact."""
         return self._exact >= len(self)
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
@@ -148,8 +148,13 @@ assumed exact>
         return _mechanism(_steps(self.history))
 
     def tradeoff(self) -> Tradeoff:
-        """Return the trade-off curve of all steps so far."""
-        return perfect() if not len(self) else self.privacy().tradeoff()
+        """Return the trade-off curve of all steps so far.
+
+        Raises:
+            ValueError: as for `get_epsilon`.
+        """
+        self._refuse_unchecked()
+        return _curve(_steps(self.history))
 
     def get_epsilon(self, delta: float, **unused: Any) -> float:
         """Return an upper bound on the smallest epsilon at delta, under the receipt's conditions.

@@ -29,6 +29,14 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be used, or a folder that holds something else."""
 
 
+def other_terms(folder: Path) -> CheckpointError:
+    """Return the error about a folder that holds another run."""
+    return CheckpointError(
+        f"out = {str(folder)!r} holds a run of other terms; give the call that began it, "
+        "or another folder"
+    )
+
+
 @dataclass(frozen=True)
 class State:
     """Where a run is.
@@ -71,7 +79,7 @@ def read(
         decode: returns the content from its bytes, and takes its fields out of the head.
 
     Raises:
-        CheckpointError: it is damaged, or another program's.
+        CheckpointError: it is damaged, or of a run of another kind.
     """
     path = folder / CHECKPOINT
     try:
@@ -83,7 +91,7 @@ def read(
     try:
         head = json.loads(line)
         if head.pop("schema") != schema:
-            raise ValueError("it is of another schema")
+            raise other_terms(folder)
         if hashlib.sha256(content).hexdigest() != head.pop("sha256"):
             raise ValueError("its parameters have another hash")
         decoded = decode(content, head)
@@ -91,6 +99,8 @@ def read(
         if not 0 <= state.lost <= state.done <= state.begun:
             raise ValueError("its counts of steps contradict each other")
         return state, decoded
+    except CheckpointError:
+        raise
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(
             f"{path} is damaged ({error}): the steps after it cannot be known, so the run does not "

@@ -187,6 +187,12 @@ def power_of_two(peak: Tensor, bits: int, largest: int = 1010) -> tuple[Tensor, 
     return ((power + 1023) << 52).view(torch.float64), finite
 
 
+def flat_rows(gradients: Tensor) -> Tensor:
+    """Return one row per example, in float32 or float64."""
+    rows = gradients.flatten(1) if gradients.ndim > 1 else gradients[:, None]
+    return rows.to(torch.promote_types(rows.dtype, torch.float32))
+
+
 def merged(lines: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Return rows in which each token has one line, the sum of its lines, and the tokens.
 

@@ -28,7 +28,7 @@ from torch.nn.functional import unfold
 
 from neyman.accounting.integrations.step_accountant import check_model
 from neyman.analysis.training.clipping import MOST_GRID, MOST_SIZE
-from neyman.analysis.training.device_clipping import MOST_ROWS, Part, add_clipped, merged
+from neyman.analysis.training.device_clipping import MOST_ROWS, Part, add_clipped, flat_rows, merged
 from neyman.analysis.training.device_products import (
     MOST_SUMMED,
     Product,
@@ -88,6 +88,11 @@ def check_module(model: Module) -> None:
     places = sorted({str(p.device) for p in (*model.parameters(), *model.buffers())})
     if len(places) > 1:
         raise ValueError(f"model is on {', '.join(places)}; move it to one device: model.to(...)")
+    if (kind := torch.device(places[0]).type) not in ("cpu", "cuda"):
+        raise ValueError(
+            f"model is on {kind}; secret seeds and fixed kernels are known for cpu and cuda: "
+            "model.to('cpu')"
+        )
 
 
 class ModuleGradients:
@@ -649,9 +654,7 @@ def _tap_layers(model: Module, parameters: Mapping[str, Tensor]) -> dict[str, Mo
 def _part(gradients: Sequence[Tensor], total: Tensor, layer: Module | None) -> Part:
     """Return the gradients of one parameter, one row per example."""
     if layer is None or len(gradients) == 1:
-        rows = gradients[0].flatten(1)
-        known = rows.dtype in (torch.float32, torch.float64)
-        return Part(rows if known else rows.float(), total.view(-1))
+        return Part(flat_rows(gradients[0]), total.view(-1))
     lines, tokens = _joined(gradients, layer)
     if not isinstance(layer, Embedding):
         kind = torch.float64 if lines.dtype == torch.float64 else torch.float32

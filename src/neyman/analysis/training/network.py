@@ -342,7 +342,7 @@ def _short(dtype: torch.dtype | None) -> str | None:
 
 
 def _text(thing: object) -> str:
-    """Return what tells a model, a loss, or an optimizer from others, without addresses."""
+    """Return text that identifies a model, a loss, an optimizer, or a schedule."""
     kind = thing if callable(thing) and hasattr(thing, "__qualname__") else type(thing)
     text = f"{kind.__module__}.{kind.__qualname__}"
     if isinstance(thing, Module):

@@ -63,7 +63,7 @@ class NoisyGradient:
         >>> gradient.steps
         5
 
-    Source: [TR-1], [TR-2].
+    Source: [TR-1], [TR-2], [TR-6] to [TR-9].
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class NoisyGradient:
         fast: bool | None = None,
     ) -> None:
         require("gradients of networks", "torch")
+        from neyman.analysis.training.device_products import MOST_SUMMED
         from neyman.analysis.training.module_gradients import ModuleGradients
 
         if not isinstance(mechanism, DPSGD):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -100,6 +101,11 @@ class NoisyGradient:
             compiled=compiled,
             fast=self.fast,
         )
+        if self.fast and mechanism.batch > MOST_SUMMED // 2:
+            raise ValueError(
+                f"mechanism.batch = {mechanism.batch}: fast=True adds up {MOST_SUMMED} rows at "
+                "most, and a Poisson batch may be larger than its mean; use fast=False"
+            )
         self.mechanism = mechanism
         self.steps = 0
         self._variance = noise_variance(mechanism, grid)

@@ -27,7 +27,7 @@ from neyman.accounting.integrations.opacus import (
     scheduled,
 )
 from neyman.analysis.training.clipping import MOST_GRID
-from neyman.analysis.training.device_clipping import Part, add_clipped
+from neyman.analysis.training.device_clipping import Part, add_clipped, flat_rows
 from neyman.noise import SecureBits, rounded_gaussian
 from neyman.noise.row_draws import coins
 from neyman.numerics import check
@@ -105,13 +105,12 @@ class ExactDraws(OpacusDraws):
         """Replace the noise of the optimizer, given the grid and the number of rows in a batch."""
         self.requests = 0  # for batches of this pass
         self._used = 0  # batches of this pass
-        self._parts: deque[tuple[int, bool]] = deque()  # rows to add up, and whether more come
+        self._batch_rows: deque[tuple[int, bool]] = deque()  # rows to add up, and whether more come
         self._more = False
         self._refusal = ""
         self._grid, self._size = grid, size
-        self._optimizer: Any = self.parts[1]
-        self._optimizer.add_noise = self.add_noise
-        self._optimizer._check_skip_next_step = self.skip
+        self.optimizer.add_noise = self.add_noise
+        self.optimizer._check_skip_next_step = self.skip
 
     @staticmethod
     def chance(rate: float) -> float:
@@ -121,12 +120,12 @@ class ExactDraws(OpacusDraws):
     def start(self) -> None:
         """Begin a pass over the loader, as for Opacus's own samples."""
         super().start()
-        self._parts.clear()
-        self._used, self.requests = 0, 1
+        self._batch_rows.clear()
+        self._used, self.requests = 0, 1  # the request that began this pass
         if self._more:  # the last pass ended within a sample, whose sum nobody sees
-            self._more = self._optimizer._is_last_step_skipped = False
+            self._more = self.optimizer._is_last_step_skipped = False
             self.pieces.clear()
-            self._optimizer.zero_grad()
+            self.optimizer.zero_grad()
 
     def batches(self, sampler: Any, samples: Iterator[list[int]]) -> Iterator[list[int]]:
         """Return batches of one size for a pass: a coin for each row, and nothing of Opacus."""
@@ -141,18 +140,18 @@ class ExactDraws(OpacusDraws):
             self.sizes.append(len(sample))
             for start in range(0, max(len(sample), 1), size):
                 part = sample[start : start + size]
-                self._parts.append((len(part), start + size < len(sample)))
+                self._batch_rows.append((len(part), start + size < len(sample)))
                 yield part + [i % rows for i in range(size - len(part))]
 
     def clip(self) -> None:
         """Add the clipped gradients of a batch to ``summed_grad``, in units of the grid."""
-        optimizer = self._optimizer
+        optimizer = self.optimizer
         parameters, gradients = optimizer.params, optimizer.grad_samples
         for parameter in parameters:
             _check_processed_flag(parameter.grad_sample)
         rows = {len(gradient) for gradient in gradients}
         self._used += 1
-        count, self._more = self._parts.popleft() if self._parts else (0, False)
+        count, self._more = self._batch_rows.popleft() if self._batch_rows else (0, False)
         if rows != {self._size}:
             self._refusal = (
                 f"gradients of {sorted(rows)} rows do not fit the {self._size} records of a batch. "
@@ -178,12 +177,12 @@ class ExactDraws(OpacusDraws):
 
     def skip(self) -> bool:
         """Return True if more batches of the sample come before the step."""
-        self._optimizer._step_skip_queue.clear()  # what BatchMemoryManager says
+        self.optimizer._step_skip_queue.clear()  # what BatchMemoryManager says
         return self._more
 
     def add_noise(self) -> None:
         """Write the sums with their noise to ``grad``: a function of noisy whole numbers."""
-        optimizer = self._optimizer
+        optimizer = self.optimizer
         sigma = check.exact("noise_multiplier", optimizer.noise_multiplier)
         for parameter in optimizer.params:
             total = parameter.summed_grad
@@ -207,14 +206,14 @@ class ExactDraws(OpacusDraws):
     @property
     def _unit(self) -> float:
         """The length of one whole number."""
-        return float(self._optimizer.max_grad_norm) / self._grid
+        return float(self.optimizer.max_grad_norm) / self._grid
 
     def _groups(self) -> list[tuple[list[int], int]]:
         """Return parameters that are clipped together, and their clipping norm in units.
 
         The squares of these norms add up to at most the squared grid.
         """
-        optimizer = self._optimizer
+        optimizer = self.optimizer
         filled = [i for i, parameter in enumerate(optimizer.params) if parameter.numel()]
         square, *each = (Fraction(float(norm)) ** 2 for norm in clipping_norms(optimizer))
         if not each:
@@ -240,6 +239,5 @@ class _Requests(Iterator[list[int]]):
 
 def _part(gradients: torch.Tensor) -> Part:
     """Return flat rows in float32 or float64, and a total of zeros."""
-    rows = gradients.detach().flatten(1) if gradients.ndim > 1 else gradients.detach()[:, None]
-    kind = torch.promote_types(rows.dtype, torch.float32)
-    return Part(rows.to(kind), rows.new_zeros(rows.shape[1], dtype=torch.float64))
+    rows = flat_rows(gradients.detach())
+    return Part(rows, rows.new_zeros(rows.shape[1], dtype=torch.float64))

@@ -42,12 +42,12 @@ CONDITIONS = (
     "Nobody sees the batches, the exact sums, or the times of the steps.",
 )
 CORRELATED = (
-    "- The noise is that of each row of the strategy: a step's noise cancels a part of the noise "
-    "before it."
+    "- The strategy of the mechanism correlates the noise of the steps: each step's noise cancels "
+    "a part of the noise before it."
 )
 PLACES = (
-    "A record that is replaced by another keeps its place: the order of the rows is that of no "
-    "private value."
+    "A record that is replaced by another keeps its place: the order of the rows does not depend "
+    "on private values."
 )
 TOGETHER = (
     "One call computed the gradients of up to {piece} rows. That a row's gradient does not depend "

@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError, State
+from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError, State, other_terms
 from neyman.analysis.training.result import REPORT, Setting, Trained, draft, report
 from neyman.analysis.training.terms import RunTerms, price
 from neyman.ledger.ledger import Ledger
@@ -146,14 +146,6 @@ def without_content(function: Callable[[], Result], what: str) -> Result:
     raise ChargedError(
         f"{what} raised {failure}, and the charge stands. The same call goes on; steps that had "
         "begun are lost. The error is logged at debug level only: it may hold values of the data"
-    )
-
-
-def other_terms(folder: Path) -> CheckpointError:
-    """Return the error about a folder that holds another run."""
-    return CheckpointError(
-        f"out = {str(folder)!r} holds a run of other terms; give the call that began it, "
-        "or another folder"
     )
 
 

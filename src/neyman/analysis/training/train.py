@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.analysis.training.checkpoint import State, load, save
+from neyman.analysis.training.checkpoint import State, load, other_terms, save
 from neyman.analysis.training.clipping import clipped_sum
 from neyman.analysis.training.result import TOGETHER, Setting, Trained
-from neyman.analysis.training.steps import Request, other_terms, run, without_content
+from neyman.analysis.training.steps import Request, run, without_content
 from neyman.analysis.training.terms import Terms, correlated_noise
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError
