@@ -21,6 +21,7 @@ from neyman.curves.losses.finite import discrete_laplace_loss
 from neyman.curves.losses.laplace import LaplaceLoss
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Composed, Mechanism
+from neyman.mechanisms.choice import Alternatives
 
 tries = settings(max_examples=60)
 numbers = st.one_of(
@@ -176,6 +177,19 @@ def test_nothing_released_reveals_nothing():
     ):
         assert m.tradeoff().delta(0.0).upper < 1e-300
         assert m.rho() == 0
+
+
+def test_alternatives_are_a_set_of_mechanisms_of_one_relation():
+    """One that is listed twice is one, and what no curve has is refused when it is made."""
+    gaussian, laplace = ny.Gaussian(1), ny.Laplace(2)
+    both = Alternatives((gaussian, laplace))
+    assert both == Alternatives((laplace, gaussian, laplace))
+    assert ny.Mechanism.from_json(both.to_json()) == both
+    with pytest.raises(ValueError, match="cannot be mixed"):
+        Alternatives((gaussian.subsample(rate=0.1), ny.RandomizedResponse(1)))
+    for wrong in ((3,), (gaussian, None)):
+        with pytest.raises(TypeError, match="must list mechanisms"):
+            Alternatives(wrong)
 
 
 def test_relations_unify_or_refuse():

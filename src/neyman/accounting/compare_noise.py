@@ -36,7 +36,7 @@ class Limits:
 
     summed_sigma: float = 10_000.0  # sigma up to which a discrete Gaussian's law is summed
     summed_deviations: int = 14  # standard deviations that are summed
-    tail_mass: float = 1e-30  # more than what lies beyond them, up to a sigma of SUMMED [EE-8]
+    tail_mass: float = 1e-30  # more than what lies beyond them, up to `summed_sigma` [EE-8]
     largest_noise: float = 1e12  # noise that would keep any budget that this kind can keep
     digits: int = 5
     tail_pieces: int = 4096  # of a tail that is integrated

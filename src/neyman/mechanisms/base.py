@@ -401,7 +401,7 @@ class Composed(Mechanism):
 
     @cached_property
     def _relation(self) -> Relation:
-        return _one_relation(self.parts)
+        return one_relation(self.parts)
 
     def losses(self) -> tuple[Composition, ...]:
         """Every combination of what each part's loss may be.
@@ -511,7 +511,7 @@ def _hint(kind: type[Mechanism], name: str) -> str:
     return f"{takes}. Did you mean {' or '.join(meant)}?" if meant else takes
 
 
-def _one_relation(parts: Sequence[tuple[Mechanism, int]]) -> Relation:
+def one_relation(parts: Sequence[tuple[Mechanism, int]]) -> Relation:
     """Return the relation of all parts.
 
     Raises:

@@ -46,6 +46,11 @@ class Sampled(Protocol):
         ...
 
     @property
+    def rounds(self) -> int:
+        """The number of batches of a pass."""
+        ...
+
+    @property
     def groups(self) -> int:
         """The number of groups of records that take part in turn."""
         ...
@@ -176,9 +181,8 @@ def _shuffled(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator
 
 
 def _cyclic(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
-    batches = -(-mechanism.n // mechanism.batch)
     for step in range(after, mechanism.steps):
-        yield np.arange(step % batches, rows, batches)
+        yield np.arange(step % mechanism.rounds, rows, mechanism.rounds)
 
 
 def _k_of_t(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:

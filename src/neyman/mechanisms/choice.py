@@ -19,7 +19,7 @@ from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.losses.user_pair import resting_on
 from neyman.curves.tradeoff.tradeoff import LIMITS as TRADEOFF_LIMITS
 from neyman.curves.tradeoff.tradeoff import unified
-from neyman.mechanisms.base import Composed, Mechanism
+from neyman.mechanisms.base import Composed, Mechanism, one_relation
 from neyman.mechanisms.description import form, probability
 from neyman.mechanisms.gaussian_mixture import check_sum
 from neyman.numerics import check
@@ -99,7 +99,11 @@ def _only_loss(mechanism: Mechanism) -> Part:
 def _sorted(name: str, mechanisms: object) -> tuple[Mechanism, ...]:
     if not mechanisms:
         raise ValueError(f"{name} = {mechanisms!r} must list at least one mechanism")
-    return tuple(sorted(cast("set[Mechanism]", mechanisms), key=order_key))
+    distinct = set(cast("Iterable[object]", mechanisms))
+    listed = [one for one in distinct if isinstance(one, Mechanism)]
+    if len(listed) < len(distinct):
+        raise TypeError(f"{name} = {mechanisms!r} must list mechanisms, such as ny.Gaussian(1)")
+    return tuple(sorted(listed, key=order_key))
 
 
 @dataclass(frozen=True)
@@ -107,12 +111,12 @@ class Alternatives(Mechanism):
     """The worst of several mechanisms: the change of the data decides which one runs [UN-11]."""
 
     mechanisms: tuple[Mechanism, ...] = field(
-        metadata=form(
-            _sorted,
-            write=lambda mechanisms: [one.to_dict() for one in mechanisms],
-            read=lambda given: tuple(map(Mechanism.from_dict, given)),
-        )
+        metadata=form(_sorted, read=lambda given: tuple(map(Mechanism.from_dict, given)))
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.neighboring  # refuses two relations now rather than later
 
     @staticmethod
     def of(mechanisms: Iterable[Mechanism]) -> Mechanism:
@@ -130,7 +134,7 @@ class Alternatives(Mechanism):
     @property
     def neighboring(self) -> Relation:
         """Return the one relation of all of them."""
-        return Composed.of([(mechanism, 1) for mechanism in self.mechanisms]).neighboring
+        return one_relation([(mechanism, 1) for mechanism in self.mechanisms])
 
     def losses(self) -> tuple[Composition, ...]:
         """Return the losses of each; of more than 256, or where one has a bare rho, rho alone."""

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import cast
 
-from neyman.curves.losses.discrete_gaussian import root_above
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism, StandIn
 from neyman.mechanisms.batches import Batches, draws
 from neyman.mechanisms.description import COUNT, POSITIVE, form, rational
 from neyman.mechanisms.matrix_mechanism.matrix_mechanism import MatrixMechanism
-from neyman.mechanisms.matrix_mechanism.strategy import SCALE, Strategy, Toeplitz, Triangular
+from neyman.mechanisms.matrix_mechanism.strategy import Strategy, Toeplitz, Triangular
 from neyman.noise.bits import SecureBits
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
@@ -218,8 +217,8 @@ class DPSGD(StandIn):
         if self.sampling == "poisson" and not 1 <= self.groups <= self.n / self.batch:
             raise ValueError(
                 f"strategy = {strategy!r} must have a band of at most n / batch = "
-                f"{self.n / self.batch:g} with sampling='poisson': the records of a step are in a "
-                "group of their own in each step of a band"
+                f"{self.n / self.batch:g} with sampling='poisson': each step of a band samples "
+                "from a group of its own, n / band records, which must hold a batch"
             )
         if self.sampling == "poisson" and self.most_records > 1 and self.user_sampling != "users":
             raise ValueError(
@@ -338,7 +337,10 @@ class DPSGD(StandIn):
 
     @property
     def groups(self) -> int:
-        """Return in how many groups records are that take part in turn: 1 but for a strategy."""
+        """Return how many groups of records take part in turn, for "poisson".
+
+        It is the band of a strategy, 0 for one without a band, and 1 without a strategy.
+        """
         if self.sampling != "poisson" or self.strategy is None:
             return 1
         return self.strategy.band if isinstance(self.strategy, (Toeplitz, Triangular)) else 0
@@ -408,7 +410,7 @@ class DPSGD(StandIn):
         if self.strategy is not None and self.sampling == "cyclic":
             return MatrixMechanism(self.strategy, self.sigma, int(self.epochs), self.rounds)
         if self.strategy is not None:
-            column = Fraction(root_above(Fraction(self.strategy.largest()))) / SCALE
+            column = Fraction(MatrixMechanism(self.strategy, 1).shift())
             sample = Gaussian(rational(self.sigma) / column)
             sample = sample.subsample(rate=Fraction(self.batch * self.groups, self.n))
             return sample * -(-self.steps // self.groups)

@@ -115,7 +115,7 @@ class _Gaussian(LastIterate):
 
     @abstractmethod
     def _mu_squared(self) -> Decimal:
-        """The square of mu, to `DIGITS` digits."""
+        """The square of mu, to `LIMITS.digits` digits."""
 
     def losses(self) -> tuple[Composition, ...]:
         return (Composition.of([(GaussianLoss(float(self._precise())), 1)]),)

@@ -87,8 +87,7 @@ class Strips:
         self._set("most", Fraction(low, UNIT))
         self._set("counts", counts)
         # The tail is proposed with ratio r, and C w(T) <= 2^b n (1 - r) is what it needs.
-        _, ratio = exponential(self._rate, precision)
-        if low * heights[-1][1] > UNIT * (counts[-1] << width) * ((1 << precision) - ratio):
+        if self.tail_most > ONE:
             raise ArithmeticError(f"no strips for sigma_squared = {self.sigma_squared}")
         sure: list[int] = []
         starts: list[int] = []

@@ -25,7 +25,7 @@ class Limits:
     cumulants: int = 5  # cumulants
     circle_points: int = 32  # on the circle
     largest_k: float = 3.0  # the largest K on the outer circle, four times as wide
-    largest_deviation: float = 1e50  # standard deviation of a loss, and 1 / WIDEST the narrowest
+    largest_deviation: float = 1e50  # standard deviation of a loss; the least is 1 over it
     berry_esseen: float = 0.56
 
 

@@ -437,9 +437,8 @@ class AtMost(PlanBudget):
         neighboring lines to the next a line is straight and G is concave, so the crossings decide.
         """
         mu = self.mu
-        top = float(
-            ndtr(ndtri(1 / LIMITS.rounding_factor) - mu)
-        )  # from this level on 1.01 G is above 1
+        # From this level on 1.01 G is above 1.
+        top = float(ndtr(ndtri(1 / LIMITS.rounding_factor) - mu))
         ends = -float(ndtri(LIMITS.least_level)) + 0.3, -float(ndtri(top)) - 0.3
         z = np.linspace(*ends, LIMITS.lines)
         epsilons = mu * z - mu * mu / 2

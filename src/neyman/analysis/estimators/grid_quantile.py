@@ -43,7 +43,7 @@ class Limits:
     quantiles: int = 1000
     points: int = 1 << 53  # doubles are whole up to here
     scale_digits: int = 3  # of the scale of several draws
-    level_units: int = 1 << 40  # levels of the ends are multiples of 1 / LEVELS
+    level_units: int = 1 << 40  # levels of the ends are multiples of 1 over it
     weight_nats: int = 800  # nats beyond which a weight counts as 0
     reference_ranks: int = 10**6  # of the reference
     reference_points: int = 100  # points of the grid between values of the reference

@@ -35,7 +35,7 @@ class Limits:
     curvature_units: int = 1 << 10  # units in the radius, for the curvature
     # Units of a weight in it, so that sums over 2^16 rows are exact in floats.
     weight_units: int = 1 << 10
-    bend_ratio: int = 4  # times as many for p (1 - p) as for p^2: both are at most WEIGHT units
+    bend_ratio: int = 4  # times as many for p (1 - p) as for p^2: both are at most `weight_units`
     move_parts: int = 400  # of the move of the exact fit that the search may add to it
     rounding_factor: float = 1 + 1e-9  # on a result of a few dozen roundings
     peak: float = 0.27847  # t / (1 + e^t) is at most W(1/e) = 0.278464...

@@ -81,8 +81,7 @@ class NoisyGradient:
         fast: bool | None = None,
     ) -> None:
         require("gradients of networks", "torch")
-        from neyman.analysis.training.device_products import MOST_SUMMED
-        from neyman.analysis.training.module_gradients import ModuleGradients
+        from neyman.analysis.training.module_gradients import MOST_SUMMED, ModuleGradients
 
         if not isinstance(mechanism, DPSGD):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"mechanism = {mechanism!r} must be a ny.DPSGD, which draws batches")

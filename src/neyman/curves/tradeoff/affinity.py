@@ -22,8 +22,8 @@ from neyman.numerics.bound import Bound
 class Limits:
     """How finely an affinity is integrated."""
 
-    pieces: int = 1500  # fewer where each delta takes a search
-    costly_pieces: int = 24  # the same where each delta takes a search
+    pieces: int = 1500  # of t
+    costly_pieces: int = 24  # where each delta takes a search
     largest_place: float = 1e9  # of t: beyond it 1 - B is at most 4e-18
     rounding_share: float = 1e-12
 

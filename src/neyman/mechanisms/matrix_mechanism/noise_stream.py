@@ -216,10 +216,6 @@ class IntegerTensor(Protocol):
         """Return its numbers, in its memory."""
         ...
 
-    def new_tensor(self, data: Integers) -> Self:
-        """Return numbers on its device."""
-        ...
-
     def copy_(self, src: Self) -> Self:
         """Take over numbers."""
         ...
@@ -254,20 +250,26 @@ class CorrelatedNoise:
             total: whole numbers of 64 bits: an array, or a torch tensor. That of a GPU is copied:
                 the memory and the noise are the processor's.
         """
-        shared = total if isinstance(total, np.ndarray) else total.cpu().numpy()
+        if isinstance(total, np.ndarray):
+            self._add(step, total)
+            return
+        host = total.cpu()  # the tensor itself on a CPU
+        self._add(step, host.numpy())
+        if host is not total:
+            total.copy_(host)
+
+    def _add(self, step: int, total: Integers) -> None:
         for _ in range(self._step, step):
-            self.memory.push(np.zeros_like(shared))
+            self.memory.push(np.zeros_like(total))
         weight = self.memory.own()
-        row = shared * weight
+        row = total * weight
         row += self.memory.weighted()
         row += rounded_gaussian(*self._noise)
         row += weight // 2
         row //= weight
-        self.memory.push(shared - row)
+        self.memory.push(total - row)
         self._step = step + 1
-        shared[:] = row
-        if not isinstance(total, np.ndarray):
-            total.copy_(total.new_tensor(shared))
+        total[:] = row
 
 
 class TreeEncoder(Encoder):

@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from neyman.mechanisms.description import Description, form
 from neyman.mechanisms.matrix_mechanism import noise_stream as stream
 from neyman.mechanisms.matrix_mechanism.participation import ROOM, pattern, pattern_bound
-from neyman.mechanisms.registry import load_strategy
+from neyman.mechanisms.registry import STRATEGIES, load_strategy
 from neyman.noise.bits import Bits
 from neyman.numerics import check
 from neyman.numerics.array_cache import array_cache
@@ -162,7 +162,7 @@ class Strategy(Description):
         kind = arguments.pop("kind", None)
         load_strategy(kind)
         if not isinstance(kind, str) or kind not in Strategy._kinds:
-            known = ", ".join(sorted(Strategy._kinds))
+            known = ", ".join(sorted({*STRATEGIES, *Strategy._kinds}))
             raise ValueError(f"strategy: kind = {kind!r} must be one of {known}")
         try:
             return Strategy._kinds[kind](**arguments)
@@ -323,6 +323,8 @@ class Triangular(Strategy):
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
         """See `pattern_bound`; exact for one step, and for a band of at most b [MM-4]."""
+        if pattern(self.steps, participations, separation)[0] == 1:
+            return int((self.matrix() ** 2).sum(axis=0).max())  # as exact as in `largest_of`
         return largest_of(self, participations, separation)
 
     def spread(self) -> NDArray[np.float64]:

@@ -518,7 +518,7 @@ def _tail_over(c: Array, k: Array, log_pmf: Array, pmf_error: Array) -> tuple[Ar
     runs = change.reshape(rows, -1, LIMITS.run_users)
     total = start[..., None] + np.cumsum(runs, axis=2)
     size = start[..., None] + np.cumsum(np.abs(runs), axis=2)
-    # A sum of RUN terms; then a quotient, a power of e (2 units), and a difference.
+    # A sum of `run_users` terms; then a quotient, a power of e (2 units), and a difference.
     wrong = (start * start_error)[..., None] + (LIMITS.run_users * UNIT) * size
     total = total.reshape(rows, -1)[:, :width]
     moved = (size - start[..., None]).reshape(rows, -1)[:, :width]

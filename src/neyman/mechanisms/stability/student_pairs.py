@@ -35,9 +35,9 @@ class Limits:
     loss_error: float = 1e-12  # of a loss: a few roundings of logarithms and square roots
     epsilon_places: int = 160  # epsilons at which delta is bounded
     first_cells: int = 16  # of the interval of t
-    split_cells: int = 8  # of the interval of t
-    rounds: int = 5  # of the interval of t
-    cells: int = 2048  # of the interval of t
+    split_cells: int = 8  # parts of a cell that stays open
+    rounds: int = 5  # of splitting
+    cells: int = 2048  # at most
     delta_width: float = 2e-5  # relative, of delta: what may be left between the two polygons
 
 
