@@ -1,6 +1,7 @@
 """Audit the training of a network by one run with 10,000 canaries, in two loops.
 
-The certified curve is above, and the evidence below. It takes 30 seconds of one core, and needs
+The black line is the certified curve, and one run proves that the true curve is in the shaded
+region. It takes 30 seconds of one core, and needs
 neyman[opacus,release] and scikit-learn. The argument is the folder for the figure.
 """
 

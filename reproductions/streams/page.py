@@ -215,8 +215,8 @@ the row of the strategy, and moves by the estimate that follows from it. So the 
 the parameters follow from the rows alone ([MM-8](certificates/matrix-mechanism.md#mm-8)).
 
 - `sampling="cyclic"`: records come in a fixed order, once a pass. The guarantee is that of the
-  matrix mechanism for k passes, n / batch steps apart. The strategy has one row for each step, and
-  no weight below 0 or a band of at most n / batch.
+  matrix mechanism for k passes, n / batch steps apart. The strategy has one row for each step.
+  Either none of its weights is below 0, or its band is at most n / batch.
 - `sampling="poisson"`: each record is in one of b groups, b being the band, and the groups take
   part in turn, each record by its own coin. Each block of b steps is one sampled Gaussian step
   ([MM-10](certificates/matrix-mechanism.md#mm-10)).

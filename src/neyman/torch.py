@@ -98,7 +98,7 @@ def train(
 
     Args:
         model: on one device, in the mode (train or eval) in which it trains. Its first parameters
-            are chosen without the data.
+            are chosen without the data. No GPU has run this yet.
         loss: called with the model's output and the target of one row, each with a batch dimension
             of 1; returns one number. Reductions "mean" and "sum" are both right.
         data: a tuple of tensors on the model's device, or a ``TensorDataset``, or a dataset with
@@ -119,11 +119,11 @@ def train(
         groups: names of parameters or modules by group, each of which is clipped by itself;
             "layers" makes each module a group.
         autocast: ``torch.bfloat16`` or ``torch.float16`` for the forward pass in mixed precision.
-        compiled: clip by kernels of ``torch.compile``, which needs a compiler, without ``fast``.
-        fast: write out no gradient of a linear layer or a convolution for each row, which takes
-            less memory, and less time for wide layers. Sums are exact with it, too, where a product
-            of matrices adds up products [TR-9]. If it is not given, it is on where ``microbatch``
-            is above 1 and ``compiled`` is not.
+        compiled: clip by kernels of ``torch.compile``, which needs a compiler. Not with ``fast``.
+        fast: whether to avoid a gradient per row for linear layers and convolutions. This takes
+            less memory, and less time for wide layers. Sums stay exact if a product of matrices
+            adds up products [TR-9]. By default it is on where ``microbatch`` is above 1 and
+            ``compiled`` is not.
         save_every: number of steps between durable checkpoints; see `ny.train`.
 
     Returns:

@@ -64,7 +64,8 @@ def discrete_gaussian(
         bits: the source of randomness; `SecureBits()` in a release. With a tensor it may be left
             out, and on a CUDA device it is the operating system's.
         out: an int64 array of shape ``(size,)`` to be written to, instead of a new one. A
-            contiguous torch tensor of that type and shape may be on any device.
+            contiguous torch tensor of that type and shape may be on any device; no GPU has
+            run this yet.
 
     Returns:
         An int64 array of shape ``(size,)``: ``out`` where it was given, an array or a tensor.

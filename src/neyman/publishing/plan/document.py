@@ -533,7 +533,7 @@ class KeyPart(Strict):
     at: Names | None = Field(None, description="levels of the hierarchy")
     clip: Clip | None = Field(None, description="[low, high], or 'discover' or 'discover-signed'")
     share: Exact | None = Field(
-        None, description="this key's part of the query's share, relative to 1 of a key without"
+        None, description="this key's weight in the query's share; a key without one has weight 1"
     )
 
 

@@ -53,7 +53,10 @@ _NOTES = {
     "min": "MIN publishes the 1% quantile: an exact minimum depends on one row alone.",
     "max": "MAX publishes the 99% quantile: an exact maximum depends on one row alone.",
 }
-_AFTERWARD = "HAVING, ORDER BY, LIMIT, and OFFSET act on published numbers alone."
+_AFTERWARD = (
+    "HAVING, ORDER BY, LIMIT, and OFFSET act on published numbers alone: a plan has none of them, "
+    "and publishes every row."
+)
 _SAMPLE = "divides by n - 1, and a plan by n; write VAR_POP or STDDEV_POP"
 _PRIVATE = "is not grouped, and the rows themselves are private; group by it, or aggregate it"
 _NO_MEASURE = (

@@ -276,8 +276,9 @@ class Session:
         old answer at no charge.
 
         Args:
-            question: a query, such as ``ny.query.count(by="sex")``; or several with one charge, of
-                which the worst is charged if no row meets two.
+            question: a query, such as ``ny.query.count(by="sex")``, or a list of queries that share
+                one charge. Where their filters prove that no row is in two of them, only the worst
+                is charged.
             **budget: the fields of a plan's budget: ``zcdp``; ``gdp``; ``power`` and ``level``;
                 ``epsilon`` and ``delta``; ``delta`` beside ``zcdp`` for keys that are discovered.
 
@@ -307,8 +308,8 @@ class Session:
 
         Args:
             statement: such as ``"SELECT sex, AVG(age) FROM people GROUP BY sex"``.
-            clips: by column or alias, the clip of a sum or a mean, such as ``{"age": (0, 120)}``.
-                A quantile with a clip is drawn from it.
+            clips: by column or alias, the clip of each aggregate of values, such as
+                ``{"age": (0, 120)}``. A quantile is drawn from the values of its clip.
             key_delta: of each query whose keys are discovered, the chance that a key of a single
                 unit is published.
             **budget: as for `ask`.
