@@ -42,8 +42,10 @@ _ARGUMENTS: Mapping[type[exp.Expr], tuple[str, ...]] = {
 # fmt: on
 """What a form may have beside two operands. Any other argument is refused."""
 
-_PARTS = {"ISODOW": "weekday"}
-_PARTS |= {name.upper(): name for name in ("year", "quarter", "month", "day", "hour")}
+_PARTS = {
+    "ISODOW": "weekday",
+    **{name.upper(): name for name in ("year", "quarter", "month", "day", "hour")},
+}
 
 _CHANGING = "changes from run to run; write the date or the number itself"
 _CHANGING_NAMES = {"now", "random", "rand", "getdate", "sysdate", "gen_random_uuid"}
