@@ -21,6 +21,7 @@ from reproductions.shuffling import page as shuffle
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 sys.path.insert(0, str(DOCS / "site"))
+import former_pages  # noqa: E402
 import pages  # noqa: E402 (docs/site/pages.py, which the site's build runs too)
 
 RUN = ["../README.md", *filter(pages.computed, pages.pages())]
@@ -147,6 +148,22 @@ def test_the_words_of_a_figure_stand_inside_it(path):
         assert start >= 0, words.text
         assert start + wide <= width + 12, words.text
         assert 0 < y < height, words.text
+
+
+def test_former_addresses_of_decisions_lead_to_the_merged_pages(tmp_path):
+    """Each of decisions 1 to 70 has a redirect, an anchor at its text, and a link in the index."""
+    former_pages.write_redirects(tmp_path)
+    index = (DOCS / "adr" / "index.md").read_text()
+    numbers = []
+    for path in sorted((tmp_path / "adr").iterdir()):
+        number = int(path.stem[:4])
+        page, anchor = re.search(r"url=([\w-]+)\.html#([\w-]+)", path.read_text()).groups()
+        entry = f"\n(decision-{number})=\n**{number}. "
+        assert anchor == f"decision-{number}"
+        assert (DOCS / "adr" / f"{page}.md").read_text().count(entry) == 1
+        assert index.count(f"[{number}]({page}.md#{anchor})") == 1
+        numbers.append(number)
+    assert numbers == list(range(1, 71))
 
 
 def test_every_public_name_is_in_the_reference():
