@@ -7,7 +7,7 @@ e^{2 pi n c / h} delta(epsilon + 2 pi n / h): every term is non-negative, so the
 below delta. The terms n < 0 are at most 1 / (e^{2 pi c / h} - 1), because delta <= 1; those n > 0
 follow a Chernoff bound at some c' > c. What lies beyond the last node is bounded by the decay of
 the tilted characteristic function and the integral of 1/u^2. Errors of K enter at each node. The
-derivation stands in docs/certificates.md.
+derivation stands in docs/certificates/contour.md.
 
 Where the decay cannot be certified, or only too far out, a tiny Gaussian release of mu squared = v
 is added: whoever sees more learns no less, so delta of the sum with it is an upper bound, and the
