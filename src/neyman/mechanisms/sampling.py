@@ -37,7 +37,7 @@ from neyman.mechanisms.full_disclosure import RandomSubset
 from neyman.mechanisms.gaussian_mixture import binomial_mixture
 from neyman.numerics.relation import Neighboring
 
-MOST_RECORDS = 1000  # of a user: the mixture has that many normal laws
+MAX_USER_RECORDS = 1000  # of a user: the mixture has that many normal laws
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,7 +73,8 @@ class Subsampled(Mechanism):
     rate: float | Fraction = field(metadata=PROBABILITY)
     neighboring: Neighboring = field(default="add-remove", metadata=form(optional=True))  # type: ignore[assignment]
     records: int = field(
-        default=1, metadata=integer(1, MOST_RECORDS) | form(shown=lambda sample: sample.records > 1)
+        default=1,
+        metadata=integer(1, MAX_USER_RECORDS) | form(shown=lambda sample: sample.records > 1),
     )
 
     def __post_init__(self) -> None:
