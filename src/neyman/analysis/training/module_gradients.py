@@ -251,6 +251,11 @@ class ModuleGradients:
                 )
         return ""
 
+    @property
+    def most_rows(self) -> int:
+        """Return the number of rows that one sum holds exactly."""
+        return DEVICE_PRODUCTS_LIMITS.summed_rows if self._bits else DEVICE_CLIPPING_LIMITS.rows
+
     def sum(self, rows: tuple[Tensor, ...]) -> Tensor:
         """Return the int64 sum of the clipped gradients of all rows, in units of clip / grid.
 
@@ -261,9 +266,8 @@ class ModuleGradients:
             rows: the inputs of the model, and the target last; examples are dimension 0.
         """
         count = _row_count(rows)
-        most = DEVICE_PRODUCTS_LIMITS.summed_rows if self._bits else DEVICE_CLIPPING_LIMITS.rows
-        if count > most:
-            raise ValueError(f"rows has {count} rows; a sum has at most {most}")
+        if count > self.most_rows:
+            raise ValueError(f"rows has {count} rows; a sum has at most {self.most_rows}")
         with self._computing():
             totals = self._zeros(rows)
             for start in range(0, count, self._rows):
