@@ -130,7 +130,7 @@ def noise_rates(setting: Setting) -> Numbers:
 
 def noise_operations(setting: Setting) -> Numbers:
     """Draws a second by operations of torch, which draw where Triton is missing."""
-    size = min(setting.size, tensor_operations.PART)
+    size = min(setting.size, tensor_operations.KEY_DRAWS)
     out = torch.empty(size, dtype=torch.int64, device=setting.device)
     results: Numbers = {}
     for law, parameter in (("rounded_gaussian", Fraction(10**2)), ("rounded_gaussian", LARGE)):
@@ -163,7 +163,7 @@ def noise_counts(setting: Setting) -> Numbers:
     for device in {torch.device("cpu"), setting.device}:
         size = setting.size if device == setting.device else 1 << 20
         out = torch.empty(size, dtype=torch.int64, device=device)
-        some = out[: tensor_operations.PART]
+        some = out[: tensor_operations.KEY_DRAWS]
         for law, parameter in LAWS:
             name = f"{label(law, parameter)} on {device.type}"
             getattr(noise, law)(parameter, size, out=out)

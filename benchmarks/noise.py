@@ -28,14 +28,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from neyman.noise import (
-    SMALL_SCALE,
-    SecureBits,
-    discrete_gaussian,
-    discrete_laplace,
-    lookup_table,
-    rejection,
-)
+from neyman.noise import LIMITS as NOISE_LIMITS
+from neyman.noise import SecureBits, discrete_gaussian, discrete_laplace, lookup_table, rejection
 from neyman.noise.strips import Strips
 
 SCALES = (1, 10, 100, 1000, 10**4, 10**5, 10**6)
@@ -89,11 +83,11 @@ def sampler(law: str, scale: int, size: int) -> Callable[[], int]:
 
 def built(law: str, scale: int) -> tuple[float | None, float | None]:
     """CPU milliseconds and megabytes of a scale's table: None where there is none."""
-    if law == "gaussian" and scale > SMALL_SCALE:
+    if law == "gaussian" and scale > NOISE_LIMITS.small_scale:
         start = time.process_time()
         strips = Strips(Fraction(scale**2), rounded=False)
         return 1e3 * (time.process_time() - start), strips.guide.nbytes / 1e6
-    if scale > lookup_table.LARGEST_SCALE:
+    if scale > lookup_table.LIMITS.scale:
         return None, None
     a, b = Fraction(0), Fraction(0)
     if law == "gaussian":
@@ -137,7 +131,7 @@ def measure(law: str, scale: int, seconds: float, peers: bool) -> Row:
         missed.append("rate")
     if faster is not None and faster < FASTER.get((law, scale), 0.0):
         missed.append("faster")
-    wide = law == "gaussian" and scale > SMALL_SCALE
+    wide = law == "gaussian" and scale > NOISE_LIMITS.small_scale
     engine = "rejection" if build is None else "strips" if wide else "table"
     return Row(
         law, scale, engine, build, megabytes, cpu_rate, wall_rate, theirs, faster, tuple(missed)
@@ -237,8 +231,8 @@ def main() -> None:
             "rows": [asdict(row) for row in rows],
             "cells": cells,
             "goals_missed": [f"{r.law} {r.scale}: {m}" for r in rows for m in r.missed],
-            "largest_scale_by_table": lookup_table.LARGEST_SCALE,
-            "largest_scale": rejection.LARGEST_SCALE,
+            "largest_scale_by_table": lookup_table.LIMITS.scale,
+            "largest_scale": rejection.LIMITS.scale,
         }
         asked.json.write_text(json.dumps(by_key, indent=1) + "\n")
 

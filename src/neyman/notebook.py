@@ -26,13 +26,13 @@ __all__ = [
     "title",
 ]
 
-_SIDE = 160  # units of the drawing
-_MARGIN = 26
-_LONGEST = 300  # letters of a text
-_PAUSE = 0.1  # seconds between two states of a line
+_SIDE_UNITS = 160  # units of the drawing
+_MARGIN_UNITS = 26
+_MAX_LETTERS = 300  # letters of a text
+_PAUSE_SECONDS = 0.1  # seconds between two states of a line
 
 
-def shortened(text: str, most: int = _LONGEST) -> str:
+def shortened(text: str, most: int = _MAX_LETTERS) -> str:
     """Return a text with its middle left out where it has more than ``most`` letters."""
     if len(text) <= most:
         return text
@@ -75,7 +75,7 @@ def curve(levels: Sequence[float], powers: Sequence[float]) -> Element:
     """
 
     def place(x: float, y: float) -> str:
-        return f"{_MARGIN + x * _SIDE:.1f},{(1 - y) * _SIDE + 4:.1f}"
+        return f"{_MARGIN_UNITS + x * _SIDE_UNITS:.1f},{(1 - y) * _SIDE_UNITS + 4:.1f}"
 
     def line(points: str, color: str, **style: str) -> Element:
         return element("polyline", points=points, fill="none", stroke=color, **style)
@@ -86,15 +86,17 @@ def curve(levels: Sequence[float], powers: Sequence[float]) -> Element:
 
     points = " ".join(place(x, y) for x, y in zip(levels, powers, strict=True))
     diagonal = f"{place(0, 0)} {place(1, 1)}"
-    size, side = str(_SIDE + _MARGIN + 8), str(_SIDE)
+    size, side = str(_SIDE_UNITS + _MARGIN_UNITS + 8), str(_SIDE_UNITS)
     frame = {"fill": "none", "stroke": "currentColor", "stroke_width": "0.5"}
     return element(
         "svg",
-        element("rect", x=str(_MARGIN), y="4", width=side, height=side, **frame),
+        element("rect", x=str(_MARGIN_UNITS), y="4", width=side, height=side, **frame),
         line(diagonal, "currentColor", stroke_width="1", stroke_dasharray="3 3"),
         line(points, "#2b87c8", stroke_width="2"),
-        label("false positive rate", x=f"{_MARGIN + _SIDE / 2:g}", y=str(_SIDE + 18)),
-        label("true positive rate", transform=f"translate(12 {_SIDE / 2:g}) rotate(-90)"),
+        label(
+            "false positive rate", x=f"{_MARGIN_UNITS + _SIDE_UNITS / 2:g}", y=str(_SIDE_UNITS + 18)
+        ),
+        label("true positive rate", transform=f"translate(12 {_SIDE_UNITS / 2:g}) rotate(-90)"),
         role="img",
         aria_label="Trade-off curve: true positive rate, at most, against false positive rate",
         width=size,
@@ -138,7 +140,7 @@ def progress_line() -> Callable[[str, float], None]:
     def show(stage: str, part: float) -> None:
         nonlocal shown, at
         now = time.monotonic()
-        if stage == shown and part < 1 and now - at < _PAUSE:
+        if stage == shown and part < 1 and now - at < _PAUSE_SECONDS:
             return
         shown, at = stage, now
         with suppress(Exception):  # a line that cannot be shown ends no release

@@ -36,8 +36,8 @@ from numpy.typing import ArrayLike, NDArray
 from neyman.accounting.calibrate import Budget
 from neyman.accounting.charge import charge
 from neyman.analysis.estimators.ball_mean import mean_of_array
-from neyman.analysis.estimators.estimate import LEAST_MISS, Estimate
-from neyman.analysis.estimators.least_squares import GRID, Fit, data_region, solve
+from neyman.analysis.estimators.estimate import MIN_MISS_PROBABILITY, Estimate
+from neyman.analysis.estimators.least_squares import RADIUS_UNITS, Fit, data_region, solve
 from neyman.analysis.estimators.logistic import LIMITS as LOGISTIC_LIMITS
 from neyman.analysis.estimators.logistic import logistic
 from neyman.analysis.estimators.regression import regression
@@ -74,9 +74,19 @@ Ends = tuple[Floats, Floats]
 """The lower and the upper ends of intervals."""
 Number = float | Fraction | str
 SPLITTERS = model_selection.KFold, model_selection.RepeatedKFold, model_selection.ShuffleSplit
-MOST_ALPHA = 1e15
-MOST_WEIGHT = 1e100  # of a penalty in units of the moments: its square is a float
-LEAST_VARIANCE_SHARE = 1e-12  # of a column's squared half range: a variance below is no scale
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The penalty of a model, and the variance of a column."""
+
+    alpha: float = 1e15
+    penalty_weight: float = 1e100  # of a penalty in units of the moments: its square is a float
+    # Of a column's squared half range: a variance below is no scale.
+    least_variance_share: float = 1e-12
+
+
+LIMITS = Limits()
 
 
 _rehearsal: ContextVar[list[PrivateModel] | None] = ContextVar("rehearsal", default=None)
@@ -132,7 +142,7 @@ class PrivateModel(base.BaseEstimator):
 
     def _confidence(self) -> Fraction:
         confidence = check.exact("confidence", self.confidence)
-        if not 0 < confidence <= 1 - LEAST_MISS:
+        if not 0 < confidence <= 1 - MIN_MISS_PROBABILITY:
             raise ValueError(f"confidence = {self.confidence!r} must be in (0, 1), such as 0.95")
         return confidence
 
@@ -368,7 +378,7 @@ class Ridge(LinearRegression):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Charge, and fit the model by one release; arguments and errors are those of a line."""
-        alpha = check.between("alpha", self.alpha, 0, MOST_ALPHA)
+        alpha = check.between("alpha", self.alpha, 0, LIMITS.alpha)
         if self.neighboring != "replace-one":
             raise ValueError(
                 f"neighboring = {self.neighboring!r}: alpha is weighed against the number of rows, "
@@ -377,8 +387,8 @@ class Ridge(LinearRegression):
         self._given("radius")
         radius = float(radius_of(self.radius))
         # A sum over rows of (x / radius)^2 in units of the grid, as the moments are.
-        weight = alpha * (GRID / radius) ** 2
-        if weight > MOST_WEIGHT:
+        weight = alpha * (RADIUS_UNITS / radius) ** 2
+        if weight > LIMITS.penalty_weight:
             raise ValueError(f"alpha = {alpha!r} is too large for radius = {self.radius!r}")
         estimate = self._estimate(X, y)
         noisy = np.array(estimate.receipt["result"]["second_moments"], float)
@@ -581,16 +591,16 @@ class StandardScaler(base.OneToOneFeatureMixin, base.TransformerMixin, PrivateMo
         estimate = mean_of_array(powers, False, radius, cast(Budget, self.budget), paid)
         self._released(estimate)
         parts = np.asarray(estimate.value).reshape(3, -1)
-        share = np.clip(parts[0] + 0.5, LEAST_VARIANCE_SHARE, 1.0)
+        share = np.clip(parts[0] + 0.5, LIMITS.least_variance_share, 1.0)
         first, second = parts[1] / share, parts[2] / share + 0.5
         variance = second - first**2
         self.mean_ = np.clip(first, -1, 1) * half + center
         self.var_ = np.clip(variance, 0.0, 1.0) * half**2
-        usable = variance > LEAST_VARIANCE_SHARE
+        usable = variance > LIMITS.least_variance_share
         self.scale_ = np.where(usable, np.sqrt(np.where(usable, self.var_, 1.0)), 1.0)
         # Two intervals for a quotient: each misses with half the chance.
         low, high = (np.asarray(e).reshape(3, -1) for e in estimate.interval(1 - miss / 2))
-        counts = np.clip(np.stack([low[0], high[0]]) + 0.5, LEAST_VARIANCE_SHARE, 1.0)
+        counts = np.clip(np.stack([low[0], high[0]]) + 0.5, LIMITS.least_variance_share, 1.0)
         ends = np.stack([end / count for end in (low[1], high[1]) for count in counts])
         self.interval_ = (
             np.clip(ends.min(axis=0), -1, 1) * half + center,

@@ -248,7 +248,7 @@ def test_the_kernel_of_the_smoothing_inequality():
     """Beurling's function is above the step, costs pi / T, and its transform is below 1.0253."""
     u = np.linspace(1e-5, 1, 200_001)[:-1]
     real, odd = 1 - u, (1 - u) / np.tan(np.pi * u) + 1 / np.pi
-    assert (np.pi * u * np.hypot(real, odd)).max() <= smoothing.KERNEL
+    assert (np.pi * u * np.hypot(real, odd)).max() <= smoothing.KERNEL_BOUND
     nodes, weights = np.polynomial.legendre.leggauss(200)
     v, w = (nodes + 1) / 2, weights / 2
     x = 0.025 * (np.arange(-800, 800) + 0.5)

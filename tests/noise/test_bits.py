@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from neyman.noise import Bits, SecureBits, discrete_gaussian, discrete_laplace
-from neyman.noise.bits import CHUNK
+from neyman.noise.bits import KEY_WORDS
 
 
 def test_words_have_the_shape_and_type_asked_for():
-    for n in (0, 1, 2, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5):
+    for n in (0, 1, 2, KEY_WORDS - 1, KEY_WORDS, KEY_WORDS + 1, 3 * KEY_WORDS + 5):
         words = SecureBits().words(n)
         assert words.shape == (n,)
         assert words.dtype == np.uint64
@@ -24,7 +24,7 @@ def test_words_have_the_shape_and_type_asked_for():
 def test_no_word_comes_twice_within_and_across_chunks_calls_and_instances():
     # Among m independent words a repetition has probability below m^2 / 2^65 < 1e-7.
     one, other = SecureBits(), SecureBits()
-    words = np.concatenate([one.words(5 * CHUNK + 3), one.words(7), other.words(3 * CHUNK)])
+    words = np.concatenate([one.words(5 * KEY_WORDS + 3), one.words(7), other.words(3 * KEY_WORDS)])
     assert np.unique(words).size == words.size
 
 
@@ -41,14 +41,15 @@ def test_each_bit_is_fair():
 def test_threads_that_share_an_instance_share_no_words():
     bits, draws = SecureBits(), []
     threads = [
-        threading.Thread(target=lambda: draws.append(bits.words(2 * CHUNK + 1))) for _ in range(4)
+        threading.Thread(target=lambda: draws.append(bits.words(2 * KEY_WORDS + 1)))
+        for _ in range(4)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     words = np.concatenate(draws)
-    assert words.size == 4 * (2 * CHUNK + 1)
+    assert words.size == 4 * (2 * KEY_WORDS + 1)
     assert np.unique(words).size == words.size
 
 

@@ -315,7 +315,7 @@ def test_tables_are_kept_and_few():
     for _ in range(3):
         discrete_gaussian(Fraction(49), 5, bits)
     info = lookup_table.weights_table.cache_info()
-    assert (info.misses, info.hits, info.maxsize) == (1, 2, lookup_table.MOST_TABLES)
+    assert (info.misses, info.hits, info.maxsize) == (1, 2, lookup_table.LIMITS.tables)
 
 
 def test_threads_share_a_table_and_no_draws():

@@ -186,7 +186,7 @@ def test_bernoulli_exp_has_probability_exp_minus_gamma(loose, injected):
         Fraction(10**20, 3**41),
     ]:
         low, high = math.floor(gamma * 2**32), math.ceil(gamma * 2**32)
-        low, high = (low // 2, rejection.FAR) if loose else (low, high)
+        low, high = (low // 2, rejection.NO_BOUND) if loose else (low, high)
         selection = rejection.bernoulli_exp(
             np.full(n, low), np.full(n, high), lambda i, g=gamma: g, injected(4)
         )
@@ -229,8 +229,8 @@ def test_the_bounds_of_a_quotient_hold_and_are_close(scale, data):
     st.data(),
 )
 def test_the_bounds_of_the_gaussian_exponent_hold(sigma_squared, data):
-    if sigma_squared > rejection.LARGEST_SIGMA_SQUARED:
-        sigma_squared = Fraction(rejection.LARGEST_SIGMA_SQUARED)
+    if sigma_squared > rejection.LIMITS.sigma_squared:
+        sigma_squared = Fraction(rejection.LIMITS.sigma_squared)
     t = math.isqrt(math.floor(sigma_squared)) + 1
     near = st.integers(0, min(20 * t, 2**63 - 1))
     y = data.draw(st.one_of(near, st.integers(0, 2**63 - 1)))
@@ -238,7 +238,7 @@ def test_the_bounds_of_the_gaussian_exponent_hold(sigma_squared, data):
     low, high = (int(b[0]) for b in bounds)
     exact = (y - sigma_squared / t) ** 2 / (2 * sigma_squared) * 2**32
     assert 0 <= low <= exact
-    assert exact <= high <= rejection.FAR or high == rejection.FAR
+    assert exact <= high <= rejection.NO_BOUND or high == rejection.NO_BOUND
     if y <= 4 * t and sigma_squared >= 1:
         assert high - low < 2**14
 
@@ -298,8 +298,8 @@ def test_the_law_does_not_depend_on_the_bounds(law, injected, monkeypatch):
     def nothing(most):
         return lambda u, *_: (np.zeros(u.size, np.int64), np.full(u.size, most))
 
-    monkeypatch.setattr(rejection, "_quotient", nothing(rejection.ONE))
-    monkeypatch.setattr(rejection, "_gaussian_exponent", nothing(rejection.FAR))
+    monkeypatch.setattr(rejection, "_quotient", nothing(rejection.FIXED_POINT_ONE))
+    monkeypatch.setattr(rejection, "_gaussian_exponent", nothing(rejection.NO_BOUND))
     parameter, n = Fraction("8.4959"), 20_000
     draws = ENGINES[law, "rejection"](parameter, n, injected(10))
     counts = np.bincount(np.minimum(np.abs(draws), 12), minlength=13)
@@ -417,9 +417,9 @@ def test_tiny_parameters_draw_zeros_and_the_largest_stay_in_range(injected):
     for draw in (discrete_gaussian, discrete_laplace):
         for tiny in (Fraction(1, 100), Fraction(1, 10**4), Fraction(1, 10**300)):
             assert not draw(tiny, 20_000, injected(1)).any()  # else below 10^-17 a draw
-    wide = discrete_gaussian(Fraction(rejection.LARGEST_SIGMA_SQUARED), 5000, injected(2))
+    wide = discrete_gaussian(Fraction(rejection.LIMITS.sigma_squared), 5000, injected(2))
     assert 2**54 < np.abs(wide).max() < 2**57  # outside with probability below 1e-9
-    wide = discrete_laplace(Fraction(rejection.LARGEST_SCALE), 5000, injected(2))
+    wide = discrete_laplace(Fraction(rejection.LIMITS.scale), 5000, injected(2))
     assert 2**55 < np.abs(wide).max() < 2**58
 
 

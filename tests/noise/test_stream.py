@@ -10,7 +10,12 @@ from scipy.stats import chi2
 
 from neyman.mechanisms.matrix_mechanism import noise_stream as stream
 from neyman.mechanisms.matrix_mechanism.blocks import Binned
-from neyman.mechanisms.matrix_mechanism.strategy import SCALE, Toeplitz, Triangular, square_root
+from neyman.mechanisms.matrix_mechanism.strategy import (
+    STRATEGY_UNIT,
+    Toeplitz,
+    Triangular,
+    square_root,
+)
 from neyman.noise import SecureBits, rounded_gaussian
 from seeded import Seeded
 
@@ -129,7 +134,7 @@ def test_correlated_noise_gives_what_follows_from_the_rows_of_the_matrix(strateg
 def test_correlated_noise_cancels_as_the_strategy_says():
     """Errors of prefix sums of 4,000 numbers; chi squared, a false alarm in 10^9 runs."""
     strategy, sigma, size = square_root(32, band=8), 1 << 20, 4000
-    noise = strategy.noise(Fraction((sigma * SCALE) ** 2), size, SecureBits())
+    noise = strategy.noise(Fraction((sigma * STRATEGY_UNIT) ** 2), size, SecureBits())
     errors = np.zeros(size)
     for step, spread in enumerate(strategy.spread()):
         total = np.full(size, 12345)

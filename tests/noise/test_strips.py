@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 
 from attacks import SIZE
 from neyman.noise import Bits, SecureBits, discrete_gaussian, rounded_gaussian
-from neyman.noise.strips import CELLS, LEAST_SIGMA_SQUARED, ONE, REACH, Strips, strips
+from neyman.noise.strips import (
+    CELLS,
+    FIXED_POINT_ONE,
+    LEAST_SIGMA_SQUARED,
+    TAIL_SIGMAS,
+    Strips,
+    strips,
+)
 from random_laws import examples
 
 SIGMAS = st.one_of(
@@ -23,7 +30,7 @@ SIGMAS = st.one_of(
     st.integers(128, 2**53 - 1),
     st.sampled_from([128, 255, 256, 2**31, 2**38, 2**38 + 1, 2**53 - 1]),
 ).map(F)
-REACHES = st.sampled_from([REACH, F(6), F(7)])
+REACHES = st.sampled_from([TAIL_SIGMAS, F(6), F(7)])
 PLACES = st.tuples(SIGMAS, st.booleans(), st.randoms(use_true_random=False))
 
 
@@ -51,7 +58,9 @@ def test_cells_cover_the_weights_of_their_strips_and_the_tail(sigma, rounded, re
         top = mpmath.exp(-(mpmath.mpf(start) ** 2) / (2 * real(sigma) ** 2)) * real(law.most)
         room = (law.counts[-1] << law.width) * (1 - ratio)
         assert top <= room
-        assert top * ONE / room <= law.tail_most < 1.001 * top * ONE / room + 2
+        assert (
+            top * FIXED_POINT_ONE / room <= law.tail_most < 1.001 * top * FIXED_POINT_ONE / room + 2
+        )
 
 
 @settings(max_examples=examples(60))
@@ -92,8 +101,8 @@ def test_bounds_of_the_second_stage_hold_at_both_ends_of_what_is_known(case, rea
             first = F((h << length) + low, 1 << law.fine)
             last = first + F(1, 1 << law.fine) if rounded else first
             w = mpmath.exp(-(real(last) ** 2) / (2 * real(sigma) ** 2))
-            assert a <= ONE * real(law.most) * w / law.counts[h]
-            assert ONE * acceptance(law, first) <= b
+            assert a <= FIXED_POINT_ONE * real(law.most) * w / law.counts[h]
+            assert FIXED_POINT_ONE * acceptance(law, first) <= b
             assert b - a < 2000
     tail = law._bounds(np.array([law.number]), np.array([lows[-1]]))
     assert [int(x[0]) for x in tail] == [0, 0]

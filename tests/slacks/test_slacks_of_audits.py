@@ -42,7 +42,7 @@ def test_a_power_on_the_edge_of_the_region() -> Iterator[bool]:
         yield shown(alarm, miss).power_at_least(level) <= exact
 
 
-@needed("auditing/evidence.py:SPECIAL")
+@needed("auditing/evidence.py:NDTRI_RELATIVE_ERROR")
 def test_a_refuted_mu_is_at_most_the_difference_of_quantiles() -> Iterator[bool]:
     for a, b in numbers(3, 60, (-30.0, -0.8), (-30.0, -0.8)):
         alarm, miss = math.exp(a), math.exp(b)
@@ -87,7 +87,7 @@ def test_chances_of_all_counts_add_up_to_the_chance() -> Iterator[bool]:
         yield len(counts) * mpf(each) <= chance * 1e-101
 
 
-@needed("auditing/rate_limits.py:SPECIAL")
+@needed("auditing/rate_limits.py:BETA_RELATIVE_ERROR")
 def test_a_limit_at_every_number_of_trials() -> Iterator[bool]:
     for c, n, chance in [
         *numbers(7, 20, (0, 50), (100, 1e6), (1e-3, 0.4)),
@@ -105,7 +105,7 @@ def test_a_limit_at_every_number_of_trials() -> Iterator[bool]:
 
 @needed(
     "auditing/one_run_bounds.py:approximate_level",
-    "auditing/one_run_bounds.py:SHORT",
+    "auditing/one_run_bounds.py:ROUND_DOWN_FACTOR",
     together=[(0, 3)],
     but=(1,),
 )
@@ -116,7 +116,7 @@ def test_a_level_under_epsilon_and_delta() -> Iterator[bool]:
         yield approximate_level(epsilon, delta)(power) <= exact
 
 
-@needed("auditing/one_run_bounds.py:SPECIAL")
+@needed("auditing/one_run_bounds.py:NORMAL_RELATIVE_ERROR")
 def test_a_level_on_a_gaussian_curve() -> Iterator[bool]:
     for mu, y in numbers(9, 40, (0.1, 4.0), (-30.0, -1e-3)):
         power = math.exp(y)

@@ -1,6 +1,7 @@
 """Integer clipping on torch tensors: exact norms, and rows that no other row can change."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -96,7 +97,9 @@ def test_parts_blocks_and_the_cache_change_no_bit(monkeypatch):
     values = total(rows)
     assert torch.equal(total(rows, cuts=(1, 400)), values)
     for cache in (1, 100, 1500):
-        monkeypatch.setattr(device_clipping, "CACHE", cache)
+        monkeypatch.setattr(
+            device_clipping, "LIMITS", replace(device_clipping.LIMITS, cpu_numbers=cache)
+        )
         assert torch.equal(total(rows, cuts=(17,)), values)
 
 

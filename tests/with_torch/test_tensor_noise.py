@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from fractions import Fraction as F
 
 import mpmath
@@ -19,7 +20,14 @@ from neyman import noise
 from neyman.noise import tensor_laws, tensor_noise, tensor_operations
 from neyman.noise.lookup_table import rounded_table, weights_table
 from neyman.noise.strips import CELLS, Strips
-from neyman.noise.tensor_laws import GROUP, OPEN, REACH, StripTensors, TableTensors, open_places
+from neyman.noise.tensor_laws import (
+    GROUP_BLOCKS,
+    OPEN_DRAW,
+    TAIL_SIGMAS,
+    StripTensors,
+    TableTensors,
+    open_places,
+)
 from seeded import Seeded
 
 ALARM = 1e-6  # the chance that a right sampler fails a test of counts
@@ -48,7 +56,7 @@ def kernel():
 
 
 def strips_of(sigma_squared, rounded):
-    return StripTensors(Strips(sigma_squared, rounded, REACH), CPU)
+    return StripTensors(Strips(sigma_squared, rounded, TAIL_SIGMAS), CPU)
 
 
 def block(key, counter):
@@ -101,12 +109,12 @@ def test_operations_and_the_cipher_of_secure_bits_agree():
 
 
 def reference_words(key, size, count):
-    """The words of each draw: a tile has ``GROUP`` blocks, and draws of it go word after word."""
+    """The words of each draw: a tile has ``GROUP_BLOCKS`` blocks, and its draws go word by word."""
     blocks, draws = {}, 16 // count
     for place in range(size):
-        tile, rest = divmod(place, draws * GROUP)
-        j, lane = divmod(rest, GROUP)
-        counter = tile * GROUP + lane
+        tile, rest = divmod(place, draws * GROUP_BLOCKS)
+        j, lane = divmod(rest, GROUP_BLOCKS)
+        counter = tile * GROUP_BLOCKS + lane
         if counter not in blocks:
             blocks[counter] = block(key, counter)
         yield blocks[counter][count * j : count * (j + 1)]
@@ -118,7 +126,7 @@ def reference_table(word, table):
     thresholds = [int(t) >> 33 for t in table.thresholds.tolist()]
     k = sum(t <= value for t in thresholds)
     if value == 2**31 - 1 or (k and value - thresholds[k - 1] < 2):
-        return OPEN + word
+        return OPEN_DRAW + word
     return -k if word >> 31 else k
 
 
@@ -132,7 +140,7 @@ def reference_strip(words, law):
     stream = words[1] << 32 if len(words) == 2 else words[2] << 32 | words[3]
     x = F((strip << length) + (stream >> 64 - length), 1 << strips.fine)
     if word >> 16 >= sure or (minus and strip == 0 and not strips.rounded):
-        return OPEN + word
+        return OPEN_DRAW + word
     magnitude = math.floor(x + F(1, 2))
     return -magnitude if minus else magnitude
 
@@ -196,7 +204,7 @@ def test_each_word_that_decides_has_one_answer_for_all_that_follows(kernel, law)
         opens = 0
         for word, draw in zip(words.tolist(), draws.tolist(), strict=True):
             value = word % 2**31
-            if draw == OPEN + word % 2**32:
+            if draw == OPEN_DRAW + word % 2**32:
                 opens += 1
                 continue
             k = abs(draw)
@@ -314,8 +322,8 @@ def test_words_beside_an_acceptance_are_decided_as_exact_arithmetic_does(
         opens = 0
         for i, (_, strip, x, v, minus, (most, least), is_open) in enumerate(cases):
             draw, size = int(draws[i]), math.floor(x + F(1, 2))
-            assert (draw == OPEN) == is_open
-            if draw == OPEN:
+            assert (draw == OPEN_DRAW) == is_open
+            if draw == OPEN_DRAW:
                 opens += 1
                 assert state[:, i].tolist() == [int(c[i]) for c in columns]
                 assert state[:, i].tolist() == states[:, i].tolist()
@@ -390,13 +398,13 @@ class Undecided:
     @staticmethod
     def draw_strips(out, key, law):
         words = tensor_operations.words_of(key, out.numel(), 4)
-        out.copy_((words[0].to(torch.int64) & 0xFFFFFFFF) + OPEN)
+        out.copy_((words[0].to(torch.int64) & 0xFFFFFFFF) + OPEN_DRAW)
 
     @staticmethod
     def decide_strips(out, places, key, law):
         state = tensor_operations.words_of(key, places.numel(), 4)
         state[0] = out[places].to(torch.int32)
-        out[places] = OPEN
+        out[places] = OPEN_DRAW
         return state
 
 
@@ -474,7 +482,7 @@ def test_no_two_launches_share_a_key_nor_do_two_processes(monkeypatch):
         return keys[-1]
 
     monkeypatch.setattr(os, "urandom", recorded)
-    monkeypatch.setattr(tensor_operations, "PART", 1000)
+    monkeypatch.setattr(tensor_operations, "KEY_DRAWS", 1000)
     table = TableTensors(rounded_table(F(1)), CPU)
     strips = strips_of(F(10**6), rounded=True)
     out = torch.empty(4500, dtype=torch.int64)
@@ -545,7 +553,7 @@ def test_a_tensor_has_no_seed():
 @pytest.mark.parametrize("parameter", [F(4), F(10**6)])
 def test_a_kernel_that_differs_draws_nothing(parameter, kernel, monkeypatch):
     """Both engines make the same draws, or a law is not drawn on the device."""
-    monkeypatch.setattr(tensor_noise, "TRIAL", 600)
+    monkeypatch.setattr(tensor_noise, "LIMITS", replace(tensor_noise.LIMITS, trial_draws=600))
     tensor_noise.law_and_engine.cache_clear()
     assert tensor_noise.law_and_engine("rounded_gaussian", parameter, CPU)[1] is kernel
     name = "draw_table" if parameter == 4 else "decide_strips"

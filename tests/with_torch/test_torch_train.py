@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import neyman as ny
 from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError
-from neyman.analysis.training.device_products import MOST_SUMMED
+from neyman.analysis.training.device_products import LIMITS as DEVICE_PRODUCTS_LIMITS
 from neyman.analysis.training.network import SCHEMA
 from neyman.analysis.training.result import Trained
 from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
@@ -569,7 +569,7 @@ def test_a_folder_of_other_terms_is_refused(tmp_path):
 
 def test_a_batch_that_one_sum_cannot_hold_is_refused_before_the_charge():
     """A Poisson batch of this mean could have more rows than whole numbers of 64 bits add up."""
-    batch = MOST_SUMMED // 2 + 1
+    batch = DEVICE_PRODUCTS_LIMITS.summed_rows // 2 + 1
     mechanism = ny.DPSGD(n=4 * batch, batch=batch, sigma=1, epochs=1)
     given = {"mechanism": mechanism, "clip": 1}
     with pytest.raises(ValueError, match="use fast=False"):

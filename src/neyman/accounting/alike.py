@@ -23,8 +23,17 @@ from neyman.numerics.rounding import up
 
 Problem = Literal["mean", "median", "histogram"]
 
-STEPS = 1000  # of an interval, on which values are rounded for integer noise
-GRID = 200_001  # points of a median; on a coarse grid a draw can be right by luck
+
+@dataclass(frozen=True)
+class Limits:
+    """Fineness of the grids on which a mean, a median, and a quantile are compared."""
+
+    grid_steps: int = 1000  # of an interval, on which values are rounded for integer noise
+    median_points: int = 200_001  # points of a median; on a coarse grid a draw can be right by luck
+
+
+LIMITS = Limits()
+
 EXACT = ("discrete Laplace", "discrete Gaussian", "rounded Gaussian", "inverse sensitivity")
 NAMES: tuple[Problem, ...] = ("mean", "median", "histogram")
 CELLS: dict[str, Callable[[float], Kind]] = {
@@ -184,10 +193,10 @@ def _options(
         squares = [
             (
                 k.kind,
-                k.scale * 2 * half / STEPS / n,
-                half**2 / n + k.variance.upper * (2 * half / STEPS / n) ** 2,
+                k.scale * 2 * half / LIMITS.grid_steps / n,
+                half**2 / n + k.variance.upper * (2 * half / LIMITS.grid_steps / n) ** 2,
             )
-            for k in compare_noise.alike(budget, sensitivity=STEPS).kinds
+            for k in compare_noise.alike(budget, sensitivity=LIMITS.grid_steps).kinds
         ]
     elif problem == "histogram":
         if categories is None:
@@ -224,12 +233,16 @@ def _median(
     least = least_error("quantile", budget=budget, values=x.tolist())
     true = float(x[math.ceil(len(x) / 2) - 1])
     squares = [
-        (k.kind, k.scale * 2 * half / STEPS, k.variance.upper * (2 * half / STEPS) ** 2)
-        for k in compare_noise.alike(budget, sensitivity=STEPS).kinds
+        (
+            k.kind,
+            k.scale * 2 * half / LIMITS.grid_steps,
+            k.variance.upper * (2 * half / LIMITS.grid_steps) ** 2,
+        )
+        for k in compare_noise.alike(budget, sensitivity=LIMITS.grid_steps).kinds
     ]
     scale = compare_noise.least_scale(lambda s: InverseSensitivity(1 / s), budget)
     if scale is not None:
-        grid = np.linspace(-half, half, GRID)
+        grid = np.linspace(-half, half, LIMITS.median_points)
         below = np.searchsorted(x, grid, side="left")
         upto = np.searchsorted(x, grid, side="right")
         distance = np.maximum(0.0, np.maximum(below - len(x) / 2, len(x) / 2 - upto))

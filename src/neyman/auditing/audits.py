@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeVar, cast
 
@@ -17,8 +18,17 @@ from neyman.numerics.relation import Relation, relation_of
 from neyman.numerics.rounding import below
 
 T = TypeVar("T")
-MOST = 10**9  # runs or canaries
-MIXED_UP = 6  # standard deviations below one half
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The size of an audit, and when it looks reversed."""
+
+    trials: int = 10**9  # runs or canaries
+    reversal_deviations: int = 6  # standard deviations below one half
+
+
+LIMITS = Limits()
 
 
 def counts(
@@ -169,7 +179,7 @@ def one_run(
         raise ValueError(f"guesses = {guessed} must be at most canaries = {number}")
     if right > guessed:
         raise ValueError(f"correct = {right} must be at most guesses = {guessed}")
-    if 2 * right < guessed - MIXED_UP * guessed**0.5:
+    if 2 * right < guessed - LIMITS.reversal_deviations * guessed**0.5:
         raise ValueError(
             f"correct = {right} of guesses = {guessed} is far fewer than coins get right: "
             "exchange the two guesses, or check the labels of the coins"
@@ -293,6 +303,6 @@ def _distinct(canaries: object) -> object:
 
 def _count(name: str, value: object) -> int:
     number = check.integer(name, value, 1)
-    if number > MOST:
-        raise ValueError(f"{name} = {number} must be at most {MOST:,}")
+    if number > LIMITS.trials:
+        raise ValueError(f"{name} = {number} must be at most {LIMITS.trials:,}")
     return number

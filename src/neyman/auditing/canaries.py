@@ -17,8 +17,17 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.relation import Neighboring, neighboring_of
 
-MOST = 10**5  # canaries, or silent parameters
-LEAST = 1e-300  # below the mean square of any noise
+
+@dataclass(frozen=True)
+class Limits:
+    """The size of an audit by canaries."""
+
+    canaries: int = 10**5  # canaries, or silent parameters
+    least_mean_square: float = 1e-300  # below the mean square of any noise
+
+
+LIMITS = Limits()
+
 
 Coins = NDArray[np.bool_]
 
@@ -155,7 +164,7 @@ class Canaries:
         quiet = self._further(parameters)[len(self.inserted) :]
         size = float(np.abs(quiet).max())
         if not size:
-            return -float(np.log(LEAST))
+            return -float(np.log(LIMITS.least_mean_square))
         return -2 * float(np.log(size)) - float(np.log(np.mean((quiet / size) ** 2)))
 
     def one_run(
@@ -250,8 +259,8 @@ def canaries(
     """
     number, quiet = check.integer("count", count, 1), check.integer("silent", silent)
     for name, value in (("count", number), ("silent", quiet)):
-        if value > MOST:
-            raise ValueError(f"{name} = {value} must be at most {MOST:,}")
+        if value > LIMITS.canaries:
+            raise ValueError(f"{name} = {value} must be at most {LIMITS.canaries:,}")
     size = check.positive("norm", norm)
     neighboring_of(neighboring)
     if inserted is None:

@@ -13,7 +13,7 @@ from neyman.numerics.arrays import Array
 
 Key = tuple[Any, ...]
 """What can be looked up: the name of a kind, and what is alike in equal canaries."""
-EXACT = 2.0**53  # whole numbers below it are floats
+MAX_EXACT_FLOAT = 2.0**53  # whole numbers below it are floats
 
 
 class _ByEquality:
@@ -93,7 +93,7 @@ def _joined(keys: list[Key]) -> Key:
 def _small(array: Array) -> bool:
     """True if no whole number was rounded when the array was made."""
     sizes = np.abs(array.astype(float))
-    return array.dtype.itemsize <= 8 and bool((~(sizes >= EXACT) | np.isinf(sizes)).all())
+    return array.dtype.itemsize <= 8 and bool((~(sizes >= MAX_EXACT_FLOAT) | np.isinf(sizes)).all())
 
 
 def _array(array: Array) -> Key:

@@ -30,7 +30,7 @@ from neyman.numerics.rounding import below
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SPECIAL = 64 * UNIT  # relative error of SciPy's ndtri, with room
+NDTRI_RELATIVE_ERROR = 64 * UNIT  # relative error of SciPy's ndtri, with room
 
 
 @dataclass(frozen=True)
@@ -386,4 +386,4 @@ def _mu(alarm: float, miss: float) -> float:
     if alarm >= 1 or miss >= 1:
         return 0.0
     first, second = -float(ndtri(alarm)), -float(ndtri(miss))
-    return max(first + second - SPECIAL * (1 + abs(first) + abs(second)), 0.0)
+    return max(first + second - NDTRI_RELATIVE_ERROR * (1 + abs(first) + abs(second)), 0.0)

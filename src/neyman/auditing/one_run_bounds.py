@@ -24,9 +24,9 @@ from neyman.numerics.roots import bisect
 Level = Callable[[float], float]
 """A bound from below on the least level at which a test has a power."""
 
-SHORT = 1 - 4 * UNIT  # a product by it rounds the few operations before it down
-SPECIAL = 256 * UNIT  # of ndtr and ndtri, with room
-NO_GROWTH = 1e-14  # a relative step of the level at which the recursion stops
+ROUND_DOWN_FACTOR = 1 - 4 * UNIT  # a product by it rounds the few operations before it down
+NORMAL_RELATIVE_ERROR = 256 * UNIT  # of ndtr and ndtri, with room
+MIN_LEVEL_STEP = 1e-14  # a relative step of the level at which the recursion stops
 
 
 @dataclass(frozen=True)
@@ -58,18 +58,18 @@ class Guesses:
         m, g, c, t = self.canaries, self.guesses, self.correct, self.chance
         if not c:
             return False
-        r, h = t * c / m * SHORT, t * (g - c) / m * SHORT
-        s = t * g / (m * (g - c + 1)) * SHORT * SHORT
+        r, h = t * c / m * ROUND_DOWN_FACTOR, t * (g - c) / m * ROUND_DOWN_FACTOR
+        s = t * g / (m * (g - c + 1)) * ROUND_DOWN_FACTOR * ROUND_DOWN_FACTOR
         most = g / m * (1 + 8 * UNIT)  # a quotient, a product, and r + h: 3 units
         for j in range(c - 1, -1, -1):
             needed = level(r)
-            if needed <= h + NO_GROWTH * h:
+            if needed <= h + MIN_LEVEL_STEP * h:
                 return False
             h = needed
-            r = max(r, (s + h * (j / (g - j))) * SHORT)
+            r = max(r, (s + h * (j / (g - j))) * ROUND_DOWN_FACTOR)
             if r + h > most:
                 return True
-            s = (s + h * (g / ((g - j) * (g - j + 1.0))) * SHORT) * SHORT
+            s = (s + h * (g / ((g - j) * (g - j + 1.0))) * ROUND_DOWN_FACTOR) * ROUND_DOWN_FACTOR
         return False
 
     def chance_under(self, epsilon: float, delta: float) -> float:
@@ -180,7 +180,9 @@ def gaussian_level(mu: float) -> Level:
         if power >= 1:
             return 1.0
         z = float(ndtri(power))
-        return float(ndtr(z - mu - SPECIAL * (1 + abs(z) + mu))) * (1 - SPECIAL)
+        return float(ndtr(z - mu - NORMAL_RELATIVE_ERROR * (1 + abs(z) + mu))) * (
+            1 - NORMAL_RELATIVE_ERROR
+        )
 
     return level
 
@@ -192,7 +194,7 @@ def approximate_level(epsilon: float, delta: float) -> Level:
     def level(power: float) -> float:
         # Powers of e err by 2 units. Differences and products add one each, of at most 1 + other.
         steep = 1 - delta - other * (1 - power) - 8 * UNIT * (1 + other)
-        return max(slope * (power - delta) * SHORT, steep, 0.0)
+        return max(slope * (power - delta) * ROUND_DOWN_FACTOR, steep, 0.0)
 
     return level
 

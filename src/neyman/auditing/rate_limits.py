@@ -32,7 +32,7 @@ class Limits:
 
 
 LIMITS = Limits()
-SPECIAL = (
+BETA_RELATIVE_ERROR = (
     16 * UNIT
 )  # relative error of SciPy's gammaln, of logarithms, and of their sums, with room
 
@@ -215,7 +215,7 @@ def anytime_limit(count: int, trials: int, chance: float) -> float:
     def reached(p: float) -> bool:
         hits, misses = count * math.log(p) if count else 0.0, (trials - count) * math.log1p(-p)
         size = abs(mixed) + abs(hits) + abs(misses) + target + terms + 1
-        return mixed - hits - misses - SPECIAL * size >= target
+        return mixed - hits - misses - BETA_RELATIVE_ERROR * size >= target
 
     low, high = count / trials, math.nextafter(1.0, 0.0)
     if not reached(high):

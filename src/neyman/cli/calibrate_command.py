@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from neyman.publishing.planning.accuracy import TableError
 
 FACTORS = tuple(4.0**k for k in (-3, -2, -1, 0, 1, 2, 3))  # of 1/rho: errors of 1/8 to 8
-MIDDLE = 1000  # rows in a cell, at which a ratio's error is told
+EXAMPLE_ROWS = 1000  # rows in a cell, at which a ratio's error is told
 
 
 @dataclass(frozen=True)
@@ -146,14 +146,14 @@ def _calibrated(plan: Plan, scale: Fraction, table: str, *, consistent: bool) ->
             continue
     tables = errors(plan, scale)
     ratio = next(e for e in tables if e.name == table).standard_error is None
-    rows = MIDDLE if ratio else None
+    rows = EXAMPLE_ROWS if ratio else None
     return Calibration(1 / scale, point(scale), table, tables, tuple(curve), rows, _delta(plan))
 
 
 def _error(plan: Plan, scale: Fraction, table: str, consistent: bool) -> float:
     from neyman.publishing.planning.accuracy import errors
 
-    (own,) = (e for e in errors(plan, scale, (MIDDLE,)) if e.name == table)
+    (own,) = (e for e in errors(plan, scale, (EXAMPLE_ROWS,)) if e.name == table)
     if own.standard_error is None:
         return own.by_rows[0][1]
     return own.consistent[1] if consistent and own.consistent else own.standard_error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from fractions import Fraction
 from typing import Any, cast
@@ -32,8 +33,18 @@ STRATEGIES = ("square_root",)
 """The functions of `matrix_mechanism.strategy` that a text may call."""
 
 _KNOWN = MECHANISMS | CURVES
-_LONGEST = 10_000
-_MOST_BITS = 4096  # of a numerator or a denominator
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The size of an expression."""
+
+    letters: int = 10_000
+    number_bits: int = 4096  # of a numerator or a denominator
+
+
+LIMITS = Limits()
+
 
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -56,8 +67,8 @@ def mechanism_from(text: str, **unknowns: float) -> Mechanism:
     Raises:
         ValueError: for anything else; nothing is evaluated.
     """
-    if len(text) > _LONGEST:
-        raise ValueError(f"mechanism: {len(text)} characters are more than {_LONGEST}")
+    if len(text) > LIMITS.letters:
+        raise ValueError(f"mechanism: {len(text)} characters are more than {LIMITS.letters}")
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -145,7 +156,7 @@ def _calculated(
         if exact:
             a, b = check.exact("number", a), check.exact("number", b)
             bits = sum(part.bit_length() for x in (a, b) for part in x.as_integer_ratio())
-            if bits * (max(1, abs(b)) if isinstance(node.op, ast.Pow) else 1) > _MOST_BITS:
+            if bits * (max(1, abs(b)) if isinstance(node.op, ast.Pow) else 1) > LIMITS.number_bits:
                 raise OverflowError
         value = _OPERATORS[type(node.op)](a, b)
         integral = check.finite("number", value).is_integer() and value == int(value)

@@ -59,8 +59,8 @@ app.add_typer(data_app, name="data")
 app.add_typer(ledger_app, name="ledger")
 
 _Usage: Any = typer.BadParameter.__base__  # what typer raises for arguments that it refuses
-NEAR = 1.5  # times the mu of the nearest Gaussian curve: the largest supremum that is shown
-_INTERRUPTED = 130  # what it gives back after Ctrl-C
+MAX_MU_RATIO = 1.5  # times the mu of the nearest Gaussian curve: the largest supremum that is shown
+_INTERRUPT_STATUS = 130  # what it gives back after Ctrl-C
 
 
 def _print_version(asked: bool) -> None:
@@ -150,7 +150,7 @@ def account(
             table = columns("question", "at least", "at most")
             for name, at, bound in rows:
                 mu = {"gdp": bound.upper, "zcdp": math.sqrt(2 * bound.upper)}.get(name)
-                if mu is not None and not mu <= NEAR * nearest.mu.upper < math.inf:
+                if mu is not None and not mu <= MAX_MU_RATIO * nearest.mu.upper < math.inf:
                     continue  # rare losses decide it: the nearest Gaussian curve says more
                 where = ", ".join(f"{k}={v:g}" for k, v in at.items())
                 table.add_row(
@@ -591,7 +591,7 @@ def _done() -> int:
     except ImportError as error:
         failed(2, advice(error), as_json)
     except typer.Abort:
-        code = _INTERRUPTED
-    if code == _INTERRUPTED:
+        code = _INTERRUPT_STATUS
+    if code == _INTERRUPT_STATUS:
         failed(4, "before anything was done", as_json)
     return code or 0

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from neyman.publishing.planning.accuracy import TableError
     from neyman.publishing.release.receipt_format import Scenario
 
-LEAST_SAVED = 0.05  # of the squared error: less is not worth a word
+MIN_SAVED_SHARE = 0.05  # of the squared error: less is not worth a word
 MOST_CELLS, MOST_TABLES = 100_000, 30
 
 plan_app = typer.Typer(
@@ -194,7 +194,7 @@ def plan_check(
             elif split is not None:
                 out.say("\n" + " ".join(split.standing()))
                 out.say(split.measured(read.unit.protects))
-            elif (saved := _saved(read)) >= LEAST_SAVED:
+            elif (saved := _saved(read)) >= MIN_SAVED_SHARE:
                 out.say(
                     f"\nWith other shares the tables' squared errors, each counted alike, sum to "
                     f"{100 * saved:.0f}% less: neyman plan split"

@@ -26,7 +26,7 @@ from neyman.ledger.rows import (
 from neyman.ledger.units import DELTA, units_down, units_up
 from neyman.numerics.canonical_order import order_key
 
-_MOST_PROBLEMS = 50
+_MAX_PROBLEMS = 50
 _Pair = tuple[str, str]
 _Purse = tuple[str, str, str]
 _ENTRY = (int, str, str, str, str, int, int, int, str, int | None)
@@ -151,7 +151,7 @@ class _Replay:
 
     def say(self, problem: str) -> None:
         """One more problem, unless there are many already."""
-        if len(self.problems) < _MOST_PROBLEMS:
+        if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(problem)
 
     def event(self, number: int, line: str, said: str) -> None:

@@ -27,7 +27,7 @@ from neyman.storage.reading import read_file
 
 KINDS = ("ledger", "location", "account", "allocation", "reserve", "begin", "void", "finish")
 START = "0" * 64
-_MOST = 400  # bytes of a checkpoint's file
+_MAX_CHECKPOINT_BYTES = 400  # bytes of a checkpoint's file
 _json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode
 _FORM = re.compile(r"neyman-ledger ([0-9a-f]{32}) ([1-9][0-9]{0,17}) ([0-9a-f]{64})\s*")
 
@@ -117,7 +117,7 @@ class Checkpoint:
     def load(cls, path: str | os.PathLike[str]) -> Checkpoint:
         """The checkpoint in a file."""
         try:
-            return cls.parse(read_file(path, _MOST).decode("ascii"))
+            return cls.parse(read_file(path, _MAX_CHECKPOINT_BYTES).decode("ascii"))
         except FileNotFoundError:
             raise LedgerError(
                 f"there is no checkpoint at {os.fspath(path)}: make one with `neyman ledger"

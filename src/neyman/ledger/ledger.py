@@ -40,7 +40,7 @@ from neyman.ledger.validation import (
 from neyman.numerics import check
 from neyman.numerics.relation import Neighboring
 
-_PAGE = 1000  # events read in one transaction
+_PAGE_EVENTS = 1000  # events read in one transaction
 
 
 class Ledger:
@@ -541,7 +541,7 @@ class Ledger:
         after = check.integer("after", after)
         while True:
             with self._reading() as db:
-                page = list(lines(db, after, _PAGE))
+                page = list(lines(db, after, _PAGE_EVENTS))
             if not page:
                 return
             for number, line in page:

@@ -17,7 +17,7 @@ from neyman.ledger.records import Entry, LedgerError
 from neyman.ledger.rows import typed_rows
 
 _STEPS = "steps"  # the attempt and the path of an empty piece whose number is that of the steps
-_BATCH = 8  # pieces stored in one transaction, so that other writers get their turn
+_BATCH_PIECES = 8  # pieces stored in one transaction, so that other writers get their turn
 
 
 def publish(
@@ -114,5 +114,5 @@ def _reading(write: Writer, asked: Entry | int) -> Entry:
 
 
 def _batches(values: Iterator[Any]) -> Iterator[list[Any]]:
-    while batch := list(islice(values, _BATCH)):
+    while batch := list(islice(values, _BATCH_PIECES)):
         yield batch

@@ -17,7 +17,7 @@ from neyman.storage.reading import open_file
 if TYPE_CHECKING:
     from neyman.ledger.database import Store, Transaction
 
-PIECE = 1 << 20
+PIECE_BYTES = 1 << 20
 
 
 class StoredFiles(Mapping[str, bytes]):
@@ -82,7 +82,7 @@ def _unzipped(zipped: int, content: bytes) -> bytes:
     if not isinstance(content, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         return b""
     try:
-        return zlib.decompressobj().decompress(content, PIECE + 1) if zipped else content
+        return zlib.decompressobj().decompress(content, PIECE_BYTES + 1) if zipped else content
     except zlib.error:
         return b""
 
@@ -128,13 +128,13 @@ def pieces(
 
 def _cut(content: bytes | Path) -> Iterator[bytes]:
     if isinstance(content, bytes):
-        for start in range(0, len(content) or 1, PIECE):
-            yield content[start : start + PIECE]
+        for start in range(0, len(content) or 1, PIECE_BYTES):
+            yield content[start : start + PIECE_BYTES]
         return
     try:
         with open_file(content) as file:
             first = True
-            while (piece := file.read(PIECE)) or first:
+            while (piece := file.read(PIECE_BYTES)) or first:
                 yield piece
                 first = False
     except OSError as error:

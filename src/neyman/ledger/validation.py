@@ -20,7 +20,7 @@ from neyman.numerics.relation import NEIGHBORING, Neighboring
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _DATASET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9._-]*")
-_MOST_PARTS = 10_000
+_MAX_PARTS = 10_000
 
 
 def account_terms(
@@ -42,10 +42,10 @@ def account_terms(
     if neighboring not in NEIGHBORING:
         raise ValueError(f"neighboring = {_shown(neighboring)} must be one of {NEIGHBORING}")
     listed = [_name("parts", part) for part in check.several("parts", parts, "['north', 'south']")]
-    if len(set(listed)) < len(listed) or len(listed) == 1 or len(listed) > _MOST_PARTS:
+    if len(set(listed)) < len(listed) or len(listed) == 1 or len(listed) > _MAX_PARTS:
         raise ValueError(
             f"parts has {len(listed)} names, {len(set(listed))} of them different: give 2 to"
-            f" {_MOST_PARTS} different ones, or none"
+            f" {_MAX_PARTS} different ones, or none"
         )
     return {
         "dataset": dataset,

@@ -32,8 +32,16 @@ from neyman.mechanisms.description import (
 from neyman.numerics import check
 from neyman.numerics.whitening import Matrix, whitened_norm
 
-MOST_SHIFT = 100_000
-MOST_MOVE = 10**12
+
+@dataclass(frozen=True)
+class Limits:
+    """How far one record may move a release, in units."""
+
+    listed_shift: int = 100_000
+    move: int = 10**12
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True, init=False)
@@ -263,9 +271,10 @@ class DiscreteLaplace(Mechanism):
     def __init__(self, scale: float | Fraction | str, sensitivity: int = 1) -> None:
         self._keep(scale=scale, sensitivity=sensitivity)
         _check_ratio("sensitivity / scale", self.sensitivity, self.scale, MOST_EPSILON)
-        if self.sensitivity > MOST_SHIFT:
+        if self.sensitivity > LIMITS.listed_shift:
             raise ValueError(
-                f"sensitivity = {sensitivity} must be at most {MOST_SHIFT}: count in larger units"
+                f"sensitivity = {sensitivity} must be at most {LIMITS.listed_shift}: "
+                "count in larger units"
             )
 
     def losses(self) -> tuple[Composition, ...]:
@@ -302,9 +311,9 @@ def shift_vectors(sensitivity: int | Iterable[Iterable[int]]) -> tuple[tuple[int
                 f"sensitivity = {sensitivity!r} must be a whole number or a set of integer "
                 "vectors, such as [(1, 1)]"
             )
-        sizes = [abs(check.integer("sensitivity", s, -MOST_MOVE)) for s in vector]
-        if any(s > MOST_MOVE for s in sizes):
-            raise ValueError(f"sensitivity = {sensitivity!r} must be at most {MOST_MOVE:g}")
+        sizes = [abs(check.integer("sensitivity", s, -LIMITS.move)) for s in vector]
+        if any(s > LIMITS.move for s in sizes):
+            raise ValueError(f"sensitivity = {sensitivity!r} must be at most {LIMITS.move:g}")
         vectors.add(tuple(sorted((s for s in sizes if s), reverse=True)))
     maximal = [v for v in vectors if v and not any(v != w and _covers(w, v) for w in vectors)]
     return tuple(sorted(maximal))

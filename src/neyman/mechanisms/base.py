@@ -23,7 +23,8 @@ from neyman.curves.losses.loss import Part
 from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.tradeoff.tradeoff import LIMITS as TRADEOFF_LIMITS
 from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.mechanisms.description import MOST_COUNT, Description
+from neyman.mechanisms.description import LIMITS as DESCRIPTION_LIMITS
+from neyman.mechanisms.description import Description
 from neyman.mechanisms.registry import MODULES, combined, load_type
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
@@ -339,8 +340,8 @@ class Composed(Mechanism):
 
     def __post_init__(self) -> None:
         for _, count in self.parts:
-            if count > MOST_COUNT:
-                raise ValueError(f"count = {count!r} must be at most {MOST_COUNT:g}")
+            if count > DESCRIPTION_LIMITS.count:
+                raise ValueError(f"count = {count!r} must be at most {DESCRIPTION_LIMITS.count:g}")
 
     @staticmethod
     def of(parts: list[tuple[Mechanism, int]]) -> Mechanism:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cache, singledispatch
 from typing import Any, ClassVar, Self, TypeVar, cast
@@ -12,8 +12,17 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 from neyman.curves.losses.finite import LEAST_EPSILON, MOST_EPSILON
 from neyman.numerics import check
 
-MOST_COUNT = 10**18  # of releases, and of records
-LEAST_SHARE = 1e-300  # below, what is derived from it leaves the floats
+
+@dataclass(frozen=True)
+class Limits:
+    """The numbers that a description may hold."""
+
+    count: int = 10**18  # of releases, and of records
+    least_share: float = 1e-300  # below, what is derived from it leaves the floats
+
+
+LIMITS = Limits()
+
 Keep = Callable[[str, object], object]
 T = TypeVar("T")
 
@@ -59,8 +68,8 @@ def probability(name: str, value: object) -> float | Fraction:
     What is smaller would be lost on the way, and what is not private would pass for perfect.
     """
     near, given = check.probability(name, value), cast("Fraction", value)
-    if (given > 0 and near < LEAST_SHARE) or given < 0 or given > 1:
-        raise ValueError(f"{name} = {value!r} must be 0, or from {LEAST_SHARE:g} to 1")
+    if (given > 0 and near < LIMITS.least_share) or given < 0 or given > 1:
+        raise ValueError(f"{name} = {value!r} must be 0, or from {LIMITS.least_share:g} to 1")
     return check.number(name, value)
 
 
@@ -116,7 +125,7 @@ NON_NEGATIVE = form(_non_negative)
 EXACT_POSITIVE = form(exact_above_zero)
 PROBABILITY = form(probability)
 EPSILON = form(pure_epsilon)
-COUNT = integer(1, MOST_COUNT)
+COUNT = integer(1, LIMITS.count)
 TRUTH = form(_truth)
 UNLESS_NORM = form(shown=lambda described: described.squared_norm is None)
 """Shifts: JSON has them unless their largest squared norm stands for them."""

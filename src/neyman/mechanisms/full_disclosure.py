@@ -9,7 +9,8 @@ from fractions import Fraction
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import FiniteLoss
 from neyman.curves.losses.non_private import NonPrivateLoss
-from neyman.mechanisms.base import MOST_COUNT, Mechanism
+from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.description import LIMITS as DESCRIPTION_LIMITS
 from neyman.mechanisms.description import PROBABILITY, integer, rational
 from neyman.numerics.relation import RELATIONS, Relation
 
@@ -96,7 +97,7 @@ class RandomSubset(Mechanism):
     RELATION = "replace-one"
 
     size: int = field(metadata=integer())
-    population: int = field(metadata=integer(1, MOST_COUNT))
+    population: int = field(metadata=integer(1, DESCRIPTION_LIMITS.count))
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,7 +14,8 @@ from neyman.curves.losses.loss import Loss, Part
 from neyman.curves.losses.mixture import GaussianMixtureLoss, MixtureLoss
 from neyman.curves.losses.subsampled import SubsampledGaussianLoss, check_distance
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.description import LEAST_SHARE, probability, rational
+from neyman.mechanisms.description import LIMITS as DESCRIPTION_LIMITS
+from neyman.mechanisms.description import probability, rational
 from neyman.numerics import check
 from neyman.numerics.canonical_order import order_key
 
@@ -144,7 +145,11 @@ def binomial_mixture(mu: float, records: int, rate: Fraction) -> Part:
     check_distance(last * mu)
     weights = {j: terms[j] / denominator for j in range(first, last + 1)}
     under, over = sum(terms[:first]), sum(terms[last + 1 :])
-    lower = {0: max(under / denominator, LEAST_SHARE)} | weights if under else dict(weights)
+    lower = (
+        {0: max(under / denominator, DESCRIPTION_LIMITS.least_share)} | weights
+        if under
+        else dict(weights)
+    )
     lower[last] = (terms[last] + over) / denominator
     weights[first] = (terms[first] + under) / denominator
     below, above = (
@@ -155,7 +160,7 @@ def binomial_mixture(mu: float, records: int, rate: Fraction) -> Part:
     if not under and not over:
         return above
     if over:
-        tail = max(over / denominator, LEAST_SHARE)
+        tail = max(over / denominator, DESCRIPTION_LIMITS.least_share)
         parts = ((1 - tail, above), (tail, GaussianLoss((records * mu) ** 2)))
         above = MixtureLoss(tuple(sorted(parts, key=order_key)))
     return LossBracket(below, above, "between two mixtures of normals")

@@ -26,9 +26,18 @@ from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 
-WORD = 1 << 64
-MOST_CATEGORIES = 1 << 20
-MOST_EPSILON = 40  # beyond it 64 bits do not tell a lie from none
+WORD_VALUES = 1 << 64
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The reports of one person."""
+
+    categories: int = 1 << 20
+    epsilon: int = 40  # beyond it 64 bits do not tell a lie from none
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -48,10 +57,12 @@ class Encoding(Mechanism):
     def __post_init__(self) -> None:
         check.positive("epsilon", self.epsilon)
         super().__post_init__()
-        if self.epsilon > MOST_EPSILON:
-            raise ValueError(f"epsilon = {self.epsilon!r} must be at most {MOST_EPSILON}")
-        if self.categories > MOST_CATEGORIES:
-            raise ValueError(f"categories = {self.categories!r} must be at most {MOST_CATEGORIES}")
+        if self.epsilon > LIMITS.epsilon:
+            raise ValueError(f"epsilon = {self.epsilon!r} must be at most {LIMITS.epsilon}")
+        if self.categories > LIMITS.categories:
+            raise ValueError(
+                f"categories = {self.categories!r} must be at most {LIMITS.categories}"
+            )
 
     def rho(self) -> Fraction:
         """Of the unrounded probabilities, which reveal at least as much; rounded up [ZC-4]."""
@@ -281,17 +292,17 @@ class HadamardResponse(Encoding):
 
 
 def _up(probability: Fraction) -> Fraction:
-    return Fraction(ceil(probability * WORD), WORD)
+    return Fraction(ceil(probability * WORD_VALUES), WORD_VALUES)
 
 
 def _happens(probability: Fraction, size: int, bits: Bits) -> Array:
     """Independent events of this probability, a multiple of 2^-64 below 1."""
-    return bits.words(size) < np.uint64(int(probability * WORD))
+    return bits.words(size) < np.uint64(int(probability * WORD_VALUES))
 
 
 def _uniform(below: int, size: int, bits: Bits) -> Array:
     """Uniform whole numbers, exact: words beyond the last full multiple are drawn again."""
-    most = np.uint64(WORD // below * below - 1)
+    most = np.uint64(WORD_VALUES // below * below - 1)
     words = bits.words(size)
     while True:
         again = np.flatnonzero(words > most)

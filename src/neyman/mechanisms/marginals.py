@@ -36,10 +36,19 @@ from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
 from neyman.numerics.relation import Neighboring, neighboring_of, size_known
 
-MOST_ATTRIBUTES = 64
-MOST_PARTS = 1 << 17
-FINE = 20  # bits of the least variance: with less, whole numbers cost more than 3e-6 in mu
-MOST_VARIANCE = 1 << 104
+
+@dataclass(frozen=True)
+class Limits:
+    """The size of a set of marginals, and of their noise."""
+
+    attributes: int = 64
+    parts: int = 1 << 17
+    # Bits of the least variance: with less, whole numbers cost more than 3e-6 in mu.
+    least_variance_bits: int = 20
+    variance: int = 1 << 104
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -108,7 +117,7 @@ class Marginals(Mechanism):
         numbers = sum(math.prod(own[name] for name in part) for part in variances)
         if numbers > MOST_NUMBERS:
             raise ValueError(f"noise: {numbers} numbers in all; at most 2^60 are possible")
-        if max(variances.values()) * self.unit**2 > MOST_VARIANCE:
+        if max(variances.values()) * self.unit**2 > LIMITS.variance:
             part = max(variances, key=lambda part: variances[part])
             raise ValueError(
                 f"noise[{part}] = {float(variances[part]):g} is too far from the least, "
@@ -133,7 +142,7 @@ class Marginals(Mechanism):
         """The power of two that r_B is multiplied by, so that noise is of at least 2^20."""
         least = min(variance for _, variance in self.noise)
         bits = math.log2(least.numerator) - math.log2(least.denominator)
-        return 1 << max(0, math.ceil((FINE - bits) / 2) + 1)
+        return 1 << max(0, math.ceil((LIMITS.least_variance_bits - bits) / 2) + 1)
 
     @cached_property
     def _spent(self) -> tuple[Fraction, bool]:
@@ -294,9 +303,9 @@ def share(marginal: Part, part: Part, sizes: Mapping[str, int]) -> float:
 
 def checked_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
     """Attributes with how many values they have; refuses what is none."""
-    if not isinstance(sizes, Mapping) or not 1 <= len(sizes) <= MOST_ATTRIBUTES:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(sizes, Mapping) or not 1 <= len(sizes) <= LIMITS.attributes:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(
-            f"sizes = {sizes!r} must give from 1 to {MOST_ATTRIBUTES} attributes their number of "
+            f"sizes = {sizes!r} must give from 1 to {LIMITS.attributes} attributes their number of "
             "values, such as {'age': 10, 'sex': 2}"
         )
     return {str(name): check.integer(f"sizes[{name!r}]", n, 2) for name, n in sizes.items()}
@@ -316,8 +325,8 @@ def ordered(argument: str, names: Iterable[str], sizes: Mapping[str, int]) -> Pa
 
 
 def _check_parts(parts: Mapping[Part, Fraction], neighboring: Neighboring) -> None:
-    if len(parts) > MOST_PARTS:
-        raise ValueError(f"noise has {len(parts)} parts; at most {MOST_PARTS} are possible")
+    if len(parts) > LIMITS.parts:
+        raise ValueError(f"noise has {len(parts)} parts; at most {LIMITS.parts} are possible")
     if not any(parts):
         raise ValueError("noise must have a part with an attribute")
     if size_known(neighboring) and () in parts:

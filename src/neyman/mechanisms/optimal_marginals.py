@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.curves.losses.discrete_gaussian import MOST_NUMBERS
-from neyman.mechanisms.marginals import MOST_PARTS, Marginals, checked_sizes, ordered, share
+from neyman.mechanisms.marginals import LIMITS as MARGINALS_LIMITS
+from neyman.mechanisms.marginals import Marginals, checked_sizes, ordered, share
 from neyman.mechanisms.marginals_sensitivity import (
     Part,
     few_changes,
@@ -212,10 +213,10 @@ def optimal_marginals(
     if objective not in ("total", "largest"):
         raise ValueError(f"objective = {objective!r} must be 'total' or 'largest'")
     neighboring_of(neighboring)
-    if sum(2 ** len(of) for of in weights) > 8 * MOST_PARTS:
+    if sum(2 ** len(of) for of in weights) > 8 * MARGINALS_LIMITS.parts:
         raise ValueError(
-            f"workload has more than {8 * MOST_PARTS} parts in all; take fewer marginals, or by "
-            "fewer attributes"
+            f"workload has more than {8 * MARGINALS_LIMITS.parts} parts in all; take fewer "
+            "marginals, or by fewer attributes"
         )
     known = size_known(neighboring)
     parts = sorted(

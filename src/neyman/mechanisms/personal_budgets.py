@@ -21,7 +21,7 @@ from neyman.numerics import check
 from neyman.numerics.relation import Neighboring
 from neyman.numerics.rounding import below
 
-MOST_BUDGETS = 1000
+MAX_BUDGETS = 1000
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ class PersonalBudgets(Mechanism):
                 "table is data, and who has which budget would be revealed unprotected"
             )
         levels = {check.exact("budgets", x): x for x in check.several("budgets", given, "[0.5, 1]")}
-        if not levels or len(levels) > MOST_BUDGETS or min(levels) <= 0:
+        if not levels or len(levels) > MAX_BUDGETS or min(levels) <= 0:
             raise ValueError(
-                f"budgets = {given!r} must be epsilons above 0, from 1 to {MOST_BUDGETS} of them"
+                f"budgets = {given!r} must be epsilons above 0, from 1 to {MAX_BUDGETS} of them"
             )
         ordered = tuple(check.number("budgets", levels[x]) for x in sorted(levels))
         self._keep(budgets=ordered)

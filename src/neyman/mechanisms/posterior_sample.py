@@ -17,13 +17,14 @@ from neyman.curves.losses.finite import FiniteLoss
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.description import LEAST_SHARE, POSITIVE, rational
+from neyman.mechanisms.description import LIMITS as DESCRIPTION_LIMITS
+from neyman.mechanisms.description import POSITIVE, rational
 from neyman.mechanisms.private_selection import ExponentialMechanism
 from neyman.numerics import check
 from neyman.numerics.relation import MOVES, Neighboring, neighboring_of
 from neyman.numerics.rounding import above, up
 
-SLACK = 1e-9  # relative, above the errors of ndtr and ndtri at |x| < 40 [PS-2]
+NORMAL_RELATIVE_ERROR = 1e-9  # relative, above the errors of ndtr and ndtri at |x| < 40 [PS-2]
 MOST_RATIO, MOST_MOVE = Fraction(10) ** 300, 10**150
 
 
@@ -118,9 +119,10 @@ class PosteriorSample(Mechanism):
         mu = self._mu()
         if self.total_variation is not None:
             most = float(ndtr(-mu / 2))
-            if not LEAST_SHARE <= self.total_variation < most * (1 - SLACK):
+            least = DESCRIPTION_LIMITS.least_share
+            if not least <= self.total_variation < most * (1 - NORMAL_RELATIVE_ERROR):
                 raise ValueError(
-                    f"total_variation = {self.total_variation!r} must be from {LEAST_SHARE:g} to "
+                    f"total_variation = {self.total_variation!r} must be from {least:g} to "
                     f"less than Phi(-mu / 2) = {most:.6g}: from there on nothing is proven"
                 )
 
@@ -178,7 +180,7 @@ class PosteriorSample(Mechanism):
         if self.total_variation is None:
             return 0.0
         v = above(rational(self.total_variation))
-        return min(float(v + ndtr(self._mu() + ndtri(v))) * (1 + SLACK), 1.0)
+        return min(float(v + ndtr(self._mu() + ndtri(v))) * (1 + NORMAL_RELATIVE_ERROR), 1.0)
 
     def rho(self) -> Fraction:
         """mu^2 / 2, rounded up where mu is irrational.

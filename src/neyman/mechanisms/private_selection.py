@@ -23,7 +23,7 @@ from neyman.mechanisms.description import (
 )
 
 NOISES = ("laplace", "gumbel", "exponential")
-MOST_ANSWERS = 10**9
+MAX_ANSWERS = 10**9
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class SparseVector(Mechanism):
 
     threshold_scale: float | Fraction = field(metadata=POSITIVE)
     query_scale: float | Fraction = field(metadata=POSITIVE)
-    answers: int = field(default=1, metadata=integer(1, MOST_ANSWERS))
+    answers: int = field(default=1, metadata=integer(1, MAX_ANSWERS))
     sensitivity: float | Fraction = field(default=1, metadata=NON_NEGATIVE)
     monotone: bool = field(default=False, metadata=TRUTH)
 

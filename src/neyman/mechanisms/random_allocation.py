@@ -13,7 +13,7 @@ from neyman.mechanisms.base import Mechanism, bracketed
 from neyman.mechanisms.description import form, integer
 from neyman.numerics.rounding import below
 
-MOST_BATCHES = 10**9
+MAX_BATCHES = 10**9
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,7 +45,7 @@ class RandomAllocation(Mechanism):
     RELATION = "add-remove"
 
     mechanism: Mechanism
-    batches: int = field(metadata=integer(1, MOST_BATCHES))
+    batches: int = field(metadata=integer(1, MAX_BATCHES))
     times: int = field(default=1, metadata=integer(1) | form(shown=lambda pass_: pass_.times > 1))
 
     def __post_init__(self) -> None:

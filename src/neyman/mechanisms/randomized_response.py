@@ -11,7 +11,7 @@ from neyman.curves.losses.zcdp_parameters import pure_rho, response_rho
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import EPSILON, integer, rational
 
-MOST_CATEGORIES = 10**15
+MAX_CATEGORIES = 10**15
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class RandomizedResponse(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.categories > MOST_CATEGORIES:
-            raise ValueError(f"categories = {self.categories!r} must be at most {MOST_CATEGORIES}")
+        if self.categories > MAX_CATEGORIES:
+            raise ValueError(f"categories = {self.categories!r} must be at most {MAX_CATEGORIES}")
 
     def losses(self) -> tuple[Composition, ...]:
         """One loss with the values epsilon, -epsilon and, for k > 2, 0."""

@@ -13,8 +13,17 @@ from neyman.mechanisms.description import UNLESS_NORM, exact_variance
 from neyman.numerics import check
 
 LEAST, MOST = Fraction(1, 10**4), Fraction(10) ** 30  # of sigma^2, as for the discrete Gaussian
-MOST_SHIFT = 10**13  # one unit may move a cell of a plan by 10^12
-MOST_MU_SQUARED = 10**12
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far a record may move a release with rounded noise."""
+
+    shift_units: int = 10**13  # one unit may move a cell of a plan by 10^12
+    mu_squared: int = 10**12
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True, init=False)
@@ -72,7 +81,7 @@ class RoundedGaussian(Mechanism):
                 raise ValueError("give at most one of sensitivity= and squared_norm=")
             squared_norm = check.integer("squared_norm", squared_norm, 1)
         squared = moved**2 if squared_norm is None else squared_norm
-        if squared > MOST_SHIFT**2 or squared > MOST_MU_SQUARED * exact:
+        if squared > LIMITS.shift_units**2 or squared > LIMITS.mu_squared * exact:
             raise ValueError(
                 f"the squared shift {squared} must be at most 1e26, and at most 1e12 sigma^2: "
                 "count in larger units, or add more noise"

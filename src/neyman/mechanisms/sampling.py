@@ -31,13 +31,14 @@ from neyman.curves.losses.subsampled import (
 )
 from neyman.curves.losses.user_pair import resting_on, user_pairs
 from neyman.mechanisms.additive import Gaussian, Laplace
-from neyman.mechanisms.base import MOST_COUNT, Composed, Mechanism, bracketed
+from neyman.mechanisms.base import Composed, Mechanism, bracketed
+from neyman.mechanisms.description import LIMITS as DESCRIPTION_LIMITS
 from neyman.mechanisms.description import PROBABILITY, form, integer, probability, rational
 from neyman.mechanisms.full_disclosure import RandomSubset
 from neyman.mechanisms.gaussian_mixture import binomial_mixture
 from neyman.numerics.relation import Neighboring
 
-MOST_RECORDS = 1000  # of a user: the mixture has that many normal laws
+MAX_USER_RECORDS = 1000  # of a user: the mixture has that many normal laws
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,7 +74,8 @@ class Subsampled(Mechanism):
     rate: float | Fraction = field(metadata=PROBABILITY)
     neighboring: Neighboring = field(default="add-remove", metadata=form(optional=True))  # type: ignore[assignment]
     records: int = field(
-        default=1, metadata=integer(1, MOST_RECORDS) | form(shown=lambda sample: sample.records > 1)
+        default=1,
+        metadata=integer(1, MAX_USER_RECORDS) | form(shown=lambda sample: sample.records > 1),
     )
 
     def __post_init__(self) -> None:
@@ -171,9 +173,10 @@ class FixedSize(Mechanism):
                 f"size = {self.size} must be at most population = {self.population}: without "
                 "replacement no more records can be drawn than there are"
             )
-        if self.population > MOST_COUNT:
+        if self.population > DESCRIPTION_LIMITS.count:
             raise ValueError(
-                f"population = {self.population!r} must be at most {MOST_COUNT:g}, and size with it"
+                f"population = {self.population!r} must be at most "
+                f"{DESCRIPTION_LIMITS.count:g}, and size with it"
             )
         _check_replaced(self.mechanism, "a sample of fixed size")
         for other in _populations(self.mechanism) - {self.size}:

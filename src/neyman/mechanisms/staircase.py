@@ -26,9 +26,18 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import down, up
 
 Cost = Literal["absolute", "squared"]
-DIGITS = 60
-MOST_EPSILON = 700  # beyond it a step is below every float
-LEAST_EPSILON = Fraction(1, 10**6)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The epsilon of a staircase, and the digits of its shape."""
+
+    digits: int = 60
+    epsilon: int = 700  # beyond it a step is below every float
+    least_epsilon: Fraction = Fraction(1, 10**6)
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True, init=False)
@@ -83,8 +92,8 @@ class Staircase(Mechanism):
     ) -> None:
         self._keep(epsilon=epsilon)
         exact = rational(self.epsilon)
-        if not LEAST_EPSILON <= exact <= MOST_EPSILON:
-            raise ValueError(f"epsilon = {epsilon!r} must be from 1e-6 to {MOST_EPSILON}")
+        if not LIMITS.least_epsilon <= exact <= LIMITS.epsilon:
+            raise ValueError(f"epsilon = {epsilon!r} must be from 1e-6 to {LIMITS.epsilon}")
         self._keep(sensitivity=sensitivity)
         if gamma is not None and cost is not None:
             raise ValueError("give at most one of cost= and gamma=")
@@ -182,4 +191,4 @@ def _decimal(x: Fraction) -> Decimal:
 
 
 def _context() -> Context:
-    return Context(prec=DIGITS)
+    return Context(prec=LIMITS.digits)

@@ -22,6 +22,7 @@ and whose answers can be timed.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import overload
 
@@ -35,12 +36,19 @@ from neyman.noise.strips import LEAST_SIGMA_SQUARED, strips
 
 __all__ = ["Bits", "SecureBits", "discrete_gaussian", "discrete_laplace", "rounded_gaussian"]
 
-# A table of a scale up to here is made in about a millisecond. Of a larger Laplace scale, fewer
-# draws than WORTH times the scale are done sooner by rejection, and of a larger Gaussian one fewer
-# than FEW.
-SMALL_SCALE = 1000
-WORTH = 10
-FEW = 10_000
+
+@dataclass(frozen=True)
+class Limits:
+    """Which sampler a scale and a number of draws get."""
+
+    small_scale: int = 1000  # up to which a table is made in about a millisecond
+    # Rejection makes fewer draws sooner: of a larger Laplace scale, per unit of the scale, and of
+    # a larger Gaussian one.
+    table_draws_per_scale: int = 10
+    few_draws: int = 10_000
+
+
+LIMITS = Limits()
 
 
 @overload
@@ -79,15 +87,15 @@ def discrete_gaussian(
     Source: Canonne, Kamath and Steinke (2020).
     """
     exact = positive_rational(
-        "sigma_squared", sigma_squared, rejection.LARGEST_SIGMA_SQUARED, rejection.BEYOND
+        "sigma_squared", sigma_squared, rejection.LIMITS.sigma_squared, rejection.BEYOND
     )
     if is_tensor(out):
         return _into_tensor("discrete_gaussian", exact, size, bits, out)
     out = room(size, out)
-    if exact > SMALL_SCALE**2 and out.size >= FEW:
+    if exact > LIMITS.small_scale**2 and out.size >= LIMITS.few_draws:
         strips(exact, rounded=False).fill(out, source(bits))
         return out
-    engine = lookup_table if exact <= SMALL_SCALE**2 else rejection
+    engine = lookup_table if exact <= LIMITS.small_scale**2 else rejection
     return engine.discrete_gaussian(exact, out.size, source(bits), out)
 
 
@@ -110,12 +118,12 @@ def discrete_laplace(
 
     Source: Canonne, Kamath and Steinke (2020); Ghosh, Roughgarden and Sundararajan (2012).
     """
-    exact = positive_rational("scale", scale, rejection.LARGEST_SCALE, rejection.BEYOND)
+    exact = positive_rational("scale", scale, rejection.LIMITS.scale, rejection.BEYOND)
     if is_tensor(out):
         return _into_tensor("discrete_laplace", exact, size, bits, out)
     out = room(size, out)
-    widest = max(SMALL_SCALE, out.size // WORTH)
-    engine = lookup_table if exact <= min(widest, lookup_table.LARGEST_SCALE) else rejection
+    widest = max(LIMITS.small_scale, out.size // LIMITS.table_draws_per_scale)
+    engine = lookup_table if exact <= min(widest, lookup_table.LIMITS.scale) else rejection
     return engine.discrete_laplace(exact, out.size, source(bits), out)
 
 
@@ -141,7 +149,7 @@ def rounded_gaussian(
     Source: inversion [NT-5] for small scales, and rejection [NT-6].
     """
     exact = positive_rational(
-        "sigma_squared", sigma_squared, rejection.LARGEST_SIGMA_SQUARED, rejection.BEYOND
+        "sigma_squared", sigma_squared, rejection.LIMITS.sigma_squared, rejection.BEYOND
     )
     if is_tensor(out):
         return _into_tensor("rounded_gaussian", exact, size, bits, out)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from neyman.numerics import check
 
-CHUNK = 1 << 16  # words under one key: half a MiB, which stays in the processor's cache
+KEY_WORDS = 1 << 16  # words under one key: half a MiB, which stays in the processor's cache
 
 
 class Bits(ABC):
@@ -33,9 +33,9 @@ class Bits(ABC):
 class SecureBits(Bits):
     """Words from the ChaCha20 stream cipher, keyed by the operating system.
 
-    Every call takes a 256-bit key from ``os.urandom``, and another for each ``CHUNK`` words; a key
-    is forgotten as soon as its keystream is used. So an instance holds no random state: instances,
-    threads and the two sides of a fork have no keystream in common, and no seed exists.
+    Every call takes a 256-bit key from ``os.urandom``, and another for each ``KEY_WORDS`` words; a
+    key is forgotten as soon as its keystream is used. So an instance holds no random state:
+    instances, threads and the two sides of a fork have no keystream in common, and no seed exists.
 
     Raises:
         ImportError: where the package ``cryptography`` is not installed.
@@ -56,8 +56,8 @@ class SecureBits(Bits):
     def words(self, n: int) -> NDArray[np.uint64]:
         """``n`` fresh words; see `Bits.words`."""
         words = np.empty(check.integer("n", n), np.uint64)
-        for start in range(0, words.size, CHUNK):
-            chunk = words[start : start + CHUNK].view(np.uint8).data
+        for start in range(0, words.size, KEY_WORDS):
+            chunk = words[start : start + KEY_WORDS].view(np.uint8).data
             # A fixed nonce is sound because no key is used twice.
             cipher = self._cipher(self._chacha(os.urandom(32), bytes(16)), mode=None)
             cipher.encryptor().update_into(bytes(chunk.nbytes), chunk)

@@ -25,13 +25,22 @@ from neyman.noise.bits import Bits
 from neyman.noise.parameters import positive_rational, room
 from neyman.noise.weights import RoundedWeights, Weights
 
-LARGEST_SCALE = 10**5
-LARGEST_SIGMA_SQUARED = LARGEST_SCALE**2
+
+@dataclass(frozen=True)
+class Limits:
+    """The scales of tables, and the draws worked on at a time."""
+
+    scale: int = 10**5
+    sigma_squared: int = scale**2
+    rounded_sigma_squared: int = 128**2  # sigma^2 of rounded normal noise, whose table takes longer
+    batch_draws: int = 1 << 16  # draws worked on at a time
+    tables: int = 8  # tables; the largest of them takes 37 MB
+
+
+LIMITS = Limits()
+
 BEYOND = "the table would be large; neyman.noise then draws by rejection"
 
-LARGEST_ROUNDED = 128**2  # sigma^2 of rounded normal noise, whose table takes longer
-BATCH = 1 << 16  # draws worked on at a time
-MOST_TABLES = 8  # tables; the largest of them takes 37 MB
 OPEN = np.iinfo(np.int64).min  # in a guide: more bits are needed
 
 Words = NDArray[np.uint64]
@@ -48,7 +57,7 @@ class Law(Protocol):
 
 def discrete_laplace(scale: Fraction, size: int, bits: Bits, out: Lanes | None = None) -> Lanes:
     """As `neyman.noise.rejection.discrete_laplace`, for scales up to 10^5."""
-    scale = positive_rational("scale", scale, LARGEST_SCALE, BEYOND)
+    scale = positive_rational("scale", scale, LIMITS.scale, BEYOND)
     out = room(size, out)
     weights_table(1 / scale, Fraction(0)).fill(out, bits)
     return out
@@ -58,7 +67,7 @@ def discrete_gaussian(
     sigma_squared: Fraction, size: int, bits: Bits, out: Lanes | None = None
 ) -> Lanes:
     """As `neyman.noise.rejection.discrete_gaussian`, for sigma up to 10^5."""
-    sigma_squared = positive_rational("sigma_squared", sigma_squared, LARGEST_SIGMA_SQUARED, BEYOND)
+    sigma_squared = positive_rational("sigma_squared", sigma_squared, LIMITS.sigma_squared, BEYOND)
     out = room(size, out)
     weights_table(Fraction(0), 1 / (2 * sigma_squared)).fill(out, bits)
     return out
@@ -69,7 +78,9 @@ def rounded_gaussian(
 ) -> Lanes:
     """As `neyman.noise.rounded_gaussian`."""
     beyond = "the table would take long; neyman.noise then draws by strips"
-    sigma_squared = positive_rational("sigma_squared", sigma_squared, LARGEST_ROUNDED, beyond)
+    sigma_squared = positive_rational(
+        "sigma_squared", sigma_squared, LIMITS.rounded_sigma_squared, beyond
+    )
     out = room(size, out)
     rounded_table(sigma_squared).fill(out, bits)
     return out
@@ -116,8 +127,8 @@ class Table:
 
     def fill(self, out: Lanes, bits: Bits) -> None:
         """Writes independent draws to all of ``out``, a one-dimensional int64 array."""
-        for start in range(0, out.size, BATCH):
-            part = out[start : start + BATCH]
+        for start in range(0, out.size, LIMITS.batch_draws):
+            part = out[start : start + LIMITS.batch_draws]
             cells = bits.words(-(-part.size // 4)).view(np.uint16)[: part.size]
             if self.lead < 16:
                 cells = cells >> np.uint16(16 - self.lead)
@@ -174,14 +185,14 @@ def _count(thresholds: Words, value: Words, first: Lanes, last: Lanes) -> Lanes:
         counts[lanes] = first
 
 
-@lru_cache(maxsize=MOST_TABLES)
+@lru_cache(maxsize=LIMITS.tables)
 def weights_table(a: Fraction, b: Fraction) -> Table:
     """Return the table of the law of `Weights`."""
     weights = Weights(a, b)
     return Table(weights, *weights.thresholds())
 
 
-@lru_cache(maxsize=MOST_TABLES)
+@lru_cache(maxsize=LIMITS.tables)
 def rounded_table(sigma_squared: Fraction) -> Table:
     """Return the table of the law of `RoundedWeights`."""
     law = RoundedWeights(sigma_squared)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -26,8 +27,17 @@ from neyman.noise.rejection import uniform
 from neyman.noise.weighted_choice import Ring, ringed_choice, weighted_choice
 
 Lanes = NDArray[np.int64]
-FIRST_BITS = 48  # what lies beyond the first ring has a weight below 2^-48
-WIDER = 4  # times as many ranks in the next ring
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The rings of ranks around a quantile."""
+
+    first_ring_bits: int = 48  # what lies beyond the first ring has a weight below 2^-48
+    ring_growth: int = 4  # times as many ranks in the next ring
+
+
+LIMITS = Limits()
 
 
 def runs(
@@ -95,7 +105,8 @@ def draw_sorted_quantile(
         values: all rows within ``ends``, rising, with ties.
     """
     cells: list[tuple[int, int]] = []
-    reach = ((ends[1] - ends[0] + 1).bit_length() + FIRST_BITS) * 7 // 10  # above log 2 a bit
+    # A bit counts as 7 / 10, which is above log 2.
+    reach = ((ends[1] - ends[0] + 1).bit_length() + LIMITS.first_ring_bits) * 7 // 10
     first = -(-reach * level.denominator * rate.denominator // rate.numerator)
     rings = _rings(values, ends, level, first, cells)
     chosen = ringed_choice(rings, rate / level.denominator, bits)
@@ -159,4 +170,4 @@ def _rings(
         cells += [(first, points) for first, points, _ in ring]
         beyond = (high - low + 1) - (stop - start)
         yield Ring([score for *_, score in ring], [p for _, p, _ in ring], beyond, cut + 1)
-        cut *= WIDER
+        cut *= LIMITS.ring_growth

@@ -19,7 +19,7 @@ from neyman.noise.enclosures import Enclosures, Pair
 from neyman.noise.rejection import below, one_sided
 from neyman.noise.weights import exponential
 
-WORD = 64
+WORD_BITS = 64
 GUARD_DIGITS = 20
 HALF, ONE = Fraction(1, 2), Fraction(1)
 Ends = tuple[Fraction, Fraction]
@@ -36,7 +36,7 @@ class UniformReal:
     def refine(self) -> None:
         """Draw 64 more bits."""
         word = int(self._bits.words(1)[0])
-        self.value, self.length = self.value << WORD | word, self.length + WORD
+        self.value, self.length = self.value << WORD_BITS | word, self.length + WORD_BITS
 
     @property
     def ends(self) -> Ends:
@@ -76,7 +76,7 @@ def rounded_staircase(
         gamma: share of a stair's width before its edge, from 0 to 1.
         unit: width of a stair in steps of the grid, above 0.
     """
-    negative = bool(int(bits.words(1)[0]) >> (WORD - 1))
+    negative = bool(int(bits.words(1)[0]) >> (WORD_BITS - 1))
     stairs = np.empty(1, np.int64)
     one_sided(1 / epsilon, stairs, bits)
     before = _before_edge(epsilon, gamma, bits)
@@ -187,7 +187,7 @@ def rounded_student(
         scale: a precision p -> whole numbers around 2^p s, the nearer to it the larger p is.
         unit: in steps of the grid, at least 0.
     """
-    negative = bool(int(bits.words(1)[0]) >> (WORD - 1))
+    negative = bool(int(bits.words(1)[0]) >> (WORD_BITS - 1))
     size = StudentMagnitude.draw(degrees, bits)
 
     def ends() -> Ends:

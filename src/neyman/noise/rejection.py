@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import count
 
@@ -23,14 +24,23 @@ from numpy.typing import NDArray
 from neyman.noise.bits import Bits
 from neyman.noise.parameters import positive_rational, room
 
-# Up to here |noise| reaches 2^63 with probability below e^-1022, and the draw then raises.
-LARGEST_SCALE = 2**53
-LARGEST_SIGMA_SQUARED = (2**53 - 1) ** 2
+
+@dataclass(frozen=True)
+class Limits:
+    """The scales of noise by rejection, and the lanes worked on at a time."""
+
+    # Up to here |noise| reaches 2^63 with probability below e^-1022, and the draw then raises.
+    scale: int = 2**53
+    sigma_squared: int = (2**53 - 1) ** 2
+    batch_lanes: int = 1 << 17  # lanes worked on at a time
+
+
+LIMITS = Limits()
+
 BEYOND = "noise might not fit in 64-bit integers; scale the values down"
 
-BATCH = 1 << 17  # lanes worked on at a time
-ONE = 1 << 32  # fixed point
-FAR = 1 << 62  # an upper bound that says nothing
+FIXED_POINT_ONE = 1 << 32  # fixed point
+NO_BOUND = 1 << 62  # an upper bound that says nothing
 
 Lanes = NDArray[np.int64]
 Exact = Callable[[int], Fraction]  # the exact number of a lane
@@ -48,7 +58,7 @@ def discrete_laplace(scale: Fraction, size: int, bits: Bits, out: Lanes | None =
     probability exp(-u / scale), and v geometric with ratio exp(-m / scale). A fair sign follows,
     and "minus zero" is rejected.
     """
-    scale = positive_rational("scale", scale, LARGEST_SCALE, BEYOND)
+    scale = positive_rational("scale", scale, LIMITS.scale, BEYOND)
 
     def draw(n: int) -> Lanes:
         y = _one_sided(scale, n, bits)
@@ -71,7 +81,7 @@ def discrete_gaussian(
     A discrete Laplace y of scale t = floor(sigma) + 1 is kept with probability
     exp(-(|y| - sigma^2 / t)^2 / (2 sigma^2)).
     """
-    sigma_squared = positive_rational("sigma_squared", sigma_squared, LARGEST_SIGMA_SQUARED, BEYOND)
+    sigma_squared = positive_rational("sigma_squared", sigma_squared, LIMITS.sigma_squared, BEYOND)
     t = math.isqrt(math.floor(sigma_squared)) + 1
 
     def draw(n: int) -> Lanes:
@@ -120,16 +130,16 @@ def bernoulli_exp(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[
     exp(-gamma) = exp(-1)^whole exp(-rest) with whole = floor(low / 2^32) <= gamma: all of the
     first ``whole`` trials succeed exactly where a geometric variable is at least that.
     """
-    integers = low // ONE
+    integers = low // FIXED_POINT_ONE
     accepted = np.ones(low.size, np.bool_)
     several = np.flatnonzero(integers)
     accepted[several] = _geometric(Fraction(1), several.size, bits) >= integers[several]
 
-    low, high = low - integers * ONE, high - integers * ONE
+    low, high = low - integers * FIXED_POINT_ONE, high - integers * FIXED_POINT_ONE
     # The rest may exceed 1 where the bounds are wide.
-    for i in np.flatnonzero(accepted & (high > ONE)):
+    for i in np.flatnonzero(accepted & (high > FIXED_POINT_ONE)):
         accepted[i] = _bernoulli_exp_alone(exact(int(i)) - int(integers[i]), bits)
-    lanes = np.flatnonzero(accepted & (high <= ONE))
+    lanes = np.flatnonzero(accepted & (high <= FIXED_POINT_ONE))
     accepted[lanes] = _alternating(
         low[lanes], high[lanes], lambda i: exact(int(lanes[i])) - int(integers[lanes[i]]), bits
     )
@@ -199,8 +209,8 @@ def _geometric(gamma: Fraction, size: int, bits: Bits) -> Lanes:
     """How many trials of probability exp(-gamma) succeed before the first that fails."""
     trial = _alternating if gamma <= 1 else bernoulli_exp
     # A gamma out of range keeps bounds 2 apart, so that bernoulli_exp turns to the exact one.
-    low = min(math.floor(gamma * ONE), FAR - 2 * ONE)
-    high = min(math.ceil(gamma * ONE), FAR)
+    low = min(math.floor(gamma * FIXED_POINT_ONE), NO_BOUND - 2 * FIXED_POINT_ONE)
+    high = min(math.ceil(gamma * FIXED_POINT_ONE), NO_BOUND)
     successes = np.zeros(size, np.int64)
     lanes = np.arange(size)
     while lanes.size:
@@ -229,7 +239,7 @@ def _gaussian_exponent(y: Lanes, sigma_squared: Fraction, t: int) -> tuple[Lanes
     """
     near = np.minimum(y, 16 * t)
     low, high = _quotient(near, Fraction(t))
-    center = math.floor(ONE * sigma_squared / t**2)
+    center = math.floor(FIXED_POINT_ONE * sigma_squared / t**2)
     low, high = (low - center - 1) >> 6, ((high - center) >> 6) + 1
     least = np.maximum(np.maximum(low, -high), 0)
     most = np.maximum(-low, high)
@@ -240,16 +250,16 @@ def _gaussian_exponent(y: Lanes, sigma_squared: Fraction, t: int) -> tuple[Lanes
     shift = min(doublings, 20)
     low = (((least * least) >> 24) * factor >> 20) << shift
     if doublings > shift:
-        return low, np.full(y.size, FAR)
+        return low, np.full(y.size, NO_BOUND)
     high = (((((most * most) >> 24) + 1) * (factor + 1) >> 20) + 1) << shift
-    return low, np.where(y > near, FAR, high)
+    return low, np.where(y > near, NO_BOUND, high)
 
 
 def _collect(draw: Callable[[int], Lanes], out: Lanes) -> Lanes:
     """``out``, filled with what ``draw(n)``, which yields up to ``n`` at a time, yields first."""
     have = 0
     while have < out.size:
-        more = draw(min(2 * (out.size - have) + 8, BATCH))[: out.size - have]
+        more = draw(min(2 * (out.size - have) + 8, LIMITS.batch_lanes))[: out.size - have]
         out[have : have + more.size] = more
         have += more.size
     return out

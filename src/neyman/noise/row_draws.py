@@ -7,6 +7,7 @@ numbers are drawn by rejection. No floating point takes part.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -15,8 +16,17 @@ from numpy.typing import NDArray
 from neyman.noise.bits import Bits
 from neyman.noise.rejection import below, uniform
 
-LANE = 16  # first bits of a coin
-BATCH = 1 << 20  # coins thrown at a time
+
+@dataclass(frozen=True)
+class Limits:
+    """The coins of rows."""
+
+    first_bits: int = 16  # first bits of a coin
+    batch_coins: int = 1 << 20  # coins thrown at a time
+
+
+LIMITS = Limits()
+
 
 Lanes = NDArray[np.int64]
 
@@ -30,12 +40,12 @@ def coins(rate: Fraction, rows: int, bits: Bits) -> Lanes:
     Args:
         rate: the chance of heads, in [0, 1].
     """
-    scaled = rate * (1 << LANE)
+    scaled = rate * (1 << LIMITS.first_bits)
     first = math.floor(scaled)
     rest = scaled - first
     parts: list[Lanes] = []
-    for start in range(0, rows, BATCH):
-        size = min(BATCH, rows - start)
+    for start in range(0, rows, LIMITS.batch_coins):
+        size = min(LIMITS.batch_coins, rows - start)
         lanes = bits.words(-(-size // 4)).view(np.uint16)[:size]
         heads = lanes < first
         for i in np.flatnonzero(lanes == first) if rest else ():

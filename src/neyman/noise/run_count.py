@@ -8,6 +8,7 @@ floating point takes part [BS-7].
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -17,11 +18,18 @@ from neyman.noise.enclosures import NOTHING_KNOWN, Enclosures, Pair
 from neyman.noise.real_noise import UniformReal
 from neyman.numerics.roots import bisect_integers
 
-FIRST_DIGITS = 40  # more than 64 bits need, and what a million terms lose
-MORE_DIGITS = 20  # per 64 bits
-GUARD = 20  # digits beyond twice those of gamma, for differences
-MOST_RATE = 32  # of one Poisson draw: larger ones are sums
-ONE = Fraction(1)
+
+@dataclass(frozen=True)
+class Limits:
+    """The digits of a distribution of runs, and the rate of one draw."""
+
+    first_digits: int = 40  # more than 64 bits need, and what a million terms lose
+    word_digits: int = 20  # per 64 bits
+    guard_digits: int = 20  # digits beyond twice those of gamma, for differences
+    poisson_rate: int = 32  # of one Poisson draw: larger ones are sums
+
+
+LIMITS = Limits()
 
 
 def draw_poisson(mean: Fraction, bits: Bits) -> int:
@@ -30,7 +38,7 @@ def draw_poisson(mean: Fraction, bits: Bits) -> int:
     Args:
         mean: above 0.
     """
-    parts = -(-mean // MOST_RATE)
+    parts = -(-mean // LIMITS.poisson_rate)
     return sum(_draw(lambda e: _poisson(mean / parts, e), 0, bits) for _ in range(parts))
 
 
@@ -51,14 +59,14 @@ Law = tuple[Pair, Callable[[int], Pair]]
 
 
 def _draw(law: Callable[[Enclosures], Law], start: int, bits: Bits) -> int:
-    uniform, digits = UniformReal(bits), FIRST_DIGITS
+    uniform, digits = UniformReal(bits), LIMITS.first_digits
     while True:
         numbers = Enclosures(digits)
         answer = _inverse(numbers, *law(numbers), start, uniform)
         if answer is not None:
             return answer
         uniform.refine()
-        digits += MORE_DIGITS
+        digits += LIMITS.word_digits
 
 
 def _inverse(
@@ -82,7 +90,7 @@ def _negative_binomial(mean: Fraction, shape: Fraction, numbers: Enclosures) -> 
     """P(K = 1) = m gamma^(1 + eta), and the ratio (1 - gamma) (k + eta) / (k + 1) [BS-7]."""
     rate = _rate(mean, shape, numbers.digits)
     first = numbers.fall(numbers.times(rate, numbers.of(1 + shape)))
-    going_on = numbers.less(numbers.of(ONE), numbers.fall(rate))
+    going_on = numbers.less(numbers.of(Fraction(1)), numbers.fall(rate))
     mass = numbers.times(numbers.of(mean), first)
     return mass, lambda k: numbers.times(going_on, numbers.of((k + shape) / (k + 1)))
 
@@ -90,7 +98,7 @@ def _negative_binomial(mean: Fraction, shape: Fraction, numbers: Enclosures) -> 
 @lru_cache(maxsize=64)
 def _rate(mean: Fraction, shape: Fraction, digits: int) -> Pair:
     """Return a pair around log(1 / gamma), at which the law has its mean [BS-7]."""
-    fine = Enclosures(2 * digits + GUARD)
+    fine = Enclosures(2 * digits + LIMITS.guard_digits)
     target = fine.of(mean)
 
     def at(n: int) -> Pair:
@@ -110,7 +118,7 @@ def _rate(mean: Fraction, shape: Fraction, digits: int) -> Pair:
 
 def _mean(rate: Pair, shape: Fraction, numbers: Enclosures) -> Pair:
     """Return a pair around eta (e^x - 1) / (1 - e^(-eta x)), which rises with x."""
-    one = numbers.of(ONE)
+    one = numbers.of(Fraction(1))
     if not rate[0]:
         return one
     more = numbers.less(numbers.over(one, numbers.fall(rate)), one)

@@ -29,18 +29,28 @@ from neyman.numerics.roots import bisect_integers
 LEAST_SIGMA_SQUARED = 128**2
 """From here on a strip is at least two wide."""
 
-LEAD = 16  # bits that pick a sign and a cell, and first bits of V
-CELLS = 1 << LEAD - 1
-WIDTHS = 64  # strips in sigma, at least; fewer than twice as many
-REACH = Fraction(17, 4)  # sigma from which on the tail is
-UNIT = 1024  # C is a whole number of 1/1024
-FINE = 24  # bits of a real place within its strip, at least
-SHORT = 32  # bits of a place that the first word has room for
-TERM = 20  # bits of a place in the second stage
-ONE = 1 << 30  # of probabilities there
-BATCH = 1 << 14  # draws worked on at a time
-BLOCK = 1 << 20  # draws whose undecided ones are worked on together
-MOST_TABLES = 16
+LEAD_BITS = 16  # bits that pick a sign and a cell, and first bits of V
+CELLS = 1 << LEAD_BITS - 1
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The widths of strips, and the draws worked on at a time."""
+
+    strips_per_sigma: int = 64  # strips in sigma, at least; fewer than twice as many
+    count_parts: int = 1024  # C is a whole number of 1/1024
+    place_bits: int = 24  # bits of a real place within its strip, at least
+    batch_draws: int = 1 << 14  # draws worked on at a time
+    block_draws: int = 1 << 20  # draws whose undecided ones are worked on together
+    tables: int = 16
+
+
+LIMITS = Limits()
+
+TAIL_SIGMAS = Fraction(17, 4)  # sigma from which on the tail is
+FIRST_WORD_BITS = 32  # bits of a place that the first word has room for
+SECOND_STAGE_BITS = 20  # bits of a place in the second stage
+FIXED_POINT_ONE = 1 << 30  # of probabilities there
 
 Words = NDArray[np.uint64]
 Lanes = NDArray[np.int64]
@@ -58,7 +68,7 @@ class Strips:
 
     sigma_squared: Fraction
     rounded: bool
-    reach: Fraction = REACH
+    reach: Fraction = TAIL_SIGMAS
     width: int = field(init=False)  # b: a strip is 2^b wide
     fine: int = field(init=False)  # bits of a place after its point, before more are needed
     number: int = field(init=False)  # of strips
@@ -69,33 +79,33 @@ class Strips:
 
     def __post_init__(self) -> None:
         sigma = math.isqrt(math.floor(self.sigma_squared))
-        width = (sigma // WIDTHS).bit_length() - 1
+        width = (sigma // LIMITS.strips_per_sigma).bit_length() - 1
         number = math.ceil(self.reach * (sigma + 1) / (1 << width))
         self._set("width", width)
         self._set("number", number)
-        self._set("fine", max(1, FINE - width) if self.rounded else 0)
+        self._set("fine", max(1, LIMITS.place_bits - width) if self.rounded else 0)
         precision = 64
         heights = [exponential(self._exponent(h << width), precision) for h in range(number + 1)]
 
         # The most C for which every strip gets the cells that it needs, and the tail one.
         def cells(most: int) -> list[int]:
-            return [_up(most * top, UNIT << precision) for _, top in heights[:-1]]
+            return [_up(most * top, LIMITS.count_parts << precision) for _, top in heights[:-1]]
 
-        low = bisect_integers(lambda most: sum(cells(most)) < CELLS, 0, UNIT * CELLS)
+        low = bisect_integers(lambda most: sum(cells(most)) < CELLS, 0, LIMITS.count_parts * CELLS)
         needed = cells(low)
         counts = (*needed, CELLS - sum(needed))
-        self._set("most", Fraction(low, UNIT))
+        self._set("most", Fraction(low, LIMITS.count_parts))
         self._set("counts", counts)
         # The tail is proposed with ratio r, and C w(T) <= 2^b n (1 - r) is what it needs.
-        if self.tail_most > ONE:
+        if self.tail_most > FIXED_POINT_ONE:
             raise ArithmeticError(f"no strips for sigma_squared = {self.sigma_squared}")
         sure: list[int] = []
         starts: list[int] = []
         for h, count in enumerate(needed):
-            scale = UNIT * count << precision
-            sure.append(min((low * heights[h + 1][0] << LEAD) // scale, (1 << LEAD) - 1))
-            starts.append(min(low * heights[h][0] * ONE // scale, ONE - 1))
-        packed = np.array([h << LEAD | s for h, s in enumerate([*sure, 0])], np.uint32)
+            scale = LIMITS.count_parts * count << precision
+            sure.append(min((low * heights[h + 1][0] << LEAD_BITS) // scale, (1 << LEAD_BITS) - 1))
+            starts.append(min(low * heights[h][0] * FIXED_POINT_ONE // scale, FIXED_POINT_ONE - 1))
+        packed = np.array([h << LEAD_BITS | s for h, s in enumerate([*sure, 0])], np.uint32)
         side = np.repeat(packed, counts)
         guide = np.concatenate([side, side])
         if not self.rounded:  # half of the zeros, those with a minus sign, are refused
@@ -120,7 +130,7 @@ class Strips:
         _, top = exponential(self._exponent(self.number << self.width), precision)
         _, ratio = exponential(self._rate, precision)
         room = (self.counts[-1] << self.width) * ((1 << precision) - ratio)
-        return math.ceil(self.most * top * ONE / room)
+        return math.ceil(self.most * top * FIXED_POINT_ONE / room)
 
     @property
     def _rate(self) -> Fraction:
@@ -132,31 +142,31 @@ class Strips:
 
     def fill(self, out: Lanes, bits: Bits) -> None:
         """Write independent draws to all of ``out``, a one-dimensional int64 array."""
-        for start in range(0, out.size, BLOCK):
-            self._block(out[start : start + BLOCK], bits)
+        for start in range(0, out.size, LIMITS.block_draws):
+            self._block(out[start : start + LIMITS.block_draws], bits)
 
     def _block(self, out: Lanes, bits: Bits) -> None:
         """The first stage, and the others for what it leaves open."""
         left: list[tuple[Lanes, Words, Words]] = []
-        for start in range(0, out.size, BATCH):
-            part = out[start : start + BATCH]
+        for start in range(0, out.size, LIMITS.batch_draws):
+            part = out[start : start + LIMITS.batch_draws]
             words = bits.words(part.size)
             low = self._low(words, bits)
             cells = (words & np.uint64(0xFFFF)).view(np.int64)
             # No cell is outside the guide: "wrap" only spares a copy.
             picked = np.take(self.guide, cells, mode="wrap")
-            first = words.astype(np.uint32) >> np.uint32(LEAD)
+            first = words.astype(np.uint32) >> np.uint32(LEAD_BITS)
             undecided = np.flatnonzero(first >= (picked & np.uint32(0xFFFF)))
-            place = (picked >> np.uint32(LEAD)).astype(np.int64)
+            place = (picked >> np.uint32(LEAD_BITS)).astype(np.int64)
             place <<= self.width + self.fine
             place |= low.view(np.int64)
-            part[:] = self._signed(place, cells >> (LEAD - 1))
+            part[:] = self._signed(place, cells >> (LEAD_BITS - 1))
             left.append((undecided + start, words[undecided], low[undecided]))
         lanes = np.concatenate([a for a, _, _ in left])
         if lanes.size:
             words = np.concatenate([a for _, a, _ in left])
             low = np.concatenate([a for _, _, a in left]).view(np.int64)
-            more = (bits.words(lanes.size) >> np.uint64(LEAD)).view(np.int64)
+            more = (bits.words(lanes.size) >> np.uint64(LEAD_BITS)).view(np.int64)
             self._finish(out, lanes, words, low, more, bits)
 
     def settle(self, words: Words, low: Lanes, more: Lanes, bits: Bits) -> Lanes:
@@ -169,8 +179,8 @@ class Strips:
             bits: for what these leave open.
         """
         cells = (words & np.uint64(0xFFFF)).view(np.int64)
-        place = (np.take(self.guide, cells) >> np.uint32(LEAD)).astype(np.int64)
-        out = self._signed(place << self.width + self.fine | low, cells >> LEAD - 1)
+        place = (np.take(self.guide, cells) >> np.uint32(LEAD_BITS)).astype(np.int64)
+        out = self._signed(place << self.width + self.fine | low, cells >> LEAD_BITS - 1)
         self._finish(out, np.arange(out.size), words, low, more, bits)
         return out
 
@@ -186,7 +196,7 @@ class Strips:
     def _low(self, words: Words, bits: Bits) -> Words:
         """Fair bits of each place within its strip, of the first word where it has room."""
         length = self.width + self.fine
-        source = words if length <= SHORT else bits.words(words.size)
+        source = words if length <= FIRST_WORD_BITS else bits.words(words.size)
         return source >> np.uint64(64 - length)
 
     def _signed(self, place: Lanes, minus: Lanes) -> Lanes:
@@ -203,8 +213,8 @@ class Strips:
     ) -> NDArray[np.bool_]:
         """Which of these draws are accepted; a draw from the tail is written to ``out``."""
         cells = (words & np.uint64(0xFFFF)).view(np.int64)
-        strip = (np.take(self.guide, cells) >> np.uint32(LEAD)).astype(np.int64)
-        first = (words >> np.uint64(LEAD) & np.uint64(0xFFFF)).astype(np.int64)
+        strip = (np.take(self.guide, cells) >> np.uint32(LEAD_BITS)).astype(np.int64)
+        first = (words >> np.uint64(LEAD_BITS) & np.uint64(0xFFFF)).astype(np.int64)
         least, most = self._bounds(strip, low)
         value = first << 14 | more >> 34
         accepted = value < least
@@ -221,7 +231,7 @@ class Strips:
             x += int(low[i]) & (1 << self.fine) - 1
             accepted[i] = self._below(v, self.counts[-1], g * self._rate, x, bits)
             place = np.array([x], np.int64)
-            out[lanes[i]] = self._signed(place, np.array([cells[i] >> LEAD - 1]))[0]
+            out[lanes[i]] = self._signed(place, np.array([cells[i] >> LEAD_BITS - 1]))[0]
         if not self.rounded:
             accepted &= (out[lanes] != 0) | (cells < CELLS)
         return accepted
@@ -232,11 +242,11 @@ class Strips:
         x = 2^b (h + s) has w(x) = w(2^b h) e^-d, d = c s (2 h + s), c = 4^b / (2 sigma^2) < 2^-13.
         """
         length = self.width + self.fine
-        if length > TERM:
-            near = low >> length - TERM
+        if length > SECOND_STAGE_BITS:
+            near = low >> length - SECOND_STAGE_BITS
             far = near + 1
         else:
-            near = far = low << TERM - length  # a whole number
+            near = far = low << SECOND_STAGE_BITS - length  # a whole number
         ends = np.append(self.starts, 0)[strip]
         d_low, d_high = exponents(strip, near, far, self.factor)
         least, most = chances(ends, series(d_low), series(d_high))
@@ -283,7 +293,7 @@ def _up(x: int, y: int) -> int:
     return -(-x // y)
 
 
-@lru_cache(maxsize=MOST_TABLES)
+@lru_cache(maxsize=LIMITS.tables)
 def strips(sigma_squared: Fraction, *, rounded: bool) -> Strips:
     """Return the strips of a scale, which take 300 kB."""
     return Strips(sigma_squared, rounded)

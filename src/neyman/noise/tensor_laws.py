@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 
 from neyman.noise.bits import SecureBits
 from neyman.noise.lookup_table import Table
-from neyman.noise.strips import CELLS, SHORT, TERM, Lanes, Strips, Words
+from neyman.noise.strips import CELLS, FIRST_WORD_BITS, SECOND_STAGE_BITS, Lanes, Strips, Words
 
-OPEN = -(1 << 62)  # an open draw is this and its first word; no other draw is as far out
-BEYOND = -(1 << 61)
-GROUP = 128  # blocks whose draws lie next to each other, word after word
-ROUNDS = 4  # proposals in one block for an open draw
-WORDS = 4  # of each
-REACH = Fraction(6)  # sigma from which on the tail is: 2e-9, and it is finished on the host
+OPEN_DRAW = -(1 << 62)  # an open draw is this and its first word; no other draw is as far out
+OPEN_LIMIT = -(1 << 61)
+GROUP_BLOCKS = 128  # blocks whose draws lie next to each other, word after word
+BLOCK_PROPOSALS = 4  # proposals in one block for an open draw
+PROPOSAL_WORDS = 4  # of each
+TAIL_SIGMAS = Fraction(6)  # sigma from which on the tail is: 2e-9, and it is finished on the host
 
 
 Engine = ModuleType
@@ -69,7 +69,7 @@ class TableTensors:
         places = open_places(out)
         if places.numel():
             bits = SecureBits()
-            words = (out[places] - OPEN).cpu().numpy().astype(np.uint64)
+            words = (out[places] - OPEN_DRAW).cpu().numpy().astype(np.uint64)
             value = (words << np.uint64(33)) | (bits.words(words.size) >> np.uint64(31))
             k = self.table.magnitudes(value, bits)
             _write(out, places, np.where(words >> np.uint64(31) == 1, -k, k))
@@ -79,7 +79,7 @@ class StripTensors:
     """The strips of a large scale [NT-10].
 
     Args:
-        strips: the law, whose tail begins at ``REACH``.
+        strips: the law, whose tail begins at ``TAIL_SIGMAS``.
         device: where draws are made.
     """
 
@@ -88,10 +88,13 @@ class StripTensors:
         self.is_discrete = not strips.rounded  # the discrete Gaussian, which refuses minus zero
         self.fine, self.half = strips.fine, 1 << strips.fine >> 1
         self.length = strips.width + strips.fine  # bits of a place within its strip
-        self.words = 2 if self.length <= SHORT else 4  # of a draw
+        self.words = 2 if self.length <= FIRST_WORD_BITS else 4  # of a draw
         # Shifts of a place to units of 2^-20, and how many of them are open.
-        self.right, self.left = max(0, self.length - TERM), max(0, TERM - self.length)
-        self.step = int(self.length > TERM)
+        self.right, self.left = (
+            max(0, self.length - SECOND_STAGE_BITS),
+            max(0, SECOND_STAGE_BITS - self.length),
+        )
+        self.step = int(self.length > SECOND_STAGE_BITS)
         self.number, self.factor, self.most = strips.number, strips.factor, strips.tail_most
         settings = [self.length, self.half, self.fine, self.right, self.left, self.step]
         settings += [self.number, self.factor, self.most]
@@ -112,7 +115,7 @@ class StripTensors:
         key.zero_()
         left = open_places(out[places])
         if left.numel():
-            refused = (out[places[left]] != OPEN).cpu().numpy()
+            refused = (out[places[left]] != OPEN_DRAW).cpu().numpy()
             words = state[:, left].cpu().numpy().view(np.uint32).astype(np.uint64)
             _write(out, places[left], self._finish(words, refused))
 
@@ -133,7 +136,7 @@ class StripTensors:
 
 def open_places(out: torch.Tensor) -> torch.Tensor:
     """Return where the open draws are."""
-    return (out < BEYOND).nonzero().flatten()
+    return (out < OPEN_LIMIT).nonzero().flatten()
 
 
 def _write(out: torch.Tensor, places: torch.Tensor, values: Lanes) -> None:

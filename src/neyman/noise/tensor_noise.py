@@ -13,6 +13,7 @@ CPU and copied.
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from typing import cast
@@ -25,8 +26,16 @@ from neyman.noise import tensor_operations
 from neyman.noise.bits import Bits, SecureBits
 from neyman.noise.lookup_table import rounded_table, weights_table
 from neyman.noise.parameters import Tensor
-from neyman.noise.strips import LEAST_SIGMA_SQUARED, MOST_TABLES, Strips
-from neyman.noise.tensor_laws import REACH, Engine, StripTensors, TableTensors, new_key, open_places
+from neyman.noise.strips import LEAST_SIGMA_SQUARED, Strips
+from neyman.noise.strips import LIMITS as STRIPS_LIMITS
+from neyman.noise.tensor_laws import (
+    TAIL_SIGMAS,
+    Engine,
+    StripTensors,
+    TableTensors,
+    new_key,
+    open_places,
+)
 from neyman.numerics import check
 
 try:
@@ -34,8 +43,16 @@ try:
 except ImportError:  # Triton is missing
     triton_kernel = None
 
-MOST_LAPLACE = 128  # the scale of the largest table there
-TRIAL = 3000  # draws by which two engines are compared
+
+@dataclass(frozen=True)
+class Limits:
+    """The largest table, and the draws by which engines are compared."""
+
+    laplace_scale: int = 128  # the scale of the largest table there
+    trial_draws: int = 3000  # draws by which two engines are compared
+
+
+LIMITS = Limits()
 
 
 def fill(name: str, exact: Fraction, size: int, bits: Bits | None, out: Tensor) -> None:
@@ -54,7 +71,9 @@ def fill(name: str, exact: Fraction, size: int, bits: Bits | None, out: Tensor) 
     """
     tensor = cast(torch.Tensor, out)
     _check(tensor, check.integer("size", size))
-    if tensor.device.type == "cuda" and (name != "discrete_laplace" or exact <= MOST_LAPLACE):
+    if tensor.device.type == "cuda" and (
+        name != "discrete_laplace" or exact <= LIMITS.laplace_scale
+    ):
         if not (bits is None or isinstance(bits, SecureBits)):
             raise TypeError(
                 f"bits is a {type(bits).__name__}, and noise on a CUDA device is keyed by the "
@@ -76,7 +95,7 @@ def draw(out: torch.Tensor, law: TableTensors | StripTensors, engine: Engine) ->
         law.fill(out[start : start + engine.PART], engine)
 
 
-@lru_cache(maxsize=MOST_TABLES)
+@lru_cache(maxsize=STRIPS_LIMITS.tables)
 def law_and_engine(
     name: str, exact: Fraction, device: torch.device
 ) -> tuple[TableTensors | StripTensors, Engine]:
@@ -112,7 +131,7 @@ def tensors(name: str, exact: Fraction, device: torch.device) -> TableTensors | 
         return TableTensors(weights_table(1 / exact, Fraction(0)), device)
     rounded = name == "rounded_gaussian"
     if exact > LEAST_SIGMA_SQUARED:
-        return StripTensors(Strips(exact, rounded, REACH), device)
+        return StripTensors(Strips(exact, rounded, TAIL_SIGMAS), device)
     table = rounded_table(exact) if rounded else weights_table(Fraction(0), 1 / (2 * exact))
     return TableTensors(table, device)
 
@@ -120,7 +139,9 @@ def tensors(name: str, exact: Fraction, device: torch.device) -> TableTensors | 
 def agree(one: Engine, other: Engine, law: TableTensors | StripTensors) -> bool:
     """Return whether two engines make the same draws from one key, which is used only here."""
     key = new_key(law.device)
-    first, second = (torch.empty(TRIAL, dtype=torch.int64, device=law.device) for _ in range(2))
+    first, second = (
+        torch.empty(LIMITS.trial_draws, dtype=torch.int64, device=law.device) for _ in range(2)
+    )
     for engine, out in ((one, first), (other, second)):
         if isinstance(law, TableTensors):
             engine.draw_table(out, key, law)

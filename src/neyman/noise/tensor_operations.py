@@ -20,10 +20,17 @@ from neyman.noise.lane_arithmetic import (
     quarter,
     series,
 )
-from neyman.noise.tensor_laws import GROUP, OPEN, ROUNDS, WORDS, StripTensors, TableTensors
+from neyman.noise.tensor_laws import (
+    BLOCK_PROPOSALS,
+    GROUP_BLOCKS,
+    OPEN_DRAW,
+    PROPOSAL_WORDS,
+    StripTensors,
+    TableTensors,
+)
 
-PART: int = 1 << 22  # draws of one key
-LOWER = 0xFFFFFFFF
+KEY_DRAWS: int = 1 << 22  # draws of one key
+LOW_HALF = 0xFFFFFFFF
 
 
 def keystream(key: torch.Tensor, counters: torch.Tensor) -> torch.Tensor:
@@ -50,7 +57,7 @@ def keystream(key: torch.Tensor, counters: torch.Tensor) -> torch.Tensor:
 
 
 def draw_table(out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
-    """Write draws to ``out``, or the first word of a draw that is open, added to ``OPEN``."""
+    """Write draws to ``out``, or the first word of a draw that is open, added to ``OPEN_DRAW``."""
     out.copy_(table_draws(words_of(key, out.numel(), 1)[0], law))
 
 
@@ -60,11 +67,11 @@ def table_draws(word: torch.Tensor, law: TableTensors) -> torch.Tensor:
     k = torch.searchsorted(law.entries, value, right=True, out_int32=True) - 1
     low = law.entries[k]
     signed = torch.where(word < 0, -k, k).to(torch.int64)
-    return torch.where(low < value - 1, signed, _unsigned(word) + OPEN)
+    return torch.where(low < value - 1, signed, _unsigned(word) + OPEN_DRAW)
 
 
 def draw_strips(out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None:
-    """Write draws to ``out``, or the first word of a draw that is open, added to ``OPEN``."""
+    """Write draws to ``out``, or the first word of a draw that is open, added to ``OPEN_DRAW``."""
     out.copy_(strip_draws(words_of(key, out.numel(), law.words), law))
 
 
@@ -78,17 +85,18 @@ def strip_draws(words: torch.Tensor, law: StripTensors) -> torch.Tensor:
         still |= minus & (strip == 0)
     low = _low(words[law.words // 2], words[-1], law.length)
     signed = _signed(strip, low, minus, law)
-    return torch.where(still, _unsigned(words[0]) + OPEN, signed)
+    return torch.where(still, _unsigned(words[0]) + OPEN_DRAW, signed)
 
 
 def decide_strips(
     out: torch.Tensor, places: torch.Tensor, key: torch.Tensor, law: StripTensors
 ) -> torch.Tensor:
-    """Decide open draws, and draw refused ones again, ``ROUNDS`` times.
+    """Decide open draws, and draw refused ones again, ``BLOCK_PROPOSALS`` times.
 
     Returns:
-        An int32 tensor of shape (WORDS, places): of each draw for which ``OPEN`` is written, the
-        words that leave it open. ``OPEN + 1`` is one that was refused in the last round.
+        An int32 tensor of shape (``PROPOSAL_WORDS``, places): of each draw for which ``OPEN_DRAW``
+        is written, the words that leave it open. ``OPEN_DRAW + 1`` is one that was refused in the
+        last round.
     """
     words = keystream(key, torch.arange(places.numel(), device=out.device))
     out[places], state = decisions(out[places].to(torch.int32), words, law)
@@ -99,11 +107,11 @@ def decisions(
     word: torch.Tensor, words: torch.Tensor, law: StripTensors
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return draws that begin with these words and have sixteen more, and what leaves them open."""
-    result = torch.full(word.shape, OPEN + 1, dtype=torch.int64, device=word.device)
-    state = torch.zeros((WORDS, *word.shape), dtype=torch.int32, device=word.device)
+    result = torch.full(word.shape, OPEN_DRAW + 1, dtype=torch.int64, device=word.device)
+    state = torch.zeros((PROPOSAL_WORDS, *word.shape), dtype=torch.int32, device=word.device)
     active = torch.ones_like(word, dtype=torch.bool)
-    for turn in range(ROUNDS):
-        following, more, high, rest = words[WORDS * turn : WORDS * (turn + 1)]
+    for turn in range(BLOCK_PROPOSALS):
+        following, more, high, rest = words[PROPOSAL_WORDS * turn : PROPOSAL_WORDS * (turn + 1)]
         entry = law.guide[word & 0x7FFF]
         strip, first = (entry >> 16).to(torch.int64), (word >> 16) & 0xFFFF
         minus = (word & 0x8000) != 0
@@ -125,7 +133,7 @@ def decisions(
             accepted &= ~refused
         result = torch.where(active & accepted, signed, result)
         still = active & ~accepted & ~refused
-        result = torch.where(still, OPEN, result)
+        result = torch.where(still, OPEN_DRAW, result)
         state = torch.where(still, torch.stack([word, more, high, rest]), state)
         active = active & refused
         word = torch.where(active, following, word)
@@ -135,9 +143,9 @@ def decisions(
 def words_of(key: torch.Tensor, size: int, count: int) -> torch.Tensor:
     """Return ``count`` words for each draw, in the order of the draws [NT-8]."""
     draws = 16 // count  # of a block
-    tiles = -(-size // (draws * GROUP))
-    words = keystream(key, torch.arange(tiles * GROUP, device=key.device))
-    grid = words.view(draws, count, tiles, GROUP).permute(1, 2, 0, 3)
+    tiles = -(-size // (draws * GROUP_BLOCKS))
+    words = keystream(key, torch.arange(tiles * GROUP_BLOCKS, device=key.device))
+    grid = words.view(draws, count, tiles, GROUP_BLOCKS).permute(1, 2, 0, 3)
     return grid.reshape(count, -1)[:, :size]
 
 
@@ -157,4 +165,4 @@ def _signed(
 
 
 def _unsigned(word: torch.Tensor) -> torch.Tensor:
-    return word.to(torch.int64) & LOWER
+    return word.to(torch.int64) & LOW_HALF

@@ -23,13 +23,20 @@ from neyman.noise.lane_arithmetic import (
     quarter,
     series,
 )
-from neyman.noise.tensor_laws import GROUP, OPEN, ROUNDS, WORDS, StripTensors, TableTensors
+from neyman.noise.tensor_laws import (
+    BLOCK_PROPOSALS,
+    GROUP_BLOCKS,
+    OPEN_DRAW,
+    PROPOSAL_WORDS,
+    StripTensors,
+    TableTensors,
+)
 
-PART: int = 1 << 28  # draws of one key
+KEY_DRAWS: int = 1 << 28  # draws of one key
 
-_OPEN = tl.constexpr(OPEN)
-_WORDS = tl.constexpr(WORDS)
-_ROUNDS = tl.constexpr(ROUNDS)
+_OPEN = tl.constexpr(OPEN_DRAW)
+_WORDS = tl.constexpr(PROPOSAL_WORDS)
+_ROUNDS = tl.constexpr(BLOCK_PROPOSALS)
 _CONSTANTS = tl.constexpr(CONSTANTS)
 _DOUBLE_ROUNDS = tl.constexpr(DOUBLE_ROUNDS)
 
@@ -208,15 +215,26 @@ def _decision_kernel(
 
 def draw_table(out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
     """See `tensor_operations.draw_table`."""
-    grid = (triton.cdiv(out.numel(), 16 * GROUP),)
-    _table_kernel[grid](out, key, law.entries, out.numel(), law.entries.numel() // 2, BLOCKS=GROUP)
+    grid = (triton.cdiv(out.numel(), 16 * GROUP_BLOCKS),)
+    _table_kernel[grid](
+        out, key, law.entries, out.numel(), law.entries.numel() // 2, BLOCKS=GROUP_BLOCKS
+    )
 
 
 def draw_strips(out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None:
     """See `tensor_operations.draw_strips`."""
-    grid = (triton.cdiv(out.numel() * law.words, 16 * GROUP),)
+    grid = (triton.cdiv(out.numel() * law.words, 16 * GROUP_BLOCKS),)
     kernel = _strip_kernel[grid]
-    kernel(out, key, law.guide, law.settings, out.numel(), law.words, law.is_discrete, BLOCKS=GROUP)
+    kernel(
+        out,
+        key,
+        law.guide,
+        law.settings,
+        out.numel(),
+        law.words,
+        law.is_discrete,
+        BLOCKS=GROUP_BLOCKS,
+    )
 
 
 def decide_strips(
@@ -224,8 +242,8 @@ def decide_strips(
 ) -> torch.Tensor:
     """See `tensor_operations.decide_strips`."""
     n = places.numel()
-    state = torch.empty((WORDS, n), dtype=torch.int32, device=out.device)
+    state = torch.empty((PROPOSAL_WORDS, n), dtype=torch.int32, device=out.device)
     tables = law.guide, law.starts, law.settings
-    kernel = _decision_kernel[(triton.cdiv(n, GROUP),)]
-    kernel(out, places, state, key, *tables, n, law.is_discrete, BLOCKS=GROUP)
+    kernel = _decision_kernel[(triton.cdiv(n, GROUP_BLOCKS),)]
+    kernel(out, places, state, key, *tables, n, law.is_discrete, BLOCKS=GROUP_BLOCKS)
     return state

@@ -16,7 +16,7 @@ from neyman.noise.bits import Bits
 from neyman.noise.weights import exponential
 from neyman.numerics.roots import bisect_integers
 
-GUARD = 32  # bits of a weight beyond those of the uniform real
+GUARD_BITS = 32  # bits of a weight beyond those of the uniform real
 
 
 def weighted_choice(
@@ -39,7 +39,7 @@ def weighted_choice(
     size = sum(points[i] for i in used).bit_length()
     value, length = int(bits.words(1)[0]), 64
     while True:
-        precision = length + size + GUARD
+        precision = length + size + GUARD_BITS
         weights: dict[int, tuple[int, int]] = {}
         for i in used:
             away = scores[i] - least
@@ -93,7 +93,7 @@ def ringed_choice(rings: Iterator[Ring], rate: Fraction, bits: Bits) -> int:
             points += ring.points
         value, length = value << 64 | int(bits.words(1)[0]), length + 64
         size = (sum(points) + ring.beyond).bit_length()
-        precision = length + size + GUARD
+        precision = length + size + GUARD_BITS
         weights = {s: exponential(s * rate, precision) for s in set(scores)}
         low = list(accumulate(n * weights[s][0] for s, n in zip(scores, points, strict=True)))
         high = list(accumulate(n * weights[s][1] for s, n in zip(scores, points, strict=True)))

@@ -28,14 +28,23 @@ from neyman.numerics.roots import bisect_integers
 
 Words = NDArray[np.uint64]
 
-BLOCK = 1 << 14  # weights worked on at a time
-PRECISION = 192  # of the powers of which weights are made
-POWER_OFF = 2  # units of 2^-64 that a power may be below the truth
-WEIGHT_OFF = 4 * POWER_OFF + 3  # four powers, three products
-SLACK = 2  # of 2^64 F(k), which is known to less than one unit
-GUARD = 48  # bits beyond those of a result, and beyond those that e^-q takes away
-HALF = np.uint64(32)
-LOWER = np.uint64(2**32 - 1)
+
+@dataclass(frozen=True)
+class Limits:
+    """The precision of weights."""
+
+    block_weights: int = 1 << 14  # weights worked on at a time
+    distribution_error_units: int = 2  # of 2^64 F(k), which is known to less than one unit
+    guard_bits: int = 48  # bits beyond those of a result, and beyond those that e^-q takes away
+
+
+LIMITS = Limits()
+
+PRECISION_BITS = 192  # of the powers of which weights are made
+POWER_ERROR_UNITS = 2  # units of 2^-64 that a power may be below the truth
+WEIGHT_ERROR_UNITS = 4 * POWER_ERROR_UNITS + 3  # four powers, three products
+HALF_WORD = np.uint64(32)
+LOW_HALF = np.uint64(2**32 - 1)
 
 
 @dataclass(frozen=True)
@@ -58,22 +67,23 @@ class Weights:
         """
         n = bisect_left(range(2**40), 45, key=lambda j: self.a * j + self.b * j * j)
         weights = self._leading(n)  # e^45 > 2^64
-        high, low = np.cumsum(weights >> HALF), np.cumsum(weights & LOWER)
-        high += (low >> HALF) + np.uint64(2**31)
-        low &= LOWER  # 2^64 (2 S(k) - 1) is now within 2 WEIGHT_OFF k above 2 (2^32 high + low)
+        high, low = np.cumsum(weights >> HALF_WORD), np.cumsum(weights & LOW_HALF)
+        high += (low >> HALF_WORD) + np.uint64(2**31)
+        # 2^64 (2 S(k) - 1) is now within 2 WEIGHT_ERROR_UNITS k above 2 (2^32 high + low).
+        low &= LOW_HALF
         least = 2 * ((int(high[-1]) << 32) + int(low[-1]))
         beyond = 2 + math.ceil(2 / (self.a + self.b * (2 * n + 1)))
-        most = least + 2 * WEIGHT_OFF * n + beyond
+        most = least + 2 * WEIGHT_ERROR_UNITS * n + beyond
         # Both parts of the quotient lose what 64 bits do not hold.
         cut = most.bit_length() - 64
         shares = (high << np.uint64(33 - cut)) + (low >> np.uint64(cut - 1))
         inverse = np.array([min((1 << 127 + cut) // most, 2**64 - 1)], np.uint64)
         entries = _product(shares, inverse) << np.uint64(1)
-        slack = -(-((4 * WEIGHT_OFF * n + beyond) << 64) // least) + 8
+        slack = -(-((4 * WEIGHT_ERROR_UNITS * n + beyond) << 64) // least) + 8
         return entries, slack
 
     def _leading(self, n: int) -> Words:
-        """2^64 exp(-a j - b j^2) for j = 1, ..., n, at most ``WEIGHT_OFF`` below the truth.
+        """2^64 exp(-a j - b j^2) for j = 1, ..., n, at most ``WEIGHT_ERROR_UNITS`` below the truth.
 
         In front of them is a zero.
 
@@ -88,7 +98,7 @@ class Weights:
         step, zero = 2 * b * width, Fraction(0)
         coarse, fine = _powers(step * width, zero, rows), _powers(step, zero, width)
         weights = np.empty(rows * width, np.uint64)
-        block = max(1, BLOCK // width)
+        block = max(1, LIMITS.block_weights // width)
         across = np.arange(width)
         for start in range(0, rows, block):
             h = np.arange(start, min(start + block, rows))
@@ -142,34 +152,34 @@ class Weights:
 
 
 def _powers(a: Fraction, b: Fraction, n: int) -> Words:
-    """2^64 exp(-a j - b j^2) for j = 0, ..., n - 1, at most ``POWER_OFF`` below the truth.
+    """2^64 exp(-a j - b j^2) for j = 0, ..., n - 1, at most ``POWER_ERROR_UNITS`` below the truth.
 
     Rounding down throughout loses at most 2 j^2 + 2 j units of the working precision.
     """
-    weight, (ratio, _), (step, _) = 1 << PRECISION, _below(a + b), _below(2 * b)
-    cut = PRECISION - 64
+    weight, (ratio, _), (step, _) = 1 << PRECISION_BITS, _below(a + b), _below(2 * b)
+    cut = PRECISION_BITS - 64
     powers: list[int] = []
     for _ in range(n):
         powers.append(min(weight >> cut, 2**64 - 1))  # a word does not hold 1
-        weight = weight * ratio >> PRECISION
-        ratio = ratio * step >> PRECISION
+        weight = weight * ratio >> PRECISION_BITS
+        ratio = ratio * step >> PRECISION_BITS
     return np.array(powers, np.uint64)
 
 
 def _below(x: Fraction) -> tuple[int, int]:
-    return exponential(x, PRECISION)
+    return exponential(x, PRECISION_BITS)
 
 
 def _product(x: Words, y: Words) -> Words:
     """floor(x y / 2^64), exactly."""
-    x_high, x_low, y_high, y_low = x >> HALF, x & LOWER, y >> HALF, y & LOWER
+    x_high, x_low, y_high, y_low = x >> HALF_WORD, x & LOW_HALF, y >> HALF_WORD, y & LOW_HALF
     middle = x_low * y_low
-    middle >>= HALF
+    middle >>= HALF_WORD
     middle += x_high * y_low
     other = x_low * y_high
-    other += middle & LOWER
-    middle >>= HALF
-    other >>= HALF
+    other += middle & LOW_HALF
+    middle >>= HALF_WORD
+    other >>= HALF_WORD
     middle += other
     middle += x_high * y_high
     return middle
@@ -215,7 +225,7 @@ class RoundedWeights:
         entries: list[int] = []
         while not entries or entries[-1] < (1 << 64) - 8:
             entries.append(max(self.enclosure(len(entries), 64)[0], entries[-1] if entries else 0))
-        return np.array(entries, np.uint64), SLACK
+        return np.array(entries, np.uint64), LIMITS.distribution_error_units
 
     def place(self, value: int, length: int) -> int | None:
         """The k with F(k-1) <= U < F(k), U a real that starts with the bits ``value``.
@@ -246,7 +256,7 @@ class RoundedWeights:
         q = Fraction((2 * k + 1) ** 2) / (8 * self.sigma_squared)
         if q > precision:  # 1 - F(k) < e^-q
             return (1 << precision) - 1, 1 << precision
-        working = precision + GUARD + 3 * math.ceil(q)
+        working = precision + LIMITS.guard_bits + 3 * math.ceil(q)
         one = 1 << working
         numerator, denominator = 2 * q.numerator, q.denominator
         low = high = total_low = total_high = one

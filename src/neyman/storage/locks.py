@@ -6,7 +6,7 @@ import os
 import random
 import time
 
-_PAUSE = 0.02  # seconds
+_PAUSE_SECONDS = 0.02  # seconds
 
 
 def lock(path: str | os.PathLike[str], wait: float = 0.0, *, create: bool = False) -> int | None:
@@ -46,7 +46,7 @@ def lock(path: str | os.PathLike[str], wait: float = 0.0, *, create: bool = Fals
             except OSError:  # a file system without such locks
                 os.close(handle)
                 return None
-            time.sleep(random.uniform(0, _PAUSE))
+            time.sleep(random.uniform(0, _PAUSE_SECONDS))
     except BaseException:
         os.close(handle)
         raise

@@ -21,7 +21,7 @@ from neyman.storage.locks import lock, names
 
 _NAME = re.compile("neyman-(spill|answer|throwaway)-[a-z0-9_]{8}")
 _MARK = "neyman-spill"
-_TRIES = 100
+_NAME_TRIES = 100
 # An access control list that files in a folder begin with: all for the owner, none for others.
 # Tag, permissions, and an id that these tags do not have: ACL_USER_OBJ, ACL_GROUP_OBJ, ACL_OTHER.
 _OWNER_ONLY = struct.pack("<I", 2) + b"".join(
@@ -77,7 +77,7 @@ def private_folder(kind: str, above: str | Path | None = None) -> PrivateFolder:
     """
     above = Path(tempfile.gettempdir() if above is None else above).absolute()
     sweep(above)
-    for _ in range(_TRIES):
+    for _ in range(_NAME_TRIES):
         folder = _locked(Path(tempfile.mkdtemp(prefix=f"neyman-{kind}-", dir=above)))
         if folder is not None:
             break

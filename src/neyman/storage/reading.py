@@ -7,7 +7,7 @@ import os
 import stat
 from io import BufferedReader
 
-MOST_BYTES = 2**28
+MAX_TEXT_BYTES = 2**28
 """The most bytes of a plan, a page, or another text that is read into memory."""
 
 
@@ -43,7 +43,9 @@ def open_file(path: str | os.PathLike[str], *, links: bool = True) -> BufferedRe
         raise
 
 
-def read_file(path: str | os.PathLike[str], most: int = MOST_BYTES, *, links: bool = True) -> bytes:
+def read_file(
+    path: str | os.PathLike[str], most: int = MAX_TEXT_BYTES, *, links: bool = True
+) -> bytes:
     """Read an ordinary file as a whole.
 
     Args:

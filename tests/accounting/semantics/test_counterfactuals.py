@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import neyman as ny
 from neyman.accounting.semantics.bayes import posterior_ratio, posterior_ratios
-from neyman.accounting.semantics.counterfactuals import SPLITS, two_factors
+from neyman.accounting.semantics.counterfactuals import EPSILON_SPLITS, two_factors
 from neyman.accounting.semantics.statistical_distance import posterior_distance
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics.bound import Bound
@@ -164,7 +164,10 @@ def test_two_factors_are_at_least_the_least_exact_sum_of_the_splits(scale, most,
     bounds = two_factors(lambda at: [Bound(0, tail(h), "upper", "x") for h in at], epsilons, most)
     with mpmath.workdps(60):
         for epsilon, bound in zip(epsilons, bounds, strict=True):
-            splits = [(epsilon * k / SPLITS, epsilon * (SPLITS - k) / SPLITS) for k in range(25)]
+            splits = [
+                (epsilon * k / EPSILON_SPLITS, epsilon * (EPSILON_SPLITS - k) / EPSILON_SPLITS)
+                for k in range(25)
+            ]
             splits += [(most, epsilon - most)] if most < epsilon else []
             exact = min(
                 mpmath.mpf(tail(one))

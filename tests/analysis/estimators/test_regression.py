@@ -15,7 +15,7 @@ from scipy.stats import binom, chi2
 import neyman as ny
 from neyman.analysis.estimators import regression as module
 from neyman.analysis.estimators.least_squares import (
-    GRID,
+    RADIUS_UNITS,
     data_region,
     model_rows,
     moment_shift,
@@ -54,10 +54,10 @@ def test_a_row_of_any_floats_has_at_most_the_stated_length(rows, radius, bound, 
     values = model_rows(data[:, :2], data[:, 2], radius, bound, intercept)
     for z in values.tolist():
         features = z[intercept:-1]
-        assert sum(v * v for v in features) <= GRID**2
-        assert sum(v * v for v in z) <= (2 + intercept) * GRID**2
+        assert sum(v * v for v in features) <= RADIUS_UNITS**2
+        assert sum(v * v for v in z) <= (2 + intercept) * RADIUS_UNITS**2
         if intercept:
-            assert 0 <= z[0] <= GRID
+            assert 0 <= z[0] <= RADIUS_UNITS
 
 
 @settings(max_examples=100)

@@ -15,7 +15,7 @@ from scipy.optimize import linprog
 from scipy.stats import binom
 
 import neyman as ny
-from neyman.analysis.hypothesis_tests.binomial_test import PARTS, STEP, BinomialTest
+from neyman.analysis.hypothesis_tests.binomial_test import RECORD_UNITS, STEP, BinomialTest
 from neyman.ledger.records import BudgetRefused, ChargedError
 from neyman.mechanisms.canonical.polygon_noise import PolygonNoise, polygons
 from neyman.noise import SecureBits
@@ -83,8 +83,8 @@ def test_a_draw_is_the_quantile_of_its_bits(curve):
     rng = np.random.default_rng(5)
     for tail in [*rng.uniform(0, 0.5, 40), 1e-6, 1e-9]:
         value = int(tail * 2**300)
-        size = noise._magnitude(value, value + 1, 300, PARTS)
-        assert size / PARTS == pytest.approx(float(other.isf(tail)), rel=2e-4, abs=1e-4)
+        size = noise._magnitude(value, value + 1, 300, RECORD_UNITS)
+        assert size / RECORD_UNITS == pytest.approx(float(other.isf(tail)), rel=2e-4, abs=1e-4)
         assert noise._magnitude(value >> 200, (value >> 200) + 1, 100, 1 << 20) == size >> 12
 
 

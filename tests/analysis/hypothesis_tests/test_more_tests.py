@@ -16,7 +16,7 @@ from scipy.stats import binom, norm
 import neyman as ny
 from neyman.analysis.hypothesis_tests import binomial_test, proportions_test
 from neyman.analysis.hypothesis_tests.goodness_of_fit_test import GoodnessOfFitTest
-from neyman.analysis.hypothesis_tests.mean_test import GRID, SQUARED_NORM, MeanTest
+from neyman.analysis.hypothesis_tests.mean_test import CLIP_UNITS, RECORD_SQUARED_NORM, MeanTest
 from neyman.analysis.hypothesis_tests.proportions_test import LIMITS as PROPORTIONS_LIMITS
 from neyman.analysis.hypothesis_tests.proportions_test import ProportionsTest
 from neyman.noise import SecureBits, rounded_gaussian
@@ -56,7 +56,7 @@ def test_the_p_value_of_two_groups_is_no_less_than_at_any_common_proportion(firs
 def test_the_size_of_the_test_of_two_proportions_is_within_the_level(monkeypatch):
     """100 releases under one proportion, with few cells; false-alarm rate below 1e-6."""
     monkeypatch.setattr(proportions_test, "LIMITS", replace(proportions_test.LIMITS, cells=12))
-    monkeypatch.setattr(binomial_test, "BISECTIONS", 12)
+    monkeypatch.setattr(binomial_test, "BISECTION_STEPS", 12)
     test = ProportionsTest(n=(30, 50), alternative="greater", budget=ny.pure(2))
     rng, rejected, size = np.random.default_rng(), 0, 100
     for _ in range(size):
@@ -81,7 +81,7 @@ def test_two_proportions_far_apart_are_told_apart_in_the_right_direction():
 
 def test_each_alternative_is_another_one_with_the_groups_exchanged(monkeypatch):
     monkeypatch.setattr(proportions_test, "LIMITS", replace(proportions_test.LIMITS, cells=4))
-    monkeypatch.setattr(binomial_test, "BISECTIONS", 12)
+    monkeypatch.setattr(binomial_test, "BISECTION_STEPS", 12)
 
     def p(alternative, *groups):
         counts, sizes = zip(*groups, strict=True)
@@ -166,10 +166,10 @@ def test_the_tail_of_random_signs_is_within_the_p_value(sizes, mu):
     """All signs enumerated, with the noise added exactly, at several sums."""
     test = mean_test(len(sizes), ny.gdp(mu))
     sigma = math.sqrt(float(test.mechanism.sigma_squared))
-    units = [round(size * GRID) for size in sizes]
-    squares = sum(-(-(u * u) // GRID) for u in units)
+    units = [round(size * CLIP_UNITS) for size in sizes]
+    squares = sum(-(-(u * u) // CLIP_UNITS) for u in units)
     sums = np.array([np.dot(s, units) for s in itertools.product((1, -1), repeat=len(sizes))])
-    for total in (1, GRID // 4, GRID, 3 * GRID, 8 * GRID):
+    for total in (1, CLIP_UNITS // 4, CLIP_UNITS, 3 * CLIP_UNITS, 8 * CLIP_UNITS):
         exact = float(np.mean(norm.sf((total - 0.5 - sums) / sigma)))
         assert exact <= float(test.p_value((total, squares))) + 1e-12
 
@@ -180,7 +180,7 @@ def test_one_record_moves_both_sums_by_the_stated_norm_at_most():
     places = [*np.linspace(-1, 1, 41), 1 / 3, 1e-7, -1e-7, 2.0, -3.0]
     sums = [test._sums(np.array([x])) for x in places]
     moved = [(a - c) ** 2 + (b - d) ** 2 for a, b in sums for c, d in sums]
-    assert 4 * GRID**2 <= max(moved) <= SQUARED_NORM
+    assert 4 * CLIP_UNITS**2 <= max(moved) <= RECORD_SQUARED_NORM
 
 
 @pytest.mark.parametrize("law", ["normal", "laplace", "uniform"])
@@ -212,7 +212,7 @@ def test_a_shifted_center_is_found_and_no_value_raises_an_error():
     odd = [math.nan, math.inf, -math.inf, None, "x", 10**400, 1.0]
     result = mean_test(7).release(odd)
     assert 0 < float(result.p_value) <= 1
-    assert mean_test(7)._sums(np.array(odd, dtype=object)) == (2 * GRID, 4 * GRID)
+    assert mean_test(7)._sums(np.array(odd, dtype=object)) == (2 * CLIP_UNITS, 4 * CLIP_UNITS)
 
 
 def test_each_test_charges_a_ledger():

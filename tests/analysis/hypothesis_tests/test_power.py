@@ -16,7 +16,7 @@ import neyman as ny
 from neyman.analysis.hypothesis_tests import binomial_test, proportions_test
 from neyman.analysis.hypothesis_tests.binomial_test import BinomialTest
 from neyman.analysis.hypothesis_tests.goodness_of_fit_test import GoodnessOfFitTest
-from neyman.analysis.hypothesis_tests.mean_test import GRID, MeanTest
+from neyman.analysis.hypothesis_tests.mean_test import CLIP_UNITS, MeanTest
 from neyman.analysis.hypothesis_tests.power import SimulatedPower, least_records
 from neyman.analysis.hypothesis_tests.proportions_test import ProportionsTest
 from random_laws import examples
@@ -28,7 +28,7 @@ SURE = 1 - 1e-6  # false-alarm rate of each comparison with a simulation
 def coarse(monkeypatch):
     """A search over few common proportions: the law of each p-value stays valid."""
     monkeypatch.setattr(proportions_test, "LIMITS", replace(proportions_test.LIMITS, cells=12))
-    monkeypatch.setattr(binomial_test, "BISECTIONS", 12)
+    monkeypatch.setattr(binomial_test, "BISECTION_STEPS", 12)
 
 
 @settings(max_examples=examples(40))
@@ -42,7 +42,7 @@ def test_a_decision_is_that_of_the_p_value(first, second, alternative):
     test = ProportionsTest(n=(40, 60), alternative=alternative, budget=ny.pure(1))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(proportions_test, "LIMITS", replace(proportions_test.LIMITS, cells=16))
-        patched.setattr(binomial_test, "BISECTIONS", 20)
+        patched.setattr(binomial_test, "BISECTION_STEPS", 20)
         p = test.p_value((first, second)).upper
         sides = test._sides((first, second))
         for level in (0.001, 0.05, 0.3, 0.7, p, p * (1 - 1e-9), p * (1 + 1e-9)):
@@ -111,7 +111,8 @@ def test_the_power_for_a_center_is_the_enumerated_one():
     for x, chance in enumerate(binom.pmf(np.arange(n + 1), n, share)):
         if chance > 1e-6:
             rejected = [
-                test.p_value((round((2 * x - n) * GRID + a), round(n * GRID + b))).upper <= level
+                test.p_value((round((2 * x - n) * CLIP_UNITS + a), round(n * CLIP_UNITS + b))).upper
+                <= level
                 for a in first
                 for b in second
             ]

@@ -1,5 +1,7 @@
 """The error of a table, read in parts, is that of the table in memory."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,14 +26,13 @@ def test_the_median_of_parts_is_the_median_of_all(parts):
     everything = np.sort(np.concatenate(arrays))
     assert median(lambda: iter(arrays)) == np.median(everything)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_HELD", 1)
-        patch.setattr(module, "_BINS", 4)
+        patch.setattr(module, "LIMITS", replace(module.LIMITS, sorted_cells=1, bins=4))
         assert median(lambda: iter(arrays)) == everything[(len(everything) - 1) // 2]
 
 
 def test_a_file_has_the_accuracy_of_its_table(tmp_path, monkeypatch):
     """Shares and medians are counted over all parts; a table without rows has none."""
-    monkeypatch.setattr(module, "_PART", 100)
+    monkeypatch.setattr(module, "LIMITS", replace(module.LIMITS, part_cells=100))
     value = np.arange(1000) - 10
     table = pa.table({"value": value, "lower": value - 4, "upper": value + 4})
     pq.write_table(table, tmp_path / "t.parquet")

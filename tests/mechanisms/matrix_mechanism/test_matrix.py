@@ -23,7 +23,7 @@ from neyman.mechanisms.matrix_mechanism.factorization import optimized, prefix_b
 from neyman.mechanisms.matrix_mechanism.matrix_mechanism import MatrixMechanism
 from neyman.mechanisms.matrix_mechanism.participation import pattern_bound
 from neyman.mechanisms.matrix_mechanism.strategy import (
-    SCALE,
+    STRATEGY_UNIT,
     Strategy,
     Toeplitz,
     Triangular,
@@ -141,8 +141,8 @@ def test_no_pattern_moves_a_triangular_strategy_further(data):
 def test_no_pattern_moves_a_tree_further(n):
     """By enumeration; exact for one step, and for separations that are powers of two."""
     for k, b in product(range(1, 5), range(1, 6)):
-        scalar, absolute = moved(Tree(n).matrix() // SCALE, k, b)
-        result = Tree(n).largest(k, b) // SCALE**2
+        scalar, absolute = moved(Tree(n).matrix() // STRATEGY_UNIT, k, b)
+        result = Tree(n).largest(k, b) // STRATEGY_UNIT**2
         assert scalar == absolute <= result, (k, b)
         if k == 1 or (n == 8 and b in (1, 2, 4)):
             assert scalar == result, (k, b)
@@ -248,7 +248,7 @@ def test_integers_with_noise_are_gaussian_as_stated(variance, shift):
 def test_curve_is_the_gaussians():
     """Delta and power of G_mu, mu the shift over sigma, within what whole numbers cost."""
     mechanism = MatrixMechanism(square_root(64), 3, participations=4, separation=16, sensitivity=2)
-    gram = square_root(64).matrix() / SCALE
+    gram = square_root(64).matrix() / STRATEGY_UNIT
     exact = 2 * np.linalg.norm(gram[:, [0, 16, 32, 48]].sum(axis=1)) / 3
     mu = mechanism.tradeoff().gdp()
     assert exact * (1 - 1e-12) <= mu.lower <= mu.upper <= exact * (1 + 1e-9)
@@ -262,7 +262,7 @@ def test_curve_is_the_gaussians():
 def test_curve_lies_below_that_of_the_integers():
     """At the coarsest scale the exact curve of the released integers is within the claimed one."""
     strategy = Toeplitz(3, (40, 30, 10))
-    coarse = MatrixMechanism(strategy, sigma_squared=Fraction(1024, SCALE**2))
+    coarse = MatrixMechanism(strategy, sigma_squared=Fraction(1024, STRATEGY_UNIT**2))
     exact = ny.DiscreteGaussian(sigma_squared=1024, sensitivity=[(40, 30, 10)]).tradeoff()
     for epsilon in (0.0, 1.0, 5.0):
         claimed, true = coarse.tradeoff().delta(epsilon=epsilon), exact.delta(epsilon=epsilon)
@@ -284,7 +284,7 @@ def test_it_is_a_mechanism_of_the_house():
         square_root(50, 7),
         Tree(9, optimal=False),
         Binned(30, 2),
-        Triangular(((SCALE,), (5, SCALE))),
+        Triangular(((STRATEGY_UNIT,), (5, STRATEGY_UNIT))),
     ):
         mechanism = MatrixMechanism(strategy, "1.3", 2, 3, sensitivity=Fraction(5, 2))
         assert ny.Mechanism.from_json(mechanism.to_json()) == mechanism
@@ -305,8 +305,8 @@ def test_it_is_a_mechanism_of_the_house():
 ALL = [
     square_root(37),
     square_root(40, 6),
-    Toeplitz(20, (SCALE,)),
-    Toeplitz(20, (SCALE, -SCALE // 2, 77)),
+    Toeplitz(20, (STRATEGY_UNIT,)),
+    Toeplitz(20, (STRATEGY_UNIT, -STRATEGY_UNIT // 2, 77)),
     Triangular.normalized(square_root(33, 5)),
     Tree(1),
     Tree(32, optimal=False),
@@ -318,7 +318,7 @@ ALL = [
 
 def dense(strategy):
     """Row t of B, by least squares from what is out at step t alone; the plain tree adds blocks."""
-    matrix, n = strategy.matrix() / SCALE, strategy.steps
+    matrix, n = strategy.matrix() / STRATEGY_UNIT, strategy.steps
     rows = np.zeros((n, len(matrix)))
     for t in range(n):
         out = (
@@ -341,7 +341,7 @@ def dense(strategy):
 def test_a_stream_releases_the_matrix_times_the_data_and_reads_it_best(strategy):
     """Integers equal W x + Z of the same noise; estimates and errors equal dense algebra."""
     mechanism = MatrixMechanism(strategy, Fraction(3, 2))
-    sigma_squared = Fraction(9, 4) * SCALE**2
+    sigma_squared = Fraction(9, 4) * STRATEGY_UNIT**2
     data = np.random.default_rng(1).integers(-1000, 1000, (strategy.steps, 3))
     stream, encoder = mechanism.stream(3, Seeded(7)), mechanism.stream(3, Seeded(7)).encoder
     released = np.array([y for x in data for y in encoder.add(x)])
@@ -351,7 +351,7 @@ def test_a_stream_releases_the_matrix_times_the_data_and_reads_it_best(strategy)
     assert (released == strategy.matrix() @ data + np.array(noise)).all()
     result = np.array([stream.step(x) for x in data])
     rows = dense(strategy)
-    assert np.allclose(result, rows @ (released / SCALE), rtol=1e-9, atol=1e-7)
+    assert np.allclose(result, rows @ (released / STRATEGY_UNIT), rtol=1e-9, atol=1e-7)
     assert np.allclose(mechanism.errors(), 1.5 * np.linalg.norm(rows, axis=1), rtol=1e-9)
     assert np.abs(result - data.cumsum(axis=0)).max() < 8 * mechanism.errors().max()
 
@@ -382,7 +382,7 @@ def test_queries_are_read_by_least_squares():
     """Sliding windows from a tree and a band: the errors of the pseudo-inverse."""
     windows = np.tri(24) - np.tri(24, k=-5)
     for strategy in (Tree(24), square_root(24, 5)):
-        rows = windows @ np.linalg.pinv(strategy.matrix() / SCALE)
+        rows = windows @ np.linalg.pinv(strategy.matrix() / STRATEGY_UNIT)
         errors = MatrixMechanism(strategy, 2).errors(windows)
         assert np.allclose(errors, 2 * np.linalg.norm(rows, axis=1), rtol=1e-9)
 
@@ -408,7 +408,7 @@ def test_optimized_strategies_for_other_queries():
     queries = np.concatenate([np.eye(40), np.tri(40) - np.tri(40, k=-8)])
     result = optimized(queries)
     assert 1 <= result.gap < 1.002
-    for other in (square_root(40), Toeplitz(40, (SCALE,)), Tree(40)):
+    for other in (square_root(40), Toeplitz(40, (STRATEGY_UNIT,)), Tree(40)):
         mechanism = MatrixMechanism(other, 1)
         assert mechanism.errors(queries).max() * mechanism.shift() > result.error
 
@@ -424,7 +424,7 @@ def test_no_strategy_is_better_than_the_bound(seed, k, b):
     for strategy in (Triangular.of(random), square_root(n), Tree(n)):
         mechanism = MatrixMechanism(strategy, 1)
         scalar, _ = moved(strategy.matrix(), k, b)
-        mean = math.sqrt(np.mean(mechanism.errors() ** 2)) * math.sqrt(scalar) / SCALE
+        mean = math.sqrt(np.mean(mechanism.errors() ** 2)) * math.sqrt(scalar) / STRATEGY_UNIT
         assert mean >= prefix_bound(n, k, b) * (1 - 1e-9)
 
 
@@ -545,14 +545,14 @@ def test_long_streams_are_described_at_once():
     long = Toeplitz(n, (3, 2, 1))
     assert long.largest(n, 1) == 9 + 25 + 36 * (n - 2)
     assert long.largest(5, 2) == 9 + 4 + 4 * (16 + 4) + 1  # 3, 2, 1 + 3, 2, 1 + 3, ..., 2, 1
-    assert Tree(n).largest() == 21 * SCALE**2
+    assert Tree(n).largest() == 21 * STRATEGY_UNIT**2
     assert Binned(n).largest() < 2.1 * square_root(n).largest()
 
 
 def test_errors_of_long_streams_are_those_of_the_recursion():
     """By Fourier transforms, where the recursion itself would take long: 16384 steps by both."""
     strategy = square_root(1 << 14)
-    rows = lfilter([1.0], np.array(strategy.coefficients) / SCALE, np.ones(strategy.steps))
+    rows = lfilter([1.0], np.array(strategy.coefficients) / STRATEGY_UNIT, np.ones(strategy.steps))
     assert np.allclose(strategy.spread(), np.sqrt(np.cumsum(rows**2)), rtol=1e-12)
     million = MatrixMechanism(square_root(1 << 20), 1)
     assert 1.07 < million.gap() < 1.08
@@ -561,7 +561,7 @@ def test_errors_of_long_streams_are_those_of_the_recursion():
 def test_strategies_whose_inverse_outgrows_the_floats_say_so():
     """Their errors are infinite, never NaN; queries are refused; a stream goes on."""
     n = 800
-    for weights in ((1, SCALE), (1, -SCALE, SCALE, -5)):
+    for weights in ((1, STRATEGY_UNIT), (1, -STRATEGY_UNIT, STRATEGY_UNIT, -5)):
         rows = [tuple(reversed(weights[: t + 1])) for t in range(n)]
         for strategy in (Toeplitz(n, weights), Triangular(tuple(rows))):
             mechanism = MatrixMechanism(strategy, 1)

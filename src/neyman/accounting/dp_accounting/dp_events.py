@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, cast
 
@@ -12,7 +13,8 @@ from scipy.special import betainc
 from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from neyman.mechanisms.base import Composed, Mechanism
 from neyman.mechanisms.choice import Choice
-from neyman.mechanisms.description import LEAST_SHARE, MOST_COUNT, probability
+from neyman.mechanisms.description import LIMITS as DESCRIPTION_LIMITS
+from neyman.mechanisms.description import probability
 from neyman.mechanisms.full_disclosure import NonPrivate
 from neyman.mechanisms.gaussian_mixture import GaussianMixture
 from neyman.mechanisms.private_selection import ExponentialMechanism, ReportNoisyMax
@@ -25,8 +27,17 @@ from neyman.numerics.relation import MOVES, Neighboring
 
 Reader = Callable[[Any, Neighboring], Mechanism]
 
-SLACK = 1e-9  # of binomial tails, which are computed to 1e-12; counted for the worse case
-DROWNED = 1e-290  # tails below it are only bounded from above
+
+@dataclass(frozen=True)
+class Limits:
+    """How binomial tails are bounded."""
+
+    # Of binomial tails, which are computed to 1e-12; counted for the worse case.
+    tail_error: float = 1e-9
+    least_tail: float = 1e-290  # tails below it are only bounded from above
+
+
+LIMITS = Limits()
 
 
 class UnsupportedEvent(ValueError):
@@ -258,8 +269,8 @@ def _truncated(event: Any, neighboring: Neighboring) -> Mechanism:
     rounded down, and up where the class at q begins, which is the worst [SA-7].
     """
     n = check.integer("dataset_size", event.dataset_size, 1)
-    if n > MOST_COUNT:
-        raise ValueError(f"dataset_size = {n} must be at most {MOST_COUNT:g}")
+    if n > DESCRIPTION_LIMITS.count:
+        raise ValueError(f"dataset_size = {n} must be at most {DESCRIPTION_LIMITS.count:g}")
     rate = float(_rate(event))
     limit = check.integer("truncated_batch_size", event.truncated_batch_size)
     sigma = check.non_negative("noise_multiplier", event.noise_multiplier)
@@ -280,8 +291,8 @@ def _truncated(event: Any, neighboring: Neighboring) -> Mechanism:
     parts = [(1 - full, used(rate, 1)), (full - some, used(rate, 2))]
     if some:
         mean = limit / n * (_tail(limit + 1, n, rate)[1] / some) * (1 + 1e-15) * (1 + 1e-15)
-        parts.append((some, used(max(min(mean, rate), LEAST_SHARE), 2)))
-    positive = tuple((max(p, LEAST_SHARE), m) for p, m in parts if p > 0)
+        parts.append((some, used(max(min(mean, rate), DESCRIPTION_LIMITS.least_share), 2)))
+    positive = tuple((max(p, DESCRIPTION_LIMITS.least_share), m) for p, m in parts if p > 0)
     return positive[0][1] if len(positive) == 1 else Choice(positive)
 
 
@@ -291,14 +302,16 @@ def _tail(k: int, n: int, rate: float) -> tuple[float, float]:
         certain = float(k <= n)
         return certain, certain
     mass = float(betainc(k, n - k + 1, rate))
-    if not mass > DROWNED:
-        return 0.0, 1.0 if math.isnan(mass) else 2 * DROWNED
-    return mass * (1 - SLACK), min(mass * (1 + SLACK), 1.0)
+    if not mass > LIMITS.least_tail:
+        return 0.0, 1.0 if math.isnan(mass) else 2 * LIMITS.least_tail
+    return mass * (1 - LIMITS.tail_error), min(mass * (1 + LIMITS.tail_error), 1.0)
 
 
 def _integer_share(share: float) -> tuple[int, int]:
     """A size and a population whose ratio is at least ``share``, by less than 1e-18."""
-    return min(math.ceil(Fraction(share) * MOST_COUNT), MOST_COUNT), MOST_COUNT
+    return min(
+        math.ceil(Fraction(share) * DESCRIPTION_LIMITS.count), DESCRIPTION_LIMITS.count
+    ), DESCRIPTION_LIMITS.count
 
 
 def _tree(event: Any, neighboring: Neighboring) -> Mechanism:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from neyman.accounting.dp_accounting.accountant import NeymanAccountant
 from neyman.extras import advice
 from neyman.noise import SecureBits, rounded_gaussian
-from neyman.noise.rejection import LARGEST_SIGMA_SQUARED
+from neyman.noise.rejection import LIMITS as REJECTION_LIMITS
 from neyman.numerics import check
 
 try:
@@ -37,9 +38,17 @@ except ModuleNotFoundError as missing:
 
 __all__ = ["NeymanAccountantConfig", "exact_gaussian_privatizer"]
 
-MOST_GRID = 1 << 30  # units in a sensitivity
-LEAST_SENSITIVITY = 1e-290  # of which a unit is a normal float
-MOST_UNITS = 2.0**52  # of a sum: what a float holds in whole numbers
+
+@dataclass(frozen=True)
+class Limits:
+    """What a sensitivity and a sum may be in units of the noise."""
+
+    sensitivity_units: int = 1 << 30  # units in a sensitivity
+    least_sensitivity: float = 1e-290  # of which a unit is a normal float
+    sum_units: float = 2.0**52  # of a sum: what a float holds in whole numbers
+
+
+LIMITS = Limits()
 
 
 class NeymanAccountantConfig(PldAccountantConfig):
@@ -102,18 +111,20 @@ def exact_gaussian_privatizer(
         )
     multiplier = Fraction(check.positive("noise_multiplier", noise_multiplier))
     moved = Fraction(
-        check.between("sensitivity", sensitivity, LEAST_SENSITIVITY, sys.float_info.max)
+        check.between("sensitivity", sensitivity, LIMITS.least_sensitivity, sys.float_info.max)
     )
     least = check.integer("grid", grid, 1)
-    if least > MOST_GRID:
-        raise ValueError(f"grid = {grid} must be at most {MOST_GRID}")
+    if least > LIMITS.sensitivity_units:
+        raise ValueError(f"grid = {grid} must be at most {LIMITS.sensitivity_units}")
     unit = math.ldexp(1.0, math.floor(math.log2(moved / least)))
 
     def add(variance: Fraction, total: NDArray[np.generic]) -> NDArray[np.generic]:
         """Return the noisy sum: a function of a whole number of units with exact noise."""
         finite = np.nan_to_num(np.asarray(total, np.float64), posinf=0.0, neginf=0.0)
         with np.errstate(over="ignore"):  # the clip takes what is too large
-            units = np.rint(np.clip(finite / unit, -MOST_UNITS, MOST_UNITS)).astype(np.int64)
+            units = np.rint(np.clip(finite / unit, -LIMITS.sum_units, LIMITS.sum_units)).astype(
+                np.int64
+            )
         units += rounded_gaussian(variance, units.size, SecureBits())
         return (units * unit).astype(total.dtype)
 
@@ -123,7 +134,7 @@ def exact_gaussian_privatizer(
         del params
         total, back = ravel_pytree(updates)
         variance = noise_variance(multiplier, moved / Fraction(unit), total.size)
-        if variance > LARGEST_SIGMA_SQUARED:
+        if variance > REJECTION_LIMITS.sigma_squared:
             raise ValueError(
                 f"noise_multiplier = {noise_multiplier} is too large for grid = {grid}: noise must "
                 "fit in 64-bit integers"

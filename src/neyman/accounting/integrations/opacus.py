@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 from inspect import signature
 from typing import Any, TypeVar
@@ -156,9 +157,19 @@ REASONS = {
 UNPROVEN = "Neyman has no proof for it"
 
 BITS = {torch.float32: 24, torch.float64: 53}  # of a uniform number of torch
-SEED_BITS = 32  # a seed from the system has more, but for a chance below one in two million
-RELATIVE_ERROR = 1e-12
-FLOAT_ERROR = 1e-6  # of the norm of clipping norms, which Opacus computes in float32
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Errors of numbers that Opacus computes in floating point."""
+
+    # A seed from the system has more, but for a chance below one in two million.
+    seed_bits: int = 32
+    relative_error: float = 1e-12
+    float32_error: float = 1e-6  # of the norm of clipping norms, which Opacus computes in float32
+
+
+LIMITS = Limits()
 
 
 D = TypeVar("D", bound="OpacusDraws")
@@ -428,7 +439,7 @@ def _refuse_value(full: str, value: Any) -> None:
 def _refuse_torch(name: str, value: Any) -> None:
     # The seed of a new torch.Generator is a constant of torch.
     if name.endswith("seed()") and (
-        value < 2**SEED_BITS or value == torch.Generator().initial_seed()
+        value < 2**LIMITS.seed_bits or value == torch.Generator().initial_seed()
     ):
         raise ValueError(
             f"{name} = {value}: noise, samples, and dropout follow from this seed, and others may "
@@ -454,12 +465,12 @@ def _buffers(module: Any) -> dict[str, tuple[int, int]]:
 
 def _refuse_rates(loader: Any, accounted: float, sample_rate: float | Fraction) -> None:
     sampler = loader.batch_sampler
-    if not math.isclose(accounted, float(sample_rate), rel_tol=RELATIVE_ERROR):
+    if not math.isclose(accounted, float(sample_rate), rel_tol=LIMITS.relative_error):
         raise ValueError(
             f"sample_rate = {sample_rate}, and the optimizer's hook accounts {accounted}. Give the "
             "rate that is accounted, which is 1 / len(loader)"
         )
-    if not 0 < sampler.sample_rate <= accounted * (1 + RELATIVE_ERROR):
+    if not 0 < sampler.sample_rate <= accounted * (1 + LIMITS.relative_error):
         raise ValueError(
             f"loader.batch_sampler.sample_rate = {sampler.sample_rate}, and sample_rate = "
             f"{sample_rate} is accounted; account for the rate that is drawn"
@@ -505,7 +516,7 @@ def _refuse_optimizer(optimizer: Any) -> None:
 
 def _refuse_norms(optimizer: Any) -> None:
     norms = clipping_norms(optimizer)
-    if len(norms) > 1 and math.hypot(*norms[1:]) > norms[0] * (1 + FLOAT_ERROR):
+    if len(norms) > 1 and math.hypot(*norms[1:]) > norms[0] * (1 + LIMITS.float32_error):
         raise ValueError(
             "optimizer.max_grad_norm is less than the root of the sum of squares of "
             "optimizer.max_grad_norms, so the noise is too small. Change them together"

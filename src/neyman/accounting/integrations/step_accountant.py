@@ -28,7 +28,7 @@ Steps = tuple[tuple[float, float, int], ...]
 SCHEMA = "neyman-steps/1"
 DELTAS = (1e-5, 1e-6, 1e-9)  # of a receipt; the first one is that of the repr
 LEVELS = (0.001, 0.01, 0.05, 0.1)
-MOST_KINDS = 3  # of steps, whose noise and epsilon the repr shows
+MAX_KINDS_SHOWN = 3  # of steps, whose noise and epsilon the repr shows
 CONDITIONS = (
     "The number of rows is public: neighboring datasets have equally many rows, and in one of them "
     "the gradient of one row is 0.",
@@ -101,7 +101,7 @@ assumed exact>
     def __repr__(self) -> str:
         kinds = _kinds(_steps(self.history))
         shown = f"{type(self).__name__} of {len(self):,} steps"
-        if not kinds or len(kinds) > MOST_KINDS:
+        if not kinds or len(kinds) > MAX_KINDS_SHOWN:
             return f"<{shown}>"
         each = " and ".join(
             f"{f'{count:,} of ' if len(kinds) > 1 else ''}sigma {sigma:g}, rate {rate:g}"

@@ -27,8 +27,8 @@ from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.roots import bisect
 
-FAR = 40.0  # standard deviations
-MOST_STEPS = 4096
+REACH_DEVIATIONS = 40.0  # standard deviations
+MAX_STEPS = 4096
 NAMES = ("central limit theorem", *(f"Edgeworth expansion of order {k}" for k in (1, 2, 3)))
 
 
@@ -140,8 +140,8 @@ class Expansion:
         target = check.probability("delta", delta)
         if max(p.infinite for p, _ in self.pairs) > target:
             return self._said(math.inf)
-        last = max(p.mean + FAR * p.deviation for p, _ in self.pairs)
-        step = max(max(p.deviation for p, _ in self.pairs) / 16, last / MOST_STEPS)
+        last = max(p.mean + REACH_DEVIATIONS * p.deviation for p, _ in self.pairs)
+        step = max(max(p.deviation for p, _ in self.pairs) / 16, last / MAX_STEPS)
         low, high = 0.0, 0.0
         while self._delta(high) > target:
             if high > last:
@@ -191,8 +191,14 @@ class Expansion:
     def _power(self, p: _Sum, q: _Sum, level: float) -> float:
         if level == 0:
             return p.infinite
-        high = max(p.mean + FAR * p.deviation, FAR * q.deviation - q.mean) + 1.0
-        low = min(p.mean - FAR * p.deviation, -FAR * q.deviation - q.mean) - 1.0
+        high = (
+            max(p.mean + REACH_DEVIATIONS * p.deviation, REACH_DEVIATIONS * q.deviation - q.mean)
+            + 1.0
+        )
+        low = (
+            min(p.mean - REACH_DEVIATIONS * p.deviation, -REACH_DEVIATIONS * q.deviation - q.mean)
+            - 1.0
+        )
         high, low = bisect(lambda t: q.below(-t) <= level, high, low, rounds=100)
         left, right = p.above(low), p.above(high)
         if q.deviation or p.deviation:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
 
 from neyman.curves.tradeoff.curve import Described
@@ -19,9 +20,18 @@ from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import above, below
 
 Number = float | Fraction | str
-FARTHEST = 1e15  # as far as the best order is looked for, above 1
-NEAREST = 1e-15
-NEXT = Fraction(1, 10**150)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The orders among which the best one is looked for."""
+
+    largest_order_excess: float = 1e15  # as far as the best order is looked for, above 1
+    least_order_excess: float = 1e-15
+    order_gap: Fraction = Fraction(1, 10**150)
+
+
+LIMITS = Limits()
 
 
 def bun_steinke(rho: Number, delta: Number) -> Bound:
@@ -151,7 +161,11 @@ def _rise(more: float, rho: float, far: float) -> float:
 
 def _best(rise: Callable[[float], float]) -> float:
     """The zero of an increasing function of log(order - 1), by bisection."""
-    ends = bisect(lambda x: rise(x) < 0, math.log(NEAREST), math.log(FARTHEST))
+    ends = bisect(
+        lambda x: rise(x) < 0,
+        math.log(LIMITS.least_order_excess),
+        math.log(LIMITS.largest_order_excess),
+    )
     return math.exp(0.5 * sum(ends))
 
 
@@ -180,8 +194,10 @@ def _too_small(epsilon: float, more: float, rho: float, far: float) -> bool:
 
 def _order(order: Number) -> Fraction:
     exact = check.exact("order", order)
-    if exact - 1 < NEXT:
-        raise ValueError(f"order = {order!r} must be above 1, by at least {float(NEXT):g}")
+    if exact - 1 < LIMITS.order_gap:
+        raise ValueError(
+            f"order = {order!r} must be above 1, by at least {float(LIMITS.order_gap):g}"
+        )
     return exact
 
 

@@ -25,10 +25,10 @@ from neyman.numerics.atoms import UNIT
 
 Terms = tuple[tuple[int, float], ...]
 
-KERNEL = 1.0253  # above 2 pi u |Prawitz's kernel at u| for 0 < u <= 1 [EE-1]
-NEAR = 9.0  # standard units: up to there phi is computed, beyond it is bounded
-STEP = 0.01
-FAR = np.geomspace(NEAR, NEAR * 1e6, 241)
+KERNEL_BOUND = 1.0253  # above 2 pi u |Prawitz's kernel at u| for 0 < u <= 1 [EE-1]
+NEAR_DEVIATIONS = 9.0  # standard units: up to there phi is computed, beyond it is bounded
+STEP_DEVIATIONS = 0.01
+FAR = np.geomspace(NEAR_DEVIATIONS, NEAR_DEVIATIONS * 1e6, 241)
 
 
 @lru_cache(maxsize=256)
@@ -47,16 +47,16 @@ def expansion_band(
     """
     if any(isinstance(loss, LossBracket) for loss, _ in losses.parts):
         return None
-    t = STEP * np.arange(round(NEAR / STEP) + 2)
+    t = STEP_DEVIATIONS * np.arange(round(NEAR_DEVIATIONS / STEP_DEVIATIONS) + 2)
     gap, error = _apart(losses, mean, deviation, terms, t)
     # A cubic through four nodes errs by at most (9/16) h^4 / 24 of the fourth derivative between
     # the inner two, which is at most the two laws' fourth moments [EE-2].
     fourth = fourth_moment(losses, mean) / deviation**4 + _moment(terms)
     left, right = _cubics(gap)
-    slack = 1.5 * error + STEP**4 * fourth * (9 / 384)
+    slack = 1.5 * error + STEP_DEVIATIONS**4 * fourth * (9 / 384)
     # The first piece is divided by t, and so is its error: (1 - s^2) (2 - s) has the mean 13/12.
     first = max(3 * abs(left[0]), 1.5 * abs(right[0]), abs(gap[1]))
-    first += 4.5 * error + STEP**4 * fourth * (13 / 288)
+    first += 4.5 * error + STEP_DEVIATIONS**4 * fourth * (13 / 288)
     biggest = np.max(np.abs([gap[:-2], left, right, gap[1:-1]]), axis=0)[1:] + slack
     near = first + np.concatenate([[0.0], np.cumsum(biggest * np.diff(np.log(t[1:-1])))])
     with np.errstate(under="ignore"):
@@ -64,7 +64,7 @@ def expansion_band(
     tail = np.cumsum(modulus[:-1] * np.diff(np.log(FAR))) + _tail(terms)
     places = np.concatenate([t[1:-1], FAR[1:]])
     integral = np.concatenate([near, near[-1] + tail])
-    bounds = (KERNEL / math.pi) * integral + (math.pi * _steepest(terms)) / places
+    bounds = (KERNEL_BOUND / math.pi) * integral + (math.pi * _steepest(terms)) / places
     return min(float(bounds.min()) * (1 + 1e-9), 1.0)
 
 
@@ -118,5 +118,8 @@ def _moment(terms: Terms) -> float:
 
 def _tail(terms: Terms) -> float:
     """The integral of |gamma| / t beyond NEAR: each t^{n-1} e^{-t^2/2}, by parts [EE-4]."""
-    end = math.exp(-(NEAR**2) / 2)
-    return sum(a * end * NEAR ** (n - 2) / (1 - max(n - 2, 0) / NEAR**2) for n, a in _sizes(terms))
+    end = math.exp(-(NEAR_DEVIATIONS**2) / 2)
+    return sum(
+        a * end * NEAR_DEVIATIONS ** (n - 2) / (1 - max(n - 2, 0) / NEAR_DEVIATIONS**2)
+        for n, a in _sizes(terms)
+    )

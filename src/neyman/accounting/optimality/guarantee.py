@@ -32,9 +32,9 @@ class Limits:
 
 
 LIMITS = Limits()
-STEP = 0.1  # of the trapezoid rule for the affinity of two normal laws [OP-2]
-NODES = np.arange(-8.5, 8.5 + STEP / 2, STEP)
-WEIGHTS = STEP * np.exp(-NODES * NODES / 2) / math.sqrt(2 * math.pi)
+TRAPEZOID_STEP = 0.1  # of the trapezoid rule for the affinity of two normal laws [OP-2]
+NODES = np.arange(-8.5, 8.5 + TRAPEZOID_STEP / 2, TRAPEZOID_STEP)
+WEIGHTS = TRAPEZOID_STEP * np.exp(-NODES * NODES / 2) / math.sqrt(2 * math.pi)
 DELTAS = (1e-3, 1e-6, 1e-9)  # at which a curve without other closed forms is asked
 
 

@@ -41,7 +41,6 @@ class Limits:
 
 LIMITS = Limits()
 WIDTHS = np.append(np.geomspace(0.004, 1.0, 90)[:-1], 1.0)  # of a prior, in parameter sets
-NEAR_ONE = 1 - 1e-9
 TWO_POINTS, VAN_TREES, MOVED = "two points", "van Trees", "one moved record"
 Methods = dict[str, float]
 

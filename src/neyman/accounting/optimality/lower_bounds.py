@@ -41,9 +41,9 @@ class Limits:
 
 
 LIMITS = Limits()
-PLACES = np.linspace(0.0, 1.0, 1025)
-APART = math.exp(-1)  # of the points, for a radius of 1
-CONCENTRATIONS = np.geomspace(2.05, 1e6, 80)
+UNIT_GRID = np.linspace(0.0, 1.0, 1025)
+PACKING_DISTANCE = math.exp(-1)  # of the points, for a radius of 1
+CONCENTRATION_GRID = np.geomspace(2.05, 1e6, 80)
 
 
 # Two points
@@ -120,7 +120,7 @@ def _masses() -> Array:
     On each cell the function lies below its chord, and the prior's mass and first moment there
     have closed forms [OP-10].
     """
-    u = PLACES
+    u = UNIT_GRID
     mass = np.diff(u + np.sin(np.pi * u) / np.pi)
     moment = np.diff(u * u / 2 + u * np.sin(np.pi * u) / np.pi + np.cos(np.pi * u) / np.pi**2)
     share = (moment - u[:-1] * mass) / np.diff(u)
@@ -132,7 +132,7 @@ _MASSES = _masses()
 
 def mean_information(information: Callable[[Array], Array], width: float) -> float:
     """Return an upper bound on the prior mean of an even, convex information on [-width, width]."""
-    return float(np.sum(_MASSES * information(width * PLACES))) * (
+    return float(np.sum(_MASSES * information(width * UNIT_GRID))) * (
         1 + OPTIMALITY_LIMITS.rounding_share
     )
 
@@ -177,7 +177,7 @@ def ball_packing(guarantee: Guarantee, n: int, dimension: int) -> tuple[float, f
             if size < n
             else 0.0
         )
-        gain = (share * APART / 2) ** 2
+        gain = (share * PACKING_DISTANCE / 2) ** 2
         for i, success in enumerate((packing_success, fano_success)):
             error = gain * (1 - success(guarantee, count, size) - more)
             best[i] = max(best[i], error * (1 - OPTIMALITY_LIMITS.rounding_share))
@@ -206,7 +206,7 @@ def information_of_a_bit(guarantee: Guarantee) -> Callable[[Array], Array]:
 def category_risk(guarantee: Guarantee, n: int, categories: int) -> float:
     """Return the lower bound on the sum of squared errors of k shares from n reports."""
     k = categories
-    alpha = CONCENTRATIONS
+    alpha = CONCENTRATION_GRID
     inverse = (k * alpha - 1) / (k * (alpha - 1))  # the mean of the sum of 1 / (k^2 p_x)
     prior = (k - 1) * (k * alpha - 1) * (k * alpha - 2) / (alpha - 2)
     variance = min(largest_variance(guarantee.pure, k), k - 1.0) * inverse

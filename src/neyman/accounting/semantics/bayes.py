@@ -46,8 +46,9 @@ Claim = Literal["record", "membership"]
 CLAIMS = get_args(Claim)
 """What a statement is about: see `posterior_chance`."""
 
-GAPS = np.geomspace(1e-4, 1.0, 40)  # below epsilon, of the way to where all losses lie above
-ORDERS = np.geomspace(1e-3, 1e3, 60)  # orders tried first, relative to zCDP's best
+# Below epsilon, of the way to where all losses lie above.
+EPSILON_GAPS = np.geomspace(1e-4, 1.0, 40)
+ORDER_FACTORS = np.geomspace(1e-3, 1e3, 60)  # orders tried first, relative to zCDP's best
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Limits:
 
 
 LIMITS = Limits()
-WIDTHS = 10.0 ** np.arange(0, -11, -1)  # of the brackets that certify it from below
+BRACKET_WIDTHS = 10.0 ** np.arange(0, -11, -1)  # of the brackets that certify it from below
 
 
 def posterior_ratio(
@@ -413,7 +414,7 @@ def _tails(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Int
         error = 4 * UNIT * (at[:, None] + np.abs(h)) / gap + 8 * UNIT * (4 + np.abs(above))
         return above - np.log(-np.expm1(-gap)) + error
 
-    first = at[:, None] - GAPS * (at[:, None] + 12 * max(_size(c) for c in pairs))
+    first = at[:, None] - EPSILON_GAPS * (at[:, None] + 12 * max(_size(c) for c in pairs))
     first = np.concatenate([first, *(np.minimum(k, first[:, :1]) for k in kinks)], axis=1)
     high, places = _least(value, np.sort(first, axis=1))
     high = np.minimum(high, 0.0)
@@ -439,7 +440,9 @@ def _beneath(
     The largest x is sought with delta(u) >= x (1 - u) for all u < 1 [PO-8].
     """
     e, b = epsilons[:, None], places[:, None]
-    h = np.stack([b - WIDTHS, b + 0 * WIDTHS, np.minimum(b + WIDTHS, (b + e) / 2)])
+    h = np.stack(
+        [b - BRACKET_WIDTHS, b + 0 * BRACKET_WIDTHS, np.minimum(b + BRACKET_WIDTHS, (b + e) / 2)]
+    )
     low, high = log_deltas(h)
     unit = high[1]
     slope = np.abs(high[0] - low[2]) / (h[2] - h[0])
@@ -476,7 +479,7 @@ def _chernoff(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[
     orders = [float(a) for loss in bare for a in (*(a for a, _ in loss.corners), loss.top)]
     corners = {z for a in orders if a < math.inf for z in (a - 1, math.nextafter(a - 1, 0.0))}
     fixed = np.broadcast_to([0.0, *corners], (len(at), 1 + len(corners)))
-    first = np.concatenate([fixed, np.maximum(near, 1e-3)[:, None] * ORDERS], axis=1)
+    first = np.concatenate([fixed, np.maximum(near, 1e-3)[:, None] * ORDER_FACTORS], axis=1)
 
     def value(z: Array) -> Array:
         flat = z.ravel()

@@ -19,7 +19,7 @@ Counterfactual = Literal["predicted-record", "default-record", "no-record"]
 COUNTERFACTUALS = get_args(Counterfactual)
 """What is put in place of the record: see `posterior_ratio`."""
 
-SPLITS = 24  # ways to split epsilon between the two factors; every one gives an upper bound
+EPSILON_SPLITS = 24  # ways to split epsilon between the two factors; every one gives an upper bound
 
 Tails = Callable[[list[Fraction]], list[Bound]]
 
@@ -55,6 +55,6 @@ def two_factors(tails: Tails, epsilons: list[Fraction], most: float | Fraction) 
 
 def _splits(epsilon: Fraction, most: float | Fraction) -> list[tuple[Fraction, Fraction]]:
     """Ways to write epsilon as a sum of two numbers at least 0."""
-    first = [epsilon * k / SPLITS for k in range(SPLITS + 1)]
+    first = [epsilon * k / EPSILON_SPLITS for k in range(EPSILON_SPLITS + 1)]
     first += [Fraction(most)] if most < epsilon else []
     return [(h, epsilon - h) for h in first]

@@ -120,9 +120,9 @@ def _test(
             f"power = {power!r} must be at least the level = {level!r}: guessing achieves that"
         )
     size, fine = size_for_level(a), size_for_power(b)
-    if b < _RARE and cases(b, max(size, fine)) <= 1000:
+    if b < _RARE_PROBABILITY and cases(b, max(size, fine)) <= 1000:
         size = fine = max(size, fine)  # one denominator for both, where the numbers stay short
-    rate = f"{number(a * 100, 6)}% of the time" if a >= _RARE else _times(a, size)
+    rate = f"{number(a * 100, 6)}% of the time" if a >= _RARE_PROBABILITY else _times(a, size)
     if b == a:
         return (
             f"{wrong} {rate} can {right} at most equally often{despite}. "
@@ -132,12 +132,12 @@ def _test(
     if most == "100%":
         success = f"might correctly {right} every time"
     else:
-        often = f"{most} of the time" if b >= _RARE else _times(b, fine)
+        often = f"{most} of the time" if b >= _RARE_PROBABILITY else _times(b, fine)
         success = f"can correctly {right} at most {often}"
     return f"{wrong} {rate} {success}{despite}. Guessing would {guess} {rate}."
 
 
-_RARE = Fraction(1, 1000)  # what is rarer is written as "1 time in 10,000"
+_RARE_PROBABILITY = Fraction(1, 1000)  # what is rarer is written as "1 time in 10,000"
 
 
 def _times(x: Fraction, size: int) -> str:
@@ -208,7 +208,7 @@ def right_guess(guess: str, baseline: Numeric, success: Numeric, knows: str = ""
 
 def _often(x: Fraction, *, up: bool = True) -> str:
     """ "25% of the time", or "1 time in 10,000" where it is rare; two digits if rounded down."""
-    if x >= _RARE:
+    if x >= _RARE_PROBABILITY:
         return f"{percent(x, up=up)} of the time"
     if x.numerator == 1:
         return f"1 time in {x.denominator:,}"
@@ -392,7 +392,7 @@ def pbdp(epsilon: Numeric, delta: Numeric, change: str) -> str:
 
 def _share(x: Fraction) -> str:
     """A probability in percent, or as "12 in 10 million" where it is rare; rounded up."""
-    return percent(x) if x >= _RARE else chance(x)
+    return percent(x) if x >= _RARE_PROBABILITY else chance(x)
 
 
 # ---- the same guarantee in other vocabularies -------------------------------------------------
@@ -459,7 +459,7 @@ def renyi(order: Numeric, divergence: Numeric) -> str:
         raise ValueError(f"order = {order!r} must be above 1")
     if not isinstance(g, Fraction):
         return "No finite number of this kind describes the release."
-    return f"{_ADDS} {_tenfold((a - 1) * (g - _LOG_TEN))}"
+    return f"{_ADDS} {_tenfold((a - 1) * (g - _LOG_TEN_BELOW))}"
 
 
 def tcdp(rho: Numeric, omega: Numeric) -> str:
@@ -474,11 +474,11 @@ def tcdp(rho: Numeric, omega: Numeric) -> str:
         raise ValueError(f"omega = {omega!r} must be above 1")
     if not isinstance(r, Fraction):
         return zcdp(rho)
-    best = (_LOG_TEN + r) / (2 * r) if r else top
+    best = (_LOG_TEN_BELOW + r) / (2 * r) if r else top
     order = min(best, top)
     moment: Fraction | float = -math.inf  # where nothing is revealed at any order
     if order < math.inf:
-        moment = (order - 1) * (order * r - _LOG_TEN) if order > 1 else 0
+        moment = (order - 1) * (order * r - _LOG_TEN_BELOW) if order > 1 else 0
     rarer = " It says less than zCDP about rarer outcomes." if isinstance(top, Fraction) else ""
     return f"{_ADDS} {_tenfold(moment)}{rarer}"
 
@@ -494,7 +494,7 @@ def approximate(epsilon: Numeric, delta: Numeric, subject: str = "person") -> st
         return f"This gives no useful guarantee about beliefs about {article(subject)} {subject}."
     if not d:
         return belief_sentence("arbitrary-prior", epsilon, 0, subject)
-    return belief_sentence("arbitrary-prior", e + _LOG_TWO, 2 * d, subject)
+    return belief_sentence("arbitrary-prior", e + _LOG_TWO_ABOVE, 2 * d, subject)
 
 
 def total_variation(tv: Numeric) -> str:
@@ -512,8 +512,9 @@ def budget(budget: Mapping[str, Any]) -> str:
 
 
 _ADDS = "This cost adds up: releases from the same data together cost at most the sum."
-_LOG_TEN = Fraction(math.nextafter(math.log(10), 0))  # less than it is, so that chances are more
-_LOG_TWO = Fraction(math.nextafter(math.log(2), 1))  # more than it is
+# Less than it is, so that chances are more.
+_LOG_TEN_BELOW = Fraction(math.nextafter(math.log(10), 0))
+_LOG_TWO_ABOVE = Fraction(math.nextafter(math.log(2), 1))  # more than it is
 
 
 def _tenfold(log_chance: Fraction | float) -> str:

@@ -23,9 +23,9 @@ from neyman.numerics.rounding import below, up
 HEIGHTS: list[float] = np.geomspace(1e-3, 30, 12).tolist()
 """Losses that count as small; every one gives an upper bound."""
 
-BETWEEN = 8  # more of them around the best
+REFINED_POINTS = 8  # more of them around the best
 
-STEPS = 16  # floats that one line of arithmetic may be off
+ROUNDING_FLOATS = 16  # floats that one line of arithmetic may be off
 
 
 def posterior_distance(guarantee: Tradeoff | Described, chance: float | Fraction) -> Bound:
@@ -78,12 +78,12 @@ def posterior_distance(guarantee: Tradeoff | Described, chance: float | Fraction
     results = {"largest distance": 1.0}
     epsilon = f.pure().upper
     if epsilon < math.inf:
-        results["pure epsilon"] = up(math.tanh(epsilon / 2), STEPS) if epsilon else 0.0
-    results["mean distance"] = up(2 * f.advantage().upper / allowed, STEPS)
+        results["pure epsilon"] = up(math.tanh(epsilon / 2), ROUNDING_FLOATS) if epsilon else 0.0
+    results["mean distance"] = up(2 * f.advantage().upper / allowed, ROUNDING_FLOATS)
     bounds = _at(f, HEIGHTS, allowed)
     best = bounds.index(min(bounds))
     low, high = HEIGHTS[max(best - 1, 0)], HEIGHTS[min(best + 1, len(HEIGHTS) - 1)]
-    closer: list[float] = np.linspace(low, high, BETWEEN + 2)[1:-1].tolist()
+    closer: list[float] = np.linspace(low, high, REFINED_POINTS + 2)[1:-1].tolist()
     results["most losses are small"] = min(*bounds, *_at(f, closer, allowed))
     method = min(results, key=lambda name: results[name])
     return Bound(0.0, min(results[method], 1.0), "upper", f"{method}; {f.method}")
@@ -102,4 +102,8 @@ def _most(h: float, tail: float, allowed: float) -> float:
     """The bound that one h gives, rounded up [PO-14]."""
     left = allowed - tail
     rare = (1 + math.exp(-h)) * (1 + math.exp(h / 2)) ** 2 * tail / (left * (1 - 2**-40))
-    return up(math.tanh(h / 2) + rare * (1 + 2**-40), STEPS) if left > 2**-40 * allowed else 1.0
+    return (
+        up(math.tanh(h / 2) + rare * (1 + 2**-40), ROUNDING_FLOATS)
+        if left > 2**-40 * allowed
+        else 1.0
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
@@ -21,8 +22,17 @@ from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record
 from neyman.publishing.tables.estimates import standard_error
 
-MOST_BINS = 10**6
-SLACK = 1e-9
+
+@dataclass(frozen=True)
+class Limits:
+    """The size of a histogram, and the error of its intervals."""
+
+    bins: int = 10**6
+    relative_slack: float = 1e-9
+
+
+LIMITS = Limits()
+
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
 
@@ -125,8 +135,8 @@ def _of_counts(
 
 def _edges(edges: Iterable[float]) -> Floats:
     cuts = np.array([check.finite("edges", x) for x in check.several("edges", edges, "[0, 1, 2]")])
-    if not 3 <= len(cuts) <= MOST_BINS + 1:
-        raise ValueError(f"edges has {len(cuts)} numbers; it must have from 3 to {MOST_BINS + 1}")
+    if not 3 <= len(cuts) <= LIMITS.bins + 1:
+        raise ValueError(f"edges has {len(cuts)} numbers; it must have from 3 to {LIMITS.bins + 1}")
     if not (np.diff(cuts) > 0).all() or not np.isfinite(np.diff(cuts)).all():
         raise ValueError("edges must rise, by finite steps")
     return cuts
@@ -141,10 +151,10 @@ def _counts(array: NDArray[Any], cuts: Floats) -> Lanes:
 def _binomial_low(counts: Floats, n: float, tail: float) -> Floats:
     at = np.minimum(counts, n)
     limit = betaincinv(np.maximum(at, 1), np.maximum(n - at + 1, 1), tail)
-    return np.where(at > 0, limit * (1 - SLACK), 0.0)
+    return np.where(at > 0, limit * (1 - LIMITS.relative_slack), 0.0)
 
 
 def _binomial_high(counts: Floats, n: float, tail: float) -> Floats:
     at = np.clip(counts, 0, n)
     limit = betaincinv(at + 1, np.maximum(n - at, 1), 1 - tail)
-    return np.where(at < n, limit * (1 + SLACK), 1.0)
+    return np.where(at < n, limit * (1 + LIMITS.relative_slack), 1.0)

@@ -21,7 +21,7 @@ from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 
-LEAST_MISS = Fraction(1, 10**300)  # so that floats hold its logarithm
+MIN_MISS_PROBABILITY = Fraction(1, 10**300)  # so that floats hold its logarithm
 Number = float | NDArray[np.float64]
 About = Literal["population", "data"]
 Limits = Callable[[float, About], tuple[Number, Number]]
@@ -93,7 +93,7 @@ class Estimate:
         exact = check.exact("confidence", confidence)
         if not 0 < exact < 1:
             raise ValueError(f"confidence = {confidence!r} must be between 0 and 1, both excluded")
-        if 1 - exact < LEAST_MISS:
+        if 1 - exact < MIN_MISS_PROBABILITY:
             raise ValueError(f"confidence = {confidence!r} must be at most 1 - 1e-300")
         if about not in ("population", "data"):
             raise ValueError(f"about = {about!r} must be 'population' or 'data'")

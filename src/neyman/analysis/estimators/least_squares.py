@@ -20,7 +20,7 @@ from neyman.numerics.relation import MOVES, Neighboring
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
 
-GRID = 1 << 15  # units in the radius, and in the bound
+RADIUS_UNITS = 1 << 15  # units in the radius, and in the bound
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,9 @@ LIMITS = Limits()
 def model_rows(x: Floats, y: Floats, radius: float, bound: float, intercept: bool) -> Lanes:
     """Return the rows (constant, features, target) in whole numbers, each of its row alone.
 
-    The features have an l2 norm of at most `GRID`, and the constant and the target are at most
-    `GRID` in absolute value, all exactly. A row with an entry that is not finite becomes 0 [RE-1].
+    The features have an l2 norm of at most `RADIUS_UNITS`, and the constant and the target are at
+    most `RADIUS_UNITS` in absolute value, all exactly. A row with an entry that is not finite
+    becomes 0 [RE-1].
     """
     with np.errstate(all="ignore"):
         features, target = x / radius, y / bound
@@ -55,11 +56,11 @@ def model_rows(x: Floats, y: Floats, radius: float, bound: float, intercept: boo
         # An exact sum of integers, so that the root is the same in any place of the array.
         norm = peak * (np.sqrt((shape * shape).sum(axis=1).astype(np.float64)) / LIMITS.rough_units)
         factor = np.where(usable, 1 / np.maximum(norm, 1.0), 0.0)
-        columns = [grid_rows(features, 1.0, GRID)]
+        columns = [grid_rows(features, 1.0, RADIUS_UNITS)]
         if intercept:
-            columns.insert(0, np.rint(factor * GRID).astype(np.int64)[:, None])
+            columns.insert(0, np.rint(factor * RADIUS_UNITS).astype(np.int64)[:, None])
         scaled = np.clip(target * factor, -1.0, 1.0)
-        columns.append(np.rint(scaled * GRID).astype(np.int64)[:, None])
+        columns.append(np.rint(scaled * RADIUS_UNITS).astype(np.int64)[:, None])
     return np.concatenate(columns, axis=1)
 
 
@@ -83,7 +84,7 @@ def moment_shift(intercept: bool, neighboring: Neighboring) -> int:
         neighboring: "replace-one": 2 R^4; "add-remove": R^4, where R^2 is the largest squared norm
             of a row, (2 + intercept) GRID^2.
     """
-    shift = MOVES[neighboring] * ((2 + intercept) * GRID**2) ** 2
+    shift = MOVES[neighboring] * ((2 + intercept) * RADIUS_UNITS**2) ** 2
     return (math.isqrt(shift - 1) + 1) ** 2
 
 

@@ -21,15 +21,15 @@ from neyman.accounting.calibrate import Budget
 from neyman.analysis.estimators.estimate import Estimate
 from neyman.analysis.estimators.logistic import LIMITS as LOGISTIC_LIMITS
 from neyman.analysis.estimators.logistic import Fitted, estimate_of
-from neyman.analysis.estimators.logistic_fit import LIMITS as LOGISTIC_FIT_LIMITS
 from neyman.analysis.estimators.logistic_fit import (
-    UNIT,
+    DOUBLE_ROUNDING,
     Accuracy,
     NotConverged,
     accuracy_of,
     mean_of_rows,
     signed_rows,
 )
+from neyman.analysis.estimators.logistic_fit import LIMITS as LOGISTIC_FIT_LIMITS
 from neyman.analysis.estimators.noisy_statistic import Statistic
 from neyman.analysis.estimators.normal_noise import least_noise
 from neyman.analysis.estimators.shared_arguments import (
@@ -344,7 +344,11 @@ def fit(rows: Floats, y: Floats, penalty: float, aim: Accuracy, loss: Loss) -> L
 
 def _rounding(size: int, length: float, penalty: float, norm: float, loss: Loss) -> float:
     """Return a bound on the norm of the error of a computed gradient at a w of this norm [LM-2]."""
-    product = 1.01 * size * UNIT * length * norm
-    of_slope = loss.most_curvature * (product + 4 * UNIT * (norm * length + 1)) + SLOPE_ERROR
-    term = of_slope + loss.steepest * (1.01 * LOGISTIC_FIT_LIMITS.chunk_rows * UNIT + 4 * UNIT)
-    return 1.01 * (length * term + 4 * UNIT * penalty * norm)
+    product = 1.01 * size * DOUBLE_ROUNDING * length * norm
+    of_slope = (
+        loss.most_curvature * (product + 4 * DOUBLE_ROUNDING * (norm * length + 1)) + SLOPE_ERROR
+    )
+    term = of_slope + loss.steepest * (
+        1.01 * LOGISTIC_FIT_LIMITS.chunk_rows * DOUBLE_ROUNDING + 4 * DOUBLE_ROUNDING
+    )
+    return 1.01 * (length * term + 4 * DOUBLE_ROUNDING * penalty * norm)

@@ -42,7 +42,7 @@ class Limits:
 
 
 LIMITS = Limits()
-UNIT = 2.0**-53
+DOUBLE_ROUNDING = 2.0**-53
 
 
 class NotConverged(RuntimeError):
@@ -217,9 +217,14 @@ def mean_of_rows(rows: Floats, weights: Floats) -> Floats:
 
 def _rounding(size: int, length: float, penalty: float, norm: float) -> float:
     """Return a bound on the norm of the error of a computed gradient at a w of this norm [LO-3]."""
-    product = 1.01 * size * UNIT * length * norm
-    term = product / 4 + LIMITS.sigmoid_error + 1.01 * LIMITS.chunk_rows * UNIT + 4 * UNIT
-    return 1.01 * (length * term + 4 * UNIT * penalty * norm)
+    product = 1.01 * size * DOUBLE_ROUNDING * length * norm
+    term = (
+        product / 4
+        + LIMITS.sigmoid_error
+        + 1.01 * LIMITS.chunk_rows * DOUBLE_ROUNDING
+        + 4 * DOUBLE_ROUNDING
+    )
+    return 1.01 * (length * term + 4 * DOUBLE_ROUNDING * penalty * norm)
 
 
 def curvature(rows: Floats, w: Floats) -> tuple[Lanes, Lanes]:

@@ -27,7 +27,7 @@ class Limits:
 
 
 LIMITS = Limits()
-SPLITS = np.linspace(0.02, 0.98, 49)
+BUDGET_SPLITS = np.linspace(0.02, 0.98, 49)
 
 
 def least_noise(
@@ -106,8 +106,8 @@ def bounded_half_width(half_range: float, records: int, deviation: float, miss: 
     """
     scale = half_range / math.sqrt(records)
     together = math.sqrt(2 * (scale**2 + deviation**2) * math.log(2 / miss))
-    sampling = scale * np.sqrt(2 * np.log(2 / (SPLITS * miss)))
-    noise = deviation * -ndtri((1 - SPLITS) * miss / 2)
+    sampling = scale * np.sqrt(2 * np.log(2 / (BUDGET_SPLITS * miss)))
+    noise = deviation * -ndtri((1 - BUDGET_SPLITS) * miss / 2)
     return min(together, float(np.min(sampling + noise))) * (1 + LIMITS.rounding_share)
 
 

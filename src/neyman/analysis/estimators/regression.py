@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Unpack
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from neyman.accounting.calibrate import Budget
 from neyman.analysis.estimators.estimate import About, Estimate, Number, fixed
 from neyman.analysis.estimators.least_squares import (
-    GRID,
+    RADIUS_UNITS,
     data_region,
     moment_shift,
     moments,
@@ -33,8 +34,17 @@ from neyman.noise import Bits
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
-MOST_RECORDS = 1 << 32  # their second moments stay below 2^62
-MOST_FEATURES = 2000
+
+@dataclass(frozen=True)
+class Limits:
+    """The size of the data of a regression."""
+
+    records: int = 1 << 32  # their second moments stay below 2^62
+    features: int = 2000
+
+
+LIMITS = Limits()
+
 Lanes = NDArray[np.int64]
 
 
@@ -108,11 +118,11 @@ def regression(
     n, size = features.shape
     if len(target) != n:
         raise ValueError("y and x have different numbers of records; give one y per row of x")
-    if size > MOST_FEATURES:
-        raise ValueError(f"x has {size} columns; it must have at most {MOST_FEATURES}")
+    if size > LIMITS.features:
+        raise ValueError(f"x has {size} columns; it must have at most {LIMITS.features}")
     # Where n is secret no refusal may depend on it: sums that wrap around spoil the value alone.
-    if relation == "replace-one" and n > MOST_RECORDS:
-        raise ValueError(f"x must have at most {MOST_RECORDS} records")
+    if relation == "replace-one" and n > LIMITS.records:
+        raise ValueError(f"x must have at most {LIMITS.records} records")
     if not isinstance(intercept, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"intercept = {intercept!r} must be True or False")
     if relation == "add-remove" and not intercept:
@@ -132,7 +142,7 @@ def regression(
         "features": size,
         "intercept": intercept,
         "ridge": added,
-        "grid": GRID,
+        "grid": RADIUS_UNITS,
         **({"center": str(middle)} if middle else {}),
         **({"records": n} if relation == "replace-one" else {}),
     }
@@ -180,9 +190,11 @@ def _of_moments(
     """
     noisy, sigma = released.astype(np.float64), noise.sigma
     # A row that is missing or scaled down tells less of the errors: its weight is in the release.
-    weight = max(float(noisy[0, 0]) / GRID**2, 1.0) if intercept else math.inf
+    weight = max(float(noisy[0, 0]) / RADIUS_UNITS**2, 1.0) if intercept else math.inf
     rows = weight if n is None else min(float(n), weight)
-    fit = solve(noisy, sigma, rows, None if ridge is None else ridge * (n or rows) * GRID**2)
+    fit = solve(
+        noisy, sigma, rows, None if ridge is None else ridge * (n or rows) * RADIUS_UNITS**2
+    )
 
     moved = np.append(center, np.zeros(len(scale) - 1))
 

@@ -20,8 +20,17 @@ from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record
 
-MOST_TIMES = 1000
-CLEAR_DEVIATIONS = 4.0  # of noise, below which a number at risk says nothing
+
+@dataclass(frozen=True)
+class Limits:
+    """The times of a curve, and the noise in a number at risk."""
+
+    times: int = 1000
+    at_risk_deviations: float = 4.0  # of noise, below which a number at risk says nothing
+
+
+LIMITS = Limits()
+
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
 
@@ -186,8 +195,8 @@ def survival_curve(
 
 def _times(times: Iterable[float]) -> Floats:
     ends = np.array([check.finite("times", x) for x in check.several("times", times, "[1, 2, 5]")])
-    if not 1 <= len(ends) <= MOST_TIMES:
-        raise ValueError(f"times has {len(ends)} numbers; it must have from 1 to {MOST_TIMES}")
+    if not 1 <= len(ends) <= LIMITS.times:
+        raise ValueError(f"times has {len(ends)} numbers; it must have from 1 to {LIMITS.times}")
     if ends[0] <= 0 or not (np.diff(ends) > 0).all():
         raise ValueError("times must be positive and rise")
     return ends
@@ -259,7 +268,7 @@ class _Counts:
         noise, sampling = self._variances()
         with np.errstate(all="ignore"):
             both = self.value * np.sqrt(noise + sampling), self.value * np.sqrt(noise)
-        unclear = self.risk < CLEAR_DEVIATIONS * self._deviation_at_risk() + 1
+        unclear = self.risk < LIMITS.at_risk_deviations * self._deviation_at_risk() + 1
         hidden = np.logical_or.accumulate(unclear)
         return np.where(hidden, math.inf, both[0]), np.where(hidden, math.inf, both[1])
 
@@ -309,7 +318,7 @@ class _Counts:
                 else:
                     end = np.where(bad > 0, betaincinv(good + 1, bad, 1 - share / 2), 1.0)
             ends.append(np.nan_to_num(end, nan=0.0 if side < 0 else 1.0))
-        unclear = self.risk < CLEAR_DEVIATIONS * self._deviation_at_risk() + 1
+        unclear = self.risk < LIMITS.at_risk_deviations * self._deviation_at_risk() + 1
         hidden = np.logical_or.accumulate(unclear)
         return _falling(np.where(hidden, 0.0, ends[0]), np.where(hidden, 1.0, ends[1]))
 

@@ -31,10 +31,10 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.roots import bisect, bisect_integers
 from neyman.publishing.release.charged_call import Payment
 
-PARTS = 1 << 32  # grid points per record: a p-value steps by at most 2^-32
-STEP = Fraction(1, PARTS)
+RECORD_UNITS = 1 << 32  # grid points per record: a p-value steps by at most 2^-32
+STEP = Fraction(1, RECORD_UNITS)
 SURE = 1 + 1e-9, 1e-10  # relative and absolute: more than the width of a p-value [PT-6]
-BISECTIONS = 50
+BISECTION_STEPS = 50
 METHOD = "binomial sums with canonical noise"
 
 
@@ -52,7 +52,9 @@ class NoisyCount:
 
     def draw(self, successes: object, bits: Bits) -> Fraction:
         """Return the count with noise, on the grid of 1 / PARTS."""
-        return clipped_count(successes, self.n) + Fraction(self.noise.draw(bits, PARTS), PARTS)
+        return clipped_count(successes, self.n) + Fraction(
+            self.noise.draw(bits, RECORD_UNITS), RECORD_UNITS
+        )
 
     def greater(self, place: Fraction, share: Fraction | float) -> Interval:
         """Return bounds on P(noisy count >= place) at a probability of success."""
@@ -69,10 +71,12 @@ class NoisyCount:
         lower, upper = 0.0, 1.0
         if self.greater(place, 0.0)[1] <= miss:
             lower = bisect(
-                lambda p: self.greater(place, p)[1] <= miss, 0.0, 1.0, rounds=BISECTIONS
+                lambda p: self.greater(place, p)[1] <= miss, 0.0, 1.0, rounds=BISECTION_STEPS
             )[0]
         if self.less(place, 1.0)[1] <= miss:
-            upper = bisect(lambda p: self.less(place, p)[1] <= miss, 1.0, 0.0, rounds=BISECTIONS)[0]
+            upper = bisect(
+                lambda p: self.less(place, p)[1] <= miss, 1.0, 0.0, rounds=BISECTION_STEPS
+            )[0]
         return lower, upper
 
 
@@ -182,8 +186,10 @@ class BinomialTest:
         step = 1
         while not holds(Fraction(high)):
             high, step = high + step, 2 * step
-        first, last = low * PARTS, high * PARTS
-        return Fraction(bisect_integers(lambda k: holds(Fraction(k, PARTS)), last, first), PARTS)
+        first, last = low * RECORD_UNITS, high * RECORD_UNITS
+        return Fraction(
+            bisect_integers(lambda k: holds(Fraction(k, RECORD_UNITS)), last, first), RECORD_UNITS
+        )
 
     def p_value(self, released: Fraction) -> Bound:
         """Return the p-value of a noisy count, from a receipt.
@@ -225,7 +231,7 @@ class BinomialTest:
             "n": self.n,
             "null": str(self.null),
             "alternative": self.alternative,
-            "grid": PARTS,
+            "grid": RECORD_UNITS,
             "coverage": covers,
         }
         _ = noisy.noise

@@ -33,8 +33,8 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.raw_values import as_floats, one_per_record
 from neyman.publishing.release.charged_call import Payment
 
-GRID = 1 << 20  # units in the clipping distance
-SQUARED_NORM = 4 * GRID**2 + 2 * GRID + 1  # of a record's two numbers [PT-11]
+CLIP_UNITS = 1 << 20  # units in the clipping distance
+RECORD_SQUARED_NORM = 4 * CLIP_UNITS**2 + 2 * CLIP_UNITS + 1  # of a record's two numbers [PT-11]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class MeanTest:
     @cached_property
     def mechanism(self) -> RoundedGaussian:
         """Return the noise of both sums, on the grid of 1 / 2^20."""
-        return least_noise(self.budget, SQUARED_NORM)
+        return least_noise(self.budget, RECORD_SQUARED_NORM)
 
     def p_value(self, released: tuple[int, int]) -> Bound:
         """Return the p-value of the two noisy sums, from a receipt.
@@ -199,14 +199,14 @@ class MeanTest:
             + 0.5
         )
         # A square is rounded up by less than a unit.
-        most = GRID * (squares + reach) * (1 + LIMITS.rounding_share)
-        least = max(GRID * (squares - reach - self.n) * (1 - LIMITS.rounding_share), 0.0)
+        most = CLIP_UNITS * (squares + reach) * (1 + LIMITS.rounding_share)
+        least = max(CLIP_UNITS * (squares - reach - self.n) * (1 - LIMITS.rounding_share), 0.0)
         if most < 0:
             return LIMITS.miss_chance
         bound = math.exp(-(away**2) / (2 * (most + variance)) * (1 - LIMITS.rounding_share))
         normal = math.exp(float(log_ndtr(-away / math.sqrt(most + variance))))
         worst = min(max(2 * variance, least), most)
-        third = LIMITS.berry_esseen * GRID * worst / (worst + variance) ** 1.5
+        third = LIMITS.berry_esseen * CLIP_UNITS * worst / (worst + variance) ** 1.5
         return min(
             min(bound, normal + third) * (1 + LIMITS.rounding_share) + LIMITS.miss_chance, 1.0
         )
@@ -229,12 +229,12 @@ class MeanTest:
             "n": self.n,
             "clip": str(self.clip),
             "alternative": self.alternative,
-            "grid": GRID,
+            "grid": CLIP_UNITS,
         }
 
         def published(sums: tuple[int, int]) -> dict[str, object]:
             p = self.p_value(sums)
-            estimate = float(self.null) + float(self.clip) * sums[0] / (self.n * GRID)
+            estimate = float(self.null) + float(self.clip) * sums[0] / (self.n * CLIP_UNITS)
             return {
                 "noisy_sums": list(sums),
                 "p_value": {"lower": p.lower, "upper": p.upper},
@@ -256,6 +256,6 @@ class MeanTest:
         with np.errstate(all="ignore"):
             scaled = (as_floats(array) - float(self.null)) / float(self.clip)
         scaled = np.clip(np.nan_to_num(scaled, nan=0.0, posinf=1.0, neginf=-1.0), -1.0, 1.0)
-        units = np.rint(scaled * GRID).astype(np.int64)
-        squares = -(-(units * units) // GRID)
+        units = np.rint(scaled * CLIP_UNITS).astype(np.int64)
+        squares = -(-(units * units) // CLIP_UNITS)
         return int(units.sum()), int(squares.sum())

@@ -18,8 +18,17 @@ from neyman.numerics.arrays import generator_of
 from neyman.numerics.bound import Bound, directed
 from neyman.numerics.roots import bisect_integers
 
-SLACK = 1e-6  # relative, of the ends of an interval: more than SciPy's errors up to 1e6 releases
-MOST_SIMULATIONS = 10**6
+
+@dataclass(frozen=True)
+class Limits:
+    """The error of an interval, and the number of simulations."""
+
+    # Relative, of the ends of an interval: more than SciPy's errors up to 1e6 releases.
+    relative_slack: float = 1e-6
+    simulations: int = 10**6
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,7 +72,7 @@ class SimulatedPower:
         miss = (1 - self.confidence) / 2
         # Of the complement, which keeps its digits where the miss is small.
         rest = float(betaincinv(self.simulations - count, count + 1.0, miss))
-        return min((1 - rest) * (1 + SLACK), 1.0)
+        return min((1 - rest) * (1 + LIMITS.relative_slack), 1.0)
 
     def __repr__(self) -> str:
         low, high = directed(self.lower, 3, up=False), directed(self.upper, 3, up=True)
@@ -99,8 +108,8 @@ def simulated_power(
         generator: of the records and of the noise; a new one if not given.
     """
     number = check.integer("simulations", simulations, 1)
-    if number > MOST_SIMULATIONS:
-        raise ValueError(f"simulations = {number} must be at most {MOST_SIMULATIONS}")
+    if number > LIMITS.simulations:
+        raise ValueError(f"simulations = {number} must be at most {LIMITS.simulations}")
     covers = float(inside("confidence", confidence))
     rng = generator_of(generator)
     bits = GeneratorBits(rng)

@@ -23,7 +23,7 @@ from neyman.analysis.hypothesis_tests.arguments import (
     released_number,
 )
 from neyman.analysis.hypothesis_tests.binomial_sums import Interval
-from neyman.analysis.hypothesis_tests.binomial_test import PARTS, SURE, NoisyCount
+from neyman.analysis.hypothesis_tests.binomial_test import RECORD_UNITS, SURE, NoisyCount
 from neyman.analysis.hypothesis_tests.power import SimulatedPower, simulated_power
 from neyman.analysis.hypothesis_tests.released_test import KIND, TestResult
 from neyman.curves.tradeoff.curve import Described
@@ -206,7 +206,7 @@ class ProportionsTest:
         arguments = {
             "n": list(self.n),
             "alternative": self.alternative,
-            "grid": PARTS,
+            "grid": RECORD_UNITS,
             "coverage": covers,
         }
         groups = self._groups

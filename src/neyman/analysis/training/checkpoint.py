@@ -21,7 +21,7 @@ from neyman.storage.reading import read_file
 
 CHECKPOINT = "checkpoint.bin"
 _SCHEMA = "neyman-training-checkpoint/1"
-_MOST = 1 << 40
+_MAX_CHECKPOINT_BYTES = 1 << 40
 Content = TypeVar("Content")
 
 
@@ -83,7 +83,7 @@ def read(
     """
     path = folder / CHECKPOINT
     try:
-        line, _, content = read_file(path, _MOST, links=False).partition(b"\n")
+        line, _, content = read_file(path, _MAX_CHECKPOINT_BYTES, links=False).partition(b"\n")
     except FileNotFoundError:
         return None
     except OSError as error:

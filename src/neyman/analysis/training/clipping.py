@@ -9,18 +9,28 @@ every sum is one of integers, whose order is of no matter [TR-1].
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
 
-MOST_GRID = 1 << 24  # units in the clipping norm
-MOST_SIZE = 1 << 32  # parameters
-FIRST = 1 << 20  # units of the first, rough measurement of a norm
-CAREFUL = 1 << 24  # the same where no row may end shorter than rounding needs
-ENTRIES = 1 << 22  # numbers worked on at a time
-SLICE = 1 << 14  # squares below 2^48 that are added up in 64 bits
+
+@dataclass(frozen=True)
+class Limits:
+    """The grid of clipped gradients, and the numbers worked on at a time."""
+
+    clip_units: int = 1 << 24  # units in the clipping norm
+    parameters: int = 1 << 32  # parameters
+    rough_units: int = 1 << 20  # units of the first, rough measurement of a norm
+    careful_units: int = 1 << 24  # the same where no row may end shorter than rounding needs
+    batch_numbers: int = 1 << 22  # numbers worked on at a time
+    slice_squares: int = 1 << 14  # squares below 2^48 that are added up in 64 bits
+
+
+LIMITS = Limits()
 
 
 def clipped_sum(gradients: Floats, clip: float, grid: int) -> Lanes:
@@ -29,14 +39,14 @@ def clipped_sum(gradients: Floats, clip: float, grid: int) -> Lanes:
     Args:
         gradients: one row per record, and one column per parameter.
         clip: the largest l2 norm of a row, above 0.
-        grid: the number of units in ``clip``, at most `MOST_GRID`.
+        grid: the number of units in ``clip``, at most `LIMITS.clip_units`.
 
     Returns:
         A sum that differs by a vector of l2 norm at most ``grid`` if a row comes or goes.
     """
     rows, size = gradients.shape
     total = np.zeros(size, np.int64)
-    most = max(1, ENTRIES // max(size, 1))
+    most = max(1, LIMITS.batch_numbers // max(size, 1))
     for start in range(0, rows, most):
         total += grid_rows(gradients[start : start + most], clip, grid).sum(axis=0)
     return total
@@ -57,7 +67,7 @@ def grid_rows(gradients: Floats, clip: float, grid: int, *, careful: bool = Fals
         rows = np.where(finite, gradients, 0.0)
         peak = np.abs(rows).max(axis=1, initial=0.0)
         shape = rows / np.where(peak > 0, peak, 1.0)[:, None]
-        first = CAREFUL if careful else FIRST
+        first = LIMITS.careful_units if careful else LIMITS.rough_units
         rough = np.rint(shape * first).astype(np.int64)
         norm = peak * (np.sqrt(_rough_squares(rough)) / first)
         # Rounding may add half a unit per entry, so a row that is clipped ends a little below.
@@ -87,7 +97,7 @@ def careful_error(size: int, grid: int) -> float:
 
 def _careful_margin(size: int, grid: int) -> float:
     """Half a unit per entry, what the rough norm may be short of, and floating point."""
-    return 0.5 * size**0.5 * (1 + 1.01 * grid / CAREFUL) + 1.0
+    return 0.5 * size**0.5 * (1 + 1.01 * grid / LIMITS.careful_units) + 1.0
 
 
 def _rough_squares(rows: Lanes) -> Floats:
@@ -96,8 +106,8 @@ def _rough_squares(rows: Lanes) -> Floats:
     Each slice has an exact sum, and slices are added in order: each row by itself.
     """
     total = np.zeros(len(rows), np.float64)
-    for start in range(0, rows.shape[1], SLICE):
-        part = rows[:, start : start + SLICE]
+    for start in range(0, rows.shape[1], LIMITS.slice_squares):
+        part = rows[:, start : start + LIMITS.slice_squares]
         total += (part * part).sum(axis=1).astype(np.float64)
     return total
 
@@ -105,7 +115,7 @@ def _rough_squares(rows: Lanes) -> Floats:
 def _squared_norms(rows: Lanes) -> Lanes:
     """Return the exact squared norm of each row of whole numbers up to 2^24, or 2^61 if larger."""
     total = np.zeros(len(rows), np.int64)
-    for start in range(0, rows.shape[1], SLICE):
-        part = rows[:, start : start + SLICE]
+    for start in range(0, rows.shape[1], LIMITS.slice_squares):
+        part = rows[:, start : start + LIMITS.slice_squares]
         total = np.minimum(total + (part * part).sum(axis=1), 1 << 61)
     return total

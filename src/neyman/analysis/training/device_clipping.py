@@ -22,13 +22,22 @@ from functools import cache
 import torch
 from torch import Tensor
 
-ROUGH_BITS = 18  # of the largest entry, in the rough norm
-FLOAT_SIZE = 1 << 17  # squares up to 2^36 that add up to at most 2^53
+
+@dataclass(frozen=True)
+class Limits:
+    """What float64 holds exactly, and the numbers worked on at a time."""
+
+    rough_bits: int = 18  # of the largest entry, in the rough norm
+    float_squares: int = 1 << 17  # squares up to 2^36 that add up to at most 2^53
+    length_slack: float = 2.0**-20  # of a length, for floating point
+    rows: int = 1 << 28  # whose entries up to 2^24 add up to less than 2^53
+    cpu_numbers: int = 1 << 17  # entries that a CPU works on at a time
+    device_numbers: int = 1 << 26  # entries that another device works on at a time
+
+
+LIMITS = Limits()
+
 EXPONENTS = {torch.float32: 120, torch.float64: 1010}  # of factors, as powers of two
-SLACK = 2.0**-20  # of a length, for floating point
-MOST_ROWS = 1 << 28  # whose entries up to 2^24 add up to less than 2^53
-CACHE = 1 << 17  # entries that a CPU works on at a time
-BLOCK = 1 << 26  # entries that another device works on at a time
 
 Kernel = Callable[..., Tensor]
 
@@ -39,7 +48,7 @@ class Part:
 
     Args:
         rows: float32 or float64, of shape (rows, entries).
-        total: float64, of shape (entries,): the sum of up to `MOST_ROWS` rows of whole numbers.
+        total: float64, of shape (entries,): the sum of up to `LIMITS.rows` rows of whole numbers.
         tokens: whole numbers of shape (rows, tokens). The total then has the shape (vocabulary,
             width), and ``rows`` has the entries of one line of it for each token.
     """
@@ -81,10 +90,14 @@ def add_clipped(
         compiled: use `torch.compile`.
     """
     size = sum(part.rows.shape[1] for part in parts)
-    if parts[0].rows.is_cpu and size <= CACHE and not compiled:
-        _add_small(parts, weights, scale, most, CACHE // size)
+    if parts[0].rows.is_cpu and size <= LIMITS.cpu_numbers and not compiled:
+        _add_small(parts, weights, scale, most, LIMITS.cpu_numbers // size)
         return
-    count = max(1, (CACHE if parts[0].rows.is_cpu and not compiled else BLOCK) // len(weights))
+    count = max(
+        1,
+        (LIMITS.cpu_numbers if parts[0].rows.is_cpu and not compiled else LIMITS.device_numbers)
+        // len(weights),
+    )
     _add([piece for part in parts for piece in part.columns(count)], weights, scale, most, compiled)
 
 
@@ -154,7 +167,7 @@ def row_factors(
     """
     norm, finite = norm_bounds(rows, compiled=compiled)
     size = sum(part.shape[1] for part in rows)
-    length = max(most * (1 - SLACK) - 0.5 * size**0.5 - 1, 0.0)
+    length = max(most * (1 - LIMITS.length_slack) - 0.5 * size**0.5 - 1, 0.0)
     largest = min(EXPONENTS[part.dtype] for part in rows)
     factor = (length / norm).clamp(max=min(scale, 2.0**largest))
     return torch.where(finite, factor, 0.0)
@@ -169,8 +182,8 @@ def norm_bounds(rows: Sequence[Tensor], *, compiled: bool = False) -> tuple[Tens
     run = _compiled if compiled else _eager
     peak = torch.stack([run(_peak)(part) for part in rows]).amax(0)
     size = sum(part.shape[1] for part in rows)
-    exact = torch.float64 if size <= FLOAT_SIZE else torch.int64
-    bits = min(ROUGH_BITS, (62 - (size - 1).bit_length()) // 2)
+    exact = torch.float64 if size <= LIMITS.float_squares else torch.int64
+    bits = min(LIMITS.rough_bits, (62 - (size - 1).bit_length()) // 2)
     shift, finite = power_of_two(peak, bits, min(EXPONENTS[part.dtype] for part in rows))
     squares = torch.stack([run(_rough_squares)(part, shift, exact) for part in rows]).sum(0)
     return (torch.sqrt(squares.double()) + (0.5 * size**0.5 + 1)) / shift, finite

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from neyman.analysis.training.device_clipping import LIMITS as DEVICE_CLIPPING_LIMITS
 from neyman.analysis.training.device_clipping import (
-    SLACK,
     Part,
     norm_bounds,
     power_of_two,
@@ -29,11 +29,20 @@ from neyman.analysis.training.device_clipping import (
 )
 
 INPUT_BITS, OUTPUT_BITS = 14, 18  # of the largest entry of a row
-CANCELLATION_BITS = 8  # a gradient shorter than its factors by more is clipped to less
-MOST_PLACES = 1 << 15  # of one example
-MOST_WIDTH = 1 << 17
-MOST_ENTRIES = 1 << 26  # of the factors of one example
-MOST_SUMMED = 1 << 22  # rows, whose entries below 2^41 add up to less than 2^63
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The factors whose products float64 holds exactly."""
+
+    cancellation_bits: int = 8  # a gradient shorter than its factors by more is clipped to less
+    example_places: int = 1 << 15  # of one example
+    layer_width: int = 1 << 17
+    example_entries: int = 1 << 26  # of the factors of one example
+    summed_rows: int = 1 << 22  # rows, whose entries below 2^41 add up to less than 2^63
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -69,15 +78,15 @@ def fits(places: int, lines: int, columns: int) -> bool:
     """Return True if a product is smaller than the gradient, and its sums can be exact."""
     return (
         places**2 < lines * columns
-        and places <= MOST_PLACES
-        and max(lines, columns) <= MOST_WIDTH
-        and places * max(lines, columns) <= MOST_ENTRIES
+        and places <= LIMITS.example_places
+        and max(lines, columns) <= LIMITS.layer_width
+        and places * max(lines, columns) <= LIMITS.example_entries
     )
 
 
 def fine_bits(grid: int, rows: int) -> int:
     """Return the bits below a unit of the grid in which products of so many rows are added up."""
-    bits = 53 - CANCELLATION_BITS - grid.bit_length() - rows.bit_length()
+    bits = 53 - LIMITS.cancellation_bits - grid.bit_length() - rows.bit_length()
     if bits < 8:
         raise ValueError(f"grid = {grid} with microbatch = {rows} is too fine for fast=True")
     return min(bits, 20, 41 - grid.bit_length())
@@ -113,11 +122,14 @@ def add_products(
         squares, finite = squares + norm**2, finite & known
         errors = errors + sum(part.rows.shape[1] for part in parts) / 4
     size = sum(product.total.numel() for product in products)
-    length = most * (1 - SLACK) - size**0.5 - torch.sqrt(errors) - 1
+    length = most * (1 - DEVICE_CLIPPING_LIMITS.length_slack) - size**0.5 - torch.sqrt(errors) - 1
     factor = (length.clamp(min=0.0) / torch.sqrt(squares)).clamp(max=scale)
     for x in measured:
         factor = torch.minimum(factor, x.most)
-    factor = torch.where(finite & (factor > 0), factor * (1 - SLACK), 0.0) * weights
+    factor = (
+        torch.where(finite & (factor > 0), factor * (1 - DEVICE_CLIPPING_LIMITS.length_slack), 0.0)
+        * weights
+    )
     if parts:
         rows = rounded([part.rows for part in parts], factor, most)
         for part, values in zip(parts, rows, strict=True):

@@ -16,6 +16,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt, sqrt
 
@@ -27,15 +28,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import unfold
 
 from neyman.accounting.integrations.step_accountant import check_model
-from neyman.analysis.training.clipping import MOST_GRID, MOST_SIZE
-from neyman.analysis.training.device_clipping import MOST_ROWS, Part, add_clipped, flat_rows, merged
-from neyman.analysis.training.device_products import (
-    MOST_SUMMED,
-    Product,
-    add_products,
-    fine_bits,
-    fits,
-)
+from neyman.analysis.training.clipping import LIMITS as CLIPPING_LIMITS
+from neyman.analysis.training.device_clipping import LIMITS as DEVICE_CLIPPING_LIMITS
+from neyman.analysis.training.device_clipping import Part, add_clipped, flat_rows, merged
+from neyman.analysis.training.device_products import LIMITS as DEVICE_PRODUCTS_LIMITS
+from neyman.analysis.training.device_products import Product, add_products, fine_bits, fits
 from neyman.numerics import check
 
 WRAPPERS = {
@@ -52,9 +49,19 @@ REASONS = {
 }
 
 TWISTER_WORDS = 624
-MOST_INPUTS = 1 << 14  # entries of the patches of an example whose gradient is written out
 
-LEAST_CLIP = Fraction(1, 10**100)  # its inverse is the largest one
+
+@dataclass(frozen=True)
+class Limits:
+    """When a gradient of one example is written out, and how small a clip may be."""
+
+    # Entries of the patches of an example whose gradient is written out.
+    patch_entries: int = 1 << 14
+    least_clip: Fraction = Fraction(1, 10**100)  # its inverse is the largest one
+
+
+LIMITS = Limits()
+
 
 Loss = Callable[..., Tensor]
 Groups = Mapping[str, Sequence[str]]
@@ -150,8 +157,10 @@ class ModuleGradients:
         }
         self.device = next(iter(self.parameters.values())).device
         self.size = sum(p.numel() for p in self.parameters.values())
-        if not 0 < self.size <= MOST_SIZE:
-            raise ValueError(f"model has {self.size} parameters to train; 1 to {MOST_SIZE} can")
+        if not 0 < self.size <= CLIPPING_LIMITS.parameters:
+            raise ValueError(
+                f"model has {self.size} parameters to train; 1 to {CLIPPING_LIMITS.parameters} can"
+            )
         self._groups = _group_names(model, self.parameters, groups)
         self.grid = check.integer("grid", grid, 1)
         exact = _clips(clips, list(self._groups))
@@ -242,6 +251,11 @@ class ModuleGradients:
                 )
         return ""
 
+    @property
+    def most_rows(self) -> int:
+        """Return the number of rows that one sum holds exactly."""
+        return DEVICE_PRODUCTS_LIMITS.summed_rows if self._bits else DEVICE_CLIPPING_LIMITS.rows
+
     def sum(self, rows: tuple[Tensor, ...]) -> Tensor:
         """Return the int64 sum of the clipped gradients of all rows, in units of clip / grid.
 
@@ -252,9 +266,8 @@ class ModuleGradients:
             rows: the inputs of the model, and the target last; examples are dimension 0.
         """
         count = _row_count(rows)
-        most = MOST_SUMMED if self._bits else MOST_ROWS
-        if count > most:
-            raise ValueError(f"rows has {count} rows; a sum has at most {most}")
+        if count > self.most_rows:
+            raise ValueError(f"rows has {count} rows; a sum has at most {self.most_rows}")
         with self._computing():
             totals = self._zeros(rows)
             for start in range(0, count, self._rows):
@@ -416,7 +429,7 @@ class ModuleGradients:
             if (
                 written
                 and isinstance(self._layers[name], Conv2d)
-                and places * columns > MOST_INPUTS
+                and places * columns > LIMITS.patch_entries
             ):
                 dense.add(name)
         self._taps[key] = [(name, tap) for name, tap in pairs if name not in dense]
@@ -475,11 +488,11 @@ class ModuleGradients:
         for (group, names), clip in zip(self._groups.items(), clips, strict=True):
             units = isqrt(self.grid**2 * clip**2 // total)
             size = sum(self.parameters[name].numel() for name in names)
-            if not 4 * size**0.5 + 4 <= units <= MOST_GRID:
+            if not 4 * size**0.5 + 4 <= units <= CLIPPING_LIMITS.clip_units:
                 raise ValueError(
                     f"grid = {self.grid} leaves {units} units for the {size} parameters of "
-                    f"group {group!r}; it must leave {4 * isqrt(size) + 8} to {MOST_GRID}: a "
-                    "coarser grid loses the gradient to rounding"
+                    f"group {group!r}; it must leave {4 * isqrt(size) + 8} to "
+                    f"{CLIPPING_LIMITS.clip_units}: a coarser grid loses the gradient to rounding"
                 )
             grids.append(units)
         return grids
@@ -703,7 +716,7 @@ def _clips(
     else:
         given = [clips] * len(groups)
     exact = [check.exact("clips", x) for x in given]
-    if not LEAST_CLIP <= min(exact) <= max(exact) <= 1 / LEAST_CLIP:
+    if not LIMITS.least_clip <= min(exact) <= max(exact) <= 1 / LIMITS.least_clip:
         raise ValueError(f"clips = {clips!r} must be above 0, and between 1e-100 and 1e100")
     return exact
 

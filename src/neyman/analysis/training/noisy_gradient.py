@@ -81,7 +81,7 @@ class NoisyGradient:
         fast: bool | None = None,
     ) -> None:
         require("gradients of networks", "torch")
-        from neyman.analysis.training.module_gradients import MOST_SUMMED, ModuleGradients
+        from neyman.analysis.training.module_gradients import ModuleGradients
 
         if not isinstance(mechanism, DPSGD):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"mechanism = {mechanism!r} must be a ny.DPSGD, which draws batches")
@@ -100,10 +100,11 @@ class NoisyGradient:
             compiled=compiled,
             fast=self.fast,
         )
-        if self.fast and mechanism.batch > MOST_SUMMED // 2:
+        if self.fast and mechanism.batch > self.gradients.most_rows // 2:
             raise ValueError(
-                f"mechanism.batch = {mechanism.batch}: fast=True adds up {MOST_SUMMED} rows at "
-                "most, and a Poisson batch may be larger than its mean; use fast=False"
+                f"mechanism.batch = {mechanism.batch}: fast=True adds up "
+                f"{self.gradients.most_rows} rows at most, and a Poisson batch may "
+                "be larger than its mean; use fast=False"
             )
         self.mechanism = mechanism
         self.steps = 0

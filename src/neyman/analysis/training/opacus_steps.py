@@ -26,13 +26,13 @@ from neyman.accounting.integrations.opacus import (
     clipping_norms,
     scheduled,
 )
-from neyman.analysis.training.clipping import MOST_GRID
+from neyman.analysis.training.clipping import LIMITS as CLIPPING_LIMITS
 from neyman.analysis.training.device_clipping import Part, add_clipped, flat_rows
 from neyman.noise import SecureBits, rounded_gaussian
 from neyman.noise.row_draws import coins
 from neyman.numerics import check
 
-DEVIATIONS = 3  # of the size of a sample, which a batch holds by default
+BATCH_DEVIATIONS = 3  # of the size of a sample, which a batch holds by default
 
 
 def make_exact(
@@ -78,10 +78,10 @@ def make_exact(
         check.integer("physical_batch_size", physical_batch_size, 1)
     parameters = getattr(optimizer, "params", ())
     least = 4 * math.isqrt(sum(parameter.numel() for parameter in parameters)) + 8
-    if not least <= units <= MOST_GRID:
+    if not least <= units <= CLIPPING_LIMITS.clip_units:
         raise ValueError(
-            f"grid = {units} must be from {least} to {MOST_GRID}: a coarser grid loses the "
-            "gradient of this model to rounding"
+            f"grid = {units} must be from {least} to {CLIPPING_LIMITS.clip_units}: a coarser grid "
+            "loses the gradient of this model to rounding"
         )
     if len({parameter.device for parameter in parameters}) > 1:
         raise ValueError(
@@ -91,7 +91,7 @@ def make_exact(
     rate = getattr(getattr(optimizer, "step_hook", None), "sample_rate", math.nan)
     draws = accept(data_loader, optimizer, rate, module, ExactDraws)
     expected = draws.rate * (rows := data_loader.batch_sampler.num_samples)
-    usual = min(rows, math.ceil(expected + DEVIATIONS * math.sqrt(expected)))
+    usual = min(rows, math.ceil(expected + BATCH_DEVIATIONS * math.sqrt(expected)))
     draws.take_over(units, usual if physical_batch_size is None else physical_batch_size)
     return optimizer.step_hook.accountant
 

@@ -30,7 +30,7 @@ from neyman.publishing.release.receipt import versions
 from neyman.storage.reading import read_file
 
 REPORT, PARAMETERS, NETWORK = "report.md", "parameters.npy", "parameters.npz"
-_MOST = 1 << 40
+_MAX_RESULT_BYTES = 1 << 40
 
 CONDITIONS = (
     "The gradient of a row is a function of that row, of the parameters, and of nothing else: no "
@@ -122,7 +122,7 @@ class Trained:
             text = read_file(folder / REPORT).decode()
             read = receipt_format.TrainingReceipt.read(receipt)
             path = NETWORK if read.parameters.path == NETWORK else PARAMETERS
-            content = read_file(folder / path, _MOST)
+            content = read_file(folder / path, _MAX_RESULT_BYTES)
             arrays = np.load(io.BytesIO(content), allow_pickle=False)
             state = {} if path == PARAMETERS else dict(arrays)
             parameters = joined(state, read.terms["shapes"]) if state else arrays

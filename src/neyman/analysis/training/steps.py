@@ -37,7 +37,7 @@ from neyman.storage.locks import lock
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
-WAIT = 60.0  # seconds for another run of the same terms
+LOCK_WAIT_SECONDS = 60.0  # seconds for another run of the same terms
 
 
 class Job(Protocol):
@@ -103,7 +103,7 @@ def run(job: Job, rows: int, request: Request) -> Trained:
         )
     if request.sign is not None:
         signed(b"", request.sign)
-    turn = book.turn(f"{terms.dataset} {terms.key}", WAIT)
+    turn = book.turn(f"{terms.dataset} {terms.key}", LOCK_WAIT_SECONDS)
     with turn, _folder(Path(request.out)) as folder:
         published = book.published(terms.dataset, terms.key)
         if published is not None:

@@ -16,17 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.accounting.charge import charge
-from neyman.analysis.training.clipping import MOST_GRID, MOST_SIZE
+from neyman.analysis.training.clipping import LIMITS as CLIPPING_LIMITS
 from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.mechanisms.matrix_mechanism.noise_stream import CorrelatedNoise
-from neyman.mechanisms.matrix_mechanism.strategy import SCALE
+from neyman.mechanisms.matrix_mechanism.strategy import STRATEGY_UNIT
 from neyman.noise import SecureBits
-from neyman.noise.rejection import LARGEST_SIGMA_SQUARED
+from neyman.noise.rejection import LIMITS as REJECTION_LIMITS
 from neyman.numerics import check
 from neyman.numerics.relation import MOVES
 from neyman.numerics.rounding import below
 
-MOST_STEPS = 10**7
+MAX_STEPS = 10**7
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ def common_terms(
             "its receipt says one. Give each person one row, whose gradient is the sum of "
             "theirs, and describe it with user_sampling='users'"
         )
-    if mechanism.steps > MOST_STEPS:
-        raise ValueError(f"mechanism has {mechanism.steps} steps; at most {MOST_STEPS:g} run")
+    if mechanism.steps > MAX_STEPS:
+        raise ValueError(f"mechanism has {mechanism.steps} steps; at most {MAX_STEPS:g} run")
     if not name or not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"name = {name!r} must be text that names the model and its gradient")
     exact = check.exact("clip", clip)
@@ -120,12 +120,12 @@ def common_terms(
         raise ValueError(f"clip = {clip!r} must be above 0")
     units = check.integer("grid", grid, 1)
     least = 16 * max(1, int(size**0.5))
-    if not least <= units <= MOST_GRID:
+    if not least <= units <= CLIPPING_LIMITS.clip_units:
         raise ValueError(
-            f"grid = {units} must be between {least} and {MOST_GRID}: with {size} "
+            f"grid = {units} must be between {least} and {CLIPPING_LIMITS.clip_units}: with {size} "
             "parameters a coarser grid loses the gradient to rounding"
         )
-    if noise_variance(mechanism, units) > LARGEST_SIGMA_SQUARED:
+    if noise_variance(mechanism, units) > REJECTION_LIMITS.sigma_squared:
         raise ValueError(
             f"grid = {units} with {mechanism!r}: sigma_squared of the noise is above (2^53 - 1)^2 "
             "units; take a coarser grid"
@@ -160,8 +160,11 @@ class Terms(RunTerms):
         """Check each argument of `ny.train`."""
         parameters = np.array(start, np.float64)
         common = common_terms(name, dataset, mechanism, clip, grid, piece, size=parameters.size)
-        if not 0 < parameters.size <= MOST_SIZE:
-            raise ValueError(f"start has {parameters.size} numbers; it must have 1 to {MOST_SIZE}")
+        if not 0 < parameters.size <= CLIPPING_LIMITS.parameters:
+            raise ValueError(
+                f"start has {parameters.size} numbers; it must have 1 to "
+                f"{CLIPPING_LIMITS.parameters}"
+            )
         if not np.isfinite(parameters).all():
             raise ValueError("start must be finite in every entry")
         return cls(*common, _step_sizes(step_size, common[2].steps), parameters)
@@ -196,7 +199,7 @@ def noise_variance(mechanism: DPSGD, grid: int) -> Fraction:
         grid: number of units in the clipping norm.
     """
     sigma = check.exact("sigma", mechanism.sigma)
-    scale = 1 if mechanism.strategy is None else SCALE
+    scale = 1 if mechanism.strategy is None else STRATEGY_UNIT
     return (MOVES[mechanism.neighboring] * sigma * grid * scale) ** 2
 
 

@@ -23,7 +23,8 @@ from neyman.mechanisms.batches import pieces
 from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.noise import SecureBits, rounded_gaussian
 
-APART = 1e-3  # of a gradient's norm: what a row may differ by from itself in a call alone
+# Of a gradient's norm: what a row may differ by from itself in a call alone.
+MAX_NORM_DIFFERENCE = 1e-3
 Gradient = Callable[[NDArray[np.float64], NDArray[np.int64]], Any]
 Floats = NDArray[np.float64]
 
@@ -224,7 +225,7 @@ class _Descent:
         if not np.isfinite(both).all():
             return
         size = np.abs(both).max()
-        if np.abs(both[0] - both[1]).max() > APART * size:
+        if np.abs(both[0] - both[1]).max() > MAX_NORM_DIFFERENCE * size:
             raise MixedRows(
                 f"gradient gave row 0 of a call of {rows.size} rows another value than in a call "
                 "alone: it depends on the other rows, as with batch normalization or where a loss "

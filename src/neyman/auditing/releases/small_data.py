@@ -14,8 +14,8 @@ from neyman.publishing.plan.column import Column
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.row_expression import ColumnType, Node
 
-UNITS = 12
-MISSING = 0.05  # of the values that expressions alone read
+MAX_UNITS = 12
+MISSING_SHARE = 0.05  # of the values that expressions alone read
 Tables = dict[str, pa.Table]
 Row = dict[str, Any]
 
@@ -100,7 +100,7 @@ def neighbors(plan: Plan, rng: np.random.Generator) -> tuple[Tables, Tables]:
             own[name] = [make(extreme)] * count
         return own
 
-    units = [unit(False) for _ in range(UNITS)]
+    units = [unit(False) for _ in range(MAX_UNITS)]
     one, other = [*units, unit(True)], list(units)
     if plan.unit.neighboring == "replace-one":
         other.append(unit(True))
@@ -153,7 +153,7 @@ def row_maker(plan: Plan, table: str, rng: np.random.Generator) -> Callable[[boo
                 value = number(plan, column.name, sorted(near), rng, extreme)
                 row[column.name] = value / 10**column.decimals if column.decimals else value
         for name in sorted(others):
-            missing = rng.random() < MISSING
+            missing = rng.random() < MISSING_SHARE
             row[name] = None if missing else value_of(read[name], constants, rng)
         if plan.hierarchy is not None:
             place = plan.hierarchy.rows[int(rng.integers(len(plan.hierarchy.rows)))]

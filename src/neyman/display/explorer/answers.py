@@ -34,8 +34,18 @@ Point = tuple[float, float]
 
 LEVELS = tuple(0.5 - 0.5 * math.cos(math.pi * k / 36) for k in range(1, 36))
 PRIORS = tuple(0.5 - 0.5 * math.cos(math.pi * k / 60) for k in range(61))
-EPSILONS = 28
-MOST_SUMMARIZED = 4  # ordered pairs whose nearest Gaussian curve is worth the wait
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a chart and a summary hold."""
+
+    epsilons: int = 28
+    summarized_pairs: int = 4  # ordered pairs whose nearest Gaussian curve is worth the wait
+
+
+LIMITS = Limits()
+
 _RANGES = {
     "sigma": (1e-2, 1e4),
     "scale": (1e-2, 1e4),
@@ -211,7 +221,7 @@ class Guarantee:
 
     @cached_property
     def _summary(self) -> list[tuple[str, str, str]]:
-        if self.more or len(self.tradeoff.profiles) > MOST_SUMMARIZED:
+        if self.more or len(self.tradeoff.profiles) > LIMITS.summarized_pairs:
             return []
         # On a copy: what a contour was asked before moves the last digits of its next answers.
         fresh = tuple(Composition(c.parts) for c in self.tradeoff.alternatives)
@@ -257,7 +267,7 @@ class Guarantee:
 
     def _profile(self, upto: float) -> list[Point]:
         """Upper bounds of delta at epsilons up to one."""
-        epsilons = [upto * k / (EPSILONS - 1) for k in range(EPSILONS)]
+        epsilons = [upto * k / (LIMITS.epsilons - 1) for k in range(LIMITS.epsilons)]
         deltas = self.tradeoff.deltas_above(np.array(epsilons))
         return [(e, float(delta)) for e, delta in zip(epsilons, deltas, strict=True)]
 

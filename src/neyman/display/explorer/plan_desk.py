@@ -43,7 +43,7 @@ from neyman.publishing.release.verify.verification import verify
 from neyman.storage.reading import read_file
 
 FEW = tuple(0.2 * (k / 16) ** 2 for k in range(1, 17))  # of scenarios, up to the level 0.2
-MOST_SCENARIOS = 6  # curves that a small chart can hold
+MAX_SCENARIO_CURVES = 6  # curves that a small chart can hold
 _TWICE = (
     "This plan publishes its tables twice: with noise, and adjusted to add up, which costs no "
     "privacy and makes no cell less accurate on average. A half is added to those margins for "
@@ -192,7 +192,7 @@ class PlanDesk(Desk):
             rows.append([f"Anything in the {holder}’s record", guessing, anything])
         named.sort(key=lambda curve: -curve.points[-1][1])
         head = ["A claim about", "Guessing", "True positive rate (at most)"]
-        return Scenarios(head, rows, named[:MOST_SCENARIOS], FEW[-1])
+        return Scenarios(head, rows, named[:MAX_SCENARIO_CURVES], FEW[-1])
 
     def _toml(self, question: Question) -> str:
         _, scale = self._split(question)

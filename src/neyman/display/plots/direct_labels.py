@@ -26,9 +26,18 @@ PALE = "#6b6b6b"
 
 Array = NDArray[np.float64]
 
-_CLOSE = 0.35  # of a letter's height: between a name and any line
+
+@dataclass(frozen=True)
+class Limits:
+    """Where the name of a line is placed."""
+
+    gap_letter_heights: float = 0.35  # of a letter's height: between a name and any line
+    points_tried: int = 36  # points of a line that are tried
+
+
+LIMITS = Limits()
+
 _FAR = (0.75, 1.1, 1.6, 2.3, 3.2)  # of a letter's height: from a point of a line to its name
-_SPOTS = 36  # points of a line that are tried
 
 
 @dataclass(frozen=True)
@@ -143,7 +152,7 @@ def _best(
     # Where another line runs along this one, a name may stand for both.
     foreign = every[KDTree(path).query(every)[0] > 3]
     best, least = path[len(path) // 2], np.inf
-    for spot in path[np.linspace(0, len(path) - 1, _SPOTS).astype(int)]:
+    for spot in path[np.linspace(0, len(path) - 1, LIMITS.points_tried).astype(int)]:
         for far in _FAR:
             for across in (-1.0, 0.0, 1.0):
                 for up in (-1.0, 0.0, 1.0):
@@ -175,7 +184,7 @@ def _cost(
 ) -> float:
     """How bad a place is: lines or names are there, the frame ends, or another line is nearer."""
     low, high = place - half, place + half
-    wide = _CLOSE * height
+    wide = LIMITS.gap_letter_heights * height
     crossed = ((every > low - wide) & (every < high + wide)).all(axis=1).sum()
     cost = 5.0 * crossed
     for other in taken:

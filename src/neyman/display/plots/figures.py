@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["budget", "composition", "posterior", "power", "profile", "tradeoff"]
 
-LEAST = 1e-300  # what a logarithmic axis takes for zero
+LOG_AXIS_ZERO = 1e-300  # what a logarithmic axis takes for zero
 
 
 def tradeoff(of: Any, *, axes: Axes | None = None) -> Axes:
@@ -143,7 +143,7 @@ def profile(of: Any, *, least: float = 1e-10, axes: Axes | None = None) -> Axes:
     lines: list[Line] = []
     for name, curve, color in curves:
         epsilons: Array = np.linspace(0.0, float(last), 160)
-        deltas = [max(curve.delta(float(e)).upper, LEAST) for e in epsilons]
+        deltas = [max(curve.delta(float(e)).upper, LOG_AXIS_ZERO) for e in epsilons]
         lines.append(draw(axes, name, epsilons, deltas, color))
     axes.set(yscale="log", xlim=(0, last), ylim=(least, 1))
     axes.set_xlabel("epsilon")

@@ -17,7 +17,7 @@ from neyman.display.report.table_accuracy import accuracy as accuracy_of
 from neyman.elements import Node
 from neyman.publishing.release.receipt_format import Receipt, TableName
 
-_MOST_TABLES = 6  # that two printed pages have room for
+_MAX_TABLES = 6  # that two printed pages have room for
 _CLOSE = (0.01, 0.05)  # parts of a cell's own value
 
 
@@ -49,12 +49,12 @@ def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
     if not errors:
         return ""
     shown, left = list(errors), ""
-    if len(errors) > _MOST_TABLES:
+    if len(errors) > _MAX_TABLES:
         # A reader who sees some tables alone must not take the others to be worse.
         shown.sort(key=lambda error: error.accuracy.within[1] if error.accuracy else Fraction(2))
-        shown = shown[:_MOST_TABLES]
+        shown = shown[:_MAX_TABLES]
         left = markup.paragraph(
-            f"These are the {_MOST_TABLES} of {many(len(errors), 'table')} with the smallest share "
+            f"These are the {_MAX_TABLES} of {many(len(errors), 'table')} with the smallest share "
             "of cells within 5%. ",
             markup.link("errors", "See all tables"),
             ".",

@@ -20,7 +20,7 @@ from neyman.publishing.release.receipt_format import MechanismPart, Number, Rece
 SCHEMA_COMMIT = "617ad178d59481c1c04bbe3ef4386fc0e68d6d33"
 UNKNOWN = "NOT IN THE RECEIPT: "
 """How a field begins that the custodian must fill in."""
-_DELTA = 1e-6
+_RECORD_DELTA = 1e-6
 
 
 def record(receipt: Receipt) -> dict[str, Any]:
@@ -186,8 +186,8 @@ def _parameters(receipt: Receipt) -> dict[str, float]:
         return {} if rho is None else {"rho": float(directed(rho, 6, up=True))}
     for point in receipt.guarantee.epsilon:
         epsilon = _finite(point.upper)
-        if point.delta == _DELTA and epsilon is not None:
-            return {"epsilon": float(directed(epsilon, 6, up=True)), "delta": _DELTA}
+        if point.delta == _RECORD_DELTA and epsilon is not None:
+            return {"epsilon": float(directed(epsilon, 6, up=True)), "delta": _RECORD_DELTA}
     return {}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from neyman.accounting.semantics import unchecked_claims as unchecked
 from neyman.accounting.semantics.digits import many
@@ -18,8 +19,16 @@ from neyman.publishing.planning.counted_rows import counted_rows
 from neyman.publishing.planning.missing_values import missing_by_sentence
 from neyman.publishing.release.receipt_format import Receipt
 
-_MOST_LISTED = 4  # queries, and tables of each, that two printed pages have room for
-_MOST_LETTERS = 160  # of a filter
+
+@dataclass(frozen=True)
+class Limits:
+    """What two printed pages have room for."""
+
+    queries: int = 4  # queries, and tables of each, that two printed pages have room for
+    filter_letters: int = 160  # of a filter
+
+
+LIMITS = Limits()
 
 
 def opening(receipt: Receipt, plan: Plan | None = None) -> Element:
@@ -43,8 +52,8 @@ def opening(receipt: Receipt, plan: Plan | None = None) -> Element:
             f"{date} (UTC), the day of the charge in the ledger" if date else "not in the receipt",
         ),
         ("Privacy unit", f"every {subject} in the data, {each}"),
-        ("Noisy tables", listing(noisy, _MOST_LISTED) or "none"),
-        ("Invariants", markup.lines([listing(public, _MOST_LISTED), exact]) if public else ""),
+        ("Noisy tables", listing(noisy, LIMITS.queries) or "none"),
+        ("Invariants", markup.lines([listing(public, LIMITS.queries), exact]) if public else ""),
         ("Filter", _filter(receipt)),
         ("Rows that count", _counted(receipt, plan) if noisy else ""),
         ("Missing values", _missing(plan)),
@@ -76,9 +85,9 @@ def _missing(plan: Plan | None) -> Node:
     sentences = {} if plan is None else missing_by_sentence(plan)
     lines: list[Node] = [
         [markup.strong(", ".join(names)), f": {sentence}"]
-        for sentence, names in [*sentences.items()][:_MOST_LISTED]
+        for sentence, names in [*sentences.items()][: LIMITS.queries]
     ]
-    if len(sentences) > _MOST_LISTED:
+    if len(sentences) > LIMITS.queries:
         lines.append(markup.link("contents", "see all tables"))
     return markup.lines(lines)
 
@@ -87,7 +96,11 @@ def _filter(receipt: Receipt) -> Node:
     texts: list[str] = []
     if receipt.plan.get("where") is not None:
         text = expression_words(str(receipt.plan["where"]))
-        short = f"only rows where {text}" if len(text) <= _MOST_LETTERS else "a filter on all rows"
+        short = (
+            f"only rows where {text}"
+            if len(text) <= LIMITS.filter_letters
+            else "a filter on all rows"
+        )
         texts.append(short)
     own = sum(query.get("where") is not None for query in receipt.plan.get("query", ()))
     if own:

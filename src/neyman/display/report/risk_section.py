@@ -47,7 +47,7 @@ class Limits:
 
 LIMITS = Limits()
 
-_QUANTILES = np.linspace(-10.0, 10.0, 20_001)
+_NORMAL_QUANTILES = np.linspace(-10.0, 10.0, 20_001)
 
 _BASELINES = tuple(Fraction(n, 1000) for n in (1, 10, 50, 100, 200, 500, 800, 950))
 
@@ -482,7 +482,7 @@ def one_line(
     levels, powers = map(np.array, zip((0.0, first), *curve, (1.0, 1.0), strict=True))
     powers = np.maximum.accumulate(powers)
     even = np.linspace(0.0, 1.0, LIMITS.grid_steps + 1)
-    grid = np.unique(np.concatenate([even, ndtr(_QUANTILES), levels, [0.0, 1.0]]))
+    grid = np.unique(np.concatenate([even, ndtr(_NORMAL_QUANTILES), levels, [0.0, 1.0]]))
     low, high = grid[:-1], grid[1:]
     limits = np.asarray(limit(grid))
     above = np.interp(np.minimum(low + most, 1.0), levels, powers) + most

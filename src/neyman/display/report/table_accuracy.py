@@ -24,9 +24,17 @@ has types."""
 
 Numbers = NDArray[np.float64]
 
-_PART = 1 << 20
-_HELD = 1 << 22
-_BINS = 1 << 16
+
+@dataclass(frozen=True)
+class Limits:
+    """The cells read at a time, and the bins of their errors."""
+
+    part_cells: int = 1 << 20
+    sorted_cells: int = 1 << 22
+    bins: int = 1 << 16
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -63,9 +71,11 @@ def _parts(table: Table) -> Iterator[tuple[Numbers, Numbers]]:
     columns = ["value", "lower", "upper"]
     batches: Iterable[Any]
     if isinstance(table, ParquetFile):
-        batches = cast(Any, table).iter_batches(_PART, columns=columns, use_threads=False)
+        batches = cast(Any, table).iter_batches(
+            LIMITS.part_cells, columns=columns, use_threads=False
+        )
     else:
-        batches = table.select(columns).to_batches(_PART)
+        batches = table.select(columns).to_batches(LIMITS.part_cells)
     for batch in batches:
         value, lower, upper = (
             batch.column(name).to_numpy(zero_copy_only=False).astype(float) for name in columns
@@ -91,16 +101,16 @@ def median(parts: Callable[[], Iterator[Numbers]]) -> float:
             if len(part) == 0:
                 continue
             size, least, most = size + len(part), min(least, part.min()), max(most, part.max())
-            held = [*held, part] if size <= _HELD else []
+            held = [*held, part] if size <= LIMITS.sorted_cells else []
         if least == most:
             return float(least)
         if held:
             numbers = np.sort(np.concatenate(held))
             return float(np.median(numbers) if rank < 0 else numbers[rank])
         rank = (size - 1) // 2 if rank < 0 else rank
-        counts = np.zeros(_BINS, dtype=np.int64)
+        counts = np.zeros(LIMITS.bins, dtype=np.int64)
         for part in map(partial(_between, least, most), parts()):
-            counts += np.bincount(_bins(least, most, part), minlength=_BINS)
+            counts += np.bincount(_bins(least, most, part), minlength=LIMITS.bins)
         reached = np.cumsum(counts)
         place = int(np.searchsorted(reached, rank, side="right"))
         rank -= int(reached[place] - counts[place])
@@ -117,7 +127,9 @@ def _between(least: float, most: float, part: Numbers) -> Numbers:
 
 def _bins(least: float, most: float, part: Numbers) -> NDArray[np.int64]:
     # Rounding is monotone, so what is in one bin lies between its least and its most.
-    return np.minimum((part - least) / (most - least) * _BINS, _BINS - 1).astype(np.int64)
+    return np.minimum((part - least) / (most - least) * LIMITS.bins, LIMITS.bins - 1).astype(
+        np.int64
+    )
 
 
 def _in_bin(least: float, most: float, place: int, part: Numbers) -> Numbers:

@@ -27,7 +27,7 @@ except ModuleNotFoundError as missing:
         "a ledger on PostgreSQL needs psycopg: pip install 'neyman[postgres]'", name="psycopg"
     ) from missing
 
-_OLDEST = 130000
+_MIN_SERVER_VERSION = 130000
 _SCHEMA = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*)(:\d*)?")
 _SECRET = ("password", "sslpassword", "oauth_client_secret")
@@ -235,10 +235,10 @@ class Connections:
 
     def _checked(self, connection: psycopg.Connection[Any]) -> Session:
         where = self.address.shown
-        if connection.info.server_version < _OLDEST:
+        if connection.info.server_version < _MIN_SERVER_VERSION:
             raise LedgerError(
                 f"{where} is PostgreSQL {connection.info.server_version // 10000}: a ledger needs"
-                f" {_OLDEST // 10000} or later"
+                f" {_MIN_SERVER_VERSION // 10000} or later"
             )
         with in_words(self.address, self.wait):
             # First of all, so that no name is looked up in a schema that others write.

@@ -7,13 +7,24 @@ follow from it, and a row without its event.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from neyman.ledger.chain import START
 from neyman.ledger.postgres.statements import function, trigger
 from neyman.ledger.units import DELTA, UNIT
 
-_MOST_BYTES = 1 << 26  # of an event's line
-_MOST_DEPTH = 400  # of lists in lists; Python reads 1000
-_MOST_DIGITS = 4000  # of a number; Python reads 4300
+
+@dataclass(frozen=True)
+class Limits:
+    """The size of an event."""
+
+    line_bytes: int = 1 << 26  # of an event's line
+    list_depth: int = 400  # of lists in lists; Python reads 1000
+    number_digits: int = 4000  # of a number; Python reads 4300
+
+
+LIMITS = Limits()
+
 
 _FIELDS = {
     "ledger": "id kind number previous salt version when",
@@ -74,7 +85,7 @@ LAST_EVENT = (
 _WELL_FORMED = f"""
 DECLARE fields text[]; again text; forms boolean; own_kind text;
 BEGIN
-    IF octet_length(line) > {_MOST_BYTES} OR line ~ '[^ -~]' THEN
+    IF octet_length(line) > {LIMITS.line_bytes} OR line ~ '[^ -~]' THEN
         RETURN false;
     END IF;
     SELECT array_agg(name ORDER BY place),
@@ -104,16 +115,16 @@ END"""
 _READABLE = f"""
 DECLARE nested text; brackets CONSTANT text := translate(body, '[{{', '');
 BEGIN
-    IF body::json IS NULL OR body ~ '[0-9]{{255}}' AND position(repeat('0', {_MOST_DIGITS})
+    IF body::json IS NULL OR body ~ '[0-9]{{255}}' AND position(repeat('0', {LIMITS.number_digits})
             IN translate(body, '123456789', '000000000')) > 0 THEN
         RETURN false;
     END IF;
-    IF length(body) - length(brackets) <= {_MOST_DEPTH} THEN
+    IF length(body) - length(brackets) <= {LIMITS.list_depth} THEN
         RETURN true;
     END IF;
     nested := regexp_replace(body, $re$"(?:[^"\\]|\\.)*"$re$, '', 'g');
     nested := regexp_replace(nested, $re$[^][}}{{]$re$, '', 'g');
-    FOR level IN 1 .. {_MOST_DEPTH // 2} LOOP
+    FOR level IN 1 .. {LIMITS.list_depth // 2} LOOP
         nested := replace(replace(nested, '[]', ''), '{{}}', '');
         EXIT WHEN nested = '';
     END LOOP;

@@ -11,7 +11,7 @@ import re
 from neyman.ledger.database import TABLES
 from neyman.ledger.postgres.event_rules import EVENT_RULES, LAST_EVENT
 from neyman.ledger.postgres.statements import function, never, refusing, trigger
-from neyman.ledger.published_files import PIECE
+from neyman.ledger.published_files import PIECE_BYTES
 
 RULES = 3
 """The version of the rules; `check_pins` replaces those of version 2."""
@@ -138,7 +138,7 @@ _RULES = [
     *refusing(
         "piece_new",
         "BEFORE INSERT ON piece",
-        f"""octet_length(NEW.content) <= {PIECE}
+        f"""octet_length(NEW.content) <= {PIECE_BYTES}
         AND EXISTS (SELECT 1 FROM @.entry WHERE id = NEW.entry AND state = 'reading')""",
         "files are stored once, as their entry finishes",
     ),

@@ -30,7 +30,7 @@ from neyman.ledger.postgres.schema_check import check_pins, differences
 from neyman.ledger.records import LedgerError
 from neyman.ledger.turn import waited
 
-_PAUSE = 0.1  # seconds
+_PAUSE_SECONDS = 0.1  # seconds
 _EVENT = "INSERT INTO event (number, line, hash)"
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _FIFTEEN = ", ".join(["%s"] * 15)
@@ -276,7 +276,7 @@ class PostgreSQL(Store):
                 ).fetchall()[0][0]:
                     if time.monotonic() >= deadline:
                         raise waited(wait)
-                    time.sleep(random.uniform(0, _PAUSE))
+                    time.sleep(random.uniform(0, _PAUSE_SECONDS))
             yield
         finally:
             own.drop()

@@ -23,8 +23,8 @@ except ModuleNotFoundError as missing:
         "the ledger needs apsw: pip install 'neyman[release]'", name="apsw"
     ) from missing
 
-_APPLICATION = 0x4E65796D  # "Neym"
-MARK = f"PRAGMA application_id = {_APPLICATION};"
+_APPLICATION_ID = 0x4E65796D  # "Neym"
+MARK = f"PRAGMA application_id = {_APPLICATION_ID};"
 """What marks a file as a ledger."""
 FAILURES = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError)
 """What SQLite answers where a file is damaged, or lacks a table."""
@@ -32,7 +32,7 @@ FAILURES = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError)
 OPEN: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
 """The connections of this process, which must not be used after a fork."""
 
-_PAUSE = 0.001  # seconds
+_PAUSE_SECONDS = 0.001  # seconds
 _LOG_PAGES = 4000  # 16 MB, worked into the file by whoever commits past them
 
 
@@ -85,7 +85,7 @@ def trust(connection: apsw.Connection) -> None:
 
 def refuse_other(connection: apsw.Connection, path: Path) -> None:
     """Refuse a file that is not a ledger."""
-    if connection.pragma("application_id") != _APPLICATION:
+    if connection.pragma("application_id") != _APPLICATION_ID:
         raise LedgerError(f"{path} is not a Neyman ledger: name another file")
 
 
@@ -125,7 +125,7 @@ def _patience(wait: float) -> Callable[[int], bool]:
         now = time.monotonic()
         if tries == 0:
             deadline = now + wait
-        time.sleep(random.uniform(0, _PAUSE))
+        time.sleep(random.uniform(0, _PAUSE_SECONDS))
         return now < deadline
 
     return again

@@ -33,7 +33,7 @@ from neyman.numerics.rounding import up
 if TYPE_CHECKING:
     from neyman.noise import Bits
 
-SIGNIFICANT = 54  # bits of a uniform number that a float can tell
+UNIFORM_BITS = 54  # bits of a uniform number that a float can tell
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -213,9 +213,9 @@ class CanonicalNoise(Mechanism):
         leading = words >> np.uint64(1)
         with np.errstate(divide="ignore"):
             log_u = np.log(leading.astype(float) + 0.5) - 64 * math.log(2)
-        for i in np.flatnonzero(leading < np.uint64(1 << (SIGNIFICANT - 1))):
+        for i in np.flatnonzero(leading < np.uint64(1 << (UNIFORM_BITS - 1))):
             value, length = int(leading[i]), 64
-            while value.bit_length() < SIGNIFICANT:
+            while value.bit_length() < UNIFORM_BITS:
                 value, length = value << 64 | int(source.words(1)[0]), length + 64
             log_u[i] = math.log(2 * value + 1) - (length + 1) * math.log(2)
         minus = words & np.uint64(1) == 1

@@ -21,7 +21,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
 Arrays = tuple[Array, Array]
-BEYOND = -1e300
+LEAST_LOG_POWER = -1e300
 
 
 class Ladder(ABC):
@@ -270,7 +270,7 @@ def _held(value: Array, error: Array) -> Arrays:
     """Both ends; where squares have left the floats, the logarithm is below -1e300."""
     far = ~np.isfinite(error)
     value, error = np.where(far, -math.inf, value), np.where(far, 0.0, error)
-    return value - error, np.where(far, BEYOND, value + error)
+    return value - error, np.where(far, LEAST_LOG_POWER, value + error)
 
 
 def _around(value: float, error: float) -> Interval:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,12 +20,26 @@ from neyman.mechanisms.matrix_mechanism.factorization import (
     size_of,
 )
 from neyman.mechanisms.matrix_mechanism.participation import pattern
-from neyman.mechanisms.matrix_mechanism.strategy import SCALE, Toeplitz, Triangular, square_root
+from neyman.mechanisms.matrix_mechanism.strategy import (
+    STRATEGY_UNIT,
+    Toeplitz,
+    Triangular,
+    square_root,
+)
 from neyman.numerics import check
 
-MOST_BAND = 64
-SHARP = 64  # the power of errors whose mean stands for the largest
-CLIMB = 12  # rounds for a bound
+
+@dataclass(frozen=True)
+class Limits:
+    """The size of a band, and the search for its strategy."""
+
+    band_steps: int = 64
+    error_power: int = 64  # the power of errors whose mean stands for the largest
+    bound_rounds: int = 12  # rounds for a bound
+
+
+LIMITS = Limits()
+
 
 Array = NDArray[np.float64]
 
@@ -67,8 +82,10 @@ def optimized_band(
     check_objective(objective)
     times, apart = pattern(n, participations, separation)
     records = [None] if times == 1 else [record_of(n, times, apart, part) for part in PARTS]
-    bounds = [climbed(queries, record, objective, CLIMB, 0.0)[1] for record in records]
-    sharp = SHARP if objective == "largest" else 1
+    bounds = [
+        climbed(queries, record, objective, LIMITS.bound_rounds, 0.0)[1] for record in records
+    ]
+    sharp = LIMITS.error_power if objective == "largest" else 1
     inside = np.tri(n, dtype=bool) & ~np.tri(n, k=-width, dtype=bool)
     identity = np.eye(n)
 
@@ -94,7 +111,7 @@ def optimized_band(
         slope = (slope - matrix * np.sum(slope * matrix, axis=0)) / norms
         return math.log(top) + math.log(mean) / sharp, slope[inside]
 
-    start = Triangular.normalized(square_root(n, width)).matrix() / SCALE
+    start = Triangular.normalized(square_root(n, width)).matrix() / STRATEGY_UNIT
     optimum = minimize(
         cost,
         start[inside],
@@ -128,8 +145,10 @@ def optimized_toeplitz(
     from scipy.signal import lfilter
 
     n, width = check.integer("steps", steps, 1), check.integer("band", band, 1)
-    if width > min(MOST_BAND, n) or n > 1 << 16:
-        raise ValueError(f"band = {band}, steps = {steps}: at most {MOST_BAND} and {1 << 16}")
+    if width > min(LIMITS.band_steps, n) or n > 1 << 16:
+        raise ValueError(
+            f"band = {band}, steps = {steps}: at most {LIMITS.band_steps} and {1 << 16}"
+        )
     check_objective(objective)
     times, apart = pattern(n, participations, separation)
     ones = np.ones(n)
@@ -163,7 +182,7 @@ def optimized_toeplitz(
     if width > 1:
         bounds = [(1e-6, 1.0)] * (width - 1)
         minimum = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds).x
-        integers = np.rint(weights(minimum) * SCALE).astype(np.int64)
+        integers = np.rint(weights(minimum) * STRATEGY_UNIT).astype(np.int64)
         strategies.append(Toeplitz(n, tuple(integers.tolist())))
 
     def error(strategy: Toeplitz) -> float:

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from neyman.mechanisms.description import TRUTH, integer
 from neyman.mechanisms.matrix_mechanism import noise_stream as stream
 from neyman.mechanisms.matrix_mechanism.participation import pattern
+from neyman.mechanisms.matrix_mechanism.strategy import LIMITS as STRATEGY_LIMITS
 from neyman.mechanisms.matrix_mechanism.strategy import (
-    MOST_STEPS,
-    SCALE,
     STEPS,
+    STRATEGY_UNIT,
     Strategy,
     largest_of,
     prefix_spread,
@@ -45,7 +45,7 @@ class Tree(Strategy):
         for t in range(1, self.steps + 1):
             for level in range((t & -t).bit_length()):
                 row = np.zeros(self.steps, np.int64)
-                row[t - 2**level : t] = SCALE
+                row[t - 2**level : t] = STRATEGY_UNIT
                 rows.append(row)
         return np.array(rows)
 
@@ -62,7 +62,7 @@ class Tree(Strategy):
             most = min(times, -(-(1 << level) // apart))
             full, rest = divmod(min(times, blocks * most), most)
             total += full * most**2 + rest**2
-        return total * SCALE**2
+        return total * STRATEGY_UNIT**2
 
     def spread(self) -> NDArray[np.float64]:
         """One block for each binary digit of the steps so far."""
@@ -76,8 +76,8 @@ class Tree(Strategy):
     ) -> tuple[stream.Encoder, stream.Decoder]:
         """It remembers one sum for each level."""
         return (
-            stream.TreeEncoder(self.steps, SCALE, sigma_squared, self.room(), width, bits),
-            stream.TreeDecoder(self.steps, SCALE, optimal=self.optimal),
+            stream.TreeEncoder(self.steps, STRATEGY_UNIT, sigma_squared, self.room(), width, bits),
+            stream.TreeDecoder(self.steps, STRATEGY_UNIT, optimal=self.optimal),
         )
 
 
@@ -100,8 +100,10 @@ class Binned(Strategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.fine > MOST_STEPS:
-            raise ValueError(f"fine = {self.fine} must be at most {MOST_STEPS}, the most steps")
+        if self.fine > STRATEGY_LIMITS.steps:
+            raise ValueError(
+                f"fine = {self.fine} must be at most {STRATEGY_LIMITS.steps}, the most steps"
+            )
 
     def matrix(self) -> NDArray[np.int64]:
         """See `Strategy`."""

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from neyman.mechanisms.matrix_mechanism.participation import pattern
 from neyman.mechanisms.matrix_mechanism.strategy import (
-    SCALE,
+    STRATEGY_UNIT,
     Strategy,
     Triangular,
     floats,
@@ -30,10 +30,19 @@ from neyman.mechanisms.matrix_mechanism.strategy import (
 )
 from neyman.numerics import check
 
-MOST_STEPS = 1024
-MOST_BOUND = 1 << 20
-LEAST_ENTRY = 1e-60  # whose powers stay in the floats
-MOST_MIXED = 512
+
+@dataclass(frozen=True)
+class Limits:
+    """The size of a factorization."""
+
+    steps: int = 1024
+    bound: int = 1 << 20
+    least_entry: float = 1e-60  # whose powers stay in the floats
+    mixed_steps: int = 512
+
+
+LIMITS = Limits()
+
 PARTS = (0.2, 0.4, 0.6, 0.8)  # of records that take part every b steps
 OBJECTIVES = ("largest", "mean")
 
@@ -75,13 +84,13 @@ def prefix_bound(steps: int, participations: int = 1, separation: int = 1) -> fl
         participations: k.
         separation: b.
     """
-    n = steps_up_to(steps, MOST_BOUND)
+    n = steps_up_to(steps, LIMITS.bound)
     times, apart = pattern(n, participations, separation)
     j = np.arange(1, n + 1)
     trace = float(np.sum(0.5 / np.sin((2 * j - 1) * math.pi / (4 * n + 2))))
     share = min(1 / apart, times / n)
     bound = trace * math.sqrt(share / n)
-    if times == 1 or n > MOST_MIXED:
+    if times == 1 or n > LIMITS.mixed_steps:
         return bound
     for part in PARTS:
         root = np.linalg.cholesky(record_of(n, times, apart, part))
@@ -175,7 +184,7 @@ def size_of(errors: Array, objective: str) -> float:
 
 def moved_by(strategy: Strategy, times: int, apart: int) -> float:
     """How far a record moves C x at most."""
-    return math.sqrt(strategy.largest(times, apart)) / SCALE
+    return math.sqrt(strategy.largest(times, apart)) / STRATEGY_UNIT
 
 
 def check_objective(objective: object) -> None:
@@ -188,17 +197,17 @@ def queries_of(workload: ArrayLike | int) -> Array:
     """The workload as a matrix: prefix sums if it is a number of steps."""
     if isinstance(workload, int) and not isinstance(workload, bool):
         queries = np.asarray(
-            np.tri(min(check.integer("workload", workload, 1), MOST_STEPS + 1)), float
+            np.tri(min(check.integer("workload", workload, 1), LIMITS.steps + 1)), float
         )
     else:
         queries = floats("workload", workload)
-    if queries.ndim != 2 or not 1 <= queries.shape[1] <= min(MOST_STEPS, len(queries)):
+    if queries.ndim != 2 or not 1 <= queries.shape[1] <= min(LIMITS.steps, len(queries)):
         raise ValueError(
-            f"workload has the shape {queries.shape}; give queries as rows over 1 to {MOST_STEPS} "
-            "steps, at least as many as steps"
+            f"workload has the shape {queries.shape}; give queries as rows over 1 to "
+            f"{LIMITS.steps} steps, at least as many as steps"
         )
     size = np.abs(queries).max(axis=1)
-    if not ((size >= LEAST_ENTRY) & (size <= 1 / LEAST_ENTRY)).all():
+    if not ((size >= LIMITS.least_entry) & (size <= 1 / LIMITS.least_entry)).all():
         raise ValueError(
             "workload must have finite rows that are not all 0; the largest entry of each in size "
             "from 1e-60 to 1e60"

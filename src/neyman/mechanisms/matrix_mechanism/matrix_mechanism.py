@@ -19,14 +19,23 @@ from neyman.curves.losses.discrete_gaussian import MOST_NUMBERS, integer_mu, roo
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import NON_NEGATIVE, integer, rational
-from neyman.mechanisms.matrix_mechanism.factorization import LEAST_ENTRY, prefix_bound
+from neyman.mechanisms.matrix_mechanism.factorization import LIMITS as FACTORIZATION_LIMITS
+from neyman.mechanisms.matrix_mechanism.factorization import prefix_bound
 from neyman.mechanisms.matrix_mechanism.noise_stream import Stream
-from neyman.mechanisms.matrix_mechanism.strategy import SCALE, Strategy, floats
+from neyman.mechanisms.matrix_mechanism.strategy import STRATEGY_UNIT, Strategy, floats
 from neyman.noise.bits import Bits, SecureBits
 from neyman.numerics import check
 
-LEAST_VARIANCE = 1 << 10  # of the integer noise: with less, rounding costs more than 0.3%
-MOST_VARIANCE = 1 << 100
+
+@dataclass(frozen=True)
+class Limits:
+    """The variance of a stream's integer noise."""
+
+    least_variance: int = 1 << 10  # of the integer noise: with less, rounding costs more than 0.3%
+    variance: int = 1 << 100
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True, init=False)
@@ -88,7 +97,7 @@ class MatrixMechanism(Mechanism):
         name, given = ("sigma", sigma) if sigma is not None else ("sigma_squared", sigma_squared)
         exact = check.exact(name, given)
         squared = exact**2 if sigma is not None else exact
-        if exact <= 0 or not LEAST_VARIANCE <= squared * SCALE**2 <= MOST_VARIANCE:
+        if exact <= 0 or not LIMITS.least_variance <= squared * STRATEGY_UNIT**2 <= LIMITS.variance:
             raise ValueError(
                 f"{name} = {given!r}: sigma must be from 1/2048 to 2^34, for whole numbers in "
                 "units of 1 / 65536 to carry it; count x in other units"
@@ -108,7 +117,7 @@ class MatrixMechanism(Mechanism):
 
     def shift(self) -> float:
         """Return Delta, an upper bound on the l2 distance by which one record moves C x."""
-        return root_above(self._shift_squared()) / SCALE
+        return root_above(self._shift_squared()) / STRATEGY_UNIT
 
     def _shift_squared(self) -> Fraction:
         """The same of W x, squared and exact."""
@@ -122,14 +131,14 @@ class MatrixMechanism(Mechanism):
 
     def mu(self) -> float:
         """Return the mu of the curve, rounded up."""
-        return integer_mu(self._shift_squared(), self.sigma_squared * SCALE**2)
+        return integer_mu(self._shift_squared(), self.sigma_squared * STRATEGY_UNIT**2)
 
     def rho(self) -> Fraction:
         """Delta^2 / (2 sigma^2) (Canonne, Kamath and Steinke 2020, theorem 4).
 
         Shifts that depend on what came out before are covered by Feldman and Zrnic's filter (2021).
         """
-        return self._shift_squared() / (2 * self.sigma_squared * SCALE**2)
+        return self._shift_squared() / (2 * self.sigma_squared * STRATEGY_UNIT**2)
 
     def errors(self, workload: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return each query's standard error, in the units of x: a float estimate, not a bound.
@@ -149,7 +158,7 @@ class MatrixMechanism(Mechanism):
                 f"workload has the shape {queries.shape}; a query is a row of "
                 f"{self.strategy.steps} numbers"
             )
-        if not (np.abs(queries) <= 1 / LEAST_ENTRY).all():
+        if not (np.abs(queries) <= 1 / FACTORIZATION_LIMITS.least_entry).all():
             raise ValueError("workload must have finite entries of at most 1e60 in size")
         return self.sigma * self.strategy.reading(queries)
 
@@ -159,7 +168,9 @@ class MatrixMechanism(Mechanism):
         The bound is `prefix_bound`, for the same mu, participations and separation.
         """
         least = prefix_bound(self.strategy.steps, self.participations, self.separation)
-        moved = math.sqrt(self.strategy.largest(self.participations, self.separation)) / SCALE
+        moved = (
+            math.sqrt(self.strategy.largest(self.participations, self.separation)) / STRATEGY_UNIT
+        )
         return float(self.strategy.spread().max()) * moved / least
 
     def stream(self, width: int = 1, bits: Bits | None = None) -> Stream:
@@ -173,7 +184,7 @@ class MatrixMechanism(Mechanism):
             A `Stream`; ``step(x)`` gives the estimate of the sum so far. Entries beyond
             ``strategy.room()`` count as that.
         """
-        exact = self.sigma_squared * SCALE**2
+        exact = self.sigma_squared * STRATEGY_UNIT**2
         numbers = check.integer("width", width, 1)
         if numbers * 2 * self.strategy.steps > MOST_NUMBERS:
             raise ValueError(f"width = {width} makes more than 2^60 numbers in all")

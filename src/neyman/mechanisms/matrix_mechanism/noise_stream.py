@@ -21,7 +21,8 @@ from neyman.noise import discrete_gaussian, rounded_gaussian
 from neyman.noise.bits import Bits
 from neyman.numerics.arrays import Array
 
-WIDE = 64  # numbers of a step from which NumPy's product of whole numbers is slower than a loop
+# Numbers of a step from which NumPy's product of whole numbers is slower than a loop.
+LOOP_NUMBERS = 64
 Integers = NDArray[np.int64]
 Real = NDArray[np.float64]
 
@@ -62,7 +63,7 @@ class Window(Memory):
         """See `Memory`."""
         weights = np.asarray(self._row(self._t), self._held.dtype)[:-1]
         places = (self._t - len(weights) + np.arange(len(weights))) % len(self._held)
-        if self._held.shape[1] < WIDE or self._held.dtype.kind == "f":
+        if self._held.shape[1] < LOOP_NUMBERS or self._held.dtype.kind == "f":
             return weights @ self._held[places]
         total = np.zeros_like(self._held[0])
         one = np.empty_like(total)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from neyman.numerics import check
 
-ROOM = 1 << 61  # for whole numbers that 64 bits must hold
+MAX_INTEGER_SUM = 1 << 61  # for whole numbers that 64 bits must hold
 
 
 def pattern(steps: int, participations: int, separation: int) -> tuple[int, int]:
@@ -34,7 +34,7 @@ def pattern_bound(gram: NDArray[np.int64], participations: int, separation: int)
     """
     sizes = np.abs(gram)
     times, apart = pattern(len(sizes), participations, separation)
-    if times**2 * int(sizes.max()) >= ROOM:
+    if times**2 * int(sizes.max()) >= MAX_INTEGER_SUM:
         raise ValueError(f"participations = {participations}: its sums do not fit in 64 bits")
     t = np.arange(len(sizes))
     others = np.where(np.abs(t[:, None] - t[None, :]) >= apart, sizes, 0)

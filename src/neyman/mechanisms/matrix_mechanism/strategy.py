@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from neyman.mechanisms.description import Description, form
 from neyman.mechanisms.matrix_mechanism import noise_stream as stream
-from neyman.mechanisms.matrix_mechanism.participation import ROOM, pattern, pattern_bound
+from neyman.mechanisms.matrix_mechanism.participation import MAX_INTEGER_SUM, pattern, pattern_bound
 from neyman.mechanisms.registry import STRATEGIES, load_strategy
 from neyman.noise.bits import Bits
 from neyman.numerics import check
@@ -37,11 +37,21 @@ from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-SCALE = 1 << 16  # a strategy's unit, as a whole number
-MOST_STEPS = 1 << 20
-MOST_DENSE = 4096  # of which matrices are made
-MOST_WEIGHT = 1 << 17  # twice the unit
-MOST_WORK = 1 << 27  # of a filter; a series is inverted faster by Fourier transforms then
+STRATEGY_UNIT = 1 << 16  # a strategy's unit, as a whole number
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The size of a strategy."""
+
+    steps: int = 1 << 20
+    dense_steps: int = 4096  # of which matrices are made
+    weight_units: int = 1 << 17  # twice the unit
+    # Of a filter; a series is inverted faster by Fourier transforms then.
+    filter_operations: int = 1 << 27
+
+
+LIMITS = Limits()
 
 
 def steps_up_to(steps: object, most: int) -> int:
@@ -54,10 +64,12 @@ def steps_up_to(steps: object, most: int) -> int:
 
 def _weights(name: str, given: object) -> tuple[int, ...]:
     checked = tuple(
-        check.integer(name, w, -MOST_WEIGHT) for w in check.several(name, given, "[65536]")
+        check.integer(name, w, -LIMITS.weight_units) for w in check.several(name, given, "[65536]")
     )
-    if any(w > MOST_WEIGHT for w in checked):
-        raise ValueError(f"{name}: every weight must be at most {MOST_WEIGHT} (twice the unit)")
+    if any(w > LIMITS.weight_units for w in checked):
+        raise ValueError(
+            f"{name}: every weight must be at most {LIMITS.weight_units} (twice the unit)"
+        )
     return checked
 
 
@@ -65,7 +77,7 @@ def _rows(name: str, given: object) -> tuple[tuple[int, ...], ...]:
     return tuple(_weights(name, row) for row in check.several(name, given, "[[65536]]"))
 
 
-STEPS = form(lambda _, steps: steps_up_to(steps, MOST_STEPS))
+STEPS = form(lambda _, steps: steps_up_to(steps, LIMITS.steps))
 WEIGHTS = form(_weights)
 ROWS = form(_rows)
 
@@ -122,7 +134,7 @@ class Strategy(Description):
 
     def room(self) -> int:
         """How large a step's entries may be, so that 64 bits hold what is released."""
-        return ROOM // (self.steps * MOST_WEIGHT)
+        return MAX_INTEGER_SUM // (self.steps * LIMITS.weight_units)
 
     def reading(self, workload: Array) -> NDArray[np.float64]:
         """The standard error of each query if C x is measured with errors of variance 1.
@@ -133,7 +145,7 @@ class Strategy(Description):
         """
         from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-        matrix = self.matrix() / SCALE
+        matrix = self.matrix() / STRATEGY_UNIT
         factor = None
         with contextlib.suppress(LinAlgError):
             factor = cho_factor(matrix.T @ matrix)
@@ -224,7 +236,7 @@ class Toeplitz(Strategy):
         total = held.copy()
         total[times * apart :] -= held[: len(held) - times * apart]
         bound = _norm_squared(total[: self.steps])
-        holds = self.steps <= MOST_DENSE and times**2 * int(squares[-1]) < ROOM
+        holds = self.steps <= LIMITS.dense_steps and times**2 * int(squares[-1]) < MAX_INTEGER_SUM
         if holds and (falling != weights).any():
             return min(bound, largest_of(self, participations, separation))
         return bound
@@ -233,9 +245,9 @@ class Toeplitz(Strategy):
         """Row t of B = A C^-1 has the first t coefficients of 1 / ((1 - z) c(z))."""
         from scipy.signal import lfilter
 
-        given = np.array(self.coefficients, float) / SCALE
+        given = np.array(self.coefficients, float) / STRATEGY_UNIT
         with np.errstate(over="ignore", invalid="ignore"):
-            if self.steps * self.band <= MOST_WORK:
+            if self.steps * self.band <= LIMITS.filter_operations:
                 rows = lfilter([1.0], given, np.ones(self.steps))
             else:
                 rows = np.cumsum(_inverse(given, self.steps))
@@ -267,7 +279,7 @@ class Triangular(Strategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        steps_up_to(len(self.rows), MOST_DENSE)
+        steps_up_to(len(self.rows), LIMITS.dense_steps)
         for t, row in enumerate(self.rows):
             if not 1 <= len(row) <= t + 1 or row[-1] <= 0:
                 raise ValueError(
@@ -286,9 +298,9 @@ class Triangular(Strategy):
         given = floats("matrix", matrix)
         if given.ndim != 2 or given.shape[0] != given.shape[1]:
             raise ValueError(f"matrix has the shape {given.shape}; it must be (steps, steps)")
-        if not (np.abs(np.tril(given)) <= MOST_WEIGHT / SCALE).all():
+        if not (np.abs(np.tril(given)) <= LIMITS.weight_units / STRATEGY_UNIT).all():
             raise ValueError("matrix must have finite entries of at most 2 in size: scale it down")
-        integers = np.rint(np.tril(given) * SCALE).astype(np.int64)
+        integers = np.rint(np.tril(given) * STRATEGY_UNIT).astype(np.int64)
         rows: list[tuple[int, ...]] = []
         for t, row in enumerate(integers):
             first = int(np.flatnonzero(row[: t + 1])[0]) if row[: t + 1].any() else t
@@ -301,7 +313,7 @@ class Triangular(Strategy):
 
         Source: Henzinger, Kalinin and Upadhyay 2025, who do it to the square root.
         """
-        matrix = strategy.matrix() / SCALE
+        matrix = strategy.matrix() / STRATEGY_UNIT
         return Triangular.of(matrix / np.linalg.norm(matrix, axis=0))
 
     @property
@@ -353,7 +365,7 @@ def square_root(steps: int, band: int | None = None) -> Toeplitz:
     Source: Bennett 1977 (the square root); Fichtenberger, Henzinger and Upadhyay 2023 (the
     mechanism); Kalinin and Lampert 2024 (bands of it).
     """
-    steps = steps_up_to(steps, MOST_STEPS)
+    steps = steps_up_to(steps, LIMITS.steps)
     width = steps if band is None else check.integer("band", band, 1)
     return Toeplitz(steps, tuple(root_weights(min(width, steps)).tolist()))
 
@@ -363,7 +375,7 @@ def root_weights(count: int) -> NDArray[np.int64]:
     """The first coefficients of 65536 (1 - z)^(-1/2), rounded."""
     m = np.arange(1, count)
     root = np.concatenate([[1.0], np.cumprod((2 * m - 1) / (2 * m))])
-    weights = np.rint(root * SCALE).astype(np.int64)
+    weights = np.rint(root * STRATEGY_UNIT).astype(np.int64)
     weights.flags.writeable = False
     return weights
 
@@ -372,7 +384,8 @@ def root_weights(count: int) -> NDArray[np.int64]:
 def largest_of(strategy: Strategy, participations: int, separation: int) -> int:
     """`pattern_bound` of its matrix."""
     real = strategy.matrix().astype(float)
-    gram = real.T @ real  # exact: whole numbers, whose sums are at most MOST_DENSE MOST_WEIGHT^2
+    # Exact: whole numbers, whose sums are at most LIMITS.dense_steps LIMITS.weight_units^2.
+    gram = real.T @ real
     return pattern_bound(gram.astype(np.int64), participations, separation)
 
 
@@ -381,7 +394,7 @@ def prefix_spread(matrix: NDArray[np.int64]) -> NDArray[np.float64]:
     from scipy.linalg import solve_triangular
 
     n = len(matrix)
-    rows = solve_triangular(matrix.T / SCALE, np.tri(n).T, lower=False).T
+    rows = solve_triangular(matrix.T / STRATEGY_UNIT, np.tri(n).T, lower=False).T
     with np.errstate(over="ignore", invalid="ignore"):
         return _or_endless(np.linalg.norm(rows, axis=1))
 
@@ -405,7 +418,7 @@ def _inverse(weights: NDArray[np.float64], count: int) -> NDArray[np.float64]:
 
 
 def _norm_squared(values: NDArray[np.int64]) -> int:
-    if len(values) * int(values.max()) ** 2 < ROOM:
+    if len(values) * int(values.max()) ** 2 < MAX_INTEGER_SUM:
         return int(values @ values)
     return sum(v * v for v in values.tolist())
 
@@ -423,8 +436,10 @@ def floats(name: str, given: ArrayLike) -> NDArray[np.float64]:
 
 def small(steps: int) -> None:
     """Refuse to make a matrix that is too large."""
-    if steps > MOST_DENSE:
-        raise ValueError(f"steps = {steps} must be at most {MOST_DENSE} for a matrix to be made")
+    if steps > LIMITS.dense_steps:
+        raise ValueError(
+            f"steps = {steps} must be at most {LIMITS.dense_steps} for a matrix to be made"
+        )
 
 
 def _digest(weights: Sequence[object]) -> str:

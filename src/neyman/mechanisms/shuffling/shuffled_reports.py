@@ -13,8 +13,16 @@ from neyman.mechanisms.description import integer
 from neyman.mechanisms.randomized_response import LocalRandomizer, RandomizedResponse
 from neyman.mechanisms.shuffling.shuffled_loss import shuffled
 
-MOST_USERS = 10**10
-MOST_EPSILON = 300  # of a report: beyond it no float tells it from the truth
+
+@dataclass(frozen=True)
+class Limits:
+    """The reports that are shuffled."""
+
+    users: int = 10**10
+    epsilon: int = 300  # of a report: beyond it no float tells it from the truth
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,10 +54,10 @@ class Shuffled(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.users > MOST_USERS:
+        if self.users > LIMITS.users:
             raise ValueError(
-                f"users = {self.users} must be at most {MOST_USERS:g}; fewer than there are is on "
-                "the safe side"
+                f"users = {self.users} must be at most {LIMITS.users:g}; fewer than there are is "
+                "on the safe side"
             )
         if self.mechanism.neighboring not in ("any", "replace-one"):
             raise ValueError(
@@ -58,11 +66,11 @@ class Shuffled(Mechanism):
                 "everyone sends one"
             )
         epsilon = self._epsilon()
-        if epsilon > MOST_EPSILON:
+        if epsilon > LIMITS.epsilon:
             raise ValueError(
                 f"mechanism = {self.mechanism!r} is not pure (epsilon = {float(epsilon):g}, at "
-                f"most {MOST_EPSILON} is needed): shuffling is proven for local reports that are, "
-                "such as RandomizedResponse, Laplace or LocalRandomizer"
+                f"most {LIMITS.epsilon} is needed): shuffling is proven for local reports that "
+                "are, such as RandomizedResponse, Laplace or LocalRandomizer"
             )
 
     def _epsilon(self) -> Fraction | float:

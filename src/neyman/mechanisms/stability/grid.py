@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record
 
-MOST_STEPS = 2**52  # so that sums of two and floats hold them
+MAX_GRID_STEPS = 2**52  # so that sums of two and floats hold them
 Steps = NDArray[np.int64]
 
 
@@ -33,7 +33,7 @@ class Grid:
     last: int
 
     @staticmethod
-    def of(lower: object, upper: object, step: object, most: int = MOST_STEPS) -> Grid:
+    def of(lower: object, upper: object, step: object, most: int = MAX_GRID_STEPS) -> Grid:
         """The grid of these public numbers, of at most ``most`` steps.
 
         Raises:

@@ -34,7 +34,7 @@ from neyman.numerics.rounding import up
 T = TypeVar("T")
 
 LEAST_DELTA, MOST_DELTA = Fraction(1, 10**100), Fraction(1, 4)
-MOST_DISTANCE = 10**15
+MAX_DISTANCE_RECORDS = 10**15
 Interval = tuple[Fraction, Fraction]
 
 
@@ -229,7 +229,7 @@ class ProposeTestRelease(Mechanism):
             'red'
         """
         source = SecureBits() if bits is None else bits
-        away = min(max(_private_integer("distance", distance), 0), MOST_DISTANCE)
+        away = min(max(_private_integer("distance", distance), 0), MAX_DISTANCE_RECORDS)
         if not isinstance(self.test, DiscreteLaplace):
             raise TypeError(
                 f"test = {self.test!r} has no exact sampler; use ny.DiscreteLaplace(scale)"

@@ -19,7 +19,7 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import above, below
 
 Exact = float | Fraction | str
-NEAR = 1e-9  # of a logarithm in floats: nearer ones are compared exactly
+LOG_TOLERANCE = 1e-9  # of a logarithm in floats: nearer ones are compared exactly
 
 
 @dataclass(frozen=True)
@@ -170,14 +170,14 @@ def _largest(
     open_ = [(0, rows)]
     while open_:
         first, last = open_.pop()
-        if last - first < 2 or _log(terms[last]) - rate * (first + 1) < best - NEAR * (
+        if last - first < 2 or _log(terms[last]) - rate * (first + 1) < best - LOG_TOLERANCE * (
             1 + abs(best)
         ):
             continue
         middle = (first + last) // 2
         best = max(best, log_at(middle))
         open_ += [(middle, last), (first, middle)]
-    slack = NEAR * (1 + abs(best) + rate * rows * 1e-6)
+    slack = LOG_TOLERANCE * (1 + abs(best) + rate * rows * 1e-6)
     near = sorted(k for k, value in logs.items() if value >= best - slack)
     chosen = near[0]
     for k in near[1:]:

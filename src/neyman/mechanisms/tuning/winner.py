@@ -31,8 +31,17 @@ from neyman.numerics.relation import Relation
 from neyman.numerics.rounding import above
 
 ORDERS = (1.1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 128, 256)
-LOWEST = 1.01  # an order at which a divergence is finite wherever one is
-ROUNDING = 1e-11  # relative, of sums of a few terms that are bounds themselves
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The order of a finite divergence, and the error of a sum."""
+
+    least_order: float = 1.01  # an order at which a divergence is finite wherever one is
+    relative_rounding: float = 1e-11  # relative, of sums of a few terms that are bounds themselves
+
+
+LIMITS = Limits()
 
 
 def select_best(mechanism: Mechanism, runs: Runs) -> SelectBest:
@@ -91,7 +100,7 @@ class SelectBest(Mechanism):
                 "fixed number of runs charge all of them: mechanism * runs"
             )
         for leaf, _ in self.mechanism.leaves:
-            if not math.isfinite(divergence(leaf, LOWEST)):
+            if not math.isfinite(divergence(leaf, LIMITS.least_order)):
                 raise ValueError(
                     f"mechanism = {self.mechanism!r}: the Renyi divergence of {leaf!r} is infinite "
                     "at every order above 1, because it may reveal a record outright; no bound is "
@@ -165,7 +174,7 @@ class SelectBest(Mechanism):
 
     def _published(self, z: float) -> float:
         """What theorem 2 of Papernot and Steinke adds at the order 1 + z [BS-5]."""
-        stop = math.log(self.runs.halting * (1 - ROUNDING))
+        stop = math.log(self.runs.halting * (1 - LIMITS.relative_rounding))
         each = [(1 - 1 / a) * divergence(self.mechanism, a) - stop / a for a in ORDERS]
         return (1 + float(self.runs.shape)) * min(each) + math.log(self.runs.mean) / z
 
@@ -191,7 +200,7 @@ class SelectBest(Mechanism):
 
 
 def _up(x: float) -> float:
-    return max(x, 0.0) * (1 + ROUNDING) + ROUNDING
+    return max(x, 0.0) * (1 + LIMITS.relative_rounding) + LIMITS.relative_rounding
 
 
 def divergence(mechanism: Mechanism, order: float | Fraction) -> float:
