@@ -93,5 +93,7 @@ def _written(node: object) -> Iterator[str]:
 
 
 def _text(value: object) -> str:
-    """A text for any place between or inside tags; what could not be seen is written as a code."""
+    """Return a text for any place between or inside tags; what
+    could not be seen is written as a code.
+    """
     return escape(_UNSEEN.sub(lambda match: ascii(match.group())[1:-1], str(value)))

@@ -223,7 +223,9 @@ def _options(
 def _median(
     budget: Budget, values: Iterable[float], radius: float | None
 ) -> tuple[Bound, list[tuple[str, float, float]]]:
-    """A median of values in [-radius, radius]: a draw by ranks, or noise for the whole range."""
+    """Return a median of values in [-radius, radius]: a draw by
+    ranks, or noise for the whole range.
+    """
     x = np.sort(np.array([check.finite("values", v) for v in check.several("values", values)]))
     half = float(np.abs(x).max()) if radius is None else check.positive("radius", radius)
     if len(x) < 3 or half < float(np.abs(x).max()):

@@ -44,7 +44,7 @@ class Budget(Protocol):
         ...
 
     def tradeoff(self) -> Tradeoff:
-        """The curve that the budget stands for."""
+        """Return the curve that the budget stands for."""
         ...
 
 
@@ -99,7 +99,7 @@ def calibrate(make: Callable[[Any], Described], budget: Budget, *, whole: bool =
 
 
 def _first_admitted(admits: Callable[[int], bool]) -> int:
-    """The last admitted whole number before a refused one, or the first one after."""
+    """Return the last admitted whole number before a refused one, or the first one after."""
     first = admits(1)
     known, following = 1, 2
     while admits(following) == first:
@@ -116,7 +116,8 @@ def _first_admitted(admits: Callable[[int], bool]) -> int:
 def calibrate_exact(
     make: Callable[[Fraction], Described], budget: Budget, digits: int = 9, start: float = 1.0
 ) -> Fraction:
-    """The smallest parameter of so many significant digits that is certified, for scales of noise.
+    """Return the smallest parameter of so many significant digits that is certified, for scales of
+    noise.
 
     Args:
         make: parameter -> mechanism, privacy growing with the parameter.
@@ -154,7 +155,7 @@ def _searched(
     noise: bool = False,
     steered: Callable[[float], Described] | None = None,
 ) -> float:
-    """An admitted parameter within a relative tolerance of a refused one.
+    """Return an admitted parameter within a relative tolerance of a refused one.
 
     The budget's excess says where to look; what is returned has been admitted.
 
@@ -212,7 +213,7 @@ def _searched(
 
 
 def _longer(step: float, tries: int) -> float:
-    """The next step out: the first ones for a rounding, the others for what the excess leaves out.
+    """Return the next step out: first for a rounding, then for what the excess leaves out.
 
     They grow by 4, 16, 256, and so on up to a tenth, and by 4 from there on.
     """
@@ -240,7 +241,7 @@ def _by_other_levels(
 def _excess_of_worst(
     budget: Budget, curve: Callable[[float], Tradeoff], place: float
 ) -> Callable[[float], float]:
-    """The excess of the ordered pair that spends most at a place: to steer by."""
+    """Return the excess of the ordered pair that spends most at a place: to steer by."""
 
     def of(spent: Tradeoff) -> float:
         gap = budget.excess(spent)
@@ -264,7 +265,7 @@ def _decimal(x: float, digits: int) -> Fraction:
 
 
 def _bracket(admits: Callable[[float], bool], start: float = 1.0) -> tuple[float, float]:
-    """A refused and an admitted parameter, close enough to search between.
+    """Return a refused and an admitted parameter, close enough to search between.
 
     The first step goes the way that noise would: to less where the start is admitted, to more where
     it is not. Steps grow, so that a far answer costs few tries.

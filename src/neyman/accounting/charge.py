@@ -26,12 +26,12 @@ class Revealing(Protocol):
     """A mechanism that reveals all with some probability, and tells nothing otherwise."""
 
     def revealed(self) -> Fraction:
-        """That probability, exact."""
+        """Return that probability, exact."""
         ...
 
 
 def charge(mechanism: Mechanism, currency: str) -> tuple[Fraction, Fraction]:
-    """The price of a mechanism: the amount in the currency, and the delta beside it, exact.
+    """Return the price of a mechanism: the amount in the currency, and the delta beside it, exact.
 
     Args:
         currency: "pure" (epsilon), "zcdp" (rho), "gdp" (mu squared) or "renyi:ORDER".

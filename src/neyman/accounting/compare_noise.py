@@ -133,7 +133,7 @@ def alike(
 
 
 def error_of(noise: Kind, tails: Iterable[float] = TAILS) -> Alike:
-    """The error of one answer with this noise.
+    """Return the error of one answer with this noise.
 
     Args:
         noise: a `Laplace`, `DiscreteLaplace`, `Gaussian`, `DiscreteGaussian`, `RoundedGaussian` or
@@ -160,7 +160,7 @@ def error_of(noise: Kind, tails: Iterable[float] = TAILS) -> Alike:
 
 
 def _enough(kind: str, budget: Budget, count: int, shift: int) -> Kind | None:
-    """The least noise of a kind that keeps the budget; None where more and more does not."""
+    """Return the least noise of a kind that keeps the budget; None where more and more does not."""
     if kind == CANONICAL:
         curve = budget.tradeoff()
         parts = [loss for c in curve.alternatives for loss, _ in c.parts]
@@ -173,7 +173,7 @@ def _enough(kind: str, budget: Budget, count: int, shift: int) -> Kind | None:
 
 
 def least_scale(make: Callable[[float], Mechanism], budget: Budget) -> float | None:
-    """The least scale that meets the budget; None where more and more noise does not."""
+    """Return the least scale that meets the budget; None where more and more noise does not."""
     try:
         return calibrate(make, budget)
     except ValueError:
@@ -194,7 +194,7 @@ def _row(
 
 
 def _normal(p: float) -> float:
-    """The normal quantile of p / 2."""
+    """Return the normal quantile of p / 2."""
     return float(ndtri_exp(math.log(p / 2)))
 
 
@@ -203,7 +203,7 @@ def _around(value: float, units: float = 16, method: str = "closed form") -> Bou
 
 
 def _integer(low: float, high: float) -> Bound:
-    """The whole number above a place that is known between two others."""
+    """Return the whole number above a place that is known between two others."""
     slack = 64 * UNIT * (1 + abs(high))
     ends = [max(math.ceil(x), 0) for x in (low - slack, high + slack)]
     return Bound(ends[0], ends[1], "upper", "whole numbers")

@@ -206,7 +206,9 @@ def _known(text: object) -> Currency:
 
 
 def _cost(release: Cost, currency: str) -> tuple[Fraction | float, Fraction]:
-    """What a release costs, and its delta: exact, never below the truth; inf if nothing pays."""
+    """Return the cost of a release, and its delta: exact, never
+    below the truth; inf if nothing pays.
+    """
     if isinstance(release, Mechanism):
         try:
             return charge(release, currency)

@@ -208,7 +208,7 @@ class _Used:
                 )
 
         def pay(rows: NDArray[Any], noise: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
-            """The noisy sum of the rows of all who can pay; it charges those who pay."""
+            """Return the noisy sum of the rows of all who can pay; it charges those who pay."""
             nonlocal used
             refuse_a_child()  # first: in a child, the lock may be held by a thread that is gone
             with lock:

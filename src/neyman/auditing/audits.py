@@ -284,7 +284,7 @@ def attack_curve(
 
 
 def _distinct(canaries: object) -> object:
-    """The number of canaries, where these are given and not their number."""
+    """Return the number of canaries, where these are given and not their number."""
     if not hasattr(canaries, "__len__"):
         return canaries
     if isinstance(canaries, (str, bytes)):

@@ -212,7 +212,9 @@ def _chosen(
     chance: float,
     size: int,
 ) -> tuple[str, float]:
-    """The score and threshold that show most against the claim, as if at the size of the test."""
+    """Return the score and threshold that show most against the
+    claim, as if at the size of the test.
+    """
     tried: list[tuple[str, float, float, float]] = []
     for name, score in scores.items():
         values = score(features)

@@ -84,14 +84,16 @@ def _sequence(values: Sequence[object]) -> Key:
 
 
 def _joined(keys: list[Key]) -> Key:
-    """The key of a sequence by those of its parts; that of an array if all are equal in shape."""
+    """Return the key of a sequence by those of its parts; that of
+    an array if all are equal in shape.
+    """
     if keys and all(key[:2] == keys[0][:2] and key[0] == "numbers" for key in keys):
         return "numbers", (len(keys), *keys[0][1]), b"".join(key[2] for key in keys)
     return "sequence", tuple(keys)
 
 
 def _small(array: Array) -> bool:
-    """True if no whole number was rounded when the array was made."""
+    """Return True if no whole number was rounded when the array was made."""
     sizes = np.abs(array.astype(float))
     return array.dtype.itemsize <= 8 and bool((~(sizes >= MAX_EXACT_FLOAT) | np.isinf(sizes)).all())
 

@@ -90,7 +90,9 @@ class Guesses:
         return tail_above(self.guesses - self.correct, self.guesses, wrong)
 
     def _window(self, epsilon: float) -> float:
-        """The largest P(c - i <= Bin < c) / i; beyond i = 1 / (a value) it cannot be larger."""
+        """Return the largest P(c - i <= Bin < c) / i; beyond i = 1
+        / (a value) it cannot be larger.
+        """
         g, c = self.guesses, self.correct
         wrong = 1 / (1 + math.exp(min(epsilon, 700.0)))
         length = min(c, 64 + 12 * math.isqrt(g))

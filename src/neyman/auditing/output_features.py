@@ -51,7 +51,7 @@ class Features:
 
 
 def _flat(output: object) -> tuple[str, list[float]]:
-    """A text of the form of an output, and its numbers in order."""
+    """Return a text of the form of an output, and its numbers in order."""
     if isinstance(output, dict):
         entries = cast(dict[object, object], output)
         keys = sorted(entries, key=repr)
@@ -196,7 +196,7 @@ def _text(i: int, ratios: dict[Any, float]) -> Score:
 
 
 def _ratios(values: Sequence[Any], labels: Array) -> dict[Any, float]:
-    """The logarithm of the ratio of counts, with one half added to each."""
+    """Return the logarithm of the ratio of counts, with one half added to each."""
     counts: dict[Any, list[float]] = {}
     for value, label in zip(values, labels.tolist(), strict=True):
         counts.setdefault(value, [0.5, 0.5])[int(label)] += 1
@@ -204,7 +204,7 @@ def _ratios(values: Sequence[Any], labels: Array) -> dict[Any, float]:
 
 
 def _scatter(rows: Array) -> Array:
-    """The covariance of the columns; nothing is known of it from one row."""
+    """Return the covariance of the columns; nothing is known of it from one row."""
     size = rows.shape[1]
     return (
         np.cov(rows, rowvar=False).reshape(size, size) if len(rows) > 1 else np.zeros((size, size))

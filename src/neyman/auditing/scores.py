@@ -119,7 +119,7 @@ def _steps(members: Array, others: Array, chance: float) -> tuple[Array, Array, 
 
 
 def _counts(members: Array, others: Array, cuts: Array) -> tuple[Counts, Counts]:
-    """False alarms and misses of the test "at or above" each cut."""
+    """Return the false alarms and misses of the test "at or above" each cut."""
     alarms = len(others) - np.searchsorted(np.sort(others), cuts, "left")
     return alarms, np.searchsorted(np.sort(members), cuts, "left")
 
@@ -164,7 +164,7 @@ def _deviation(size: int, chance: float) -> float:
 
 
 def _all(members: Array, others: Array, chance: float) -> tuple[tuple[Rates, ...], Rates]:
-    """The limits at each score as a threshold, as far as they are corners of the region.
+    """Return the limits at each score as a threshold, as far as they are corners of the region.
 
     A test at a threshold reports scores at or above it. Where i - 1 of others do, its rate of false
     alarms is below that of a test above the i-th highest of others, which is at most the i-th least
@@ -201,7 +201,7 @@ def lower_chain(points: Sequence[Rates]) -> list[Rates]:
 
 
 def _hull(a: Array, b: Array) -> list[int]:
-    """Indices of the corners of the lower convex hull of points."""
+    """Return indices of the corners of the lower convex hull of points."""
     order = np.lexsort((b, a))
     hull: list[int] = []
     for i in map(int, order):

@@ -77,7 +77,7 @@ class Calibration:
 def at_error(
     plan: Plan, table: str, error: float, *, interval: bool = False, consistent: bool = False
 ) -> Calibration:
-    """The least rho with which a table has a wanted error; arguments as for `scale_for`.
+    """Return the least rho with which a table has a wanted error; arguments as for `scale_for`.
 
     Raises:
         ValueError: what `scale_for` refuses, and an error whose rho no plan's budget can be.
@@ -97,7 +97,7 @@ def at_error(
 
 
 def at_promise(plan: Plan, budget: dict[str, Any]) -> Calibration:
-    """The least error of each table at a promise.
+    """Return the least error of each table at a promise.
 
     Args:
         plan: whose own budget is ignored.

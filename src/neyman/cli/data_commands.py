@@ -127,7 +127,7 @@ def _show(report: DataCheck, plan: Plan) -> None:
 
 
 def _head(text: str) -> None:
-    """The head of a page, which says that the page is private."""
+    """Print the head of a page, which says that the page is private."""
     from neyman.publishing.engines.private_tables import NOTICE
 
     out.print(f"[bold red]{NOTICE}[/]")
@@ -176,7 +176,7 @@ def _show_keys(keys: KeyMatch) -> None:
 
 
 def _show_texts(texts: KeyMatch) -> None:
-    """What a map or a lookup does not list."""
+    """Print the texts that a map or a lookup does not list."""
     _page(
         f"Texts of {texts.columns[0]}: {texts.matched:,} rows match, {texts.missing:,} have no "
         f"value, {texts.unmatched:,} have a text that is not listed"
@@ -215,7 +215,7 @@ def _show_numbers(numbers: NumberMatch, plan: Plan) -> None:
 
 
 def _show_readings(texts: TextMatch) -> None:
-    """What is no number or date by the plan's marks, and the marks that would read more."""
+    """Print what is no number or date by the plan's marks, and the marks that would read more."""
     example = next((_quoted(one.value[0]) for one in texts.frequent), "")
     _page(
         f"{texts.unread:,} of {texts.texts:,} values of {texts.column} "
@@ -304,7 +304,7 @@ def _show_assumed(unit: UnitRows, plan: Plan) -> None:
 
 
 def _show_join(rows: JoinRows, plan: Plan) -> None:
-    """A table that has one row per unit."""
+    """Print how the rows of a joined table that has one row per unit match."""
     _page(f"Rows of {rows.table}, one per {plan.unit.protects}")
     out.say(
         f"{rows.missing:,} rows have no {rows.column}, and are dropped. "
@@ -316,7 +316,7 @@ def _show_join(rows: JoinRows, plan: Plan) -> None:
 
 
 def _quoted(value: str | None) -> str:
-    """A value with quotes, so that its blanks show, and no characters that move a cursor."""
+    """Return a value with quotes, so that its blanks show, and no characters that move a cursor."""
     if value is None:
         return ""
     text = repr(value)

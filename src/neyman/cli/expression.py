@@ -57,7 +57,8 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def mechanism_from(text: str, **unknowns: float) -> Mechanism:
-    """The mechanism that a text describes, such as ``Gaussian(sigma=2) * 10 + Laplace(scale=20)``.
+    """Return the mechanism that a text describes, such as ``Gaussian(sigma=2) * 10 +
+    Laplace(scale=20)``.
 
     Args:
         text: mechanisms by name with numbers as arguments, joined by + and *. A number may be
@@ -180,13 +181,13 @@ def _option(node: ast.expr, unknowns: Mapping[str, float]) -> object:
 
 
 def _key(node: ast.expr) -> object:
-    """A key of a mapping: a constant, or a tuple of them."""
+    """Return a key of a mapping: a constant, or a tuple of them."""
     value = _value(node, {})
     return tuple(cast(list[object], value)) if isinstance(value, list) else value
 
 
 def _callable(node: ast.expr, unknowns: Mapping[str, float]) -> Callable[..., Any] | None:
-    """What a text may call: a name, a constructor of a type, or a combinator; None if nothing."""
+    """Return what a text may call: a name, a type's constructor, or a combinator; else None."""
     match node:
         case ast.Name(id="Fraction"):
             return _fraction
@@ -222,7 +223,7 @@ def _known(name: str) -> Any:
 
 
 def _meant(node: ast.expr) -> str:
-    """A mechanism whose name is nearly the one that was written."""
+    """Return a mechanism whose name is nearly the one that was written."""
     name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
     near = get_close_matches(name, _KNOWN, 1)
     return f"; did you mean {near[0]}?" if near else ""

@@ -376,7 +376,7 @@ def ledger_key(
 def _of_plan(
     path: Path, currency: str, given: Mapping[str, Any], parts: Sequence[str]
 ) -> dict[str, Any]:
-    """The terms of a plan, with caps that allow one release of it where none are given.
+    """Return the terms of a plan, with caps that allow one release of it where none are given.
 
     Raises:
         ValueError: a term is given that the plan says otherwise, or the plan reads a part that is

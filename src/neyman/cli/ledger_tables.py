@@ -32,7 +32,7 @@ _DELTA, _LEVEL = 1e-6, 0.05
 
 
 def account_dict(account: Account) -> dict[str, Any]:
-    """An account as JSON types, amounts exact."""
+    """Return an account as JSON types, amounts exact."""
     names = ("dataset", "to", "of", "protects", "neighboring", "rows", "currency")
     amounts = ("cap", "spent", "left", "delta_cap", "spent_delta", "left_delta")
     content = {name: getattr(account, name) for name in names}
@@ -45,7 +45,7 @@ def account_dict(account: Account) -> dict[str, Any]:
 
 
 def entry_dict(entry: Entry) -> dict[str, Any]:
-    """An entry as JSON types, without its plan and its mechanisms."""
+    """Return an entry as JSON types, without its plan and its mechanisms."""
     names = ("id", "state", "to", "part", "created", "finished", "key", "digest")
     content = {name: getattr(entry, name) for name in names}
     plan = _json(entry.plan)
@@ -64,7 +64,9 @@ def standing_dict(book: Ledger, account: Account, last: int, curve: bool) -> dic
 
 
 def _composed(book: Ledger, account: Account) -> dict[str, Any]:
-    """The curve of all that was spent, in the part that has spent most; or why there is none."""
+    """Return the curve of all that was spent, in the part that
+    has spent most; or why there is none.
+    """
     from neyman.publishing.release.receipt import composed
 
     if not account.entries:
@@ -191,7 +193,9 @@ def _show_entries(entries: Sequence[Mapping[str, Any]]) -> None:
 
 
 def history_list(book: Ledger, last: int) -> list[dict[str, Any]]:
-    """The last events of the chain (0: all), without the plans and mechanisms that they hold."""
+    """Return the last events of the chain (0: all), without the
+    plans and mechanisms that they hold.
+    """
     after = max(0, book.checkpoint().events - last) if last else 0
     events: list[dict[str, Any]] = []
     for line in book.lines(after):
@@ -203,7 +207,7 @@ def history_list(book: Ledger, last: int) -> list[dict[str, Any]]:
 
 
 def _checked(line: str) -> dict[str, Any]:
-    """An event's fields that a history shows, or lists as JSON."""
+    """Return an event's fields that a history shows, or lists as JSON."""
     event = fields(line)
     for long in ("plan", "mechanisms", "files", "salt"):
         event.pop(long, None)

@@ -353,7 +353,7 @@ def plan_from_sql(
 
 
 def _clip(text: str) -> tuple[str, object]:
-    """A column and its clip: two numbers, or a word."""
+    """Return a column and its clip: two numbers, or a word."""
     name, _, ends = text.rpartition("=")
     if not name:
         raise ValueError(f"{text!r} must be COLUMN=LOW,HIGH, such as income=0,100000")
@@ -456,7 +456,7 @@ def calibrate_plan(
 
 
 def _rows(plan: Plan) -> Iterator[str]:
-    """What the guarantee assumes, which rows count, and what happens to missing values."""
+    """Yield what the guarantee assumes, which rows count, and what happens to missing values."""
     from neyman.publishing.planning.counted_rows import counted_rows
     from neyman.publishing.planning.missing_values import missing_by_sentence
 
@@ -468,7 +468,7 @@ def _rows(plan: Plan) -> Iterator[str]:
 
 
 def _tables(plan: Plan) -> Iterator[str]:
-    """The private tables of a plan that has several, one a line."""
+    """Yield the private tables of a plan that has several, one a line."""
     if not plan.tables:
         return
     subject = plan.unit.protects
@@ -494,7 +494,9 @@ def _noise_or_bounds(plan: Plan) -> tuple[tuple[str, ...], dict[str, object]]:
 
 
 def _saved(plan: Plan) -> float:
-    """The part of the squared error that the best shares save; 0 where finding it takes long."""
+    """Return the part of the squared error that the best shares
+    save; 0 where finding it takes long.
+    """
     from neyman.publishing.planning.allocation import best_split
     from neyman.publishing.planning.bound_search import searched
 
@@ -562,7 +564,7 @@ def _show_errors(tables: Sequence[TableError], plan: Plan, *, gaps: bool = False
 
 
 def _gap(error: TableError) -> str:
-    """Times the least error, rounded up; of a mean with its number of rows."""
+    """Return the ratio to the least error, rounded up; for a mean also its number of rows."""
     if error.gap is None:
         return ""
     times = number(error.gap)

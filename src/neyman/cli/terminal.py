@@ -88,7 +88,7 @@ def standard_streams() -> None:
 
 
 def answer(value: object, as_json: bool, show: Callable[[], None]) -> None:
-    """The answer of a command: one JSON document on stdout, or its readable form.
+    """Print the answer of a command: one JSON document on stdout, or its readable form.
 
     By now the command has done what it was for: an answer that cannot be printed is neither bad
     input nor a sign that nothing was spent.
@@ -118,7 +118,7 @@ def _unread(stream: IO[str]) -> None:
 
 
 def bound_tables(data: Sequence[str]) -> dict[str, str]:
-    """The path of each table, from TABLE=PATH."""
+    """Return the path of each table, from TABLE=PATH."""
     sources: dict[str, str] = {}
     for text in data:
         name, mark, path = text.partition("=")
@@ -137,7 +137,9 @@ def bound_tables(data: Sequence[str]) -> dict[str, str]:
 
 
 def columns(*heads: str) -> Table:
-    """A table to fill; where the terminal is narrow, words go on below and are not cut off."""
+    """Return a table to fill; where the terminal is narrow,
+    words go on below and are not cut off.
+    """
     from rich.table import Table
 
     table = Table(box=None)
@@ -191,7 +193,7 @@ def writing(path: Path) -> Generator[None]:
 
 
 def ends(bound: Bound) -> dict[str, Any]:
-    """A bound as JSON types; infinities as text."""
+    """Return a bound as JSON types; infinities as text."""
 
     def number(x: float) -> float | str:
         return x if abs(x) != float("inf") else ("inf" if x > 0 else "-inf")
@@ -206,7 +208,7 @@ def ends(bound: Bound) -> dict[str, Any]:
 
 @contextmanager
 def progress() -> Generator[Callable[[str, float], None]]:
-    """A progress bar on stderr: call it with a stage's name and the part done."""
+    """Show a progress bar on stderr: call it with a stage's name and the part done."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     with Progress(
@@ -223,7 +225,7 @@ def progress() -> Generator[Callable[[str, float], None]]:
 
 @contextmanager
 def working(what: str) -> Generator[None]:
-    """A turning wheel on stderr, for what takes a while and cannot say how long."""
+    """Show a turning wheel on stderr, during work whose end cannot be told."""
     with _errors.console.status(what):
         yield
 

@@ -71,7 +71,7 @@ WHERE a.dataset = ?"""
 
 
 def situation(db: Transaction, dataset: str, account: str, part: str, key: str = "") -> Situation:
-    """What stands between a charge and its being granted [LE-3].
+    """Return what must happen before a charge can be granted [LE-3].
 
     Raises:
         LedgerError: there is no such dataset, allocation or part.
@@ -90,7 +90,7 @@ def situation(db: Transaction, dataset: str, account: str, part: str, key: str =
 
 
 def registered(db: Transaction) -> list[str]:
-    """The names of all datasets."""
+    """Return the names of all datasets."""
     query = "SELECT dataset FROM account ORDER BY dataset"
     return [name for (name,) in typed_rows(db, (str,), query)]
 
@@ -115,7 +115,7 @@ def _unknown(db: Transaction, dataset: str, account: str, part: str) -> str:
 
 
 def account_of(db: Transaction, dataset: str, account: str = "") -> Account:
-    """The account of a dataset, or an allocation of it."""
+    """Return the account of a dataset, or an allocation of it."""
     now = situation(db, dataset, account, "")
     own = sorted((purse for purse in now.purses if purse.holder == account), key=lambda p: p.part)
     if not own:
@@ -151,7 +151,7 @@ def admit(
     delta: Fraction,
     now: Situation,
 ) -> tuple[int, int]:
-    """The units that a charge and a delta cost, if they fit.
+    """Return the units that a charge and a delta cost, if they fit.
 
     Raises:
         LedgerError: the dataset is registered for another unit of privacy.

@@ -54,7 +54,7 @@ class Audit:
         return not self.problems
 
     def with_problem(self, why: str) -> Audit:
-        """The same with one more problem."""
+        """Return the same with one more problem."""
         return replace(self, problems=(*self.problems, why))
 
 
@@ -129,7 +129,7 @@ class _Entry:
     ended: int | None = None
 
     def row(self) -> tuple[Any, ...]:
-        """What the table has of it, after its id."""
+        """Return the columns of the entry in the table, after its id."""
         spent = (self.dataset, self.to, self.part, self.key, self.charge, self.delta)
         return (*spent, self.event, self.state, self.ended)
 
@@ -155,7 +155,7 @@ class _Replay:
             self.problems.append(problem)
 
     def event(self, number: int, line: str, said: str) -> None:
-        """The next event, and what the table says is its hash."""
+        """Replay the next event, and compare its hash with the table's."""
         own = digest(line)
         try:
             if own != said:
@@ -168,7 +168,7 @@ class _Replay:
         self.number, self.head = number, own
 
     def _chained(self, number: int, event: Mapping[str, Any], line: str) -> str:
-        """The kind of the next event, which is that and written as events are."""
+        """Return the kind of the next event, which is that and written as events are."""
         if number != self.number + 1 or typed_field(event, "number", int) != number:
             raise Damage(f"follows event {self.number}: events are missing")
         if typed_field(event, "previous", str) != self.head:

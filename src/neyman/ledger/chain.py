@@ -33,7 +33,7 @@ _FORM = re.compile(r"neyman-ledger ([0-9a-f]{32}) ([1-9][0-9]{0,17}) ([0-9a-f]{6
 
 
 def line_of(number: int, previous: str, kind: str, what: Mapping[str, Any]) -> str:
-    """The line of an event.
+    """Return the line of an event.
 
     Args:
         number: its place, from 1.
@@ -52,7 +52,8 @@ def line_of(number: int, previous: str, kind: str, what: Mapping[str, Any]) -> s
 
 
 def line_around(kind: str, what: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """The line of an event of an entry, but for the entry's id, its own number and ``previous``.
+    """Return the line of an event of an entry, but for the entry's id, its own number and
+    ``previous``.
 
     These three belong between the four texts (`line_between`), in this order, which is that of
     their names. It needs a field before the first, and values that are texts or numbers.
@@ -66,17 +67,17 @@ def line_around(kind: str, what: Mapping[str, Any]) -> tuple[str, str, str, str]
 
 
 def line_between(parts: tuple[str, str, str, str], entry: int, number: int, previous: str) -> str:
-    """The line that was left open by `line_around`."""
+    """Return the line that was left open by `line_around`."""
     return f"{parts[0]}{entry}{parts[1]}{number}{parts[2]}{previous}{parts[3]}"
 
 
 def now_utc() -> str:
-    """The time by this machine's clock, which decides nothing."""
+    """Return the time by this machine's clock, which decides nothing."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def digest(line: str) -> str:
-    """The hash of a line: SHA-256 of its bytes."""
+    """Return the hash of a line: SHA-256 of its bytes."""
     return hashlib.sha256(line.encode()).hexdigest()
 
 
@@ -100,7 +101,7 @@ class Checkpoint:
 
     @classmethod
     def parse(cls, text: str) -> Checkpoint:
-        """The checkpoint that a line says.
+        """Return the checkpoint that a line says.
 
         Raises:
             ValueError: it is none.
@@ -115,7 +116,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Checkpoint:
-        """The checkpoint in a file."""
+        """Return the checkpoint in a file."""
         try:
             return cls.parse(read_file(path, _MAX_CHECKPOINT_BYTES).decode("ascii"))
         except FileNotFoundError:

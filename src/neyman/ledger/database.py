@@ -105,7 +105,7 @@ class Transaction(Protocol):
     """A use of the database: all of it happens or none; others see none of it before."""
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """The rows that a query with ``?`` for the values answers with, read at once."""
+        """Return the rows that a query with ``?`` for the values answers with, read at once."""
         ...
 
     def run(self, query: str, *values: object) -> None:
@@ -171,14 +171,18 @@ class Store(ABC):
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Transaction]:
-        """A transaction that sees one moment of the ledger."""
+        """Return a transaction that sees one moment of the ledger."""
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[Transaction]:
-        """A transaction that alone may write; on leaving, all of it is on the disk, or none."""
+        """Return a transaction that alone may write; on leaving,
+        all of it is on the disk, or none.
+        """
 
     def relocating(self) -> AbstractContextManager[Transaction | None]:
-        """A transaction after which the ledger belongs where its file is; None if it does."""
+        """Return a transaction after which the ledger belongs where
+        its file is; None if it does.
+        """
         raise LedgerError(
             f"{self.where} has no file: the location of a ledger is confirmed where it is kept in"
             " SQLite"

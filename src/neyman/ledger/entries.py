@@ -45,7 +45,7 @@ def entry_of(db: Transaction, number: int) -> Entry:
 
 
 def meant(db: Transaction, asked: Entry | int) -> Entry:
-    """The entry of that number; for one that was handed out, as it is by now.
+    """Return the entry of that number; for one that was handed out, as it is by now.
 
     Raises:
         LedgerError: there is none, or what was handed out is another spend of the same number.
@@ -63,7 +63,7 @@ def meant(db: Transaction, asked: Entry | int) -> Entry:
 
 
 def publisher_of(db: Transaction, dataset: str, key: str) -> tuple[int, str] | None:
-    """The entry whose files count for a key, and the attempt that stored them."""
+    """Return the entry whose files count for a key, and the attempt that stored them."""
     query = "SELECT entry, attempt FROM publication WHERE dataset = ? AND key = ?"
     rows = typed_rows(db, (int, str), query, dataset, key)
     return (rows[0][0], rows[0][1]) if rows else None

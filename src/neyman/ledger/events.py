@@ -29,7 +29,7 @@ class Writer:
         self.db, self.number, self.head = db, number, head
 
     def at(self, number: int, head: str) -> None:
-        """The last event, for those who have just read which it is."""
+        """Set the last event, for those who have just read which it is."""
         self.number, self.head = number, head
 
     def append(self, kind: str, what: Mapping[str, Any]) -> int:
@@ -100,19 +100,19 @@ class Writer:
         )
 
     def begin(self, entry: int, **more: object) -> None:
-        """An entry that is reserved begins reading."""
+        """Write that a reserved entry begins reading."""
         self.append("begin", {"entry": entry, **more})
         self.db.run("UPDATE entry SET state = 'reading' WHERE id = ?", entry)
 
     def void(self, entry: int, why: str) -> None:
-        """An entry that is reserved is void: it never read, and is not spent."""
+        """Write that a reserved entry is void: it never read, and is not spent."""
         event = self.append("void", {"entry": entry, "why": why})
         self.db.run("UPDATE entry SET state = 'void', ended = ? WHERE id = ?", event, entry)
 
     def finish(
         self, entry: int, published: int, hashes: Mapping[str, str], attempt: str, **more: object
     ) -> None:
-        """An entry that is reading is released.
+        """Write that a reading entry is released.
 
         Args:
             published: the entry whose files count for its key; this one, or an earlier one.
@@ -167,18 +167,18 @@ def lines(db: Transaction, after: int = 0, most: int | None = None) -> Iterator[
 
 
 def ledger_id(db: Transaction) -> str:
-    """The ledger's random id, which its first event has."""
+    """Return the ledger's random id, which its first event has."""
     return typed_field(fields(one_row(db, (str,), _FIRST)[0]), "id", str)
 
 
 def checkpoint_of(db: Transaction) -> Checkpoint:
-    """This moment of the ledger."""
+    """Return the checkpoint of this moment of the ledger."""
     number, head = one_row(db, (int, str), _LAST)
     return Checkpoint(ledger_id(db), number, head)
 
 
 def settle(write: Writer, dataset: str, key: str, again: bool) -> bool:
-    """What becomes of earlier entries of a key; whether one of them was made void."""
+    """Settle earlier entries of a key; return True if one of them was made void."""
     query = "SELECT id, state FROM entry WHERE dataset = ? AND key = ? ORDER BY id"
     tries = typed_rows(write.db, (int, str), query, dataset, key)
     for number, state in tries:

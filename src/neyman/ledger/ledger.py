@@ -83,7 +83,9 @@ class Ledger:
         return notebook.safe_html(self._shown, self)
 
     def _shown(self) -> Iterator[Node]:
-        """The parts of the notebook's view: each account. It writes nothing and asks no server."""
+        """Yield the parts of the notebook's view: each account. It
+        writes nothing and asks no server.
+        """
         yield notebook.title(repr(self))
         if not self._store.local:
             yield notebook.paragraph("Its accounts: .datasets(), which asks the server.")
@@ -551,7 +553,7 @@ class Ledger:
     def _reserve_fast(
         self, terms: Mapping[str, Any], unit: tuple[str, Neighboring, int]
     ) -> int | None:
-        """The new entry's id, if the store has granted it in one step."""
+        """Return the new entry's id, if the store has granted it in one step."""
         units = terms["units"], terms["delta_units"]
         if max(units) > MOST:
             return None
@@ -592,7 +594,7 @@ def _named(entry: Entry | int) -> Entry | int:
 
 
 def _terms(line: str, like: Mapping[str, Any]) -> dict[str, Any]:
-    """The terms that an event has registered, as those that are asked for now have them."""
+    """Return the terms that an event has registered, as those that are asked for now have them."""
     has = fields(line)
     for name, value in like.items():
         if name.endswith("cap"):
@@ -620,7 +622,7 @@ def _refuse_behind(db: Transaction, checkpoint: Checkpoint, where: str) -> None:
 
 
 def _store_at(url: str | os.PathLike[str], wait: float) -> Store:
-    """The store that a url names; nothing is opened."""
+    """Return the store that a url names; nothing is opened."""
     path = os.fspath(url)
     if not isinstance(path, str) or not path or path == ":memory:" or not _encodes(path):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"url = {url!r} must be the path of a file, such as 'ledger.db'")

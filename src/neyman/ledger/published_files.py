@@ -44,7 +44,7 @@ class StoredFiles(Mapping[str, bytes]):
         return f"<{len(self)} files of entry {self._of[0]}: {', '.join(self)}>"
 
     def chunks(self, path: str) -> Iterator[bytes]:
-        """A file's contents in pieces of at most 1 MiB.
+        """Yield a file's contents in pieces of at most 1 MiB.
 
         Raises:
             LedgerError: at its end, if it is not the file that was published.
@@ -65,7 +65,7 @@ class StoredFiles(Mapping[str, bytes]):
 
 
 def stored(db: Transaction, entry: int, attempt: str, path: str, number: int) -> bytes | None:
-    """What one piece of a file holds; None where there is none of that number."""
+    """Return the content of one piece of a file; None if there is none of that number."""
     query = (
         "SELECT zipped, content FROM piece"
         " WHERE entry = ? AND attempt = ? AND path = ? AND number = ?"
@@ -75,7 +75,7 @@ def stored(db: Transaction, entry: int, attempt: str, path: str, number: int) ->
 
 
 def _unzipped(zipped: int, content: bytes) -> bytes:
-    """What a piece holds; of one that is damaged something else, as its file's hash will tell.
+    """Decompress a piece; the hash of its file detects damage later.
 
     No more is made of a piece than one can hold, whatever it says.
     """
@@ -142,6 +142,6 @@ def _cut(content: bytes | Path) -> Iterator[bytes]:
 
 
 def digest_of(hashes: Mapping[str, str]) -> str:
-    """The hash of what was published: SHA-256 of the JSON object of all files' hashes."""
+    """Return the hash of what was published: SHA-256 of the JSON object of all files' hashes."""
     text = json.dumps(dict(hashes), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()

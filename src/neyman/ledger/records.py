@@ -190,5 +190,5 @@ def _unit(currency: str) -> str:
 
 
 def describe_unit(protects: str, neighboring: Neighboring, rows: int) -> str:
-    """The unit of privacy in words."""
+    """Return the unit of privacy in words."""
     return f"{protects}, {neighboring}, at most {many(rows, 'row')}"

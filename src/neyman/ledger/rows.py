@@ -26,7 +26,7 @@ class Damage(Exception):
 
 
 def damaged(where: str, damage: Damage) -> LedgerError:
-    """The refusal of a ledger at a place, for its damage."""
+    """Return the refusal of a ledger at a place, for its damage."""
     return LedgerError(
         f"{where} is damaged or was tampered with ({damage}): `neyman ledger verify` says where;"
         " restore it from a backup, and count as spent what was released since"

@@ -22,10 +22,12 @@ MOST_CAP = MOST // UNIT
 
 
 def units_up(amount: Fraction, per: int = UNIT) -> int:
-    """The least number of units that ``amount`` fits into: what a charge is counted as [LE-1]."""
+    """Return the least number of units that ``amount`` fits into:
+    what a charge is counted as [LE-1].
+    """
     return -(-amount.numerator * per // amount.denominator)
 
 
 def units_down(amount: Fraction, per: int = UNIT) -> int:
-    """The greatest number of units that fits into ``amount``: what a cap is counted as."""
+    """Return the greatest number of units that fits into ``amount``: what a cap is counted as."""
     return amount.numerator * per // amount.denominator

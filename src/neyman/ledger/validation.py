@@ -33,7 +33,7 @@ def account_terms(
     delta_cap: object,
     parts: object,
 ) -> dict[str, Any]:
-    """The event that registers a dataset version (see `Ledger.create`)."""
+    """Return the event that registers a dataset version (see `Ledger.create`)."""
     if not isinstance(dataset, str) or len(dataset) > 200 or not _DATASET.fullmatch(dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(
             f"dataset = {_shown(dataset)} must be name@version, of letters, digits and ._- , as"
@@ -61,7 +61,7 @@ def account_terms(
 def allocation_terms(
     dataset: str, to: str, of: str, cap: object, delta_cap: object
 ) -> dict[str, Any]:
-    """The event that makes an allocation (see `Ledger.allocate`)."""
+    """Return the event that makes an allocation (see `Ledger.allocate`)."""
     return {"dataset": dataset, "to": _name("account", to), "of": of, **_caps(cap, delta_cap)}
 
 
@@ -75,7 +75,7 @@ def reservation_terms(
     mechanisms: object,
     plan: str,
 ) -> dict[str, Any]:
-    """The event that reserves a spend, but for its entry's number (see `Ledger.reserve`)."""
+    """Return the event that reserves a spend, but for its entry's number (see `Ledger.reserve`)."""
     asked, asked_delta = amount("charge", charge), amount("delta", delta)
     names(dataset=dataset, account=to, part=part)
     try:
@@ -98,7 +98,7 @@ def reservation_terms(
 
 
 def amount(name: str, value: object) -> Fraction:
-    """A charge, a cap or a delta, exactly."""
+    """Return a charge, a cap or a delta, exactly."""
     number = check.exact(name, value)
     if number < 0:
         raise ValueError(f"{name} = {_shown(value)} must be at least 0")
@@ -111,12 +111,12 @@ def amount(name: str, value: object) -> Fraction:
 
 
 def ratio(number: Fraction) -> str:
-    """A rational number as events write it."""
+    """Return a rational number as events write it."""
     return f"{number.numerator}/{number.denominator}"
 
 
 def text(name: str, value: str) -> str:
-    """A short text on one line."""
+    """Return a short text on one line."""
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value.strip()) <= 200:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(
             f"{name} = {_shown(value)} must be a text of 1 to 200 characters, on one line"
@@ -163,13 +163,13 @@ def names(**given: object) -> None:
 
 
 def unit_of(protects: str, neighboring: Neighboring, rows: int) -> tuple[str, Neighboring, int]:
-    """A unit of privacy, such as an account is registered for."""
+    """Return a unit of privacy, such as an account is registered for."""
     names(protects=protects, neighboring=neighboring)
     return protects, neighboring, _rows(rows)
 
 
 def _json_text(name: str, value: object) -> str:
-    """What JSON can hold, as JSON."""
+    """Return as JSON what JSON can hold."""
     try:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

@@ -227,7 +227,7 @@ class DiscreteGaussian(Mechanism):
         return float(self.sigma_squared) ** 0.5
 
     def losses(self) -> tuple[Composition, ...]:
-        """A sum of one loss a coordinate, for each shift vector; or what rho alone says."""
+        """Return a sum of one loss a coordinate, for each shift vector; or what rho alone says."""
         if self.squared_norm is not None:
             return (Composition.of([(RenyiBound(self.rho()), 1)]),)
         return tuple(
@@ -236,7 +236,9 @@ class DiscreteGaussian(Mechanism):
         ) or (Composition(),)
 
     def rho(self) -> Fraction:
-        """The largest ||shift||^2 / (2 sigma^2) (Canonne, Kamath and Steinke 2020, theorem 4)."""
+        """Return the largest ||shift||^2 / (2 sigma^2) (Canonne,
+        Kamath and Steinke 2020, theorem 4).
+        """
         most = self.squared_norm or max(
             (sum(s * s for s in vector) for vector in self.sensitivity), default=0
         )
@@ -297,7 +299,7 @@ def _check_ratio(name: str, above: float | Fraction, below: float | Fraction, mo
 
 
 def shift_vectors(sensitivity: int | Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
-    """The maximal shift vectors, each as its non-zero sizes in falling order."""
+    """Return the maximal shift vectors, each as its non-zero sizes in falling order."""
     if isinstance(sensitivity, np.ndarray):
         sensitivity = sensitivity.tolist()
     if not isinstance(sensitivity, Iterable):

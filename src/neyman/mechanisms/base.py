@@ -162,11 +162,11 @@ class Mechanism(Description):
         return Composed.of([(self, 1), (other, 1)])
 
     def __radd__(self, other: int) -> Mechanism:
-        """This mechanism after 0, where Python's ``sum`` of mechanisms begins."""
+        """Return this mechanism for 0 + it, where Python's ``sum`` of mechanisms begins."""
         return self if type(other) is int and other == 0 else NotImplemented
 
     def __mul__(self, count: int) -> Mechanism:
-        """This mechanism ``count`` times, each with fresh noise; 0 releases nothing."""
+        """Repeat this mechanism ``count`` times, each with fresh noise; 0 releases nothing."""
         return Composed.of([(self, check.integer("count", count))])
 
     __rmul__ = __mul__
@@ -345,7 +345,7 @@ class Composed(Mechanism):
 
     @staticmethod
     def of(parts: list[tuple[Mechanism, int]]) -> Mechanism:
-        """The composition in canonical form: one mechanism alone is itself."""
+        """Return the composition in canonical form: one mechanism alone is itself."""
         first, *rest = (m for m, _ in parts) if len(parts) == 2 else (None,)
         if isinstance(first, Composed) and first.parts and all(n == 1 for _, n in parts):
             (leaf,) = rest
@@ -428,14 +428,14 @@ class Composed(Mechanism):
         return tuple(total)
 
     def rho(self) -> Fraction:
-        """The sum of the parts' rho."""
+        """Return the sum of the parts' rho."""
         return sum((n * mechanism.rho() for mechanism, n in self.parts), Fraction(0))
 
     def _of_user(self, records: int) -> Mechanism:
         return Composed.of([(mechanism.user(records), n) for mechanism, n in self.parts])
 
     def renyi(self, order: float | Fraction) -> Bound:
-        """The curve's, or the sum of the parts' bounds where it has no finite one."""
+        """Return the curve's, or the sum of the parts' bounds where it has no finite one."""
         known = self.tradeoff().renyi(order)
         if known.upper < math.inf:
             return known

@@ -186,7 +186,7 @@ def _cyclic(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[R
 
 
 def _k_of_t(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
-    """A row with r of the T - t steps to go takes this one with probability r / (T - t)."""
+    """Yield a row with r of the T - t steps to go takes this one with probability r / (T - t)."""
     due = np.full(rows, int(mechanism.epochs), np.int64)
     for left in range(mechanism.steps - after, 0, -1):
         taken = np.flatnonzero(uniform(left, rows, bits) < due)

@@ -66,7 +66,7 @@ class Choice(Mechanism):
         return relation
 
     def losses(self) -> tuple[Composition, ...]:
-        """The choice between the parts' losses."""
+        """Return the choice between the parts' losses."""
         shares: dict[Part, float] = {}
         for p, mechanism in self.parts:
             loss = _only_loss(mechanism)
@@ -85,7 +85,7 @@ class Choice(Mechanism):
         return (resting_on([Composition.of((x, 1) for _, x in parts)], chosen),)
 
     def rho(self) -> Fraction:
-        """The largest of the parts'."""
+        """Return the largest of the parts'."""
         return max(mechanism.rho() for _, mechanism in self.parts)
 
 

@@ -99,7 +99,7 @@ class GaussianMixture(Mechanism):
         return (Composition.of([] if loss is None else [(loss, 1)]),)
 
     def rho(self) -> Fraction:
-        """That of the largest shift: a mixture is a noisier view of it."""
+        """Return the rho of the largest shift: a mixture is a noisier view of it."""
         return (max(map(rational, self.sensitivities)) / rational(self.sigma)) ** 2 / 2
 
 

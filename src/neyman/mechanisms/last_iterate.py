@@ -50,7 +50,8 @@ FACTOR = form(_factor_up_to_one)
 
 
 def contraction(step_size: float, strong_convexity: float, smoothness: float) -> float:
-    """The factor c by which a gradient step brings two points closer: max |1 - eta m|, |1 - eta M|.
+    """Return the factor c by which a gradient step brings two points closer: max |1 - eta m|, |1 -
+    eta M|.
 
     Args:
         step_size: eta, above 0 and at most 2 / M.
@@ -97,7 +98,9 @@ class LastIterate(Mechanism):
 
     @abstractmethod
     def all_iterates(self) -> Mechanism:
-        """The same descent with every iterate released: plain composition, for comparison."""
+        """Return the same descent with every iterate released:
+        plain composition, for comparison.
+        """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -115,7 +118,7 @@ class _Gaussian(LastIterate):
 
     @abstractmethod
     def _mu_squared(self) -> Decimal:
-        """The square of mu, to `LIMITS.digits` digits."""
+        """Return the square of mu, to `LIMITS.digits` digits."""
 
     def losses(self) -> tuple[Composition, ...]:
         return (Composition.of([(GaussianLoss(float(self._precise())), 1)]),)
@@ -392,7 +395,7 @@ def _decimal(value: float | Fraction) -> Decimal:
 
 
 def _factor(contraction: float | Fraction) -> Decimal:
-    """A contraction, or 1 where it is as good as that: every bound rises with it."""
+    """Return a contraction, or 1 where it is as good as that: every bound rises with it."""
     c = _decimal(contraction)
     return c if 1 - c >= NEAR_ONE else Decimal(1)
 
@@ -419,7 +422,9 @@ def _step(descent: LastIterate, size: int, times: int = 1) -> Mechanism:
 
 
 def _limit(mu: float, p: float) -> float:
-    """The mu squared that each of many C_p(G_mu) adds in the limit (Dong, Roth and Su 2022)."""
+    """Return the mu squared that each of many C_p(G_mu) adds in
+    the limit (Dong, Roth and Su 2022).
+    """
     if mu > 25:
         return math.inf
     grown = math.exp(mu * mu) * float(ndtr(1.5 * mu)) + 3 * float(ndtr(-0.5 * mu)) - 2

@@ -69,7 +69,7 @@ class Encoding(Mechanism):
         return three_values_rho(rational(self.epsilon))
 
     def _pair(self, p: Sequence[Fraction], q: Sequence[Fraction]) -> tuple[Composition, ...]:
-        """The exact pair of two reports, whose loss knows the mechanism's rho."""
+        """Return the exact pair of two reports, whose loss knows the mechanism's rho."""
         parts = finite_pair(p, q).parts
         known = {"known_rho": self.rho()}
         return (
@@ -81,7 +81,7 @@ class Encoding(Mechanism):
 
     @abstractmethod
     def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
-        """What each person sends, independently.
+        """Draw the report of each person, independently.
 
         Args:
             values: the categories that they hold, shape (n,), each in 0, ..., k - 1.
@@ -100,7 +100,7 @@ class Encoding(Mechanism):
         """Of the estimate of one category whose true share of ``people`` is ``share``."""
 
     def mean(self, reports: Array, values: Sequence[float] | Array) -> float:
-        """An unbiased estimate of the mean of a number that each category stands for."""
+        """Return an unbiased estimate of the mean of a number that each category stands for."""
         return float(np.asarray(values, dtype=float) @ self.frequencies(reports))
 
     def _held(self, values: Sequence[int] | Array) -> Array:
@@ -145,7 +145,7 @@ class CategoryResponse(Encoding):
         return response_rho(rational(self.epsilon), self.categories)
 
     def losses(self) -> tuple[Composition, ...]:
-        """The exact pair of two categories."""
+        """Return the exact pair of two categories."""
         b = self._other
         a, rest = 1 - (self.categories - 1) * b, (self.categories - 2) * b
         return self._pair([a, b, rest], [b, a, rest])
@@ -209,7 +209,7 @@ class UnaryEncoding(Encoding):
         return three_values_rho(epsilon) if self.optimised else 2 * pure_rho(epsilon / 2)
 
     def losses(self) -> tuple[Composition, ...]:
-        """The exact pair of the two bits that differ [SH-6]."""
+        """Return the exact pair of the two bits that differ [SH-6]."""
         p, q = self._bits
         first = [(x, y) for x in (p, 1 - p) for y in (q, 1 - q)]
         second = [(x, y) for x in (q, 1 - q) for y in (p, 1 - p)]
@@ -264,7 +264,7 @@ class HadamardResponse(Encoding):
         return _up(1 / (exponential(rational(self.epsilon))[0] + 1))
 
     def losses(self) -> tuple[Composition, ...]:
-        """The exact pair of two rows."""
+        """Return the exact pair of two rows."""
         half, f = Fraction(1, 2), self._flipped
         return self._pair([half, (1 - f) / 2, f / 2], [half, f / 2, (1 - f) / 2])
 
@@ -276,7 +276,7 @@ class HadamardResponse(Encoding):
         return np.stack([column, np.where(flip, -1, 1) * _sign(held & column)], axis=1)
 
     def frequencies(self, reports: Array) -> Array:
-        """The mean of sign times entry, over 1 - 2 f: by the fast transform."""
+        """Return the mean of sign times entry, over 1 - 2 f: by the fast transform."""
         column, sign = np.asarray(reports).T
         total = np.bincount(column, weights=sign, minlength=self.columns)
         step = 1

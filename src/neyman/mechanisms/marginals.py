@@ -155,7 +155,9 @@ class Marginals(Mechanism):
         return self._spent[1]
 
     def rho(self) -> Fraction:
-        """The largest sum of shift^2 / (2 s_B^2) (Canonne, Kamath and Steinke 2020, theorem 4)."""
+        """Return the largest sum of shift^2 / (2 s_B^2) (Canonne,
+        Kamath and Steinke 2020, theorem 4).
+        """
         return self._spent[0] / 2
 
     def mu(self) -> float:
@@ -356,7 +358,7 @@ def _transposed(
 
 
 def _within(part: Part, tables: Mapping[Part, NDArray[Any]]) -> Part:
-    """The smallest table that a part can be computed from."""
+    """Return the smallest table that a part can be computed from."""
     covering = [names for names in tables if set(part) <= set(names)]
     if not covering:
         raise ValueError(f"tables: none has all of {part}; give their marginal or a finer one")

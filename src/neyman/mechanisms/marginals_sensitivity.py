@@ -56,14 +56,15 @@ def shift_squared(part: Part, changed: Iterable[str] | None, sizes: Mapping[str,
 
 
 def largest_shift(part: Part, sizes: Mapping[str, int]) -> int:
-    """The largest squared shift of one part when a record is replaced [MA-2]."""
+    """Return the largest squared shift of one part when a record is replaced [MA-2]."""
     return max(shift_squared(part, changed, sizes) for changed in subsets(part))
 
 
 def largest(
     sizes: Mapping[str, int], precisions: Mapping[Part, Fraction], neighboring: Neighboring
 ) -> tuple[Fraction, bool]:
-    """The largest sum of precision * shift^2, and whether some change of a record reaches it.
+    """Return the largest sum of precision * shift^2, and whether some change of a record reaches
+    it.
 
     Args:
         precisions: of the parts, exact, at least 0.
@@ -90,7 +91,7 @@ def largest(
 
 
 def few_changes(sizes: Mapping[str, int], weights: Mapping[Part, object]) -> list[Part] | None:
-    """Replacements among which the worst one is, by exchanges alone; None where they are many.
+    """Return replacements that contain the worst one, by exchanges alone; None if they are many.
 
     Args:
         weights: of the parts; attributes that can be exchanged without changing them are alike.
@@ -107,7 +108,9 @@ def few_changes(sizes: Mapping[str, int], weights: Mapping[Part, object]) -> lis
 
 
 def worst_change(sizes: Mapping[str, int], weights: Mapping[Part, float]) -> Part | None:
-    """A replacement that moves a weighted sum of parts most, but for rounding; None if unknown."""
+    """Return a replacement that moves a weighted sum of parts
+    most, but for rounding; None if unknown.
+    """
     if len(sizes) > LIMITS.attributes:
         return None
     return _named(sizes, int(np.argmax(_sums(sizes, weights)[0])))
@@ -146,7 +149,7 @@ def subsets(part: Sequence[str]) -> list[Part]:
 
 
 def _contenders(sizes: Mapping[str, int], weights: Mapping[Part, int]) -> list[Part] | None:
-    """Replacements among which the worst one certainly is, one of each kind."""
+    """Return replacements that contain the worst one, one of each kind; None if they are many."""
     if len(sizes) > LIMITS.attributes:
         return None
     top = max(weights.values())  # whole numbers may be too large for floats
@@ -166,7 +169,8 @@ def _contenders(sizes: Mapping[str, int], weights: Mapping[Part, int]) -> list[P
 def _sums(
     sizes: Mapping[str, int], weights: Mapping[Part, float]
 ) -> tuple[NDArray[np.float64], float]:
-    """The weighted sum of shift^2 for every set of changed attributes, and how far it may be off.
+    """Return the weighted sum of shift^2 for every set of changed attributes, and how far it may be
+    off.
 
     With d_i = 1 where attribute i changes, a part's second product is that of
     n_i (n_i - 1) - n_i^2 d_i; sorted by products of d_i, the value at D is the sum of the

@@ -96,7 +96,7 @@ class MarginalStrategy:
     lower: float
 
     def mechanism(self, rho: float | Fraction | str) -> Marginals:
-        """The measurement that spends exactly this rho, an upper bound on it included.
+        """Return the measurement that spends exactly this rho, an upper bound on it included.
 
         Args:
             rho: of zCDP, above 0.
@@ -132,7 +132,7 @@ class MarginalStrategy:
         return rows
 
     def value(self) -> float:
-        """The objective at rho = 1/2, certainly spending no more."""
+        """Return the objective at rho = 1/2, certainly spending no more."""
         best = self.mechanism(Fraction(1, 2))
         return _objective(
             self.objective,
@@ -268,7 +268,7 @@ def _orbits(parts: Iterable[Part], classes: Iterable[Part]) -> list[list[int]]:
 
 
 def _averaged(values: Floats, orbits: Iterable[list[int]]) -> Floats:
-    """The mean of each orbit: what a change costs, averaged over the exchanges."""
+    """Return the mean of each orbit: what a change costs, averaged over the exchanges."""
     averaged = np.empty(len(values))
     for orbit in orbits:
         averaged[orbit] = math.fsum(values[orbit]) / len(orbit)
@@ -326,7 +326,9 @@ def _against_worst(
     cost: Callable[[Part | None], Floats],
     norms: Floats,
 ) -> tuple[Floats, float]:
-    """The same against more changes than can be listed: the worst one joins them each time."""
+    """Return the same against more changes than can be listed:
+    the worst one joins them each time.
+    """
     known: list[Part] = [tuple(sizes), *((name,) for name in sizes)]
     costs = np.array([cost(changed) for changed in known])
     best, precision, lower = math.inf, np.ones(len(parts)), 0.0

@@ -151,6 +151,6 @@ class PersonalBudgets(Mechanism):
         return Subsampled(self.mechanism, self.rate(self.budgets[-1])).losses()
 
     def rho(self) -> Fraction:
-        """That of a pure mechanism with the largest budget, or of the mechanism."""
+        """Return the rho of a pure mechanism with the largest budget, or of the mechanism."""
         most = rational(self.budgets[-1])
         return min(self.mechanism.rho(), most * most / 2)

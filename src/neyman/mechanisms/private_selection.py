@@ -125,7 +125,9 @@ class ReportNoisyMax(Mechanism):
         return (_pure(epsilon, _swapped(float(epsilon) / 2, double=double)),)
 
     def rho(self) -> Fraction:
-        """That of a bounded range for Gumbel noise, else of pure DP; rounded up [ZC-3, ZC-7]."""
+        """Return the rho of a bounded range for Gumbel noise, else
+        of pure DP; rounded up [ZC-3, ZC-7].
+        """
         return (bounded_range_rho if self.noise == "gumbel" else pure_rho)(self.epsilon())
 
 

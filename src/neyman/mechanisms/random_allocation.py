@@ -99,7 +99,7 @@ class RandomAllocation(Mechanism):
         return LossBracket(lower, upper, "between a sum of batches and k passes")
 
     def rho(self) -> Fraction:
-        """That of the mechanism, k times: to see which batches they were would tell more."""
+        """Return k times the mechanism's rho: to see which batches they were would tell more."""
         return self.mechanism.rho() * self.times
 
     def __repr__(self) -> str:

@@ -51,7 +51,7 @@ class RandomizedResponse(Mechanism):
         return (Composition.of([(response_loss(epsilon, self.categories), 1)]),)
 
     def rho(self) -> Fraction:
-        """The largest D_a / a over the orders a, rounded up [ZC-4]."""
+        """Return the largest D_a / a over the orders a, rounded up [ZC-4]."""
         return response_rho(rational(self.epsilon), self.categories)
 
 

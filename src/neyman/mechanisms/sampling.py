@@ -118,7 +118,7 @@ class Subsampled(Mechanism):
         return (resting_on([composition], Composition.of([(loss, 1)])),)
 
     def rho(self) -> Fraction:
-        """That of the mechanism, no gain is claimed; k^2 times it where the shift may be k fold."""
+        """Return the mechanism's rho without a gain; k^2 times it if the shift may be k fold."""
         if not self.rate:
             return Fraction(0)
         times = 2 if self.neighboring == "replace-one" else self.records
@@ -203,7 +203,7 @@ class FixedSize(Mechanism):
         return (resting_on([composition], Composition.of([(loss, 1)])),)
 
     def rho(self) -> Fraction:
-        """That of the mechanism: C_p(f) >= f, and no gain is claimed."""
+        """Return the mechanism's rho: C_p(f) >= f, and no gain is claimed."""
         return self.mechanism.rho() if self.size else Fraction(0)
 
     def __repr__(self) -> str:
@@ -242,11 +242,11 @@ class ShuffledBatches(Mechanism):
         self.losses()
 
     def losses(self) -> tuple[Composition, ...]:
-        """That of the mechanism, once."""
+        """Return the losses of one release of the mechanism."""
         return (_only(self.mechanism),)
 
     def rho(self) -> Fraction:
-        """That of the mechanism, once."""
+        """Return the rho of one release of the mechanism."""
         return self.mechanism.rho()
 
     def __repr__(self) -> str:
@@ -260,7 +260,7 @@ def subsampled(
     population: int | None,
     neighboring: Neighboring | None,
 ) -> Mechanism:
-    """What ``.subsample`` builds. A sample of a sample of the same kind is one sample."""
+    """Build ``.subsample``. A sample of a sample of the same kind is one sample."""
     if rate is not None and (size is not None or population is not None):
         raise ValueError("give either rate= (Poisson) or size= and population= (fixed size)")
     if rate is not None:
@@ -286,7 +286,7 @@ def subsampled(
 
 
 def _only(mechanism: Mechanism) -> Composition:
-    """The one sum of losses that the mechanism may have."""
+    """Return the one sum of losses that the mechanism may have."""
     composition, *more = mechanism.losses()
     if more:
         # Which shift occurs may depend on who else is in the sample: no one of them dominates.
@@ -338,7 +338,7 @@ def _(mechanism: Composed) -> set[int]:
 def _through(
     mechanism: Mechanism, composition: Composition, sampled: Callable[[Any], Part]
 ) -> Part:
-    """The sampled loss of a sum, itself or between the two sides of a grid."""
+    """Return the sampled loss of a sum, itself or between the two sides of a grid."""
     low, high = sides(composition.parts)
     if low != high:
         first, last = (_through(mechanism, Composition.of(x), sampled) for x in (low, high))
@@ -359,7 +359,7 @@ def _through(
 
 @singledispatch
 def _poisson(inner: Loss, rate: float) -> Loss:
-    """The loss of the removal of a record, of one loss in a Poisson sample."""
+    """Return the loss of the removal of a record, of one loss in a Poisson sample."""
     return SubsampledLoss(inner, rate, True)
 
 
@@ -371,7 +371,7 @@ def _(inner: GaussianLoss, rate: float) -> Loss:
 def _of_user(
     mechanism: Mechanism, composition: Composition, rate: Fraction, records: int
 ) -> Composition:
-    """The loss of the removal of a user's records [SA-9]."""
+    """Return the loss of the removal of a user's records [SA-9]."""
     loss, count = composition.parts[0]
     if not (len(composition.parts) == count == 1 and isinstance(loss, GaussianLoss)):
         raise ValueError(
@@ -433,7 +433,7 @@ def _(loss: LaplaceLoss) -> Part:
 
 
 def product(a: float | Fraction, b: float | Fraction) -> float | Fraction:
-    """The exact product of two rates; a float again where both were.
+    """Return the exact product of two rates; a float again where both were.
 
     Raises:
         ValueError: if it is below 1e-300, but not 0.

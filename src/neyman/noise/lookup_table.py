@@ -51,7 +51,7 @@ class Law(Protocol):
     """A law of magnitudes, of which any number of digits can be had."""
 
     def place(self, value: int, length: int) -> int | None:
-        """The k that all reals with these first ``length`` bits have in common, or None."""
+        """Return the k that all reals with these first ``length`` bits have in common, or None."""
         ...
 
 
@@ -126,7 +126,7 @@ class Table:
         return self.precision - (self.lead - 1)
 
     def fill(self, out: Lanes, bits: Bits) -> None:
-        """Writes independent draws to all of ``out``, a one-dimensional int64 array."""
+        """Write independent draws to all of ``out``, a one-dimensional int64 array."""
         for start in range(0, out.size, LIMITS.batch_draws):
             part = out[start : start + LIMITS.batch_draws]
             cells = bits.words(-(-part.size // 4)).view(np.uint16)[: part.size]
@@ -139,7 +139,7 @@ class Table:
                 part[lanes] = self._decide(cells[lanes].astype(np.int64), bits)
 
     def _decide(self, cells: Lanes, bits: Bits) -> Lanes:
-        """The second stage, and the third where it must be."""
+        """Decide cells by the second stage, and by the third where it must be."""
         cell = cells & ((1 << self.lead - 1) - 1)
         value = bits.words(cell.size) >> np.uint64(64 - self._middle)
         value |= cell.astype(np.uint64) << np.uint64(self._middle)
@@ -161,7 +161,7 @@ class Table:
         return clear & (k < self.thresholds.size)
 
     def _refine(self, value: int, bits: Bits) -> int:
-        """The third stage."""
+        """Decide one draw exactly: the third stage."""
         length = self.precision
         while (k := self.law.place(value, length)) is None:
             word = int(bits.words(1)[0]) >> 64 - self.further

@@ -57,7 +57,7 @@ def positive_rational(name: str, value: object, most: int, beyond: str) -> Fract
 
 
 def source(bits: object) -> Bits:
-    """The source of randomness.
+    """Return the source of randomness.
 
     Raises:
         TypeError: for what is none, such as NumPy's generators, which can be guessed.
@@ -71,7 +71,7 @@ def source(bits: object) -> Bits:
 
 
 def room(size: int, out: Room | None) -> NDArray[np.int64]:
-    """The array that ``size`` draws are to be written to: ``out``, or a new one.
+    """Return the array that ``size`` draws are to be written to: ``out``, or a new one.
 
     Raises:
         TypeError: for an ``out`` that is no array of int64.

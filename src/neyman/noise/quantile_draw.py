@@ -43,7 +43,7 @@ LIMITS = Limits()
 def runs(
     values: Sequence[int], counts: Sequence[int], ends: tuple[int, int], level: Fraction
 ) -> list[tuple[int, int, int]]:
-    """The grid as runs of points with one score each.
+    """Return the grid as runs of points with one score each.
 
     Args:
         values: distinct values of the data within ``ends``, rising.

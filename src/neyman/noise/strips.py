@@ -146,7 +146,7 @@ class Strips:
             self._block(out[start : start + LIMITS.block_draws], bits)
 
     def _block(self, out: Lanes, bits: Bits) -> None:
-        """The first stage, and the others for what it leaves open."""
+        """Draw a block: the first stage, and the others for what it leaves open."""
         left: list[tuple[Lanes, Words, Words]] = []
         for start in range(0, out.size, LIMITS.batch_draws):
             part = out[start : start + LIMITS.batch_draws]
@@ -200,7 +200,7 @@ class Strips:
         return source >> np.uint64(64 - length)
 
     def _signed(self, place: Lanes, minus: Lanes) -> Lanes:
-        """The whole number of a place, with a sign."""
+        """Return the whole number of a place, with a sign."""
         if self.rounded:
             place += 1 << self.fine - 1
             place >>= self.fine

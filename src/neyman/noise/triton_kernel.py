@@ -59,7 +59,7 @@ def _four(key, zero):
 
 @triton.jit
 def _block(key, counter):
-    """The sixteen words of each counter's block, with nonce 0."""
+    """Compute the sixteen words of each counter's block, with nonce 0."""
     zero = counter ^ counter
     c0, c1 = zero + _CONSTANTS[0], zero + _CONSTANTS[1]
     c2, c3 = zero + _CONSTANTS[2], zero + _CONSTANTS[3]

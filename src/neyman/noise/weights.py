@@ -111,7 +111,8 @@ class Weights:
         return weights[: n + 1]
 
     def place(self, value: int, length: int) -> int | None:
-        """The k with F(k-1) <= U < F(k), U a real that starts with the bits ``value`` [NT-1].
+        """Return the k with F(k-1) <= U < F(k), U a real that starts with the bits ``value``
+        [NT-1].
 
         Returns:
             k, or None where these bits leave more than one answer possible, or a k that is so far
@@ -228,7 +229,7 @@ class RoundedWeights:
         return np.array(entries, np.uint64), LIMITS.distribution_error_units
 
     def place(self, value: int, length: int) -> int | None:
-        """The k with F(k-1) <= U < F(k), U a real that starts with the bits ``value``.
+        """Return the k with F(k-1) <= U < F(k), U a real that starts with the bits ``value``.
 
         Returns:
             k, or None where these bits leave more than one answer possible.

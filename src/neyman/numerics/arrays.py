@@ -11,12 +11,12 @@ Array = NDArray[Any]
 
 
 def real_part(z: Array) -> Array:
-    """The real parts: `np.real` takes three calls."""
+    """Return the real parts: `np.real` takes three calls."""
     return z.real  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
 
 def imaginary_part(z: Array) -> Array:
-    """The imaginary parts."""
+    """Return the imaginary parts."""
     return z.imag  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
 
 

@@ -50,7 +50,7 @@ class Atoms:
         return len(self.weight)
 
     def points(self) -> Array:
-        """The places of the weights, shape (n,)."""
+        """Return the places of the weights, shape (n,)."""
         first = float(self.offset + self.step * self.start)
         return first + float(self.step) * np.arange(len(self.weight))
 
@@ -64,7 +64,9 @@ class Atoms:
         return self.place + len(self.weight) * float(off)
 
     def strided(self, step: Fraction) -> Atoms:
-        """The same measure on a finer lattice: ``self.step`` is a whole multiple of ``step``."""
+        """Return the same measure on a finer lattice: ``self.step``
+        is a whole multiple of ``step``.
+        """
         ratio = self.step / step
         if ratio.denominator != 1:
             raise ValueError(f"step = {step} does not divide {self.step}")
@@ -79,7 +81,7 @@ class Atoms:
 
 
 def convolve(a: Atoms, b: Atoms, work: float = 3e7) -> Atoms:
-    """The convolution of two measures on one lattice.
+    """Return the convolution of two measures on one lattice.
 
     Args:
         a, b: their steps are equal.
@@ -154,7 +156,9 @@ def _trimmed(a: Atoms) -> Atoms:
 
 
 def power(a: Atoms, count: int) -> Atoms:
-    """The ``count``-fold convolution of ``a`` with itself, count >= 1, by repeated squaring."""
+    """Return the ``count``-fold convolution of ``a`` with
+    itself, count >= 1, by repeated squaring.
+    """
     result: Atoms | None = None
     square = a
     while True:
@@ -168,13 +172,13 @@ def power(a: Atoms, count: int) -> Atoms:
 
 
 def common_step(steps: Sequence[Fraction]) -> Fraction:
-    """The largest rational of which every step is a whole multiple."""
+    """Return the largest rational of which every step is a whole multiple."""
     denominator = math.lcm(*(s.denominator for s in steps))
     return Fraction(math.gcd(*(int(s * denominator) for s in steps)), denominator)
 
 
 def compose(parts: Sequence[tuple[Atoms, int]]) -> Atoms:
-    """The convolution of all parts, each taken ``count`` times, on their common lattice."""
+    """Return the convolution of all parts, each taken ``count`` times, on their common lattice."""
     step = common_step([a.step for a, _ in parts])
     powers = sorted((power(a, n).strided(step) for a, n in parts), key=len)
     result = powers[0]

@@ -12,7 +12,7 @@ from neyman.numerics.atoms import UNIT
 
 
 def _at_integers(function: Callable[[Array], Array], n: Array) -> Array:
-    """A function of whole numbers: computed once for each number, where that is less work."""
+    """Compute a function of whole numbers once for each number, if that is less work."""
     if not n.size:
         return function(n)
     low, high = float(n.min()), float(n.max())

@@ -149,7 +149,7 @@ def even_series(weight: Array, start: float, step: float, count: int) -> tuple[A
 
 
 def _product(left: Array, right: Array) -> Array:
-    """The product of two matrices; a small one in one thread, where several cost more.
+    """Return the product of two matrices; a small one in one thread, where several cost more.
 
     So it is the sum of products that are too small to be shared among threads. The bound of
     `rounding` holds for every order in which the terms of a sum are added.
@@ -166,7 +166,7 @@ def _product(left: Array, right: Array) -> Array:
 
 
 def _applied(matrix: Array, vector: Array) -> Array:
-    """The same of a matrix and a vector."""
+    """Return the product of a matrix and a vector, as `_product` does."""
     return np.add.reduce(matrix * vector, axis=1)
 
 

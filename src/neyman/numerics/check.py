@@ -153,7 +153,7 @@ def described(name: str, value: object) -> Any:
 
 
 def _decimal(value: str | Decimal) -> Fraction:
-    """A decimal as a fraction; absurd exponents are refused before they fill the memory."""
+    """Return a decimal as a fraction; absurd exponents are refused before they fill the memory."""
     number = value if isinstance(value, Decimal) else Decimal(value.strip())
     if not number.is_finite() or (number and abs(number.adjusted()) > 4 * MOST_EXPONENT):
         raise ValueError
@@ -174,7 +174,7 @@ def _shown(value: object) -> str:
 
 
 def log_probability(name: str, value: float | None, logarithm: float | None) -> float:
-    """The logarithm of a probability that is given as itself or as its logarithm."""
+    """Return the logarithm of a probability that is given as itself or as its logarithm."""
     if (value is None) == (logarithm is None):
         raise ValueError(f"give exactly one of {name}= and log_{name}=")
     if value is not None:

@@ -103,12 +103,12 @@ def by_pieces(places: Array, mass: Array, edges: Array, wanted: Array | None = N
 
 
 def _cell(u: float, following: float) -> float:
-    """The width of the cells: what their variance gives is the same at both ends."""
+    """Return the width of the cells: what their variance gives is the same at both ends."""
     return math.sqrt(12) / math.hypot(u, following)
 
 
 def _gain(sums: Array, width: Array, slack: float, u: float, following: float) -> Array:
-    """What each cell loses of its mass in |phi|, from its mass, moment and second moment."""
+    """Return the loss of each cell in |phi|, from its mass, moment, and second moment."""
     total, moment, second = sums
     if following > 1e150:  # squares leave the floats: nothing is claimed
         return np.zeros(len(width))
@@ -132,6 +132,6 @@ def _thinned(edges: Array) -> tuple[Array, Callable[[Array], Array]]:
 
 
 def _largest_sinc(x: Array) -> Array:
-    """The largest |sin v / v| over v >= x."""
+    """Return the largest |sin v / v| over v >= x."""
     near = np.clip(x, 1e-9, KNEE)
     return np.where(x < KNEE, np.sin(near) / near, np.minimum(LOBES, 1 / np.maximum(x, KNEE)))

@@ -52,7 +52,7 @@ class Discretization:
 
     @staticmethod
     def of(atoms: Atoms, tilt: float) -> Discretization:
-        """The atoms of a lattice, forgetting that they form one."""
+        """Return the atoms of a lattice, forgetting that they form one."""
         return Discretization(
             atoms.points(),
             atoms.weight,
@@ -67,7 +67,7 @@ class Discretization:
 def _gathered(
     index: NDArray[np.int64], weight: Array, step: float, dots: Discretization, terms: int = 0
 ) -> Atoms:
-    """The weights by place. Each of them is a sum of so many terms that came before."""
+    """Return the weights by place. Each of them is a sum of so many terms that came before."""
     start = int(index.min())
     cells(int(index.max()) - start)
     return Atoms(
@@ -82,7 +82,7 @@ def _gathered(
 
 
 def spread(dots: Discretization, step: float) -> Atoms:
-    """A dominating measure on the multiples of ``step``, under the same tilt [DI-1]."""
+    """Return a dominating measure on the multiples of ``step``, under the same tilt [DI-1]."""
     charge(CALL + 3 * ATOM * len(dots.loss))
     low = np.floor(dots.loss / step)
     inside = np.clip(dots.loss - low * step, 0.0, step)
@@ -101,7 +101,7 @@ def spread(dots: Discretization, step: float) -> Atoms:
 
 
 def contract(dots: Discretization, step: float) -> Atoms:
-    """A dominated measure on the multiples of ``step``, under the same tilt [DI-2]."""
+    """Return a dominated measure on the multiples of ``step``, under the same tilt [DI-2]."""
     charge(CALL + ATOM * len(dots.loss))
     loss, weight, terms = _merged(dots, 2 * step)
     if not len(loss):  # all of it drowned: nothing is claimed
@@ -145,7 +145,7 @@ def contract(dots: Discretization, step: float) -> Atoms:
 
 
 def contract_dense(dots: Discretization, step: float) -> Atoms:
-    """The same of many atoms to a cell, with an eighth of the variance that `contract` adds.
+    """Contract many atoms to a cell, with an eighth of the variance that `contract` adds.
 
     The atoms of the cell about each place become one, at js + e_j. Where e_j < 0 a share of the
     next cell's is reported as this one, where e_j > 0 one of the cell's before: as much as moves it

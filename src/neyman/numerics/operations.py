@@ -151,7 +151,7 @@ class _Block:
 
 
 def _block(batches: float = 1.0, **settings: object) -> _Block:
-    """A block with the meter of the question, or with a new one, and with these settings."""
+    """Return a block with the meter of the question, or with a new one, and with these settings."""
     meter, token = _METER.get(), None
     if meter is None:
         meter = Meter(batches * MOST_OPERATIONS, batches * RESERVE * MOST_OPERATIONS)
@@ -230,13 +230,13 @@ def reserve() -> _Block:
 
 
 def method_note(method: str) -> str:
-    """The method of an answer, with a note if an engine had to stop on the way to it."""
+    """Return the method of an answer, with a note if an engine had to stop on the way to it."""
     meter = _METER.get()
     return f"{method}; {NOTE}" if meter is not None and meter.reached else method
 
 
 def _with_note(answer: Any) -> Any:
-    """An answer whose bounds all say in their method that an engine had to stop."""
+    """Return an answer whose bounds all say in their method that an engine had to stop."""
     if isinstance(answer, Bound):
         said = NOTE in answer.method
         return answer if said else replace(answer, method=f"{answer.method}; {NOTE}")

@@ -39,7 +39,7 @@ def ways(count: int, values: int) -> int:
 def power_sums(
     index: Array, unit: float, p: Array, count: int, tilt: float, *, relative: float, place: float
 ) -> Discretization:
-    """The ``count``-fold sum of a loss with few values, under a tilt.
+    """Return the ``count``-fold sum of a loss with few values, under a tilt.
 
     Args:
         index: its values are ``index * unit``; shape (m,).
@@ -84,7 +84,7 @@ def power_sums(
 
 
 def added(parts: Sequence[Discretization], tilt: float) -> Discretization:
-    """The sum of independent losses: every pair of atoms, in order."""
+    """Return the sum of independent losses: every pair of atoms, in order."""
     longest, *others = sorted(parts, key=lambda d: len(d.loss))
     for other in others:
         loss = np.add.outer(longest.loss, other.loss).ravel()
@@ -127,7 +127,7 @@ def _simplex(count: int, values: int) -> NDArray[np.int64]:
 
 
 def _window(value: Array, p: Array, count: int, tilt: float) -> NDArray[np.int64]:
-    """The ways of a sum of two values, near where the tilt centers them."""
+    """Return the ways of a sum of two values, near where the tilt centers them."""
     log_p = np.log(p) + tilt * value
     share = 1 / (1 + math.exp(min(log_p[0] - log_p[1], 700.0)))  # of the second value
     reach = count
@@ -140,6 +140,6 @@ def _window(value: Array, p: Array, count: int, tilt: float) -> NDArray[np.int64
 
 
 def _beyond(weight: Array) -> float:
-    """What log-concave weights may hold before the first of these."""
+    """Bound the mass of log-concave weights before the first of these."""
     first, second = float(weight[0]), float(weight[1])
     return first * (first / second) / (1 - first / second) * (1 + 1e-6) if first < second else 1e9

@@ -12,13 +12,13 @@ from neyman.numerics.atoms import UNIT
 
 
 def above(value: Fraction | float) -> float:
-    """The float at or just above an exact number."""
+    """Return the float at or just above an exact number."""
     near = float(value)
     return near if near >= value else math.nextafter(near, math.inf)
 
 
 def below(value: Fraction | float) -> float:
-    """The float at or just below an exact number."""
+    """Return the float at or just below an exact number."""
     near = float(value)
     return near if near <= value else math.nextafter(near, -math.inf)
 
@@ -39,7 +39,7 @@ def exp_down(value: float) -> float:
 
 
 def log_of(value: float) -> float:
-    """The logarithm, -inf of 0."""
+    """Return the logarithm, -inf of 0."""
     return math.log(value) if value > 0 else -math.inf
 
 

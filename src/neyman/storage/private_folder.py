@@ -97,7 +97,9 @@ def private_folder(kind: str, above: str | Path | None = None) -> PrivateFolder:
 
 
 def _locked(path: Path) -> PrivateFolder | None:
-    """A new folder with its lock; None if another process has swept it before it was locked."""
+    """Return a new folder with its lock; None if another process
+    has swept it before it was locked.
+    """
     try:
         handle = lock(path)
     except (BlockingIOError, FileNotFoundError):

@@ -111,7 +111,9 @@ class NeymanAccountant(PLDAccountant):
         return self.tradeoff().delta(target_epsilon).upper
 
     def _certain_loss(self) -> Bound:
-        """The largest mass of infinite loss of any ordered pair; sums of masses are rounded."""
+        """Return the largest mass of infinite loss of any ordered
+        pair; sums of masses are rounded.
+        """
         pairs = self.tradeoff().directions
         low, high = max(c.least.infinite for c in pairs), max(c.infinite for c in pairs)
         if low == 1 or high == 0:

@@ -54,7 +54,7 @@ class UnsupportedEvent(ValueError):
 
 
 def described(event: Any, neighboring: Neighboring) -> Mechanism:
-    """The mechanism that an event describes; its name decides how it is read."""
+    """Return the mechanism that an event describes; its name decides how it is read."""
     name = type(event).__name__
     if name in READERS:
         return READERS[name](event, neighboring)
@@ -81,7 +81,7 @@ def _discrete_laplace(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _discrete_gaussian(event: Any, neighboring: Neighboring) -> Mechanism:
-    """An l2 norm says how far one number moves; of several numbers it proves rho alone."""
+    """Describe discrete Gaussian noise: an l2 norm of several numbers proves rho alone."""
     sigma = check.exact("sigma", event.sigma)
     norm = check.exact("sensitivity", event.sensitivity) * MOVES[neighboring]
     if sigma < 0 or norm < 0:
@@ -98,7 +98,9 @@ def _discrete_gaussian(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _permute_and_flip(event: Any, neighboring: Neighboring) -> Mechanism:
-    """It draws as the largest score with exponential noise does (Ding and others 2021)."""
+    """Describe permute-and-flip, which draws as the largest score with
+    exponential noise (Ding and others 2021).
+    """
     epsilon = check.exact("epsilon", event.epsilon)
     return ReportNoisyMax(Fraction(1), epsilon / 2, noise="exponential")
 
@@ -233,7 +235,7 @@ def _without_replacement(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _rate(event: Any) -> float | Fraction:
-    """The rate of an event; jax_privacy's schedules send it as an array of one number."""
+    """Return the rate of an event; jax_privacy's schedules send it as an array of one number."""
     given = event.sampling_probability
     one = given.item() if getattr(given, "shape", None) == () else given
     return probability("sampling_probability", one)
@@ -256,7 +258,7 @@ def _sizes(event: Any) -> set[int]:
 
 
 def _truncated(event: Any, neighboring: Neighboring) -> Mechanism:
-    """A Poisson sample, cut down at random to a largest batch.
+    """Return a Poisson sample, cut down at random to a largest batch.
 
     Let k of n - 1 other records be sampled. Below the limit B the record joins with probability q.
     From B on it is in the batch with probability q B / (k + 1), in the place of another one: a move
@@ -308,7 +310,7 @@ def _tail(k: int, n: int, rate: float) -> tuple[float, float]:
 
 
 def _integer_share(share: float) -> tuple[int, int]:
-    """A size and a population whose ratio is at least ``share``, by less than 1e-18."""
+    """Return a size and a population whose ratio is at least ``share``, by less than 1e-18."""
     return min(
         math.ceil(Fraction(share) * DESCRIPTION_LIMITS.count), DESCRIPTION_LIMITS.count
     ), DESCRIPTION_LIMITS.count

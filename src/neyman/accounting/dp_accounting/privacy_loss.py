@@ -211,7 +211,7 @@ def _distribution() -> Any:
 
 
 def _orders(f: Tradeoff) -> tuple[tuple[Profile, ...], tuple[Profile, ...]]:
-    """The profiles of all pairs in the order given, and in the other one."""
+    """Return the profiles of all pairs in the order given, and in the other one."""
     if f.joined or f.ordered:
         return f.profiles, f.profiles
     forward = tuple(dict.fromkeys(f.alternatives))
@@ -232,7 +232,8 @@ class _Table:
 
 
 def _connected(first: int, step: float, delta: Array) -> _Table:
-    """The pair whose delta is linear in e^epsilon between its values at the grid's points [DI-4].
+    """Return the pair whose delta is linear in e^epsilon between its values at the grid's points
+    [DI-4].
 
     With a_i = (delta_i - delta_{i+1}) / (e^step - 1) the mass at i is
     delta_{i-1} - delta_i + a_{i-1} - a_i. Values that stand out above the line between their
@@ -267,7 +268,7 @@ def _connected(first: int, step: float, delta: Array) -> _Table:
 
 
 def _window(delta: Any, step: float, tail: float) -> tuple[int, int]:
-    """Indices between which the curve bends, but for a negligible mass on either side.
+    """Return indices between which the curve bends, but for a negligible mass on either side.
 
     Args:
         delta: epsilons, increasing -> upper bounds on delta.
@@ -290,7 +291,9 @@ def _window(delta: Any, step: float, tail: float) -> tuple[int, int]:
 
 
 def _bent(index: Array, delta: Array, top: float, step: float, tail: float) -> tuple[int, int]:
-    """The last index below which, and the first one above which, there is nothing to speak of."""
+    """Return the last index below which, and the first one above
+    which, there is nothing to speak of.
+    """
     delta = np.minimum.accumulate(np.minimum(delta, top))
     drop = -np.diff(delta)
     rest = np.append(drop / np.expm1(step * np.diff(index)), 0.0)
@@ -301,7 +304,7 @@ def _bent(index: Array, delta: Array, top: float, step: float, tail: float) -> t
 
 
 def _tabulated(profiles: tuple[Profile, ...], step: float, tail: float) -> _Table:
-    """A dominating pair for all of these, from certified upper ends of delta."""
+    """Return a dominating pair for all of these, from certified upper ends of delta."""
 
     above = [p.from_above() for p in profiles]
 
@@ -315,7 +318,9 @@ def _tabulated(profiles: tuple[Profile, ...], step: float, tail: float) -> _Tabl
 
 
 def _units(pld: PrivacyLossDistribution, step: float) -> tuple[Any, Any]:
-    """What to compose with so that one direction is left: no loss in it, no mass in the other."""
+    """Return what to compose with so that one direction is left:
+    no loss in it, no mass in the other.
+    """
     pmf = package("dp_accounting.pld.pld_pmf")
     law_of = _distribution()
 

@@ -132,7 +132,7 @@ class Expansion:
         return self._said(value, self._away(e, value))
 
     def epsilon(self, delta: float) -> Estimate:
-        """The least epsilon at which the estimated delta first comes down to ``delta``.
+        """Return the least epsilon at which the estimated delta first comes down to ``delta``.
 
         Args:
             delta: in [0, 1].
@@ -178,7 +178,7 @@ class Expansion:
         return max(0.0, *bounds)
 
     def _away(self, epsilon: float, value: float) -> float | None:
-        """A proven distance of delta to its estimate."""
+        """Return a proven distance of delta to its estimate."""
         factor = math.exp(min(epsilon, 700.0))
         away = 0.0
         for p, q in self.pairs:
@@ -274,7 +274,8 @@ def central_limit(mechanism: Described) -> Estimate:
 
 
 def sampled_gaussian(sigma: float, rate: float, steps: int) -> Estimate:
-    """The mu that Gaussian noise on Poisson samples approaches: q sqrt(T (e^{1/sigma^2} - 1)).
+    """Return the mu that Gaussian noise on Poisson samples approaches: q sqrt(T (e^{1/sigma^2} -
+    1)).
 
     The limit is that of rate sqrt(steps) held fixed, sigma not small. It can be far too low: at
     rate .001, sigma .5 and 100 steps it says epsilon .243 at delta 1e-5; the truth is above 2.09.
@@ -325,7 +326,7 @@ def high_dimensional(information: float, norm: float) -> Estimate:
 
 
 def normal(mu: Estimate | float) -> Expansion:
-    """The Gaussian curve of a limit, kept as an estimate.
+    """Return the Gaussian curve of a limit, kept as an estimate.
 
     Args:
         mu: at least 0, such as `central_limit` and `sampled_gaussian` give.
@@ -351,7 +352,7 @@ def _summed(losses: Composition, order: int) -> _Sum:
 
 
 def _hermite(n: int, x: float) -> float:
-    """The probabilists' polynomial: He_{n+1} = x He_n - n He_{n-1}."""
+    """Return the probabilists' polynomial: He_{n+1} = x He_n - n He_{n-1}."""
     before, now = 0.0, 1.0
     for j in range(n):
         before, now = now, x * now - j * before

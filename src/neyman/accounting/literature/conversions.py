@@ -140,7 +140,7 @@ def canonne_kamath_steinke_zcdp(rho: Number, delta: Number) -> Bound:
 
 
 def optimal(guarantee: Described, delta: float) -> Bound:
-    """The epsilon of the guarantee's own curve: every order and both directions at once.
+    """Return the epsilon of the guarantee's own curve: every order and both directions at once.
 
     Args:
         guarantee: ``ny.zcdp(...)``, ``ny.renyi(...)``, or anything else that has a curve.
@@ -160,7 +160,7 @@ def _rise(more: float, rho: float, far: float) -> float:
 
 
 def _best(rise: Callable[[float], float]) -> float:
-    """The zero of an increasing function of log(order - 1), by bisection."""
+    """Return the zero of an increasing function of log(order - 1), by bisection."""
     ends = bisect(
         lambda x: rise(x) < 0,
         math.log(LIMITS.least_order_excess),
@@ -220,6 +220,6 @@ def _around(value: float, method: str) -> Bound:
 
 
 def _sum(terms: tuple[float, ...], method: str) -> Bound:
-    """A sum of terms that are each right to a few units, at least 0."""
+    """Return a sum of terms that are each right to a few units, at least 0."""
     value, slack = math.fsum(terms), 32 * UNIT * math.fsum(map(abs, terms))
     return Bound(max(value - slack, 0.0), max(value + slack, 0.0), "upper", method)

@@ -33,7 +33,8 @@ LIMITS = Limits()
 
 
 def cumulants(losses: Composition) -> tuple[float, ...]:
-    """The first five cumulants of the finite part of a sum of losses: estimates, to rounding.
+    """Return the first five cumulants of the finite part of a sum of losses: estimates, to
+    rounding.
 
     Each loss's moments are read off e^K on a circle about 0 (Cauchy), those of a sum are added.
 

@@ -35,7 +35,8 @@ FAR = np.geomspace(NEAR_DEVIATIONS, NEAR_DEVIATIONS * 1e6, 241)
 def expansion_band(
     losses: Composition, mean: float, deviation: float, terms: Terms
 ) -> float | None:
-    """The most that the law of the finite part is away from an expansion, at every place [EE-6].
+    """Return the most that the law of the finite part is away from an expansion, at every place
+    [EE-6].
 
     Args:
         losses: independent losses of one ordered pair.
@@ -87,7 +88,8 @@ def _apart(
 
 
 def _cubics(values: Array) -> tuple[Array, Array]:
-    """The inner Bernstein coefficients of the cubics through four neighbors, between the middle.
+    """Return the inner Bernstein coefficients of the cubics through four neighbors, between the
+    middle.
 
     A cubic is at most its largest coefficient. Left of 0 the values are conjugate.
     """
@@ -100,7 +102,7 @@ def _cubics(values: Array) -> tuple[Array, Array]:
 
 
 def _sizes(terms: Terms) -> Iterable[tuple[int, float]]:
-    """The expansion's terms with the sizes of their coefficients; the normal law is one."""
+    """Return the expansion's terms with the sizes of their coefficients; the normal law is one."""
     return ((0, 1.0), *((n, abs(a)) for n, a in terms))
 
 
@@ -112,12 +114,14 @@ def _steepest(terms: Terms) -> float:
 
 
 def _moment(terms: Terms) -> float:
-    """The integral of x^4 |E'|: E |x^4 He_n| <= sqrt(105 n!) (Cauchy and Schwarz) [EE-3]."""
+    """Return the integral of x^4 |E'|: E |x^4 He_n| <= sqrt(105 n!) (Cauchy and Schwarz) [EE-3]."""
     return 3 + sum(a * math.sqrt(105 * math.factorial(n)) for n, a in terms)
 
 
 def _tail(terms: Terms) -> float:
-    """The integral of |gamma| / t beyond NEAR: each t^{n-1} e^{-t^2/2}, by parts [EE-4]."""
+    """Return the integral of |gamma| / t beyond ``NEAR_DEVIATIONS``:
+    each t^{n-1} e^{-t^2/2}, by parts [EE-4].
+    """
     end = math.exp(-(NEAR_DEVIATIONS**2) / 2)
     return sum(
         a * end * NEAR_DEVIATIONS ** (n - 2) / (1 - max(n - 2, 0) / NEAR_DEVIATIONS**2)

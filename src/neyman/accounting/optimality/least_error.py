@@ -345,7 +345,9 @@ def _histogram(ask: _Question) -> Methods:
 
 
 def _endless_histogram(ask: _Question, relation: Neighboring) -> Methods:
-    """The limit of many records: one record moves two counts, or under add-remove one [OP-13]."""
+    """Return the limit of many records: one record moves two
+    counts, or under add-remove one [OP-13].
+    """
     g, k = ask.guarantee, ask.categories
     counts = 1.0 if relation == "add-remove" else 2 * (1 - 1 / k)
     moved = counts / g.chi_square if g.chi_square > 0 else math.inf
@@ -359,7 +361,7 @@ def _endless_histogram(ask: _Question, relation: Neighboring) -> Methods:
 
 
 def _quantile(ask: _Question) -> Methods:
-    """Replaced records move the order statistic up or down by their number [OP-14]."""
+    """Bound the error of a quantile: replaced records move its rank by their number [OP-14]."""
     x = np.array(ask.values)
     middle = min(max(math.ceil(ask.quantile * len(x)) - 1, 0), len(x) - 1)
     above, below = x[middle + 1 :] - x[middle], (x[middle] - x[:middle])[::-1]

@@ -37,7 +37,7 @@ class PriorMasses(Protocol):
     """A mapping from candidates, values, or records to their prior probabilities."""
 
     def values(self) -> Iterable[Share]:
-        """The probabilities."""
+        """Return the probabilities."""
         ...
 
 
@@ -371,7 +371,9 @@ def usual_attacks() -> tuple[Attack, ...]:
 
 
 def _shares(prior: Prior) -> list[Fraction]:
-    """The probabilities of a prior, exactly; refused if one is negative or the sum is not one."""
+    """Return the probabilities of a prior, exactly; refused if
+    one is negative or the sum is not one.
+    """
     masses = prior.values() if check.is_mapping(prior) else prior
     values: Iterable[Share] = check.several("prior", masses)
     shares = [check.exact("prior", value) for value in values]
@@ -383,7 +385,7 @@ def _shares(prior: Prior) -> list[Fraction]:
 
 
 def _largest(shares: Sequence[Fraction]) -> Fraction:
-    """The largest probability, and what the sum misses."""
+    """Return the largest probability, and by how much the sum falls short of one."""
     return _safe(max(shares), shares)
 
 

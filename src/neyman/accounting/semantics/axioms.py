@@ -174,7 +174,9 @@ class _Search:
                     yield channel
 
     def _random(self) -> Channel:
-        """A random row, and rows that are unrelated to it, near it, or tilted by small factors."""
+        """Return a random row, and rows that are unrelated to it,
+        near it, or tilted by small factors.
+        """
         first = self._row()
         ways = (self._row, lambda: self._near(first), lambda: self._tilted(first))
         others = self.generator.integers(0, len(ways), self.datasets - 1)

@@ -191,7 +191,7 @@ def tails(guarantee: Tradeoff | Described, epsilons: list[Fraction]) -> list[Bou
 
 
 def _predicted(f: Tradeoff, exact: list[Fraction], attacker: Attacker) -> list[Bound]:
-    """The answers where the record is replaced by what the rest predicts."""
+    """Return the answers where the record is replaced by what the rest predicts."""
     if attacker == "true-record":
         # What the record is as a whole has one law; no two directions mix [PO-4].
         tails = _curve_tails(f, exact, [(c,) for c in f.directions])
@@ -375,7 +375,9 @@ def _probability(f: Tradeoff, logs: Interval, method: str) -> Bound:
 def _curve_tails(
     f: Tradeoff, epsilons: list[Fraction], groups: list[tuple[Composition, ...]]
 ) -> list[Interval]:
-    """The largest tail of several groups of ordered pairs; those of one group may mix [PO-1]."""
+    """Return the largest tail of several groups of ordered pairs;
+    those of one group may mix [PO-1].
+    """
     if _bare(f):  # each delta is costly there
         profiles = f.symmetric().profiles if len(groups) == 1 else f.profiles
         each = [[_pbdp(p, float(e)) for e in epsilons] for p in profiles]
@@ -496,7 +498,7 @@ def _chernoff(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[
 
 
 def _least(value: Callable[[Array], Array], points: Array) -> tuple[Array, Array]:
-    """The least value in each row, and where, of a function that falls and then rises.
+    """Return the least value in each row, and where, of a function that falls and then rises.
 
     Any value that is found is an upper bound of the least.
 

@@ -148,7 +148,7 @@ def best_test(
 
 
 def experiment(mechanism: Mechanism) -> Experiment:
-    """What an attacker sees of one release, under two values of the record, outcome by outcome.
+    """Return the outcomes of one release that an attacker sees, with two values of the record.
 
     Args:
         mechanism: `RandomizedResponse` (whether the answer was "first" or "second"),

@@ -391,7 +391,7 @@ class AtMost(PlanBudget):
         return float(ndtri(float(self.power)) - ndtri(float(self.level)))
 
     def tradeoff(self) -> Tradeoff:
-        """The Gaussian curve through the point."""
+        """Return the Gaussian curve through the point."""
         return gdp(self.mu)
 
     def admits(self, mechanism: Described) -> bool:
@@ -458,7 +458,7 @@ class AtMost(PlanBudget):
 
 
 def _spent(mechanism: Described) -> Tradeoff:
-    """The curve in both orders: a promise to neighbors is about both."""
+    """Return the curve in both orders: a promise to neighbors is about both."""
     return replace(check.described("mechanism", mechanism).tradeoff(), ordered=False)
 
 

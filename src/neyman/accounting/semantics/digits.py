@@ -72,7 +72,7 @@ def number(x: Numeric, digits: int = 3, *, up: bool = True) -> str:
 
 
 def percent(x: Numeric, *, up: bool = True) -> str:
-    """The proportion ``x`` in percent, rounded up (or down) to a tenth.
+    """Return the proportion ``x`` in percent, rounded up (or down) to a tenth.
 
     Near 0% and 100% it keeps two significant digits of the distance, down to 10^-9, so that
     neither "0%" nor "100%" is printed for what is merely close to it.
@@ -92,7 +92,7 @@ def percent(x: Numeric, *, up: bool = True) -> str:
 
 
 def chance(x: Numeric, *, up: bool = True) -> str:
-    """The proportion ``x`` as "5 in 100" or "1 in a million", rounded up (or down).
+    """Return the proportion ``x`` as "5 in 100" or "1 in a million", rounded up (or down).
 
     The denominator is the smallest power of ten, from 100, that costs less than 5% of ``x``.
     """
@@ -121,7 +121,7 @@ def shares(parts: Sequence[Fraction]) -> list[str]:
 
 
 def delta(x: Numeric) -> str:
-    """A delta as experts write it: "10⁻⁶", rounded up."""
+    """Return a delta as experts write it: "10⁻⁶", rounded up."""
     text = number(x)
     return text.removeprefix("1 × ")
 
@@ -135,7 +135,7 @@ def proportion(name: str, x: Numeric) -> Fraction:
 
 
 def given_level(level: Numeric) -> Fraction:
-    """A level, in (0, 1), cut to four significant digits."""
+    """Return a level, in (0, 1), cut to four significant digits."""
     a = proportion("level", level)
     if not 0 < a < 1:
         raise ValueError(f"level = {level!r} must be above 0 and below 1")
@@ -183,14 +183,14 @@ def article(noun: str) -> str:
 
 
 def plural(noun: str) -> str:
-    """The plural of a noun: "people", "households", "entries"."""
+    """Return the plural of a noun: "people", "households", "entries"."""
     if noun == "person":
         return "people"
     return noun[:-1] + "ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else noun + "s"
 
 
 def many(count: int, noun: str) -> str:
-    """A count with its noun: "1 entry", "2 entries", "1,000 cells"."""
+    """Return a count with its noun: "1 entry", "2 entries", "1,000 cells"."""
     return f"{count:,} {noun if count == 1 else plural(noun)}"
 
 
@@ -202,7 +202,7 @@ def out_of(size: int) -> str:
 
 
 def size_for_level(level: Fraction) -> int:
-    """The smallest power of ten, from 100, in which the level is a whole number of cases."""
+    """Return the smallest power of ten, from 100, in which the level is a whole number of cases."""
     size = 2
     while (level * 10**size).denominator != 1:
         size += 1
@@ -210,7 +210,9 @@ def size_for_level(level: Fraction) -> int:
 
 
 def size_for_power(b: Fraction) -> int:
-    """The smallest power of ten, from 100, that writes a power closely enough, rounded up."""
+    """Return the smallest power of ten, from 100, that writes a
+    power closely enough, rounded up.
+    """
     size = 2
     while cases(b, size) > b * 10**size * Fraction(21, 20):
         size += 1
@@ -232,7 +234,9 @@ def factor_of(e: Fraction) -> str:
 
 
 def plain(number: Fraction) -> str:
-    """A number to read: exact if twelve digits or a short fraction say it, else marked "about"."""
+    """Return a number to read: exact if twelve digits or a short
+    fraction say it, else marked "about".
+    """
     ends = Decimal(number.numerator), Decimal(number.denominator)
     if Fraction(short := Context(prec=12).divide(*ends)) == number:
         return plain_decimal(short)
@@ -241,13 +245,13 @@ def plain(number: Fraction) -> str:
 
 
 def plain_decimal(number: Decimal) -> str:
-    """A decimal number without an exponent where it is of a size that people read."""
+    """Return a decimal number without an exponent where it is of a size that people read."""
     number = number.normalize()
     return f"{number:f}" if -7 < number.adjusted() < 13 else f"{number:e}"
 
 
 def exact_text(value: Fraction) -> str:
-    """A rational as a decimal where that is exact and short, else as ``p/q``."""
+    """Return a rational as a decimal where that is exact and short, else as ``p/q``."""
     for digits in range(19):
         if (10**digits) % value.denominator == 0:
             scaled = abs(value.numerator) * 10**digits // value.denominator
@@ -258,6 +262,6 @@ def exact_text(value: Fraction) -> str:
 
 
 def short_text(value: Fraction) -> str:
-    """A rational to read in a message: exact where that is short, else "about" so much."""
+    """Return a rational to read in a message: exact where that is short, else "about" so much."""
     text = exact_text(value) if value.denominator < 10**40 and value < 10**40 else ""
     return text if 0 < len(text) <= 40 else plain(value)

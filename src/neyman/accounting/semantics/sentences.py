@@ -112,7 +112,9 @@ def training(level: Numeric, power: Numeric, sees: str = "every training step") 
 def _test(
     level: Numeric, power: Numeric, wrong: str, right: str, guess: str, despite: str = ""
 ) -> str:
-    """A test of a level and a power in words: its error, its success, and that of guessing."""
+    """Return a test of a level and a power in words: its error,
+    its success, and that of guessing.
+    """
     a = given_level(level)
     b = proportion("power", power)
     if b < proportion("level", level):
@@ -391,7 +393,7 @@ def pbdp(epsilon: Numeric, delta: Numeric, change: str) -> str:
 
 
 def _share(x: Fraction) -> str:
-    """A probability in percent, or as "12 in 10 million" where it is rare; rounded up."""
+    """Return a probability in percent, or as "12 in 10 million" where it is rare; rounded up."""
     return percent(x) if x >= _RARE_PROBABILITY else chance(x)
 
 
@@ -421,7 +423,7 @@ def gdp(mu: Numeric) -> str:
 
 
 def safe_mu(mu: Numeric, levels: tuple[float, float]) -> str:
-    """The mu that is safe on a range of levels, in words, with the power at its low end.
+    """Return the mu that is safe on a range of levels, in words, with the power at its low end.
 
     Args:
         mu: an upper bound, at least 0.
@@ -518,7 +520,9 @@ _LOG_TWO_ABOVE = Fraction(math.nextafter(math.log(2), 1))  # more than it is
 
 
 def _tenfold(log_chance: Fraction | float) -> str:
-    """The chance e^x, rounded up, that a belief grows tenfold; silence where it is 1 or more."""
+    """Return the chance e^x, rounded up, that a belief grows
+    tenfold; silence where it is 1 or more.
+    """
     if log_chance >= 0:
         return "It gives no limit on how often a belief about one person grows tenfold."
     p = Fraction(math.exp(max(float(log_chance), -700.0))) * (1 + Fraction(1, 10**12))

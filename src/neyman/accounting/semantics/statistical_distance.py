@@ -90,7 +90,7 @@ def posterior_distance(guarantee: Tradeoff | Described, chance: float | Fraction
 
 
 def _at(f: Tradeoff, heights: list[float], allowed: float) -> list[float]:
-    """The bound that each h gives; 1 where it gives none."""
+    """Return the bound that each h gives; 1 where it gives none."""
     chances = [tail.upper for tail in tails(f, [Fraction(h) for h in heights])]
     return [
         _most(h, tail, allowed) if tail < allowed else 1.0
@@ -99,7 +99,7 @@ def _at(f: Tradeoff, heights: list[float], allowed: float) -> list[float]:
 
 
 def _most(h: float, tail: float, allowed: float) -> float:
-    """The bound that one h gives, rounded up [PO-14]."""
+    """Return the bound that one h gives, rounded up [PO-14]."""
     left = allowed - tail
     rare = (1 + math.exp(-h)) * (1 + math.exp(h / 2)) ** 2 * tail / (left * (1 - 2**-40))
     return (

@@ -16,7 +16,7 @@ def positive_predictive_value(power: float, level: float, prior: float) -> float
 def positive_predictive_value(
     power: float | Fraction, level: float | Fraction, prior: float | Fraction
 ) -> float | Fraction:
-    """The probability that a claim is true once a test has confirmed it.
+    """Return the probability that a claim is true once a test has confirmed it.
 
     P(true | confirmed) = prior * power / (prior * power + (1 - prior) * level)
 

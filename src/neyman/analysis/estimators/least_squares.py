@@ -82,7 +82,7 @@ def moment_shift(intercept: bool, neighboring: Neighboring) -> int:
 
     Args:
         neighboring: "replace-one": 2 R^4; "add-remove": R^4, where R^2 is the largest squared norm
-            of a row, (2 + intercept) GRID^2.
+            of a row, (2 + intercept) `RADIUS_UNITS`^2.
     """
     shift = MOVES[neighboring] * ((2 + intercept) * RADIUS_UNITS**2) ** 2
     return (math.isqrt(shift - 1) + 1) ** 2

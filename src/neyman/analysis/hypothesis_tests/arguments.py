@@ -101,7 +101,7 @@ def _admitted(admits: Callable[[CanonicalNoise], bool], noise: CanonicalNoise) -
 
 
 def _root_below(value: Fraction) -> float:
-    """A float at or below the square root of an exact number."""
+    """Return a float at or below the square root of an exact number."""
     near = math.sqrt(value)
     while Fraction(near) ** 2 > value:
         near = math.nextafter(near, 0.0)

@@ -51,7 +51,7 @@ class NoisyCount:
         return PolygonNoise(polygons(self.mechanism.curve)[0])
 
     def draw(self, successes: object, bits: Bits) -> Fraction:
-        """Return the count with noise, on the grid of 1 / PARTS."""
+        """Return the count with noise, on the grid of 1 / `RECORD_UNITS`."""
         return clipped_count(successes, self.n) + Fraction(
             self.noise.draw(bits, RECORD_UNITS), RECORD_UNITS
         )

@@ -89,7 +89,9 @@ def neighbors(plan: Plan, rng: np.random.Generator) -> tuple[Tables, Tables]:
     several = plan.unit.id is not None
 
     def unit(extreme: bool) -> dict[str, list[Row]]:
-        """A unit's rows by table. They are equal, because a run chooses among too many by a key."""
+        """Return a unit's rows by table. They are equal, because a
+        run chooses among too many by a key.
+        """
         own: dict[str, list[Row]] = {}
         for name, make in makers.items():
             most = most_rows(plan, name)

@@ -66,7 +66,7 @@ def edited(folder: Path) -> bool:
 
 
 def _plan(folder: Path) -> Path:
-    """The demo's plan and its public places, each written only where there is none."""
+    """Return the demo's plan and its public places, each written only where there is none."""
     with tempfile.TemporaryDirectory() as fresh:
         for file in (write_plan(Path(fresh)), Path(fresh) / "places.csv"):
             if not (folder / file.name).exists():

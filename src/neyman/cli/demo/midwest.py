@@ -62,7 +62,7 @@ share = "1/2"
 
 
 def counted() -> list[dict[str, str]]:
-    """The census counts, one row a county: its state, its name, and people of each race."""
+    """Return the census counts, one row a county: its state, its name, and people of each race."""
     return list(csv.DictReader(_COUNTS.read_text(encoding="utf-8").splitlines()))
 
 

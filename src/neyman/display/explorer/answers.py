@@ -493,7 +493,9 @@ def _normal(curve: Tradeoff) -> list[tuple[str, str, str]]:
 
 
 def _shortest(bound: Bound) -> float:
-    """The upper end, or a number of 12 digits inside the interval: 1 is not to become 1.01."""
+    """Return the upper end, or a number of 12 digits inside the
+    interval: 1 is not to become 1.01.
+    """
     short = float(f"{bound.upper:.12g}")
     return short if bound.lower <= short <= bound.upper else bound.upper
 

@@ -60,13 +60,13 @@ def outline(curve: Tradeoff, levels: Sequence[float], level: float) -> tuple[lis
 
 
 def _above(epsilons: Array, log_deltas: Array, levels: Array) -> Array:
-    """The height of every tangent at every level, rounded up."""
+    """Return the height of every tangent at every level, rounded up."""
     logs = np.logaddexp(log_deltas[:, None], epsilons[:, None] + np.log(levels))
     return np.minimum(np.exp(np.minimum(logs, 0.0)) * (1 + LIMITS.rounding), 1.0)
 
 
 def _closer(profile: Profile, epsilons: Array, log_deltas: Array, level: float) -> float:
-    """The least of the tangents at a level, and of more of them about the best one."""
+    """Return the least of the tangents at a level, and of more of them about the best one."""
     best, at = 1.0, np.array([level])
     for left in range(LIMITS.level_rounds, -1, -1):
         heights = _above(epsilons, log_deltas, at)[:, 0]

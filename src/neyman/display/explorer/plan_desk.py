@@ -267,7 +267,7 @@ class PlanDesk(Desk):
         return good
 
     def _split(self, question: Question) -> tuple[Plan, Fraction]:
-        """The plan with other shares, and 1/rho."""
+        """Return the plan with other shares, and 1/rho."""
         key = json.dumps([question.get("rho"), question.get("weights")])
         if self._moved is None or self._moved[0] != key:
             self._moved = key, self._resplit(question)
@@ -306,7 +306,7 @@ def _margin(error: TableError) -> str:
 
 
 def _adding_up(error: TableError) -> str:
-    """The widest half of a published interval after consistency."""
+    """Return the widest half of a published interval after consistency."""
     if error.consistent is None:
         return "–"
     largest = error.consistent[1]

@@ -177,7 +177,7 @@ class _Server(ThreadingHTTPServer):
         self._places.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A browser that goes away is no news."""
+        """Ignore a browser that goes away."""
 
 
 def _listening(port: int | None) -> _Server:

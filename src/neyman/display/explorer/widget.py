@@ -40,7 +40,7 @@ def _static(name: str) -> str:
 
 
 def _page() -> str:
-    """The page's body; a notebook has a header and a main part of its own."""
+    """Return the page's body; a notebook has a header and a main part of its own."""
     html = _static("display/explorer/static/explore.html")
     body = html[html.index('id="body">') + len('id="body">') : html.index("</body>")]
     body = re.sub(r"<(header|main|footer)>", r'<div class="\1">', body.replace(_LOCAL, ""))
@@ -48,7 +48,7 @@ def _page() -> str:
 
 
 def _style() -> str:
-    """The page's styles for a shadow root: its width and theme decide, not the window's."""
+    """Return the page's styles for a shadow root: its width and theme decide, not the window's."""
     css = _static("display/report/static/page.css") + _static("display/explorer/static/explore.css")
     css = re.sub(r"(?<![\w.#-])(header|main|footer)(?![\w-])", r".\1", css)
     css = re.sub(r"^body \{", ".explorer {", css, flags=re.M).replace(":root", ":host")

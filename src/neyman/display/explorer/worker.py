@@ -70,7 +70,7 @@ class Worker:
         self._unwanted = False
 
     def ask(self, task: Task, content: object, seconds: float) -> Any:
-        """What the process answers.
+        """Return the answer of the process.
 
         Args:
             task: "opening", "answer" or "checks".
@@ -243,7 +243,7 @@ class Answering:
 
 
 def _work(line: Connection, source: Source) -> None:
-    """The process: opens the file, then answers until nobody listens."""
+    """Open the file, then answer until nobody listens: the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server
     with contextlib.suppress(ValueError, OSError):
         if resource is not None:

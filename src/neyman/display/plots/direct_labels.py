@@ -51,7 +51,7 @@ class Line:
 
 
 def fresh(axes: Axes | None) -> Axes:
-    """The axes, or those of a new figure, without a frame above and on the right."""
+    """Return the axes, or those of a new figure, without a frame above and on the right."""
     try:
         from matplotlib import pyplot as plt
     except ModuleNotFoundError as missing:
@@ -65,7 +65,7 @@ def fresh(axes: Axes | None) -> Axes:
 
 
 def draw(axes: Axes, name: str, x: Any, y: Any, color: str, **style: Any) -> Line:
-    """A line, drawn and remembered."""
+    """Return a line, drawn and remembered."""
     line = Line(name, np.asarray(x, float), np.asarray(y, float), color)
     look: dict[str, Any] = {"linewidth": 1.8, **style}
     axes.plot(line.x, line.y, color=color, **look)
@@ -146,7 +146,7 @@ def _pixels(axes: Axes, line: Line) -> Array:
 def _best(
     path: Array, others: Sequence[Array], taken: Sequence[Array], half: Array, frame: Any
 ) -> Array:
-    """The center of a name of half this size."""
+    """Return the center of a name of half this size."""
     height = 2 * half[1]
     every = np.concatenate([path, *others])
     # Where another line runs along this one, a name may stand for both.
@@ -205,13 +205,13 @@ def _cost(
 
 
 def _distance(points: Array, low: Array, high: Array) -> float:
-    """The least distance of points to a box."""
+    """Return the least distance of points to a box."""
     apart = np.maximum(np.maximum(low - points, points - high), 0)
     return float(np.hypot(*apart.T).min())
 
 
 def readable(color: str) -> Any:
-    """A color in which letters can be read on white."""
+    """Return a color in which letters can be read on white."""
     from matplotlib.colors import to_rgb
 
     return tuple(0.65 * c for c in to_rgb(color))

@@ -34,7 +34,7 @@ LOG_AXIS_ZERO = 1e-300  # what a logarithmic axis takes for zero
 
 
 def tradeoff(of: Any, *, axes: Axes | None = None) -> Axes:
-    """The trade-off curve: the least type II error at each type I error.
+    """Return the trade-off curve: the least type II error at each type I error.
 
     Args:
         of: a mechanism, curve, plan or release; several in a list, or in a mapping from the names
@@ -71,7 +71,7 @@ def tradeoff(of: Any, *, axes: Axes | None = None) -> Axes:
 
 
 def power(of: Any, *, least: float = 1e-4, axes: Axes | None = None) -> Axes:
-    """The power of the best test at each level, both on logarithmic axes.
+    """Return the power of the best test at each level, both on logarithmic axes.
 
     Args:
         of, axes: as for `tradeoff`.
@@ -109,7 +109,7 @@ def power(of: Any, *, least: float = 1e-4, axes: Axes | None = None) -> Axes:
 
 
 def profile(of: Any, *, least: float = 1e-10, axes: Axes | None = None) -> Axes:
-    """The privacy profile: delta at each epsilon.
+    """Return the privacy profile: delta at each epsilon.
 
     Args:
         of, axes: as for `tradeoff`.
@@ -292,7 +292,7 @@ def _curve(of: Any) -> Tradeoff:
 
 
 def _composable(of: Any) -> Mechanism | Tradeoff:
-    """What can be released many times."""
+    """Return what can be released many times."""
     if isinstance(of, (Mechanism, Tradeoff)):
         return of
     for name in ("mechanism", "tradeoff"):  # of a plan; of a release or a budget

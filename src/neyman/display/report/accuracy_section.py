@@ -35,7 +35,7 @@ class TableError:
 
 
 def table_errors(receipt: Receipt, tables: Mapping[str, Table]) -> list[TableError]:
-    """The error of each noisy table, in the order of the plan."""
+    """Return the error of each noisy table, in the order of the plan."""
     errors: list[TableError] = []
     for entries in tables_of(receipt):
         table = tables.get(f"{entries[0].query}.{entries[0].level}")
@@ -45,7 +45,7 @@ def table_errors(receipt: Receipt, tables: Mapping[str, Table]) -> list[TableErr
 
 
 def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
-    """The margins of error, of the least accurate tables if there are many."""
+    """Return the margins of error, of the least accurate tables if there are many."""
     if not errors:
         return ""
     shown, left = list(errors), ""
@@ -89,7 +89,9 @@ def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
 
 
 def every_error(receipt: Receipt, errors: Sequence[TableError]) -> markup.Fold | None:
-    """The margins of error of every table, with the least error that any release can have."""
+    """Return the margins of error of every table, with the
+    least error that any release can have.
+    """
     if not errors:
         return None
     rows = [
@@ -147,7 +149,7 @@ def _fit(error: TableError) -> list[str]:
 
 
 def _gap(receipt: Receipt, entries: Entries) -> str:
-    """Times the least error of a table; a dash where the receipt alone proves none."""
+    """Return the ratio to the least error of a table; a dash if the receipt alone proves none."""
     (part, *others) = entries
     mechanism = part.mechanism or {}
     if others or part.measure == "rank" or part.delta is not None:
@@ -188,7 +190,7 @@ _METHODS = {
 
 
 def adding_up(receipt: Receipt) -> markup.Fold | None:
-    """The consistent tables, if there are any."""
+    """Return the consistent tables, if there are any."""
     consistency = receipt.consistency
     if consistency is None:
         return None

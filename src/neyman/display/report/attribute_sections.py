@@ -157,7 +157,7 @@ def _often(chance: Fraction) -> str:
 
 
 def _tenfold(scenario: Scenario) -> Fraction:
-    """The largest chance of that."""
+    """Return the largest chance of that."""
     points = scenario.posterior
     return max(proportion(p.upper) for p in points if _epsilon(p) == LIMITS.tenfold_epsilon)
 
@@ -170,7 +170,7 @@ def _epsilon(point: PosteriorPoint) -> Fraction:
 
 
 def name(scenario: Scenario) -> str:
-    """What a scenario is about: "county within a known state"."""
+    """Name a scenario by what it is about: "county within a known state"."""
     names = " and ".join(scenario.attributes)
     within = scenario.within
     return names if within is None else f"{names} within a known {within}"
@@ -216,7 +216,7 @@ def _asked(receipt: Receipt, levels: Sequence[Fraction]) -> int:
 
 
 def _sentence(receipt: Receipt, scenarios: Sequence[Scenario], levels: Sequence[Fraction]) -> str:
-    """The scenario with the largest risk, in words."""
+    """Return the scenario with the largest risk, in words."""
     at = _asked(receipt, levels)
     worst = max(scenarios, key=lambda each: power_points(each.power, each.rho)[at][1])
     level, power = power_points(worst.power, worst.rho)[at]
@@ -224,7 +224,9 @@ def _sentence(receipt: Receipt, scenarios: Sequence[Scenario], levels: Sequence[
 
 
 def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> Node:
-    """The whole release and the scenarios with the largest risk; equal curves share a line."""
+    """Return the whole release and the scenarios with the
+    largest risk; equal curves share a line.
+    """
     merged: list[tuple[Points, list[str]]] = []
     known = [(_points(each.curve), name(each)) for each in scenarios]
     for points, label in sorted(known, key=lambda item: -item[0][-1][1]):
@@ -270,7 +272,7 @@ def _one_line(larger: Points, points: Points) -> bool:
 
 
 def _short(names: Sequence[str]) -> str:
-    """The first name, cut to fit, and how many others share its line."""
+    """Return the first name, cut to fit, and how many others share its line."""
     more = f" +{len(names) - 1}" if len(names) > 1 else ""
     text = names[0].replace(" within a known ", " in ")
     return (

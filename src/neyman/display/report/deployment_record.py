@@ -154,12 +154,12 @@ def registry_text(receipt: Receipt) -> str:
 
 
 def _one_line(text: str) -> str:
-    """A text without line ends, which would leave the comment."""
+    """Return a text without line ends, which would leave the comment."""
     return " ".join(text.split())
 
 
 def _yaml(value: Mapping[str, Any], indent: str = "") -> list[str]:
-    """A mapping as YAML. Texts are JSON strings, which YAML reads as they are."""
+    """Return a mapping as YAML. Texts are JSON strings, which YAML reads as they are."""
     lines: list[str] = []
     for name, item in value.items():
         if isinstance(item, Mapping):

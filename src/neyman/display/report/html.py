@@ -22,7 +22,7 @@ _SCRIPTS = ("display/explorer/static/charts.js", "display/report/static/page.js"
 
 
 def document(title: str, *parts: Element) -> str:
-    """A whole page with its style and script inside, forbidden to load anything else."""
+    """Return a whole page with its style and script inside, forbidden to load anything else."""
     style, script = _asset("display/report/static/page.css"), "\n".join(map(_asset, _SCRIPTS))
     body = "\n".join(map(str, parts))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -47,17 +47,19 @@ def code(text: object) -> Element:
 
 
 def link(ident: str, text: str) -> Element:
-    """A link to a section of the page."""
+    """Return a link to a section of the page."""
     return element("a", text, href=f"#{ident}")
 
 
 def lines(parts: Iterable[Node]) -> Node:
-    """The parts, one a line."""
+    """Return the parts, one a line."""
     return joined(element("br"), parts)
 
 
 def with_last_line(parts: Sequence[Node], last: str) -> Node:
-    """The parts, one a line, with a period, and a line after them; nothing if there are none."""
+    """Return the parts, one a line, with a period, and a line
+    after them; nothing if there are none.
+    """
     return [lines(parts), ".", element("br"), last] if parts else ""
 
 
@@ -67,7 +69,7 @@ def blocks(*parts: Node) -> Node:
 
 
 def section(ident: str, title: str, *parts: Node) -> Element:
-    """A section with its heading, which has the id."""
+    """Return a section with its heading, which has the id."""
     heading = element("h2", title, id=ident)
     return element("section", "\n", blocks(heading, *parts), "\n", aria_labelledby=ident)
 
@@ -82,7 +84,7 @@ def table(
     here: Sequence[bool] = (),
     kind: str = "",
 ) -> Element:
-    """A table that scrolls by itself where the page is narrow.
+    """Return a table that scrolls by itself where the page is narrow.
 
     Args:
         head: "" over a column of bars.
@@ -120,7 +122,7 @@ def table(
 
 
 def scroll(label: str, content: Node) -> Element:
-    """A part of the page that scrolls by itself, with a name for who hears it."""
+    """Return a part of the page that scrolls by itself, with a name for who hears it."""
     return element("div", content, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
@@ -150,13 +152,13 @@ class Fold:
 
 
 def facts(pairs: Sequence[tuple[str, Node]]) -> Node:
-    """A list of terms. Empty ones are left out."""
+    """Return a list of terms. Empty ones are left out."""
     parts = [(element("dt", term), element("dd", text)) for term, text in pairs if text]
     return element("dl", *parts) if parts else ""
 
 
 def file_link(path: str, folder: str = "") -> Element:
-    """A link to a file of a release; the path alone if it leads out of the release's folder.
+    """Return a link to a file of a release; the path alone if it leads out of the release's folder.
 
     Args:
         folder: of the release, seen from the page, such as "../release/"; "" beside the page.
@@ -166,12 +168,12 @@ def file_link(path: str, folder: str = "") -> Element:
 
 
 def below(text: Node, more: str) -> Node:
-    """A text, and another one in small letters on the next line, if there is one."""
+    """Return a text, and another one in small letters on the next line, if there is one."""
     return lines([text, element("span", more, class_="note") if more else ""])
 
 
 def bar(part: Fraction, mark: Fraction | None = None) -> Element:
-    """A bar for a share that is written beside it, so hidden from screen readers."""
+    """Return a bar for a share that is written beside it, so hidden from screen readers."""
     tick = "" if mark is None else element("b", style=f"left:{float(mark):.2%}")
     return element(
         "span",
@@ -183,7 +185,7 @@ def bar(part: Fraction, mark: Fraction | None = None) -> Element:
 
 
 def chart(kind: str, content: object) -> Node:
-    """A place for a figure that the page's script draws.
+    """Return a place for a figure that the page's script draws.
 
     Args:
         kind: which: "tradeoff" or "beside".
@@ -197,7 +199,7 @@ def chart(kind: str, content: object) -> Node:
 
 
 def key(kind: str, text: str) -> Element:
-    """An entry of a figure's legend: the line of that kind, and its name."""
+    """Return an entry of a figure's legend: the line of that kind, and its name."""
     line = element("path", class_=kind, d="M0 5H30")
     return element("li", element("svg", line, viewBox="0 0 30 10", aria_hidden="true"), text)
 

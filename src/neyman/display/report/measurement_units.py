@@ -13,13 +13,13 @@ _UNDECLARED = "not declared; values are as the column has them"
 
 
 def declared_columns(receipt: Receipt) -> dict[str, Mapping[str, Any]]:
-    """The columns that a plan declares, by name."""
+    """Return the columns that a plan declares, by name."""
     parts = (receipt.plan.get(part, {}) for part in ("lookup", "derive", "columns"))
     return {name: column for part in parts for name, column in part.items()}
 
 
 def unit_of_values(receipt: Receipt, query: str, *, declared: bool = False) -> str:
-    """The unit of the values that a query publishes, plain text.
+    """Return the unit of the values that a query publishes, plain text.
 
     Args:
         declared: give the unit only if the plan declares one; "" if it does not.

@@ -17,7 +17,9 @@ from neyman.publishing.release.receipt_format import Receipt
 
 
 def method(receipt: Receipt) -> markup.Fold:
-    """The tables, noise, filters, joins, derived columns, bounds, and neighboring datasets."""
+    """Return the tables, noise, filters, joins, derived
+    columns, bounds, and neighboring datasets.
+    """
     subject, rows = unit(receipt)
     noisy = tables_of(receipt)
     change = words.change(receipt.neighboring, subject, rows)
@@ -45,7 +47,7 @@ _NOISE = {
 
 
 def _noise(receipt: Receipt) -> str:
-    """The kind of noise; that of quantiles that are drawn is their own."""
+    """Return the kind of noise; that of quantiles that are drawn is their own."""
     measures = {part.measure for part in receipt.mechanisms if not part.public}
     kind = str(receipt.plan.get("noise", "discrete-gaussian"))
     texts: list[str] = []
@@ -80,7 +82,7 @@ def _filters(receipt: Receipt) -> Node:
 
 
 def _disjoint(receipt: Receipt) -> str:
-    """The rule by which disjoint queries are charged; nothing where all are added up."""
+    """Return the rule by which disjoint queries are charged; nothing where all are added up."""
     one = receipt.unit.protects
     rule = (
         f"Where filters exclude each other, {article(one)} {one} is in at most one of these "
@@ -92,7 +94,7 @@ def _disjoint(receipt: Receipt) -> str:
 
 
 def _joined(receipt: Receipt) -> Node:
-    """The tables that have one row per unit, one a line."""
+    """Return the tables that have one row per unit, one a line."""
     plan = receipt.plan
     tables: Mapping[str, Any] = plan.get("tables", {})
     texts: list[str] = []
@@ -108,7 +110,7 @@ def _joined(receipt: Receipt) -> Node:
 
 
 def _computed(receipt: Receipt) -> Node:
-    """The derived columns, one a line."""
+    """Return the derived columns, one a line."""
     derived: Mapping[str, Any] = receipt.plan.get("derive", {})
     texts = [[markup.strong(name), f" {_rule(part)}"] for name, part in derived.items()]
     lookups: Mapping[str, Any] = receipt.plan.get("lookup", {})
@@ -139,7 +141,7 @@ def _rule(part: Mapping[str, Any]) -> str:
 
 
 def _bounds(receipt: Receipt) -> Node:
-    """The contribution bounds; nothing if a unit is a row."""
+    """Return the contribution bounds; nothing if a unit is a row."""
     subject, rows = unit(receipt)
     plan = receipt.plan
     if plan.get("unit", {}).get("id") is None:

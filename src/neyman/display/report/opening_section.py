@@ -32,7 +32,7 @@ LIMITS = Limits()
 
 
 def opening(receipt: Receipt, plan: Plan | None = None) -> Element:
-    """What was released, by whom and when, who is protected, and which rows count.
+    """Say what was released, by whom and when, who is protected, and which rows count.
 
     Args:
         plan: the receipt's; None leaves out which rows count.
@@ -81,7 +81,7 @@ def _counted(receipt: Receipt, plan: Plan | None) -> str:
 
 
 def _missing(plan: Plan | None) -> Node:
-    """What happens to rows without a number, a line per sentence."""
+    """Say what happens to rows without a number, a line per sentence."""
     sentences = {} if plan is None else missing_by_sentence(plan)
     lines: list[Node] = [
         [markup.strong(", ".join(names)), f": {sentence}"]
@@ -111,7 +111,7 @@ def _filter(receipt: Receipt) -> Node:
 
 
 def caveats(receipt: Receipt) -> Element:
-    """What the limits do not cover, and what nothing checks."""
+    """Say what the limits do not cover, and what nothing checks."""
     subject, rows = unit(receipt)
     lines = [
         f"The limits are for this release alone. Each other release about the same {subject} adds "

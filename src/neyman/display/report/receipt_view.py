@@ -23,7 +23,7 @@ Powers = NDArray[np.float64]
 
 
 def chosen(receipt: Receipt) -> tuple[Fraction, Fraction]:
-    """The level and the certified power that the page puts first."""
+    """Return the level and the certified power that the page puts first."""
     point = receipt.budget if isinstance(receipt.budget, AtMost) else None
     level = proportion(point.level) if point else Fraction(1, 20)
     known: dict[Fraction, Fraction] = {}
@@ -60,7 +60,7 @@ def limit_curve(budget: PlanBudget) -> list[tuple[float, float]] | None:
 
 
 def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
-    """The entries of each table, in order: one for a count or a sum, two for a mean."""
+    """Return the entries of each table, in order: one for a count or a sum, two for a mean."""
     tables: dict[tuple[str, str], list[MechanismPart]] = {}
     for entry in receipt.mechanisms:
         if entry.public is public:
@@ -69,12 +69,12 @@ def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
 
 
 def place(level: str) -> str:
-    """The level of a table in words."""
+    """Return the level of a table in words."""
     return "overall" if level == "all" else f"by {level}"
 
 
 def name(entries: Entries) -> str:
-    """The name of a table."""
+    """Return the name of a table."""
     return f"{entries[0].query}, {place(entries[0].level)}"
 
 
@@ -116,10 +116,10 @@ def unit(receipt: Receipt) -> tuple[str, int]:
 
 
 def number(x: digits.Numeric) -> float:
-    """A number of a receipt, as a float."""
+    """Return a number of a receipt, as a float."""
     return float(words.value("number in the receipt", x))
 
 
 def proportion(x: digits.Numeric) -> Fraction:
-    """A number of a receipt that must be in [0, 1], exactly as it is written."""
+    """Return a number of a receipt that must be in [0, 1], exactly as it is written."""
     return digits.proportion("number in the receipt", x)

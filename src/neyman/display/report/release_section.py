@@ -16,7 +16,7 @@ from neyman.publishing.release.table_files import MOST_CSV_CELLS
 
 
 def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
-    """The share of the budget of each table.
+    """Return the share of the budget of each table.
 
     Args:
         split: of its plan, where that says how much each table's error counts.
@@ -68,7 +68,7 @@ def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
 
 
 def checking(receipt: Receipt) -> markup.Fold:
-    """What identifies the release, and the command that recomputes its guarantee."""
+    """Say what identifies the release, and which command recomputes its guarantee."""
     ledger = receipt.ledger
     charged = f"{digits.number(ledger.charged)} ({ledger.currency})"
     if digits.value("charged_delta", ledger.charged_delta):
@@ -114,7 +114,7 @@ def footer(receipt: Receipt) -> Element:
 
 
 def _costs(tables: Sequence[Entries], field: str) -> list[Fraction]:
-    """What each table cost; nothing where a cost has no finite number."""
+    """Return the cost of each table; nothing if a cost has no finite number."""
     costs = [
         [digits.value(field, getattr(entry, field)) for entry in entries] for entries in tables
     ]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def page(release: Release, into: Path | None = None) -> str:
-    """The report of a release as one self-contained HTML document.
+    """Return the report of a release as one self-contained HTML document.
 
     Args:
         release: a `Release`: its receipt, and its tables read a part at a time.
@@ -51,7 +51,7 @@ def page(release: Release, into: Path | None = None) -> str:
 
 
 def _folder_link(into: Path | None, folder: Path) -> str:
-    """The folder as a link from the page has to begin; "" for a page in it."""
+    """Return the folder as a link from the page has to begin; "" for a page in it."""
     if into is None:
         return ""
     path = Path(os.path.relpath(folder.resolve(), into.resolve().parent)).as_posix()
@@ -64,7 +64,8 @@ def page_from(
     plan: Plan | None = None,
     folder: str = "",
 ) -> str:
-    """The report as one self-contained HTML document, from a receipt and the published tables.
+    """Return the report as one self-contained HTML document, from a receipt and the published
+    tables.
 
     Args:
         receipt: the content of ``receipt.json``, schema "neyman-receipt/1".
@@ -119,7 +120,7 @@ def page_from(
 
 
 def _plan_of(receipt: Receipt) -> Plan | None:
-    """The receipt's plan, or None if the receipt has only a part of it."""
+    """Return the receipt's plan, or None if the receipt has only a part of it."""
     try:
         return Plan.from_dict(receipt.plan)
     except PlanError:

@@ -58,7 +58,7 @@ _PRIORS = tuple(
 
 
 def headline(receipt: receipt_format.Receipt) -> Element:
-    """The one sentence that matters, and what it is about."""
+    """Return the one sentence that matters, and what it is about."""
     subject, rows = unit(receipt)
     level, power = chosen(receipt)
     adds = receipt.neighboring == "add-remove"
@@ -103,7 +103,7 @@ def _kinds(adds: bool) -> str:
 
 
 def _budget_warnings(receipt: receipt_format.Receipt) -> list[Element]:
-    """A paragraph for each way in which the budget protects almost nothing."""
+    """Return a paragraph for each way in which the budget protects almost nothing."""
     warnings = budget_warnings(receipt.budget)
     return [markup.paragraph(warning, class_="warning") for warning in warnings]
 
@@ -274,7 +274,7 @@ def scale(receipt: receipt_format.Receipt) -> markup.Fold:
 
 
 def figure(receipt: receipt_format.Receipt) -> markup.Fold:
-    """True positive rate against false positive rate, with the numbers behind it."""
+    """Draw the true positive rate against the false positive rate, with the numbers behind it."""
     level, power = chosen(receipt)
     subject, _ = unit(receipt)
     budget = receipt.budget
@@ -374,7 +374,7 @@ def levels(receipt: receipt_format.Receipt) -> markup.Fold:
 
 
 def vocabularies(receipt: receipt_format.Receipt) -> markup.Fold:
-    """The guarantee in experts' terms."""
+    """Return the guarantee in experts' terms."""
     guarantee = receipt.guarantee
     subject, rows_each = unit(receipt)
     change = words.change(receipt.neighboring, subject, rows_each)
@@ -409,7 +409,7 @@ def vocabularies(receipt: receipt_format.Receipt) -> markup.Fold:
 
 
 def _outright(failing: receipt_format.OutrightPart | None, subject: str) -> Node:
-    """What discovered keys add: a chance that a key reveals its only owner outright."""
+    """Say what discovered keys add: a chance that a key reveals its only owner outright."""
     if not failing:
         return ""
     return markup.paragraph(
@@ -436,7 +436,7 @@ def _route(route: receipt_format.RoutePart | None) -> Node:
 
 
 def _curve_row(level: float, power: float, subject: str, neighboring: Neighboring) -> Element:
-    """A row of the numbers behind the curve, with what the page's script says of it."""
+    """Return a row of the numbers behind the curve, with what the page's script says of it."""
     shown, share = digits.percent(level, up=False), digits.percent(power)
     if 0 < level < 1:
         says = words.power(level, power, subject, neighboring)
@@ -450,7 +450,7 @@ def _curve_row(level: float, power: float, subject: str, neighboring: Neighborin
 
 
 def _value(bound: receipt_format.Ends | receipt_format.EpsilonPoint) -> Node:
-    """A bound's upper end; both ends where they differ by more than a hundredth."""
+    """Return a bound's upper end; both ends where they differ by more than a hundredth."""
     lower = digits.value("lower", bound.lower)
     upper = digits.value("upper", bound.upper)
     text = digits.number(upper)

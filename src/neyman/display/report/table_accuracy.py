@@ -52,7 +52,7 @@ class Accuracy:
 
 
 def accuracy(table: Table, proportions: tuple[float, ...]) -> Accuracy | None:
-    """The error of a table; None where it has no rows."""
+    """Return the error of a table; None where it has no rows."""
     cells, close = 0, [0] * len(proportions)
     for value, margin in _parts(table):
         cells += len(value)
@@ -84,7 +84,8 @@ def _parts(table: Table) -> Iterator[tuple[Numbers, Numbers]]:
 
 
 def median(parts: Callable[[], Iterator[Numbers]]) -> float:
-    """The median of finite numbers that come in parts, in memory that does not grow with them.
+    """Return the median of finite numbers that come in parts, in memory that does not grow with
+    them.
 
     Up to 2^22 of them are held, and the two in the middle are averaged. Of more, the lower one of
     the two is found by counting: each time among those that lie in the same one of 2^16 bins.

@@ -53,7 +53,7 @@ _MEASURES = {
 def contents(
     receipt: Receipt, tables: Mapping[str, Table], folder: str = "", plan: Plan | None = None
 ) -> markup.Fold | None:
-    """What each query measures, with the files and the first rows of its tables."""
+    """Say what each query measures, with the files and the first rows of its tables."""
     by_sentence = missing_by_sentence(plan) if plan else {}
     missing = {name: sentence for sentence, names in by_sentence.items() for name in names}
     queries: Sequence[Mapping[str, Any]] = receipt.plan.get("query", ())
@@ -86,7 +86,7 @@ def _entries(receipt: Receipt) -> Sequence[Entries]:
 
 
 def _measure(receipt: Receipt, query: Mapping[str, Any]) -> Node:
-    """What is measured, of which column, and for which groups."""
+    """Say what is measured, of which column, and for which groups."""
     subject, _ = unit(receipt)
     measure = str(query["measure"])
     text = _MEASURES.get(measure, measure)
@@ -144,7 +144,7 @@ def _details(
 
 
 def _protected(receipt: Receipt, query: Mapping[str, Any]) -> str:
-    """The privacy unit, with the most of its rows that count in the query's table."""
+    """Return the privacy unit, with the most of its rows that count in the query's table."""
     tables: Mapping[str, Any] = receipt.plan.get("tables", {})
     own = receipt.plan.get("unit", {}).get("rows", receipt.unit.rows)
     rows = tables.get(str(query.get("table")), {}).get("rows", own)
@@ -201,12 +201,12 @@ def _missing(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
 
 
 def _others(column: Mapping[str, Any]) -> Node:
-    """What a value that is not listed counts as."""
+    """Say what a value that is not listed counts as."""
     return ["; other values: ", _replacement(value)] if (value := column.get("unknown")) else ""
 
 
 def _replacement(value: object) -> Node:
-    """What a missing or unlisted value counts as."""
+    """Say what a missing or unlisted value counts as."""
     if value == "drop":
         return "the row is dropped"
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -219,7 +219,7 @@ def _values(values: Any) -> list[object]:
 
 
 def first_rows(name: str, tables: Mapping[str, Table]) -> Node:
-    """The first rows of a table; "" if it is not there or empty.
+    """Return the first rows of a table; "" if it is not there or empty.
 
     Args:
         name: "query.level".
@@ -245,7 +245,7 @@ def first_rows(name: str, tables: Mapping[str, Table]) -> Node:
 
 
 def _short(value: object) -> str:
-    """A value as text, cut to fit a cell."""
+    """Return a value as text, cut to fit a cell."""
     text = "–" if value is None else str(value)
     if isinstance(value, float):
         text = np.format_float_positional(round(value, _decimals(value)), trim="-")
@@ -253,6 +253,6 @@ def _short(value: object) -> str:
 
 
 def _decimals(value: float) -> int:
-    """The decimals with which a value has at least six digits."""
+    """Return the decimals with which a value has at least six digits."""
     finite = value and math.isfinite(value)
     return max(0, 5 - math.floor(math.log10(abs(value)))) if finite else 0

@@ -56,7 +56,7 @@ class Address:
 
     @classmethod
     def read(cls, url: str) -> Address:
-        """The address that a URL names.
+        """Return the address that a URL names.
 
         No message quotes a part of the URL: with a character of the password that is not
         percent-encoded, any part of it may be a part of the password.
@@ -111,7 +111,7 @@ class Address:
         return f'pg_catalog, "{self.schema}", pg_temp'
 
     def hide(self, text: str) -> str:
-        """A text of the server's or libpq's, on one line, without what is secret."""
+        """Return a text of the server's or libpq's, on one line, without what is secret."""
         line = " ".join(text.split())
         for name in _SECRET:
             secret = self.parameters.get(name) or (os.environ.get("PGPASSWORD") or "")
@@ -169,7 +169,7 @@ class Connections:
         self._local = threading.local()
 
     def get(self) -> Session:
-        """This thread's session."""
+        """Return this thread's session."""
         session: Session | None = getattr(self._local, "session", None)
         if session and session.usable:
             return session
@@ -359,5 +359,5 @@ def _primary(error: psycopg.Error) -> str:
 
 
 def sql(query: str) -> LiteralString:
-    """A query made of our own words and the checked name of a schema."""
+    """Return a query made of our own words and the checked name of a schema."""
     return cast("LiteralString", query)

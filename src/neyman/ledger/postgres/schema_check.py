@@ -59,7 +59,7 @@ WHERE n.nspname = %s ORDER BY p.proname"""
 
 
 def differences(connection: psycopg.Connection[Any], schema: str) -> list[str]:
-    """What differs, in words.
+    """List the differences, in words.
 
     Args:
         connection: with no transaction open.

@@ -125,7 +125,7 @@ class PostgreSQL(Store):
 
     @contextmanager
     def reading(self) -> Generator[_Transaction]:
-        """A transaction that sees one moment of the ledger."""
+        """Open a transaction that sees one moment of the ledger."""
         with (
             self._rolled_back("nothing was written"),
             self._transaction(
@@ -137,7 +137,7 @@ class PostgreSQL(Store):
 
     @contextmanager
     def writing(self) -> Generator[_Transaction]:
-        """A transaction that alone may write; on leaving, all of it is on the disk or none."""
+        """Open a transaction that alone may write; on leaving, all of it is on the disk or none."""
         transaction = None
         try:
             with self._transaction(
@@ -185,7 +185,7 @@ class PostgreSQL(Store):
             raise LedgerError(f"{self.where} was cut off ({lost}): {state}") from None
 
     def reserve_fast(self, asked: Reservation) -> int | None:
-        """The id of a new entry, or None where the book has to look closer."""
+        """Return the id of a new entry, or None where the book has to look closer."""
         session = self._connections.get()
         values = (RULES, round(self.wait * 1000), *asked[:-1], *asked.line)
         try:
@@ -208,7 +208,7 @@ class PostgreSQL(Store):
             raise
 
     def _find_out(self, transaction: _Transaction, lost: Lost) -> None:
-        """Returns if a commit that nobody answered was done."""
+        """Return if a commit that nobody answered was done; raise otherwise."""
         if transaction.event is None:
             raise LedgerError(
                 f"{self.where} was cut off ({lost}) while files were stored, which do not count"
@@ -228,7 +228,9 @@ class PostgreSQL(Store):
     def _after(
         self, old: Session, lost: Lost, query: str, *values: object
     ) -> list[tuple[Any, ...]]:
-        """What the ledger says once a broken session cannot write any more: that is ended first."""
+        """Return what the ledger says after a broken session, which
+        is ended first, can write no more.
+        """
         deadline = time.monotonic() + self.wait
         self._connections.drop()
         while True:

@@ -43,7 +43,7 @@ class SQLiteTransaction:
     connection: apsw.Connection
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """The rows that a query answers with."""
+        """Return the rows that a query answers with."""
         try:
             return self.connection.execute(query, values).fetchall()
         except UnicodeDecodeError as error:

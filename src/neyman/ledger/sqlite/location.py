@@ -63,7 +63,7 @@ BEGIN SELECT RAISE(ABORT, 'a ledger belongs in one place'); END;
 
 
 def look(path: Path) -> tuple[int, int]:
-    """The identity (device, inode) of the ledger's file.
+    """Return the identity (device, inode) of the ledger's file.
 
     Raises:
         LedgerError: it is not there, not a file, cannot be reached, or has several names.
@@ -127,7 +127,8 @@ def refuse_mount(path: Path) -> None:
 
 
 def filesystem(path: Path, mounts: str | None = None) -> str:
-    """The type of the file system that ``path`` is on or would be; "" where that is not known.
+    """Return the type of the file system that ``path`` is on or would be; "" where that is not
+    known.
 
     Args:
         path: absolute, symbolic links resolved.
@@ -175,7 +176,7 @@ class Location:
 
     @classmethod
     def of(cls, path: Path, file: Path | None = None) -> Location:
-        """The location of a file.
+        """Return the location of a file.
 
         Args:
             path: its path, absolute, symbolic links resolved.
@@ -196,12 +197,12 @@ class Location:
         return self.filesystem, self.folder, self.file, self.name
 
     def text(self) -> str:
-        """The location as the table has it."""
+        """Return the location as the table has it."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def parse(cls, text: str) -> Location:
-        """The location that a text says."""
+        """Return the location that a text says."""
         event = fields(text)
         filesystem, name, path = (
             typed_field(event, word, str) for word in ("filesystem", "name", "path")
@@ -223,7 +224,7 @@ class Location:
         db.run(query, text, _digest(text))
 
     def change(self, now: Location) -> str:
-        """What is different in another location, in words."""
+        """Return what is different in another location, in words."""
         if self.filesystem != now.filesystem:
             return "the file system has another identifier"
         if self.folder != now.folder:
@@ -234,7 +235,7 @@ class Location:
 
 
 def recorded(db: Transaction) -> Location:
-    """The location that a ledger says is its own."""
+    """Return the location that a ledger says is its own."""
     place, digest = one_row(db, (str, str), "SELECT place, hash FROM location")
     if _digest(place) != digest:
         raise Damage("its location was changed")

@@ -35,7 +35,7 @@ _LOGS = ("-wal", "-journal")
 
 @contextmanager
 def relocating(path: Path, wait: float) -> Generator[SQLiteTransaction | None]:
-    """A transaction after which a ledger belongs where its file is.
+    """Open a transaction after which a ledger belongs where its file is.
 
     Whoever uses it adds the event of kind "location".
 
@@ -82,7 +82,9 @@ def relocating(path: Path, wait: float) -> Generator[SQLiteTransaction | None]:
 
 
 def _alone(path: Path, wait: float) -> apsw.Connection:
-    """The only connection to a ledger's file, under whatever name, with a transaction open."""
+    """Return the only connection to a ledger's file, under
+    whatever name, with a transaction open.
+    """
     deadline = time.monotonic() + wait
     while True:
         connection = connected(path, 0)

@@ -141,26 +141,26 @@ class SQLiteFile(Store):
 
     @contextmanager
     def reading(self) -> Generator[SQLiteTransaction]:
-        """A transaction that sees one moment of the ledger."""
+        """Open a transaction that sees one moment of the ledger."""
         with self._transaction("BEGIN") as transaction:
             yield transaction
 
     @contextmanager
     def writing(self) -> Generator[SQLiteTransaction]:
-        """A transaction that alone may write; on leaving, all of it is on the disk or none."""
+        """Open a transaction that alone may write; on leaving, all of it is on the disk or none."""
         with self._transaction("BEGIN IMMEDIATE") as transaction:
             yield transaction
 
     @contextmanager
     def relocating(self) -> Generator[SQLiteTransaction | None]:
-        """A transaction after which the ledger belongs where its file is; None if it does."""
+        """Open a transaction after which the ledger belongs where its file is; None if it does."""
         self._refuse_stranded()
         self.close()
         with in_words(self.path, self.wait), relocating(self.path, self.wait) as transaction:
             yield transaction
 
     def reserve_fast(self, asked: Reservation) -> int | None:
-        """The id of a new entry, or None where the book has to look closer."""
+        """Return the id of a new entry, or None where the book has to look closer."""
         try:
             with self._connection() as connection:
                 whose = (asked.dataset, asked.protects, asked.neighboring, asked.rows)

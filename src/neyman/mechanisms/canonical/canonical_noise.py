@@ -278,7 +278,7 @@ def _wider(low: float, high: float, method: str) -> Bound:
 
 
 def _each(name: str, value: ArrayLike, ask: Callable[[Array], Array]) -> float | Array:
-    """A question about an array of any shape, or about a number."""
+    """Return a question about an array of any shape, or about a number."""
     given = np.asarray(value)
     if given.dtype.kind not in "iuf" and not isinstance(value, Fraction):
         raise TypeError(f"{name} = {value!r} must be a real number or an array of them")
@@ -312,7 +312,7 @@ def _beyond(u: Array) -> Array:
 
 @singledispatch
 def _rho(loss: Part) -> Fraction | None:
-    """A proven rho of one loss, exact."""
+    """Return a proven rho of one loss, exact."""
     rho = loss.rho
     return Fraction(rho) * (1 + Fraction(1, 10**14)) if math.isfinite(rho) else None
 

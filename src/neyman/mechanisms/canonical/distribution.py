@@ -208,7 +208,7 @@ def check_curve(curve: Tradeoff) -> None:
 
 
 def _ladder(curve: Tradeoff) -> tuple[Ladder, int, int]:
-    """The ladder, and how finely and how far its variance is looked at."""
+    """Return the ladder, and how finely and how far its variance is looked at."""
     composition = curve.alternatives[0]
     if len(curve.alternatives) == len(composition.parts) == 1 and composition.parts[0][1] == 1:
         loss = composition.parts[0][0]
@@ -237,7 +237,9 @@ def _ladder(curve: Tradeoff) -> tuple[Ladder, int, int]:
 
 
 def _geometric(last: float, r: float) -> float:
-    """The sum over j >= 0 of r^j (1 - r) (last + j + 1)^2: what is left is spread so at most."""
+    """Return the sum over j >= 0 of r^j (1 - r) (last + j + 1)^2:
+    what is left is spread so at most.
+    """
     if r >= 1:
         return math.inf
     a, rest = last + 1, r / (1 - r)
@@ -290,7 +292,9 @@ def _exact_variance(law: Exponential) -> Bound:
 
 
 def own_loss(curve: Tradeoff) -> Composition | None:
-    """The loss of which the curve is, if it is that of a pair; None for what only bounds pairs."""
+    """Return the loss of which the curve is, if it is that of a
+    pair; None for what only bounds pairs.
+    """
     (composition, *more) = curve.directions
     if more or any(isinstance(x, (RenyiBound, BoundedRangeLoss)) for x, _ in composition.parts):
         return None
@@ -299,7 +303,7 @@ def own_loss(curve: Tradeoff) -> Composition | None:
 
 @lru_cache(maxsize=64)
 def composes_as(curve: Tradeoff) -> Composition:
-    """The loss of a pair with this curve, or one held between two polygons [CN-7].
+    """Return the loss of a pair with this curve, or one held between two polygons [CN-7].
 
     What a bare guarantee or a bounded range implies is the curve of a pair, but composes otherwise
     than the guarantee: the pair obeys the curve and not the guarantee. A joined curve is that of
@@ -319,7 +323,7 @@ def composes_as(curve: Tradeoff) -> Composition:
 
 
 def _held(composition: Composition) -> Composition:
-    """A curve that is its own inverse between points on it and lines above its power."""
+    """Return a curve that is its own inverse between points on it and lines above its power."""
     profile, infinite = select(composition), Fraction(composition.infinite)
     log_levels = log_ndtr(np.linspace(0.0, -LIMITS.least_normal_quantile, LIMITS.tests))
     low = profile.log_powers(log_levels)[0]

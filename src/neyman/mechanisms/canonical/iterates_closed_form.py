@@ -89,7 +89,7 @@ class MovedLadder(ClosedLadder):
 
     @abstractmethod
     def _quantile(self, log_s: Array) -> Arrays:
-        """The place y, and a bound on its error, that of log s included."""
+        """Return the place y, and a bound on its error, that of log s included."""
 
     @abstractmethod
     def _log_tail(self, y: Array, error: Array) -> Arrays:
@@ -97,7 +97,7 @@ class MovedLadder(ClosedLadder):
 
     @abstractmethod
     def _log_density(self, y: Array, error: Array) -> Arrays:
-        """The log density, up to a constant, and a bound on its error."""
+        """Return the log density, up to a constant, and a bound on its error."""
 
     def _moved(self, log_s: Array, n: Array) -> Arrays:
         y, error = self._quantile(log_s)
@@ -107,11 +107,11 @@ class MovedLadder(ClosedLadder):
         return _held(np.where(n == 0, log_s, value), np.where(n == 0, 0.0, error))
 
     def out(self, log_s: Array, n: Array) -> Arrays:
-        """A move to the right."""
+        """Return a move to the right."""
         return self._moved(log_s, n)
 
     def back(self, log_u: Array, n: Array) -> Arrays:
-        """A move to the left."""
+        """Return a move to the left."""
         return self._moved(log_u, -n)
 
     def steps(self, log_u: Array) -> Array:
@@ -119,7 +119,7 @@ class MovedLadder(ClosedLadder):
         return self._quantile(log_u)[0] / self._distance - 0.5
 
     def log_slope(self, log_s: Array, n: Array) -> Arrays:
-        """The ratio of two densities."""
+        """Return the ratio of two densities."""
         y, error = self._quantile(log_s)
         move = n * self._distance
         near = self._log_density(y, error)

@@ -219,7 +219,7 @@ class PolygonNoise:
 
 
 def _integer_line(slope: Fraction, through: tuple[Fraction, Fraction]) -> tuple[int, int, int]:
-    """A line as (start, slope, denominator) in whole numbers."""
+    """Return a line as (start, slope, denominator) in whole numbers."""
     start = through[1] - slope * through[0]
     bottom = start.denominator * slope.denominator
     return start.numerator * slope.denominator, slope.numerator * start.denominator, bottom

@@ -42,7 +42,7 @@ SPREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 def _reach(profile: Profile, log_delta: float, most: float) -> float:
-    """An epsilon at which log delta is below this; at most ``most``."""
+    """Return an epsilon at which log delta is below this; at most ``most``."""
     end = min(1.0, most)
     while end < most and profile.log_delta(end)[1] > log_delta:
         end = min(2 * end, most)
@@ -151,7 +151,7 @@ class TabulatedPower:
 
 
 def _valley(t: Array, low: Array, high: Array, i: int) -> Array:
-    """The least that a convex function can be between node i and the next one."""
+    """Return the least that a convex function can be between node i and the next one."""
     a = (low[:, i] - high[:, i - 1]) / (t[:, i] - t[:, i - 1])  # at most the slope, from the left
     b = (high[:, i + 2] - low[:, i + 1]) / (t[:, i + 2] - t[:, i + 1])  # at least, from the right
     width = t[:, i + 1] - t[:, i]

@@ -96,7 +96,7 @@ def optimized_band(
         return matrix / norms, norms
 
     def cost(entries: Array) -> tuple[float, Array]:
-        """The logarithm of the power mean of squared errors, and its gradient.
+        """Return the logarithm of the power mean of squared errors, and its gradient.
 
         The squared error e_i of query i has d e_i = -2 B_i dC C^-1 B_i', B_i a row of A C^-1.
         """
@@ -132,7 +132,8 @@ def optimized_toeplitz(
     participations: int = 1,
     separation: int = 1,
 ) -> Factorization:
-    """The best falling weights of a band for prefix sums, found by descent from the square root.
+    """Return the best falling weights of a band for prefix sums, found by descent from the square
+    root.
 
     Args:
         steps: how many, at most 2^16.
@@ -164,7 +165,7 @@ def optimized_toeplitz(
         return np.array([later[m:] @ earlier[: n - m] for m in range(width)])
 
     def cost(ratios: Array) -> tuple[float, Array]:
-        """The logarithm of the error, and its gradient.
+        """Return the logarithm of the error, and its gradient.
 
         The error's rows r are the coefficients of 1 / ((1 - z) w(z)), so d r = -(d w) r / w(z).
         """

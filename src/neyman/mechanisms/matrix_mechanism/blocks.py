@@ -74,7 +74,7 @@ class Tree(Strategy):
     def stream(
         self, sigma_squared: Fraction, width: int, bits: Bits
     ) -> tuple[stream.Encoder, stream.Decoder]:
-        """It remembers one sum for each level."""
+        """Return a stream that remembers one sum for each level."""
         return (
             stream.TreeEncoder(self.steps, STRATEGY_UNIT, sigma_squared, self.room(), width, bits),
             stream.TreeDecoder(self.steps, STRATEGY_UNIT, optimal=self.optimal),
@@ -135,7 +135,7 @@ class Binned(Strategy):
         return True
 
     def memory(self, width: int, kind: type) -> stream.Blocks:
-        """It has a sum for each block."""
+        """Return a memory with a sum for each block."""
         return stream.Blocks(root_weights(self.steps), self.fine, width, kind)
 
 

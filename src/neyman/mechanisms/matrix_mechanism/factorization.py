@@ -71,7 +71,7 @@ class Factorization:
 
 @lru_cache(maxsize=64)
 def prefix_bound(steps: int, participations: int = 1, separation: int = 1) -> float:
-    """A lower bound on the largest error of prefix sums, and on its root mean square [MM-7].
+    """Return a lower bound on the largest error of prefix sums, and on its root mean square [MM-7].
 
     At mu = 1 and sensitivity 1. The singular values of the triangle of ones are
     1 / (2 sin((2j - 1) pi / (4n + 2))); their sum over n is the bound for one step. For more, any
@@ -100,7 +100,8 @@ def prefix_bound(steps: int, participations: int = 1, separation: int = 1) -> fl
 
 
 def record_of(n: int, times: int, apart: int, part: float) -> Array:
-    """The mean of x x' over a random record: with chance ``part`` every b steps from a random one.
+    """Return the mean of x x' over a random record: with chance ``part`` every b steps from a
+    random one.
 
     Else it takes part in a step with chance min(1 / b, k / n), with random signs: such a random
     pattern exists, because the matrix of the rules (at most one step in b, at most k in all) is
@@ -119,7 +120,7 @@ def optimized(
     rounds: int = 200,
     tolerance: float = 1e-3,
 ) -> Factorization:
-    """The best lower triangular C for a workload, records taking part in one step.
+    """Return the best lower triangular C for a workload, records taking part in one step.
 
     Each round takes the singular values U S V' of P^1/2 A V^1/2. C'C = V^-1/2 (V S V') V^-1/2 and
     B B' = P^-1/2 (U S U') P^-1/2 are the strategy that belongs to the weights; steps and queries
@@ -178,7 +179,7 @@ def climbed(
 
 
 def size_of(errors: Array, objective: str) -> float:
-    """The largest, or the root of the mean square."""
+    """Return the largest, or the root of the mean square."""
     return float(errors.max() if objective == "largest" else np.sqrt(np.mean(errors**2)))
 
 
@@ -194,7 +195,7 @@ def check_objective(objective: object) -> None:
 
 
 def queries_of(workload: ArrayLike | int) -> Array:
-    """The workload as a matrix: prefix sums if it is a number of steps."""
+    """Return the workload as a matrix: prefix sums if it is a number of steps."""
     if isinstance(workload, int) and not isinstance(workload, bool):
         queries = np.asarray(
             np.tri(min(check.integer("workload", workload, 1), LIMITS.steps + 1)), float

@@ -120,7 +120,7 @@ class MatrixMechanism(Mechanism):
         return root_above(self._shift_squared()) / STRATEGY_UNIT
 
     def _shift_squared(self) -> Fraction:
-        """The same of W x, squared and exact."""
+        """Return the same of W x, squared and exact."""
         size = rational(self.sensitivity)
         return size**2 * self.strategy.largest(self.participations, self.separation)
 

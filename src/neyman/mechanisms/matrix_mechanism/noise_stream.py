@@ -34,11 +34,11 @@ class Memory(ABC):
 
     @abstractmethod
     def weighted(self) -> Array:
-        """The earlier steps' part of the next row, without the step itself."""
+        """Return the earlier steps' part of the next row, without the step itself."""
 
     @abstractmethod
     def own(self) -> int:
-        """The weight of the next step itself, above 0."""
+        """Return the weight of the next step itself, above 0."""
 
     @abstractmethod
     def push(self, value: Array) -> None:
@@ -152,14 +152,14 @@ class Encoder(ABC):
         self._largest = largest
 
     def add(self, value: Integers) -> list[Integers]:
-        """What is released when the next step is ``value``, in order."""
+        """Return what is released when the next step is ``value``, in order."""
         sigma_squared, width, bits = self._noise
         clipped = np.clip(value, -self._largest, self._largest)
         return [row + discrete_gaussian(sigma_squared, width, bits) for row in self._rows(clipped)]
 
     @abstractmethod
     def _rows(self, value: Integers) -> list[Integers]:
-        """The same without noise."""
+        """Return the same without noise."""
 
 
 class Decoder(ABC):
@@ -167,7 +167,9 @@ class Decoder(ABC):
 
     @abstractmethod
     def read(self, released: Sequence[Integers]) -> Real:
-        """The estimate of the sum of all steps so far, given what was released at this one."""
+        """Return the estimate of the sum of all steps so far, given
+        what was released at this one.
+        """
 
 
 class RowEncoder(Encoder):
@@ -329,7 +331,7 @@ class TreeDecoder(Decoder):
 
 
 def tree_trust(levels: int) -> list[float]:
-    """What a block's own number counts beside its halves' estimates; also its variance, by level.
+    """Return the weight of a block's own number, which is also its variance, by level.
 
     Its own number has variance 1 and the halves together 2 v: their best mean has the variance
     2 v / (1 + 2 v), which is also the weight of its own.
@@ -354,7 +356,7 @@ class Stream:
         self.left, self.width = steps, width
 
     def step(self, value: int | Sequence[int] | Integers) -> Real:
-        """The estimated sum of all steps so far, the next being ``value``.
+        """Return the estimated sum of all steps so far, the next being ``value``.
 
         Args:
             value: a whole number, or ``width`` of them.

@@ -23,7 +23,8 @@ def pattern(steps: int, participations: int, separation: int) -> tuple[int, int]
 
 
 def pattern_bound(gram: NDArray[np.int64], participations: int, separation: int) -> int:
-    """An upper bound on the sum over i, j in S of |G_ij|, over all S that are possible [MM-5].
+    """Return an upper bound on the sum over i, j in S of |G_ij|, over all S that are possible
+    [MM-5].
 
     It is exact for one step a record, and where steps in S have nothing in common.
 

@@ -93,7 +93,7 @@ class Strategy(Description):
 
     @abstractmethod
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """An upper bound on the squared l2 norm by which a record moves W x [MM-2].
+        """Return an upper bound on the squared l2 norm by which a record moves W x [MM-2].
 
         Args:
             participations: in at most how many steps a record takes part.
@@ -102,7 +102,8 @@ class Strategy(Description):
 
     @abstractmethod
     def spread(self) -> NDArray[np.float64]:
-        """The standard error of each prefix sum if C x is measured with errors of variance 1.
+        """Return the standard error of each prefix sum if C x is measured with errors of variance
+        1.
 
         An array of shape ``(steps,)``, for what `stream` reads.
         """
@@ -110,13 +111,13 @@ class Strategy(Description):
     def stream(
         self, sigma_squared: Fraction, width: int, bits: Bits
     ) -> tuple[stream.Encoder, stream.Decoder]:
-        """The stream's two ends; ``sigma_squared`` is that of the noise on W x."""
+        """Return the stream's two ends; ``sigma_squared`` is that of the noise on W x."""
         held, estimated = self.memory(width, np.int64), self.memory(width, np.float64)
         encoder = stream.RowEncoder(held, sigma_squared, self.room(), width, bits)
         return encoder, stream.RowDecoder(estimated)
 
     def memory(self, width: int, kind: type) -> stream.Memory:
-        """What a stream by rows remembers, of ``width`` numbers of this type a step."""
+        """Return the memory of a stream by rows, of ``width`` numbers of this type a step."""
         raise NotImplementedError
 
     def noise(self, sigma_squared: Fraction, width: int, bits: Bits) -> stream.CorrelatedNoise:
@@ -137,7 +138,7 @@ class Strategy(Description):
         return MAX_INTEGER_SUM // (self.steps * LIMITS.weight_units)
 
     def reading(self, workload: Array) -> NDArray[np.float64]:
-        """The standard error of each query if C x is measured with errors of variance 1.
+        """Return the standard error of each query if C x is measured with errors of variance 1.
 
         Args:
             workload: the queries, of shape ``(queries, steps)``; they are read by least squares
@@ -162,12 +163,12 @@ class Strategy(Description):
         return np.sqrt(np.maximum(np.sum(workload.T * solved, axis=0), 0.0))
 
     def to_dict(self) -> dict[str, Any]:
-        """The description as JSON types; `Strategy.from_dict` reads it back."""
+        """Return the description as JSON types; `Strategy.from_dict` reads it back."""
         return {"kind": type(self).__name__, **self._fields()}
 
     @staticmethod
     def from_dict(description: object) -> Strategy:
-        """The strategy that `to_dict` described."""
+        """Return the strategy that `to_dict` described."""
         if not isinstance(description, Mapping):
             raise ValueError(f"strategy = {description!r} must be an object with a 'kind'")
         arguments = dict(cast(Mapping[str, Any], description))
@@ -258,7 +259,7 @@ class Toeplitz(Strategy):
         return min(self.coefficients) >= 0 or self.band <= separation
 
     def memory(self, width: int, kind: type) -> stream.Window:
-        """It has band - 1 steps."""
+        """Return a memory of band - 1 steps."""
         backward = np.array(self.coefficients[::-1], np.int64)
         return stream.Window(lambda t: backward[-(t + 1) :], self.band, width, kind)
 
@@ -289,7 +290,7 @@ class Triangular(Strategy):
 
     @staticmethod
     def of(matrix: Array) -> Triangular:
-        """The lower triangular C that is given as floats, rounded to its unit.
+        """Return the lower triangular C that is given as floats, rounded to its unit.
 
         Args:
             matrix: C, of shape ``(steps, steps)``, with a diagonal above 0; what stands above the
@@ -309,7 +310,8 @@ class Triangular(Strategy):
 
     @staticmethod
     def normalized(strategy: Strategy) -> Triangular:
-        """The same with each column divided by its norm, so that every step can move C x as far.
+        """Return the same with each column divided by its norm, so that every step can move C x as
+        far.
 
         Source: Henzinger, Kalinin and Upadhyay 2025, who do it to the square root.
         """
@@ -348,7 +350,7 @@ class Triangular(Strategy):
         return min(map(min, self.rows)) >= 0 or self.band <= separation
 
     def memory(self, width: int, kind: type) -> stream.Window:
-        """It has one step less than the longest row."""
+        """Return a memory of one step less than the longest row."""
         return stream.Window(self.rows.__getitem__, self.band, width, kind)
 
     def __repr__(self) -> str:
@@ -372,7 +374,7 @@ def square_root(steps: int, band: int | None = None) -> Toeplitz:
 
 @array_cache
 def root_weights(count: int) -> NDArray[np.int64]:
-    """The first coefficients of 65536 (1 - z)^(-1/2), rounded."""
+    """Return the first coefficients of 65536 (1 - z)^(-1/2), rounded."""
     m = np.arange(1, count)
     root = np.concatenate([[1.0], np.cumprod((2 * m - 1) / (2 * m))])
     weights = np.rint(root * STRATEGY_UNIT).astype(np.int64)
@@ -405,7 +407,9 @@ def _or_endless(errors: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _inverse(weights: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """The first coefficients of 1 / w(z), by Newton's g <- g (2 - w g): twice as many each time."""
+    """Return the first coefficients of 1 / w(z), by Newton's g <- g
+    (2 - w g): twice as many each time.
+    """
     from scipy.signal import fftconvolve
 
     inverse = 1 / weights[:1]
@@ -424,7 +428,7 @@ def _norm_squared(values: NDArray[np.int64]) -> int:
 
 
 def floats(name: str, given: ArrayLike) -> NDArray[np.float64]:
-    """The argument as an array of floats; refuses what is none."""
+    """Return the argument as an array of floats; refuses what is none."""
     try:
         array = np.asarray(given)
         if array.dtype.kind != "c":

@@ -161,7 +161,7 @@ class ShuffleProfile(_Crowded):
         return self.crowd.epsilon
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """The sums over the numbers of others, what is left out bounded."""
+        """Return the sums over the numbers of others, what is left out bounded."""
         asked, where = np.unique(np.abs(np.asarray(epsilons, dtype=float)), return_inverse=True)
         bounds = np.full((2, len(asked)), -math.inf)
         top = self.crowd.epsilon
@@ -239,7 +239,7 @@ class ShuffleProfile(_Crowded):
         return first, (crowd.categories - 2) * more * odds / (2 * s * (1 + t))
 
     def _window(self, epsilon: Array) -> tuple[Array, Array]:
-        """The numbers of others that matter: about where the largest term's exponent is.
+        """Return the numbers of others that matter: about where the largest term's exponent is.
 
         c log 2 - entropy is convex in (c, k), and k is linear in c: the exponent falls off at
         least as fast as a binomial one with the mean where it is largest.
@@ -283,7 +283,9 @@ class ShuffleProfile(_Crowded):
         return np.maximum(self.crowd.others - c, 0) / (np.maximum(c, 0) + 1.0) * odds
 
     def _given(self, c: Array, epsilon: Array, following: Array) -> tuple[Array, Array]:
-        """The brackets in the sum, w_m / w_{m-1} being ``following``: logarithms, both sides."""
+        """Return the brackets in the sum, w_m / w_{m-1} being
+        ``following``: logarithms, both sides.
+        """
         crowd = self.crowd
         top, none = crowd.epsilon, crowd.categories - 2
         s, t, more = math.expm1(top), np.exp(epsilon), np.expm1(epsilon)
@@ -371,7 +373,7 @@ class BlanketProfile(_Crowded):
         )
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """An upper bound; the lower end claims nothing."""
+        """Return an upper bound; the lower end claims nothing."""
         at = np.abs(np.asarray(epsilons, dtype=float))
         log_deltas = np.array([profile.log_deltas(at)[1] for profile in self._profiles]).T
         high = np.minimum(_log_sum(log_deltas + self._log_mass) + 1e-12, 0.0)
@@ -527,7 +529,7 @@ def _tail_over(c: Array, k: Array, log_pmf: Array, pmf_error: Array) -> tuple[Ar
 
 
 def _tail_asked(c: Array, k: Array, log_pmf: Array) -> tuple[Array, Array]:
-    """The same from the incomplete beta function, with its relative error.
+    """Return the same from the incomplete beta function, with its relative error.
 
     Far out it leaves the floats, and its continued fraction (DLMF 8.17.22) needs a few levels only.
     """

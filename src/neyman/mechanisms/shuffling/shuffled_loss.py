@@ -127,7 +127,9 @@ class ShuffledLoss(Part):
         return response_mu(self.epsilon)
 
     def reverse(self) -> ShuffledLoss:
-        """The same, as both kinds of reports are alike; the other order where one is meant."""
+        """Return the same, as both kinds of reports are alike; the
+        other order where one is meant.
+        """
         other: dict[View, View] = {"forward": "backward", "backward": "forward"}
         return replace(self, view=other[self.view]) if self.view in other else self
 

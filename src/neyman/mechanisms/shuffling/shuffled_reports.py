@@ -92,7 +92,7 @@ class Shuffled(Mechanism):
         return (Composition.of([(shuffled(exact, self.users, categories, worst=worst), 1)]),)
 
     def rho(self) -> Fraction:
-        """That of the report: no gain is claimed."""
+        """Return the rho of the report: no gain is claimed."""
         return self.mechanism.rho()
 
     def __repr__(self) -> str:

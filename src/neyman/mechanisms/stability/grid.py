@@ -34,7 +34,7 @@ class Grid:
 
     @staticmethod
     def of(lower: object, upper: object, step: object, most: int = MAX_GRID_STEPS) -> Grid:
-        """The grid of these public numbers, of at most ``most`` steps.
+        """Return the grid of these public numbers, of at most ``most`` steps.
 
         Raises:
             ValueError: if they do not make a grid, or one of more steps.
@@ -60,7 +60,7 @@ class Grid:
         return self.nearest(one_per_record("values", values, relation="any"))
 
     def nearest(self, array: NDArray[Any]) -> Steps:
-        """The same for an array with one entry per record."""
+        """Return the same for an array with one entry per record."""
         near = as_floats(array)
         with np.errstate(all="ignore"):
             place = (near - float(self.lower)) / float(self.step)
@@ -68,12 +68,12 @@ class Grid:
         return np.rint(place).astype(np.int64)
 
     def value(self, steps: Fraction | int) -> Fraction:
-        """The point, or the place between points, that is so many steps above lower."""
+        """Return the point, or the place between points, that is so many steps above lower."""
         return self.lower + self.step * steps
 
 
 def row_count(steps: Steps, least: int) -> int:
-    """The public number of rows.
+    """Return the public number of rows.
 
     Raises:
         ValueError: if there are fewer than ``least``.
@@ -87,7 +87,7 @@ def row_count(steps: Steps, least: int) -> int:
 
 
 def rank_of(level: object, rows: int) -> int:
-    """The place, from 0, of the q-quantile among sorted rows: ceil(q n) - 1, at least 0.
+    """Return the place, from 0, of the q-quantile among sorted rows: ceil(q n) - 1, at least 0.
 
     Raises:
         ValueError: unless q is above 0 and at most 1.

@@ -49,7 +49,7 @@ class OrderStatistic:
         return np.concatenate([np.zeros(before, np.int64), inner, np.full(after, self.last)])
 
     def changes_above(self, bound: Fraction) -> int:
-        """The least k with A(k) > bound; A(n) is the whole grid [ST-9].
+        """Return the least k with A(k) > bound; A(n) is the whole grid [ST-9].
 
         Args:
             bound: in steps, at least 0 and below ``last``.

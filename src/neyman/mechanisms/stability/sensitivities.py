@@ -151,7 +151,7 @@ def _smoothness(value: Exact) -> Fraction:
 def _largest(
     sensitivity: Callable[[int], int | Fraction], rows: int, beta: Fraction
 ) -> tuple[int, Fraction]:
-    """The k at which e^{-beta k} A(k) is largest, and A(k); A does not fall [ST-13].
+    """Return the k at which e^{-beta k} A(k) is largest, and A(k); A does not fall [ST-13].
 
     Between two values of k no term is above e^{-beta (the first)} A(the second), so most are never
     computed.

@@ -121,7 +121,9 @@ class SmoothNoise(Mechanism):
         return self._losses
 
     def rho(self) -> Fraction:
-        """The smaller of what pure epsilon and the range (d + 1) v prove [ST-5, ZC-3, ZC-7]."""
+        """Return the smaller of what pure epsilon and the range (d
+        + 1) v prove [ST-5, ZC-3, ZC-7].
+        """
         d, beta, _ = self._numbers
         epsilon = _ten_digits(self.epsilon().upper)
         # One order's largest loss plus the other's: the two |d - 1| t / 2 cancel.
@@ -231,5 +233,5 @@ class SmoothNoise(Mechanism):
 
 
 def _ten_digits(value: float) -> Fraction:
-    """Rounded up to ten digits, so that a charge does not depend on the last bits of a machine."""
+    """Round up to ten digits, so that a charge does not depend on the last bits of a machine."""
     return Fraction(Context(prec=10, rounding=ROUND_CEILING).create_decimal_from_float(value))

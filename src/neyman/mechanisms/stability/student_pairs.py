@@ -68,7 +68,7 @@ def _loss_at(d: float, t: float, u: float) -> float:
 
 
 def enclosing_polygons(degrees: float, smoothness: float, scale: float) -> Pair:
-    """A polygon below the hull of the powers of all pairs, and one above it [ST-6, ST-7]."""
+    """Return a polygon below the hull of the powers of all pairs, and one above it [ST-6, ST-7]."""
     top = largest_loss(degrees, smoothness, scale)[1]
     places = np.linspace(0.0, top, LIMITS.epsilon_places)
     points: list[Corner] = []
@@ -114,14 +114,14 @@ class _Cells:
 
     @staticmethod
     def even(smoothness: float, count: int) -> _Cells:
-        """The interval [-beta, beta] in equal parts; the half-width is rounded up."""
+        """Return the interval [-beta, beta] in equal parts; the half-width is rounded up."""
         half = smoothness / count
         return _Cells(
             (2 * np.arange(count) + 1) * half - smoothness, half * (1 + LIMITS.loss_error)
         )
 
     def split(self, chosen: Array) -> _Cells:
-        """The chosen ones, each in equal parts."""
+        """Return the chosen ones, each in equal parts."""
         half = self.half / LIMITS.split_cells
         offset = (2 * np.arange(LIMITS.split_cells) + 1) * half - self.half
         center = (self.center[chosen][:, None] + offset).ravel()

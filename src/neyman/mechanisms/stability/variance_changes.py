@@ -52,7 +52,9 @@ class VarianceChanges:
         return list(accumulate(self.rows.tolist(), initial=0))
 
     def _one_side(self, k: int) -> int:
-        """The largest move times (n - 1)^2, where k rows go to 0, the end from which m is least."""
+        """Return the largest move times (n - 1)^2, where k rows go
+        to 0, the end from which m is least.
+        """
         others = len(self.rows) - 1
         best = 0
         if k:  # the replaced row is one of the changed ones: it moves from near m to the other end

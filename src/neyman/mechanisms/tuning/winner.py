@@ -173,7 +173,7 @@ class SelectBest(Mechanism):
         return _up(float(np.logaddexp(-float(self.runs.mean), z * ours)) / z)
 
     def _published(self, z: float) -> float:
-        """What theorem 2 of Papernot and Steinke adds at the order 1 + z [BS-5]."""
+        """Return what theorem 2 of Papernot and Steinke adds at the order 1 + z [BS-5]."""
         stop = math.log(self.runs.halting * (1 - LIMITS.relative_rounding))
         each = [(1 - 1 / a) * divergence(self.mechanism, a) - stop / a for a in ORDERS]
         return (1 + float(self.runs.shape)) * min(each) + math.log(self.runs.mean) / z
@@ -204,5 +204,5 @@ def _up(x: float) -> float:
 
 
 def divergence(mechanism: Mechanism, order: float | Fraction) -> float:
-    """A bound on the Renyi divergence of a mechanism: the sum of its parts'."""
+    """Return a bound on the Renyi divergence of a mechanism: the sum of its parts'."""
     return math.fsum(n * leaf.renyi(order).upper for leaf, n in mechanism.leaves)

@@ -40,7 +40,7 @@ LIMITS = Limits()
 
 
 def winner(base: Polygon, runs: Runs) -> Polygon:
-    """A polygon above the power of the winner, in both orders.
+    """Return a polygon above the power of the winner, in both orders.
 
     Args:
         base: above the power of one run, in both orders.
@@ -145,7 +145,7 @@ def _deltas(
 
 
 def _lower_hull(x: Array, y: Array) -> list[int]:
-    """The places of the corners of the largest convex function below; x does not fall."""
+    """Return the places of the corners of the largest convex function below; x does not fall."""
     corners: list[int] = []
     for i in range(len(x)):
         if corners and x[i] == x[corners[-1]]:
