@@ -73,7 +73,7 @@ def _spent(known: Composition, a: Array) -> Array:
 
 
 def _kl(c: Composition) -> float:
-    """An upper bound on D_1 of the normalised finite part."""
+    """Return an upper bound on D_1 of the normalised finite part."""
     if c.infinite or c.reverse().infinite:
         near = 1e-6
         own = float(c.bare.divergence(Fraction(1))) if c.bare else 0.0
@@ -82,7 +82,7 @@ def _kl(c: Composition) -> float:
 
 
 def _largest(c: Composition) -> float:
-    """An upper bound on D_inf of the normalised finite part."""
+    """Return an upper bound on D_inf of the normalised finite part."""
     shift = math.log1p(-c.reverse().infinite) - math.log1p(-c.infinite)
     return up(float(c.supremum) + shift * (1 + 1e-15) + 1e-15 * abs(shift), 4)
 

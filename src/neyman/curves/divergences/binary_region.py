@@ -34,7 +34,7 @@ def logs(odds: Array) -> tuple[Array, Array]:
 
 
 def _moment(a: Array, y: tuple[Array, Array], x: tuple[Array, Array]) -> tuple[Array, Array, Array]:
-    """(a - 1) D_a(y||x) of coins given by their logs, and a bound on its rounding.
+    """Return (a - 1) D_a(y||x) of coins given by their logs, and a bound on its rounding.
 
     It is log(y^a x^{1-a} + (1-y)^a (1-x)^{1-a}); D_a itself at orders 1 and inf. The third is the
     first term's share of the sum.
@@ -69,7 +69,7 @@ class Line:
         return np.exp(self.log_y - log_unit) * (1 + size) - line * (1 - size)
 
     def part(self, chosen: Array) -> Line:
-        """Some of them."""
+        """Return some of the lines."""
         return Line(
             self.log_y[chosen], self.log_x[chosen], self.log_slope[chosen], self.rounding[chosen]
         )
@@ -147,7 +147,7 @@ class Region:
         return np.minimum(bound.min(axis=1) + 1e-9, np.maximum(x, 0.0) + FAR + np.abs(x))
 
     def _solve(self, ask: _Asked, x: Array, w: Array) -> tuple[Array, Array, Array]:
-        """The lowest power that some order excludes, found from ``w`` on.
+        """Return the lowest power that some order excludes, found from ``w`` on.
 
         Returns:
             Log-odds, the excess of each order there, and where each order's own boundary is about.
@@ -236,7 +236,7 @@ class Region:
         return possible[: len(x)] & possible[len(x) :]
 
     def tangents(self, x: Array) -> Line:
-        """The tangents of the orders that bind at ``x``: their sets are convex [RB-5]."""
+        """Return the tangents of the orders that bind at ``x``: their sets are convex [RB-5]."""
         y, a, ahead = self.excluded(x)
         known = np.isfinite(y)
         (ly, my), (lx, mx) = logs(np.where(known, y, x + 1.0)), logs(x)

@@ -145,7 +145,7 @@ def exponentials(c: Composition, z: Array, mean: float) -> tuple[Array, Array]:
 
 
 def zcdp_above(c: Composition) -> float:
-    """A proven rho with D_a(P||Q) <= a rho, for a pair without infinite loss.
+    """Return a proven rho with D_a(P||Q) <= a rho, for a pair without infinite loss.
 
     What only Q can produce, of mass n, adds log 1 / (1 - n) to the divergence from the rest.
     """
@@ -162,7 +162,9 @@ def _attained(bare: RenyiBound, order: float | Fraction) -> float:
     ceiling = Ceiling.below(bare)
 
     def moment(odds: float, a: Array) -> Array:
-        """(a - 1) D_a of the coins with these log-odds and minus them: randomized response."""
+        """Return (a - 1) D_a of the coins with these log-odds and
+        minus them: randomized response.
+        """
         z, p = a - 1, 1 / (1 + math.exp(-odds))
         log_q = -odds - math.log1p(math.exp(-odds))
         return np.logaddexp(math.log(p) + z * odds, log_q - z * odds)

@@ -136,7 +136,9 @@ class Ceiling:
         return self.rho > 0 or (self.known is not None and self.other < math.inf)
 
     def allowed(self, a: Array) -> Array:
-        """The largest moment; of D_a itself at orders 1 and inf; inf where nothing is said."""
+        """Return the largest moment; of D_a itself at orders 1 and
+        inf; inf where nothing is said.
+        """
         at = np.where(np.isfinite(a), a, 1.0)
         last = self.orders[-1]
         value = np.interp(at, self.orders, self.values) + self.slope * np.maximum(at - last, 0.0)
@@ -163,7 +165,8 @@ class Ceiling:
 
 
 def trusted_rho(losses: Composition) -> float:
-    """The proven rho of the normalised finite part; inf where masses of infinite loss hinder it.
+    """Return the proven rho of the normalised finite part; inf where masses of infinite loss hinder
+    it.
 
     The rho of finitely many values is that of their normalised part already.
     """

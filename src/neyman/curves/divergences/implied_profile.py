@@ -179,7 +179,7 @@ class ImpliedProfile(Profile):
         return np.minimum(low, high), high
 
     def epsilon_near(self, log_delta: float) -> float:
-        """The largest log((power - delta) / level) over levels, to many digits."""
+        """Return the largest log((power - delta) / level) over levels, to many digits."""
         m = math.log(self._infinite) if self._infinite else -math.inf
         if log_delta <= m:
             return 1.0

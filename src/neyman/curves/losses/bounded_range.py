@@ -80,7 +80,7 @@ class EnvelopeLoss(Loss):
         return _log_sinhc(a * (z + 0.5)) - _log_sinhc(np.array([a / 2]))
 
     def mgf_rounding(self, z: Array) -> Array:
-        """A few units of the exponent, or of its square where that is small."""
+        """Return a few units of the exponent, or of its square where that is small."""
         a = self.epsilon
         size = np.abs(z + 0.5) * a
         return 16 * UNIT * np.where(size < 1, size**2 + a * a, 4 + size + a)
@@ -154,7 +154,7 @@ class BoundedRangeLoss(Part):
         return EnvelopeLoss(self.exact_epsilon)
 
     def pair(self, share: int) -> FiniteLoss:
-        """The two-point mechanism whose largest loss t is ``share`` / 1024 of epsilon."""
+        """Return the two-point mechanism whose largest loss t is ``share`` / 1024 of epsilon."""
         if share == MIDDLE:
             return response_loss(self.exact_epsilon / 2)
         a = float(self.exact_epsilon)
@@ -180,11 +180,12 @@ class BoundedRangeLoss(Part):
         return self.upper.mu
 
     def reverse(self) -> BoundedRangeLoss:
-        """The same: -L lies in [-t, epsilon - t]."""
+        """Return the same: -L lies in [-t, epsilon - t]."""
         return self
 
     def log_mgf(self, z: Array) -> Array:
-        """The worst K(z) = (z + 1) S(a (z + 1)) - z S(a z) - S(a), a = epsilon / 2, z real [BR-3].
+        """Return the worst K(z) = (z + 1) S(a (z + 1)) - z S(a z) - S(a), a = epsilon / 2, z real
+        [BR-3].
 
         It is the largest over t where e^K is a convex divergence, the least between -1 and 0.
         """
@@ -223,7 +224,9 @@ class BoundedRangeLoss(Part):
 
 
 def sides(parts: Parts) -> tuple[Parts, Parts]:
-    """The parts with what is known between two laws only replaced by the lower, and the upper."""
+    """Return the parts with what is known between two laws only
+    replaced by the lower, and the upper.
+    """
     low, high = bracket_sides(parts)
     return (
         tuple((x.pair(MIDDLE) if isinstance(x, BoundedRangeLoss) else x, n) for x, n in low),

@@ -66,7 +66,7 @@ class Base:
 
 @singledispatch
 def law_under_q(inner: Loss, size: float) -> Base:
-    """A lattice: its atoms, each from the one of a few tilts that shows it best."""
+    """Return a lattice: its atoms, each from the one of a few tilts that shows it best."""
     tilts = [-1.0, 0.0]
     discretized: list[tuple[Atoms, Array]] = []
     centers: list[float] = []
@@ -122,7 +122,7 @@ def _log_q(tilt: float, atoms: Atoms, place: Array) -> Array:
 def _agreeing(
     tilts: list[float], discretized: list[tuple[Atoms, Array]], near: int
 ) -> tuple[int, bool]:
-    """An index at which two tilts show the same atoms all around, and whether there is one.
+    """Return an index at which two tilts show the same atoms all around, and whether there is one.
 
     Where losses were moved onto a grid, rounding may decide differently under another tilt. An
     atom touches a few indices: around a cut where all agree none is split.

@@ -71,7 +71,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
         return above(self.shift)
 
     def reverse(self) -> CircularGaussianLoss:
-        """The same, by reflection."""
+        """Return the same, by reflection."""
         return self
 
     @property

@@ -23,7 +23,8 @@ MOST_NUMBERS = 1 << 60  # with noise, in all
 
 
 def integer_mu(shift_squared: Fraction, sigma_squared: Fraction) -> float:
-    """A mu such that integers with discrete Gaussian noise are mu-GDP, also for adaptive shifts.
+    """Return a mu such that integers with discrete Gaussian noise are mu-GDP, also for adaptive
+    shifts.
 
     mu = Delta / sqrt(sigma^2 - 6) + 2 sqrt(2 pi) m kappa, where m numbers with discrete Gaussian
     noise are, up to a factor e^(m kappa) in any probability, numbers with Gaussian noise of
@@ -45,7 +46,7 @@ def integer_mu(shift_squared: Fraction, sigma_squared: Fraction) -> float:
 
 
 def root_above(squared: Fraction) -> float:
-    """The least float of at least the root; 1e-150 for what is smaller."""
+    """Return the least float of at least the root; 1e-150 for what is smaller."""
     if not squared:
         return 0.0
     root = math.sqrt(max(squared, Fraction(1, 10**300)))
@@ -174,7 +175,7 @@ class DiscreteGaussianLoss(Loss):
         return log_decay
 
     def atoms(self, tilt: float) -> Atoms:
-        """The window of 26 sigma around the tilted center -tilt * shift, normalized."""
+        """Return the window of 26 sigma around the tilted center -tilt * shift, normalized."""
         low, high = self._window(tilt)
         exponent = self._exponents(tilt, np.arange(high, low - 1, -1, dtype=float))
         weight = np.exp(exponent - exponent.max())
@@ -199,7 +200,7 @@ class DiscreteGaussianLoss(Loss):
         )
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """The same atoms; beyond a certain sigma, quadrature nodes of their density.
+        """Return the same atoms; beyond a certain sigma, quadrature nodes of their density.
 
         A sum over whole numbers differs from the integral by at most sup |g''| / 24 a term, which
         for the density is at most (26^2 + 1) / (24 sigma^2) of it within 26 sigma.

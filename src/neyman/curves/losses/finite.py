@@ -163,7 +163,7 @@ class FiniteLoss(_ValuesLoss):
         return 4 * UNIT * (8 + np.abs(log_p).max() + np.abs(z) * np.abs(value).max())
 
     def atoms(self, tilt: float) -> Atoms:
-        """The weights p e^{tilt v} / e^{K(tilt)}."""
+        """Return the weights p e^{tilt v} / e^{K(tilt)}."""
         value, log_p = self._arrays
         scale = float(self.log_mgf(np.array([tilt]))[0])
         exponent = log_p - scale + tilt * value  # in this order each part is rounded twice
@@ -217,7 +217,9 @@ def response_mu(epsilon: float) -> float:
 
 
 def _rho_of_values(low: Fraction, high: Fraction, failure: float, missing: float) -> Fraction:
-    """A zCDP parameter of any pair whose finite losses are in [low, high], normalized [ZC-8]."""
+    """Return a zCDP parameter of any pair whose finite losses are
+    in [low, high], normalized [ZC-8].
+    """
     moved = math.log1p(-missing) - math.log1p(-failure)
     # Each logarithm errs by 2 units, and the difference by one of itself: 3 units.
     slack = Fraction(16 * UNIT * (abs(math.log1p(-missing)) + abs(math.log1p(-failure))))
@@ -235,7 +237,8 @@ def _close(a: FiniteLoss, b: FiniteLoss) -> bool:
 
 
 def response_loss(epsilon: Fraction, categories: int = 2, failure: float = 0.0) -> FiniteLoss:
-    """The loss of randomized response: e^epsilon : 1 between the truth and each other category.
+    """Return the loss of randomized response: e^epsilon : 1 between the truth and each other
+    category.
 
     Args:
         epsilon: exact, above 0.
@@ -252,7 +255,8 @@ def response_loss(epsilon: Fraction, categories: int = 2, failure: float = 0.0) 
 
 
 def discrete_laplace_loss(scale: Fraction, shift: int) -> FiniteLoss:
-    """The loss of discrete Laplace noise of mass ~ e^{-|x| / scale}, moved by ``shift`` >= 1.
+    """Return the loss of discrete Laplace noise of mass ~ e^{-|x| / scale}, moved by ``shift`` >=
+    1.
 
     At x <= 0 it is shift / scale, at x >= shift its negative, between them (shift - 2x) / scale.
     """
@@ -364,7 +368,7 @@ class OffLatticeLoss(_ValuesLoss):
         return top + math.log(total), weight / total
 
     def log_mgf(self, z: Array) -> Array:
-        """The same; on a line by waves, of which many share their factors."""
+        """Return the same; on a line by waves, of which many share their factors."""
         z = np.atleast_1d(z)
         if not np.iscomplexobj(z):
             return super().log_mgf(z)
@@ -372,7 +376,7 @@ class OffLatticeLoss(_ValuesLoss):
         return k + log1p(wave_sum(self._arrays[0], weight, np.imag(z)))
 
     def mgf_rounding(self, z: Array) -> Array:
-        """A few units for each exponent, the values' own errors, and those of the waves."""
+        """Return a few units for each exponent, the values' own errors, and those of the waves."""
         z = np.atleast_1d(z)
         value, log_p = self._arrays
         each = 2 * (PLACE * self._largest * np.abs(z))
@@ -384,7 +388,7 @@ class OffLatticeLoss(_ValuesLoss):
         return each
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """The weights p e^{tilt v} / e^{K(tilt)}."""
+        """Return the weights p e^{tilt v} / e^{K(tilt)}."""
         value, log_p = self._arrays
         k, weight = self._tilted(tilt)
         size = float(np.max(np.abs(log_p) + np.abs(tilt * value))) + abs(k)
@@ -393,7 +397,7 @@ class OffLatticeLoss(_ValuesLoss):
         )
 
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
-        """The ways in which the values can come, in any order where powers are not taken."""
+        """Return the ways in which the values can come, in any order where powers are not taken."""
         if not self._has_powers(count):
             return float(len(self.values)) ** count if count <= 8 else math.inf  # pair by pair
         return ways(count, len(self.values))
@@ -413,7 +417,9 @@ class OffLatticeLoss(_ValuesLoss):
 def _multinomial(
     index: Array, unit: float, log_p: Array, failure: float, count: int, tilt: float, place: float
 ) -> Discretization:
-    """The sum of ``count`` losses with the values ``index * unit``, each within ``place``."""
+    """Return the sum of ``count`` losses with the values
+    ``index * unit``, each within ``place``.
+    """
     # The probabilities given that the loss is finite; what they miss of 1 is put back at the end.
     log_finite = math.log1p(-failure)
     p = np.exp(log_p - log_finite)

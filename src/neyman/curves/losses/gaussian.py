@@ -37,7 +37,7 @@ class GaussianLoss(Loss):
         return math.sqrt(self.mu_squared)
 
     def reverse(self) -> GaussianLoss:
-        """The same: the Gaussian pair is its own reverse."""
+        """Return the same: the Gaussian pair is its own reverse."""
         return self
 
     def log_mgf(self, z: Array) -> Array:

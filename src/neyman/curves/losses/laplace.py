@@ -99,7 +99,7 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
         return np.einsum("i,kij->kj", counts, np.array(_moments(a, tilts)))
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """The atoms keep their masses; the density's part is at most its two ends over |w|.
+        """Return the atoms keep their masses; the density's part is at most its two ends over |w|.
 
         Near 0 E(L - L')^4 <= (2a)^2 2 Var(L).
         """

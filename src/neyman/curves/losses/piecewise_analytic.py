@@ -90,7 +90,7 @@ class PiecewiseAnalyticLoss(Loss):
 
     @abstractmethod
     def law(self, size: float) -> Law:
-        """The law, for tilts c with -1 - size <= c <= size."""
+        """Return the law, for tilts c with -1 - size <= c <= size."""
 
     @property
     def log_top(self) -> float:
@@ -301,7 +301,7 @@ class Shares:
 
 
 def _range(law: Law) -> tuple[float, float]:
-    """The least and the largest loss of its stretches."""
+    """Return the least and the largest loss of its stretches."""
     ends = [piece.loss(np.array([piece.low, piece.high])) for piece in law.pieces]
     return (float(np.min(ends)), float(np.max(ends))) if ends else (math.inf, -math.inf)
 
@@ -422,7 +422,7 @@ def _apart(stretches: list[tuple[Array, Array]]) -> list[tuple[Array, Array]]:
 
 
 def _size(tilt: float) -> float:
-    """A power of two that covers the tilt: laws are made for it."""
+    """Return a power of two that covers the tilt: laws are made for it."""
     return 2.0 ** math.ceil(math.log2(max(abs(tilt), 1.0)))
 
 
@@ -633,7 +633,9 @@ def _rule(order: int) -> tuple[Array, Array]:
 
 
 def _order(width: float, move: float, distance: float) -> int:
-    """The least number of nodes that errs by less than 1e-17 on panels of this width and move."""
+    """Return the least number of nodes that errs by less than
+    1e-17 on panels of this width and move.
+    """
     r = np.geomspace(2.001, max(4 * distance / width, 2.1), 60)
     for order in (3, 4, 5, 6, 8, 12):
         error = math.log(4.4) + move * (r / 4 + 1) - 2 * (order - 1) * np.log(r)

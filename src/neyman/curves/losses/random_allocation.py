@@ -112,14 +112,14 @@ class RandomAllocationLoss(Loss):
         return self._base.decay(tilt, edges, enough)
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """The values, moved to the side."""
+        """Return the values, moved to the side."""
         dots = self._base.dots(tilt, step)
         scale = dots.log_scale + tilt * self._shift + self._log_factor
         return replace(dots, loss=dots.loss + self._shift, log_scale=scale)
 
 
 def allocated(mu: float, batches: int) -> LossBracket:
-    """The loss of removal, between two finite ones.
+    """Return the loss of removal, between two finite ones.
 
     Args:
         mu: the shift of a batch over its noise, above 0 and at most `MOST_MU`.
@@ -212,7 +212,7 @@ def _deviation(mu: float, count: int) -> float:
 
 
 def _one(mu: float, side: int) -> _Sum:
-    """The law of one Y: each cell split between its ends, or put at its mean."""
+    """Return the law of one Y: each cell split between its ends, or put at its mean."""
     place = _places(mu, 1)
     x = (np.log(place) + mu * mu / 2) / mu
     width = np.diff(x)
@@ -231,7 +231,9 @@ def _one(mu: float, side: int) -> _Sum:
 
 
 def _sum(a: _Sum, b: _Sum, mu: float, side: int) -> _Sum:
-    """The law of an independent sum, spread onto new places or merged between them [RA-2]."""
+    """Return the law of an independent sum, spread onto new
+    places or merged between them [RA-2].
+    """
     count = a.count + b.count
     edges = _places(mu, count)
     bins = len(edges) - 1

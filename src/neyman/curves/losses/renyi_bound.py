@@ -47,7 +47,7 @@ class RenyiBound(Part):
     slope: Fraction = ZERO
 
     def linear(self, order: Fraction) -> Fraction:
-        """The piecewise linear part of the allowed moment, for 1 <= order <= top."""
+        """Return the piecewise linear part of the allowed moment, for 1 <= order <= top."""
         left = (ONE, ZERO)
         for right in self.corners:
             if order <= right[0]:
@@ -57,7 +57,7 @@ class RenyiBound(Part):
         return left[1] + self.slope * (order - left[0])
 
     def divergence(self, order: Order) -> Order:
-        """The largest D_order that is allowed: exact, or inf where nothing is said."""
+        """Return the largest D_order that is allowed: exact, or inf where nothing is said."""
         if order == math.inf:
             return self.supremum
         a = Fraction(order)
@@ -124,11 +124,11 @@ class RenyiBound(Part):
         return near if near >= value else math.nextafter(near, math.inf)
 
     def reverse(self) -> RenyiBound:
-        """The same: the guarantee is about both directions."""
+        """Return the same: the guarantee is about both directions."""
         return self
 
     def log_mgf(self, z: Array) -> Array:
-        """The bound on K(z) = tau(z + 1), for real z >= 0."""
+        """Return the bound on K(z) = tau(z + 1), for real z >= 0."""
         flat = [z * float(self.divergence(1 + Fraction(z))) for z in np.ravel(z).tolist()]
         return np.array(flat).reshape(np.shape(z))
 
@@ -142,7 +142,8 @@ class RenyiBound(Part):
 
 
 def from_orders(bounds: Mapping[Order, Fraction]) -> RenyiBound:
-    """The guarantee D_a <= bounds[a] at finitely many orders, and all that follows from it [RB-1].
+    """Return the guarantee D_a <= bounds[a] at finitely many orders, and all that follows from it
+    [RB-1].
 
     Convexity of tau, with tau(1) = 0, is all there is to use: the lower convex hull of the points
     (1, 0) and (a, (a - 1) bound). That D_a grows with a follows. The pure epsilon, at order inf,

@@ -80,7 +80,7 @@ def _loss(sigma_squared: Fraction, shift: int, alone: bool) -> RoundedGaussianLo
 
 
 def _law(tests: Array, shift: int, sigma: float, side: int) -> OffLatticeLoss:
-    """The finite pair whose best tests have the thresholds, each moved to one side [RG-2].
+    """Return the finite pair whose best tests have the thresholds, each moved to one side [RG-2].
 
     Args:
         tests: reject where the noise is at least this; from the last to the first power rises.
@@ -112,7 +112,7 @@ def _tail(x: float, side: int) -> Fraction:
 
 
 def _hull(points: list[Point]) -> list[Point]:
-    """The corners of the least concave function above the points, from left to right."""
+    """Return the corners of the least concave function above the points, from left to right."""
     corners: list[Point] = []
     for point in points:
         while len(corners) > 1:

@@ -143,7 +143,7 @@ class Density(Law):
                 raise ValueError(f"{name} = {getattr(self, name)!r} must be finite, at least 0")
 
     def _each(self, name: str) -> Array | None:
-        """A bound for each piece."""
+        """Return a bound for each piece."""
         given, pieces = getattr(self, name), len(self.breaks) + 1
         if given is None:
             return None
@@ -173,13 +173,13 @@ class Density(Law):
         return (*said, "the density is log-concave") if self.log_concave else tuple(said)
 
     def shifted(self, shift: float, spare: float = 0.0) -> Density:
-        """The law of X + shift."""
+        """Return the law of X + shift."""
         if spare and self.slope is None:
             raise ValueError("slope= is needed for all smaller shifts, unless log_concave=True")
         return replace(self, _moved=(self._moved[0] + shift, self._moved[1] + spare))
 
     def places(self) -> Array:
-        """The ends and the breaks."""
+        """Return the ends and the breaks."""
         return self._moved[0] + np.array([self.low, *self.breaks, self.high])
 
     def cells(self, edges: Array, limits: Limits) -> _Cells:
@@ -332,18 +332,18 @@ class Masses(Law):
         return (*said, "the law is log-concave") if self.log_concave else said
 
     def shifted(self, shift: float, spare: float = 0.0) -> Masses:
-        """The law of X + shift."""
+        """Return the law of X + shift."""
         if spare or shift != int(shift):
             raise ValueError(f"shift = {shift!r} of masses on whole numbers must be one of them")
         return replace(self, _moved=self._moved + int(shift))
 
     def places(self) -> Array:
-        """The ends of cells about the first and the last number."""
+        """Return the ends of cells about the first and the last number."""
         start = float(self.first + self._moved)
         return np.array([start - 0.5, start + len(self.masses) - 0.5])
 
     def cells(self, edges: Array, limits: Limits) -> _Cells:
-        """The masses themselves."""
+        """Return the masses themselves."""
         start, end = self.places()
         known = (edges[:-1] >= start) & (edges[1:] <= end)
         mass = np.array(self.masses)
@@ -362,7 +362,7 @@ def _check_mass(tails: float, error: float) -> None:
 
 
 def _finite(log_density: LogDensity, x: Array) -> Array:
-    """The function at places, once it is one number for each."""
+    """Return the function at places, once it is one number for each."""
     with np.errstate(all="ignore"):
         g = np.asarray(log_density(x.ravel()), float)
     if g.shape != (x.size,):
@@ -447,7 +447,7 @@ class UserPair(LossBracket):
         return UserPair(lower, upper, how, said, source)
 
     def reverse(self) -> UserPair:
-        """The reversed laws, under the same statements."""
+        """Return the reversed laws, under the same statements."""
         return replace(self, lower=self.lower.reverse(), upper=self.upper.reverse())
 
     def __repr__(self) -> str:
@@ -499,7 +499,7 @@ def _edges(p: Law, q: Law, limits: Limits) -> Array:
 
 
 def _laws(p: _Cells, q: _Cells, limits: Limits) -> tuple[Part, Part]:
-    """A finite law that the pair dominates, and one that dominates it."""
+    """Return a finite law that the pair dominates, and one that dominates it."""
     both = np.logical_and.reduce([c.known & (c.mass > limits.least_mass) for c in (p, q)])
     # Elsewhere one of them is nothing, or too small, or unknown: at most this is of infinite loss.
     most = [_mass(c, ~both, 1) + c.outside for c in (p, q)]

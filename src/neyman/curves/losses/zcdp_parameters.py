@@ -102,7 +102,8 @@ def three_values_rho(epsilon: Fraction) -> Fraction:
 
 
 def _three_values(epsilon: Fraction, middle: Callable[[Decimal], Decimal]) -> Fraction:
-    """A loss of -epsilon, 0, or epsilon: K = log(A + cosh(epsilon w)) - the same at w = 1/2 [ZC-4].
+    """Return a loss of -epsilon, 0, or epsilon: K = log(A + cosh(epsilon w)) - the same at w = 1/2
+    [ZC-4].
 
     Args:
         epsilon: the largest loss.
@@ -148,7 +149,7 @@ def _least(
     quadratic: Fraction,
     least: Fraction = LEAST,
 ) -> Fraction:
-    """The exact rho, rounded up, but not above the quadratic one.
+    """Return the exact rho, rounded up, but not above the quadratic one.
 
     Args:
         epsilon: at least 0; what ``exact`` takes.

@@ -15,5 +15,5 @@ class Described(Protocol):
     """Whatever has a trade-off function: a mechanism, a plan, a budget."""
 
     def tradeoff(self) -> Curve:
-        """The trade-off function."""
+        """Return the trade-off function."""
         ...

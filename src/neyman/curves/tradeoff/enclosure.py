@@ -70,7 +70,7 @@ TILTS = 2.0 ** np.arange(-8, 14)
 
 
 def enclosed(losses: Composition) -> Pair:
-    """A polygon below the power of an ordered pair and one above it [TC-1].
+    """Return a polygon below the power of an ordered pair and one above it [TC-1].
 
     Both are the same where the curve has finitely many corners that are known exactly. Elsewhere
     they agree to some 1e-5 of the power and of delta, for deltas down to 1e-14; to some 1e-2 where
@@ -102,7 +102,7 @@ def enclosed(losses: Composition) -> Pair:
 
 
 def corners(losses: Composition) -> Pair | None:
-    """The polygon of a finite pair; None where there is none, or it is too large."""
+    """Return the polygon of a finite pair; None where there is none, or it is too large."""
     if len(losses.parts) != 1 or losses.parts[0][1] != 1:
         return _multiplied(losses)
     loss = losses.parts[0][0]
@@ -119,7 +119,7 @@ def corners(losses: Composition) -> Pair | None:
 
 
 def _multiplied(losses: Composition) -> Pair | None:
-    """The polygon of independent exact pairs, if they have few outcomes together."""
+    """Return the polygon of independent exact pairs, if they have few outcomes together."""
     outcomes: dict[Fraction, Corner] = {Fraction(1): (Fraction(1), Fraction(1))}
     for loss, count in losses.parts:
         if not isinstance(loss, OffLatticeLoss) or not loss.masses or count > LIMITS.outcomes:
@@ -319,7 +319,9 @@ def _about(losses: Composition, deltas: Sequence[float]) -> list[float]:
 
 
 def _last_corner(losses: Composition, top: float) -> Corner:
-    """The test that takes what has the largest loss, or no more than is surely there [TC-3]."""
+    """Return the test that takes what has the largest loss, or
+    no more than is surely there [TC-3].
+    """
     slack = 64 * UNIT * (2 + abs(losses.log_top) + abs(top))
     level = math.exp(losses.log_top - top) * (1 + slack)
     power = Fraction(math.exp(losses.log_top)) + Fraction(losses.infinite)
@@ -343,7 +345,7 @@ class _Places:
         self.level, self.power = self._points(self.place, each)
 
     def _points(self, place: Array, gap: Array) -> tuple[Array, Array]:
-        """A level at each place, and a lower bound of the power there or 0 [TC-2].
+        """Return a level at each place, and a lower bound of the power there or 0 [TC-2].
 
         Of h at five places, the outer two above their neighbors: beyond them it rises outward, and
         in between it lies above the chords of the places on either side, continued.

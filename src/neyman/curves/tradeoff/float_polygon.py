@@ -48,7 +48,7 @@ class _Coordinates:
         return np.where(self.high, 2 * HALF_BITS - bits, bits)
 
     def fractions(self) -> list[Fraction]:
-        """The same as exact numbers."""
+        """Return the same as exact numbers."""
         pairs = zip(self.value.tolist(), self.high.tolist(), strict=True)
         return [1 - Fraction(v) if high else Fraction(v) for v, high in pairs]
 
@@ -70,7 +70,7 @@ def _chosen(first: NDArray[np.bool_], a: _Coordinates, b: _Coordinates) -> _Coor
 
 
 def _moved(low: Array, rest: Array, high: NDArray[np.bool_], side: int) -> _Coordinates:
-    """A number about ``low``, or 1 - ``rest`` where ``high``, moved to its side [TC-4]."""
+    """Return a number about ``low``, or 1 - ``rest`` where ``high``, moved to its side [TC-4]."""
     rising = np.where(high, -side, side) > 0
     value = np.where(high, rest, low)
     value = np.where(rising, value * (1 + MOVE) + TINY, np.maximum(value * (1 - MOVE) - TINY, 0.0))
@@ -86,7 +86,7 @@ def _between(
     values: tuple[_Coordinates, _Coordinates],
     side: int,
 ) -> _Coordinates:
-    """The chord's value at x between its ends; at an end the value there as it is."""
+    """Return the chord's value at x between its ends; at an end the value there as it is."""
     before, after, width = _gap(ends[0], x), _gap(x, ends[1]), _gap(*ends)
     rise = _gap(*values)
     first, last = values
@@ -101,7 +101,8 @@ def _between(
 
 
 def after_rounded(first: Polygon, second: Polygon, side: int) -> Polygon:
-    """The power of the second test at the first one's power, rounded to a side [TC-7, TC-13].
+    """Return the power of the second test at the first one's power, rounded to a side [TC-7,
+    TC-13].
 
     Args:
         first, second: polygons of floats, see `rounded`.

@@ -236,7 +236,7 @@ def total_variation(v: float | Fraction | str) -> Tradeoff:
 
 
 def law(name: str, masses: Iterable[object]) -> tuple[list[Fraction], bool]:
-    """A finite distribution as fractions with the sum 1, and whether floats had to be read.
+    """Return a finite distribution as fractions with the sum 1, and whether floats had to be read.
 
     Raises:
         ValueError: if an entry is negative, or the sum is not 1 (to within 1e-12 for floats).
@@ -254,7 +254,9 @@ def law(name: str, masses: Iterable[object]) -> tuple[list[Fraction], bool]:
 
 
 def _profile(name: str, profile: Mapping[Any, object], *, signed: bool) -> list[tuple[Line, Line]]:
-    """The lines power <= delta + e^epsilon level, with e^epsilon rounded to either side [TC-10]."""
+    """Return the lines power <= delta + e^epsilon level, with
+    e^epsilon rounded to either side [TC-10].
+    """
     if not isinstance(profile, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name} = {profile!r} must be a mapping such as {{1.0: 1e-5, 2.0: 1e-9}}")
     if not profile:
@@ -293,7 +295,7 @@ def _shown(x: Fraction) -> str:
 
 
 def _curve(points: list[Point], slack: Fraction) -> list[Point]:
-    """The convex curve through the points, from level 0 to (1, 0); refuses what is none."""
+    """Return the convex curve through the points, from level 0 to (1, 0); refuses what is none."""
     for i, (a, b) in enumerate(points):
         where = f"point {i}, (alpha, beta) = ({_shown(a)}, {_shown(b)}),"
         if i == 0 and a != 0:
@@ -331,7 +333,7 @@ def _curve(points: list[Point], slack: Fraction) -> list[Point]:
 
 
 def _estimated(p: Distribution, q: Distribution) -> Composition:
-    """The pair seen in cells, its losses moved onto a lattice with both masses kept."""
+    """Return the pair seen in cells, its losses moved onto a lattice with both masses kept."""
     a, b = _cells(p, q)
     both = (a > 0) & (b > 0)
     failure, missing = (min(float(x[~both].sum()), NEARLY) for x in (a, b))
@@ -365,7 +367,7 @@ def _lattice_loss(
 
 
 def _cells(p: Distribution, q: Distribution) -> tuple[Array, Array]:
-    """The probabilities of the same cells under both, each with the sum 1."""
+    """Return the probabilities of the same cells under both, each with the sum 1."""
     share = np.concatenate(
         [
             np.geomspace(

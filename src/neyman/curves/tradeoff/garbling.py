@@ -186,7 +186,7 @@ def _ratio(p: Fraction, q: Fraction) -> Fraction:
 
 
 def _groups(p: Law, q: Law) -> list[list[int]]:
-    """The outcomes of each ratio, falling; those that never happen are left out."""
+    """Return the outcomes of each ratio, falling; those that never happen are left out."""
     ratios = [_ratio(x, y) for x, y in zip(p, q, strict=True)]
     possible = [i for i in range(len(p)) if p[i] + q[i]]
     order = sorted(possible, key=lambda i: ratios[i], reverse=True)
@@ -203,7 +203,7 @@ def _corners(p: Law, q: Law) -> list[tuple[Fraction, Fraction]]:
 
 
 def _best_test(p: Law, q: Law, p2: Law, q2: Law) -> Test:
-    """The corner of (p2, q2) that gains the most over (p, q), maybe less than nothing."""
+    """Return the corner of (p2, q2) that gains the most over (p, q), maybe less than nothing."""
     corners, at = _corners(p, q), 0
     best: tuple[Fraction, int, Fraction, Fraction, Fraction] | None = None
     for k, (level, power) in enumerate(_corners(p2, q2)):
@@ -246,7 +246,7 @@ def _channel(p: Law, q: Law, p2: Law, q2: Law) -> Rows:
 def _window(
     ratio: Sequence[Fraction], left: Sequence[Fraction], need: Fraction, moment: Fraction
 ) -> list[tuple[int, Fraction]]:
-    """The interval of what is left that has this mass, and this sum of mass times ratio.
+    """Return the interval of what is left that has this mass, and this sum of mass times ratio.
 
     It begins at the largest ratios and slides down; its moment falls as it does.
     """
@@ -275,7 +275,7 @@ def _window(
 
 
 def _through(masses: Sequence[Fraction], rows: Rows) -> Law:
-    """A distribution (or a row) passed through a channel."""
+    """Return a distribution (or a row) passed through a channel."""
     columns = range(len(rows[0]))
     return tuple(
         sum((m * r[j] for m, r in zip(masses, rows, strict=True)), Fraction(0)) for j in columns

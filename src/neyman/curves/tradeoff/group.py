@@ -62,7 +62,7 @@ def group(f: Curve, size: int) -> Curve:
 
 
 def _closed(curve: Composition, size: int) -> Composition | None:
-    """The curve of a group where it is of the same kind."""
+    """Return the curve of a group where it is of the same kind."""
     if not curve.parts or isinstance(curve.parts[0][0], NonPrivateLoss):
         return curve
     if curve.bare is not None and not curve.infinite and curve.rho < inf:
@@ -123,7 +123,7 @@ def _after(first: Pair, second: Pair) -> Pair:
 
 
 def _limited(polygon: Polygon, side: int) -> Polygon:
-    """A polygon on its side with at most about `MOST_CORNERS`."""
+    """Return a polygon on its side with at most about `MOST_CORNERS`."""
     while len(polygon) > MOST_CORNERS:
         fewer = thinned(polygon, side)
         if len(fewer) == len(polygon):

@@ -195,7 +195,8 @@ def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tr
 
 
 def tcdp(rho: float | Fraction | str, omega: float | Fraction | str) -> Tradeoff:
-    """Truncated concentrated DP: D_a <= a rho for 1 < a < omega, in both directions.
+    """Return the curve of truncated concentrated DP: D_a <= a rho for 1 < a < omega, in both
+    directions.
 
     Args:
         rho: at least 0.
@@ -256,13 +257,13 @@ def renyi(bounds: Mapping[Any, Any]) -> Tradeoff:
 
 
 def _above(name: str, value: object) -> float:
-    """A float as it is; what else is a number at the float at or above it."""
+    """Return a float as it is; what else is a number at the float at or above it."""
     exact = check.exact(name, value)
     return float(exact) if isinstance(value, float) else above(exact)
 
 
 def _rate(name: str, value: object) -> Fraction:
-    """A bound on a divergence: exact, 0 or from 1e-150 to 1e12."""
+    """Return a bound on a divergence: exact, 0 or from 1e-150 to 1e12."""
     exact = check.exact(name, value)
     check.non_negative(name, float(exact))
     if exact and not LEAST_EPSILON <= exact <= LARGEST:
@@ -271,7 +272,7 @@ def _rate(name: str, value: object) -> Fraction:
 
 
 def _order(name: str, value: object) -> Fraction | float:
-    """An order: exact, at least 1, or inf."""
+    """Return an order: exact, at least 1, or inf."""
     if isinstance(value, float) and value == math.inf:
         return math.inf
     exact = check.exact(name, value)

@@ -190,7 +190,7 @@ def _plan(tail: Tail, a: float, guess: float, deviation: float, e_folds: float) 
 def _decay(
     losses: Composition, c: float, deviation: float, need: float
 ) -> tuple[float, float, float] | None:
-    """The last height of nodes, how far the decay is certified, and the terms between them.
+    """Return the last height of nodes, how far the decay is certified, and the terms between them.
 
     The terms are the sum of |phi| h / u over the nodes beyond the last one, up to a height where it
     ends. It is at most the integral of a falling bound on |phi|.

@@ -344,7 +344,7 @@ def _wide(below: Interval, beyond: Interval) -> bool:
 
 
 def _note(below: Interval, beyond: Interval) -> str:
-    """What an interval says of an atom that there may be, in words."""
+    """Say what an interval says of an atom that there may be."""
     return "; holds P(L < x) and P(L <= x)" if _wide(below, beyond) else ""
 
 

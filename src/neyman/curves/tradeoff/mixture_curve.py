@@ -89,7 +89,9 @@ def mixture(
 
 
 def _mixed(curves: list[tuple[Fraction, Composition]], observed: bool) -> Composition:
-    """The choice between sums of losses; with those that reveal all as a leak beside it [TC-12]."""
+    """Return the choice between sums of losses; with those that
+    reveal all as a leak beside it [TC-12].
+    """
     shares: dict[Composition, Fraction] = {}
     for w, curve in curves:
         shares[curve] = shares.get(curve, Fraction(0)) + w

@@ -123,7 +123,7 @@ def nearest_gaussian(profiles: Sequence[Profile], method: str) -> NearestGaussia
 
 
 def _certified(mu: float, levels: Array, curves: list[_Curve], method: str) -> NearestGaussian:
-    """The interval around mu at whose ends the order of the two excesses is certain."""
+    """Return the interval around mu at whose ends the order of the two excesses is certain."""
 
     def sure(at: float, over: int) -> bool:
         """Whether one excess (0: p - g, 1: g - p) is certainly the larger one there."""
@@ -226,7 +226,7 @@ Lines = tuple[tuple[Array, Array], tuple[Array, Array]]
 
 
 def _chords(levels: Array, c: _Curve) -> Lines:
-    """The chords of the cells on either side, continued; upper bounds on a concave power."""
+    """Return the chords of the cells on either side, continued; upper bounds on a concave power."""
     width = np.diff(levels)
     steepest, flattest = (c.high[1:] - c.low[:-1]) / width, (c.low[1:] - c.high[:-1]) / width
     before = np.append(np.inf, steepest[:-1])

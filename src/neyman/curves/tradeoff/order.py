@@ -86,14 +86,14 @@ def at_least(f: Curve, g: Curve) -> bool:
 
 
 def _curves(f: Curve) -> list[Curve]:
-    """The convex curves of which ``f`` is the lowest."""
+    """Return the convex curves of which ``f`` is the lowest."""
     if f.joined or len(f.directions) == 1:
         return [f]
     return [f.part(c) for c in f.directions]
 
 
 def _turned(f: Curve) -> Curve:
-    """The other order of its pair; a curve that covers both is its own inverse."""
+    """Return the other order of its pair; a curve that covers both is its own inverse."""
     return f.inverse() if f.ordered else f
 
 
@@ -132,7 +132,9 @@ def _by_definition(f: Curve, g: Curve) -> bool | None:
 
 
 def _normal_above(losses: Composition) -> float:
-    """The mu squared of the normal pair that is stated to dominate these losses; inf if none is."""
+    """Return the mu squared of the normal pair that is stated to
+    dominate these losses; inf if none is.
+    """
     upper = Composition.of(sides(losses.parts)[1]).parts
     if len(upper) == 1 and isinstance(upper[0][0], GaussianLoss):
         return upper[0][0].mu_squared

@@ -37,7 +37,7 @@ BETWEEN = "between two polygons"
 
 
 def hull(points: Iterable[Corner]) -> Polygon:
-    """The smallest concave function above the points and above guessing."""
+    """Return the smallest concave function above the points and above guessing."""
     corners: list[Corner] = []
     ratios: list[Ratios] = []
     for corner in sorted([(ZERO, ZERO), *points, (ONE, ONE)], key=_order):
@@ -66,7 +66,9 @@ def _concave(first: Ratios, second: Ratios, third: Ratios) -> bool:
 
 
 def envelope(lines: Iterable[Line]) -> Polygon:
-    """The smallest of the lines and of 1. A line that comes below guessing is raised to it."""
+    """Return the smallest of the lines and of 1. A line that
+    comes below guessing is raised to it.
+    """
     lowest: dict[Fraction, Fraction] = {ZERO: ONE}
     for slope, start in lines:
         raised = max(start, 1 - slope, ZERO)
@@ -90,7 +92,7 @@ def envelope(lines: Iterable[Line]) -> Polygon:
 
 
 def lines_of(polygon: Polygon) -> list[Line]:
-    """The lines of which the polygon is the smallest."""
+    """Return the lines of which the polygon is the smallest."""
     lines: list[Line] = []
     for (x0, y0), (x1, y1) in pairwise(polygon):
         slope = (y1 - y0) / (x1 - x0)
@@ -99,22 +101,22 @@ def lines_of(polygon: Polygon) -> list[Line]:
 
 
 def smallest(*polygons: Polygon) -> Polygon:
-    """The smallest power at each level: the largest of several curves."""
+    """Return the smallest power at each level: the largest of several curves."""
     return envelope(line for polygon in polygons for line in lines_of(polygon))
 
 
 def mirrored(polygon: Polygon) -> Polygon:
-    """The reversed pair: type I and type II errors change places."""
+    """Return the reversed pair: type I and type II errors change places."""
     return hull((1 - power, 1 - level) for level, power in polygon)
 
 
 def mirrored_line(slope: Fraction, start: Fraction) -> Line:
-    """The same of power <= start + slope level, slope above 0."""
+    """Return the same of power <= start + slope level, slope above 0."""
     return 1 / slope, 1 - (1 - start) / slope
 
 
 def after(first: Polygon, second: Polygon) -> Polygon:
-    """The power of the second test at the level that the first one's power is."""
+    """Return the power of the second test at the level that the first one's power is."""
     xs, ys = [x for x, _ in first], [y for _, y in first]
     levels = xs.copy()
     top = next(i for i, y in enumerate(ys) if y == 1)
@@ -144,7 +146,9 @@ def _values(polygon: Polygon, levels: Sequence[Fraction]) -> list[Fraction]:
 
 
 def shortened(pair: Pair) -> Pair:
-    """A pair around it with fewer corners and shorter numbers; itself where it has few [TC-6]."""
+    """Return a pair around it with fewer corners and shorter
+    numbers; itself where it has few [TC-6].
+    """
     below, above = pair
     if not _large(below) and not _large(above):
         return pair
@@ -176,12 +180,14 @@ def _fewer(polygon: Polygon, side: int) -> Polygon:
 
 
 def chords(polygon: Polygon) -> Polygon:
-    """The polygon through every other corner, which lies below."""
+    """Return the polygon through every other corner, which lies below."""
     return hull([*polygon[:-1:2], polygon[-1]])
 
 
 def _snapped(x: Fraction, side: int) -> Fraction:
-    """A float's distance from 0 or from 1, whichever is nearer, so that both keep their digits."""
+    """Return a float's distance from 0 or from 1, whichever is
+    nearer, so that both keep their digits.
+    """
     n, d = x.as_integer_ratio()  # whole numbers are compared faster
     if 2 * n > d:
         return 1 - _snapped(1 - x, -side)
@@ -199,7 +205,7 @@ def _snapped(x: Fraction, side: int) -> Fraction:
 
 
 def composition_between(pair: Pair) -> Composition:
-    """What composes: the loss of a polygon, or one held between the losses of two."""
+    """Return what composes: the loss of a polygon, or one held between the losses of two."""
     below, above = shortened(pair)
     lower = _of(below)
     upper = lower if below is above else _of(above)
@@ -220,7 +226,7 @@ def _of(polygon: Polygon) -> Composition:
 
 
 def finite_pair(p: Sequence[Fraction], q: Sequence[Fraction]) -> Composition:
-    """The loss of a finite pair; outcomes whose losses are the same float are one."""
+    """Return the loss of a finite pair; outcomes whose losses are the same float are one."""
     if p == q:
         return Composition()
     loss = finite_loss(p, q)

@@ -287,7 +287,9 @@ class HalfCurve:
         return np.minimum.accumulate(np.nan_to_num(meet, nan=-math.inf, neginf=-math.inf))
 
     def _ranges(self) -> list[tuple[float, float]]:
-        """Ends of the levels, as logarithms, at which the polygon bounds what is asked [SM-3]."""
+        """Return ends of the levels, as logarithms, at which the
+        polygon bounds what is asked [SM-3].
+        """
         asked, (low, high) = self._asked, self._logs
         miss = -np.expm1(self._above)  # of each tangent at level 0, to a unit
         with np.errstate(divide="ignore"):
@@ -336,7 +338,9 @@ class HalfCurve:
         return np.where(np.isnan(mu) | (log_level == -math.inf), math.inf, mu)
 
     def _certain(self, corners: _Corners, k: int) -> float:
-        """A lower bound on mu, from the power at a corner or just inside the range [SM-4]."""
+        """Return a lower bound on mu, from the power at a corner or
+        just inside the range [SM-4].
+        """
         asked, log_level, line = self._asked, float(corners.level[k]), int(corners.line[k])
         for times in (2.0, 4.0, 16.0, 256.0):
             if log_level in self._sure:
@@ -421,7 +425,7 @@ def _log_complement(log_value: float) -> float:
 
 
 def _quantile(log_power: Array) -> Array:
-    """Normal quantiles of powers, those near 1 from what is left of 1."""
+    """Return normal quantiles of powers, those near 1 from what is left of 1."""
     log_power = np.minimum(log_power, 0.0)
     with np.errstate(divide="ignore"):
         below: Array = ndtri_exp(log_power)
@@ -430,7 +434,7 @@ def _quantile(log_power: Array) -> Array:
 
 
 def _slack(mu: Any) -> Any:
-    """What z(power) - z(level) may be rounded by.
+    """Bound the rounding of z(power) - z(level).
 
     ndtri_exp errs by 64 units of itself, twice at most 38 where powers and levels are floats, and
     by mu beyond. A logarithm errs by 2 units of itself, at most 745, and moves z by less than 1.26

@@ -55,7 +55,7 @@ def _larger_curve(ahead: Pair, behind: Pair) -> Pair:
 
 
 def joint(curves: tuple[Composition, ...]) -> Pair:
-    """The largest convex curve below several, held between two polygons."""
+    """Return the largest convex curve below several, held between two polygons."""
     sides = [enclosed(c) for c in curves]
     below = hull(corner for low, _ in sides for corner in low)
     if all(low is high for low, high in sides):

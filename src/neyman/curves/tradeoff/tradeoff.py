@@ -87,7 +87,9 @@ Pair = tuple[Composition, Profile, Profile | None]
 
 
 def mu_above(losses: Composition, profile: Profile) -> float:
-    """A proven GDP parameter of an ordered pair, found without a search; inf if there is none."""
+    """Return a proven GDP parameter of an ordered pair, found
+    without a search; inf if there is none.
+    """
     if _singular(losses):
         return math.inf
     mu = profile.mu()
@@ -398,7 +400,7 @@ class Tradeoff:
     def _most_epsilon(
         self, losses: Composition, delta: float | None, target: float
     ) -> Fraction | float | None:
-        """The largest epsilon that a pair may have at a delta; None where none is enough."""
+        """Return the largest epsilon that a pair may have at a delta; None where none is enough."""
         if self.joined:
             return self.exact_pure()
         # All finite losses lie within the supremum; if what is left is not within delta no
@@ -829,7 +831,7 @@ class Tradeoff:
         )
 
     def __pow__(self, count: int) -> Tradeoff:
-        """The tensor product with itself, count times; 0 gives perfect privacy."""
+        """Return the tensor product with itself, count times; 0 gives perfect privacy."""
         count = check.integer("count", count)
         if count > LIMITS.count:
             raise ValueError(f"count = {count!r} must be at most {LIMITS.count:g}")
@@ -917,7 +919,7 @@ class Tradeoff:
         return notebook.safe_html(self._shown, self)
 
     def _shown(self) -> Iterator[Node]:
-        """The parts of the notebook's view: the curve and the main numbers."""
+        """Yield the parts of the notebook's view: the curve and the main numbers."""
         powers = [min(power.upper, 1.0) for power in self.powers(SHOWN_LEVELS)]
         yield notebook.title(repr(self))
         yield notebook.curve([0.0, *SHOWN_LEVELS, 1.0], [self.power(0.0).upper, *powers, 1.0])

@@ -95,7 +95,7 @@ class ComplementLine:
 
 @array_cache
 def complement_line(losses: Sum, epsilon: float) -> ComplementLine | None:
-    """A line that suits an epsilon; none where it would need too many nodes."""
+    """Return a line that suits an epsilon; none where it would need too many nodes."""
     c = _falling(lambda c: epsilon - _mean(losses, c) + 1 / c + 1 / (c + 1))
     log_m = min(_rough(losses, c, epsilon), 0.0)
     best, narrowest = None, math.inf
@@ -205,7 +205,9 @@ def _best(gain: Gain, star: float, scale: float) -> float:
 
 
 def _largest(gain: Gain, star: float) -> Interval:
-    """The logarithm of the largest gain, from a point and its neighbors at several distances."""
+    """Return the logarithm of the largest gain, from a point and
+    its neighbors at several distances.
+    """
     for distance in CLOSER:
         star = _vertex(gain, star, distance)
     low, high = (float(v[0]) for v in gain(np.array([star])))

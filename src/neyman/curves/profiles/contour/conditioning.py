@@ -105,7 +105,7 @@ class ConditionedProfile(ContourProfile):
         return low, high
 
     def _atoms(self, tilt: float) -> _Given:
-        """The atoms under about this tilt: any is valid."""
+        """Return the atoms under about this tilt: any is valid."""
         tilt = 2.0 ** round(math.log2(tilt))
         if tilt not in self._given:
             self._given[tilt] = self._new_atoms(tilt)
@@ -166,7 +166,9 @@ class ConditionedProfile(ContourProfile):
 def conditioned(
     losses: Composition, most: float, profile_of: Callable[[Composition], Profile] = select
 ) -> ConditionedProfile | None:
-    """The profile given all parts that are listed; none where these are none, all, or many."""
+    """Return the profile given all parts that are listed; none
+    where these are none, all, or many.
+    """
     listed: list[tuple[Loss, int]] = []
     rest: list[tuple[Loss, int]] = []
     size = 1.0

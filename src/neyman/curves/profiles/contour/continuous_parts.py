@@ -86,7 +86,9 @@ class ManyFromDensity:
         self._loss, self._count = loss, count
 
     def places(self, tilt: float, height: float) -> float:
-        """That of one loss; its shares are sums over nodes, also where K has a closed form."""
+        """Return the place of one loss; its shares are sums over
+        nodes, also where K has a closed form.
+        """
         return PiecewiseAnalyticLoss.places(self._loss, tilt, height)
 
     def _log_weights(self, shares: Shares) -> Array:
@@ -167,7 +169,9 @@ def _log_ways(count: int, k: Array) -> Array:
 
 @array_cache
 def _sums_of_atoms(log_mass: tuple[float, ...], count: int, density: int) -> tuple[Array, Array]:
-    """The sums of ``count`` - ``density`` atoms, in widths, and log of binom(T, k) P(sum)."""
+    """Return the sums of ``count`` - ``density`` atoms, in
+    widths, and log of binom(T, k) P(sum).
+    """
     n = count - density
     log_ways = float(_log_ways(count, np.array([density]))[0])
     if len(log_mass) == 2:
@@ -199,13 +203,13 @@ class _Power:
     rest: Atoms
 
     def doubled(self) -> _Power:
-        """The sum of two of them: A A, and R (R + 2 A)."""
+        """Return the sum of two of them: A A, and R (R + 2 A)."""
         twice = replace(self.atoms, weight=2 * self.atoms.weight)
         rest = convolve(self.rest, _added(self.rest, twice), 1e6)
         return _Power(convolve(self.atoms, self.atoms), rest)
 
     def extended(self, one: _Power) -> _Power:
-        """The sum with one loss more: A a, and (R + A) r + R a."""
+        """Return the sum with one loss more: A a, and (R + A) r + R a."""
         rest = convolve(self.total(), one.rest, 1e6)
         rest = _added(rest, _moved(self.rest, one.atoms))
         return _Power(convolve(self.atoms, one.atoms), rest)
@@ -216,7 +220,9 @@ class _Power:
 
 
 def _added(fine: Atoms, coarse: Atoms) -> Atoms:
-    """The sum of two measures of one scale; the second is on a lattice that the first refines."""
+    """Return the sum of two measures of one scale; the second is
+    on a lattice that the first refines.
+    """
     other = coarse.strided(fine.step)
     start = min(fine.start, other.start)
     weight = np.zeros(max(fine.start + len(fine), other.start + len(other)) - start)
@@ -230,7 +236,9 @@ def _added(fine: Atoms, coarse: Atoms) -> Atoms:
 
 
 def _moved(fine: Atoms, few: Atoms) -> Atoms:
-    """The convolution with few atoms on a coarser lattice, each of which moves all weights."""
+    """Return the convolution with few atoms on a coarser
+    lattice, each of which moves all weights.
+    """
     stride = int(few.step / fine.step)
     weight = np.zeros(len(fine) + (len(few) - 1) * stride)
     for k, share in enumerate(few.weight):
@@ -250,7 +258,8 @@ def _moved(fine: Atoms, few: Atoms) -> Atoms:
 
 
 def parts_lattice(losses: Composition, limits: Limits = LIMITS) -> LatticeProfile:
-    """The profile of equal losses with atoms and a density, on a lattice that holds the atoms.
+    """Return the profile of equal losses with atoms and a density, on a lattice that holds the
+    atoms.
 
     Args:
         losses: one `PiecewiseAnalyticLoss` with `point_masses`, several times.
@@ -296,7 +305,7 @@ def parts_lattice(losses: Composition, limits: Limits = LIMITS) -> LatticeProfil
 def _sides(
     loss: PiecewiseAnalyticLoss, masses: PointMasses, count: int, tilt: float, cells: int
 ) -> tuple[Atoms, Atoms]:
-    """The dominating and the dominated sum, with so many cells between two ends [CP-4]."""
+    """Return the dominating and the dominated sum, with so many cells between two ends [CP-4]."""
     origin = float(masses.place[0])
     step = (float(masses.place[-1]) - origin) / cells
     # `spread` asks for panels between the places, `contract_dense` for panels about them.
@@ -492,7 +501,9 @@ class ContinuousPartsProfile(ContourProfile):
         return sums[0], sums[1]
 
     def _draws_at(self, density: int, above: bool, x: Array) -> tuple[Array, Array]:
-        """What one or two draws from the density, less as many origins, add to delta at x."""
+        """Return what one or two draws from the density, less as
+        many origins, add to delta at x.
+        """
         side = _draws(self._loss, self._count, density, self._limits)[0 if above else 1]
         low, high = side.log_deltas(np.maximum(x, 0.0))
         # Below 0 all of them lie above x: 1 - e^x of their mass, and e^x of delta at 0. The mass
@@ -542,7 +553,7 @@ def _draws(
 
 
 def _contour(losses: Composition, *, beside: bool) -> PartsContour:
-    """The contour, alone or as one of several engines."""
+    """Return the contour, alone or as one of several engines."""
 
     def backward() -> Profile:
         reverse = losses.reverse()

@@ -170,7 +170,7 @@ def _fall(log_delta: float, log_q: float, loss: float, epsilon: float) -> float:
 
 
 def _from_above(x: Array) -> Array:
-    """Sums from each place upward, in two rounds of the root of their number of terms."""
+    """Return sums from each place upward, in two rounds of the root of their number of terms."""
     n = len(x)
     size = math.isqrt(n) + 1
     rows = np.zeros(size * size)
@@ -197,7 +197,7 @@ class Side:
 
     @staticmethod
     def of(measure: Atoms | Discretization, tilt: float) -> Side:
-        """The weights of a measure, without those that floats do not hold."""
+        """Return the weights of a measure, without those that floats do not hold."""
         lattice = isinstance(measure, Atoms)
         loss = measure.points() if lattice else measure.loss
         # Empty places, of a coarser part of the lattice, ask for nothing; floats that have lost
@@ -281,7 +281,7 @@ class Side:
         return -self.tails.q[first:], -self.tails.delta[first:]
 
     def place_of_level(self, log_level: float) -> int:
-        """The first place k with Q(L >= l_k) within the level."""
+        """Return the first place k with Q(L >= l_k) within the level."""
         place = np.searchsorted(self._rising[0], self.log_scale - log_level, side="left")
         return self.tails.first + int(place)
 
@@ -493,7 +493,9 @@ class LatticeProfile(Profile):
         return self._sides[-1]
 
     def _near(self, epsilon: float) -> tuple[Side, Side]:
-        """The two sides whose center is nearest, in deviations; new ones if there are none."""
+        """Return the two sides whose center is nearest, in
+        deviations; new ones if there are none.
+        """
         if not self._sides:
             self._add(self._first_tilt(epsilon))
         return min(self._sides, key=lambda sides: _distance(sides, epsilon))
@@ -505,7 +507,7 @@ class LatticeProfile(Profile):
         return max(self._tilt_for(epsilon), 0.0)
 
     def _flat(self) -> tuple[Side, Side]:
-        """The two sides without a tilt, which know all that is not too rare."""
+        """Return the two sides without a tilt, which know all that is not too rare."""
         return next((s for s in self._sides if s[0].tilt == 0), None) or self._add(0.0)
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
@@ -520,7 +522,9 @@ class LatticeProfile(Profile):
         return self._with_infinite(low, high)
 
     def _ask(self, losses: Array, question: Question) -> tuple[Array, Array]:
-        """The answers about places of the loss of the two sides under tilts that suit these."""
+        """Return the answers about places of the loss of the two
+        sides under tilts that suit these.
+        """
         low, high = np.full(len(losses), -math.inf), np.zeros(len(losses))
 
         def narrow(sides: tuple[Side, Side], at: NDArray[np.bool_]) -> None:
@@ -674,7 +678,9 @@ class LatticeProfile(Profile):
         return low, high
 
     def _miss_sides_near(self, tilt: float) -> tuple[Side, Side]:
-        """The two sides under the tilt, or under one whose center is about that of the tilt."""
+        """Return the two sides under the tilt, or under one whose
+        center is about that of the tilt.
+        """
 
         def away(sides: tuple[Side, Side]) -> float:
             return abs(sides[0].tilt - tilt) * sides[0].moments[1]
@@ -686,7 +692,9 @@ class LatticeProfile(Profile):
         return near
 
     def _known_threshold(self, log_level: float) -> float | None:
-        """The loss above which the null's mass is the level, where sides that are there know it."""
+        """Return the loss above which the null's mass is the level,
+        where sides that are there know it.
+        """
         for sides in self._sides:
             side = sides[0]
             k = side.place_of_level(log_level)
@@ -778,12 +786,12 @@ def _distance(sides: tuple[Side, Side], epsilon: Any) -> Any:
 
 
 def _reach(sides: tuple[Side, Side]) -> float:
-    """The distance within which other sides know no more."""
+    """Return the distance within which other sides know no more."""
     return 5.0 if sides[0].absolute or sides[0].tail > 1e-60 else 12.0
 
 
 def _below(weight: Array) -> Array:
-    """Sums of all places below each."""
+    """Return sums of all places below each."""
     return np.append(0.0, _from_above(weight[::-1])[::-1][:-1])
 
 

@@ -98,7 +98,7 @@ class FewSteps:
         return min(0.5 * mu, 0.6 * mu / math.sqrt(count), MOST_ANGLE / ANGLE)
 
     def _range(self, steps: Steps, total: int, low: float, high: float) -> tuple[float, float]:
-        """The range of a part of the sum: left of it, it has almost no mass."""
+        """Return the range of a part of the sum: left of it, it has almost no mass."""
         count = sum(n for _, n in steps)
         half = self._half(count)
         top = high + LIMITS.margin_half_panels * self._half(total)
@@ -225,7 +225,7 @@ def _log_gap(low: Array, high: Array) -> Array:
 
 
 def _end(bound: Callable[[float], float], start: float, level: float, step: float) -> float:
-    """A place from start on, in growing steps, at which a bound is below the level."""
+    """Return a place from start on, in growing steps, at which a bound is below the level."""
     at = start
     while bound(at) > level:
         at += step
@@ -305,7 +305,7 @@ class FewStepsProfile(ContourProfile):
         return True
 
     def _depth(self, tau: float) -> float:
-        """A lower bound on log E_Q[...] there: all steps below their share."""
+        """Return a lower bound on log E_Q[...] there: all steps below their share."""
         s = float(np.logaddexp(0.0, tau))
         place = float(_log_expm1(np.array([s / (1.5 * self._total)]))[0])
         mass = math.fsum(
@@ -383,7 +383,7 @@ class FewStepsProfile(ContourProfile):
         return lower, less(s + high, least) - self._log_a + slack
 
     def _thresholds(self, log_level: float) -> tuple[float, float]:
-        """A range that holds the threshold of the test of this level."""
+        """Return a range that holds the threshold of the test of this level."""
 
         def all_below(tau: float, *, shared: bool) -> float:
             b = _log_expm1(np.logaddexp(0.0, np.array([tau])) / self._total)[0] if shared else tau

@@ -151,7 +151,7 @@ class Values:
 
 @array_cache
 def values_of(loss: Part) -> Values | None:
-    """The values of one copy; None where there is a density, or a loss of another kind."""
+    """Return the values of one copy; None where there is a density, or a loss of another kind."""
     if isinstance(loss, OffLatticeLoss):
         place, log_p = np.array(loss.values), np.array(loss.log_p)
         relative = 4 * UNIT * (8 + np.abs(log_p))
@@ -176,7 +176,7 @@ def values_of(loss: Part) -> Values | None:
 
 
 def listed(parts: Parts) -> tuple[Values, ...]:
-    """The values of all parts."""
+    """Return the values of all parts."""
     each = [(values_of(loss), n) for loss, n in parts]
     return tuple(replace(v, count=n) for v, n in each if v is not None)
 
@@ -232,7 +232,7 @@ class Listing:
             return np.log(total[np.searchsorted(-self.loss, -np.asarray(epsilon))])
 
     def width(self, epsilon: float) -> float:
-        """The width of the bounds on log delta there."""
+        """Return the width of the bounds on log delta there."""
         low, high = self.log_delta(np.array([epsilon]))
         return float(high[0] - low[0]) if low[0] > -math.inf else math.inf
 
@@ -344,7 +344,7 @@ class _List:
         return bound
 
     def add(self, v: Values, below: Array, rest: Array, rows: _Beginnings) -> _Beginnings | None:
-        """The sums with all copies of a loss added; None where they are too many.
+        """Return the sums with all copies of a loss added; None where they are too many.
 
         Args:
             v: the values of the loss.
@@ -390,7 +390,7 @@ class _List:
     def _with(
         self, v: Values, j: int, below: Array, rest: Array, rows: _Beginnings
     ) -> tuple[_Beginnings, Array] | None:
-        """The beginnings with each number of copies of one value, and these numbers."""
+        """Return the beginnings with each number of copies of one value, and these numbers."""
         x, log_below = float(v.place[j]), float(below[j, 0])
         log_r, log_s = float(v.log_p[j]) - log_below, float(below[j - 1, 0]) - log_below
         share = np.exp(self.tilts * x + v.log_p[j] - below[j])
@@ -434,7 +434,7 @@ def _sum(exponents: Array) -> float:
 def listing(
     values: Sequence[Values], start: float, tilts: Array, log_least: float
 ) -> Listing | None:
-    """The sums above a place; None where they are too many.
+    """Return the sums above a place; None where they are too many.
 
     Args:
         values: of the losses.

@@ -132,7 +132,9 @@ class Density:
         return levels
 
     def panel(self, tau: Array) -> Array:
-        """The index of the panel of each place; -1 left of the table, `panels` right of it."""
+        """Return the index of the panel of each place; -1 left of
+        the table, `panels` right of it.
+        """
         index = np.floor((tau - self.low) / (2 * self.half))
         return np.clip(index, -1, self.panels).astype(int)
 
@@ -198,7 +200,7 @@ def log_growth(steps: tuple[tuple[Step, int], ...], angle: float, tau: Array) ->
 
 
 def density_of_step(step: Step, low: float, high: float, half: float) -> Density:
-    """The normal density of b."""
+    """Return the normal density of b."""
     m, mu = step.mean, step.distance
     panels = max(math.ceil((high - low) / (2 * half)), 1)
     edges = low + 2 * half * np.arange(panels + 1)
@@ -224,7 +226,7 @@ def density_of_step(step: Step, low: float, high: float, half: float) -> Density
 
 
 def convolve(one: Density, two: Density, low: float, high: float, half: float) -> Density:
-    """The density of the sum of two independent sums."""
+    """Return the density of the sum of two independent sums."""
     counts: dict[Step, int] = {}
     for step, count in one.steps + two.steps:
         counts[step] = counts.get(step, 0) + count
@@ -355,7 +357,7 @@ def _tabulated(
     prior: Array,
     row: Callable[[Array], tuple[Array, Array]],
 ) -> Density:
-    """The table of a density whose values a function gives.
+    """Return the table of a density whose values a function gives.
 
     `prior` has coarse bounds on log h: left of the table, on each panel, and right of it.
     """

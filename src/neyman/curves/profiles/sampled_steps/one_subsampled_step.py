@@ -57,7 +57,9 @@ class SubsampledStepProfile(Profile):
         self._rate, self._order = rate, order
 
     def log_delta(self, epsilon: float) -> Interval:
-        """The better of two orders is (M, Q) for every epsilon >= 0 (Zhu, Dong and Wang 2022)."""
+        """Return the better of two orders is (M, Q) for every
+        epsilon >= 0 (Zhu, Dong and Wang 2022).
+        """
         if self._order == "added":
             return self._added(epsilon)
         if self._order == "both" and epsilon < 0:
@@ -102,7 +104,9 @@ class SubsampledStepProfile(Profile):
 
     @staticmethod
     def _scaled(log_delta: float, log_factor: float, side: int) -> float:
-        """A sum of logarithms, moved to its side: they err by 2 units, and the sum by one."""
+        """Return a sum of logarithms, moved to its side: they err
+        by 2 units, and the sum by one.
+        """
         if log_delta == -math.inf:
             return log_delta
         return log_delta + log_factor + side * 8 * UNIT * (1 + abs(log_delta) + abs(log_factor))
@@ -214,7 +218,7 @@ def _(loss: LossBracket) -> Profile | None:
 
 
 def _both_orders(inner: Part) -> tuple[Profile, Profile]:
-    """The profiles of a mechanism before sampling, for (P, Q) and for (Q, P)."""
+    """Return the profiles of a mechanism before sampling, for (P, Q) and for (Q, P)."""
     parts = inner.parts if isinstance(inner, ComposedLattice) else ((inner, 1),)
     backward = ((loss.reverse(), count) for loss, count in parts)
     return select(Composition.of(parts)), select(Composition.of(backward))

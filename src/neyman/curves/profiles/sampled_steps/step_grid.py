@@ -109,7 +109,7 @@ class StepGrid:
         return self._arrays[at]
 
     def x(self) -> Array:
-        """The parameter of the path."""
+        """Return the parameter of the path."""
         return self._stored("x")
 
     def _x(self) -> Array:
@@ -147,12 +147,13 @@ class StepGrid:
         return np.conj(self.loss.log_ratio(mirrored))
 
     def waves(self, height: float) -> Array:
-        """What the loss is on the path, up to its sign."""
+        """Return the loss on the path, up to its sign."""
         ratio = self.log_ratio(height)
         return ratio - self.log_opposite(height) if self.order == "opposite" else ratio
 
     def exponent(self, height: float) -> tuple[Array, Array]:
-        """The logarithm of R's part of the integrand at the tilt c is the first plus c second.
+        """Return the logarithm of R's part of the integrand at the tilt c is the first plus c
+        second.
 
         In the symmetric order it is that of the losses above 0.
         """
@@ -164,7 +165,7 @@ class StepGrid:
         return np.zeros(len(ratio)), -ratio
 
     def normal(self, height: float) -> Array:
-        """The logarithm of the normal law's part, with the share of a node."""
+        """Return the logarithm of the normal law's part, with the share of a node."""
         return self._stored("normal", height)
 
     def _normal(self, height: float) -> Array:
@@ -220,7 +221,7 @@ class StepGrid:
         return reach + self.loss.ratio_units * (3 * reach + self.loss.ratio_floor)
 
     def psi(self, level: float, height: float, count: int) -> Array:
-        """The exponent of the window at a level, at the first places."""
+        """Return the exponent of the window at a level, at the first places."""
         at = ("psi", level, height)
         known = self._arrays.get(at)
         if known is None or len(known) < count:

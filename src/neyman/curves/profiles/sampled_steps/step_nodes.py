@@ -165,7 +165,7 @@ class StepNodes:
         return self._grid.psi_units(self.low, self.high)
 
     def _stored(self, build: Callable[[float], T], at: float) -> T:
-        """What a method returns for a tilt or a height, computed once."""
+        """Return what a method returns for a tilt or a height, computed once."""
         key = build.__name__, at
         if key not in self._cache:
             charge(LIMITS.stored_arrays * (CALL + LIMITS.node_operations * self.size))
@@ -260,7 +260,8 @@ class StepNodes:
         return bounds[0], bounds[1]
 
     def moments(self, tilt: float) -> tuple[float, float]:
-        """A lower bound on the variance of the loss under a tilt, an upper one on E(L - L')^4.
+        """Return a lower bound on the variance of the loss under a tilt, an upper one on E(L -
+        L')^4.
 
         Of the law up to the lower level, of the only one if there is one [LS-10].
         """
@@ -358,7 +359,7 @@ class StepNodes:
     # Sums on a line
 
     def line(self, tilt: float, u: Array) -> LineSums:
-        """The two sums at c + iu, u evenly spaced from 0 [LS-3]."""
+        """Return the two sums at c + iu, u evenly spaced from 0 [LS-3]."""
         grid, size, a = self._grid, self.size, self.a
         ratio = grid.waves(a)[:size]
         normal = grid.normal(a)[:size]
@@ -385,7 +386,7 @@ class StepNodes:
         every = units[0] + units[1]
 
         def moved(terms: Array) -> tuple[Array, Array]:
-            """The sum of terms times e^{iuL} - 1, and a bound on its error."""
+            """Return the sum of terms times e^{iuL} - 1, and a bound on its error."""
             sizes = np.abs(terms)
             used = sizes > LIMITS.least_term_share * float(sizes.max())
             # As in `rounding` of waves; a place moves by 2 units of what R is moved by.
@@ -420,7 +421,7 @@ class StepNodes:
             return log_total + scale, wave / total, errors / total
 
         def measure(terms: Array, psi: Array) -> tuple[float, float, float]:
-            """The sum of a law up to a level, its logarithm, and a bound on its error.
+            """Return the sum of a law up to a level, its logarithm, and a bound on its error.
 
             Without the window and at the tilt 0 the law has mass 1. What differs from 1 is summed
             where it is small, so that errors stay in proportion to it when many steps multiply.
@@ -535,7 +536,7 @@ class StepNodes:
         )
 
     def _outer_shape(self, height: float) -> _Shape:
-        """The first panel, and the last without what only `_bound_last` gives it."""
+        """Return the first panel, and the last without what only `_bound_last` gives it."""
         return self._shape(height, 1)
 
     def _bound_last(self, height: float, tilt: float, bracket: Array, low: Array) -> None:
@@ -579,7 +580,7 @@ class StepNodes:
             bracket[-1], low[-1] = min(bracket[-1], end), min(low[-1], end)
 
     def _shape(self, height: float, most: float = math.inf) -> _Shape:
-        """What the bounds consist of, on the panels of so many nodes and beyond.
+        """Return the parts of the bounds, on the panels of so many nodes and beyond.
 
         Size and ratio rise with y, and the part of losses below 0 falls, so the last panel is safe
         for whatever lies beyond the nodes, too.
@@ -642,7 +643,7 @@ def _difference_from(plain: Array, terms: Array, move: Array) -> tuple[Array, Ar
 
 
 def log_sum(terms: Array) -> Array:
-    """The logarithm of the sum over the last axis of e^terms."""
+    """Return the logarithm of the sum over the last axis of e^terms."""
     top = terms.max(axis=-1, keepdims=True)
     if np.isfinite(top).all():
         return np.log(np.exp(terms - top).sum(axis=-1)) + top[..., 0]
