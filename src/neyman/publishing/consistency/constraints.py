@@ -38,7 +38,7 @@ class Fitted:
 def least_squares(
     y: ArrayLike, variances: ArrayLike, A: ArrayLike | sparray, b: ArrayLike
 ) -> Fitted:
-    """The x with A x = b that minimizes the sum of (x - y)^2 / variance.
+    """Return the x with A x = b that minimizes the sum of (x - y)^2 / variance.
 
     With S the square roots of the variances, x = y + S u, where u is the shortest solution of
     (A S) u = b - A y. Up to 10^6 entries A S is decomposed (singular values), which also gives the
@@ -109,7 +109,9 @@ def _check(
 
 
 def _dense(scaled: Floats) -> tuple[Callable[[Floats], Floats], Floats]:
-    """The shortest solution by singular values, and what the constraints leave of each variance."""
+    """Return the shortest solution by singular values, and what the
+    constraints leave of each variance.
+    """
     left, sizes, right = np.linalg.svd(scaled, full_matrices=False)
     rank = int((sizes > max(scaled.shape) * 2.0**-52 * sizes.max(initial=0.0)).sum())
     left, sizes, right = left[:, :rank], sizes[:rank], right[:rank]

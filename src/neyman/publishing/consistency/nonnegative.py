@@ -39,7 +39,8 @@ class Nonnegative:
 
 
 def nonnegative(margins: Margins, values: Sequence[Floats]) -> Nonnegative:
-    """The tables that minimize the sum of (x - y)^2 / variance, add up, and are all at least 0.
+    """Return the tables that minimize the sum of (x - y)^2 / variance, add up, and are all at least
+    0.
 
     The dual problem is a quadratic in the lifts, which are at least 0; its matrix is the covariance
     of the estimates, at most the variance of the noise. So unit steps are safe; they

@@ -42,7 +42,7 @@ class ConsistentForm:
         return self.build(range(0)).schema
 
     def build(self, part: range) -> pa.Table:
-        """Some rows of the table, in the plan's units."""
+        """Build some rows of the table, in the plan's units."""
         rows = slice(part.start, part.stop)
         columns = (self.table.value, self.table.standard_error, self.table.lower, self.table.upper)
         value, error, lower, upper = (np.ascontiguousarray(numbers[rows]) for numbers in columns)
@@ -51,7 +51,7 @@ class ConsistentForm:
 
 
 def from_published(plan: Plan, forms: Iterable[Form], folder: Path) -> Consistent:
-    """What the published tables in a folder come to when they add up."""
+    """Make the published tables in a folder add up."""
     parts = members(plan)
     noisy: dict[tuple[str, str, str], Any] = {}
     for form in forms:
@@ -67,11 +67,11 @@ def from_published(plan: Plan, forms: Iterable[Form], folder: Path) -> Consisten
 
 
 def members(plan: Plan) -> dict[tuple[str, str], Member]:
-    """The tables that take part, by query and level."""
+    """Return the tables that take part, by query and level."""
     return {member.name: member for family in families(plan) for member in family.members}
 
 
 def consistent_forms(result: Consistent, forms: Iterable[Form]) -> tuple[ConsistentForm, ...]:
-    """The tables that add up, in declared order."""
+    """Return the tables that add up, in declared order."""
     by_name = {(form.query.name, form.level): form for form in forms}
     return tuple(ConsistentForm(by_name[name], table) for name, table in result.tables.items())

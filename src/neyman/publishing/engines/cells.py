@@ -24,7 +24,7 @@ class Cells:
         return self.size
 
     def dense(self, start: int = 0, stop: int | None = None) -> NDArray[np.int64]:
-        """The cells start <= i < stop as a new array, zeros included."""
+        """Return the cells start <= i < stop as a new array, zeros included."""
         stop = self.size if stop is None else stop
         first, last = np.searchsorted(self.index, [start, stop])
         dense = np.zeros(max(stop - start, 0), dtype=np.int64)
@@ -50,7 +50,7 @@ def added(size: int, index: NDArray[np.int64], values: NDArray[np.int64]) -> Cel
 
 
 def together(parts: Sequence[Cells]) -> Cells:
-    """The sum of tables of one size."""
+    """Return the sum of tables of one size."""
     if len(parts) == 1:
         return parts[0]
     index = np.concatenate([part.index for part in parts])

@@ -94,7 +94,7 @@ def plain_form(schema: pa.Schema) -> pa.Table:
 
 
 def plain_table(data: pa.Table) -> pa.Table:
-    """An Arrow table in plain types; columns that no plan can use are left out."""
+    """Return an Arrow table in plain types; columns that no plan can use are left out."""
     kinds = {field.name: plain_type(field.type) for field in data.schema}
     columns = {n: plain(data[n]) for n, kind in kinds.items() if kind is not None}
     # Without a column a table has no rows.
@@ -102,7 +102,7 @@ def plain_table(data: pa.Table) -> pa.Table:
 
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column whose type has a plain one, as an engine takes it.
+    """Return a column whose type has a plain one, as an engine takes it.
 
     Text stays as it lies, dictionaries of text too: engines read every layout of it. A decimal or a
     date outside what its type can hold is missing, and so is an empty text of a dictionary, and a

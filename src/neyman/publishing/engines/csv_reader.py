@@ -101,7 +101,7 @@ class Patterns:
 
 @cache
 def patterns(delimiter: str) -> Patterns:
-    """The patterns of lines whose values are separated by a delimiter."""
+    """Return the patterns of lines whose values are separated by a delimiter."""
     mark = re.escape(delimiter.encode())
     quoted = rb'"[^"]*+(?:""[^"]*+)*+'
     value = b"(?:" + quoted + b'"|[^"' + mark + b"]*+)"
@@ -119,7 +119,7 @@ def read_csv(
     rows: bool = True,
     source: SourcePart = PLAIN_SOURCE,
 ) -> pa.Table:
-    """The columns of a CSV file as dictionaries of text.
+    """Return the columns of a CSV file as dictionaries of text.
 
     A header, then lines that end with LF or CRLF. A value that begins with a quote ends with one,
     and has its own quotes doubled. Dropped are blank lines and ill-formed ones: another number of
@@ -155,13 +155,13 @@ def read_csv(
 
 
 def header_of(path: str, source: SourcePart = PLAIN_SOURCE) -> list[str]:
-    """The names of the columns of a CSV file."""
+    """Return the names of the columns of a CSV file."""
     with opened(path, form_of(path, source)) as (_, names):
         return names
 
 
 def form_of(path: str, source: SourcePart) -> SourcePart:
-    """The form of a CSV file: the declared one, or what its name says if none is declared.
+    """Return the form of a CSV file: the declared one, or what its name says if none is declared.
 
     A name that ends in .tsv has tabs, and one that ends in .gz is compressed. The content never
     decides, because it is private.
@@ -183,7 +183,7 @@ def suffix_of(path: str | Path) -> tuple[str, bool]:
 
 @contextmanager
 def opened(path: str, source: SourcePart) -> Generator[tuple[BinaryIO, list[str]]]:
-    """A CSV file, decompressed, after its header; and the names of its columns."""
+    """Open a CSV file, decompressed, after its header; yield it and the names of its columns."""
     try:
         with open(path, "rb") as raw:
             packed = raw.read(2) == _GZIP
@@ -245,7 +245,7 @@ def blocks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def split(line: bytes, delimiter: str) -> list[bytes] | None:
-    """The values of one line by itself; None if it is ill-formed."""
+    """Return the values of one line by itself; None if it is ill-formed."""
     pattern = patterns(delimiter)
     if b"\r" in line or not pattern.row.fullmatch(line):
         return None
@@ -273,7 +273,7 @@ class Block:
     others: list[list[bytes]]
 
     def values(self, column: int) -> pa.Array:
-        """The bytes of a column's values, one for each row, as a dictionary."""
+        """Return the bytes of a column's values, one for each row, as a dictionary."""
         left, right = self.bounds[column]
         # Every other value of an array over all of the text is one of ours; what is between is not.
         offsets = np.stack([left, right], axis=1).reshape(-1).astype(np.int32)
@@ -286,14 +286,14 @@ class Block:
         return pa.concat_arrays([values, more]).dictionary_encode()
 
     def dropped(self) -> NDArray[np.int64]:
-        """The numbers in the block of the lines that are no rows."""
+        """Return the numbers in the block of the lines that are no rows."""
         left = np.ones(len(self.starts), dtype=bool)
         left[self.rows] = False
         return np.flatnonzero(left)
 
 
 def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Block:
-    """The rows of whole lines."""
+    """Return the rows of whole lines."""
     data = np.frombuffer(text, np.uint8)
     feeds = np.flatnonzero(data == ord("\n"))
     starts = heads = np.append(0, feeds[:-1] + 1)
@@ -350,7 +350,7 @@ def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Bl
 
 
 def without_empty(indices: pa.Array, words: pa.Array) -> pa.DictionaryArray:
-    """A dictionary of texts, where an empty text is missing."""
+    """Return a dictionary of texts, where an empty text is missing."""
     known = _compute.greater(_compute.binary_length(words), 0)
     places = _compute.if_else(known, pa.array(np.arange(len(words), dtype=np.int32)), None)
     return pa.DictionaryArray.from_arrays(places.take(indices), words)

@@ -67,7 +67,7 @@ def data_files(source: Paths) -> list[str]:
 
 
 def _named(path: str) -> Iterator[str]:
-    """The files that one path names, each under at least one name."""
+    """Yield the files that one path names, each under at least one name."""
     if os.path.isdir(path):
         yield from _Search(path, path).files(path)
     elif os.path.lexists(path):
@@ -77,7 +77,9 @@ def _named(path: str) -> Iterator[str]:
 
 
 def _matches(path: str) -> Iterator[str]:
-    """The files that a pattern names: those it matches, and those below a folder it matches."""
+    """Yield the files that a pattern names: those it matches,
+    and those below a folder it matches.
+    """
     last = Path(path).name
     for match in matches(path):
         if not os.path.isdir(match):
@@ -87,7 +89,7 @@ def _matches(path: str) -> Iterator[str]:
 
 
 def matches(path: str) -> Iterator[str]:
-    """The files and folders that a pattern matches.
+    """Yield the files and folders that a pattern matches.
 
     A part of it that is ``**`` matches folders at any depth, each once, even where links go round.
     """
@@ -127,7 +129,7 @@ class _Search:
                     yield from self.matches(file, parts[1:])
 
     def _folders(self, folder: str, visited: set[_Identity]) -> Iterator[str]:
-        """A folder and those below it, each under one name."""
+        """Yield a folder and those below it, each under one name."""
         identity = _identity(folder, _status(folder, self._path))
         if identity in visited or not os.path.isdir(folder):
             return
@@ -176,5 +178,5 @@ def _regular(file: str, path: str) -> os.stat_result:
 
 
 def _identity(file: str, status: os.stat_result) -> _Identity:
-    """What two names of one file share; some file systems have no number for it."""
+    """Return what two names of one file share; some file systems have no number for it."""
     return (status.st_dev, status.st_ino) if status.st_ino else os.path.realpath(file)

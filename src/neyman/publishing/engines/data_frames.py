@@ -269,7 +269,7 @@ _UNDECLARED = ("object", "str")
 
 
 def _declared(empty: Any) -> pa.DataType | None:
-    """The Arrow type of a pandas column without rows, by its dtype; None if that is no type.
+    """Return the Arrow type of a pandas column without rows, by its dtype; None if that is no type.
 
     Arrow would look into the categories of a dtype, so their own dtype must be one.
     """
@@ -282,7 +282,7 @@ def _declared(empty: Any) -> pa.DataType | None:
 
 
 def _array(series: Any, kind: pa.DataType, marks: SourcePart) -> pa.ChunkedArray | pa.Array:
-    """A pandas column as Arrow, in the type that it has without rows.
+    """Return a pandas column as Arrow, in the type that it has without rows.
 
     Mixed objects become text one by one, and so does what Arrow cannot convert as a whole.
     """
@@ -299,7 +299,7 @@ def _array(series: Any, kind: pa.DataType, marks: SourcePart) -> pa.ChunkedArray
 
 
 def _scalars(series: Any, kind: pa.DataType) -> pa.Array:
-    """The values one by one; what cannot be of a type is missing."""
+    """Return the values one by one; what cannot be of a type is missing."""
     scalars: list[object] = []
     for value in series:
         try:
@@ -310,7 +310,8 @@ def _scalars(series: Any, kind: pa.DataType) -> pa.Array:
 
 
 def _object_text(value: object, marks: SourcePart) -> str | None:
-    """The canonical text of a Python object: as the engine writes the same value; None for NaN.
+    """Return the canonical text of a Python object: as the engine writes the same value; None for
+    NaN.
 
     A number or a date gets the marks that the plan declares, so that it is read as itself. An
     object that raises has no text.
@@ -339,7 +340,9 @@ def _text_of(value: object, marks: SourcePart) -> str | None:
 
 
 def marked_text(value: object, text: str, marks: SourcePart) -> str:
-    """The text of a value of a column that also holds texts, with the marks of these texts."""
+    """Return the text of a value of a column that also holds
+    texts, with the marks of these texts.
+    """
     if isinstance(value, (float, np.floating, Decimal)):
         return text.replace(".", marks.decimal)
     if not isinstance(value, date) or marks.dates is None:  # a date and time is a date too

@@ -52,7 +52,7 @@ class Opening:
 
 
 def connect(memory: str | None = None) -> Any:
-    """A new DuckDB.
+    """Return a new DuckDB.
 
     What does not fit into ``memory``, such as "4GB", is written to a folder that only this user can
     read, and that is removed with it. None stands for DuckDB's limit, four fifths of the machine.
@@ -89,7 +89,7 @@ def spill_folder(above: str | Path | None = None) -> PrivateFolder:
 
 
 def check_memory(memory: str) -> str:
-    """An amount of memory, as engines write it."""
+    """Return an amount of memory, as engines write it."""
     if not isinstance(memory, str) or not _MEMORY.fullmatch(memory):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DataError(f"memory = {memory!r}: must be an amount such as '4GB' or '500MB'")
     return memory if memory.endswith("B") else f"{memory}B"
@@ -104,7 +104,7 @@ def close(connection: Any) -> None:
 
 
 def registered(data: pa.Table | ds.Dataset, opening: Opening) -> ibis.Table:
-    """An Arrow table or Dataset of plain types as a table on a new DuckDB."""
+    """Return an Arrow table or Dataset of plain types as a table on a new DuckDB."""
     connection = connect(opening.memory)
     try:
         connection.con.register("people", data)
@@ -123,12 +123,12 @@ def untaken(error: Exception, engine: str, schema: pa.Schema) -> Exception:
 
 
 def parquet_names(files: Sequence[str]) -> list[list[str]]:
-    """The names of the columns of each Parquet file, with repetitions."""
+    """Return the names of the columns of each Parquet file, with repetitions."""
     return [list(footer(file).names) for file in files]
 
 
 def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Schema:
-    """The Arrow schema of columns of Parquet files, from their footers; no row is read.
+    """Return the Arrow schema of columns of Parquet files, from their footers; no row is read.
 
     DuckDB and Arrow, which both may read a file (see `parquet`), must give a column the same type.
     A column that they read differently has a type that no plan can use. Without ``columns`` the
@@ -177,7 +177,7 @@ def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Sc
 
 
 def footer(file: str) -> pa.Schema:
-    """The Arrow schema of a Parquet file, from its end."""
+    """Return the Arrow schema of a Parquet file, from its end."""
     try:
         with open(file, "rb") as opened:
             return pq.ParquetFile(opened, coerce_int96_timestamp_unit="us").schema_arrow
@@ -209,7 +209,7 @@ def quoted(text: str, mark: str = '"') -> str:
 
 
 def _agreed(kind: pa.DataType, native: Any) -> pa.DataType:
-    """An Arrow type if DuckDB reads it as its plain type, else one that no plan can use."""
+    """Return an Arrow type if DuckDB reads it as its plain type, else one that no plan can use."""
     plain = plain_type(kind)
     if plain is None or pa.types.is_null(kind) or not reads_as_is(kind):
         return kind
@@ -220,7 +220,9 @@ def _agreed(kind: pa.DataType, native: Any) -> pa.DataType:
 
 
 def _exact(connection: Any, file: str) -> str:
-    """A pattern that DuckDB expands to this very file: it expands every name that it is given."""
+    """Return a pattern that DuckDB expands to this very file: it
+    expands every name that it is given.
+    """
     path = os.path.abspath(file)
     pattern = _WILDCARD.sub(r"[\g<0>]", path)
     try:

@@ -45,7 +45,9 @@ _HIGHEST = 2.0**63 - 1024  # the largest double that is a whole number of 64 bit
 
 
 def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.Table:
-    """A table where an empty text is missing, as in a CSV file; ``coded`` columns have none."""
+    """Return a table where an empty text is missing, as in a CSV
+    file; ``coded`` columns have none.
+    """
     texts = [name for name, kind in table.schema().items() if kind.is_string()]
     empty: Value = ""
     known = {name: table[name].nullif(empty) for name in texts if name not in coded}
@@ -87,7 +89,7 @@ def key_bytes(column: Value, backend: Backend, kind: KeyKind = "text") -> Value:
 
 
 def _text(column: Value) -> Value:
-    """The canonical text of a column; NULL for what has none."""
+    """Return the canonical text of a column; NULL for what has none."""
     kind = column.type()
     if kind.is_string():
         return column
@@ -110,7 +112,8 @@ def _text(column: Value) -> Value:
 def scaled_integer(
     column: Value, backend: Backend, decimals: int, low: int, high: int, unknown: int | None
 ) -> Value:
-    """The whole number in [low, high] that a value stands for: floor(x 10^decimals), clipped.
+    """Return the whole number in [low, high] that a value stands for: floor(x 10^decimals),
+    clipped.
 
     A text, a decimal or an integer is read exactly. A text is digits with at most a minus, a point
     and an exponent (up to 40 digits on each side of the point, 4 in the exponent), or ``inf``: what
@@ -134,7 +137,7 @@ def scaled_integer(
 
 
 def integer_of(column: Value, backend: Backend, decimals: int, most: int = _WIDEST) -> Value:
-    """The whole number of `scaled_integer` within +-most, NULL for what is no number.
+    """Return the whole number of `scaled_integer` within +-most, NULL for what is no number.
 
     Args:
         decimals: 0 to 9.
@@ -254,7 +257,7 @@ def _decimal(number: int) -> Value:
 
 
 def bin_of(number: Value, edges: Sequence[int], *, optional: bool = False) -> Value:
-    """The bin i with edges[i] <= x < edges[i + 1] of a whole number inside the edges.
+    """Return the bin i with edges[i] <= x < edges[i + 1] of a whole number inside the edges.
 
     Args:
         edges: rising whole numbers.
@@ -284,7 +287,7 @@ def _tree(number: Value, edges: Sequence[int], first: int, last: int) -> Value:
 
 
 def quotient(number: Value, k: int) -> Value:
-    """The quotient of a whole number by a positive one, rounded down.
+    """Return the quotient of a whole number by a positive one, rounded down.
 
     The number is within +-2^53, or k is a multiple of a million and the quotient within +-2^38.
     """
@@ -293,19 +296,19 @@ def quotient(number: Value, k: int) -> Value:
 
 
 def remainder(number: Value, k: int) -> Value:
-    """The remainder of a whole number, from 0 to k - 1."""
+    """Return the remainder of a whole number, from 0 to k - 1."""
     # A remainder has the sign of the number: hence the second one.
     return (number % k + k) % k
 
 
 def total(column: Value) -> Value:
-    """The exact sum of whole numbers, brought back inside +-2^62; 0 of none."""
+    """Return the exact sum of whole numbers, brought back inside +-2^62; 0 of none."""
     sum_of_column = column.cast("decimal(38, 0)").sum().coalesce(_decimal(0))
     return inside(sum_of_column, _decimal(-SATURATED), _decimal(SATURATED)).cast("int64")
 
 
 def digest(key: Value, numbers: Sequence[Value], unit: Value) -> Value:
-    """The keyed SHA-256 of a row, in hexadecimal digits.
+    """Return the keyed SHA-256 of a row, in hexadecimal digits.
 
     Of the text: the key, the numbers in decimal digits (bytes in hexadecimal, ``-`` where they are
     missing), each with a comma after it, a colon, and the unit's bytes in hexadecimal. The key has
@@ -324,7 +327,7 @@ def digest(key: Value, numbers: Sequence[Value], unit: Value) -> Value:
 
 
 def written_number(text: Value, source: SourcePart) -> Value:
-    """The text of a number as `integer_of` reads it, from a text with a plan's marks.
+    """Return the text of a number as `integer_of` reads it, from a text with a plan's marks.
 
     Groups of digits have three digits each, but for the first, which has one to three and does not
     begin with 0. So 0.123 is no number where the point stands between groups. What is no number by
@@ -344,13 +347,15 @@ def written_number(text: Value, source: SourcePart) -> Value:
 
 
 def written_boolean(text: Value, source: SourcePart) -> Value:
-    """The text of a truth value, from a text with a plan's marks: the numbers 1 and 0 have them."""
+    """Return the text of a truth value, from a text with a plan's
+    marks: the numbers 1 and 0 have them.
+    """
     words = text.re_search(_TRUE) | text.re_search(_FALSE)
     return ibis.cases((words, text), else_=written_number(text, source))
 
 
 def written_date(text: Value, dates: str) -> Value:
-    """The text YYYY-MM-DD of a date in a plan's form, as "%d.%m.%Y"; NULL for other texts.
+    """Return the text YYYY-MM-DD of a date in a plan's form, as "%d.%m.%Y"; NULL for other texts.
 
     A year has four digits. A day and a month have two, or one where the form has marks between all
     three. What follows after a blank or a T stays as it is. The day may not exist.
@@ -361,7 +366,7 @@ def written_date(text: Value, dates: str) -> Value:
 
 
 def written_day(text: Value, dates: str) -> Value:
-    """The key that a date in a plan's form is: YYYY-MM-DD, without its time of day.
+    """Return the key that a date in a plan's form is: YYYY-MM-DD, without its time of day.
 
     Other texts stay as they are, but for those that look like a key.
     """
@@ -374,7 +379,9 @@ def written_day(text: Value, dates: str) -> Value:
 
 
 def _iso_date(text: Value, dates: str) -> tuple[Value, str]:
-    """The text YYYY-MM-DD of a date in a form, and the pattern that a text has to begin with."""
+    """Return the text YYYY-MM-DD of a date in a form, and the
+    pattern that a text has to begin with.
+    """
     forms = re.split(r"%([Ymd])", dates)
     names, between = forms[1::2], forms[2:-1:2]
     few = "[0-9]{1,2}" if all(between) else "[0-9]{2}"

@@ -82,7 +82,7 @@ class Lines(Private):
 def line_faults(
     files: Sequence[str], columns: Sequence[str], source: SourcePart, most: int
 ) -> Lines:
-    """The lines of CSV files that are not read as rows, and why.
+    """Return the lines of CSV files that are not read as rows, and why.
 
     Args:
         most: how many lines of each reason are listed, at least 0.
@@ -113,7 +113,7 @@ def line_faults(
 def _faults(
     block: lines.Block, width: int, picked: Sequence[int], source: SourcePart
 ) -> Iterator[tuple[int, Reason, int | None]]:
-    """The number in the block, the reason, and the column of each fault."""
+    """Yield the number in the block, the reason, and the column of each fault."""
     for i in block.dropped():
         line = block.text[block.starts[i] : block.ends[i]]
         yield int(i), _reason(line, width, source.delimiter), None

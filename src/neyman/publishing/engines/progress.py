@@ -23,7 +23,7 @@ class Steps:
         follow: Callable[[Callable[[], Answer], Progress], Answer],
         query: Callable[[], Answer],
     ) -> Answer:
-        """The answer of the next query; see `Backend.follow`."""
+        """Return the answer of the next query; see `Backend.follow`."""
         tell, done = self._tell, self._done
         if tell is None:
             return query()
@@ -35,7 +35,7 @@ class Steps:
 
 
 def followed(connection: Any, query: Callable[[], Answer], tell: Progress) -> Answer:
-    """The answer of a query, which runs in a thread while this one reports its progress.
+    """Return the answer of a query, which runs in a thread while this one reports its progress.
 
     Progress bars must be enabled on the connection. The query is interrupted if this thread is.
     """

@@ -52,7 +52,7 @@ def open_table(
     master: str | None = None,
     csv: SourcePart = PLAIN_SOURCE,
 ) -> ibis.Table:
-    """The private table as an Ibis table on an engine; nothing is counted yet.
+    """Return the private table as an Ibis table on an engine; nothing is counted yet.
 
     Args:
         source: a path to Parquet (a file, a folder of ``.parquet`` files or a pattern) or CSV
@@ -107,7 +107,7 @@ def csv_files(source: object) -> list[str]:
 
 
 def _files(source: object) -> list[str]:
-    """The files that a source names; none if it is something else."""
+    """Return the files that a source names; none if it is something else."""
     named = isinstance(source, (ibis.Table, Frame, DatabaseTable))
     return [] if named else data_files(cast("Paths", source))
 
@@ -130,7 +130,7 @@ def column_names(source: object, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
 
 
 def untyped_columns(source: object, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
-    """The columns whose type the schema of a source does not say; no row is read.
+    """Return the columns whose type the schema of a source does not say; no row is read.
 
     A text of such a column may be a number: each column of a CSV file, texts of SQLite, and columns
     of Python objects in pandas. A column of nothing says no type either.
@@ -157,7 +157,7 @@ def _of_nothing(schema: pa.Schema) -> frozenset[str]:
 
 
 def folder_columns(source: object) -> frozenset[str]:
-    """The names that folders of Parquet files have, as ``day`` in ``day=1/x.parquet``."""
+    """Return the names that folders of Parquet files have, as ``day`` in ``day=1/x.parquet``."""
     folders = (part for file in _files(source) for part in Path(file).parts[:-1])
     return frozenset(part.partition("=")[0] for part in folders if "=" in part)
 
@@ -182,7 +182,7 @@ def as_source(source: object) -> object:
 
 
 def database_at(url: str) -> DatabaseTable | Frame | None:
-    """The table of a database that a URL names; None for a path."""
+    """Return the table of a database that a URL names; None for a path."""
     if url.startswith(("postgresql://", "postgres://")):
         from neyman.publishing.engines.databases.postgres import PostgresTable
 
@@ -206,7 +206,7 @@ def database_at(url: str) -> DatabaseTable | Frame | None:
 
 
 def _on_server(table: ibis.Table) -> ibis.Table | DatabaseTable:
-    """An Ibis table of a server on a connection of its own; any other as it is."""
+    """Return an Ibis table of a server on a connection of its own; any other as it is."""
     nodes: Any = table.op()
     places = {node.source for node in nodes.find((ops.DatabaseTable, ops.SQLQueryResult))}
     if {getattr(place, "name", None) for place in places} != {"postgres"} or len(places) > 1:
@@ -229,7 +229,7 @@ def _held(opening: Opening, data: pa.Table | ds.Dataset) -> ibis.Table:
 
 
 def _opened(source: object, opening: Opening) -> ibis.Table:
-    """What `as_source` gives as a table on its engine."""
+    """Open what `as_source` gives as a table on its engine."""
     if isinstance(source, ibis.Table):
         return _of_table(source, opening)
     if isinstance(source, Frame):

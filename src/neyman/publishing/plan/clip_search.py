@@ -39,12 +39,12 @@ class ClipSearch:
 
 
 def top_clip(search: ClipSearch) -> tuple[int, int]:
-    """The clip of the largest candidate."""
+    """Return the clip of the largest candidate."""
     return _clip(search, search.most)
 
 
 def edges_of(search: ClipSearch) -> tuple[int, ...]:
-    """The edges of the histogram: with [0, B], cell j holds the values of (2^(j-1), 2^j].
+    """Return the edges of the histogram: with [0, B], cell j holds the values of (2^(j-1), 2^j].
 
     With [-B, B] there is a cell for each candidate on either side, and one for [-1, 1].
     """
@@ -56,7 +56,8 @@ def edges_of(search: ClipSearch) -> tuple[int, ...]:
 def chosen_clip(
     search: ClipSearch, counts: Sequence[int], sigma_squared: Fraction
 ) -> tuple[int, int]:
-    """The clip that noisy counts lead to: a function of published numbers, for every one of them.
+    """Return the clip that noisy counts lead to: a function of published numbers, for every one of
+    them.
 
     The least candidate B whose noisy counts outside add up to at most the declared part of all, or
     are within two standard errors of it. Noise alone leads to a small candidate, never to an error.

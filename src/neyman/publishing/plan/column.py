@@ -65,12 +65,12 @@ class Column:
 
 
 def key_text(key: str | int | bool) -> str:
-    """The text that a key is compared as: ``true``/``false``, decimal digits, or itself."""
+    """Return the text that a key is compared as: ``true``/``false``, decimal digits, or itself."""
     return str(key).lower() if isinstance(key, bool) else str(key)
 
 
 def scaled(value: object, decimals: int) -> int | None:
-    """The whole number value * 10^decimals; None where it is none."""
+    """Return the whole number value * 10^decimals; None where it is none."""
     try:
         number = check.exact("value", value) * 10**decimals
     except (TypeError, ValueError):
@@ -79,5 +79,7 @@ def scaled(value: object, decimals: int) -> int | None:
 
 
 def unscaled(value: int, column: Column) -> int | str:
-    """A scaled whole number as the plan writes it: a whole number, or an exact decimal in text."""
+    """Return a scaled whole number as the plan writes it: a whole
+    number, or an exact decimal in text.
+    """
     return exact_text(Fraction(value, 10**column.decimals)) if column.decimals else value

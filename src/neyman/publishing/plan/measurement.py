@@ -64,7 +64,7 @@ class Entry:
         return failure(self.delta, self.keys) if self.delta is not None else Fraction(0)
 
     def moved(self, shifts: Shifts) -> Entry:
-        """The same table, moved by other shifts: of a record that is in both datasets."""
+        """Return the same table, moved by other shifts: of a record that is in both datasets."""
         relation = "any" if self.delta is None else "replace-one"
         return replace(
             self, shifts=shifts.vectors, squared=self.draws * shifts.squared, relation=relation
@@ -79,7 +79,7 @@ class Entry:
         return self.squared * scale / (2 * self.share)
 
     def noise(self, sigma_squared: Fraction, *, listed: bool = True) -> Mechanism:
-        """The mechanism that the table is published by.
+        """Return the mechanism that the table is published by.
 
         Args:
             listed: whether the curve of the listed shifts is claimed; otherwise, and where they
@@ -146,7 +146,7 @@ def listed(entries: Iterable[Entry]) -> bool:
 
 
 def together(parts: Calibrated) -> Mechanism:
-    """The release of several tables, each with its sigma squared."""
+    """Return the release of several tables, each with its sigma squared."""
     curves = listed(entry for entry, _ in parts)
     total = Mechanism.nothing()
     for entry, sigma_squared in parts:

@@ -66,7 +66,9 @@ def _one_by_one(part: QueryPart, column: Column) -> Iterator[QueryPart]:
 
 
 def _condition(column: Column, place: int) -> str:
-    """The filter of one key; the key for unlisted values takes all that no other key takes."""
+    """Return the filter of one key; the key for unlisted values
+    takes all that no other key takes.
+    """
     plain = column.name.isidentifier() and not keyword.iskeyword(column.name)
     name = column.name if plain else f"column({column.name!r})"
     if place != column.unknown:

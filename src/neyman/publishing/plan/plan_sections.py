@@ -70,7 +70,7 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
 
 
 def _summed_columns(data: Section) -> Section:
-    """The section of columns, with those to sum that it does not declare."""
+    """Return the section of columns, with those to sum that it does not declare."""
     sections = [data.get(name, {}) for name in ("columns", "derive", "lookup")]
     if not all(isinstance(section, dict) for section in sections):
         return {}  # the plan's own check says what is right
@@ -87,7 +87,9 @@ def _summed_columns(data: Section) -> Section:
 
 
 def _relative(queries: Sequence[Any]) -> list[Any]:
-    """The queries with shares that add up to 1; a query without one has 1, if it is measured."""
+    """Return the queries with shares that add up to 1; a query
+    without one has 1, if it is measured.
+    """
     parts = list(queries)
     measured: list[dict[str, Any]] = [part for part in parts if isinstance(part, dict)]
     for part in measured:

@@ -59,7 +59,7 @@ class Selection:
 
 
 def _value(node: Node, row: Row) -> object:
-    """The value of a condition on a row, in a logic of three values."""
+    """Return the value of a condition on a row, in a logic of three values."""
     if node.op == "literal":
         return node.value
     if node.op == "column":
@@ -97,7 +97,7 @@ def selection(
         types[label] = ColumnType(kind or "number", DECIMALS if numeric else 0)
 
     def published(part: exp.Expr) -> exp.Expr:
-        """An aggregate or a key as the column of SELECT that shows it."""
+        """Return an aggregate or a key as the column of SELECT that shows it."""
         key = part.name if isinstance(part, exp.Column) and part.name not in types else None
         name = queries.get(part, key)
         if name not in labels:

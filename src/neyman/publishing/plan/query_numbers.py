@@ -206,7 +206,7 @@ def _bounds(context: QueryContext) -> Iterator[str]:
 
 
 def _discovery(context: QueryContext) -> Iterator[str]:
-    """What is wrong with a query by keys that are discovered, or with a delta where none are."""
+    """Yield faults of a query by keys that are discovered, or of a delta where none are."""
     delta = context.part.delta
     discovers = any(context.columns[n].discover for n in context.part.by if n in context.columns)
     if discovers and not context.measure.unknown_keys:
@@ -244,7 +244,7 @@ def _fitting(document: PlanDocument) -> str:
 def _scaled(
     context: QueryContext, field: str, column: Column, problems: list[str]
 ) -> tuple[int, ...]:
-    """The numbers of a field as whole numbers of the column's last decimal."""
+    """Return the numbers of a field as whole numbers of the column's last decimal."""
     values = [scaled(value, column.decimals) for value in getattr(context.part, field)]
     numbers = tuple(value for value in values if value is not None)
     problem = None
@@ -264,7 +264,9 @@ def _scaled(
 
 
 def _overflow(context: QueryContext, field: str, clip: tuple[int, int]) -> Iterator[str]:
-    """Sums that could pass 64 bits, or one unit's part of them what noise is described for."""
+    """Yield sums that could pass 64 bits, or whose part of one unit
+    passes what noise is described for.
+    """
     document, largest, moves, what = context.document, 0, 0, ""
     for part in context.measure.parts:
         if part in _TERMS and (part == "over") == (field == "clip_over"):

@@ -120,7 +120,7 @@ def read(text: str, types: ColumnTypes) -> Node:
 
 
 def mentioned(text: str) -> frozenset[str]:
-    """The names in an expression, which may be columns; none if it cannot be parsed."""
+    """Return the names in an expression, which may be columns; none if it cannot be parsed."""
     try:
         nodes = list(ast.walk(parsed(text)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -152,7 +152,7 @@ def condition(text: str, types: ColumnTypes) -> Node:
 
 
 def sources(node: Node) -> Iterator[str]:
-    """The columns that an expression reads."""
+    """Yield the columns that an expression reads."""
     if node.op == "column":
         yield node.value
     for part in node.parts:
@@ -160,12 +160,12 @@ def sources(node: Node) -> Iterator[str]:
 
 
 def operations(node: Node) -> frozenset[str]:
-    """The kinds of steps that an expression has."""
+    """Return the kinds of steps that an expression has."""
     return frozenset({node.op}.union(*(operations(part) for part in node.parts)))
 
 
 def hours_read(node: Node) -> Iterator[str]:
-    """The columns whose time of day an expression reads."""
+    """Yield the columns whose time of day an expression reads."""
     if node.op == "hour":
         yield node.parts[0].value
     for part in node.parts:
@@ -352,7 +352,7 @@ class _Reader:
         return a, b
 
     def scaled(self, tree: ast.expr, node: Node, scale: int) -> Node:
-        """The same number with more decimals."""
+        """Return the same number with more decimals."""
         if node.scale == scale:
             return node
         factor = 10 ** (scale - node.scale)
@@ -402,7 +402,7 @@ class _Reader:
         return node
 
     def ordinal(self, tree: ast.expr, node: Node) -> Node:
-        """The number of a day, 1 for 0001-01-01."""
+        """Return the number of a day, 1 for 0001-01-01."""
         if node.op == "literal":
             year, month_and_day = divmod(node.value, DATE[0])
             number = date(year, *divmod(month_and_day, DATE[1])).toordinal()

@@ -80,7 +80,9 @@ def schema_at(url: str) -> tuple[str, Schema] | None:
 
 
 def _usual(kind: pa.DataType) -> pa.DataType:
-    """The type of a column; a number of a server with any number of digits is like a double."""
+    """Return the type of a column; a number of a server with any
+    number of digits is like a double.
+    """
     wide = pa.types.is_decimal(kind) and kind.scale > _MOST_DECIMALS
     return pa.float64() if wide else kind
 
@@ -276,10 +278,10 @@ def _safe(name: str) -> str:
 
 
 def _text(value: str) -> str:
-    """A text as TOML writes it."""
+    """Return a text as TOML writes it."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _comment(value: str) -> str:
-    """A text on one line of a comment."""
+    """Return a text on one line of a comment."""
     return _text(value)[1:-1]

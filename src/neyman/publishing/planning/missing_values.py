@@ -56,7 +56,7 @@ def _sentence(query: Query, column: Column) -> str:
 
 
 def _counted_as(query: Query, column: Column, unknown: int) -> str:
-    """The number that replaces a missing one, and what the query's range makes of it."""
+    """Return the number that replaces a missing one, and what the query's range makes of it."""
     number = str(unscaled(unknown, column))
     ranges = [(query.bins[0], query.bins[-1] - 1)] if query.bins else []
     ranges += [query.clip] if query.clip and column.name == query.column else []

@@ -60,7 +60,7 @@ def write_tables(
 def discovered_table(
     form: Form, keys: pa.Table, exact: Mapping[str, NDArray[np.int64]], bits: Bits
 ) -> pa.Table:
-    """The table of the keys whose noisy number of units reaches the threshold.
+    """Return the table of the keys whose noisy number of units reaches the threshold.
 
     A count or a sum gets noise of its own, and which keys are shown depends on units alone [UN-6].
     The exact numbers of units, "keys", are at least 1.

@@ -190,7 +190,7 @@ def check_data(
 def _read(
     source: Source, columns: tuple[str, ...], table: ibis.Table, most: int
 ) -> tuple[int, Lines | None]:
-    """The number of rows of a table, and the lines of its CSV files."""
+    """Return the number of rows of a table, and the lines of its CSV files."""
     files = csv_files(source.data)
     lines = line_faults(files, columns, source.csv, most) if files else None
     rows = row_count(table)

@@ -24,14 +24,14 @@ class Differs(Exception):
 
 
 def ratio(text: object) -> Fraction:
-    """An exact number that is at least 0, from its text."""
+    """Return an exact number that is at least 0, from its text."""
     if not isinstance(text, str) or not re.fullmatch(r"[0-9]{1,1300}(/[0-9]{1,1300})?", text):
         raise Differs(f"{short(text)} is no exact number such as '1/4'")
     return Fraction(text)
 
 
 def short(value: object) -> str:
-    """A value as it can stand in a message."""
+    """Return a value as it can stand in a message."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -47,7 +47,7 @@ def keys(where: str, own: Iterable[object], said: object) -> None:
 
 
 def _pairs(where: str, own: object, said: Any) -> list[tuple[str, Any, Any]] | None:
-    """The parts of a mapping or a list, each with its place; None for a plain value."""
+    """Return the parts of a mapping or a list, each with its place; None for a plain value."""
     if check.is_mapping(own):
         keys(where, own, said)
         return [(f"{where}.{key}", value, said[key]) for key, value in own.items()]
@@ -73,7 +73,7 @@ def same(where: str, own: object, said: object) -> None:
 
 
 def number(where: str, said: object) -> float:
-    """A number of a receipt, infinity included."""
+    """Return a number of a receipt, infinity included."""
     if said == "inf":
         return math.inf
     if isinstance(said, bool) or not isinstance(said, (int, float)):

@@ -62,7 +62,7 @@ def create_key(path: str | Path) -> tuple[Path, str]:
 
 
 def sign(receipt: bytes, key: str | Path) -> bytes:
-    """The signature file of a receipt; the key must be readable by this user alone."""
+    """Return the signature file of a receipt; the key must be readable by this user alone."""
     public, mark = sign_bytes(receipt, key)
     content = {
         "schema": _SCHEMA,
@@ -85,7 +85,7 @@ def public_bytes(key: str | Path) -> bytes:
 
 
 def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = None) -> str:
-    """What a signature says, if it is the receipt's.
+    """Return what a signature says, if it is the receipt's.
 
     Without a key, any key will do, and only its fingerprint says whose it is: the release may have
     brought it along.
@@ -135,7 +135,7 @@ def check_signer(public: bytes, mark: bytes, message: bytes, key: str | Path | N
 
 
 def fingerprint(public: bytes) -> str:
-    """A key in 32 digits, to be compared by eye: the beginning of its SHA-256, in fours."""
+    """Return a key in 32 digits, to be compared by eye: the beginning of its SHA-256, in fours."""
     digits = hashlib.sha256(public).hexdigest()[:32]
     return ":".join(digits[place : place + 4] for place in range(0, 32, 4))
 

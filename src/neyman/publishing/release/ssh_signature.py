@@ -56,7 +56,7 @@ def allowed_signer(key: str | Path, principal: str = PRINCIPAL) -> str:
 
 
 def _signed_block(receipt: bytes) -> bytes:
-    """What the key signs."""
+    """Return the bytes that the key signs."""
     digest = hashlib.sha512(receipt).digest()
     return _MAGIC + _text(NAMESPACE.encode()) + _text(b"") + _text(_HASH) + _text(digest)
 
@@ -66,7 +66,7 @@ def _key_blob(public: bytes) -> bytes:
 
 
 def _text(content: bytes) -> bytes:
-    """A string of the protocol: its length in four bytes, then its bytes."""
+    """Return a string of the protocol: its length in four bytes, then its bytes."""
     return struct.pack(">I", len(content)) + content
 
 
@@ -95,7 +95,7 @@ def _parts(signature: bytes) -> tuple[bytes, bytes]:
 
 
 def _texts(content: bytes, count: int) -> list[bytes]:
-    """The strings of the protocol in some bytes, which hold so many and nothing else."""
+    """Return the strings of the protocol in some bytes, which hold so many and nothing else."""
     values: list[bytes] = []
     for _ in range(count):
         (size,) = struct.unpack(">I", content[:4])

@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
 def listing(query: str, level: str, rows: int, folder: str = "tables") -> list[TablePart]:
-    """What a receipt lists of a table's files, but for their digests; ``cells`` are its rows."""
+    """List a table's files as a receipt does, but for their digests; ``cells`` are its rows."""
     name = f"{folder}/{query}.{level}"
     large = {"without_csv": f"more than {MOST_CSV_CELLS} cells"} if rows > MOST_CSV_CELLS else {}
     return [
@@ -45,7 +45,7 @@ def listing(query: str, level: str, rows: int, folder: str = "tables") -> list[T
 
 
 def parts(form: Form) -> Iterator[range]:
-    """The parts of a table's cells that are made one after another, in whole blocks."""
+    """Return the parts of a table's cells that are made one after another, in whole blocks."""
     step = max(CHUNK // form.block, 1) * form.block
     return (range(first, min(first + step, form.cells)) for first in range(0, form.cells, step))
 
@@ -79,7 +79,9 @@ def _writer(file: Hashed, path: str, schema: pa.Schema) -> Writer:
 
 
 def csv_form(table: pa.Table, safe: Callable[[str], str] | None = None) -> pa.Table:
-    """A table as CSV shows it; ``safe`` is `formula_free` in releases of earlier versions."""
+    """Return a table as CSV shows it; ``safe`` is
+    `formula_free` in releases of earlier versions.
+    """
     safe = safe or (lambda text: formula_free(escaped(text)))
     columns = [_shown(column, safe) for column in table.columns]
     return pa.Table.from_arrays(columns, names=[safe(name) for name in table.column_names])

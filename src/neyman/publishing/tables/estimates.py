@@ -65,7 +65,7 @@ class Estimate:
 def estimate(
     query: Query, decimals: int, noisy: Mapping[str, Noisy], *, rounded: bool = False
 ) -> Estimate:
-    """The estimate of a query's rows.
+    """Return the estimate of a query's rows.
 
     Args:
         decimals: those of the query's column, less those of ``over``; 0 without a column.
@@ -114,7 +114,8 @@ def rows_of(query: Query, cells: int) -> int:
 
 @lru_cache(maxsize=256)
 def standard_error(sigma_squared: Fraction, *, rounded: bool = False) -> float:
-    """Standard deviation of N_Z(0, sigma^2), a little below sigma, or of round(N(0, sigma^2)).
+    """Return the standard deviation of N_Z(0, sigma^2), a little below sigma, or of round(N(0,
+    sigma^2)).
 
     By Poisson summation the two differ by a relative 8 pi^2 sigma^2 e^(-2 pi^2 sigma^2) or so:
     nothing that a double can hold from sigma = 2 on. Likewise the variance of the rounded one and
@@ -136,7 +137,7 @@ def standard_error(sigma_squared: Fraction, *, rounded: bool = False) -> float:
 
 @lru_cache(maxsize=256)
 def half_width(sigma_squared: Fraction, coverage: float = 0.9, *, rounded: bool = False) -> int:
-    """The smallest k with P(abs(X) <= k) >= coverage for X from N_Z(0, sigma^2), or rounded.
+    """Return the smallest k with P(abs(X) <= k) >= coverage for X from N_Z(0, sigma^2), or rounded.
 
     By sums of the mass function; above sigma = 10^6 by the midpoint rule, whose sum over the
     integers up to k is at least the integral up to k + 1/2. Rounded noise has this integral.
@@ -162,7 +163,7 @@ def half_width(sigma_squared: Fraction, coverage: float = 0.9, *, rounded: bool 
 
 
 def with_margin(values: Integers, sigma_squared: Fraction, *, rounded: bool = False) -> Estimate:
-    """A count or a sum: the noisy number itself, within the noise's 90%."""
+    """Return a count or a sum: the noisy number itself, within the noise's 90%."""
     half = half_width(sigma_squared, rounded=rounded)
     error = np.full(len(values), standard_error(sigma_squared, rounded=rounded))
     return Estimate(values, error, values - half, values + half)
@@ -225,7 +226,7 @@ def _log_tail(k: Integers, sigma_squared: Fraction, rounded: bool) -> Floats:
 
 
 def mean(clip: tuple[int, int], offset: Noisy, count: Noisy, *, rounded: bool = False) -> Estimate:
-    """The mean of clipped values: the middle of the clip, and how far they are above it.
+    """Return the mean of clipped values: the middle of the clip, and how far they are above it.
 
     With S the sum of the distances from the middle and n the count, it is the middle plus S / n:
     distances are at most half of the clip's width, so noise that hides one is less than noise that
@@ -276,7 +277,7 @@ def mean(clip: tuple[int, int], offset: Noisy, count: Noisy, *, rounded: bool = 
 
 
 def _fieller(s: Floats, n: Floats, variances: tuple[float, float], unit: float) -> Floats:
-    """The least d with s - d n <= z sqrt(A + d^2 B) + unit + |d|; -inf if n is noise [IN-2].
+    """Return the least d with s - d n <= z sqrt(A + d^2 B) + unit + |d|; -inf if n is noise [IN-2].
 
     The right side less the left one rises with d if n > z sqrt(B) + 1. Its root is where
     z^2 (A + d^2 B) = (r - d m)^2, r = s - unit, and m = n + 1 or n - 1 as the root is positive.
@@ -295,7 +296,9 @@ def _fieller(s: Floats, n: Floats, variances: tuple[float, float], unit: float) 
 def _distances(
     clip: tuple[int, int], offset: Noisy, coverage: float, rounded: bool
 ) -> tuple[Floats, float, float]:
-    """The sums of distances from the middle of the clip, their standard error and half width."""
+    """Return the sums of distances from the middle of the clip,
+    their standard error and half width.
+    """
     (offsets, sigma_squared), part = offset, middle(clip).denominator
     half = half_width(sigma_squared, coverage, rounded=rounded)
     return offsets / part, standard_error(sigma_squared, rounded=rounded) / part, half / part
@@ -304,7 +307,7 @@ def _distances(
 def variance(
     clip: tuple[int, int], offset: Noisy, square: Noisy, count: Noisy, *, rounded: bool = False
 ) -> Estimate:
-    """The variance of clipped values about their mean, divided by their number.
+    """Return the variance of clipped values about their mean, divided by their number.
 
     With S the sum of the distances from the middle of the clip, Q that of the squares of those from
     c, the middle or the whole number 1/2 below it, n the count, t = 1/n, and r = c less the middle,
@@ -365,7 +368,7 @@ def variance(
 def standard_deviation(
     clip: tuple[int, int], offset: Noisy, square: Noisy, count: Noisy, *, rounded: bool = False
 ) -> Estimate:
-    """The standard deviation of clipped values: the root of their `variance`, ends included.
+    """Return the standard deviation of clipped values: the root of their `variance`, ends included.
 
     The standard error is to first order, and at most the root of the variance's.
     """
@@ -386,7 +389,7 @@ def ratio(
     *,
     rounded: bool = False,
 ) -> Estimate:
-    """The ratio of two sums of clipped values.
+    """Return the ratio of two sums of clipped values.
 
     Each sum lies within its own 95% with probability at least that, so both do with 90%, and the
     ratio between its extremes over that box. The sum below is a whole number above 0 where there is
@@ -412,7 +415,7 @@ def ratio(
 
 
 def ratio_range(clip: tuple[int, int], clip_over: tuple[int, int]) -> tuple[float, float]:
-    """What a ratio of sums of clipped values lies between."""
+    """Return the range of a ratio of sums of clipped values."""
     (low, high), (low_over, high_over) = clip, clip_over
     if low_over == 0:
         return (0.0 if low >= 0 else -math.inf, 0.0 if high <= 0 else math.inf)
@@ -487,7 +490,7 @@ def rank_error(query: Query, sigma_squared: Fraction) -> tuple[float, float]:
 
 
 def _rounded_margin(factor: Floats, weight: Floats, sigma_squared: Fraction) -> Floats:
-    """The margin of `_normal_margin` for rounded Gaussian noise [IN-4].
+    """Return the margin of `_normal_margin` for rounded Gaussian noise [IN-4].
 
     W's squared coefficients sum to ``factor``, and their absolute values to ``weight``.
     """
@@ -497,7 +500,8 @@ def _rounded_margin(factor: Floats, weight: Floats, sigma_squared: Fraction) -> 
 
 
 def _normal_margin(variance: Floats, sigma_squared: Fraction) -> Floats:
-    """A margin that W = (1 - q) A - q B exceeds with probability at most 5%, on either side [IN-1].
+    """Return a margin that W = (1 - q) A - q B exceeds with probability at most 5%, on either side
+    [IN-1].
 
     A and B are sums of whole noise of sigma squared each, and ``variance`` is W's factor. W is
     sub-Gaussian: P(W >= w) <= exp(-w^2 / (2 v)) (Canonne, Kamath and Steinke 2020). From sigma = 2

@@ -26,7 +26,7 @@ _SUMMED = 1000**2  # sigma squared up to which tails are summed term by term
 
 @lru_cache(maxsize=64)
 def threshold(sigma_squared: Fraction, delta: Fraction, *, rounded: bool = False) -> int:
-    """The least integer t with P(1 + X >= t) <= delta, X from N_Z(0, sigma^2), certified.
+    """Return the least integer t with P(1 + X >= t) <= delta, X from N_Z(0, sigma^2), certified.
 
     Args:
         sigma_squared: sigma^2, exact, above 0.
@@ -58,7 +58,8 @@ def tail(sigma_squared: Fraction, k: int, precision: int = 1200) -> tuple[Fracti
 
 
 def selected(keys: pa.Table, noisy: Integers, least: int) -> NDArray[np.int64]:
-    """The numbers of the rows with keys that reach the threshold, by the UTF-8 bytes of their keys.
+    """Return the numbers of the rows with keys that reach the threshold, by the UTF-8 bytes of
+    their keys.
 
     The order reveals nothing about that in the data.
     """
@@ -70,7 +71,9 @@ def selected(keys: pa.Table, noisy: Integers, least: int) -> NDArray[np.int64]:
 
 
 def _least(sigma_squared: Fraction, delta: Fraction) -> int:
-    """The least k with P(X >= k) <= delta: at least 1, as P(X >= 0) is above a half [UN-5]."""
+    """Return the least k with P(X >= k) <= delta: at least 1,
+    as P(X >= 0) is above a half [UN-5].
+    """
     if sigma_squared > _SUMMED:
         return _far(sigma_squared, delta)
     precision = 128 + (delta.denominator // delta.numerator).bit_length()
@@ -86,7 +89,7 @@ def _least(sigma_squared: Fraction, delta: Fraction) -> int:
 
 
 def _least_rounded(sigma_squared: Fraction, delta: Fraction) -> int:
-    """The least k >= 1 with P(X >= k) <= delta, by enclosed values of erf [UN-5]."""
+    """Return the least k >= 1 with P(X >= k) <= delta, by enclosed values of erf [UN-5]."""
     precision = 128 + (delta.denominator // delta.numerator).bit_length()
     law = RoundedWeights(sigma_squared)
 

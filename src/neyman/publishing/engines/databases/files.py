@@ -34,7 +34,7 @@ _BATCH = 1 << 16
 
 
 def file_table(url: str) -> Frame | DatabaseTable:
-    """The table that a URL of a file names: ``duckdb://people.db?table=people``."""
+    """Return the table that a URL of a file names: ``duckdb://people.db?table=people``."""
     scheme = url.partition(":")[0]
     match = _URL.fullmatch(url)
     given = parse_qsl(match[3], keep_blank_values=True) if match else []
@@ -83,7 +83,9 @@ class DuckDBTable(DatabaseTable):
 
 
 def _agreed(kind: pa.DataType, own: dt.DataType) -> pa.DataType:
-    """An Arrow type if DuckDB reads the column as its plain type, else one that no plan can use."""
+    """Return an Arrow type if DuckDB reads the column as its plain
+    type, else one that no plan can use.
+    """
     plain = plain_type(kind)
     same = plain is not None and str(PyArrowType.to_ibis(plain)) == str(own)
     same |= pa.types.is_timestamp(kind) and own.is_timestamp()
@@ -91,7 +93,7 @@ def _agreed(kind: pa.DataType, own: dt.DataType) -> pa.DataType:
 
 
 def _sqlite(url: str, path: str, table: str) -> Frame:
-    """A table of a SQLite file, whose rows are read when they are asked for."""
+    """Return a table of a SQLite file, whose rows are read when they are asked for."""
     address = f"file:{quote(path)}?mode=ro"
     try:
         with closing(sqlite3.connect(address, uri=True)) as connection:
@@ -135,7 +137,9 @@ def _batches(
 
 
 def _reading(declared: str) -> tuple[Any, Callable[[Any, SourcePart], Any]]:
-    """The Arrow type of a declared type, and how a value is read; after SQLite's affinities."""
+    """Return the Arrow type of a declared type, and how a value
+    is read; after SQLite's affinities.
+    """
     kind = declared.upper()
     if "INT" in kind or "BOOL" in kind:
         return pa.int64(), lambda value, _: value if isinstance(value, int) else None
@@ -147,7 +151,9 @@ def _reading(declared: str) -> tuple[Any, Callable[[Any, SourcePart], Any]]:
 
 
 def _text(value: object, marks: SourcePart) -> str | None:
-    """The text of a value: of a number, its shortest digits with the marks of the plan's texts."""
+    """Return the text of a value: of a number, its shortest digits
+    with the marks of the plan's texts.
+    """
     if isinstance(value, bytes):
         try:
             return value.decode()

@@ -109,7 +109,7 @@ class _Server(Backend, Server):
         return self.table_of(query, ibis.schema(own))
 
     def secret(self, key: str) -> Any:
-        """A table of one row that holds a key: the text of no later query shows it."""
+        """Return a table of one row that holds a key: the text of no later query shows it."""
         name = f"@neyman_{secrets.token_hex(4)}"
         self.asked(f"SET {name} = %s", (key,))
         return self.table_of(f"SELECT {name} AS `key`", ibis.schema({"key": dt.string}))
@@ -148,7 +148,7 @@ class MariaTable(ServerTable):
 
     @classmethod
     def at(cls, url: str) -> MariaTable:
-        """The table that a URL names. No message quotes what may be a part of a password."""
+        """Return the table that a URL names. No message quotes what may be a part of a password."""
         match = _URL.fullmatch(url)
         parts = {} if match is None else {k: v for k, v in match.groupdict().items() if v}
         given = parse_qsl(parts.pop("rest", "").replace("+", "%2B"))
@@ -196,7 +196,9 @@ class MariaTable(ServerTable):
 def _plain(
     name: str, kind: str, shown: str, charset: str | None, size: int | None, *rest: Any
 ) -> tuple[str, str] | None:
-    """The Ibis type that a column is read as, and the SQL that reads it; None for no such type."""
+    """Return the Ibis type that a column is read as, and the SQL
+    that reads it; None for no such type.
+    """
     own, (precision, scale, extra) = quoted(name, "`"), rest
     if "VIRTUAL" in extra.upper():
         return None  # it is computed in each query, and can fail for what a row holds

@@ -48,7 +48,7 @@ class SnapshotCompiler(MySQLCompiler):
         return super().visit_Cast(op, arg=arg, to=to)
 
     def visit_Substring(self, op: Any, *, arg: Sql, start: Sql, length: Sql | None) -> Any:
-        """A part of a text from a place that is not negative."""
+        """Return a part of a text from a place that is not negative."""
         given = [sge.paren(start) + 1] if length is None else [sge.paren(start) + 1, length]
         return self.f.anon.substring(arg, *given)
 
@@ -57,11 +57,11 @@ class SnapshotCompiler(MySQLCompiler):
         return sge.false()
 
     def visit_HexDigest(self, op: Any, *, arg: Sql, how: str) -> Any:
-        """The SHA-256 of a text, in hexadecimal digits."""
+        """Return the SHA-256 of a text, in hexadecimal digits."""
         return self.f.anon.sha2(arg, 256)
 
     def visit_ScalarUDF(self, op: Any, **given: Any) -> Any:
-        """The functions that `expressions` names."""
+        """Return the functions that `expressions` names."""
         name, arg = self.__sql_name__(op), next(iter(given.values()))
         if name == "hex":
             return self.f.anon.hex(arg)

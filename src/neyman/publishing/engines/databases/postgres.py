@@ -113,7 +113,7 @@ class _Server(Backend, Server):
         return self.table_of(f"SELECT * FROM UNNEST({arrays}) AS listed({names})", schema)
 
     def secret(self, key: str) -> Any:
-        """A table of one row that holds a key: the text of no query shows it."""
+        """Return a table of one row that holds a key: the text of no query shows it."""
         name = f"neyman.key_{secrets.token_hex(4)}"
         self.asked("SELECT set_config(%s, %s, true)", (name, key))
         query = f"SELECT current_setting('{name}') COLLATE \"C\" AS key"
@@ -169,7 +169,7 @@ class PostgresTable(ServerTable):
 
     @classmethod
     def at(cls, url: str) -> PostgresTable:
-        """The table that a URL names. No message quotes what may be a part of a password."""
+        """Return the table that a URL names. No message quotes what may be a part of a password."""
         try:
             parts = urlsplit(url)
             given = parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)
@@ -196,7 +196,7 @@ class PostgresTable(ServerTable):
 
     @classmethod
     def of(cls, table: Any, backend: Any) -> PostgresTable:
-        """An Ibis table on the caller's connection, which is opened once more."""
+        """Return an Ibis table on the caller's connection, which is opened once more."""
         if table.op().find(ops.InMemoryTable):
             raise DataError(
                 "data is an Ibis expression of PostgreSQL with a table in memory, which would have"
@@ -251,7 +251,9 @@ class PostgresTable(ServerTable):
 
 
 def _with_schemas(table: Any, backend: Any) -> Any:
-    """The same Ibis table, each of whose tables has the schema in which its connection finds it."""
+    """Return the same Ibis table, each of whose tables has the
+    schema in which its connection finds it.
+    """
     query = (
         "SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
         " ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
@@ -266,7 +268,9 @@ def _with_schemas(table: Any, backend: Any) -> Any:
 
 
 def _plain(column: Any) -> tuple[str, str] | None:
-    """The Ibis type that a column is read as, and the SQL that reads it; None for no such type."""
+    """Return the Ibis type that a column is read as, and the SQL
+    that reads it; None for no such type.
+    """
     name, kind = quoted(column.name), column.type_code
     if kind == _FLOAT8:
         # Products of smaller ones would be an error (underflow). Numbers and keys stay the same.
@@ -308,7 +312,7 @@ def _kind(kind: Any) -> str:
 
 
 def _literal(column: Any, kind: str) -> str:
-    """The text of an array's literal; keys are bytes and numbers."""
+    """Return the text of an array's literal; keys are bytes and numbers."""
     if kind == "BYTEA":
         parts = ["NULL" if v is None else f'"\\\\x{v.hex()}"' for v in column.to_pylist()]
     else:

@@ -55,19 +55,21 @@ class SnapshotCompiler(PostgresCompiler):
         return self.f.anon.regexp_replace(arg, _pattern(op.pattern), replacement, "g")
 
     def visit_Substring(self, op: Any, *, arg: Sql, start: Sql, length: Sql | None) -> Any:
-        """A part of a text from a place that is not negative; the server counts in integers."""
+        """Return a part of a text from a place that is not
+        negative; the server counts in integers.
+        """
         given = [sge.paren(start) + 1] if length is None else [sge.paren(start) + 1, length]
         places = (sge.Cast(this=one, to=sge.DataType.build("INT")) for one in given)
         return self.f.anon.substring(arg, *places)
 
     def visit_HexDigest(self, op: Any, *, arg: Sql, how: str) -> Sql:
-        """The SHA-256 of a text, in hexadecimal digits."""
+        """Return the SHA-256 of a text, in hexadecimal digits."""
         if how != "sha256":
             return super().visit_Unsupported(op, arg=arg, how=how)
         return self._c(self.f.anon.encode(self.f.anon.sha256(self._bytes(arg)), "hex"))
 
     def visit_ScalarUDF(self, op: Any, **given: Any) -> Any:
-        """The functions that `expressions` names."""
+        """Return the functions that `expressions` names."""
         name, arg = self.__sql_name__(op), next(iter(given.values()))
         if name in ("scaled_text", "scaled_decimal"):
             return self._scaled(*given.values(), is_text=name == "scaled_text")
@@ -88,7 +90,9 @@ class SnapshotCompiler(PostgresCompiler):
         return super().visit_ScalarUDF(op, **given)
 
     def _scaled(self, value: Sql, decimals: Sql, most: Sql, *, is_text: bool) -> Sql:
-        """The whole number floor(x 10^decimals) within +-most; NULL for what is no number."""
+        """Return the whole number floor(x 10^decimals) within
+        +-most; NULL for what is no number.
+        """
         numeric = sge.DataType.build("NUMERIC")
         number = sge.Cast(this=value, to=numeric)
         floor = self.f.floor(number * sge.convert(10 ** int(decimals.this)))
@@ -125,7 +129,7 @@ class SnapshotCompiler(PostgresCompiler):
         return self.if_(_matches(arg, sge.convert(pattern)), self.cast(arg, to), sge.null())
 
     def _date(self, text: Sql) -> Sql:
-        """The date of a text YYYY-MM-DD that is a day of the years 1 to 9999."""
+        """Return the date of a text YYYY-MM-DD that is a day of the years 1 to 9999."""
         month = self.f.concat(self.f.anon.substring(text, 1, 8), "01")
         days = sge.Cast(this=self.f.anon.substring(text, 9, 2), to=sge.DataType.build("INT"))
         date = sge.paren(sge.Cast(this=month, to=sge.DataType.build("DATE")) + days - 1)
@@ -134,7 +138,7 @@ class SnapshotCompiler(PostgresCompiler):
         return self.if_(_matches(text, sge.convert(_DATE)), known, sge.null())
 
     def visit_Sum(self, op: Any, *, arg: Sql, where: Sql) -> Sql:
-        """An exact sum; of whole numbers of 64 bits, as they are."""
+        """Return an exact sum; of whole numbers of 64 bits, as they are."""
         inner = op.arg
         if isinstance(inner, ops.Cast) and inner.to.is_decimal() and inner.arg.dtype.is_integer():
             sums: Any = self.agg
@@ -142,7 +146,7 @@ class SnapshotCompiler(PostgresCompiler):
         return super().visit_Sum(op, arg=arg, where=where)
 
     def visit_IntegerRange(self, op: Any, *, start: Sql, stop: Sql, step: Sql) -> Sql:
-        """The whole numbers start <= i < stop, for `visit_Unnest` alone."""
+        """Return the whole numbers start <= i < stop, for `visit_Unnest` alone."""
         return self.f.anon.generate_series(start, sge.paren(stop) - 1)
 
     def visit_Unnest(self, op: Any, *, arg: Sql) -> Sql:
@@ -160,7 +164,7 @@ class SnapshotCompiler(PostgresCompiler):
 
 
 def _pattern(node: Any) -> Sql:
-    """A pattern of ours in PostgreSQL's form."""
+    """Return a pattern of ours in PostgreSQL's form."""
     return sge.convert(node.value.replace(r"\z", r"\Z"))
 
 

@@ -57,11 +57,11 @@ class Server:
         )
 
     def fenced(self, rows: Any) -> Any:
-        """The same rows, whose expressions the server computes once."""
+        """Return the same rows, whose expressions the server computes once."""
         return self.table_of(f"{self.compile(rows)} {self._fence}", rows.schema())
 
     def table_of(self, query: str, schema: Any) -> Any:
-        """The rows of a query as an Ibis table."""
+        """Return the rows of a query as an Ibis table."""
         return ops.SQLQueryResult(query, schema, self).to_expr()
 
 
@@ -104,7 +104,9 @@ def _array(values: Sequence[Any], kind: Any) -> pa.Array:
 
 
 def _fitting(value: Any, kind: Any) -> Any:
-    """A decimal; in place of one that is too large for its type, one beyond every clip and key."""
+    """Return a decimal; in place of one that is too large for its
+    type, one beyond every clip and key.
+    """
     most = 10 ** (kind.precision - kind.scale)
     if value is None or (value.is_finite() and abs(value) < most):
         return value

@@ -31,7 +31,7 @@ _EPOCH = date(1970, 1, 1).toordinal()
 
 
 def _second(year: int, month: int = 1) -> int:
-    """The second at which a month begins."""
+    """Return the second at which a month begins."""
     return (date(year, month, 1).toordinal() - _EPOCH) * _DAY
 
 
@@ -43,14 +43,14 @@ _SHORT_CYCLE, _SHORT_START = 10_227 * _DAY, _second(2101)
 
 
 def hour_column(name: str) -> str:
-    """The column that holds the hour of a column's time of day."""
+    """Return the column that holds the hour of a column's time of day."""
     return f"neyman:hour:{name}"
 
 
 def local_days(
     plan: Plan, table: ibis.Table, staged: Callable[[ibis.Table], ibis.Table]
 ) -> ibis.Table:
-    """The table with a date in place of each timestamp, and the hours that the plan reads.
+    """Return the table with a date in place of each timestamp, and the hours that the plan reads.
 
     Args:
         staged: gives a table whose columns are not computed again where they are used.
@@ -92,19 +92,20 @@ def _own(kind: str, name: str) -> str:
 
 
 def _seconds(column: Value, backend: Backend) -> Value:
-    """The seconds since 1970; NULL more than a day outside the years 1 to 9999."""
+    """Return the seconds since 1970; NULL more than a day outside the years 1 to 9999."""
     micros = backend.micros(column)
     near = micros.between((_FIRST - _DAY) * _MILLION, (_LAST + _DAY) * _MILLION)
     return quotient(ibis.cases((near, micros)), _MILLION)
 
 
 def _inside(seconds: Value, backend: Backend) -> Value:
-    """The seconds since 1970; NULL outside the years 1 to 9999."""
+    """Return the seconds since 1970; NULL outside the years 1 to 9999."""
     return backend.barrier(ibis.cases((seconds.between(_FIRST, _LAST), seconds)))
 
 
 def _listed_second(seconds: Value, zone: str | None) -> Value:
-    """A second with the same offset among those of `offsets`: of the years 2101 to 2128 for later.
+    """Return a second with the same offset among those of `offsets`: of the years 2101 to 2128 for
+    later.
 
     It has the weekday and the calendar day of the other.
     """
@@ -127,7 +128,7 @@ def _listed_second(seconds: Value, zone: str | None) -> Value:
 
 @cache
 def offsets(zone: str) -> tuple[list[int], list[int]]:
-    """The seconds since 1970 at which a zone's offset from UTC changes, and its offsets.
+    """Return the seconds since 1970 at which a zone's offset from UTC changes, and its offsets.
 
     There is one offset more: before the first change. The changes are those of the years 1800 to
     2128: no zone has an earlier one, and the last rule of each holds from 2101 on.

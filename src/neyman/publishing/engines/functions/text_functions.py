@@ -38,7 +38,7 @@ _MOST = 0x30000  # higher code points are tags, variants, and private
 
 @ibis.udf.scalar.builtin(name="nfc_normalize")
 def _nfc(text: str) -> str:  # pyright: ignore[reportReturnType] - see ``postgres_sql``
-    """The form NFC of a text."""
+    """Return the form NFC of a text."""
 
 
 def changed_text(data: Value, changes: Sequence[str], backend: Backend) -> Value:
@@ -66,7 +66,7 @@ def _native(text: Value, change: str) -> Value:
 
 @cache
 def _cases(change: str) -> tuple[str, str]:
-    """The letters that a change of case replaces, and what by."""
+    """Return the letters that a change of case replaces, and what by."""
     letters = [chr(point) for points in CASED for point in points]
     pairs = [(one, getattr(one, change)()) for one in letters]
     single = [(a, b) for a, b in pairs if a != b and b in letters]
@@ -86,7 +86,7 @@ def is_settled(point: int) -> bool:
 
 @cache
 def _settled() -> str:
-    """The code points that are settled, as ranges of a pattern."""
+    """Return the code points that are settled, as ranges of a pattern."""
     parts: list[str] = []
     for settled, points in groupby(range(_MOST), is_settled):
         if settled:

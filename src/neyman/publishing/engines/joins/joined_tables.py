@@ -130,7 +130,7 @@ def check_tables(
 
 
 def _untyped(plan: Plan, own: Plan, untyped: Mapping[str, Collection[str]]) -> frozenset[str]:
-    """The columns of a table without types, with those that are joined to it."""
+    """Return the columns of a table without types, with those that are joined to it."""
     names = frozenset(untyped[own.table])
     if own.table == plan.table:
         for table in plan.tables:
@@ -139,7 +139,7 @@ def _untyped(plan: Plan, own: Plan, untyped: Mapping[str, Collection[str]]) -> f
 
 
 def _form(plan: Plan, own: Plan, forms: Mapping[str, ibis.Table]) -> ibis.Table:
-    """A table's form, with the columns that are joined to it."""
+    """Return a table's form, with the columns that are joined to it."""
     if own.table != plan.table or not plan.tables:
         return forms[own.table]
     kinds = dict(forms[own.table].schema().items())
@@ -149,7 +149,7 @@ def _form(plan: Plan, own: Plan, forms: Mapping[str, ibis.Table]) -> ibis.Table:
 
 
 def _kind(kind: dt.DataType) -> str | None:
-    """What the values of an id are; None for a column without a value."""
+    """Return the kind of the values of an id; None for a column without a value."""
     if kind.is_null():
         return None
     if kind.is_string():
@@ -188,7 +188,7 @@ def prepared_tables(
 
 @contextmanager
 def _rows(plan: Plan, own: Plan, tables: Mapping[str, ibis.Table]) -> Generator[ibis.Table]:
-    """The rows of one table: one per unit where the plan says so, with what is joined to them."""
+    """Open the rows of one table, one per unit if the plan says so, with what is joined to them."""
     table = tables[own.table]
     further = None if own.table == plan.table else plan.further_table(own.table)
     if further is not None:
@@ -255,7 +255,7 @@ def _order(column: Value, backend: Backend) -> Iterator[Value]:
 def _joined(
     rows: ibis.Table, unit: str, right: PrivateTable, scope: ExitStack, single: ibis.Table
 ) -> ibis.Table:
-    """The rows of the plan's table with the columns of a table that has one row per unit."""
+    """Return the rows of the plan's table with the columns of a table that has one row per unit."""
     backend, other = backend_of(rows), backend_of(single)
     if other.name not in backend.sources:
         raise DataError(

@@ -224,7 +224,7 @@ def _older(own: list[dict[str, Any]], said: Iterable[dict[str, Any]]) -> str:
 
 
 def _vectors(listed: Mapping[str, Any]) -> list[tuple[int, ...]]:
-    """The shift vectors of a receipt's entry, those that are vectors."""
+    """Return the shift vectors of a receipt's entry, those that are vectors."""
     mechanism = listed.get("mechanism")
     vectors = mechanism.get("sensitivity") if is_mapping(mechanism) else None
     valid = [v for v in vectors if is_list(v)] if is_list(vectors) else []
