@@ -66,9 +66,10 @@ JOINED = {
         "emergency": {"map": "kind", "to": {"a": "yes", "b": "no"}, "unknown": "no"},
         "dear": {"expression": "cost * 2", "range": [0, 50]},
     },
+    "lookup": {"desk": {"column": ["sex", "kind"], "keys": [["f", "a", "1"], ["m", "a", "2"]]}},
     "budget": {"zcdp": "2"},
     "query": [
-        {"name": "n", "measure": "count", "by": ["sex", "emergency"], "share": "1/4"},
+        {"name": "n", "measure": "count", "by": ["desk", "emergency"], "share": "1/4"},
         {"name": "paid", "table": "bills", "measure": "sum", "column": "paid", "clip": [0, 9],
          "share": "1/4"},
         {"name": "cost", "measure": "sum", "column": "dear", "clip": [0, 40], "share": "1/4",

@@ -220,7 +220,8 @@ def derived(one, row):
     if one.rule == "case":
         true = (label for _, node, label in one.cases if value_of(node, row) is True)
         return next(true, one.unknown)
-    value = value_of(one.value, row)
+    values = tuple(value_of(node, row) for node in one.nodes)
+    value = values[0]
     if one.rule == "cut":
         inside = (
             label
@@ -229,7 +230,7 @@ def derived(one, row):
         )
         return next(inside, one.unknown)
     if one.pairs:
-        return dict(one.pairs).get(value, one.unknown)
+        return {tuple(key): label for *key, label in one.pairs}.get(values, one.unknown)
     if one.ends is not None and value is not None:
         return min(max(value, one.ends[0]), one.ends[1])
     return value
@@ -428,6 +429,18 @@ LOOKUP = {
         "unknown": "none",
     },
     "open": {"column": "k", "keys": [["x", "1"], *([f"text {i}", "3"] for i in range(40))]},
+    "both": {
+        "column": ["s", "column('k')"],
+        "keys": [[s, k, f"{s == k}"] for s in ("x", "é", " x", "X") for k in ("x", "y", "é", "X")],
+        "unknown": "none",
+    },
+    "few": {"column": ["k", "s"], "keys": [["x", "x", "1"], ["y", "x", "2"], ["x", "é", "1"]]},
+    "chained": {
+        "column": ["both", "few", "looked"],
+        "keys": [["True", "1", "1", "a"], ["none", "1", "1", "b"], ["False", "2", "1", "a"]],
+        "unknown": "c",
+    },
+    "last": {"column": "chained", "keys": [["a", "A"], ["b", "B"]]},
 }
 TIMES = {"hour": {"expression": "hour(d)"}, "late": {"expression": "hour(d) >= 18 or n is None"}}
 WHERE = "not (n == 17) or s in ['x', 'é'] or d is None"
@@ -852,6 +865,30 @@ def test_an_expression_that_could_raise_is_refused_with_its_place(text):
         ({"derive": {"a": {"expression": "s", "range": [0, 1]}}}, "is for whole numbers"),
         ({"lookup": {"r": {"column": "s", "keys": [["x", "1"], ["x", "2"]]}}}, "repeats 'x'"),
         ({"lookup": {"r": {"column": "n", "keys": [["x", "1"]]}}}, "is no text"),
+        (
+            {
+                "lookup": {
+                    name: {"column": ["s", other], "keys": [["x", "y", "1"]]}
+                    for name, other in ("ab", "ba")
+                }
+            },
+            "'a', 'b' are computed from each other",
+        ),
+        *(
+            ({"lookup": {"r": {"column": ["s", "k"], "keys": [["x", "y", "1"]]} | part}}, reason)
+            for part, reason in (
+                ({"keys": [["x", "y", "1"], ["x", "z", "1"], ["x", "y", "1"]]}, "repeats 'x', 'y'"),
+                ({"keys": [["x", "1"]]}, "row 1 of keys must be [text, text, value], none blank"),
+                ({"keys": [["x", "y", "1"], ["", "y", "1"]]}, "row 2 of keys must be [text, text,"),
+                ({"column": ["s", "n"]}, "'n' is no text"),
+                ({"column": []}, "lists no expression"),
+                ({"column": ["s", "s"]}, "names a column twice"),
+                ({"column": ["s", 3]}, "lookup.r.column[1] = 3: must be"),
+                ({"on": "s"}, "on = ['s'] must name one column of the file for each of"),
+                ({"on": ["a", "a"]}, "on = ['a', 'a'] names a column twice"),
+                ({"keys": [["x", "y", "drop"]]}, "'drop'"),
+            )
+        ),
         ({"lookup": {"r": {"column": "s", "keys": "/etc/passwd"}}}, "not in the plan's folder"),
         ({"columns": BASE["columns"] | {"n": {"type": "whole", "integer": True}}}, "alone read"),
     ],

@@ -431,6 +431,31 @@ def test_texts_that_a_map_or_a_lookup_does_not_list_are_counted(listed, engine):
     assert check.plan_hash == plan.hash
 
 
+@pytest.mark.parametrize("listed", [2, 40])
+def test_keys_of_several_columns_that_a_lookup_does_not_list_are_counted(listed, engine):
+    """A key with a missing part is none; only a row without any part has no value."""
+    rows = [("a", "x"), ("a", "y"), ("b", None), (None, None), ("b", None), ("x", "a"), ("b", "y")]
+    table = pa.table({"s": [s for s, _ in rows], "k": [k for _, k in rows]})
+    keys = [["a", "x", "A"], ["b", "y", "B"], *([f"t{i}", "y", "T"] for i in range(listed - 2))]
+    plan = Plan.from_dict(
+        {
+            "schema": 2,
+            "name": "p",
+            "dataset": "d@1",
+            "table": "t",
+            "unit": {"protects": "person", "neighboring": "replace-one"},
+            "columns": {"s": {"type": "text"}, "k": {"type": "text"}},
+            "lookup": {"found": {"column": ["s", "k"], "keys": keys}},
+            "budget": {"zcdp": 1},
+            "query": [{"measure": "count", "by": ["found"], "share": 1}],
+        }
+    )
+    (texts,) = check_data(plan, table, engine, most=1).texts
+    assert (texts.matched, texts.missing, texts.unmatched, texts.values) == (2, 1, 4, 3)
+    (most,) = texts.frequent
+    assert (most.value, most.rows) == (("b", None), 2)
+
+
 def test_keys_that_are_discovered_count_the_rows_that_have_them(engine):
     query = [
         {

@@ -63,11 +63,10 @@ class Constants:
         for _, node in plan.rows.filters:
             constants._read(node)
         for derived in plan.rows.derived:
-            for node in (derived.value, *(node for _, node, _ in derived.cases)):
-                if node is not None:
-                    constants._read(node)
+            for node in derived.nodes:
+                constants._read(node)
             constants.numbers |= {*derived.edges, *(derived.ends or ())}
-            constants.texts |= {text for text, _ in derived.pairs}
+            constants.texts |= {text for *key, _ in derived.pairs for text in key}
         return constants
 
     def _read(self, node: Node) -> None:

@@ -118,11 +118,16 @@ def _computed(receipt: Receipt) -> Node:
         [
             markup.strong(name),
             f" from a public list of {many(len(part['keys']), 'value')} "
-            f"of {expression_words(str(part['column']))}",
+            f"of {_looked_up(part['column'])}",
         ]
         for name, part in lookups.items()
     ]
     return markup.lines(texts)
+
+
+def _looked_up(column: str | list[str]) -> str:
+    texts = [column] if isinstance(column, str) else column
+    return " and ".join(expression_words(text) for text in texts)
 
 
 def _rule(part: Mapping[str, Any]) -> str:

@@ -231,11 +231,12 @@ def _discovered(coding: Coding, table: ibis.Table, column: Column) -> KeyMatch:
 
 
 def with_texts(plan: Plan) -> Plan:
-    """The plan with one more derived column for each map and lookup: the text that it replaces."""
+    """The plan with more derived columns for each map and lookup: the texts that it replaces."""
     more = [
-        Derived(_text_column(one.name), "expression", one.text, one.value)
+        Derived(name, "expression", one.text, node)
         for one in plan.rows.derived
         if one.rule in _REPLACING
+        for name, node in zip(_text_columns(one), one.nodes, strict=True)
     ]
     return plan.changed(rows=replace(plan.rows, derived=(*plan.rows.derived, *more)))
 
@@ -246,23 +247,27 @@ def text_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ..
     for one in plan.rows.derived:
         if one.rule not in _REPLACING:
             continue
-        name, rows = _text_column(one.name), table
-        groups: Any = rows.group_by(name).aggregate(rows=rows.count())
-        texts = pa.array([text.encode() for text, _ in one.pairs], pa.binary())
+        names, rows = _text_columns(one), table
+        groups: Any = rows.group_by(*names).aggregate(rows=rows.count())
+        keys = zip(*(key for *key, _ in one.pairs), strict=True)
+        texts = [pa.array([text.encode() for text in part], pa.binary()) for part in keys]
+        right_names = [f"listed:{name}" for name in names]
         with (
             held(groups) as held_groups,
-            backend_of(table).put(pa.table({"listed": texts})) as right,
+            backend_of(table).put(pa.table(texts, names=right_names)) as right,
         ):
             every: Any = held_groups
-            joined: Any = every.left_join(right, [every[name] == right["listed"]])
-            matched = row_sum(joined.filter(joined["listed"].notnull()))
-            other = _others(joined.filter(joined["listed"].isnull()), [name], most)
+            both = zip(names, right_names, strict=True)
+            joined: Any = every.left_join(right, [every[own] == right[key] for own, key in both])
+            listed: Any = joined[right_names[0]]
+            matched = row_sum(joined.filter(listed.notnull()))
+            other = _others(joined.filter(listed.isnull()), names, most)
         matches.append(KeyMatch((one.name,), matched, *other, one.unknown))
     return tuple(matches)
 
 
-def _text_column(name: str) -> str:
-    return f"neyman:text:{name}"
+def _text_columns(one: Derived) -> list[str]:
+    return [f"neyman:text:{place}:{one.name}" for place, _ in enumerate(one.nodes)]
 
 
 def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatch, ...]:

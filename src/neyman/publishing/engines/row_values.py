@@ -7,7 +7,7 @@ Each step has one answer on DuckDB, on Spark, and in plain Python:
 - A date is the whole number year * 10000 + month * 100 + day, from a date, a timestamp (see
   `local_times`), or a text ``2024-12-31``, which may have a time of day after it. The day and the
   hour are those that the text has.
-- A row that a lookup does not list stays, and a lookup's texts are distinct, so no row comes twice.
+- A row that a lookup does not list stays, and a lookup's keys are distinct, so no row comes twice.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -86,17 +86,20 @@ def prepared(plan: Plan, table: ibis.Table) -> Generator[ibis.Table]:
             ready = scope.enter_context(backend.view(ready))
             result = _Compiler(ready, values, backend)
             values |= {one.name: f"neyman:derived:{one.name}" for one in batch}
-            joins = [one for one in batch if len(one.pairs) > _FEW]
-            looked = {f"neyman:looked:{i}": result.of(one.value) for i, one in enumerate(joins)}
+            joins = [one for one in batch if len(one.pairs) * len(one.nodes) > _FEW]
+            looked = [
+                {f"neyman:looked:{i}:{j}": result.of(node) for j, node in enumerate(one.nodes)}
+                for i, one in enumerate(joins)
+            ]
             own = {values[one.name]: _value(one, result) for one in batch if one not in joins}
             own |= {
                 code_column(one.name): _value(one, result, _code(one))
                 for one in batch
                 if one.texts and one not in joins
             }
-            ready = ready.mutate(**own, **looked)
-            for one, name in zip(joins, looked, strict=True):
-                ready = _joined(ready, one, values[one.name], name, scope)
+            ready = ready.mutate(**own, **{k: v for each in looked for k, v in each.items()})
+            for one, keys in zip(joins, looked, strict=True):
+                ready = _joined(ready, one, values[one.name], list(keys), scope)
         asked = {query.where for query in plan.queries}
         asked |= set[str | None]() if early else {rows.where}
         conditions = {text: filter_column(plan, text) for text, _ in rows.filters if text in asked}
@@ -213,9 +216,10 @@ def _value(one: Derived, result: _Compiler, label: Callable[[str], Value] | None
         below = ibis.null(label(one.labels[0]).type()) if unknown is None else unknown
         return ibis.cases((value < one.edges[0], below), *ends, else_=unknown)
     if one.pairs:
+        found = [*map(result.of, one.nodes)]
         cases = [
-            (result.any_of(value, [text for text, own in one.pairs if own == to]), label(to))
-            for to in dict.fromkeys(to for _, to in one.pairs)
+            (result.any_key(found, [key for *key, own in one.pairs if own == to]), label(to))
+            for to in dict.fromkeys(to for *_, to in one.pairs)
         ]
         return ibis.cases(*cases, else_=unknown)
     if one.ends is not None:
@@ -229,20 +233,20 @@ def _code(one: Derived) -> Callable[[str], Value]:
 
 
 def _joined(
-    table: ibis.Table, one: Derived, label: str, looked: str, scope: ExitStack
+    table: ibis.Table, one: Derived, label: str, looked: Sequence[str], scope: ExitStack
 ) -> ibis.Table:
-    """The table with the label that a public list gives for a text, the column ``looked``."""
-    codes = [one.texts.index(value) for _, value in one.pairs]
-    listed = pa.table(
-        {
-            f"{looked}:text": pa.array([text.encode() for text, _ in one.pairs], pa.binary()),
-            f"{looked}:label": pa.array([value.encode() for _, value in one.pairs], pa.binary()),
-            f"{looked}:code": pa.array(codes, pa.int32()),
-        }
-    )
-    right: Any = scope.enter_context(backend_of(table).put(listed))
-    joined: Any = table.left_join(right, [table[looked] == right[f"{looked}:text"]])
-    value, code = joined[f"{looked}:label"], joined[f"{looked}:code"]
+    """The table with the label that a public list gives for a key, the columns ``looked``."""
+    own = looked[0]
+    codes = {text: code for code, text in enumerate(one.texts)}
+    parts = [[text.encode() for text in part] for part in zip(*one.pairs, strict=True)]
+    names = [*(f"{name}:text" for name in looked), f"{own}:label"]
+    listed: dict[str, pa.Array] = {
+        name: pa.array(part, pa.binary()) for name, part in zip(names, parts, strict=True)
+    }
+    listed[f"{own}:code"] = pa.array([codes[value] for *_, value in one.pairs], pa.int32())
+    right: Any = scope.enter_context(backend_of(table).put(pa.table(listed)))
+    joined: Any = table.left_join(right, [table[name] == right[f"{name}:text"] for name in looked])
+    value, code = joined[f"{own}:label"], joined[f"{own}:code"]
     if one.unknown is not None:
         value = value.coalesce(backend_of(table).bytes_of(one.unknown))
         code = code.coalesce(_code(one)(one.unknown))
@@ -304,6 +308,15 @@ class _Compiler:
         if len(literals) > _FEW:
             return part.isin(literals)
         return reduce(operator.or_, [part == literal for literal in literals])
+
+    def any_key(self, parts: Sequence[Value], keys: Sequence[Sequence[str]]) -> Value:
+        """Whether values, one per part, are one of several keys."""
+        if len(parts) == 1:
+            return self.any_of(parts[0], [text for (text,) in keys])
+        found = [
+            reduce(operator.and_, map(operator.eq, parts, map(self.text, key))) for key in keys
+        ]
+        return reduce(operator.or_, found)
 
     def choose(self, node: Node) -> Value:
         test, a, b = self.parts(node)

@@ -59,7 +59,10 @@ class Derived:
         value: the same, parsed; None for cases.
         ends: what an expression's number is clipped to.
         edges: of a cut, scaled by the number's decimals.
-        pairs: each text of a map or a lookup, with its label.
+        further: of a lookup by several columns, each expression after the first, as written and
+            parsed.
+        pairs: each text of a map, or each key of a lookup (one text per expression), and then its
+            label.
         cases: each condition as written, parsed, and its label.
         unknown: the label of a row that nothing else takes; None for no label.
     """
@@ -71,7 +74,8 @@ class Derived:
     ends: tuple[int, int] | None = None
     edges: tuple[int, ...] = ()
     labels: tuple[str, ...] = ()
-    pairs: tuple[tuple[str, str], ...] = ()
+    further: tuple[tuple[str, Node], ...] = ()
+    pairs: tuple[tuple[str, ...], ...] = ()
     cases: tuple[tuple[str, Node, str], ...] = ()
     unknown: str | None = None
     file: KeyFile | None = field(default=None, compare=False)
@@ -88,7 +92,8 @@ class Derived:
     def nodes(self) -> tuple[Node, ...]:
         """Its expressions, parsed."""
         value = () if self.value is None else (self.value,)
-        return (*value, *(node for _, node, _ in self.cases))
+        further = (node for _, node in self.further)
+        return (*value, *further, *(node for _, node, _ in self.cases))
 
     @property
     def sources(self) -> frozenset[str]:
@@ -98,7 +103,7 @@ class Derived:
     @property
     def texts(self) -> tuple[str, ...]:
         """The texts that a rule can give, each once, in order; none for an expression."""
-        given = [*self.labels, *(label for _, label in self.pairs)]
+        given = [*self.labels, *(label for *_, label in self.pairs)]
         given += [label for *_, label in self.cases]
         given += [self.unknown] if self.unknown is not None else []
         return tuple(dict.fromkeys(given))
@@ -140,10 +145,11 @@ class Derived:
             edges = [_written(Fraction(edge, scale)) for edge in self.edges]
             return {"cut": self.text, "edges": edges, "labels": list(self.labels), **unknown}
         if self.rule == "map":
-            return {"map": self.text, "to": dict(self.pairs), **unknown}
+            return {"map": self.text, "to": {row[0]: row[1] for row in self.pairs}, **unknown}
         if self.rule == "case":
             return {"case": [[text, label] for text, _, label in self.cases], **unknown}
-        return {"column": self.text, "keys": [list(pair) for pair in self.pairs], **unknown}
+        column = [self.text, *(text for text, _ in self.further)] if self.further else self.text
+        return {"column": column, "keys": [list(pair) for pair in self.pairs], **unknown}
 
 
 @dataclass(frozen=True)
@@ -356,7 +362,7 @@ def _derived(
 
 def _waits(part: DerivePart | LookupPart, names: Collection[str]) -> bool:
     texts = (
-        [part.column]
+        part.columns
         if isinstance(part, LookupPart)
         else [part.expression, part.cut, part.map, *(text for text, _ in part.case or ())]
     )
@@ -463,27 +469,52 @@ def _of_cut(
 
 
 def _of_lookup(name: str, part: LookupPart, types: ColumnTypes, folder: Path | None) -> Derived:
-    value = read(part.column, types)
-    if value.type != "text":
-        raise ExpressionError(f"{show(part.column)} is no text; declare the column's type as text")
+    texts = part.columns
+    if not texts:
+        raise ExpressionError("lists no expression; name at least one")
+    values = [read(text, types) for text in texts]
+    for text, value in zip(texts, values, strict=True):
+        if value.type != "text":
+            raise ExpressionError(f"{show(text)} is no text; declare the column's type as text")
+    named = (part.on,) if isinstance(part.on, str) else part.on
+    named = texts if named is None else named
+    for section_field, names in (("column", texts), ("on", named)):
+        if len(set(names)) < len(names):
+            raise ExpressionError(f"{section_field} = {show(list(names))} names a column twice")
+    if len(named) != len(texts):
+        raise ExpressionError(
+            f"on = {show(list(named))} must name one column of the file for each of {list(texts)}"
+        )
     rows, file = part.keys, None
     if isinstance(rows, str):
-        rows, file = read_rows(rows, (part.on or part.column, name), folder or Path())
-    pairs: dict[str, str] = {}
+        rows, file = read_rows(rows, (*named, name), folder or Path())
+    labels: dict[tuple[str, ...], str] = {}
+    form = ", ".join(["text"] * len(texts))
     for number, row in enumerate(rows, 1):
-        if len(row) != 2 or not all(row):
-            raise ExpressionError(f"row {number} of keys must be [text, value], neither blank")
-        if pairs.setdefault(row[0], row[1]) != row[1] or len(pairs) < number:
-            raise ExpressionError(f"row {number} of keys repeats {row[0]!r}; list each text once")
-    if not pairs:
+        if len(row) != len(texts) + 1 or not all(row):
+            raise ExpressionError(f"row {number} of keys must be [{form}, value], none blank")
+        key = row[:-1]
+        if key in labels:
+            shown = ", ".join(map(repr, key))
+            raise ExpressionError(f"row {number} of keys repeats {shown}; list each key once")
+        labels[key] = row[-1]
+    if not labels:
         raise ExpressionError("keys lists no row")
-    labels: list[str] = []
-    _check_labels(pairs.values(), labels)
-    if labels:
-        raise ExpressionError(labels[0])
+    problems: list[str] = []
+    _check_labels(labels.values(), problems)
+    if problems:
+        raise ExpressionError(problems[0])
     unknown = None if part.unknown == "drop" else part.unknown
-    items = tuple(pairs.items())
-    return Derived(name, "lookup", part.column, value, pairs=items, unknown=unknown, file=file)
+    return Derived(
+        name,
+        "lookup",
+        texts[0],
+        values[0],
+        further=tuple(zip(texts[1:], values[1:], strict=True)),
+        pairs=tuple((*key, label) for key, label in labels.items()),
+        unknown=unknown,
+        file=file,
+    )
 
 
 def _check_labels(labels: Iterable[str], errors: list[str]) -> None:

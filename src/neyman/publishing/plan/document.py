@@ -450,17 +450,27 @@ class DerivePart(Strict):
 class LookupPart(Strict):
     """A column whose value a public list gives for the value of another."""
 
-    column: Text = Field(description="an expression whose text is looked up, as 'county'")
+    column: Text | Texts = Field(
+        description="an expression whose text is looked up, as 'county', or a list of those whose "
+        "texts are looked up together, as ['state', 'county']"
+    )
     keys: Text | PublicRows = Field(
-        description="a CSV file in the plan's folder with a column for the text that is looked up "
+        description="a CSV file in the plan's folder with a column for each text that is looked up "
         "and one with the lookup's name, or the rows themselves, [[text, value], ...]"
     )
-    on: Text | None = Field(
-        None, description="the file's column of the text that is looked up; 'column' if not given"
+    on: Text | Texts | None = Field(
+        None,
+        description="the file's column of the text that is looked up, or a list with one for each; "
+        "'column' if not given",
     )
     unknown: Text | None = Field(
         None, description="'drop' or the value of a row that no key of the list matches"
     )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The expressions whose texts are looked up together."""
+        return (self.column,) if isinstance(self.column, str) else self.column
 
 
 class HierarchyPart(Strict):

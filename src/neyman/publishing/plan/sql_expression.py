@@ -64,7 +64,11 @@ _REASONS: tuple[tuple[tuple[type[exp.Expr], ...], str], ...] = (
     ((exp.Div,), "division can fail; write a // 10, rounded toward 0, by a whole number above 0"),
     ((exp.Window,), "a window function reads other rows for each row, and no plan does"),
     ((exp.SetOperation,), f"a union, a difference, or an intersection {_TWICE}"),
-    ((exp.Join,), f"a join {_TWICE}; [tables] in the plan joins tables by the unit's id"),
+    (
+        (exp.Join,),
+        f"a join {_TWICE}; [tables] in the plan joins tables by the unit's id, and [lookup] a "
+        "public list",
+    ),
     ((exp.With,), f"WITH {_TWICE}"),
     ((exp.Query, exp.Exists, exp.Any, exp.All), f"a subquery on private rows {_TWICE}"),
     ((exp.Distinct,), "DISTINCT lists values of private rows; only COUNT(DISTINCT x) is published"),
