@@ -411,8 +411,9 @@ def test_an_error_of_a_dataset_is_not_shown(tmp_path, kind, match):
     assert caught.value.__context__ is caught.value.__cause__ is None
     assert "777" not in "".join(traceback.format_exception(caught.value))
     assert ledger.account("toy@1").entries == 1
-    with pytest.warns(UserWarning, match="steps are charged and have no result"):
+    with pytest.warns(UserWarning, match="steps are charged and have no result") as warned:
         trained = call(tmp_path, ledger, data=Rows(), **EXAMPLE)
+    assert warned[0].filename == __file__  # the line of the caller
     assert trained.problems() == []
 
 

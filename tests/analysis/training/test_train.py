@@ -234,8 +234,9 @@ def test_without_noise_to_speak_of_it_is_gradient_descent(tmp_path):
     ledger = books(tmp_path, "replace-one", "zcdp", cap=10**6)
     sizes = [0.5, 0.25, 0.5, 1.0, 0.125]
     mechanism = ny.DPSGD(60, 60, 0.01, 5, "fixed")
-    with pytest.warns(UserWarning, match="no amplification"):
+    with pytest.warns(UserWarning, match="no amplification") as warned:
         trained = call(tmp_path, ledger, mechanism=mechanism, step_size=sizes, clip=50)
+    assert warned[0].filename == __file__  # the line of the caller
     parameters = np.zeros(3)
     for size in sizes:
         parameters = parameters - size * (parameters - ROWS).mean(axis=0)
@@ -508,8 +509,9 @@ def test_a_lost_step_is_counted_and_not_drawn_again(tmp_path, monkeypatch):
     state, parameters = load(tmp_path / "out")
     assert (state.done, state.begun) == (3, 4)
     monkeypatch.setattr(module, "save", real)
-    with pytest.warns(UserWarning, match="1 of 10 steps are charged and have no result"):
+    with pytest.warns(UserWarning, match="1 of 10 steps are charged and have no result") as warned:
         trained = call(tmp_path, ledger)
+    assert warned[0].filename == __file__
     assert trained.receipt["steps"] == {"run": 9, "lost": 1}
     assert "1 more steps were charged" in trained.report
     assert parameters.shape == (3,)

@@ -62,7 +62,10 @@ def test_a_question_is_charged_exactly_and_its_release_verifies(tmp_path):
     assert [check for check in checks if not check.ok] == []
     assert Release.load(folder).tables["count.all"].equals(answer.table)
     assert NOTICE not in repr(answer) + repr(asking) + page(Release.load(folder))
-    assert "Charged 1/1000 (zcdp) to people@1, entry 1." in repr(answer)
+    assert "Charged 0.001 (zcdp, replace-one) to people@1, entry 1." in repr(answer)
+    long = asking.ask(ny.query.count(by="sex"), gdp="0.03123")
+    assert Fraction("0.000487") < long.charge < Fraction("0.000488")
+    assert "Charged 0.000488 (zcdp, replace-one) to people@1, entry 2." in repr(long)
 
 
 CLIP, EDGES = (0, 100), [0, 30, 60, 90]

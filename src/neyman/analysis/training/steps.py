@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError, State, other_terms
 from neyman.analysis.training.result import REPORT, Setting, Trained, draft, report
-from neyman.analysis.training.terms import RunTerms, price
+from neyman.analysis.training.terms import RunTerms, price, warn_caller
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import Account, ChargedError, Entry, LedgerError
 from neyman.notebook import progress_line
@@ -170,11 +169,10 @@ def _moved(job: Job, state: State, rows: int, folder: Path, every: int, book: Le
     steps, together = mechanism.steps, mechanism.pass_steps
     first = min(-(-state.begun // together) * together, steps)
     if first > state.done:
-        warnings.warn(
+        warn_caller(
             f"an earlier process was stopped: {first - state.done} of {steps} steps are charged"
             " and have no result, because their randomness may be known; the run goes on "
-            f"with step {first}",
-            stacklevel=4,
+            f"with step {first}"
         )
     state = replace(state, done=first, begun=first, lost=state.lost + first - state.done)
     batches = mechanism.batches(rows, after=first)

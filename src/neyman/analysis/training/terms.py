@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import math
 import warnings
@@ -223,6 +224,14 @@ def _json(terms: Mapping[str, Any]) -> str:
     return json.dumps(terms, sort_keys=True)
 
 
+def warn_caller(message: str) -> None:
+    """Warn about a call of a public function, at the line outside the package that made it."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and str(frame.f_globals.get("__name__")).startswith("neyman."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)
+
+
 def price(mechanism: DPSGD, currency: str, delta: Fraction) -> tuple[Fraction, Fraction]:
     """Return what a run is charged: the amount in the currency, and the delta beside it.
 
@@ -248,11 +257,10 @@ def price(mechanism: DPSGD, currency: str, delta: Fraction) -> tuple[Fraction, F
             )
         return Fraction(epsilon), delta
     if currency == "zcdp" and mechanism.sampling not in ("shuffled", "cyclic"):
-        warnings.warn(
+        warn_caller(
             "the account is in zCDP, which has no amplification by sampling: the charge is that of "
             "a run whose batches everyone sees, often 30 times what is needed. Register the "
-            "dataset in 'renyi:ORDER', or in 'pure' with a delta_cap",
-            stacklevel=5,
+            "dataset in 'renyi:ORDER', or in 'pure' with a delta_cap"
         )
     if currency.startswith("renyi") and mechanism.sampling in ("allocated", "k-of-t"):
         raise ValueError(

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from neyman import notebook
 from neyman.accounting.filters import Filter
+from neyman.accounting.semantics import digits
 from neyman.accounting.semantics.unchecked_claims import rows_not_stated
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.elements import Node
@@ -123,7 +124,7 @@ class Answer:
 
     @property
     def note(self) -> str:
-        """Return the charge in words; of a throwaway ledger, the warning too."""
+        """Return the charge in words, rounded up; of a throwaway ledger, the warning too."""
         return _note(self.charge, self.charge_delta, self.receipt)
 
     def tradeoff(self) -> Tradeoff:
@@ -419,9 +420,10 @@ def _with_rows(unit: Unit | Mapping[str, Any]) -> tuple[Unit | Mapping[str, Any]
 
 def _note(charge: Fraction, delta: Fraction, receipt: Receipt) -> str:
     ledger = receipt.ledger
-    beside = f" and delta {delta}" if delta else ""
+    beside = f" and delta {digits.delta(delta)}" if delta else ""
     text = (
-        f"Charged {charge}{beside} ({ledger.currency}) to {ledger.account}, entry {ledger.entry}."
+        f"Charged {digits.number(charge)}{beside} ({ledger.currency}, {receipt.neighboring}) to "
+        f"{ledger.account}, entry {ledger.entry}."
     )
     return f"{text} {NOTICE}" if ledger.throwaway else text
 
