@@ -166,7 +166,7 @@ def plan_check(
             texts, fields = _noise_or_bounds(read)
             risks, place = _named_risks(read)
             asked = split = None
-            if any(query.weight for query in read.queries) and not read.disjoint:
+            if any(query.weight for query in read.queries):
                 tell("comparing shares", 0.7)
                 split = best_split(read, work=ALLOCATION_LIMITS.quick_operations)
             if concerning:
@@ -500,7 +500,7 @@ def _saved(plan: Plan) -> float:
     from neyman.publishing.planning.allocation import best_split
     from neyman.publishing.planning.bound_search import searched
 
-    if searched(plan) or plan.disjoint:
+    if searched(plan):
         return 0.0
     cells = sum(entry.cells or 0 for entry in plan.entries())
     if cells > MOST_CELLS or not 1 < len(plan.entries()) <= MOST_TABLES:

@@ -301,3 +301,88 @@ def test_weights_of_nothing_are_refused(weights, words):
     """The message says what there is."""
     with pytest.raises(ValueError, match=words):
         best_split(PLAN, weights)
+
+
+LOADS = {
+    "add-remove": [(1, 1, 0), (1, 0, 1)],
+    # A person who leaves one part and enters the other moves one cell of each, and not two.
+    "replace-one": [(1, 1, 0), (1, 0, 1), (1, 1, 0.5)],
+}
+
+
+def parts_by_age(relation, shares, **more):
+    tables = {"all": ["sex"], "young": [], "old": ["sex"]}
+    filters = {"young": "n < 18", "old": "n >= 18"}
+    return of(
+        *((n, by, {"where": filters.get(n), "share": shares[n]}) for n, by in tables.items()),
+        unit={"protects": "person", "neighboring": relation},
+        columns={"sex": {"keys": ["f", "m"]}, "n": {"type": "whole"}},
+        disjoint=True,
+        **more,
+    )
+
+
+@pytest.mark.parametrize("relation", LOADS)
+@pytest.mark.parametrize("weights", [(1, 1, 1), (1, 1, 30), (20, 1, 4)])
+def test_no_grid_has_better_shares_of_disjoint_queries(relation, weights):
+    """The worst case of a change spends the whole budget, with the shares that are found too."""
+    names = ["all", "young", "old"]
+    third = dict.fromkeys(names, "1/3")
+    split = best_split(parts_by_age(relation, third), dict(zip(names, weights, strict=True)))
+
+    def value(shares):
+        worst = max(sum(map(math.prod, zip(case, shares, strict=True))) for case in LOADS[relation])
+        return sum(w * worst / (2 * s) for w, s in zip(weights, shares, strict=True))
+
+    grid = [(i, j, 120 - i - j) for i in range(1, 119) for j in range(1, 120 - i)]
+    best = min(map(value, grid))
+    own = [part.share for part in split.parts]
+    assert sum(own) == 1
+    assert [part.before for part in split.parts] == [Fraction(1, 3)] * 3
+    assert split.value == pytest.approx(value(own), rel=1e-9)
+    assert split.before == pytest.approx(value([1, 1, 1]), rel=1e-9)
+    assert split.value <= best * (1 + 1e-3)
+    assert split.value / (1 + split.gap) <= best
+    assert split.gap < 1e-3
+    plan = parts_by_age(relation, {part.query: str(part.share) for part in split.parts})
+    taken = [float(entry.share) for entry in plan.entries()]
+    assert split.value == pytest.approx(
+        sum(w / (2 * s) for w, s in zip(weights, taken, strict=True)), rel=1e-9
+    )
+    assert "of the declared shares (before: 33.3%)" in split.explained()[1]
+
+
+def test_consistent_disjoint_queries_get_better_shares_than_a_general_optimizer_finds():
+    """With least squares of the tables of everyone, one part of which has a table of its own."""
+    plan = of(
+        columns={
+            "race": {"keys": list("abc"), "unknown": "c"},
+            "sex": {"keys": ["f", "m"], "unknown": "m"},
+            "n": {"type": "whole"},
+        },
+        disjoint=True,
+        consistency={"method": "least-squares"},
+        query=[
+            {"name": "r", "measure": "count", "by": ["race"], "share": "1/4"},
+            {"name": "both", "measure": "count", "by": ["race", "sex"], "share": "1/4"},
+            {"name": "young", "measure": "count", "where": "n < 18", "share": "1/4"},
+            {"name": "old", "measure": "count", "where": "n >= 18", "share": "1/4"},
+        ],
+    )
+    split = best_split(plan)
+    assert split.consistent
+
+    def value(logs):
+        r, both, young, old = np.exp(logs)
+        worst = r + both + max(young, old)
+        shares = np.array([r, both]) / worst
+        apart = (1 / young + 1 / old) * worst / 2
+        return dense(shares, [("race",), ("race", "sex")], (1, 1)) + apart
+
+    best = min(
+        minimize(value, np.random.default_rng(seed).normal(0, 1, 4), method="Nelder-Mead").fun
+        for seed in range(3)
+    )
+    assert split.value == pytest.approx(value(np.log([float(p.share) for p in split.parts])))
+    assert split.value <= best * (1 + 1e-3)
+    assert split.value / (1 + split.gap) <= best * (1 + 1e-4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import cached_property
@@ -192,22 +192,29 @@ class PlanModel:
 
         A unit may be in other queries after the change if it is ``crossing``.
         """
+        cases: dict[object, tuple[Entry, ...]] = {}
+        for case in self.every_case(entries, crossing=crossing):
+            noise = Counter(replace(entry, query="", level="", cells=None) for entry in case)
+            cases.setdefault(frozenset(noise.items()), case)
+        return tuple(cases.values())
+
+    def every_case(
+        self, entries: Iterable[Entry], *, crossing: bool
+    ) -> Iterator[tuple[Entry, ...]]:
+        """Yield the entries that move together, in each case, also in those with the same noise."""
         sets = self.row_sets
         if len(sets) == 1:
-            return (tuple(entries),)
+            yield tuple(entries)
+            return
         own: dict[str, list[Entry]] = {}
         for entry in entries:
             own.setdefault(entry.query, []).append(entry)
         one_way = {name: [*map(self._one_way, each)] for name, each in own.items()}
         pairs = combinations_with_replacement(sets, 2) if crossing else zip(sets, sets, strict=True)
-        cases: dict[object, tuple[Entry, ...]] = {}
         for before, after in pairs:
             both, union = before & after, before | after
             parts = ((own if name in both else one_way)[name] for name in own if name in union)
-            case = tuple(entry for part in parts for entry in part)
-            noise = Counter(replace(entry, query="", level="", cells=None) for entry in case)
-            cases.setdefault(frozenset(noise.items()), case)
-        return tuple(cases.values())
+            yield tuple(entry for part in parts for entry in part)
 
     def _one_way(self, entry: Entry) -> Entry:
         """Return a table that a unit leaves or enters, with the part of its share that it takes."""

@@ -7,6 +7,8 @@ of variance / squared shift, times the table's weight.
   and Schwarz.
 - With consistency the variances are those after least squares, which are convex in the shares. The
   gradient gives a bound from below [MA-7]; derivatives are differences, so it is an estimate here.
+- Of disjoint queries no case of a change may take more than the whole budget [UN-11]. Weights on
+  the cases stand for the worst of them, and bound the error from below as the single case does.
 
 Shares are whole thousandths, at least one each, and sum to 1 exactly; or the plan's own, if no
 others are better by more than the search can tell.
@@ -84,6 +86,7 @@ class Split:
         value, before, equal: the objective with these shares, with the plan's, with equal ones.
         gap: by which factor, less 1, the objective may be above the best one (estimated where
             consistent); infinite where that would have taken too long to find out.
+        cases: how many changes of one unit share the budget differently; 1 if all tables add up.
     """
 
     parts: tuple[Part, ...]
@@ -92,6 +95,7 @@ class Split:
     before: float
     equal: float
     gap: float
+    cases: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON types."""
@@ -166,13 +170,14 @@ class Split:
     def explained(self) -> list[str]:
         """In sentences: who gets what, why, and what it saves."""
         total = sum((part.weight for part in self.parts), Fraction(0))
+        whole = "the budget" if self.cases == 1 else "the declared shares"
         which = "after least squares" if self.consistent else "table by table"
         lines = [
             f"The shares minimize the weighed sum of the tables' mean squared errors, {which}, at "
             "the same guarantee."
         ]
         lines += [
-            f"{part.query}.{part.level} gets {_percent(part.share)} of the budget (before: "
+            f"{part.query}.{part.level} gets {_percent(part.share)} of {whole} (before: "
             f"{_percent(part.before)}): its weight is {plain(part.weight)} of {plain(total)}, "
             f"and its standard error becomes {part.error / part.error_before:.2f} times as large."
             for part in sorted(self.parts, key=lambda part: -part.share)
@@ -215,8 +220,6 @@ def best_split(
     Raises:
         ValueError: a weight for what is not in the plan, or is declared, or twice for a table.
     """
-    if plan.disjoint:
-        raise ValueError("disjoint = true: best shares are known for sums alone; choose your own")
     entries: dict[Name, list[Fraction]] = {}
     for entry in plan.entries():
         if entry.public is None:
@@ -226,7 +229,10 @@ def best_split(
         raise ValueError("plan: all of its tables are declared, and none gets a share")
     given = _weights(plan, names, weights or {})
     joint = plan.consistency is not None if consistent is None else consistent
-    own = np.array([float(sum(entries[name])) for name in names])
+    sums = [sum(entries[name], Fraction(0)) for name in names]
+    own, declared = np.array([float(share) for share in sums]), sum(sums, Fraction(0))
+    before_shares = [share / declared for share in sums]
+    cases = _cases(plan, names)
     many = np.array([len(entries[name]) for name in names], dtype=float)
     weighing = np.array([float(given[name]) for name in names])
 
@@ -234,40 +240,51 @@ def best_split(
         noise_variances = many / (2 * shares)
         return _after(plan, names, noise_variances) if joint else noise_variances
 
+    def spent(shares: Floats) -> Floats:
+        return shares / float((cases @ shares).max())
+
     def value(shares: Floats) -> float:
         return float(weighing @ variances(shares))
 
     apart = np.sqrt(weighing * many)
     best, lower = apart / apart.sum(), 0.0
-    if joint:
-        each = (2 * len(names) + 1) * _places(plan, names)
+    if joint or len(cases) > 1:
+        each = (2 * len(names) + 1) * (_places(plan, names) if joint else 1)
         steps = LIMITS.steps if work is None else min(LIMITS.steps, work // each)
-        best, lower = _searched(value, (own, best), steps)
+        best, lower = _searched(value, (own, best), steps, cases)
     else:
         lower = value(best)
     exact = _rounded(best)
-    if value(own) <= value(np.array([float(share) for share in exact])) * (
-        1 + LIMITS.relative_width
-    ):
-        exact = [sum(entries[name], Fraction(0)) for name in names]
-    shares = np.array([float(share) for share in exact])
+    shares = spent(np.array([float(share) for share in exact]))
+    if value(own) <= value(shares) * (1 + LIMITS.relative_width):
+        exact, shares = before_shares, own
     after, before = np.sqrt(variances(shares)), np.sqrt(variances(own))
     parts = tuple(
-        Part(
-            *name,
-            given[name],
-            share,
-            sum(entries[name], Fraction(0)),
-            float(e),
-            float(b),
-            len(entries[name]),
+        Part(*name, given[name], share, own_share, float(e), float(b), len(entries[name]))
+        for name, share, own_share, e, b in zip(
+            names, exact, before_shares, after, before, strict=True
         )
-        for name, share, e, b in zip(names, exact, after, before, strict=True)
     )
     least = value(shares)
-    equal = value(np.full(len(names), 1 / len(names)))
+    equal = value(spent(np.full(len(names), 1 / len(names))))
     gap = max(0.0, least / lower - 1) if lower else math.inf
-    return Split(parts, joint, least, value(own), equal, gap)
+    return Split(parts, joint, least, value(own), equal, gap, len(cases))
+
+
+def _cases(plan: Plan, names: list[Name]) -> Floats:
+    """Return the part of each table's share that each case of a change takes, a row per case."""
+    entries = [entry for entry in plan.entries() if entry.public is None]
+    crossing = plan.unit.neighboring == "replace-one"
+    rows: list[list[Fraction]] = []
+    whole = dict.fromkeys(names, Fraction(0))
+    for entry in entries:
+        whole[entry.query, entry.level] += entry.share
+    for case in plan.every_case(entries, crossing=crossing):
+        taken = dict.fromkeys(names, Fraction(0))
+        for entry in case:
+            taken[entry.query, entry.level] += entry.share
+        rows.append([taken[name] / whole[name] for name in names])
+    return np.unique(np.array(rows, dtype=float), axis=0)
 
 
 def _places(plan: Plan, names: list[Name]) -> int:
@@ -325,11 +342,21 @@ def _after(plan: Plan, names: list[Name], alone: Floats) -> Floats:
 
 
 def _searched(
-    value: Callable[[Floats], float], starts: Iterable[Floats], steps: int
+    value: Callable[[Floats], float], starts: Iterable[Floats], steps: int, cases: Floats
 ) -> tuple[Floats, float]:
-    """Shares near the best, and a lower bound on the objective: 0 if there are no steps for one."""
-    floored = (np.maximum(start, LIMITS.least_share) for start in starts)
-    now, shares = min(((value(s / s.sum()), s / s.sum()) for s in floored), key=_first)
+    """Shares near the best, and a lower bound on the objective: 0 if there are no steps for one.
+
+    The objective is convex and in inverse proportion to the shares, so for shares y of which no
+    case takes more than 1, and any weights of the cases that sum to 1, it is at least
+    value^2 / sum(slope * y) >= value^2 / max(slope / (weights @ cases)).
+    """
+
+    def spent(shares: Floats) -> Floats:
+        return shares / float((cases @ shares).max())
+
+    weights = np.full(len(cases), 1 / len(cases))
+    floored = (spent(np.maximum(start, LIMITS.least_share)) for start in starts)
+    now, shares = min(((value(s), s) for s in floored), key=_first)
     best, lower = (now, shares), 0.0
     for _ in range(steps):
         slope = np.empty(len(shares))
@@ -339,12 +366,14 @@ def _searched(
             up = value(moved)
             moved[i] = share * (1 - LIMITS.difference_step)
             slope[i] = (value(moved) - up) / (2 * share * LIMITS.difference_step)
-        lower = max(lower, now**2 / float(slope.max()))
+        prices = weights @ cases
+        lower = max(lower, now**2 / float((slope / prices).max()))
         if best[0] <= lower * (1 + LIMITS.relative_width):
             break
-        shares = shares * np.sqrt(np.maximum(slope, 0.0))
-        shares = np.maximum(shares / shares.sum(), LIMITS.least_share)
-        shares /= shares.sum()
+        shares = spent(shares * np.sqrt(np.maximum(slope, 0.0) / prices))
+        shares = spent(np.maximum(shares, LIMITS.least_share))
+        weights = weights * (cases @ shares)
+        weights /= weights.sum()
         now = value(shares)
         best = min(best, (now, shares), key=_first)
     return best[1], lower

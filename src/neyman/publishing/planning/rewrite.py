@@ -52,7 +52,8 @@ def rewritten(text: str, split: Split) -> str:
                     queries[name][field] = value
     except (TOMLKitError, KeyError, TypeError) as error:
         raise ValueError(
-            f"plan: {error} is not in the text; give the text of the split's plan"
+            f"plan: {error} is not in the text; give the text of the split's plan (the shares of a "
+            "partition's keys go into its parts, by hand)"
         ) from None
     return tomlkit.dumps(document)
 
