@@ -61,9 +61,9 @@ def looked_up(plan, rows):
     results = Counter()
     for row in rows.to_pylist():
         for name, part in plan.canonical()["lookup"].items():
-            found = {tuple(key): label for *key, label in part["keys"]}
+            labels = {tuple(key): label for *key, label in part["keys"]}
             key = tuple(row[column] or None for column in part["column"])
-            row[name] = found.get(key, part.get("unknown"))
+            row[name] = labels.get(key, part.get("unknown"))
         results[row["first"], row["second"], row["third"]] += 1
     return results
 
@@ -174,8 +174,8 @@ def test_sessions_and_sql_group_by_a_list_of_two_columns():
     asked = session.ask({"measure": "count", "by": ["r"], "share": 1}, zcdp=50)
     counts = {"p": 100, "q": 100}
     assert {row["r"]: round(row["value"], -1) for row in asked.table.to_pylist()} == counts
-    told = session.sql("SELECT r, COUNT(*) AS n FROM data WHERE x = 'a' GROUP BY r", zcdp=50)
-    assert [round(row["n"], -1) for row in told.selected.to_pylist()] == [100, 0]
+    answer = session.sql("SELECT r, COUNT(*) AS n FROM data WHERE x = 'a' GROUP BY r", zcdp=50)
+    assert [round(row["n"], -1) for row in answer.selected.to_pylist()] == [100, 0]
     with pytest.raises(ValueError, match=r"\[lookup\] a public list"):
         session.sql("SELECT r, COUNT(*) FROM data JOIN other USING (x, y) GROUP BY r", zcdp=1)
     assert session.left == 100

@@ -216,9 +216,9 @@ def _value(one: Derived, result: _Compiler, label: Callable[[str], Value] | None
         below = ibis.null(label(one.labels[0]).type()) if unknown is None else unknown
         return ibis.cases((value < one.edges[0], below), *ends, else_=unknown)
     if one.pairs:
-        found = [*map(result.of, one.nodes)]
+        parts = [*map(result.of, one.nodes)]
         cases = [
-            (result.any_key(found, [key for *key, own in one.pairs if own == to]), label(to))
+            (result.any_key(parts, [key for *key, own in one.pairs if own == to]), label(to))
             for to in dict.fromkeys(to for *_, to in one.pairs)
         ]
         return ibis.cases(*cases, else_=unknown)
@@ -313,10 +313,10 @@ class _Compiler:
         """Whether values, one per part, are one of several keys."""
         if len(parts) == 1:
             return self.any_of(parts[0], [text for (text,) in keys])
-        found = [
+        matches = [
             reduce(operator.and_, map(operator.eq, parts, map(self.text, key))) for key in keys
         ]
-        return reduce(operator.or_, found)
+        return reduce(operator.or_, matches)
 
     def choose(self, node: Node) -> Value:
         test, a, b = self.parts(node)

@@ -170,14 +170,14 @@ class Split:
     def explained(self) -> list[str]:
         """In sentences: who gets what, why, and what it saves."""
         total = sum((part.weight for part in self.parts), Fraction(0))
-        whole = "the budget" if self.cases == 1 else "the declared shares"
+        budget = "the budget" if self.cases == 1 else "the declared shares"
         which = "after least squares" if self.consistent else "table by table"
         lines = [
             f"The shares minimize the weighed sum of the tables' mean squared errors, {which}, at "
             "the same guarantee."
         ]
         lines += [
-            f"{part.query}.{part.level} gets {_percent(part.share)} of {whole} (before: "
+            f"{part.query}.{part.level} gets {_percent(part.share)} of {budget} (before: "
             f"{_percent(part.before)}): its weight is {plain(part.weight)} of {plain(total)}, "
             f"and its standard error becomes {part.error / part.error_before:.2f} times as large."
             for part in sorted(self.parts, key=lambda part: -part.share)
@@ -276,14 +276,14 @@ def _cases(plan: Plan, names: list[Name]) -> Floats:
     entries = [entry for entry in plan.entries() if entry.public is None]
     crossing = plan.unit.neighboring == "replace-one"
     rows: list[list[Fraction]] = []
-    whole = dict.fromkeys(names, Fraction(0))
+    shares = dict.fromkeys(names, Fraction(0))
     for entry in entries:
-        whole[entry.query, entry.level] += entry.share
+        shares[entry.query, entry.level] += entry.share
     for case in plan.every_case(entries, crossing=crossing):
         taken = dict.fromkeys(names, Fraction(0))
         for entry in case:
             taken[entry.query, entry.level] += entry.share
-        rows.append([taken[name] / whole[name] for name in names])
+        rows.append([taken[name] / shares[name] for name in names])
     return np.unique(np.array(rows, dtype=float), axis=0)
 
 
