@@ -151,6 +151,7 @@ def plan_check(
     from neyman.publishing.planning.accuracy import errors
     from neyman.publishing.planning.allocation import LIMITS as ALLOCATION_LIMITS
     from neyman.publishing.planning.allocation import best_split
+    from neyman.publishing.planning.detail_notes import detail_notes
     from neyman.publishing.planning.disjoint_notes import disjoint_notes
     from neyman.publishing.release.receipt import mechanism_list, scenario
 
@@ -166,7 +167,7 @@ def plan_check(
             texts, fields = _noise_or_bounds(read)
             risks, place = _named_risks(read)
             asked = split = None
-            if any(query.weight for query in read.queries):
+            if any(query.weight for query in read.queries) and not read.has_detail:
                 tell("comparing shares", 0.7)
                 split = best_split(read, work=ALLOCATION_LIMITS.quick_operations)
             if concerning:
@@ -177,7 +178,7 @@ def plan_check(
         lists = key_lists(read)
         warnings = (*budget_warnings(read.budget), *key_warnings(read))
         warnings += (read.rows_not_stated,) if read.rows_not_stated else ()
-        rules = disjoint_notes(read)
+        rules, details = disjoint_notes(read), detail_notes(read)
 
         def show() -> None:
             out.say(f"{read.name}: {read.hash}")
@@ -199,7 +200,7 @@ def plan_check(
                     f"\nWith other shares the tables' squared errors, each counted alike, sum to "
                     f"{100 * saved:.0f}% less: neyman plan split"
                 )
-            for text in (*rules, *texts):
+            for text in (*rules, *details, *texts):
                 out.say("\n" + text)
             out.say("\n" + reading_rule(read))
             _show_risks(risks, place, read.unit.protects)
@@ -217,6 +218,7 @@ def plan_check(
         content["attacks"] = list(map(AttackSuccess.to_dict, risks))
         content["rows"] = list(_rows(read))
         content["disjoint"] = list(rules)
+        content["detail"] = list(details)
         if read.tables:
             content["tables"] = {table.name: table.to_dict() for table in read.tables}
         if split is not None:
@@ -500,7 +502,7 @@ def _saved(plan: Plan) -> float:
     from neyman.publishing.planning.allocation import best_split
     from neyman.publishing.planning.bound_search import searched
 
-    if searched(plan):
+    if searched(plan) or plan.has_detail:
         return 0.0
     cells = sum(entry.cells or 0 for entry in plan.entries())
     if cells > MOST_CELLS or not 1 < len(plan.entries()) <= MOST_TABLES:

@@ -27,6 +27,10 @@ def refuse_unknown_parts(plan: Plan) -> None:
             any(query.delta is not None for query in plan.queries),
             "its tables have other rows in each run, so no cell has a shift of its own",
         ),
+        "queries with detail": (
+            any(query.detail is not None for query in plan.queries),
+            "noise decides which cells a table has",
+        ),
         "bounds that a histogram chooses": (
             plan.unit.search is not None or any(entry.searched for entry in plan.entries()),
             "the shifts follow from noise of the same run",

@@ -288,6 +288,8 @@ class PlanDesk(Desk):
             factors[query.name] = factor
             if query.search is not None:
                 factors[query.search.histogram] = factor
+            if query.detail is not None:
+                factors[query.detail.first] = factor
         queries = tuple(
             replace(query, share=query.share * factors.get(query.name, 1)) for query in plan.queries
         )

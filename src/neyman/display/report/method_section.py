@@ -8,7 +8,7 @@ from typing import Any
 from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.digits import article, many
 from neyman.display.report import html as markup
-from neyman.display.report.receipt_view import listing, tables_of, unit
+from neyman.display.report.receipt_view import detail_text, listing, tables_of, unit
 from neyman.elements import Node, joined
 from neyman.publishing.plan.clip_search import ROWS_TABLE
 from neyman.publishing.plan.expression_words import words as expression_words
@@ -32,6 +32,7 @@ def method(receipt: Receipt) -> markup.Fold:
         ("Derived columns", _computed(receipt)),
         ("Contribution bounds", _bounds(receipt)),
         ("Noisy clips", _searched(receipt)),
+        ("Detail of groups", _detail(receipt)),
         ("Neighboring datasets", f"this dataset, and the same {change}"),
     ]
     title = "How the tables were made"
@@ -171,6 +172,19 @@ def _bounds(receipt: Receipt) -> Node:
         [joined("; ", texts)],
         "Records over a bound were dropped at random. How many is not published: that would be one "
         "more answer about the data.",
+    )
+
+
+def _detail(receipt: Receipt) -> Node:
+    texts = [
+        [markup.strong(str(query["name"])), f" {detail_text(query)}"]
+        for query in receipt.plan.get("query", ())
+        if "detail" in query
+    ]
+    return markup.with_last_line(
+        texts,
+        "The thresholds are public. The guarantee is for the first counts together with the "
+        "tables that they lead to, whichever these are.",
     )
 
 

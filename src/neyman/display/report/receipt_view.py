@@ -16,6 +16,7 @@ from neyman.accounting.semantics.digits import many
 from neyman.curves.tradeoff.safe_mu import USUAL_LEVELS, mu_of_points
 from neyman.display.report import html as markup
 from neyman.elements import Node
+from neyman.publishing.planning.detail_notes import levels_text
 from neyman.publishing.release.receipt_format import MechanismPart, Receipt
 
 Entries = Sequence[MechanismPart]
@@ -76,6 +77,13 @@ def place(level: str) -> str:
 def name(entries: Entries) -> str:
     """Return the name of a table."""
     return f"{entries[0].query}, {place(entries[0].level)}"
+
+
+def detail_text(query: Mapping[str, Any]) -> str:
+    """How first counts decide on the detail of a query's groups, of a query in a receipt."""
+    levels = tuple(tuple(map(str, level)) for level in query["detail"])
+    thresholds = tuple(int(threshold) for threshold in query["thresholds"])
+    return f"by the noisy count of each group: {levels_text(levels, thresholds)}"
 
 
 def size(entries: Entries) -> str:

@@ -84,7 +84,7 @@ def page_from(
     split = None
     if plan is None:
         plan = Plan.from_dict(receipt.plan) if _weighed(receipt) else _plan_of(receipt)
-    if _weighed(receipt) and plan is not None and not plan.disjoint:
+    if _weighed(receipt) and plan is not None and not (plan.disjoint or plan.has_detail):
         split = best_split(plan, work=ALLOCATION_LIMITS.quick_operations)
     errors = accuracy_section.table_errors(receipt, tables)
     folds = [

@@ -13,11 +13,12 @@ from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.digits import many
 from neyman.display.report import html as markup
 from neyman.display.report.measurement_units import declared_columns, unit_of_values
-from neyman.display.report.receipt_view import Entries, place, tables_of, unit
+from neyman.display.report.receipt_view import Entries, detail_text, place, tables_of, unit
 from neyman.display.report.table_accuracy import Table
 from neyman.elements import Node, element, joined
 from neyman.publishing.plan.expression_words import words as expression_words
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.query import first_table
 from neyman.publishing.planning.missing_values import missing_by_sentence
 from neyman.publishing.release.receipt_format import Receipt
 
@@ -129,10 +130,13 @@ def _details(
         for part in receipt.mechanisms
         if part.query == query["name"] and part.threshold is not None
     ]
-    files = [markup.file_link(t.path, folder) for t in receipt.tables if t.query == query["name"]]
+    names = [str(query["name"])]
+    names += [first_table(names[0])] if "detail" in query else []
+    files = [markup.file_link(t.path, folder) for t in receipt.tables if t.query in names]
     return [
         ("Unit of the values", unit_of_values(receipt, str(query["name"]))),
         ("Privacy unit", "; ".join([_protected(receipt, query), *most])),
+        ("Detail", detail_text(query) if "detail" in query else ""),
         ("Coverage", markup.lines(_coverage(receipt, query))),
         ("Clip", markup.lines(clips)),
         ("Bins", bins),
@@ -172,7 +176,8 @@ def _coverage(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
     """Which keys a table covers, and what happens to the other values."""
     columns = declared_columns(receipt)
     lines: list[Node] = []
-    for name in query.get("by", ()):
+    inner = [name for level in query.get("detail", ()) for name in level]
+    for name in dict.fromkeys((*query.get("by", ()), *inner)):
         column = columns.get(name, {})
         if column.get("discover"):
             lines.append([markup.code(name), ": discovered keys; missing values are dropped"])

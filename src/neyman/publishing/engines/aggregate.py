@@ -58,14 +58,20 @@ def aggregate_cells(
     Returns:
         By (query, level, measure), the measure one of "count", "units", "sum", "offset" and
         "square" (see `Entry`), its cells in declared order: places first, then the keys of each
-        ``by`` column, then bins, the last one fastest. The key for the choice among a unit's rows
-        is a new one if none is given.
+        ``by`` column, then bins, the last one fastest. A query with detail has the cells of each
+        level, by the names of `Query.counted`. The key for the choice among a unit's rows is a new
+        one if none is given.
     """
     key = fresh_key() if key is None else key
+    plan = _by_level_of_detail(plan)
     coding = Coding(plan, tuple(table.columns))
     known = [query for query in plan.queries if query.split and query.delta is None]
     alone = ("distinct", "rows")
-    largest = [query for query in known if query.searched and plan.unit.id is not None]
+    largest = [
+        query
+        for query in known
+        if query.searched and query.measure == "histogram" and plan.unit.id is not None
+    ]
     queries = [query for query in known if query.measure not in alone and query not in largest]
     filters = list(dict.fromkeys(query.where for query in queries))
     tables: dict[Key, Cells] = {}
@@ -82,6 +88,11 @@ def aggregate_cells(
             rows = selected(plan, table, query.where)
             tables[query.name, ALL, "count"] = _largest_values(coding, rows, query)
     return tables
+
+
+def _by_level_of_detail(plan: Plan) -> Plan:
+    """Return the plan with a query for each level of detail of a query that has several."""
+    return plan.changed(queries=tuple(one for query in plan.queries for one in query.counted))
 
 
 def selected(plan: Plan, table: ibis.Table, where: str | None) -> ibis.Table:
@@ -310,7 +321,7 @@ def rehearse(plan: Plan, table: ibis.Table) -> None:
             "data of this form cannot be counted: a rehearsal without rows ended in "
             + cause(error),
         ) from None
-    for entry in plan.entries():
+    for entry in _by_level_of_detail(plan).entries():
         key = (entry.query, entry.level, entry.measure)
         counted = entry.public is None and entry.cells is not None and entry.measure != "rank"
         if counted and (key not in tables or len(tables[key]) != entry.cells):
@@ -515,9 +526,14 @@ def bounded_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Ta
     """The rows that a query's own bounds leave of each unit."""
     label = 1 + 2 * [one.name for one in coding.plan.queries].index(query.name)
     axes = coding.axes(query, coding.lowest(query))
-    # The values of quantiles that are drawn are no cells: their groups are.
+    # The values of quantiles that are drawn are no cells: their groups are. Nor is detail.
     is_value = query.inverse_sensitivity
-    cell = names_of(axis for axis in axes if not (is_value and axis.kind is Kind.BIN))
+    inner = {coding.key(name) for name in query.by if name not in query.group_by}
+    cell = names_of(
+        axis
+        for axis in axes
+        if axis not in inner and not (is_value and axis.kind is Kind.BIN)
+    )
     names = names_of(needed_columns(coding, query))
     rows = with_numbers(coding, known_rows(rows, axes), query).select("unit", *names)
     if query.groups is not None:

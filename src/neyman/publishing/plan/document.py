@@ -608,6 +608,20 @@ class QueryPart(Strict):
         None, description="the levels, the clip, and the share of a key, where they are its own"
     )
     by: Texts = Field((), description="columns with keys, or to discover, to group by")
+    detail: Several[Texts] | None = Field(
+        None,
+        description="for each level of detail the columns that a group of 'by' is split by: "
+        "[[], ['sex'], ['sex', 'age']]; a first noisy count of the group decides",
+    )
+    thresholds: Several[Annotated[int, Field(ge=1, le=MOST_TABLE)]] | None = Field(
+        None,
+        description="rising whole numbers, one fewer than levels of detail: a first count that "
+        "reaches k of them gives the group level k, from 0",
+    )
+    first_share: Exact | None = Field(
+        None,
+        description="the part of the share that the first counts take, below 1; 1/10 if not given",
+    )
     at: Names = Field((), description="levels of the hierarchy")
     share: Exact | None = Field(None, description="this query's exact part of the budget")
     split: dict[str, Exact] | None = Field(

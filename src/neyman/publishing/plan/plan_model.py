@@ -72,6 +72,11 @@ class PlanModel:
         """Return True if the noise is rounded Gaussian, and False if it is discrete Gaussian."""
         return self.noise == "rounded-gaussian"
 
+    @property
+    def has_detail(self) -> bool:
+        """Return True if first counts decide on the detail of some query's groups [UN-12]."""
+        return any(query.detail is not None for query in self.queries)
+
     def column(self, name: str) -> Column:
         """Return the declared column of that name."""
         return next(column for column in self.columns if column.name == name)
@@ -149,11 +154,26 @@ class PlanModel:
         return (places, *(len(self.column(name).keys) for name in query.by), *bins)
 
     def cells(self, query: Query, level: str) -> int:
-        """Return how many integers a table has: of quantiles that are drawn, one for each."""
+        """Return how many integers a table has: of quantiles that are drawn, one for each.
+
+        Where a first count decides how detailed a group is, it is the number if all groups have
+        the level with the most cells.
+        """
         shape = self.shape(query, level)
+        if query.detail is not None:
+            return self.groups(query, level) * max(self.detail_sizes(query))
         return math.prod(
             (*shape[:-1], len(query.quantiles)) if query.inverse_sensitivity else shape
         )
+
+    def groups(self, query: Query, level: str) -> int:
+        """Return how many groups a table with detail has: places, by the keys of ``group_by``."""
+        return math.prod(self.shape(query, level)[: 1 + len(query.group_by)])
+
+    def detail_sizes(self, query: Query) -> tuple[int, ...]:
+        """Return how many cells a group has at each level of detail."""
+        levels = () if query.detail is None else query.detail.levels
+        return tuple(math.prod(len(self.column(name).keys) for name in names) for names in levels)
 
     def entries(self) -> tuple[Entry, ...]:
         """Return every table of integers that the plan publishes, in declared order."""
@@ -293,6 +313,8 @@ class PlanModel:
         low, high = range_of(query, measure)
         shape = self.shape(query, level)
         known = math.prod(shape[:-1] if query.inverse_sensitivity else shape)
+        if query.detail is not None:
+            known = self.groups(query, level)
         return shifts(
             cells=known if query.delta is None else 2 * own,
             neighboring=relation or self.unit.neighboring,
@@ -302,6 +324,7 @@ class PlanModel:
             groups=groups,
             rows_per_group=rows_per_group,
             finer=finer,
+            apart=query.detail is not None,
         )
 
     def _finer(self, query: Query, level: str) -> int:

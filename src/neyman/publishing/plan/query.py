@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar, Literal
 
@@ -32,6 +32,34 @@ Duplicates = Literal["drop", "least"]
 ALL = "all"  # the level name of a table over everything
 
 
+def first_table(name: str) -> str:
+    """Return the name of the table of first counts of a query with detail."""
+    return f"{name}-first"
+
+
+@dataclass(frozen=True)
+class Detail:
+    """How detailed the table of each group is: a first noisy count of the group decides [UN-12].
+
+    Args:
+        first: the name of the query with the first counts.
+        share: the part of the query's share that they take, in (0, 1).
+        levels: for each level of detail the columns that a group is split by.
+        thresholds: rising whole numbers, one fewer than levels: a group has the level of the
+            number of thresholds that its first count reaches.
+    """
+
+    first: str
+    share: Fraction
+    levels: tuple[tuple[str, ...], ...]
+    thresholds: tuple[int, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of all levels, each once."""
+        return tuple(dict.fromkeys(name for level in self.levels for name in level))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Query:
     """One measure by columns at some levels, with its exact part of the budget.
@@ -39,11 +67,12 @@ class Query:
     Args:
         column: what is summed or put into bins, or whose values are counted.
         clip: [low, high] of a sum, mean or variance, scaled whole numbers.
-        by: columns with keys; with unknown keys too where ``delta`` is given.
+        by: columns with keys; with unknown keys too where ``delta`` is given; and then those of
+            ``detail``.
         split: the part of ``share`` of each level that is measured.
         weight: how much the error of each measured level counts; empty where the plan is silent.
         groups: the most finest cells that rows of one unit are kept in: a place of the lowest of
-            ``at``, a key of each of ``by``, and a bin.
+            ``at``, a key of each of ``group_by``, and a bin.
         rows_per_group: the most rows of one unit that are kept in one such cell.
         inverse_sensitivity: whether quantiles are drawn by inverse sensitivity; then ``bins`` are
             the points of the clip, as a range.
@@ -57,7 +86,9 @@ class Query:
             unit holds is published.
         row_per_cell: whether the query counts rows and a unit has at most one in each cell.
         search: how the clip follows from a noisy histogram; then ``clip`` is the largest candidate.
-        searched: whether it is such a histogram, which the plan's document does not list.
+        searched: whether it is such a histogram, or has the first counts of a query with detail.
+            The plan's document does not list it.
+        detail: how a first count of a group decides by which columns its table is.
 
     Attributes:
         synonyms: other words for it, which an error answers with the name.
@@ -100,6 +131,28 @@ class Query:
     searched: bool = False
     optional: tuple[str, ...] = ()
     complete: bool = False
+    detail: Detail | None = None
+
+    @property
+    def group_by(self) -> tuple[str, ...]:
+        """The columns of ``by`` without those that only more detailed tables are by."""
+        inner = () if self.detail is None else self.detail.columns
+        return tuple(name for name in self.by if name not in inner)
+
+    @property
+    def counted(self) -> tuple[Query, ...]:
+        """The queries that are counted for it: one for each level of detail, or itself."""
+        if self.detail is None or len(self.detail.levels) == 1:
+            return (self,)
+        return tuple(
+            replace(
+                self,
+                name=f"{self.name}#{number}",  # which no query of a plan is called
+                by=(*self.group_by, *level),
+                detail=replace(self.detail, levels=(level,), thresholds=()),
+            )
+            for number, level in enumerate(self.detail.levels)
+        )
 
     @property
     def ranked(self) -> bool:
@@ -161,7 +214,11 @@ class Query:
         section["method"] = "inverse-sensitivity" if self.inverse_sensitivity else None
         listed = "quantiles" in self.takes
         section["quantiles"] = [exact_text(q) for q in self.quantiles] if listed else None
-        section |= {"where": self.where, "by": list(self.by), "at": list(self.at)}
+        section |= {"where": self.where, "by": list(self.group_by), "at": list(self.at)}
+        if self.detail is not None:
+            section["detail"] = [list(level) for level in self.detail.levels]
+            section["thresholds"] = list(self.detail.thresholds)
+            section["first_share"] = exact_text(self.detail.share)
         section |= {"groups": self.groups, "rows_per_group": self.rows_per_group}
         section["delta"] = None if self.delta is None else exact_text(self.delta)
         if self.split:

@@ -7,19 +7,30 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
-from neyman.accounting.semantics.digits import short_text
+from neyman.accounting.semantics.digits import many, short_text
 from neyman.publishing.plan.clip_search import ROWS_TABLE, ClipSearch, edges_of, top_clip
 from neyman.publishing.plan.column import Column
 from neyman.publishing.plan.document import PlanDocument, QueryPart, UnitPart, show, suggest
 from neyman.publishing.plan.hierarchy import Hierarchy
-from neyman.publishing.plan.query import ALL, Histogram, Query, UnitRows
+from neyman.publishing.plan.query import (
+    ALL,
+    Count,
+    Detail,
+    Histogram,
+    Query,
+    UnitRows,
+    first_table,
+)
 from neyman.publishing.plan.query_numbers import QueryContext, clip_search, numbers_of
 
 MOST_CELLS = 100_000_000  # the most cells of one table
 MOST_POINTS = 2**62  # the most points of the grids of one table
 
 VALUE_COLUMNS = ("value", "standard_error", "lower", "upper", "at_least", "below", "quantile")
+DETAIL_COLUMNS = ("detail", "first_count")  # of a table whose groups differ in detail
+MOST_DETAIL = 16  # levels of detail of a query
 
 
 def read_queries(
@@ -38,6 +49,7 @@ def read_queries(
     searched = document.unit.search is not None or any(query.search for query in queries)
     names.update([ROWS_TABLE] if searched else [])
     names.update(q.search.histogram.casefold() for q in queries if q.search is not None)
+    names.update(q.detail.first.casefold() for q in queries if q.detail is not None)
     problems += (
         f"query[{index}].name = {part.name!r}: queries need names that differ in more than case, "
         "since files are named after them"
@@ -50,20 +62,20 @@ def read_queries(
 
 
 def with_histograms(queries: Iterable[Query], document: PlanDocument) -> tuple[Query, ...]:
-    """Return the histograms that clips follow from, and the queries without the shares of these."""
+    """Return the queries whose noisy numbers decide on others, and these without their shares."""
     unit = document.unit
     main = (replace(query, share=query.share * _left(query, unit)) for query in queries)
-    return (*_histograms(queries, document), *main)
+    return (*_histograms(queries, document), *_first_counts(queries), *main)
 
 
 def declared_share(query: Query, unit: UnitPart) -> Fraction:
-    """Return the share of a query with those of the histograms that it is bounded by."""
+    """Return the share of a query with those of the noisy numbers that decide on it."""
     return query.share / _left(query, unit)
 
 
 def _left(query: Query, unit: UnitPart) -> Fraction:
-    """The part of a declared share that the histograms leave."""
-    terms = [search for search in (query.search, unit.search) if search is not None]
+    """The part of a declared share that histograms and first counts leave."""
+    terms = [term for term in (query.search, query.detail, unit.search) if term is not None]
     return math.prod((1 - search.share for search in terms), start=Fraction(1))
 
 
@@ -93,6 +105,24 @@ def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterator[Qu
             )
 
 
+def _first_counts(queries: Iterable[Query]) -> Iterator[Query]:
+    """The counts of groups that decide how detailed each group's table is [UN-12]."""
+    for query in queries:
+        if query.detail is not None:
+            yield Count(
+                name=query.detail.first,
+                by=query.group_by,
+                at=query.at,
+                share=query.share * query.detail.share,
+                split=query.split,
+                groups=query.groups,
+                rows_per_group=query.rows_per_group,
+                where=query.where,
+                table=query.table,
+                searched=True,
+            )
+
+
 def _query(context: QueryContext, hierarchy: Hierarchy | None, problems: list[str]) -> Query | None:
     """Return a query; None where something is wrong with it, or with what it uses."""
     errors = [*_key_problems(context, hierarchy)]
@@ -102,6 +132,7 @@ def _query(context: QueryContext, hierarchy: Hierarchy | None, problems: list[st
     numbers = numbers_of(context, errors)
     errors += _public_problems(context, hierarchy)
     errors += _share_problems(context)
+    errors += _detail_problems(context)
     query = None
     if numbers is not None and not errors and not _broken(context, hierarchy):
         query = _resolved(context, numbers, search)
@@ -116,6 +147,11 @@ def _levels(part: QueryPart) -> tuple[tuple[str, ...], list[str]]:
     return names, [level for level in names if level not in (part.public or {})]
 
 
+def _by(part: QueryPart) -> tuple[str, ...]:
+    """The columns that some table of a query is by: those of groups, and those of its detail."""
+    return tuple(dict.fromkeys((*part.by, *(name for level in part.detail or () for name in level))))
+
+
 def _failed(context: QueryContext) -> list[str]:
     """Columns that failed themselves, which is told already: no second error for their users."""
     declared = context.document.columns.items()
@@ -124,7 +160,7 @@ def _failed(context: QueryContext) -> list[str]:
 
 def _broken(context: QueryContext, hierarchy: Hierarchy | None) -> bool:
     """Whether the hierarchy failed, or a column that it uses."""
-    used = {*context.part.by, context.part.column, context.part.over}
+    used = {*_by(context.part), context.part.column, context.part.over}
     lost = not hierarchy and bool(context.document.hierarchy)
     return lost or not used.isdisjoint(_failed(context))
 
@@ -154,6 +190,55 @@ def _key_problems(context: QueryContext, hierarchy: Hierarchy | None) -> Iterato
                 yield f"{spot}: is not {kind}; {suggest(value, known)}"
             elif value in VALUE_COLUMNS:
                 yield f"{spot}: the tables use that name for what is measured; rename it"
+
+
+def _detail_problems(context: QueryContext) -> Iterator[str]:
+    """What is wrong with levels of detail, and what does not go with them."""
+    part, document = context.part, context.document
+    if part.detail is None:
+        for field in ("thresholds", "first_share"):
+            if getattr(part, field) is not None:
+                yield f"{context.given(field)}: is for a query with detail; leave it out"
+        return
+    spot, levels = context.spot("detail"), part.detail
+    if part.measure != "count":
+        yield f"{context.given('measure')}: must be 'count' for a query with detail"
+    if any(column.discover for column in context.columns.values() if column.name in part.by):
+        yield f"{spot}: is for groups of listed keys; list the keys of 'by', or leave detail out"
+    if part.public:
+        yield f"{context.given('public')}: a table with detail is measured; leave it out"
+    if document.consistency is not None:
+        yield f"{spot}: its tables take no part in [consistency]; leave that out"
+    if document.unit.search is not None:
+        yield f"{spot}: does not go with unit.rows = 'discover'; declare the rows"
+    if not 2 <= len(levels) <= MOST_DETAIL or len({frozenset(one) for one in levels}) < len(levels):
+        yield f"{spot}: must list 2 to {MOST_DETAIL} different levels, such as [[], ['sex']]"
+    yield from _detail_columns(context)
+    needed, given = max(len(levels) - 1, 1), part.thresholds or ()
+    if len(given) != needed or any(a >= b for a, b in pairwise(given)):
+        what = f"{context.spot('thresholds')} = {list(given)}"
+        yield f"{what}: must list {many(needed, 'rising whole number')}, one fewer than detail"
+    if part.first_share is not None and part.first_share >= 1:
+        yield f"{context.given('first_share')}: must be below 1"
+
+
+def _detail_columns(context: QueryContext) -> Iterator[str]:
+    part, failed = context.part, _failed(context)
+    keyed = [column.name for column in context.columns.values() if column.keys]
+    for number, level in enumerate(part.detail or ()):
+        for position, name in enumerate(level):
+            spot = f"{context.spot(f'detail[{number}][{position}]')} = {name!r}"
+            if name in level[:position] or name in part.by:
+                where = "by" if name in part.by else "this level"
+                yield f"{spot}: is in {where} already; leave it out here"
+            elif name not in keyed and name not in failed:
+                yield f"{spot}: is not a column with listed keys; {suggest(name, keyed)}"
+    for name in dict.fromkeys((*part.at, *_by(part))):
+        if name in DETAIL_COLUMNS or (name not in part.by and name in VALUE_COLUMNS):
+            yield (
+                f"{context.spot('detail')}: the tables use the name {name!r} for what they say; "
+                "rename the column"
+            )
 
 
 def _public_problems(context: QueryContext, hierarchy: Hierarchy | None) -> Iterator[str]:
@@ -230,7 +315,7 @@ def _resolved(
         name=part.name,
         column=part.column,
         clip=None if context.inverse_sensitivity else ends,
-        by=part.by,
+        by=_by(part),
         at=part.at,
         share=part.share or Fraction(0),
         split=tuple((level, split[level]) for level in measured),
@@ -252,6 +337,14 @@ def _resolved(
         search=search,
         optional=tuple(one.name for one in columns if one.integer and one.unknown is None),
         complete=part.complete,
+        detail=None
+        if part.detail is None
+        else Detail(
+            first=first_table(part.name),
+            share=part.first_share or Fraction(1, 10),
+            levels=part.detail,
+            thresholds=part.thresholds or (),
+        ),
     )
 
 
@@ -269,7 +362,9 @@ def _ends(numbers: Mapping[str, tuple[int, ...]], field: str) -> tuple[int, int]
 def _size_problems(
     context: QueryContext, query: Query, hierarchy: Hierarchy | None
 ) -> Iterator[str]:
-    cells = math.prod(max(1, len(context.columns[name].keys)) for name in query.by)
+    sizes = {name: max(1, len(context.columns[name].keys)) for name in query.by}
+    every = [(*query.group_by, *names) for names in query.detail.levels] if query.detail else []
+    cells = max(math.prod(sizes[name] for name in names) for names in every or [query.by])
     bins = len(query.bins or range(2)) - 1
     cells *= len(query.quantiles) if query.inverse_sensitivity else bins
     places = max((len(hierarchy.paths(level)) for level in query.at), default=1) if hierarchy else 1

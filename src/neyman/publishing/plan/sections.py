@@ -52,6 +52,9 @@ class QueryOptions(TypedDict, total=False):
     name: str
     table: str
     by: str | Sequence[str]
+    detail: Sequence[Sequence[str]]
+    thresholds: Sequence[int]
+    first_share: Exact
     at: str | Sequence[str]
     where: str
     groups: int

@@ -74,6 +74,7 @@ def shifts(
     groups: int | None = None,
     rows_per_group: int | None = None,
     finer: int = 1,
+    apart: bool = False,
 ) -> Shifts:
     """The maximal absolute shifts of a table when one unit changes.
 
@@ -85,6 +86,8 @@ def shifts(
         rows_per_group: most rows of one unit that are kept in one cell.
         finer: the most cells, of those that ``groups`` and ``rows_per_group`` are about, that one
             cell of the table is made of.
+        apart: whether a cell here is a group whose rows may lie in several cells of the table, so
+            that rows that leave a group need not meet rows that enter it [UN-12].
 
     Returns:
         Every realized shift is, after sorting its absolute values, at most one of the vectors in
@@ -102,7 +105,8 @@ def shifts(
         vectors = (tuple(k * max(up, down) for k in parts) for parts in _partitions(side))
         full, rest = divmod(total, most)
         return Shifts(_few(vectors), (full * most**2 + rest**2) * max(up, down) ** 2)
-    return Shifts(_few(_both(side, cells, up, down)), _together(side, cells, up, down))
+    shared = 2 * places if apart else cells
+    return Shifts(_few(_both(side, shared, up, down)), _together(side, shared, up, down))
 
 
 def maximal(vectors: Iterable[Vector]) -> tuple[Vector, ...]:

@@ -164,6 +164,8 @@ def _gap(
     relation = plan.unit.neighboring
     if any(entry.public is not None or entry.searched or entry.failure for entry in entries):
         return None
+    if query.detail is not None:
+        return None
     rho = sum((entry.squared / (2 * noise[entry.measure]) for entry in entries), Fraction(0))
     if len(entries) == 1 and not query.ranked:
         (entry,) = entries

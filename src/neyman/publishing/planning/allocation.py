@@ -220,6 +220,11 @@ def best_split(
     Raises:
         ValueError: a weight for what is not in the plan, or is declared, or twice for a table.
     """
+    if plan.has_detail:
+        raise ValueError(
+            "a query with detail: how much its first counts should take depends on the thresholds, "
+            "and no shares are known to be best; choose your own"
+        )
     entries: dict[Name, list[Fraction]] = {}
     for entry in plan.entries():
         if entry.public is None:

@@ -54,6 +54,7 @@ from neyman.publishing.planning.accuracy import LEAST_NOISE
 from neyman.publishing.release import clip_tables
 from neyman.publishing.release.add_noise import Exact, write_tables
 from neyman.publishing.release.charged_call import ChargedCall, Payer
+from neyman.publishing.release.detail_tables import detailed_cells, forms_with_first_counts
 from neyman.publishing.release.folder import (
     Contents,
     OutputError,
@@ -163,14 +164,15 @@ class FirstRun:
         """Read the data, and write every file; ``form`` is kept so that Spark is started once."""
         tell("counting", 0.55)
         files: list[TablePart] = []
-        histograms = [form for form in tables if form.query.searched]
+        deciding = [form for form in tables if form.query.searched]
         opened = self.source.open_tables(self.plan, form)
         with joined_tables.prepared_tables(self.plan, opened) as prepared:
-            first = _counted(prepared, histograms, lambda part: None)
-            if histograms:
-                files += write_tables(stage, histograms, first, lambda part: None)
+            first = _counted(prepared, deciding, lambda part: None)
+            if deciding:
+                files += write_tables(stage, deciding, first, lambda part: None)
             clips = clip_tables.chosen_clips(tables, stage.folder)
-            others = [f for f in clip_tables.forms_with(tables, clips) if not f.query.searched]
+            known = forms_with_first_counts(clip_tables.forms_with(tables, clips), stage.folder)
+            others = [form for form in known if not form.query.searched]
             exact = _counted(prepared, others, lambda part: tell("counting", 0.55 + 0.15 * part))
         for table in opened.values():
             close_table(table)
@@ -259,7 +261,7 @@ def _counted(
                 discovered[query.name, form.level] = discover(
                     own, query, form.level, rows, progress=part()
                 )
-    return Exact(cells, discovered)
+    return Exact(cells | dict(detailed_cells(tables, cells)), discovered)
 
 
 def _bounded(own: Plan, tables: Sequence[Form], names: AbstractSet[str]) -> Plan:

@@ -182,6 +182,8 @@ def _reason(plan: Plan, query: Query) -> str | None:
         return f"it holds no counts of rows ({query.measure})"
     if query.delta is not None:
         return "its keys are discovered, and small ones are missing"
+    if query.detail is not None:
+        return "its groups differ in detail"
     if query.where is not None:
         return "it counts a part of the rows (where)"
     if not query.by and not query.at:

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from neyman.numerics.arrays import Array
 from neyman.publishing.plan.measurement import Entry
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import Query
+from neyman.publishing.plan.query import Detail, Query
 from neyman.publishing.tables.estimates import Estimate, estimate, ratio_range, rows_of
 
 Integers = NDArray[np.int64]
+TOTAL = "total"  # the level of detail at which a group has one count
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +37,13 @@ class Form:
     Args:
         entries: what the table is made of, each with the sigma squared of its noise (0 for declared
             values).
+        first_counts: of a query with detail, the published first count of each group; None before
+            they are drawn, and then each group has the level with the most cells.
     """
 
     plan: Plan
     entries: tuple[tuple[Entry, Fraction], ...]
+    first_counts: Integers | None = None
 
     @property
     def query(self) -> Query:
@@ -64,6 +68,8 @@ class Form:
     @property
     def cells(self) -> int:
         """How many integers each of its measures has; 0 where keys are found in the data."""
+        if self.first_counts is not None:
+            return int(self.starts[-1])
         return self.entries[0][0].cells or 0
 
     @property
@@ -111,7 +117,9 @@ class Form:
         Returns:
             The key columns (texts are dictionary-encoded), then ``value``, ``standard_error``,
             ``lower`` and ``upper`` (90%), see `estimates`. A histogram has ``at_least`` and
-            ``below`` among its keys, the edges of a bin; quantiles have ``quantile``.
+            ``below`` among its keys, the edges of a bin; quantiles have ``quantile``. With detail,
+            ``detail`` names the columns that a row's group is split by, and its ``first_count`` is
+            in the range of thresholds from ``at_least`` to ``below``.
         """
         return self.with_keys(self._estimate(noisy), start)
 
@@ -119,10 +127,52 @@ class Form:
         """Some rows of the table, those of the cells from ``start`` on, with their errors."""
         table_columns = columns(estimate)
         first = rows_of(self.query, start)
-        keys = {
-            key.name: key.column(first, first + len(table_columns["value"])) for key in self._keys
+        rows = np.arange(first, first + len(table_columns["value"]), dtype=np.int64)
+        if self.query.detail is not None:
+            return pa.table(self._detailed_keys(self.query.detail, rows) | table_columns)
+        return pa.table({key.name: key.column(rows) for key in self._keys} | table_columns)
+
+    @cached_property
+    def detail_levels(self) -> Integers:
+        """The level of detail of each group, by its first count."""
+        query, sizes = self.query, self.plan.detail_sizes(self.query)
+        if self.first_counts is None or query.detail is None:
+            return np.full(self.plan.groups(query, self.level), np.argmax(sizes), np.int64)
+        return np.searchsorted(query.detail.thresholds, self.first_counts, side="right")
+
+    @cached_property
+    def starts(self) -> Integers:
+        """The first cell of each group of a query with detail, and then the number of cells."""
+        sizes = np.array(self.plan.detail_sizes(self.query), dtype=np.int64)
+        return np.concatenate([[0], np.cumsum(sizes[self.detail_levels])])
+
+    def _detailed_keys(self, detail: Detail, rows: Integers) -> dict[str, pa.Array]:
+        """The keys of some rows, and what decided on the level of their group.
+
+        A column that the level of a group does not have is missing in its rows.
+        """
+        groups = np.searchsorted(self.starts, rows, side="right") - 1
+        inside, level = rows - self.starts[groups], self.detail_levels[groups]
+        keys = {key.name: key.column(groups) for key in self._keys}
+        for name in detail.columns:
+            values = pa.array(self.plan.column(name).keys)
+            codes, known = np.zeros(len(rows), dtype=np.int32), np.zeros(len(rows), dtype=bool)
+            for number, names in enumerate(detail.levels):
+                if name in names:
+                    below = names[names.index(name) + 1 :]
+                    stride = math.prod(len(self.plan.column(one).keys) for one in below)
+                    here = level == number
+                    codes[here], known[here] = inside[here] // stride % len(values), True
+            keys[name] = _coded(values, pa.array(codes, mask=~known))
+        texts = pa.array([", ".join(names) or TOTAL for names in detail.levels])
+        ends = pa.array([None, *detail.thresholds, None], pa.int64())
+        first = np.zeros(1, np.int64) if self.first_counts is None else self.first_counts
+        return keys | {
+            "detail": _coded(texts, pa.array(level.astype(np.int32))),
+            "first_count": pa.array(first[groups % len(first)]),
+            "at_least": ends.take(pa.array(level)),
+            "below": ends.take(pa.array(level + 1)),
         }
-        return pa.table(keys | table_columns)
 
     def named(self, keys: pa.Table, noisy: Integers) -> pa.Table:
         """The table where keys are found in the data."""
@@ -159,7 +209,9 @@ class Form:
     @cached_property
     def _keys(self) -> tuple[_Key, ...]:
         plan, query = self.plan, self.query
-        shape = plan.shape(query, self.level)
+        shape, by = plan.shape(query, self.level), query.group_by
+        if query.detail is not None:
+            shape = shape[: 1 + len(by)]
         last: list[tuple[str, pa.Array]] = []
         if query.ranked:
             shape = (*shape[:-1], len(query.quantiles))
@@ -180,7 +232,7 @@ class Form:
                 codes = [number.setdefault(path[depth], len(number)) for path in paths]
                 keys, own = pa.array(list(number), pa.string()), np.array(codes, dtype=np.int32)
                 columns.append(_Key(names[depth], keys, own, strides[0]))
-        for axis, name in enumerate(query.by, 1):
+        for axis, name in enumerate(by, 1):
             keys = pa.array(plan.column(name).keys)
             columns.append(_Key(name, keys, np.arange(len(keys), dtype=np.int32), strides[axis]))
         for name, keys in last:
@@ -252,9 +304,12 @@ class _Key:
     codes: NDArray[np.int32]
     stride: int
 
-    def column(self, start: int, stop: int) -> pa.Array:
-        rows = np.arange(start, stop, dtype=np.int64)
-        index = pa.array(self.codes[rows // self.stride % len(self.codes)])
-        if pa.types.is_string(self.values.type):
-            return pa.DictionaryArray.from_arrays(index, self.values)
-        return self.values.take(index)
+    def column(self, rows: Integers) -> pa.Array:
+        return _coded(self.values, pa.array(self.codes[rows // self.stride % len(self.codes)]))
+
+
+def _coded(values: pa.Array, index: pa.Array) -> pa.Array:
+    """Values by their numbers, texts in a dictionary."""
+    if pa.types.is_string(values.type):
+        return pa.DictionaryArray.from_arrays(index, values)
+    return values.take(index)

@@ -20,6 +20,7 @@ from neyman.publishing.consistency.published_forms import (
 from neyman.publishing.plan.measurement import Entry
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.release.clip_tables import Clips, chosen_clips, forms_with
+from neyman.publishing.release.detail_tables import forms_with_first_counts
 from neyman.publishing.release.field_comparison import Differs, ratio, same
 from neyman.publishing.release.folder import Release
 from neyman.publishing.release.receipt import composed, mechanism_list
@@ -104,8 +105,10 @@ class Case:
 
     @cached_property
     def forms(self) -> tuple[Form, ...]:
-        """The form of each table, with the clips that the published histograms lead to."""
-        return forms_with(self.widest, self.clips)
+        """The form of each table, as the published histograms and first counts decide."""
+        return forms_with_first_counts(
+            forms_with(self.widest, self.clips), self.folder, self._check_footer
+        )
 
     @cached_property
     def widest(self) -> tuple[Form, ...]:
@@ -115,12 +118,12 @@ class Case:
     @cached_property
     def clips(self) -> Clips:
         """The clips that the published histograms lead to, computed again."""
+        return chosen_clips(self.widest, self.folder, self._check_footer)
 
-        def check(form: Form, path: Path) -> None:
-            with self.memory.table(path, form.published, form.rows, form.rows):
-                pass  # its footer says what it should
-
-        return chosen_clips(self.widest, self.folder, check)
+    def _check_footer(self, form: Form, path: Path) -> None:
+        """Check that the footer of a file that is read whole says what it should."""
+        with self.memory.table(path, form.published, form.rows, form.rows):
+            pass
 
     def form(self, query: str, level: str) -> Form:
         """The form of one table."""

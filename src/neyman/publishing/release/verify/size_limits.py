@@ -157,8 +157,9 @@ def same_texts(column: pa.ChunkedArray, own: pa.ChunkedArray) -> bool:
         return column.equals(own.cast(column.type))
     if not pa.types.is_dictionary(own.type):
         own = own.dictionary_encode()
-    if len(column) != len(own) or column.null_count or own.null_count:
+    if not _compute.is_null(column).equals(_compute.is_null(own)):
         return False
+    column, own = column.drop_null(), own.drop_null()
     (numbers, names), (own_numbers, own_names) = codes(column), codes(own)
     # A text that is not among ours has no place, and then they differ.
     places = _compute.index_in(names, own_names.cast(names.type))
