@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ibis
@@ -523,23 +523,23 @@ def _alone(query: Query) -> bool:
 
 
 def bounded_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Table) -> ibis.Table:
-    """The rows that a query's own bounds leave of each unit."""
-    label = 1 + 2 * [one.name for one in coding.plan.queries].index(query.name)
-    axes = coding.axes(query, coding.lowest(query))
-    # The values of quantiles that are drawn are no cells: their groups are. Nor is detail.
+    """The rows that a query's own bounds leave of each unit.
+
+    They are the same rows for each level of detail of a query: a unit's groups may differ in level,
+    and its bound is for all of them together [UN-12].
+    """
+    names = [one.detail.first if one.detail else one.name for one in coding.plan.queries]
+    label = 1 + 2 * names.index(query.detail.first if query.detail else query.name)
+    axes = coding.axes(replace(query, by=query.group_by), coding.lowest(query))
+    # The values of quantiles that are drawn are no cells: their groups are.
     is_value = query.inverse_sensitivity
-    inner = {coding.key(name) for name in query.by if name not in query.group_by}
-    cell = names_of(
-        axis
-        for axis in axes
-        if axis not in inner and not (is_value and axis.kind is Kind.BIN)
-    )
-    names = names_of(needed_columns(coding, query))
-    rows = with_numbers(coding, known_rows(rows, axes), query).select("unit", *names)
+    cell = names_of(axis for axis in axes if not (is_value and axis.kind is Kind.BIN))
+    needed = names_of(needed_columns(coding, query))
+    rows = with_numbers(coding, known_rows(rows, axes), query).select("unit", *needed)
     if query.groups is not None:
-        rows = first_cells(rows, names, query.groups, secret, label, cell)
+        rows = first_cells(rows, needed, query.groups, secret, label, cell)
     if query.rows_per_group is not None:
-        rows = first_rows(rows, names, query.rows_per_group, secret, label + 1, cell)
+        rows = first_rows(rows, needed, query.rows_per_group, secret, label + 1, cell)
     return rows
 
 
@@ -562,10 +562,16 @@ def known_rows(
 
 
 def needed_columns(coding: Coding, query: Query) -> dict[CodeColumn, None]:
-    """The columns of codes, values, and keys that are not known, that a query needs of each row."""
+    """The columns of codes, values, and keys that are not known, that a query needs of each row.
+
+    They are the same, in the same order, for each level of detail of a query.
+    """
     alone = query.measure in ("units", "distinct") or query.delta is not None
     levels = query.levels if alone else (coding.lowest(query),)
-    axes = dict.fromkeys(axis for level in levels for axis in coding.axes(query, level))
+    own = replace(query, by=query.group_by)
+    axes = dict.fromkeys(axis for level in levels for axis in coding.axes(own, level))
+    if query.detail is not None:
+        axes |= dict.fromkeys(map(coding.key, query.detail.columns))
     return axes | coding.values(query) | dict.fromkeys(coding.discovered(query))
 
 

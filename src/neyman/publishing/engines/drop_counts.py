@@ -203,6 +203,8 @@ def query_rows(plan: Plan, table: ibis.Table, key: bytes | None = None) -> tuple
     key = fresh_key() if key is None else key
     coding = Coding(plan, tuple(table.columns))
     every = [query for query in plan.queries if not query.searched]
+    # A row that lacks a key of its group's detail still counts for the group.
+    every = [replace(query, by=query.group_by) for query in every]
     tabled = [query for query in every if query.split and query.delta is None]
     filters = dict.fromkeys(query.where for query in tabled)
     parts = [[query for query in tabled if query.where == where] for where in filters]

@@ -160,7 +160,7 @@ class PlanModel:
         the level with the most cells.
         """
         shape = self.shape(query, level)
-        if query.detail is not None:
+        if query.detail is not None and query.detail.level is None:
             return self.groups(query, level) * max(self.detail_sizes(query))
         return math.prod(
             (*shape[:-1], len(query.quantiles)) if query.inverse_sensitivity else shape

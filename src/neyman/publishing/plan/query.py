@@ -47,12 +47,14 @@ class Detail:
         levels: for each level of detail the columns that a group is split by.
         thresholds: rising whole numbers, one fewer than levels: a group has the level of the
             number of thresholds that its first count reaches.
+        level: which level a query counts that counts one alone (see `Query.counted`).
     """
 
     first: str
     share: Fraction
     levels: tuple[tuple[str, ...], ...]
     thresholds: tuple[int, ...]
+    level: int | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -142,14 +144,14 @@ class Query:
     @property
     def counted(self) -> tuple[Query, ...]:
         """The queries that are counted for it: one for each level of detail, or itself."""
-        if self.detail is None or len(self.detail.levels) == 1:
+        if self.detail is None or self.detail.level is not None:
             return (self,)
         return tuple(
             replace(
                 self,
                 name=f"{self.name}#{number}",  # which no query of a plan is called
                 by=(*self.group_by, *level),
-                detail=replace(self.detail, levels=(level,), thresholds=()),
+                detail=replace(self.detail, level=number),
             )
             for number, level in enumerate(self.detail.levels)
         )
