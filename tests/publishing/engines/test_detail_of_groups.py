@@ -13,6 +13,7 @@ import math
 from collections import Counter
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,11 @@ def a_plan(neighboring="replace-one", rows=1, queries=(), budget="1", **more) ->
 
 def fits(away, shift) -> bool:
     """Whether the cells that move can be put within the parts of a shift [UN-3]."""
-    away = sorted((abs(int(cell)) for cell in away if cell), reverse=True)
+    return _fits(tuple(sorted(abs(int(cell)) for cell in away if cell)), shift)
+
+
+@cache
+def _fits(away, shift) -> bool:
     return any(
         all(
             sum(cell for cell, at in zip(away, spots, strict=True) if at == part) <= most
@@ -117,39 +122,43 @@ def test_one_listed_shift_covers_every_outcome_of_a_pair_and_the_largest_is_reac
 
 KINDS = [("x", "f"), ("x", "m"), ("x", None), ("y", "f"), (None, "f")]
 VERSIONS = [v for n in range(4) for v in itertools.combinations_with_replacement(KINDS, n)]
-BOUNDS: list[dict[str, int]] = [{}, {"groups": 1}, {"groups": 2, "rows_per_group": 1}]
+BOUNDS: list[dict[str, int]] = [{}, {"groups": 1, "rows_per_group": 1}]
 
 
 def test_rows_that_are_kept_are_the_same_at_each_level_on_each_engine(engine):
-    """A unit with 2 rows kept, of 56 versions: no outcome of the levels is beyond a listed shift.
+    """A unit with 2 rows kept, of 56 versions (on Spark 12): no outcome is beyond a listed shift.
 
     A row without a sex is dropped from tables by sex after a unit's rows are chosen, and not before:
-    else a unit bounded to one group could be in another one at each level.
+    else a unit bounded to one group could be in another one at each level. Each row has one age, so
+    a table by age has a cell for each group.
     """
-    names = ["id", "v", "k", "sex"]
-    listed = [(f"{i}", f"{i}", *row) for i, rows in enumerate(VERSIONS) for row in rows]
+    names, bounds = ["id", "v", "k", "sex"], BOUNDS if engine == "duckdb" else BOUNDS[1:]
+    versions = VERSIONS if engine == "duckdb" else VERSIONS[:12]
+    listed = [(f"{i}", f"{i}", *row) for i, rows in enumerate(versions) for row in rows]
     data = {
         n: pa.array(c, pa.string()) for n, c in zip(names, zip(*listed, strict=True), strict=True)
     }
-    detail = {"detail": [[], ["sex"]], "thresholds": [5]}
-    columns = {**COLUMNS, "v": ny.keys([f"{i}" for i in range(len(VERSIONS))])}
+    data["age"] = pa.array([1] * len(listed))
+    detail = {"detail": [["age"], ["sex"]], "thresholds": [5]}
+    keys = ny.keys([f"{i}" for i in range(len(versions))])
+    columns = {**COLUMNS, "v": keys, "age": ny.keys([1])}
 
     def asked(by):
         return [
-            ny.query.count(name=f"q{i}", by=by, **detail, **own) for i, own in enumerate(BOUNDS)
+            ny.query.count(name=f"q{i}", by=by, **detail, **own) for i, own in enumerate(bounds)
         ]
 
     plan = a_plan("replace-one", 2, asked(["v", "k"]), columns=columns)
     result = {
-        key: np.reshape(cells, (len(VERSIONS), 3, -1))
+        key: np.reshape(cells, (len(versions), 3, -1))
         for key, cells in counted(plan, pa.table(data), engine).items()
     }
     for neighboring in RELATIONS:
         entries = {e.query: e for e in a_plan(neighboring, 2, asked(["k"])).entries()}
-        for number in range(len(BOUNDS)):
+        for number in range(len(bounds)):
             coarse, fine = (result[f"q{number}#{level}", "all", "count"] for level in (0, 1))
             assert coarse.sum() >= fine.sum() > 0
-            for i, j in itertools.combinations(range(len(VERSIONS)), 2):
+            for i, j in itertools.combinations(range(len(versions)), 2):
                 if neighboring == "add-remove" and i > 0:  # the first version has no row
                     continue
                 change = result[f"q{number}-first", "all", "count"]
@@ -164,8 +173,8 @@ def test_rows_that_are_kept_are_the_same_at_each_level_on_each_engine(engine):
                 ]
                 assert any(all(fits(o, s) for o in outcomes) for s in shifts), (
                     number,
-                    VERSIONS[i],
-                    VERSIONS[j],
+                    versions[i],
+                    versions[j],
                 )
 
 
