@@ -128,9 +128,9 @@ BOUNDS: list[dict[str, int]] = [{}, {"groups": 1, "rows_per_group": 1}]
 def test_rows_that_are_kept_are_the_same_at_each_level_on_each_engine(engine):
     """A unit with 2 rows kept, of 56 versions (on Spark 12): no outcome is beyond a listed shift.
 
-    A row without a sex is dropped from tables by sex after a unit's rows are chosen, and not before:
-    else a unit bounded to one group could be in another one at each level. Each row has one age, so
-    a table by age has a cell for each group.
+    A row without a sex is dropped from tables by sex after the rows of a unit are chosen, and not
+    before: else a unit bounded to one group could be in another one at each level. Each row has one
+    age, so a table by age has a cell for each group.
     """
     names, bounds = ["id", "v", "k", "sex"], BOUNDS if engine == "duckdb" else BOUNDS[1:]
     versions = VERSIONS if engine == "duckdb" else VERSIONS[:12]
@@ -212,8 +212,12 @@ def exact_delta(plan, before, after, ratio: Fraction) -> Fraction:
     (_, first), (_, second) = plan.calibrated()
     detail = plan.queries[-1].detail
     one, two = law(first), law(second)
-    touched = [k for k in "xyz" if [r for r in before if r[0] == k] != [r for r in after if r[0] == k]]
-    counts = [[Counter(k for k, *_ in rows)[group] for group in touched] for rows in (before, after)]
+    touched = [
+        k for k in "xyz" if [r for r in before if r[0] == k] != [r for r in after if r[0] == k]
+    ]
+    counts = [
+        [Counter(k for k, *_ in rows)[group] for group in touched] for rows in (before, after)
+    ]
     low, high = min(map(min, *counts)) - REACH, max(map(max, *counts)) + REACH
     noisy = list(itertools.product(range(low, high + 1), repeat=len(touched)))
 
@@ -238,7 +242,9 @@ def exact_delta(plan, before, after, ratio: Fraction) -> Fraction:
         p, q = statistic(two, moves)
         scale = sum(one) ** len(touched) * sum(two) ** len([*filter(None, moves)])
         ends = np.array(pairs, dtype=object)
-        excess = ratio.denominator * np.outer(ends[:, 0], p) - ratio.numerator * np.outer(ends[:, 1], q)
+        excess = ratio.denominator * np.outer(ends[:, 0], p) - ratio.numerator * np.outer(
+            ends[:, 1], q
+        )
         total += Fraction(int(excess[excess > 0].sum()), scale * ratio.denominator)
     return total
 
@@ -249,11 +255,7 @@ OTHERS = {
     "far": [("x", *F)] * 40 + [("y", *M)] * 40 + [("z", *F)] * 40,
 }
 REMOVED = [[("x", *F)], [("z", *M)]]
-REPLACED = [
-    ([("x", *F)], [("y", *F)]),
-    ([("x", *F)], [("x", *M)]),
-    ([("z", *F)], [("x", "f", 30)]),
-]
+REPLACED = [([("x", *F)], [("y", *F)]), ([("x", *F)], [("x", *M)]), ([("z", *F)], [("x", "f", 30)])]
 
 
 @pytest.mark.parametrize("neighboring", RELATIONS)
@@ -300,7 +302,9 @@ def test_a_unit_of_two_rows_moves_both_stages_in_all_of_its_groups():
 
 def test_a_plan_charges_one_second_stage_and_keeps_its_hash():
     """The shares of both stages sum to that of the query; its canonical form is the same plan."""
-    plan = a_plan(queries=[ny.query.count(**DETAIL, first_share="1/4", share=3), ny.query.count(name="n")])
+    plan = a_plan(
+        queries=[ny.query.count(**DETAIL, first_share="1/4", share=3), ny.query.count(name="n")]
+    )
     assert {e.query: e.share for e in plan.entries()} == {
         "count-first": Fraction(3, 16), "count": Fraction(9, 16), "n": Fraction(1, 4)
     }  # fmt: skip
@@ -429,7 +433,10 @@ def test_a_table_has_the_level_that_each_first_count_leads_to(several, tmp_path)
     size = 60
     rows = list(
         zip(
-            *(rng.choice(keys, size).tolist() for keys in (["IL", "OH"], ["Lake"], ["x", "x", "y"])),
+            *(
+                rng.choice(keys, size).tolist()
+                for keys in (["IL", "OH"], ["Lake"], ["x", "x", "y"])
+            ),
             rng.choice(["f", "m", "?"], size).tolist(),
             rng.choice([1, 2, 30, 31], size).tolist(),
             strict=True,
@@ -445,7 +452,9 @@ def test_a_table_has_the_level_that_each_first_count_leads_to(several, tmp_path)
     assert [c for c in verify(release.folder, {"report.html": page}) if not c.ok] == []
     seen = set()
     for level, depth in (("state", 1), ("county", 2)):
-        groups = [*dict.fromkeys(key[:depth] for key in (("IL", "Cook"), ("IL", "Lake"), ("OH", "Lake")))]
+        groups = [
+            *dict.fromkeys(key[:depth] for key in (("IL", "Cook"), ("IL", "Lake"), ("OH", "Lake")))
+        ]
         expected = []
         for place, k in itertools.product(groups, "xyz"):
             own = [row for row in rows if row[:depth] == place and row[2] == k]
@@ -471,6 +480,7 @@ def test_a_table_has_the_level_that_each_first_count_leads_to(several, tmp_path)
     text = (release.folder / "report.html").read_text()
     assert "total; age × sex from 5; age from 20" in text
     assert "The thresholds are public" in text
+    assert f"by county ({release.tables['q.county'].num_rows} cells)" in text
     csv = (release.folder / "tables" / "q.state.csv").read_text().splitlines()
     assert csv[-1].startswith('"OH","z",,,"total",0,,5,0,')
 

@@ -154,7 +154,9 @@ def _gap(receipt: Receipt, entries: Entries) -> str:
     mechanism = part.mechanism or {}
     if others or part.measure == "rank" or part.delta is not None:
         return "–"
-    if any(query["name"] == part.query and "detail" in query for query in receipt.plan.get("query", ())):
+    if any(
+        query["name"] == part.query and "detail" in query for query in receipt.plan.get("query", ())
+    ):
         return "–"
     vectors = mechanism.get("sensitivity")
     one = [[vectors]] if isinstance(vectors, int) else vectors

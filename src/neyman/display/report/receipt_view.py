@@ -61,11 +61,18 @@ def limit_curve(budget: PlanBudget) -> list[tuple[float, float]] | None:
 
 
 def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
-    """Return the entries of each table, in order: one for a count or a sum, two for a mean."""
+    """Return the entries of each table, in order: one for a count or a sum, two for a mean.
+
+    Where a first count decides on the detail of groups, the cells are those that were published.
+    """
     tables: dict[tuple[str, str], list[MechanismPart]] = {}
+    detailed = [query["name"] for query in receipt.plan.get("query", ()) if "detail" in query]
+    cells = {(t.query, t.level): t.cells for t in receipt.tables if t.query in detailed}
     for entry in receipt.mechanisms:
         if entry.public is public:
-            tables.setdefault((entry.query, entry.level), []).append(entry)
+            table = entry.query, entry.level
+            shown = entry.model_copy(update={"cells": cells.get(table, entry.cells)})
+            tables.setdefault(table, []).append(shown)
     return list(tables.values())
 
 

@@ -14,15 +14,7 @@ from neyman.publishing.plan.clip_search import ROWS_TABLE, ClipSearch, edges_of,
 from neyman.publishing.plan.column import Column
 from neyman.publishing.plan.document import PlanDocument, QueryPart, UnitPart, show, suggest
 from neyman.publishing.plan.hierarchy import Hierarchy
-from neyman.publishing.plan.query import (
-    ALL,
-    Count,
-    Detail,
-    Histogram,
-    Query,
-    UnitRows,
-    first_table,
-)
+from neyman.publishing.plan.query import ALL, Count, Detail, Histogram, Query, UnitRows, first_table
 from neyman.publishing.plan.query_numbers import QueryContext, clip_search, numbers_of
 
 MOST_CELLS = 100_000_000  # the most cells of one table
@@ -149,7 +141,9 @@ def _levels(part: QueryPart) -> tuple[tuple[str, ...], list[str]]:
 
 def _by(part: QueryPart) -> tuple[str, ...]:
     """The columns that some table of a query is by: those of groups, and those of its detail."""
-    return tuple(dict.fromkeys((*part.by, *(name for level in part.detail or () for name in level))))
+    return tuple(
+        dict.fromkeys((*part.by, *(name for level in part.detail or () for name in level)))
+    )
 
 
 def _failed(context: QueryContext) -> list[str]:
