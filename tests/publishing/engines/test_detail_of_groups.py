@@ -33,6 +33,7 @@ from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.allocation import best_split
 from neyman.publishing.release.verify.verification import verify
+from neyman.publishing.synthetic.rows_from_tables import synthesize
 from plain_engine import KEY, counted
 
 RELATIONS = ("add-remove", "replace-one")
@@ -87,20 +88,20 @@ def test_one_listed_shift_covers_every_outcome_of_a_pair_and_the_largest_is_reac
     """Over all kept rows of a unit before and after, in plain Python, and all levels of groups."""
     every = list(itertools.product(range(groups), range(cells)))
     bounds = {"groups": most_groups, "rows_per_group": in_a_group}
-    own = {name: bound for name, bound in bounds.items() if bound is not None}
+    given = {name: bound for name, bound in bounds.items() if bound is not None}
     plan = a_plan(
         neighboring,
         rows,
-        [ny.query.count(by="k", detail=[[], ["c"]], thresholds=[5], **own)],
+        [ny.query.count(by="k", detail=[[], ["c"]], thresholds=[5], **given)],
         columns={"k": ny.keys(list(range(groups))), "c": ny.keys(list(range(cells)))},
     )
     first, second = plan.entries()
     versions = [
-        Counter(kept)
+        Counter(own)
         for size in range(rows + 1)
-        for kept in itertools.combinations_with_replacement(every, size)
-        if len({k for k, _ in kept}) <= (most_groups or rows)
-        and max(Counter(k for k, _ in kept).values(), default=0) <= (in_a_group or rows)
+        for own in itertools.combinations_with_replacement(every, size)
+        if len({k for k, _ in own}) <= (most_groups or rows)
+        and max(Counter(k for k, _ in own).values(), default=0) <= (in_a_group or rows)
     ]
     pairs = itertools.combinations(versions, 2)
     if neighboring == "add-remove":
@@ -402,12 +403,18 @@ def test_what_does_not_go_with_detail_is_refused_by_name(more, words):
     assert words in str(error.value)
 
 
-def test_best_shares_and_the_audit_of_a_release_are_refused():
-    """Neither knows what a first count decides."""
+def test_best_shares_the_audit_of_a_release_and_rows_from_its_tables_are_refused(tmp_path):
+    """None of these knows what a first count decides."""
     with pytest.raises(ValueError, match="a query with detail: best shares"):
         best_split(a_plan())
     with pytest.raises(ValueError, match="queries with detail, which this audit does not test"):
         audit_plan(a_plan())
+    query = ny.query.count(**DETAIL, where="sex == 'f'")
+    release = released(
+        tmp_path, a_plan(queries=[query]), pa.table({"k": ["x"], "sex": ["f"], "age": [1]})
+    )
+    with pytest.raises(ValueError, match=r"count.all: its groups differ in detail"):
+        synthesize(release)
 
 
 # A release
@@ -450,7 +457,7 @@ def test_a_table_has_the_level_that_each_first_count_leads_to(several, tmp_path)
     plan = a_plan("add-remove", 2 if several else 1, [query], **SURE, hierarchy=PLACES)
     release = released(tmp_path, plan, data, pages={"report.html": page})
     assert [c for c in verify(release.folder, {"report.html": page}) if not c.ok] == []
-    seen = set()
+    levels_had = set()
     for level, depth in (("state", 1), ("county", 2)):
         groups = [
             *dict.fromkeys(key[:depth] for key in (("IL", "Cook"), ("IL", "Lake"), ("OH", "Lake")))
@@ -460,7 +467,7 @@ def test_a_table_has_the_level_that_each_first_count_leads_to(several, tmp_path)
             own = [row for row in rows if row[:depth] == place and row[2] == k]
             first = len(own)
             number = (first >= 5) + (first >= 20)
-            seen.add(number)
+            levels_had.add(number)
             keys = [[(None, None)], list(itertools.product([1, 2, 30], "fm")),
                     [(age, None) for age in (1, 2, 30)]][number]  # fmt: skip
             ends = [(None, 5), (5, 20), (20, None)][number]
@@ -476,7 +483,7 @@ def test_a_table_has_the_level_that_each_first_count_leads_to(several, tmp_path)
             *("value", "standard_error", "lower", "upper"),
         ]
         assert table.schema.field("age").type == pa.int64()
-    assert seen == {0, 1, 2}
+    assert levels_had == {0, 1, 2}
     text = (release.folder / "report.html").read_text()
     assert "total; age × sex from 5; age from 20" in text
     assert "The thresholds are public" in text
