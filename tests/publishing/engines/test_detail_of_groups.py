@@ -405,7 +405,7 @@ def test_what_does_not_go_with_detail_is_refused_by_name(more, words):
 
 def test_best_shares_the_audit_of_a_release_and_rows_from_its_tables_are_refused(tmp_path):
     """None of these knows what a first count decides."""
-    with pytest.raises(ValueError, match="a query with detail: best shares"):
+    with pytest.raises(ValueError, match="a query with detail: how much its first counts"):
         best_split(a_plan())
     with pytest.raises(ValueError, match="queries with detail, which this audit does not test"):
         audit_plan(a_plan())

@@ -87,7 +87,7 @@ def name(entries: Entries) -> str:
 
 
 def detail_text(query: Mapping[str, Any]) -> str:
-    """How first counts decide on the detail of a query's groups, of a query in a receipt."""
+    """Return in words how first counts decide on the detail of a receipt's query."""
     levels = tuple(tuple(map(str, level)) for level in query["detail"])
     thresholds = tuple(int(threshold) for threshold in query["thresholds"])
     return f"by the noisy count of each group: {levels_text(levels, thresholds)}"

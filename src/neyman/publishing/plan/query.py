@@ -39,7 +39,7 @@ def first_table(name: str) -> str:
 
 @dataclass(frozen=True)
 class Detail:
-    """How detailed the table of each group is: a first noisy count of the group decides [UN-12].
+    """Describe how a first noisy count decides on the detail of each group [UN-12].
 
     Args:
         first: the name of the query with the first counts.
@@ -58,7 +58,7 @@ class Detail:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of all levels, each once."""
+        """Return the columns of all levels, each once."""
         return tuple(dict.fromkeys(name for level in self.levels for name in level))
 
 
@@ -137,13 +137,13 @@ class Query:
 
     @property
     def group_by(self) -> tuple[str, ...]:
-        """The columns of ``by`` without those that only more detailed tables are by."""
+        """Return the columns of ``by`` without those that only more detailed tables are by."""
         inner = () if self.detail is None else self.detail.columns
         return tuple(name for name in self.by if name not in inner)
 
     @property
     def counted(self) -> tuple[Query, ...]:
-        """The queries that are counted for it: one for each level of detail, or itself."""
+        """Return the queries that are counted for it: one for each level of detail, or itself."""
         if self.detail is None or self.detail.level is not None:
             return (self,)
         return tuple(

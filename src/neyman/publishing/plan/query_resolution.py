@@ -98,7 +98,7 @@ def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterator[Qu
 
 
 def _first_counts(queries: Iterable[Query]) -> Iterator[Query]:
-    """The counts of groups that decide how detailed each group's table is [UN-12]."""
+    """Yield the counts of groups that decide how detailed each group's table is [UN-12]."""
     for query in queries:
         if query.detail is not None:
             yield Count(
@@ -140,7 +140,7 @@ def _levels(part: QueryPart) -> tuple[tuple[str, ...], list[str]]:
 
 
 def _by(part: QueryPart) -> tuple[str, ...]:
-    """The columns that some table of a query is by: those of groups, and those of its detail."""
+    """Return the columns that some table of a query is by: of groups, and of its detail."""
     return tuple(
         dict.fromkeys((*part.by, *(name for level in part.detail or () for name in level)))
     )
@@ -187,7 +187,7 @@ def _key_problems(context: QueryContext, hierarchy: Hierarchy | None) -> Iterato
 
 
 def _detail_problems(context: QueryContext) -> Iterator[str]:
-    """What is wrong with levels of detail, and what does not go with them."""
+    """Report what is wrong with levels of detail, and what does not go with them."""
     part, document = context.part, context.document
     if part.detail is None:
         for field in ("thresholds", "first_share"):

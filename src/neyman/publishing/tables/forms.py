@@ -134,7 +134,7 @@ class Form:
 
     @cached_property
     def detail_levels(self) -> Integers:
-        """The level of detail of each group, by its first count."""
+        """Return the level of detail of each group, by its first count."""
         query, sizes = self.query, self.plan.detail_sizes(self.query)
         if self.first_counts is None or query.detail is None:
             return np.full(self.plan.groups(query, self.level), np.argmax(sizes), np.int64)
@@ -142,12 +142,12 @@ class Form:
 
     @cached_property
     def starts(self) -> Integers:
-        """The first cell of each group of a query with detail, and then the number of cells."""
+        """Return the first cell of each group of a query with detail, and the number of cells."""
         sizes = np.array(self.plan.detail_sizes(self.query), dtype=np.int64)
         return np.concatenate([[0], np.cumsum(sizes[self.detail_levels])])
 
     def _detailed_keys(self, detail: Detail, rows: Integers) -> dict[str, pa.Array]:
-        """The keys of some rows, and what decided on the level of their group.
+        """Return the keys of some rows, and what decided on the level of their group.
 
         A column that the level of a group does not have is missing in its rows.
         """
@@ -309,7 +309,7 @@ class _Key:
 
 
 def _coded(values: pa.Array, index: pa.Array) -> pa.Array:
-    """Values by their numbers, texts in a dictionary."""
+    """Return values by their numbers, texts in a dictionary."""
     if pa.types.is_string(values.type):
         return pa.DictionaryArray.from_arrays(index, values)
     return values.take(index)
