@@ -74,6 +74,7 @@ bench: $(VENV)/.dev  ## Measure speed and accuracy beside other libraries.
 	$(BIN)/python benchmarks/engine.py demo
 	$(BIN)/python benchmarks/engine.py units
 	$(BIN)/python benchmarks/engine.py spark
+	$(BIN)/python benchmarks/engine.py cluster
 	$(BIN)/python benchmarks/ledger.py
 	$(BIN)/python benchmarks/estimates.py
 
