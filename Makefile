@@ -74,6 +74,7 @@ bench: $(VENV)/.dev  ## Measure speed and accuracy beside other libraries.
 	$(BIN)/python benchmarks/engine.py demo
 	$(BIN)/python benchmarks/engine.py units
 	$(BIN)/python benchmarks/engine.py spark
+	$(BIN)/python benchmarks/engine.py cluster
 	$(BIN)/python benchmarks/ledger.py
 	$(BIN)/python benchmarks/estimates.py
 
@@ -81,7 +82,7 @@ night: $(VENV)/.dev  ## Run everything at full size: hours.
 	.ci/packages
 	$(TESTS)
 	$(TESTS) --reverse --tier test
-	$(MAKE) test-connect test-coverage test-torch test-jax test-lowest test-portable test-shelf test-questions test-audits
+	$(MAKE) test-connect test-cluster test-coverage test-torch test-jax test-lowest test-portable test-shelf test-questions test-audits
 	$(MAKE) attack fuzz mutants
 
 clean:  ## Remove what these commands have built.
@@ -93,6 +94,11 @@ clean:  ## Remove what these commands have built.
 test-connect: $(VENV)/.dev
 	.ci/packages
 	NEYMAN_SPARK=connect $(TESTS) -k spark $(LONG)
+
+# A Spark cluster of two workers on this machine, one of which is killed, with 10^8 rows.
+test-cluster: $(VENV)/.dev
+	.ci/packages
+	NEYMAN_CLUSTER_ROWS=100000000 $(TESTS) tests/publishing/release/test_spark_cluster.py $(LONG)
 
 # Torch and Opacus take 6 GB: an environment of their own. CI runs the cases of a minute.
 TORCH ?= .venv-torch

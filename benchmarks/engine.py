@@ -3,9 +3,11 @@
     python benchmarks/engine.py demo            # 42 million people, against GROUPING SETS
     python benchmarks/engine.py units           # 100 million rows, 10 million units, 5 rows a unit
     python benchmarks/engine.py spark           # rows a second on both engines, and where time goes
+    python benchmarks/engine.py cluster         # 100 million rows on one and two workers of Spark
     python benchmarks/engine.py postgres        # against the plain query in the server
 
-`--rows` makes the last two smaller. Each prints its goal, what was measured, and whether it is met.
+`--rows` makes all but the demo smaller. Each prints its goal, what was measured, and whether it is
+met.
 """
 
 from __future__ import annotations
@@ -308,6 +310,58 @@ def postgres(number: int) -> None:
         stages(url, "duckdb", bounded)
 
 
+PLAIN = (
+    "SELECT state, county, count(*) FROM (SELECT state, county, row_number() OVER (PARTITION BY"
+    " person ORDER BY sha2(concat('{key}', state, ',', county, ',', person), 256)) AS n"
+    " FROM people) WHERE n <= 5 GROUP BY state, county"
+)
+"""The plain query: at most 5 rows of each unit, in an order that is random for who lacks a key."""
+
+
+def cluster(folder: Path, number: int) -> None:
+    """At most 5 rows of each unit on one worker and on two, against plain Spark SQL there."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    from spark_cluster import SparkCluster  # pyright: ignore[reportMissingImports]
+    from tiers import cpu_seconds  # pyright: ignore[reportMissingImports]
+
+    path = folder / "cluster.parquet"
+    many(path, number)
+    plan, key, columns = of_units(folder), fresh_key(), ("person", "state", "county")
+    right = aggregate_cells(plan, open_table(path, columns=columns), key)["q", "county", "count"]
+    plain_query = PLAIN.format(key=key.hex())
+    walls: dict[int, float] = {}
+    for workers in (1, 2):
+        with SparkCluster(workers, {}, above=str(folder)) as spark:
+            table = open_table(path, "spark", columns, master=spark.url)
+            session: Any = table.get_backend()
+
+            def cpu(spark: Any = spark) -> list[float]:
+                return [cpu_seconds(worker.pid) for worker in spark.workers]
+
+            def count(table: Any = table) -> Any:
+                return aggregate_cells(plan, table, key)["q", "county", "count"]
+
+            def query(session: Any = session) -> Any:
+                return sum(session._session.sql(plain_query).toArrow()[2].to_pylist())
+
+            by_work: dict[str, float] = {}
+            for name, work in (("plain Spark SQL", query), ("the same by a plan", count)):
+                before = cpu()
+                by_work[name], result = timed(work)
+                spent = [after - start for start, after in zip(before, cpu(), strict=True)]
+                report_row(f"{workers} of Spark's workers: {name}", by_work[name], "s")
+                report_row("  processor time of the workers", sum(spent), "s")
+                report_row("  of which the busiest", max(spent), "s")
+                dense = right.dense()
+                same = result == dense.sum() if work is query else (result.dense() == dense).all()
+                assert same, name
+            plain, walls[workers] = by_work.values()
+            report_row("  against plain Spark SQL", walls[workers], "s", 1.3 * plain + 5)
+            close_table(table)
+    report_row("one worker's time over two workers'", walls[1] / walls[2], "")
+    report_row("  two workers' time", walls[2], "s", walls[1] / 1.6)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("which", nargs="*", default=["demo", "units", "spark"])
@@ -324,6 +378,8 @@ def main() -> None:
                 demo(folder)
             elif which == "postgres":
                 postgres(given.rows or 10_000_000)
+            elif which == "cluster":
+                cluster(folder, given.rows or 100_000_000)
             elif which == "units":
                 units(folder, given.rows or 100_000_000, given.memory)
             else:

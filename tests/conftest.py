@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import socket
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ import machine
 import random_laws
 import tiers
 from postgres_server import PostgresServer
+from spark_cluster import free_port
 
 # The Java of a test ends before its second compiler has paid off: half the time of Spark's tests.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
@@ -127,9 +127,7 @@ def spark_running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     from neyman.publishing.engines import spark
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     settings = {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",

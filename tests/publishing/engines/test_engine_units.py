@@ -3,6 +3,7 @@
 import itertools
 import logging
 import math
+import re
 import secrets
 import sys
 
@@ -17,7 +18,7 @@ from test_engine import small_plan
 from each_engine import on_each
 from neyman.publishing.engines.aggregate import aggregate_cells
 from neyman.publishing.engines.backends import backend_of, fetched
-from neyman.publishing.engines.bounding import first_rows
+from neyman.publishing.engines.bounding import first_cells, first_rows
 from neyman.publishing.engines.expressions import key_bytes
 from neyman.publishing.engines.progress import followed
 from neyman.publishing.engines.source import open_table
@@ -291,6 +292,19 @@ def test_the_key_is_in_no_query_no_plan_and_no_log(engine, caplog, capfd):
         left = [view.name for view in backend._session.catalog.listTables()]
     assert "people" in str(left)
     assert "neyman_" not in str(left)
+
+
+def test_spark_moves_the_rows_of_a_unit_once(spark_running):
+    """Its plan has shuffles by the unit alone, and then by the cell, whatever bounds there are."""
+    source = pa.table({"unit": ["a", "a", "b"], "code": [1, 2, 3], "n": [1, 1, 2]})
+    table = open_table(source, "spark")
+    table = table.mutate(unit=key_bytes(table["unit"], backend_of(table)))
+    with backend_of(table).secret(KEY) as key:
+        rows = first_cells(table, ["code", "n"], 2, key, 1, ["code"])
+        rows = first_rows(rows, ["code", "n"], 1, key, 2, ["code"])
+        text = shown(rows.group_by("code").aggregate(rows=rows.count()), "spark")
+    shuffles = re.findall(r"Exchange hashpartitioning\((.*?), \d+\)", text)
+    assert {re.sub(r"#\d+L?", "", columns) for columns in shuffles} == {"unit", "code"}
 
 
 def test_rows_are_bounded_within_a_memory_limit_and_spill_to_a_private_folder(tmp_path):

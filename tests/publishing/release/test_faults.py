@@ -29,7 +29,7 @@ from ledger_entries import UNIT
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
 from neyman.publishing.release.folder import FolderFiles, OutputError
-from own_process import answer, main
+from own_process import answer, children, main
 
 # Races
 
@@ -341,15 +341,6 @@ def spark_killed(folder: str) -> object:
     assert not place.out.exists()
     assert not any(path.name.startswith(".out") for path in above.iterdir())
     return said
-
-
-def children(process: int) -> list[int]:
-    """All below a process."""
-    results = []
-    for task in Path(f"/proc/{process}/task").iterdir():
-        for child in map(int, (task / "children").read_text().split()):
-            results += [child, *children(child)]
-    return results
 
 
 @pytest.mark.needs("java")

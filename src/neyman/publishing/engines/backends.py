@@ -326,6 +326,10 @@ class Spark(OwnBackend):
         """Return the microseconds of a timestamp."""
         return _unix_micros(column.cast("timestamp('UTC')"))
 
+    def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
+        """Number equal rows by a window: a count would send the rows through a second shuffle."""
+        return numbered(rows, columns)
+
     def step_value(self, number: Value, starts: list[int], values: list[int]) -> Value:
         """Return an element of an array: Spark takes half a minute to plan so many cases."""
         if not starts:
@@ -440,8 +444,7 @@ class MariaDB(ServerBackend):
 
     def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
         """Number equal rows by a window: the server makes no rows of a number."""
-        alike: Value = ibis.window(group_by=columns, order_by=columns[:1])
-        return rows.select(*columns, copy=ibis.row_number().over(alike))
+        return numbered(rows, columns)
 
 
 OWN: dict[str, type[OwnBackend]] = {kind.name: kind for kind in (DuckDB, Spark)}
@@ -465,6 +468,19 @@ def _name() -> str:
 def fresh_key() -> bytes:
     """Draw a secret key from the operating system."""
     return secrets.token_bytes(18)
+
+
+def numbered(rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
+    """Return columns of rows, and ``copy``, which numbers the equal ones from 0.
+
+    Args:
+        columns: the first one is the unit. The rows of a unit are sorted by the others, as one
+            window, so that all choices among them need their rows in one place once.
+    """
+    unit, *names = columns
+    alike: Value = ibis.window(group_by=unit, order_by=names or unit)
+    place, before = ibis.row_number(), ibis.rank()  # of equal rows, the rank of the first one
+    return rows.select(*columns, copy=place.over(alike) - before.over(alike))
 
 
 def step_function(number: Value, starts: list[int], values: list[int]) -> Value:

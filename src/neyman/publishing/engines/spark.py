@@ -54,6 +54,10 @@ _CONTEXT = {
     "spark.eventLog.enabled": "false",
     "spark.io.encryption.enabled": "true",
     "spark.log.level": "ERROR",
+}
+# On a cluster the workers have to reach the driver, and a shuffle has as many parts as its operator
+# says: more than 16 cores would have nothing to do.
+_LOCAL = {
     "spark.sql.shuffle.partitions": "16",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -135,12 +139,9 @@ def _started(master: str, memory: str | None) -> Any:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-    settings = dict(_CONTEXT)
+    settings = _CONTEXT | (_LOCAL if master.startswith("local") else {})
     if memory is not None:
         settings["spark.driver.memory"] = check_memory(memory).replace("i", "").removesuffix("B")
-    if not master.startswith("local"):
-        for name in ("spark.driver.bindAddress", "spark.driver.host"):
-            del settings[name]
     # A Java process uses the folder that it began with, so the folder stays as long as it does.
     existing: PrivateFolder | None = getattr(_gateway(), "neyman_folder", None)
     wanted = os.environ.get(_LOCAL_DIRS, "").split(",")[0] or None  # which Spark would prefer
