@@ -106,6 +106,8 @@ class RareChoiceProfile(Profile):
 
 @register(PRIORITY, "each choice drawn in the open falls nearly always on the same loss")
 def _rare(composition: Composition) -> Profile | None:
+    if MixtureLoss not in composition.kinds:
+        return None
     likely: list[tuple[Part, int]] = []
     rare: list[float] = []
     for loss, count in composition.parts:

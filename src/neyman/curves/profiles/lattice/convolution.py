@@ -29,9 +29,11 @@ from neyman.numerics.rounding import above
 def exact_profile(losses: Composition, limits: Limits = LIMITS) -> LatticeProfile | None:
     """The profile without any approximation but rounding; None where that takes too much."""
     parts = losses.laws
-    sizes = [loss.sum_size(count) for loss, count in parts]
     windows = [loss.sum_size(count, truncated=True) for loss, count in parts]
     points = _points(losses, limits)
+    if math.inf in windows and points == math.inf:
+        return None
+    sizes = [loss.sum_size(count) for loss, count in parts]
     by_sums = math.prod(windows) <= (
         limits.sums if points > limits.lattice_places else limits.sums_beside_lattice
     )
