@@ -143,7 +143,7 @@ def _bytes(value: object) -> int:
     open_: list[Any] = [value]
     while open_:
         one = open_.pop()
-        kind = type(one)
+        kind: type[object] = type(one)
         total += NUMBER_BYTES
         if kind in NUMBERS or id(one) in identities:
             continue

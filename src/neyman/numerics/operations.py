@@ -98,9 +98,7 @@ def charge(count: float, most_cells: float = 0.0) -> None:
     if most_cells > meter.most_cells:
         meter.most_cells = most_cells
     if meter.strict:
-        used, most = (
-            (meter.spared, meter.reserve) if meter.spare else (meter.count, meter.most)
-        )
+        used, most = (meter.spared, meter.reserve) if meter.spare else (meter.count, meter.most)
         if used > most or most_cells > MOST_CELLS:
             meter.reached = True
             raise OperationLimit

@@ -135,9 +135,10 @@ class Composition:
             if top == math.inf:
                 return math.inf
             each.append((top, n))
-        total = sum((n * top for top, n in each), Fraction(0))
+        total = sum([n * top for top, n in each], Fraction(0))
         if isinstance(total, float):  # some are, rounded up themselves
-            total += 4 * (len(each) + 2) * UNIT * math.fsum(n * abs(float(top)) for top, n in each)
+            size = math.fsum([n * abs(float(top)) for top, n in each])
+            total += 4 * (len(each) + 2) * UNIT * size
         return total
 
     @property

@@ -147,11 +147,6 @@ class CascadeProfile(Profile):
         np.minimum(high, self._log_total_variation, out=high, where=np.asarray(epsilons) >= 0)
         return np.minimum(low, high), high
 
-    def log_delta(self, epsilon: float) -> Interval:
-        """Bounds on log delta(epsilon)."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
-
     def meets(self, epsilon: float, log_delta: float) -> bool:
         """Return True if one of the engines certifies it; none is asked after one has decided."""
         if self.log_delta_above(epsilon, log_delta) <= log_delta:
@@ -175,11 +170,6 @@ class CascadeProfile(Profile):
             True,
             lambda profile, asked: profile.log_powers(asked),
         )
-
-    def log_power(self, log_level: float) -> Interval:
-        """Bounds on log power."""
-        low, high = self.log_powers(np.array([log_level]))
-        return float(low[0]), float(high[0])
 
     def log_delta_above(self, epsilon: float, enough: float = -math.inf) -> float:
         """That of the first engine, or of the total variation."""

@@ -146,11 +146,6 @@ class ContourProfile(Profile):
             low[above], high[above] = self._above_zero(epsilons[above])
         return low, high
 
-    def log_delta(self, epsilon: float) -> Interval:
-        """Bounds on log delta(epsilon); below zero from the reversed pair."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
-
     def _above_zero(self, epsilons: Array) -> tuple[Array, Array]:
         high = np.zeros(len(epsilons))
         low = high - math.inf
@@ -402,11 +397,6 @@ class ContourProfile(Profile):
         """Bounds on log(1 - power) [C-10]."""
         lines = self._complement_lines
         return log_type_two_error(self._losses, log_level, self._backward(), lines)
-
-    def log_power(self, log_level: float) -> Interval:
-        """Bounds on log power."""
-        low, high = self.log_powers(np.array([log_level]))
-        return float(low[0]), float(high[0])
 
     def _chernoff(self, log_levels: Array) -> Array:
         """A lower bound on log power that has the digits of 1 - power [C-9]."""

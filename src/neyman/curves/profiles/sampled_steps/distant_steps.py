@@ -214,11 +214,6 @@ class DistantStepsProfile(Profile):
         low, high = (np.concatenate([b[side] for b in blocks]) for side in (0, 1))
         return np.where(np.abs(epsilons) < self.limits.farthest, low, -math.inf), high
 
-    def log_delta(self, epsilon: float) -> Interval:
-        """Return bounds on log delta(epsilon)."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
-
     # The addition of a record
 
     @property
