@@ -8,6 +8,7 @@ not, so what was asked before decides no answer, and no work goes uncounted for 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -33,7 +34,7 @@ class _Entry:
     size: int
     operations: float
     cells: float  # of the largest array on the way
-    used: bool = False  # since it was last passed over
+    used: bool = True  # since it was last passed over
 
 
 class ArrayCache:
@@ -45,7 +46,8 @@ class ArrayCache:
 
     def __init__(self, most: int) -> None:
         self.most, self.held = most, 0
-        self._entries: dict[Hashable, _Entry] = {}
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._large: OrderedDict[Hashable, _Entry] = OrderedDict()  # those that go first
         self._lock = Lock()
 
     def get(self, key: Hashable) -> _Entry | None:
@@ -63,20 +65,23 @@ class ArrayCache:
         with self._lock:
             if entry.size <= self.most // 4 and self._entries.setdefault(key, entry) is entry:
                 self.held += entry.size
+                if entry.size > LARGE:
+                    self._large[key] = entry
             while self.held > self.most:
-                large = (k for k, e in self._entries.items() if e.size > LARGE)
-                oldest = next(large, None) or next(iter(self._entries))
-                known = self._entries.pop(oldest)
+                entries = self._large or self._entries
+                oldest, known = next(iter(entries.items()))
                 if known.used:
                     known.used = False
-                    self._entries[oldest] = known
+                    entries.move_to_end(oldest)
                 else:
-                    self.held -= known.size
+                    self.held -= self._entries.pop(oldest).size
+                    self._large.pop(oldest, None)
 
     def clear(self) -> None:
         """Drop all results."""
         with self._lock:
             self._entries.clear()
+            self._large.clear()
             self.held = 0
 
 

@@ -131,8 +131,8 @@ class StepSum:
         self.variance, self.farthest, count = 0.0, 0.0, 0
         sure: list[float] = []
         for loss, n in losses.parts:
-            if type(loss) is GaussianLoss:  # at most one
-                self.variance = n * loss.mu_squared
+            if type(loss) is GaussianLoss:
+                self.variance += n * loss.mu_squared
             elif (step := loss.normal_ratio) is None:
                 others.append((loss, n))
             else:
