@@ -93,7 +93,7 @@ class Composition:
 
     @cached_property
     def kinds(self) -> frozenset[type]:
-        """The classes of the parts, and all that these are built on."""
+        """Return the classes of the parts, and all that these are built on."""
         kinds: set[type] = set()
         for loss, _ in self.parts:
             kinds.update(type(loss).__mro__)

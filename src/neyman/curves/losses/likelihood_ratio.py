@@ -336,7 +336,7 @@ def _law(loss: LikelihoodRatioLoss, tilt: float, reach: float) -> _Law:
 
 
 def _grid(low: float, high: float, h: float) -> tuple[Array, float]:
-    """Nodes of y between two ends, and their distance."""
+    """Return nodes of y between two ends, and their distance."""
     charge(0.0, (high - low) / h)
     return low + h * np.arange(math.ceil((high - low) / h) + 1), h
 

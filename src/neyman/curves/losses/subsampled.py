@@ -110,7 +110,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         return _log_ratio(rate, mu * y - mu * mu / 2)
 
     def log_ratio_on(self, y: Array, t: Array) -> Array:
-        """log(1 + q (e^t - 1)), to relative accuracy near 0."""
+        """Return log(1 + q (e^t - 1)), to relative accuracy near 0."""
         return _log_ratio(self.rate, t)
 
     @property

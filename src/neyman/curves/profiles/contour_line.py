@@ -127,7 +127,7 @@ def log_kernel(c: Array) -> Array:
 
 
 def terms_beyond(other: Array, k: Array, gap: Array) -> Array:
-    """What bounds the terms after those of a line: `Line.beyond`, of shape (4, m).
+    """Return what bounds the terms after those of a line: `Line.beyond`, of shape (4, m).
 
     Args:
         other: c' above the c of the line.

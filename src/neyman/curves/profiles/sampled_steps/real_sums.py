@@ -36,7 +36,7 @@ Kernel = Literal["delta", "P", "Q"]  # delta, or the tail P(L > t) or Q(L > t)
 
 
 def place_of(loss: LikelihoodRatioLoss, level: float) -> float:
-    """About the t = mu y - mu^2 / 2 at which log R is a level above 0."""
+    """Return about the t = mu y - mu^2 / 2 at which log R is a level above 0."""
     mu = loss.farthest
     most = (level + LIMITS.weight_efolds) / mu + mu
     return mu * float(loss.inverse(np.array([level]), 0.0, most)[0]) - mu * mu / 2
