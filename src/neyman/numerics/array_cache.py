@@ -148,7 +148,7 @@ def _bytes(value: object) -> int:
     open_: list[Any] = [value]
     while open_:
         one = open_.pop()
-        kind: type[object] = type(one)
+        kind = type(one)  # pyright: ignore[reportUnknownVariableType]
         total += NUMBER_BYTES
         if kind in NUMBERS or id(one) in identities:
             continue
@@ -167,10 +167,10 @@ def _bytes(value: object) -> int:
         elif kind is str:
             total += len(one)
         elif kind.__module__.startswith("neyman"):
-            if hasattr(one, "__dict__"):
-                open_.extend(vars(one).values())
-            if isinstance(one, tuple):
-                open_.extend(one)  # pyright: ignore[reportUnknownArgumentType]
+            fields: dict[str, Any] = getattr(one, "__dict__", {})
+            open_.extend(fields.values())
+            if tuple in kind.__mro__:
+                open_.extend(one)
     return total
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, singledispatch
-from typing import Any
+from typing import cast
 
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.loss import Part
@@ -118,7 +118,7 @@ def _first(composition: Composition) -> Profile:
             if rule.priority <= CLOSED_FORMS or isinstance(profile, LimitProfile):
                 return profile
 
-            engine: Callable[[], Any] = partial(rule.build, composition)  # as just now
+            engine = cast("Callable[[], Profile]", partial(rule.build, composition))  # as just now
             return LimitProfile(("engine", composition), engine, composition, profile)
     kinds = sorted({type(loss).__name__ for loss, _ in composition.parts})
     raise LookupError(f"no engine is registered for a composition of {', '.join(kinds)}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -125,10 +126,12 @@ def _reach(losses: Composition, limits: Limits) -> float:
 
 def _points(losses: Composition, limits: Limits) -> float:
     """Points of the exact common lattice; inf where there is none."""
-    steps = [loss.step for loss, _ in losses.laws]
-    known = [s for s in steps if s is not None]
-    if len(known) < len(steps):
-        return math.inf
+    known: list[Fraction] = []
+    for loss, _ in losses.laws:
+        step = loss.step
+        if step is None:
+            return math.inf
+        known.append(step)
     step = float(common_step(known))  # 0 where the exact step is below every float
     return _reach(losses, limits) / step if step else math.inf
 

@@ -352,7 +352,7 @@ def _gaussian(epsilon: Array, moved: Array, mu: Array) -> tuple[Array, Array]:
 
 @register(PRIORITY, "Gaussian steps on samples whose normals hardly overlap: a mean over counts")
 def _distant(composition: Composition) -> Profile | None:
-    steps = [(x, n) for x, n in composition.parts if not isinstance(x, GaussianLoss)]
+    steps = [(x, n) for x, n in composition.parts if type(x) is not GaussianLoss]
     if len(steps) != 1:
         return None
     loss, count = steps[0]
