@@ -7,14 +7,16 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def on_each_call(act: Callable[[], object]) -> Iterator[None]:
-    """Call `act` at each call of a function, of Python's or of C's, in this thread.
+def on_each_call(act: Callable[[], object], *, of_python: bool = False) -> Iterator[None]:
+    """Call `act` at each call of a function in this thread, of Python's or of C's.
+
+    With ``of_python`` only those count whose body Python runs.
 
     A garbage collection would call the finalizers of what earlier tests left, so none runs.
     """
 
     def on_event(_frame: object, event: str, _argument: object) -> None:
-        if event in ("call", "c_call"):
+        if event == "call" or (event == "c_call" and not of_python):
             act()
 
     collects = gc.isenabled()
@@ -28,14 +30,14 @@ def on_each_call(act: Callable[[], object]) -> Iterator[None]:
             gc.enable()
 
 
-def function_calls(work: Callable[[], object]) -> int:
-    """Count the calls of functions while `work` runs."""
+def function_calls(work: Callable[[], object], *, of_python: bool = False) -> int:
+    """Count the calls of functions while `work` runs, as `on_each_call`."""
     count = 0
 
     def add() -> None:
         nonlocal count
         count += 1
 
-    with on_each_call(add):
+    with on_each_call(add, of_python=of_python):
         work()
     return count

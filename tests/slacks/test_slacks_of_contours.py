@@ -22,6 +22,7 @@ from neyman.curves.profiles.contour_line import (
     log_chernoff,
     mgf_below,
     saddle,
+    terms_beyond,
     tilts_of,
 )
 from neyman.curves.profiles.profile import Profile
@@ -135,15 +136,14 @@ def test_a_power_is_at_least_the_level_and_gains_at_most_the_largest_loss() -> I
 
 @needed("curves/profiles/contour_line.py:Line.log_delta")
 def test_a_line_of_one_node() -> Iterator[bool]:
-    far = np.array([[2.0], [-1e9], [1.0]])
+    far = terms_beyond(np.array([2.0]), np.array([-1e9]), np.ones(1))
     for c, top, epsilon, weight in numbers(7, 60, (0.1, 9.0), (0.1, 90), (100.0, 900.0), (0.1, 1)):
         line = Line(c, np.arange(2.0), np.array([weight, 0.0]), top, 0.0, 0.0, 700.0, far, 0.0)
         low, high = line.log_delta(np.array([epsilon]))
         yield low[0] <= mpmath.log(weight) + top - mpf(c) * epsilon <= high[0]
     for c, k, gap in numbers(8, 30, (1e6, 1e9), (1.0, 9.0), (1.0, 9.0)):
-        line = Line(
-            1.0, np.arange(2.0), np.zeros(2), 0.0, 0.0, 0.0, 1e9, np.array([[c], [k], [gap]]), 0.0
-        )
+        beyond = terms_beyond(np.array([c]), np.array([k]), np.array([gap]))
+        line = Line(1.0, np.arange(2.0), np.zeros(2), 0.0, 0.0, 0.0, 1e9, beyond, 0.0)
         kernel = c * mpmath.log(c) - (mpf(c) + 1) * mpmath.log(mpf(c) + 1)
         alias = k + kernel - gap - mpmath.log(-mpmath.expm1(-mpf(gap)))
         yield min(alias, 0) <= line.log_delta(np.zeros(1))[1][0]

@@ -7,7 +7,6 @@ import json
 import math
 from abc import abstractmethod
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -351,11 +350,15 @@ class Composed(Mechanism):
             (leaf,) = rest
             if not isinstance(leaf, Composed) and (total := first._with(leaf)):
                 return total
-        counts: Counter[Mechanism] = Counter()
+        counts: dict[Mechanism, int] = {}
         for mechanism, count in parts:
             for leaf, n in mechanism.leaves:
-                counts[leaf] += n * count
-        ordered = tuple(sorted(((m, n) for m, n in counts.items() if n), key=order_key))
+                counts[leaf] = counts.get(leaf, 0) + n * count
+        if 0 in counts.values():
+            counts = {leaf: n for leaf, n in counts.items() if n}
+        ordered = tuple(counts.items())
+        if len(ordered) > 1:
+            ordered = tuple(sorted(ordered, key=order_key))
         if len(ordered) == 1 and ordered[0][1] == 1:
             return ordered[0][0]
         return Composed(ordered)._checked()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import singledispatch
+from functools import cached_property, singledispatch
 from typing import Any
 
 from neyman.curves.losses.bounded_range import EnvelopeLoss, sides
@@ -105,6 +105,10 @@ class Subsampled(Mechanism):
 
     def losses(self) -> tuple[Composition, ...]:
         """One loss: that of the removal of a record, or of its replacement."""
+        return self._losses
+
+    @cached_property
+    def _losses(self) -> tuple[Composition, ...]:
         composition, rate = _only(self.mechanism), float(self.rate)
         if not rate or not composition.parts:
             return (Composition(),)

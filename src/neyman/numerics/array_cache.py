@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import wraps
 from itertools import chain
 from threading import Lock
-from typing import NamedTuple, TypeVar, TypeVarTuple, cast
+from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 
-from neyman.numerics.arrays import Array
-from neyman.numerics.operations import CALL, Meter, apart, charge, current_meter, question_meter
+from neyman.numerics.operations import CALL, METER, apart, charge, question_meter
 
 Arguments = TypeVarTuple("Arguments")
 R = TypeVar("R")
@@ -28,15 +28,17 @@ NUMBER_BYTES = 40  # of a number in a tuple, about
 NUMBERS: set[type] = {bool, float, int, Fraction, type(None)}
 
 
-class _Entry(NamedTuple):
-    result: object
+@dataclass(slots=True)
+class _Entry:
+    result: Any
     size: int
     operations: float
     cells: float  # of the largest array on the way
+    used: bool = True  # since it was last passed over
 
 
 class ArrayCache:
-    """Results by function and arguments, the one that was used last at the end.
+    """Results by function and arguments. One that was used is passed over once before it goes.
 
     Args:
         most: bytes of all results together.
@@ -45,34 +47,41 @@ class ArrayCache:
     def __init__(self, most: int) -> None:
         self.most, self.held = most, 0
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._large: OrderedDict[Hashable, _Entry] = OrderedDict()  # those that go first
         self._lock = Lock()
 
     def get(self, key: Hashable) -> _Entry | None:
-        """Return the entry of a key, which was used last from now on; None if there is none."""
-        with self._lock:
-            known = self._entries.get(key)
-            if known is not None:
-                self._entries.move_to_end(key)
-            return known
+        """Return the entry of a key, which counts as used from now on; None if there is none."""
+        known = self._entries.get(key)
+        if known is not None:
+            known.used = True
+        return known
 
     def put(self, key: Hashable, entry: _Entry) -> None:
         """Add an entry of at most a quarter of the limit, and drop others beyond the limit.
 
-        The oldest large one goes first, then the oldest one.
+        Large ones go first, and of alike ones the oldest that was not used.
         """
         with self._lock:
-            if entry.size <= self.most // 4 and key not in self._entries:
-                self._entries[key] = entry
+            if entry.size <= self.most // 4 and self._entries.setdefault(key, entry) is entry:
                 self.held += entry.size
+                if entry.size > LARGE:
+                    self._large[key] = entry
             while self.held > self.most:
-                large = (k for k, e in self._entries.items() if e.size > LARGE)
-                oldest = next(large, None) or next(iter(self._entries))
-                self.held -= self._entries.pop(oldest).size
+                entries = self._large or self._entries
+                oldest, known = next(iter(entries.items()))
+                if known.used:
+                    known.used = False
+                    entries.move_to_end(oldest)
+                else:
+                    self.held -= self._entries.pop(oldest).size
+                    self._large.pop(oldest, None)
 
     def clear(self) -> None:
         """Drop all results."""
         with self._lock:
             self._entries.clear()
+            self._large.clear()
             self.held = 0
 
 
@@ -90,26 +99,23 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
 
     @wraps(function)
     def cached(*args: *Arguments) -> R:
-        key = (function, args)
-        meter = current_meter()
+        meter = METER.get()
         if meter is None:
-            with question_meter() as meter:
-                return answer(key, meter, args)
-        return answer(key, meter, args)
-
-    def answer(key: Hashable, meter: Meter, args: tuple[*Arguments]) -> R:
+            with question_meter():
+                return cached(*args)
+        key = (function, args)
         known, paid = CACHE.get(key), meter.paid
         if key in paid:
             if known is not None:
-                return cast("R", known.result)
+                return known.result
             with apart():  # the cache lost it meanwhile: it is not counted again
                 return function(*args)
         # What would stop on the way is computed again, and stops where it did.
         if known is not None and (not meter.strict or meter.fits(known.operations, known.cells)):
-            meter.add(known.operations, known.cells)
+            charge(known.operations, known.cells)
             if known.size <= LARGE:
                 paid.add(key)
-            return cast("R", known.result)
+            return known.result
         before, most_cells = meter.count + meter.spared, meter.most_cells
         # Within it all is counted, so that its operations do not depend on the question.
         meter.paid, meter.most_cells = set(), 0.0
@@ -138,33 +144,33 @@ def counted(result: R) -> R:
 
 def _bytes(value: object) -> int:
     """Bytes of the arrays, numbers, and texts that a value holds, each counted once, about."""
-    total, identities, open_ = 0, set[int](), [value]
+    total, identities = 0, set[int]()
+    open_: list[Any] = [value]
     while open_:
         one = open_.pop()
-        kind = type(one)
+        kind = type(one)  # pyright: ignore[reportUnknownVariableType]
         total += NUMBER_BYTES
         if kind in NUMBERS or id(one) in identities:
             continue
         identities.add(id(one))
         if kind is np.ndarray:
-            total += cast("Array", one).nbytes
+            total += one.nbytes
         elif kind is tuple or kind is list:
-            row = cast("tuple[object, ...]", one)
-            kinds = {*map(type, row)}
-            total += NUMBER_BYTES * len(row)
-            if kinds == {tuple} and _is_table(cast("tuple[tuple[object, ...], ...]", row)):
-                total += len(row) * _bytes(row[0])
+            kinds = {*map(type, one)}
+            total += NUMBER_BYTES * len(one)
+            if kinds == {tuple} and _is_table(one):
+                total += len(one) * _bytes(one[0])
             elif not kinds <= NUMBERS:
-                open_.extend(row)
+                open_.extend(one)
         elif kind is dict:
-            open_.extend(cast("dict[object, object]", one).values())
+            open_.extend(one.values())
         elif kind is str:
-            total += len(cast("str", one))
+            total += len(one)
         elif kind.__module__.startswith("neyman"):
-            fields: dict[str, object] = vars(one) if hasattr(one, "__dict__") else {}
+            fields: dict[str, Any] = getattr(one, "__dict__", {})
             open_.extend(fields.values())
-            if isinstance(one, tuple):
-                open_.extend(cast("tuple[object, ...]", one))
+            if tuple in kind.__mro__:
+                open_.extend(one)
     return total
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -10,14 +12,11 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
-def real_part(z: Array) -> Array:
-    """Return the real parts: `np.real` takes three calls."""
-    return z.real  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+real_part: Callable[[Array], Array] = attrgetter("real")
+"""The real parts: `np.real` takes three calls."""
 
-
-def imaginary_part(z: Array) -> Array:
-    """Return the imaginary parts."""
-    return z.imag  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+imaginary_part: Callable[[Array], Array] = attrgetter("imag")
+"""The imaginary parts."""
 
 
 def generator_of(generator: object, seed: int | None = None) -> np.random.Generator:

@@ -186,11 +186,11 @@ def _powers(first: Array, count: int) -> Array:
     """e^{i k x} - 1 for k = 0 .. count - 1 from e^{i x} - 1: shape (count, *first.shape)."""
     sums = np.zeros((count, *first.shape), complex)
     done = 1
-    following = first
+    following = first.copy()
     while done < count:
         # A wave below e^-138 counts as 0, because numbers below the normal floats are slow.
         # `rounding` charges such a wave more than a unit of its weight.
-        following = np.where(np.abs(following + 1) < 1e-60, -1, following)
+        following[np.abs(following + 1) < 1e-60] = -1
         more = min(done, count - done)
         sums[done : done + more] = sums[:more] * (following + 1) + following
         done += more

@@ -19,6 +19,7 @@ MOST_EDGES = 120  # for which cells are made; others share those of the next one
 LOBES = math.sin(KNEE) / KNEE  # above every later lobe of |sin x / x|
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def by_moments(variance: float, fourth: float, edges: Array) -> Array:
     """|phi|^2 = E cos(u (L - L')) <= 1 - u^2 Var + u^4 E(L - L')^4 / 24, convex in u^2.
 
@@ -27,11 +28,13 @@ def by_moments(variance: float, fourth: float, edges: Array) -> Array:
         fourth: upper bound on E(L - L')^4, L' an independent copy.
         edges: shape (m,), above 0.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        square = edges * edges
-        at = 1 - square * (variance - square * (fourth / 24))
-    at = np.clip(np.where(np.isnan(at), 1.0, at), 1e-300, 1.0)
-    return 0.5 * np.log(np.append(np.maximum(at[:-1], at[1:]), 1.0))
+    square = edges * edges
+    at = 1 - square * (variance - square * (fourth / 24))
+    at = np.minimum(np.maximum(at, 1e-300), 1.0)
+    at[np.isnan(at)] = 1.0
+    np.maximum(at[:-1], at[1:], out=at[:-1])
+    at[-1] = 1.0
+    return 0.5 * np.log(at)
 
 
 def by_pieces(places: Array, mass: Array, edges: Array, wanted: Array | None = None) -> Array:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, is_dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from operator import length_hint
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -63,22 +63,14 @@ class Meter:
     spare: bool = False
     starts: dict[object, float] = field(default_factory=dict[object, float])
     most_cells: float = 0.0
-    work: dict[object, object] = field(default_factory=dict[object, object])
+    work: dict[object, Any] = field(default_factory=dict[object, Any])
     paid: set[object] = field(default_factory=set[object])
 
-    def add(self, count: float, cells: float) -> None:
-        """Count operations, and refuse those beyond the most and arrays that are too large."""
-        if self.spare:
-            self.spared += count
-        else:
-            self.count += count
-        if cells > self.most_cells:
-            self.most_cells = cells
-        if self.strict:
-            used, most = (self.spared, self.reserve) if self.spare else (self.count, self.most)
-            if used > most or cells > MOST_CELLS:
-                self.reached = True
-                raise OperationLimit
+    def result(self, key: object, build: Callable[[], R]) -> R:
+        """Return what ``build`` makes, once for this meter."""
+        if (known := self.work.get(key)) is None:
+            known = self.work[key] = build()
+        return known
 
     def fits(self, count: float, cells: float) -> bool:
         """Return True if so many more operations, and an array so large, are left."""
@@ -86,24 +78,35 @@ class Meter:
         return used + count <= most and cells <= MOST_CELLS
 
 
-_METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
+METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 """The meter of the question that this thread answers; None between two questions."""
 
 
-def charge(count: float) -> None:
-    """Count operations that are about to be done.
+def charge(count: float, most_cells: float = 0.0) -> None:
+    """Count operations that are about to be done, and the cells of the largest array in them.
 
     Raises:
-        OperationLimit: an engine asks for more than is left.
+        OperationLimit: an engine asks for more than is left, or than memory should hold.
     """
-    meter = _METER.get()
-    if meter is not None:
-        meter.add(count, 0.0)
+    meter = METER.get()
+    if meter is None:
+        return
+    if meter.spare:
+        meter.spared += count
+    else:
+        meter.count += count
+    if most_cells > meter.most_cells:
+        meter.most_cells = most_cells
+    if meter.strict:
+        used, most = (meter.spared, meter.reserve) if meter.spare else (meter.count, meter.most)
+        if used > most or most_cells > MOST_CELLS:
+            meter.reached = True
+            raise OperationLimit
 
 
 def overhead(count: float) -> None:
     """Count operations of an answer from what is there: they never raise."""
-    meter = _METER.get()
+    meter = METER.get()
     if meter is not None:
         meter.count += count
 
@@ -114,27 +117,31 @@ def cells(count: float) -> None:
     Raises:
         OperationLimit: an engine asks for more than memory should hold.
     """
-    meter = _METER.get()
-    if meter is not None:
-        meter.add(0.0, count)
+    charge(0.0, count)
 
 
 class _Block:
     """A block that a meter counts; what was set of it before stands again afterwards.
 
     Args:
-        meter: of the question, or a new one.
-        token: of a new one.
         settings: of the meter within the block.
+        meter: a new one; that of the question, or a new one, if left out.
+        batches: how many times the operations of one question a new meter has.
     """
 
     __slots__ = ("_before", "_meter", "_token")
 
     def __init__(
-        self, meter: Meter, token: Token[Meter | None] | None, settings: dict[str, object]
+        self, settings: dict[str, object], meter: Meter | None = None, batches: float = 1.0
     ) -> None:
-        fields = meter.__dict__
-        self._meter, self._token, self._before = meter, token, settings
+        settings = {**settings}
+        known = METER.get() if meter is None else None
+        self._token: Token[Meter | None] | None = None
+        if known is None:
+            known = meter or Meter(batches * MOST_OPERATIONS, batches * RESERVE * MOST_OPERATIONS)
+            self._token = METER.set(known)
+        fields = known.__dict__
+        self._meter, self._before = known, settings
         for name, value in settings.items():
             settings[name], fields[name] = fields[name], value
 
@@ -147,16 +154,7 @@ class _Block:
         meter.__dict__.update(self._before)
         meter.reached |= reached
         if self._token is not None:
-            _METER.reset(self._token)
-
-
-def _block(batches: float = 1.0, **settings: object) -> _Block:
-    """Return a block with the meter of the question, or with a new one, and with these settings."""
-    meter, token = _METER.get(), None
-    if meter is None:
-        meter = Meter(batches * MOST_OPERATIONS, batches * RESERVE * MOST_OPERATIONS)
-        token = _METER.set(meter)
-    return _Block(meter, token, settings)
+            METER.reset(self._token)
 
 
 def question_meter(batches: float = 1.0) -> _Block:
@@ -165,18 +163,18 @@ def question_meter(batches: float = 1.0) -> _Block:
     Args:
         batches: how many times the operations of one question a new meter has.
     """
-    return _block(batches)
+    return _Block({}, batches=batches)
 
 
-def apart() -> _Block:
-    """Count what the block does with a new meter, also within a question."""
+def apart(*, strict: bool = False) -> _Block:
+    """Count what the block does with a new meter, also within a question.
+
+    Args:
+        strict: whether operations beyond the most raise `OperationLimit`.
+    """
     meter = Meter(MOST_OPERATIONS, RESERVE * MOST_OPERATIONS)
-    return _Block(meter, _METER.set(meter), {})
-
-
-def current_meter() -> Meter | None:
-    """Return the meter of the question that this thread answers."""
-    return _METER.get()
+    meter.strict = strict
+    return _Block({}, meter)
 
 
 def in_question(key: object, build: Callable[[], R]) -> R:
@@ -186,17 +184,13 @@ def in_question(key: object, build: Callable[[], R]) -> R:
         key: a hashable value, or an object, that says what it is.
         build: a function without arguments.
     """
-    meter = _METER.get()
-    if meter is None:
-        return build()
-    if (known := meter.work.get(key)) is None:
-        known = meter.work[key] = build()
-    return cast("R", known)
+    meter = METER.get()
+    return build() if meter is None else meter.result(key, build)
 
 
 def fresh_engines() -> _Block:
     """Within the block engines know nothing, as at the start of a question."""
-    return _block(work={})
+    return _Block({"work": {}})
 
 
 def limit(share: float, owner: object = None) -> _Block:
@@ -207,31 +201,28 @@ def limit(share: float, owner: object = None) -> _Block:
         owner: instead, of what was left when this object began to answer the question. What its
             other blocks took counts, and the reserve is not shared.
     """
-    meter = _METER.get() or Meter(MOST_OPERATIONS, RESERVE * MOST_OPERATIONS)
+    meter = METER.get() or Meter(MOST_OPERATIONS, RESERVE * MOST_OPERATIONS)
     if owner is None:
         spared = meter.spared + share * max(meter.reserve - meter.spared, 0.0)
         most = meter.count + share * max(meter.most - meter.count, 0.0)
-        return _block(most=most, reserve=spared)
+        return _Block({"most": most, "reserve": spared})
     start = meter.starts.setdefault(owner, meter.count)
-    return _block(most=start + share * max(meter.most - start, 0.0))
+    return _Block({"most": start + share * max(meter.most - start, 0.0)})
 
 
-def engine_limit() -> _Block:
-    """Within the block operations beyond the most raise `OperationLimit`.
+engine_limit: Callable[[], _Block] = partial(_Block, {"strict": True, "reached": False})
+"""Within the block operations beyond the most raise `OperationLimit`.
 
-    The meter says after the block whether an engine had to stop in it.
-    """
-    return _block(strict=True, reached=False)
+The meter says after the block whether an engine had to stop in it.
+"""
 
-
-def reserve() -> _Block:
-    """Within the block the reserve is used: for bounds from what is there."""
-    return _block(spare=True)
+reserve: Callable[[], _Block] = partial(_Block, {"spare": True})
+"""Within the block the reserve is used: for bounds from what is there."""
 
 
 def method_note(method: str) -> str:
     """Return the method of an answer, with a note if an engine had to stop on the way to it."""
-    meter = _METER.get()
+    meter = METER.get()
     return f"{method}; {NOTE}" if meter is not None and meter.reached else method
 
 
@@ -256,7 +247,7 @@ def question(ask: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P],
 
     @wraps(ask)
     def answer(self: S, *args: P.args, **options: P.kwargs) -> R:
-        if _METER.get() is not None:  # a part of another question
+        if METER.get() is not None:  # a part of another question
             return ask(self, *args, **options)
         many = length_hint(args[0], 1) if args else 1
         with question_meter(min(max(many / BATCH, 1.0), MOST_BATCHES)) as meter:

@@ -18,7 +18,7 @@ from test_few_steps import exact_delta
 import neyman as ny
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.loss import Loss, Order
+from neyman.curves.losses.loss import Loss, NormalRatio, Order
 from neyman.curves.losses.mixture import GaussianMixtureLoss
 from neyman.curves.losses.subsampled import (
     FixedSizeLoss,
@@ -30,7 +30,7 @@ from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum
 from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile
 from neyman.curves.profiles.sampled_steps.largest_step import LIMITS, LargestStepProfile, StepSum
-from neyman.curves.profiles.sampled_steps.real_sums import RealSums, Step
+from neyman.curves.profiles.sampled_steps.real_sums import RealSums
 from neyman.curves.profiles.sampled_steps.step_grid import StepGrid
 from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes, log_sum
 from neyman.curves.profiles.selection import profile_of_one
@@ -628,7 +628,7 @@ def test_real_sums_of_much_noise_and_a_tiny_delta_need_little_memory():
     """Tilts that would need millions of nodes are left out: the sums only steer."""
     added = SubsampledGaussianLoss(3e-9, 0.01, False)
     tracemalloc.start()
-    RealSums([(Step(added, "one"), 100)], 0.0, 3e-10, 131_072.0)
+    RealSums([(NormalRatio(added, "one"), 100)], 0.0, 3e-10, 131_072.0)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100 << 20

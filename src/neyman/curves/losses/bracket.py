@@ -249,10 +249,12 @@ def laws(parts: Parts) -> tuple[tuple[Loss, int], ...]:
     Raises:
         TypeError: a part is a bracket, or a bound on Renyi divergences.
     """
-    for part, _ in parts:
+    every: list[tuple[Loss, int]] = []
+    for part, count in parts:
         if not isinstance(part, Loss):
             raise TypeError(f"a {type(part).__name__} is not one law: select an engine for it")
-    return tuple((part, count) for part, count in parts if isinstance(part, Loss))
+        every.append((part, count))
+    return tuple(every)
 
 
 def sides(parts: Parts) -> tuple[Parts, Parts]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -47,23 +46,26 @@ class Composition:
     @staticmethod
     def of(parts: Iterable[tuple[Part, int]]) -> Composition:
         """Equal losses grouped, Gaussian and bare ones added to one each, in canonical order."""
-        counts: Counter[Part] = Counter()
+        counts: dict[Part, int] = {}
         mu_squared: list[float] = []
         bare: list[tuple[RenyiBound, int]] = []
         for loss, count in parts:
-            if count and isinstance(loss, NonPrivateLoss):
+            # Nothing is built on these three classes.
+            if type(loss) is NonPrivateLoss and count:
                 return Composition(((loss, 1),))
-            if isinstance(loss, GaussianLoss):
+            if type(loss) is GaussianLoss:
                 mu_squared.append(loss.mu_squared * count)
-            elif isinstance(loss, RenyiBound):
+            elif type(loss) is RenyiBound:
                 bare.append((loss, count))
             else:
-                counts[loss] += count
+                counts[loss] = counts.get(loss, 0) + count
         if any(mu_squared):
             counts[GaussianLoss(math.fsum(mu_squared))] = 1
-        if (total := sum_of_bounds(bare)) is not None:
+        if bare and (total := sum_of_bounds(bare)) is not None:
             counts[total] = 1
-        each = [(loss, n) for loss, n in counts.items() if n]
+        if 0 in counts.values():
+            counts = {loss: n for loss, n in counts.items() if n}
+        each = counts.items()
         return Composition(tuple(sorted(each, key=order_key) if len(each) > 1 else each))
 
     def __add__(self, other: Composition) -> Composition:
@@ -85,9 +87,19 @@ class Composition:
     @property
     def bare(self) -> RenyiBound | None:
         """The part of which only bounds on Renyi divergences are known; None if there is none."""
-        return next((loss for loss, _ in self.parts if isinstance(loss, RenyiBound)), None)
+        if RenyiBound not in self.kinds:
+            return None
+        return next(loss for loss, _ in self.parts if isinstance(loss, RenyiBound))
 
-    @property
+    @cached_property
+    def kinds(self) -> frozenset[type]:
+        """Return the classes of the parts, and all that these are built on."""
+        kinds: set[type] = set()
+        for loss, _ in self.parts:
+            kinds.update(type(loss).__mro__)
+        return frozenset(kinds)
+
+    @cached_property
     def laws(self) -> tuple[tuple[Loss, int], ...]:
         """All parts, each of which must be a law; a TypeError names the first that is none."""
         return laws(self.parts)
@@ -114,19 +126,19 @@ class Composition:
         log_finite = math.fsum(n * math.log1p(-mass) for mass, n in masses)
         return -math.expm1(log_finite)
 
-    @property
+    @cached_property
     def supremum(self) -> Fraction | float:
         """Largest finite loss: exact, or inf."""
-        return self._supremum
-
-    @cached_property
-    def _supremum(self) -> Fraction | float:
-        each = [(loss.supremum, n) for loss, n in self.parts]
-        if any(top == math.inf for top, _ in each):
-            return math.inf
-        total = sum((n * top for top, n in each), Fraction(0))
+        each: list[tuple[Fraction | float, int]] = []
+        for loss, n in self.parts:
+            top = loss.supremum
+            if top == math.inf:
+                return math.inf
+            each.append((top, n))
+        total = sum([n * top for top, n in each], Fraction(0))
         if isinstance(total, float):  # some are, rounded up themselves
-            total += 4 * (len(each) + 2) * UNIT * math.fsum(n * abs(float(top)) for top, n in each)
+            size = math.fsum([n * abs(float(top)) for top, n in each])
+            total += 4 * (len(each) + 2) * UNIT * size
         return total
 
     @property
@@ -142,15 +154,18 @@ class Composition:
     @property
     def log_top(self) -> float:
         """log of the mass of the largest finite loss, or a lower bound of it."""
-        return math.fsum(n * loss.log_top * (1 + 8 * UNIT) for loss, n in self.parts)
+        return math.fsum([n * loss.log_top * (1 + 8 * UNIT) for loss, n in self.parts])
 
-    @property
+    @cached_property
     def log_total_variation(self) -> float:
         """An upper bound on log delta(0): delta(0) <= 1 - prod(1 - TV), by a coupling."""
-        each = [(loss.total_variation, n) for loss, n in self.parts]
-        if any(tv >= 1 for tv, _ in each):
-            return 0.0
-        total = -math.expm1(math.fsum(n * math.log1p(-tv) for tv, n in each))
+        each: list[float] = []
+        for loss, n in self.parts:
+            variation = loss.total_variation
+            if variation >= 1:
+                return 0.0
+            each.append(n * math.log1p(-variation))
+        total = -math.expm1(math.fsum(each))
         return min(math.log(total * (1 + 1e-12)), 0.0) if total > 0 else -math.inf
 
     @property
@@ -174,10 +189,11 @@ class Composition:
         classes: dict[type[Part], list[tuple[Part, int]]] = {}
         for loss, count in self.parts:
             classes.setdefault(type(loss), []).append((loss, count))
-        return tuple(
-            (kind, [loss for loss, _ in parts], np.array([float(n) for _, n in parts]))
-            for kind, parts in classes.items()
-        )
+        each: list[tuple[type[Part], list[Part], Array]] = []
+        for kind, parts in classes.items():
+            losses, counts = zip(*parts, strict=True)
+            each.append((kind, [*losses], np.array([*map(float, counts)])))
+        return tuple(each)
 
     def log_mgf(self, z: Array) -> Array:
         """K(z) of the sum."""
@@ -188,8 +204,10 @@ class Composition:
 
     def places(self, tilt: float, height: float) -> float:
         """About how many terms K takes at this height."""
-        by_class = self._by_class
-        return math.fsum([kind.sum_of_places(losses, tilt, height) for kind, losses, _ in by_class])
+        total = [0.0]
+        for kind, losses, _ in self._by_class:
+            total.append(kind.sum_of_places(losses, tilt, height))
+        return math.fsum(total)
 
     def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
         """K(z), and a bound on the error of e^K relative to e^{K(Re z)} [C-3].
@@ -206,7 +224,7 @@ class Composition:
         """
         line = z.dtype.kind == "c"
         total = np.zeros(z.shape, z.dtype)
-        size, grown, reach = (np.zeros(len(z)) for _ in range(3))
+        size, grown, reach = np.zeros((3, len(z)))
         alive = np.arange(len(z))
         for kind, losses, counts in self._by_class:
             done = 0

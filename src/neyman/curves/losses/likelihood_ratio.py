@@ -14,13 +14,14 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import ClassVar
 
 import numpy as np
 
 from neyman.curves.losses.loss import NODE_WEIGHTS, NODES, Loss, NormalRatio
 from neyman.numerics.array_cache import array_cache, counted
-from neyman.numerics.arrays import Array
+from neyman.numerics.arrays import Array, imaginary_part, real_part
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import evenly, log1p, rounding, wave_sum, wave_sums
 from neyman.numerics.decay import by_moments, by_pieces
@@ -57,21 +58,24 @@ class LikelihoodRatioLoss(Loss):
     """The loss of a mixture of normals and a normal, in one of the two orders."""
 
     removed: bool  # True for (mixture, normal), False for (normal, mixture)
+    farthest: float  # the largest distance of the mixture's normals, above 0
+    ratio_units: float  # by how many units log R errs beside its own rounding
+    log_least: float  # the infimum of log R on the real line: that at minus infinity
+    ratio_floor: float  # 1 - p_0: log R errs by so many units of it and of 3 times its own size
     limits: ClassVar[Limits] = LIMITS
+
+    def _keep(self, farthest: float, ratio_units: float, log_least: float) -> None:
+        """Store what every sum over y asks for."""
+        vars(self).update(
+            farthest=farthest,
+            ratio_units=ratio_units,
+            log_least=log_least,
+            ratio_floor=-math.expm1(log_least),
+        )
 
     @property
     def normal_ratio(self) -> NormalRatio:
         return NormalRatio(self, "one")
-
-    @property
-    @abstractmethod
-    def farthest(self) -> float:
-        """The largest distance of the mixture's normals, above 0."""
-
-    @property
-    @abstractmethod
-    def ratio_units(self) -> float:
-        """By how many units log R errs beside its own rounding."""
 
     @abstractmethod
     def log_ratio(self, y: Array) -> Array:
@@ -84,16 +88,6 @@ class LikelihoodRatioLoss(Loss):
     def log_ratio_on(self, y: Array, t: Array) -> Array:
         """log R(y), given t = mu y - mu^2 / 2, mu the largest distance, with all its digits."""
         return self.log_ratio(y)
-
-    @property
-    @abstractmethod
-    def log_least(self) -> float:
-        """The infimum of log R on the real line: that at minus infinity."""
-
-    @property
-    def ratio_floor(self) -> float:
-        """1 - p_0: log R errs by at most ``ratio_units`` of that and of 3 times its own size."""
-        return -math.expm1(self.log_least)
 
     @property
     @abstractmethod
@@ -135,7 +129,7 @@ class LikelihoodRatioLoss(Loss):
             return math.tau * a / (digits + a * (a / 2 + reach * c))
         a = np.minimum(STRIPS, edge)
         cost = a * (a / 2 + reach * c) + w * np.log(np.cos(c / 2 * a))
-        return float(np.max(math.tau * a / (digits + cost)))
+        return float(np.maximum.reduce(math.tau * a / (digits + cost)))
 
     def log_mgf(self, z: Array) -> Array:
         """K(z) = log M; complex z lie on one vertical line, on which they share nodes of y."""
@@ -179,7 +173,7 @@ class LikelihoodRatioLoss(Loss):
 
     def _on_line(self, z: Array) -> tuple[_Law, Array]:
         """The law whose nodes reach as far as z, and the heights in terms of log R."""
-        u = np.imag(z) if self.removed else -np.imag(z)
+        u = imaginary_part(z) if self.removed else -imaginary_part(z)
         return _law(self, float(z[0].real), _reach(u)), u
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
@@ -197,7 +191,7 @@ class LikelihoodRatioLoss(Loss):
             return near
         # What holds at a height holds beyond it.
         used = wanted[:: -(-len(wanted) // self.limits.decay_heights)]
-        last = np.searchsorted(used, np.arange(len(edges)), side="right") - 1
+        last = used.searchsorted(np.arange(len(edges)), side="right") - 1
         beside = self._decay_beside(law, edges[used])
         near = np.minimum(near, np.where(last < 0, 0.0, beside[last]))
         over = edges[near > enough]
@@ -221,8 +215,8 @@ class LikelihoodRatioLoss(Loss):
         charge(CALL + 200 * a.size * len(y))
         ratio = self.log_ratio((y + 1j * a).ravel()).reshape(*a.shape[:2], len(y))
         fixed = 0.5 * (a * a - y * y) + (math.log(h / math.sqrt(math.tau)) - law.log_mgf)
-        moved = w * np.real(ratio)
-        g = fixed + moved - edges[:, None] * np.imag(ratio)
+        moved = w * real_part(ratio)
+        g = fixed + moved - edges[:, None] * imaginary_part(ratio)
         size = 64 + float(np.maximum.reduce(np.abs(fixed) + 2 * np.abs(moved), axis=None))
         bound = np.minimum.reduce(np.add.reduce(np.exp(g), axis=2))
         bound = bound * (1 + 8 * UNIT * (size + len(y)) + 2 * law.error)
@@ -316,7 +310,7 @@ class _Law:
 
 def _pull(losses: Sequence[LikelihoodRatioLoss]) -> float:
     """The steepest log R at y <= 0: each e^{mu y - mu^2 / 2} is at most 1 there."""
-    return max(loss.farthest * loss.ratio_floor for loss in losses)
+    return max([loss.farthest * loss.ratio_floor for loss in losses])
 
 
 def _steepest(y: Array, pull: Array) -> Array:
@@ -334,22 +328,16 @@ def _reach(u: Array) -> float:
 @array_cache
 def _law(loss: LikelihoodRatioLoss, tilt: float, reach: float) -> _Law:
     w = loss.power(tilt)
-    y, h = _nodes(loss, loss.range(w), reach, w)
+    y, h = _grid(*loss.range(w), loss.spacing(reach, w))
     ratio = loss.ratios((loss,), y)
-    p, k, error, spread = (v[0, 0] for v in _tilted(ratio, np.array([w]), y, h, loss.ratio_units))
-    spread = max(float(spread) / len(y), 1.0)
-    return counted(_Law(loss, w, y, ratio[0], p, float(k), float(error), spread))
-
-
-def _nodes(
-    loss: LikelihoodRatioLoss, ends: tuple[float, float], reach: float, w: float
-) -> tuple[Array, float]:
-    """Nodes of y between two ends, and their distance."""
-    return _grid(*ends, loss.spacing(reach, w))
+    p, k, error, units = _tilted(ratio, np.array([w]), y, h, loss.ratio_units)
+    spread = max(float(units[0, 0]) / len(y), 1.0)
+    return counted(_Law(loss, w, y, ratio[0], p[0, 0], float(k[0, 0]), float(error[0, 0]), spread))
 
 
 def _grid(low: float, high: float, h: float) -> tuple[Array, float]:
-    cells((high - low) / h)
+    """Return nodes of y between two ends, and their distance."""
+    charge(0.0, (high - low) / h)
     return low + h * np.arange(math.ceil((high - low) / h) + 1), h
 
 
@@ -405,12 +393,14 @@ def _real_sums(
 
     Tilts whose terms have their peaks near 0 share nodes of y, and so do losses of one order.
     """
-    first = max(losses, key=lambda loss: loss.farthest)
+    first, several = losses[0], len(losses) > 1
+    if several:
+        first = max(losses, key=attrgetter("farthest"))
     w = tilts + 1 if first.removed else -tilts
-    pull = _pull(losses)
-    near = np.where(w < 0, pull, first.farthest) * np.abs(w) <= first.limits.shared_peak
+    pull = _pull(losses) if several else first.farthest * first.ratio_floor
+    near = np.maximum(w * first.farthest, w * -pull) <= first.limits.shared_peak
     near &= w > -MOST_POWER
-    alone = len(losses) == 1 or len({loss.removed for loss in losses}) > 1
+    alone = not several or len({loss.removed for loss in losses}) > 1
     out = np.empty((4, len(losses), len(tilts)))
     far = (~near).nonzero()[0].tolist() if len(losses) == 1 or not alone else range(len(tilts))
     if alone:
@@ -426,9 +416,9 @@ def _real_sums(
         some = w[group]
         least, most = float(np.minimum.reduce(some)), float(np.maximum.reduce(some))
         ends = min(least * pull, 0.0) - PAD, max(most * first.farthest, 0.0) + PAD
-        y, h = _nodes(first, ends, 0.0, least)
+        y, h = _grid(*ends, first.spacing(0.0, least))
         rows = max(1, first.limits.block_terms // (len(some) * len(y)))
-        units = max(loss.ratio_units for loss in losses)
+        units = max([loss.ratio_units for loss in losses]) if several else first.ratio_units
         sign = 1 if first.removed else -1
         for k in range(0, len(losses), rows):
             ratio = first.ratios(losses[k : k + rows], y)
@@ -459,7 +449,7 @@ def _laws(losses: Sequence[LikelihoodRatioLoss], tilt: float, reach: float) -> _
     if high - low > 4 * PAD:
         ends = [loss.range(w) for loss in losses]
         low, high = min(e[0] for e in ends), max(e[1] for e in ends)
-    y, h = _nodes(first, (low, high), reach, w)
+    y, h = _grid(low, high, first.spacing(reach, w))
     ratio = first.ratios(losses, y)
     units = max(loss.ratio_units for loss in losses)
     p, k, error, spread = (v[:, 0] for v in _tilted(ratio, np.array([w]), y, h, units))

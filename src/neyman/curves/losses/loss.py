@@ -140,7 +140,7 @@ class Part(ABC):
     @classmethod
     def sum_of_places(cls, losses: Sequence[Any], tilt: float, height: float) -> float:
         """`places` of several losses of this class, each counted once."""
-        return math.fsum(loss.places(tilt, height) for loss in losses)
+        return math.fsum([loss.places(tilt, height) for loss in losses])
 
     @classmethod
     def mgfs(cls, losses: Sequence[Any], z: Array) -> tuple[Array, Array]:

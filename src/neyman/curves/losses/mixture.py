@@ -48,6 +48,12 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
     weights: tuple[float, ...]
     removed: bool
 
+    def __post_init__(self) -> None:
+        # The sum in R errs by units of its terms, and by one of each weight. Its least value is
+        # log p_0 if p_0 stays at distance 0; otherwise there is none.
+        least = math.log(self.weights[0]) if self.distances[0] == 0 else -math.inf
+        self._keep(self.distances[-1], max(8.0, 5.0 + len(self.weights)), least)
+
     def places(self, tilt: float, height: float) -> float:
         """A sum over more nodes the farther up."""
         return 200.0 + 10 * height + 10 * abs(tilt)
@@ -65,15 +71,6 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         pairs = zip(self.distances, self.weights, strict=True)
         most = math.fsum(p * math.erf(c / math.sqrt(8)) for c, p in pairs)
         return min(most * (1 + 1e-12), 1.0)
-
-    @property
-    def farthest(self) -> float:
-        return self.distances[-1]
-
-    @property
-    def ratio_units(self) -> float:
-        """Of the sum in R: of its terms, and one of each weight."""
-        return max(8.0, 5.0 + len(self.weights))
 
     def reverse(self) -> GaussianMixtureLoss:
         return GaussianMixtureLoss(self.distances, self.weights, not self.removed)
@@ -95,11 +92,6 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         terms = np.size(y) * (len(self.weights) - 2.0)
         cells(terms)
         charge(40.0 * max(terms, 0.0))
-
-    @property
-    def log_least(self) -> float:
-        """log p_0 if p_0 stays at distance 0, otherwise none."""
-        return math.log(self.weights[0]) if self.distances[0] == 0 else -math.inf
 
     @property
     def mean_shift(self) -> float:

@@ -57,6 +57,9 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 
     def __post_init__(self) -> None:
         check_distance(self.distance)
+        # A share of nearly all records may be 1 as a float.
+        least = math.log1p(-self.rate) if self.rate < 1 else -math.inf
+        self._keep(self.distance, 0.0, least)  # log R is as good as its own rounding
 
     def places(self, tilt: float, height: float) -> float:
         """A sum over more nodes the farther up."""
@@ -90,43 +93,25 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
     def sampled(self) -> bool:
         return True
 
-    @property
-    def farthest(self) -> float:
-        return self.distance
-
-    @property
-    def ratio_units(self) -> float:
-        """None: log R is as good as its own rounding."""
-        return 0.0
-
     def reverse(self) -> SubsampledGaussianLoss:
         return SubsampledGaussianLoss(self.distance, self.rate, not self.removed)
 
     def log_ratio(self, y: Array) -> Array:
         """log R(y), to relative accuracy near 0."""
-        return self.log_ratio_at(self.distance * y - self.distance**2 / 2)
+        return _log_ratio(self.rate, self.distance * y - self.distance**2 / 2)
 
     @classmethod
     def ratios(cls, losses: Sequence[LikelihoodRatioLoss], y: Array) -> Array:
         """log R of several losses in one array."""
-        each = [(x.distance, x.rate) for x in losses if isinstance(x, SubsampledGaussianLoss)]
-        if len(each) == 1:
+        if len(losses) == 1:
             return losses[0].log_ratio(y)[None]
+        each = [(x.distance, x.rate) for x in losses if isinstance(x, SubsampledGaussianLoss)]
         mu, rate = np.array(each).T[:, :, None]
         return _log_ratio(rate, mu * y - mu * mu / 2)
 
-    def log_ratio_at(self, t: Array) -> Array:
-        """log(1 + q (e^t - 1)), also for complex t, to relative accuracy near 0."""
-        return _log_ratio(self.rate, t)
-
     def log_ratio_on(self, y: Array, t: Array) -> Array:
-        """log R by t alone."""
-        return self.log_ratio_at(t)
-
-    @property
-    def log_least(self) -> float:
-        """log(1 - q)."""
-        return math.log1p(-self.rate)
+        """Return log(1 + q (e^t - 1)), to relative accuracy near 0."""
+        return _log_ratio(self.rate, t)
 
     @property
     def mean_shift(self) -> float:

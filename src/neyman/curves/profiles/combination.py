@@ -120,12 +120,11 @@ class CascadeProfile(Profile):
         powers: Sequence[int] | None = None,
         method: tuple[str, Engine] | None = None,
     ) -> None:
-        self._widths = [width for width, _ in engines]
-        self._builders = [build for _, build in engines]
+        self._widths, self._builders = zip(*engines, strict=True)
         self._built: dict[int, Profile] = {}
         self._log_total_variation = log_total_variation
         self._order = tuple(range(len(engines)))
-        self._hopeless = np.zeros(0)  # epsilons of which the first engine knows nothing
+        self._hopeless: list[float] = []  # epsilons of which the first engine knows nothing
         self._powers = self._order if powers is None else tuple(powers)
         self._coarse = False
         first = method or (self._engine(0).method, self._engine(0).engine)
@@ -133,9 +132,9 @@ class CascadeProfile(Profile):
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons."""
-        away = np.abs(np.asarray(epsilons)[:, None] - self._hopeless)
-        near = bool(
-            np.any(np.all(away <= LIMITS.neighbor_distance * np.abs(self._hopeless), axis=0))
+        near = bool(self._hopeless) and any(
+            (np.abs(epsilons - one) <= LIMITS.neighbor_distance * abs(one)).all()
+            for one in self._hopeless
         )
         low, high = self._ask(
             self._order[1:] or self._order if near else self._order,
@@ -144,14 +143,9 @@ class CascadeProfile(Profile):
             False,
             lambda profile, asked: profile.log_deltas(asked),
         )
-        at_most = np.where(np.asarray(epsilons) >= 0, self._log_total_variation, 0.0)
-        high = np.minimum(high, at_most)
+        high = np.minimum(high, 0.0)
+        np.minimum(high, self._log_total_variation, out=high, where=np.asarray(epsilons) >= 0)
         return np.minimum(low, high), high
-
-    def log_delta(self, epsilon: float) -> Interval:
-        """Bounds on log delta(epsilon)."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
 
     def meets(self, epsilon: float, log_delta: float) -> bool:
         """Return True if one of the engines certifies it; none is asked after one has decided."""
@@ -176,11 +170,6 @@ class CascadeProfile(Profile):
             True,
             lambda profile, asked: profile.log_powers(asked),
         )
-
-    def log_power(self, log_level: float) -> Interval:
-        """Bounds on log power."""
-        low, high = self.log_powers(np.array([log_level]))
-        return float(low[0]), float(high[0])
 
     def log_delta_above(self, epsilon: float, enough: float = -math.inf) -> float:
         """That of the first engine, or of the total variation."""
@@ -240,21 +229,22 @@ class CascadeProfile(Profile):
         powers: bool,
         ask: Callable[[Profile, Array], tuple[Array, Array]],
     ) -> tuple[Array, Array]:
-        low, high = np.full(len(places), -math.inf), np.zeros(len(places))
+        high = np.zeros(len(places))
+        low = high - math.inf
         if order[1:]:
             try:  # the others get the other half of the operations that are left
                 with limit(self._share(order[0]), self):
-                    low, high = (np.array(v, float) for v in ask(self._engine(order[0]), places))
+                    low, high = np.array(ask(self._engine(order[0]), places), float)
             except OperationLimit:
                 pass
         else:
-            low, high = (np.array(v, float) for v in ask(self._engine(order[0]), places))
-        before = self._engine(order[0])
-        wide = np.all(high > low + LIMITS.hopeless_width) and np.all(high > LIMITS.least_log_delta)
-        if not (powers or order[0]) and wide:
-            self._hopeless = np.append(self._hopeless, np.mean(places))
+            low, high = np.array(ask(self._engine(order[0]), places), float)
+        wide = (high > low + LIMITS.hopeless_width) & (high > LIMITS.least_log_delta)
+        if not (powers or order[0]) and np.logical_and.reduce(wide):
+            self._hopeless.append(float(np.mean(places)))
+        before = order[0]
         for index in order[1:]:
-            enough = wider * self._widths[index] * np.ones(len(low))
+            enough = wider * self._widths[index]
             if self._coarse:
                 enough = np.maximum(
                     enough,
@@ -269,22 +259,24 @@ class CascadeProfile(Profile):
                     ),
                 )
                 enough = np.where(high < LIMITS.upper_log_delta, math.inf, enough)
-            with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
-                wide = (high > low) & ~(high - low <= enough) & (high > LIMITS.least_log_delta)
-                if powers:  # near 1 the digits of 1 - power count
-                    most, least = -np.expm1(low), -np.expm1(high)
+            # Where both are -inf nothing is missing.
+            gap = np.subtract(high, low, out=np.zeros(len(low)), where=high > low)
+            wide = (gap > enough) & (high > LIMITS.least_log_delta)
+            if powers:  # near 1 the digits of 1 - power count
+                most, least = -np.expm1(low), -np.expm1(high)
+                with np.errstate(invalid="ignore"):
                     wide |= (most > LIMITS.least_miss) & ~(most - least <= enough * most)
-            if not wide.any():
+            if not np.logical_or.reduce(wide):
                 break
             try:
                 profile = self._engine(index)
             except OperationLimit:
                 break
-            if profile.engine == before.engine == Engine.GRID:
+            if profile.engine == self._engine(before).engine == Engine.GRID:
                 wide &= np.isfinite(low)  # a finer grid reaches no farther
                 if not wide.any():
                     break
-            before = profile
+            before = index
             try:
                 with limit(self._share(index), self):
                     below, above = ask(profile, np.asarray(places)[wide])
@@ -367,18 +359,18 @@ class ExternalPldProfile(Profile):
 
 @register(30, "a part came in from another library, whose numbers are used as they are")
 def _external(composition: Composition) -> Profile | None:
-    external = [loss for loss, _ in composition.parts if isinstance(loss, ExternalPld)]
-    if not external:
+    if ExternalPld not in composition.kinds:
         return None
+    external = [loss for loss, _ in composition.parts if isinstance(loss, ExternalPld)]
     parts = [(x.ahead if isinstance(x, ExternalPld) else x, n) for x, n in composition.parts]
     return ExternalPldProfile(select(Composition.of(parts)), [loss.source for loss in external])
 
 
 @register(70, "a part is known between two laws: each side is composed by itself")
 def _bracket(composition: Composition) -> Profile | None:
-    how = dict.fromkeys(x.how for x, _ in composition.parts if isinstance(x, LossBracket))
-    if not how:
+    if LossBracket not in composition.kinds:
         return None
+    how = dict.fromkeys(x.how for x, _ in composition.parts if isinstance(x, LossBracket))
     lower, upper = (select(Composition.of(parts)) for parts in sides(composition.parts))
     return BracketProfile(lower, upper, ", ".join(how))
 

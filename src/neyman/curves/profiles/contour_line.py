@@ -126,6 +126,18 @@ def log_kernel(c: Array) -> Array:
     return c * np.log(c) - (c + 1) * np.log1p(c)
 
 
+def terms_beyond(other: Array, k: Array, gap: Array) -> Array:
+    """Return what bounds the terms after those of a line: `Line.beyond`, of shape (4, m).
+
+    Args:
+        other: c' above the c of the line.
+        k: upper bounds on K there.
+        gap: 2 pi (c' - c) / h.
+    """
+    sizes = np.abs(k) + 2 * other * np.abs(np.log(other)) + gap
+    return np.array([other, k + log_kernel(other), gap, sizes])
+
+
 @dataclass(frozen=True, eq=False)
 class Line:
     """Nodes c + i u with the weights e^{K(z) - K(c)} h / (pi z (z + 1)).
@@ -137,7 +149,8 @@ class Line:
         top: K(c).
         fixed, moving: the sum errs by at most fixed + moving |epsilon|.
         turns: 2 pi c / h.
-        beyond: c', its K, and 2 pi (c' - c) / h, for the terms after; shape (3, m).
+        beyond: c', K + log kappa there, 2 pi (c' - c) / h, and the size of what is rounded in
+            the three, for the terms after; shape (4, m).
         slack: error of K(c).
         noise: the part of ``fixed`` that errors of K are.
         bump: weights of what the tiny release may have added; none where there is none.
@@ -177,11 +190,11 @@ class Line:
         size = np.abs(epsilon)
         error = error + self.fixed + self.moving * size
         before = np.exp(np.minimum(-self.turns - scale, 700.0)) / -math.expm1(-self.turns)
-        other, k, gap = self.beyond
+        other, kernel, gap, sizes = self.beyond
         moved = np.multiply.outer(epsilon, other)
-        bound = k + log_kernel(other) - gap - moved - scale[:, None]
+        bound = kernel - gap - moved - scale[:, None]
         # Each of the five terms errs by at most 4 units of itself; the kernel's is two c' log c'.
-        sizes = np.abs(k) + 2 * other * np.abs(np.log(other)) + gap + np.abs(scale)[:, None]
+        sizes = sizes + np.abs(scale)[:, None]
         bound = bound + 8 * UNIT * (sizes + np.abs(moved) + 1)
         after = np.exp(np.minimum(bound, 700.0)) / -np.expm1(-gap)
         error = error + before + np.minimum.reduce(after, axis=1)
@@ -191,7 +204,7 @@ class Line:
             error = error + more
         # What is no number claims nothing.
         low, high = np.fmax(total - added - error, 0.0), np.maximum(total + error, 0.0)
-        high = np.where(np.isnan(high), math.inf, high)
+        high[np.isnan(high)] = math.inf
         slack = 8 * UNIT * (abs(self.top) + self.c * size + 1) + self.slack
         return np.log(low) + scale - slack, np.minimum(np.log(high) + scale + slack, 0.0)
 
@@ -226,8 +239,6 @@ class Line:
             epsilon: at least 0.
             excess: of the terms over their sum at the best place, in e-folds.
         """
-        if self.widest < LIMITS.line_width:
-            return True
         error = (self.noise + self.moving * epsilon) * math.exp(min(excess, 300.0)) + self.slack
         return self.width(epsilon) < max(LIMITS.line_width, 4 * error)
 
@@ -304,14 +315,19 @@ def line_at(losses: Sum, epsilon: float, *, release: bool = True) -> Line | None
             own end, and there is none where it cannot.
     """
     tilts, x = tilts_of(losses, epsilon)
-    if epsilon > tilts.own.values[-1] or -tilts.at(tilts.depth, x) < LIMITS.least_log_delta:
+    if epsilon > tilts.own.values[-1]:
+        return None
+    deep = tilts.depth.values[-1] > -LIMITS.least_log_delta
+    if deep and -tilts.at(tilts.depth, x) < LIMITS.least_log_delta:
         return None
     line = None
     if tilts.blocks:
         cell = math.floor(tilts.at(tilts.cell, x))
         line = _line_of_cell(losses, tilts.blocks, cell, release)
-    if line is not None and line.settled(epsilon, tilts.excess(x)):
-        return line
+    if line is not None:
+        narrow = line.widest < LIMITS.line_width
+        if narrow or line.settled(epsilon, tilts.excess(x)):
+            return line
     other = _line_at(losses, _neighbor(epsilon, x), release)
     if line is None or other is None:
         return other or line
@@ -333,7 +349,7 @@ def _neighbor(epsilon: float, x: float) -> float:
 def _line_of_cell(losses: Sum, blocks: int, cell: int, release: bool) -> Line | None:
     """A line that suits all epsilons of a cell, without a tiny release."""
     tilts = _tilts(losses, blocks)
-    low, x, high = (tilts.place(tilts.cell, cell + share) for share in (0.0, 0.5, 1.0))
+    low, x, high = [tilts.place(tilts.cell, cell + share) for share in (0.0, 0.5, 1.0)]
     ends = [tilts.aim(low), tilts.aim(high)]
     return _best_line(losses, tilts, x, tilts.aim(x), ends, release, blurred=False)
 
@@ -364,10 +380,11 @@ def _best_line(
         if plan is None:
             return best
         line = _built(losses, plan)
-        width = line.largest_width([epsilon, *(e for e, _ in ends if e != epsilon)])
+        width = line.largest_width([epsilon, *[e for e, _ in ends if e != epsilon]])
         middle = line.middle(epsilon)
         if best is None or width < before:
-            best = replace(line, widest=width)
+            object.__setattr__(line, "widest", width)  # nobody else has the line yet
+            best = line
         moved = middle - log_delta
         if middle == -math.inf or width > 0.5 * before or abs(moved) < 0.5:
             break
@@ -473,7 +490,7 @@ class Tilts:
     def k_at(self, x: Array) -> Array:
         """K at several places."""
         places, k, mean = self.rows[:3]
-        i = np.searchsorted(places, x, side="right")
+        i = places.searchsorted(x, side="right")
         i = np.minimum(np.maximum(i, 1), len(places) - 1)
         size, rise, slope = places[i] - places[i - 1], k[i] - k[i - 1], np.exp(places) * mean
         a, b, s = slope[i - 1] * size, slope[i] * size, (x - places[i - 1]) / size
@@ -689,9 +706,9 @@ def _block(losses: Sum, first: int, octaves: int) -> Array:
     return rows[:, np.argsort(rows[0])]
 
 
+@np.errstate(all="ignore")
 def _rows(losses: Sum, x: Array) -> Array:
-    with np.errstate(all="ignore"):
-        rows = np.array([x, *losses.moments(np.exp(x))])
+    rows = np.array([x, *losses.moments(np.exp(x))])
     known = np.logical_and.reduce(np.isfinite(rows), axis=0)
     return rows if np.logical_and.reduce(known) else rows[:, : max(int(np.argmin(known)), 2)]
 
@@ -753,7 +770,7 @@ def _best_plan(losses: Sum, tilts: Tilts, aim: Aim, release: bool, blurred: bool
     """
     best = None
     for place in _places(tilts, aim, 1 if losses.algebraic else len(FACTORS)):
-        if best is not None and (best.count < LIMITS.settled_nodes or best.cost <= place.cost):
+        if best is not None and (best.count < LIMITS.settled_nodes or best.cost <= place[2]):
             break
         plan = _plan(losses, tilts, aim, place)
         if best is None or plan.cost < best.cost:
@@ -775,15 +792,11 @@ def _best_plan(losses: Sum, tilts: Tilts, aim: Aim, release: bool, blurred: bool
     return _smoothed(losses, tilts, aim) if blurred else None
 
 
-class _Place(NamedTuple):
-    """A place c of a line, the c' of the terms after, and what its nodes cost."""
-
-    c: float
-    other: float
-    cost: float
+Place = tuple[float, float, float]
+"""A place c of a line, the c' of the terms after, and what its nodes cost."""
 
 
-def _places(tilts: Tilts, aim: Aim, most: int = 1) -> list[_Place]:
+def _places(tilts: Tilts, aim: Aim, most: int = 1) -> list[Place]:
     """Places of a line at the saddle and below it, by what K is about [C-1].
 
     The first one with few nodes comes first, then those with fewer nodes than others.
@@ -793,23 +806,23 @@ def _places(tilts: Tilts, aim: Aim, most: int = 1) -> list[_Place]:
     others = others[others <= math.exp(tilts.x[-1])]
     if others[-1] <= aim.c:  # K ends here
         others = np.append(others, LIMITS.further_tilt * aim.c)
-    x = np.log(np.append(c, others))
+    x = np.log([*c, *others])
     k = tilts.k_at(x)
     # The terms before are below delta by e^-digits, and so are those after it for some c' > c.
-    before = math.tau * c / (aim.digits - float(log_deltas.min()))
+    before = math.tau * c / (aim.digits - float(np.minimum.reduce(log_deltas)))
     after = _step_after(aim, c, others, k[most:])
-    best = np.argmax(after, axis=1)
+    best = after.argmax(axis=1)
     h = np.minimum(before, np.maximum.reduce(after, axis=1))
-    excess = (k[:most, None] - np.multiply.outer(c, epsilons) - log_deltas).max(axis=1)
+    excess = k[:most, None] - np.multiply.outer(c, epsilons) - log_deltas
+    excess = np.maximum.reduce(excess, axis=1)
     # That of the bulk: where few large losses make a variance, phi dies out no sooner.
-    deviation = min(tilts.deviation(place) for place in x[:most].tolist())
+    deviation = min(map(tilts.deviation, x[:most].tolist()))
     count = np.sqrt(2 * (aim.digits + np.maximum(excess, 0.0))) / (deviation * h)
     cost = (count + LIMITS.cheap_nodes) * np.exp(np.minimum(excess, LIMITS.excess_efolds))
-    places = list(map(_Place, c.tolist(), others[best].tolist(), cost.tolist()))
-    alone = 1 + next(
-        (i for i, e in enumerate(excess[1:].tolist()) if e > LIMITS.cancellation_efolds), most
-    )
-    return sorted(places[:alone], key=lambda place: place.cost)
+    # Up to the first one whose terms cancel too much.
+    cancels = (excess[1:] > LIMITS.cancellation_efolds).nonzero()[0]
+    order = cost[: 1 + (int(cancels[0]) if len(cancels) else most)].argsort(kind="stable")
+    return [(float(c[i]), float(others[best[i]]), float(cost[i])) for i in order.tolist()]
 
 
 def _smoothed(losses: Sum, tilts: Tilts, aim: Aim) -> _Plan | None:
@@ -841,13 +854,13 @@ def _smoothed(losses: Sum, tilts: Tilts, aim: Aim) -> _Plan | None:
     return replace(plan, end=end, far=far, log_left=math.log(2) - need, k=k, release=v)
 
 
-def _plan(losses: Sum, tilts: Tilts, aim: Aim, place: _Place, *, certified: bool = True) -> _Plan:
-    c, ends = place.c, np.array(aim.ends)
-    real = np.array([c, place.other])
+def _plan(losses: Sum, tilts: Tilts, aim: Aim, place: Place, *, certified: bool = True) -> _Plan:
+    c, ends = place[0], np.array(aim.ends)
+    real = np.array(place[:2])
     k, k_error = losses.mgf(real)
-    before = math.tau * c / (aim.digits - float(ends[:, 1].min()))
+    before = math.tau * c / (aim.digits - float(np.minimum.reduce(ends[:, 1])))
     h = min(before, float(_step_after(aim, real[:1], real[1:], k[1:])[0, 0]))
-    excess = float((k[0] - c * ends[:, 0] - ends[:, 1]).max())
+    excess = float(np.maximum.reduce(k[0] - c * ends[:, 0] - ends[:, 1]))
     end, log_left = math.inf, 0.0
     if certified:
         deviation = tilts.deviation(math.log(c))
@@ -859,7 +872,8 @@ def _step_after(aim: Aim, c: Array, others: Array, k: Array) -> Array:
     """The step with which the terms after are as small as they should be; shape (c, others)."""
     epsilons, log_deltas = np.array(aim.ends).T
     kernel = (k + log_kernel(others))[:, None]
-    excess = (kernel - np.multiply.outer(others, epsilons) - log_deltas).max(axis=1)
+    excess = kernel - np.multiply.outer(others, epsilons) - log_deltas
+    excess = np.maximum.reduce(excess, axis=1)
     return math.tau * (others - c[:, None]) / np.maximum(excess + aim.digits, 1e-3)
 
 
@@ -877,7 +891,7 @@ def _built(losses: Sum, plan: _Plan) -> Line:
         size = np.abs(factor)
         error = size * (error + np.abs(phi) * UNIT * (8 + v * u * (u + 2 * c + 1)))
         phi = phi * factor
-    share = np.full(len(u), h / math.pi)
+    share = np.zeros(len(u)) + h / math.pi
     share[0] /= 2
     kernel = share / (z * (z + 1))
     # Beyond the last node: h / pi times the sum of |phi| / u^2, at most its integral [C-2].
@@ -902,7 +916,8 @@ def _built(losses: Sum, plan: _Plan) -> Line:
     moving = 4 * UNIT * float(np.abs(weight) @ np.abs(z))
     if bump is not None:
         moving += 4 * UNIT * float(np.abs(bump) @ np.abs(z))
-    gap = math.tau * (real[1:] - c) / h
+    other = real[1:]
+    gap = math.tau * (other - c) / h
     safe = k[1:] + np.log1p(plan.k_error[1:]) + 8 * UNIT * np.abs(k[1:])
     # K(c) comes twice, once with the nodes of the line.
     slack = float(plan.k_error[0]) + first + 8 * UNIT * abs(top)
@@ -914,7 +929,7 @@ def _built(losses: Sum, plan: _Plan) -> Line:
         fixed,
         moving,
         math.tau * c / h,
-        np.array([real[1:], safe, gap]),
+        terms_beyond(other, safe, gap),
         slack,
         noise,
         bump,
@@ -934,7 +949,7 @@ def end_of(losses: Sum, c: float, need: float, deviation: float) -> tuple[float,
             if losses.algebraic
             else 0.0
         )
-        enough = np.nonzero(left - gain <= -need)[0]
+        enough = (left - gain <= -need).nonzero()[0]
         if len(enough):
             return float(edges[enough[0]]), float(left[enough[0]])
     return math.inf, 0.0

@@ -185,8 +185,8 @@ class LimitProfile(Profile):
 
     def _asked(self, ask: Callable[[Profile], T], rest: Callable[[Profile], T]) -> T:
         try:
-            with engine_limit():
-                return ask(self.inner)
+            with engine_limit() as meter:
+                return ask(meter.result(self._key, self._build))
         except OperationLimit:
             return rest(self._rest)
 
@@ -195,7 +195,7 @@ class LimitProfile(Profile):
         try:
             with engine_limit() as meter:
                 overhead(5 * CALL)
-                low, high = ask(self.inner)
+                low, high = ask(meter.result(self._key, self._build))
                 stopped = meter.reached
         except OperationLimit:
             return ask(self._rest)

@@ -146,6 +146,8 @@ def intersection(low: Array, high: Array, below: Array, above: Array) -> tuple[A
     """
     apart = (below > high) | (above < low)
     shared = np.fmax(low, below), np.fmin(high, above)
+    if not np.logical_or.reduce(apart):
+        return shared
     return np.where(apart, np.fmin(low, below), shared[0]), np.where(
         apart, np.fmax(high, above), shared[1]
     )

@@ -21,7 +21,7 @@ import numpy as np
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.loss import Part
 from neyman.curves.losses.mixture import MixtureLoss
-from neyman.curves.profiles.profile import Interval, Profile, intersection
+from neyman.curves.profiles.profile import Profile, intersection
 from neyman.curves.profiles.selection import register, rules, select
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
@@ -54,11 +54,6 @@ class RareChoiceProfile(Profile):
         ends = self._likely.log_deltas(epsilons)
         return self._asked(epsilons, *ends, np.exp(ends[0]), lambda p, x: p.log_deltas(x))
 
-    def log_delta(self, epsilon: float) -> Interval:
-        """Return bounds on log delta(epsilon)."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
-
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """Return bounds on log power at many levels."""
         levels = np.asarray(log_levels, float)
@@ -68,11 +63,6 @@ class RareChoiceProfile(Profile):
         low, high = self._likely.log_powers(levels)[0], self._likely.log_powers(raised)[1]
         least = np.minimum(np.exp(low), -np.expm1(high))
         return self._asked(levels, low, high, least, lambda p, x: p.log_powers(x))
-
-    def log_power(self, log_level: float) -> Interval:
-        """Return bounds on log power(level)."""
-        low, high = self.log_powers(np.array([log_level]))
-        return float(low[0]), float(high[0])
 
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: that of the likely losses."""
@@ -106,6 +96,8 @@ class RareChoiceProfile(Profile):
 
 @register(PRIORITY, "each choice drawn in the open falls nearly always on the same loss")
 def _rare(composition: Composition) -> Profile | None:
+    if MixtureLoss not in composition.kinds:
+        return None
     likely: list[tuple[Part, int]] = []
     rare: list[float] = []
     for loss, count in composition.parts:

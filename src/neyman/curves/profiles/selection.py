@@ -12,7 +12,7 @@ from neyman.curves.losses.loss import Part
 from neyman.curves.profiles.operation_limits import ExponentProfile, LimitProfile
 from neyman.curves.profiles.profile import Profile
 from neyman.numerics.array_cache import array_cache
-from neyman.numerics.operations import OperationLimit, apart, engine_limit
+from neyman.numerics.operations import OperationLimit, apart
 
 CLOSED_FORMS = 50  # the priority up to which a rule's profiles have few operations
 Build = Callable[[Composition], Profile | None]
@@ -107,7 +107,7 @@ def select(composition: Composition) -> Profile:
 
 @array_cache
 def _first(composition: Composition) -> Profile:
-    with apart(), engine_limit():  # what is left of a question does not decide
+    with apart(strict=True):  # what is left of a question does not decide
         for rule in rules():
             try:
                 profile = rule.build(composition)

@@ -218,32 +218,32 @@ def _secants(
 
     at = np.arange(count)
     ends, slopes = newton(at)
-    good = np.ones(count, bool)
+    good = at >= 0
     for _ in range(moves):
-        good &= np.all((slopes > 0) & (np.abs(ends - near) <= 0.5 * near), axis=0)
-        moved = ends.mean(axis=0)
-        at = np.flatnonzero(good & (np.abs(moved - near) > 5 * LIMITS.secant_step * near))
+        fits = (slopes > 0) & (np.abs(ends - near) <= 0.5 * near)
+        good &= np.logical_and.reduce(fits, axis=0)
+        moved = 0.5 * np.add.reduce(ends, axis=0)
+        at = (good & (np.abs(moved - near) > 5 * LIMITS.secant_step * near)).nonzero()[0]
         if not len(at):
             break
         near[at] = moved[at]
         ends[:, at], slopes[:, at] = newton(at)
-    half, answer = LIMITS.epsilon_width * near / 4, np.full((2, count), math.nan)
+    half, answer = LIMITS.epsilon_width * near / 4, np.zeros((2, count)) + math.nan
     for _ in range(4):
-        good &= np.all(
-            (slopes > 0) & (np.abs(ends - near) <= 10 * LIMITS.secant_step * near), axis=0
-        )
-        at = np.flatnonzero(good)
+        fits = (slopes > 0) & (np.abs(ends - near) <= 10 * LIMITS.secant_step * near)
+        good &= np.logical_and.reduce(fits, axis=0)
+        at = good.nonzero()[0]
         if not len(at):
             break
         places = np.array([ends[:, at] - half[at], ends[:, at] + half[at]])
         rise = excess(places, at)
         rise = np.array([rise[0, :, 0], rise[1, :, 1]])  # each side at its own two places
-        sure = np.all((rise[:, 0] > 0) & (rise[:, 1] <= 0), axis=0)
+        sure = np.logical_and.reduce((rise[:, 0] > 0) & (rise[:, 1] <= 0), axis=0)
         done = at[sure]
         high = places[1, 1, sure]
         answer[1, done] = high
         answer[0, done] = np.minimum(np.maximum(places[0, 0, sure], 0.0), high)
-        ends[:, at] += rise.mean(axis=1) / slopes[:, at]
+        ends[:, at] += 0.5 * np.add.reduce(rise, axis=1) / slopes[:, at]
         good[done] = False
     return answer[0], answer[1]
 

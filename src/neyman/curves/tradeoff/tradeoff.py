@@ -141,8 +141,11 @@ def supremum(
     for k, (losses, profile, cover) in enumerate(items):
         if low is not None and cover is not None and np.all(within(losses, cover)[1] <= low):
             continue
-        with limit((len(items) - k) ** -0.3):  # each gets its share of the operations
+        if k == len(items) - 1:
             bracket = ask(losses, profile)
+        else:
+            with limit((len(items) - k) ** -0.3):  # each gets its share of the operations
+                bracket = ask(losses, profile)
         low = bracket[0] if low is None else _larger(low, bracket[0])
         high = bracket[1] if high is None else _larger(high, bracket[1])
     return low, high

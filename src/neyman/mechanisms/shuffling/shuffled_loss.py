@@ -156,7 +156,7 @@ def _(loss: ShuffledLoss) -> Profile:
 
 @register(60, "a part is a shuffled report: it is held between two finite pairs")
 def _shuffled(composition: Composition) -> Profile | None:
-    if not any(isinstance(loss, ShuffledLoss) for loss, _ in composition.parts):
+    if ShuffledLoss not in composition.kinds:
         return None
     return select(
         Composition.of(

@@ -171,6 +171,4 @@ def _(loss: BoundedRangeLoss | EnvelopeLoss) -> Profile:
 
 @register(80, "several releases of bounded range: an envelope above, two-point mechanisms below")
 def _bounded_range(composition: Composition) -> Profile | None:
-    if any(isinstance(loss, BoundedRangeLoss) for loss, _ in composition.parts):
-        return BoundedRangeProfile(composition)
-    return None
+    return BoundedRangeProfile(composition) if BoundedRangeLoss in composition.kinds else None

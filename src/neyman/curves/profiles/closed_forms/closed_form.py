@@ -441,6 +441,4 @@ def _perfect(composition: Composition) -> Profile | None:
 
 @register(20, "a part is not private at all: delta and power are 1")
 def _non_private(composition: Composition) -> Profile | None:
-    if any(isinstance(loss, NonPrivateLoss) for loss, _ in composition.parts):
-        return NonPrivateProfile()
-    return None
+    return NonPrivateProfile() if NonPrivateLoss in composition.kinds else None

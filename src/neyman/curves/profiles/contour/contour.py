@@ -135,8 +135,10 @@ class ContourProfile(Profile):
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Bounds on log delta at many epsilons: each from a line that suits it."""
-        low, high = np.empty(len(epsilons)), np.empty(len(epsilons))
         above = epsilons >= 0
+        if len(epsilons) and np.logical_and.reduce(above):
+            return self._above_zero(epsilons)
+        low, high = np.empty(len(epsilons)), np.empty(len(epsilons))
         if not above.all():
             below = self._backward().log_deltas(-epsilons[~above])
             low[~above], high[~above] = log_delta_below_zero(epsilons[~above], below)
@@ -144,27 +146,24 @@ class ContourProfile(Profile):
             low[above], high[above] = self._above_zero(epsilons[above])
         return low, high
 
-    def log_delta(self, epsilon: float) -> Interval:
-        """Bounds on log delta(epsilon); below zero from the reversed pair."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
-
     def _above_zero(self, epsilons: Array) -> tuple[Array, Array]:
-        low, high = np.full(len(epsilons), -math.inf), np.zeros(len(epsilons))
+        high = np.zeros(len(epsilons))
+        low = high - math.inf
         wanting = epsilons < self._supremum
         high[~wanting] = -math.inf
         middle = float(epsilons[len(epsilons) // 2])
-        for known in sorted(self._lines, key=lambda known: abs(known[1] - middle)):
+        lines = self._lines
+        if len(lines) > 1:
+            lines = sorted(lines, key=lambda known: abs(known[1] - middle))
+        for known in lines:
             try:
                 self._ask(known, epsilons, low, high, wanting)
             except OperationLimit:  # the nearest line that is there says what it can
                 with reserve():
                     self._ask(known, epsilons, low, high, wanting)
                 wanting[:] = False
-            if not wanting.any():
-                break
-        if not wanting.any():
-            return _plus(low, high, self._infinite)
+            if not np.logical_or.reduce(wanting):
+                return _plus(low, high, self._infinite)
         wanting &= ~self._hopeless(epsilons)
         last = False  # the ends first: failures speak for what is between them
         while wanting.any():
@@ -308,7 +307,7 @@ class ContourProfile(Profile):
         """Narrow what is still wanting; what is narrow enough is not any more."""
         overhead(LIMITS.question_operations)
         line, place, own = known
-        at = np.nonzero(wanting & (np.abs(epsilons - place) <= self._farthest(place)))[0]
+        at = (wanting & (np.abs(epsilons - place) <= self._farthest(place))).nonzero()[0]
         if not len(at):
             return
         stretch = epsilons[at[0] : at[-1] + 1]  # with those between, it may be evenly spaced
@@ -318,12 +317,16 @@ class ContourProfile(Profile):
         else:
             below, above = line.log_delta(epsilons[at])
         low[at], high[at] = intersection(low[at], high[at], below, above)
+        width = _width(low[at], high[at])
+        if np.maximum.reduce(width) <= self.good:
+            wanting[at] = False
+            return
         # A line with a tiny release does everywhere about as well as it can.
         near = np.abs(epsilons[at] - place) <= self._about(place)
         enough = np.where(near, 2 * own, self.good if line.bump is None else 2 * own)
         enough = np.clip(enough, self.good, LIMITS.loose_width)
         enough = np.where(np.abs(epsilons[at] - place) <= 1e-4 * place, math.inf, enough)
-        wanting[at] = _width(low[at], high[at]) > enough
+        wanting[at] = width > enough
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """Bounds on log power at many levels, by duality."""
@@ -395,11 +398,6 @@ class ContourProfile(Profile):
         lines = self._complement_lines
         return log_type_two_error(self._losses, log_level, self._backward(), lines)
 
-    def log_power(self, log_level: float) -> Interval:
-        """Bounds on log power."""
-        low, high = self.log_powers(np.array([log_level]))
-        return float(low[0]), float(high[0])
-
     def _chernoff(self, log_levels: Array) -> Array:
         """A lower bound on log power that has the digits of 1 - power [C-9]."""
         low = self._least_powers(log_levels, HALF)
@@ -443,7 +441,7 @@ class ContourProfile(Profile):
 
 def _width(low: Array, high: Array) -> Array:
     """Of an interval of logarithms, 0 for one that is empty or certainly -inf."""
-    return np.where(high > low, high, 0.0) - np.where(high > low, low, 0.0)
+    return np.subtract(high, low, out=np.zeros(len(low)), where=high > low)
 
 
 def _plus(low: Array, high: Array, mass: float) -> tuple[Array, Array]:

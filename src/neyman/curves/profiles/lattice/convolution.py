@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -29,9 +30,11 @@ from neyman.numerics.rounding import above
 def exact_profile(losses: Composition, limits: Limits = LIMITS) -> LatticeProfile | None:
     """The profile without any approximation but rounding; None where that takes too much."""
     parts = losses.laws
-    sizes = [loss.sum_size(count) for loss, count in parts]
     windows = [loss.sum_size(count, truncated=True) for loss, count in parts]
     points = _points(losses, limits)
+    if math.inf in windows and points == math.inf:
+        return None
+    sizes = [loss.sum_size(count) for loss, count in parts]
     by_sums = math.prod(windows) <= (
         limits.sums if points > limits.lattice_places else limits.sums_beside_lattice
     )
@@ -123,10 +126,12 @@ def _reach(losses: Composition, limits: Limits) -> float:
 
 def _points(losses: Composition, limits: Limits) -> float:
     """Points of the exact common lattice; inf where there is none."""
-    steps = [loss.step for loss, _ in losses.laws]
-    known = [s for s in steps if s is not None]
-    if len(known) < len(steps):
-        return math.inf
+    known: list[Fraction] = []
+    for loss, _ in losses.laws:
+        step = loss.step
+        if step is None:
+            return math.inf
+        known.append(step)
     step = float(common_step(known))  # 0 where the exact step is below every float
     return _reach(losses, limits) / step if step else math.inf
 

@@ -17,7 +17,7 @@ from typing import cast
 
 import numpy as np
 
-from neyman.curves.profiles.contour_line import Line, Sum, log_kernel
+from neyman.curves.profiles.contour_line import Line, Sum, log_kernel, terms_beyond
 from neyman.curves.profiles.sampled_steps.real_sums import log_expm1, log_gain
 from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes, log_sum
 from neyman.numerics.arrays import Array
@@ -316,7 +316,8 @@ class BracketSum:
         # The height, the angle of the first node, and a multiple of it.
         moving = 4 * UNIT * float(np.abs(phi * kernel) @ np.abs(z))
         far = float(self.tilts[other])
-        beyond = np.array([[far], [self.log_f_above(other)], [math.tau * (far - c) / h]])
+        most = np.array([self.log_f_above(other)])
+        beyond = terms_beyond(np.array([far]), most, np.array([math.tau * (far - c) / h]))
         turns = math.tau * c / h
         return Line(c, heights, phi * kernel, top, fixed, moving, turns, beyond, 0.0)
 

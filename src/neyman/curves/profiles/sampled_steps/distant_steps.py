@@ -214,11 +214,6 @@ class DistantStepsProfile(Profile):
         low, high = (np.concatenate([b[side] for b in blocks]) for side in (0, 1))
         return np.where(np.abs(epsilons) < self.limits.farthest, low, -math.inf), high
 
-    def log_delta(self, epsilon: float) -> Interval:
-        """Return bounds on log delta(epsilon)."""
-        low, high = self.log_deltas(np.array([epsilon]))
-        return float(low[0]), float(high[0])
-
     # The addition of a record
 
     @property
@@ -357,7 +352,7 @@ def _gaussian(epsilon: Array, moved: Array, mu: Array) -> tuple[Array, Array]:
 
 @register(PRIORITY, "Gaussian steps on samples whose normals hardly overlap: a mean over counts")
 def _distant(composition: Composition) -> Profile | None:
-    steps = [(x, n) for x, n in composition.parts if not isinstance(x, GaussianLoss)]
+    steps = [(x, n) for x, n in composition.parts if type(x) is not GaussianLoss]
     if len(steps) != 1:
         return None
     loss, count = steps[0]

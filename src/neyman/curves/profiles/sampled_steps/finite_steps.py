@@ -24,7 +24,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss
 from neyman.curves.profiles.combination import CascadeProfile
 from neyman.curves.profiles.contour.contour import ContourProfile, Lines, contour_profile
-from neyman.curves.profiles.contour_line import Line, log_kernel
+from neyman.curves.profiles.contour_line import Line, log_kernel, terms_beyond
 from neyman.curves.profiles.duality import Conjugate
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.profile import Profile
@@ -340,7 +340,7 @@ class Bracket:
         used = sorted({other, min(other + 3, len(self.tilts) - 1), max(other - 3, k + 1)})
         tilts = self.tilts[used]
         most = (log_f + log_error)[used]
-        beyond = np.array([tilts, most, math.tau * (tilts - c) / h])
+        beyond = terms_beyond(tilts, most, math.tau * (tilts - c) / h)
         return Line(c, u, weight, top, fixed, moving, math.tau * c / h, beyond, 0.0)
 
 

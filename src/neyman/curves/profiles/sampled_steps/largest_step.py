@@ -18,7 +18,7 @@ from scipy.special import ndtri_exp
 
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.loss import Loss, Part
+from neyman.curves.losses.loss import Loss, NormalRatio, Part
 from neyman.curves.losses.subsampled import SubsampledGaussianLoss
 from neyman.curves.profiles.combination import LIMITS as COMBINATION_LIMITS
 from neyman.curves.profiles.combination import CascadeProfile, group_profile
@@ -33,7 +33,7 @@ from neyman.curves.profiles.sampled_steps.bracket_sum import LIMITS as BRACKET_S
 from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum, Telescope
 from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile
 from neyman.curves.profiles.sampled_steps.real_sums import LIMITS as REAL_SUMS_LIMITS
-from neyman.curves.profiles.sampled_steps.real_sums import Kernel, RealSums, Step
+from neyman.curves.profiles.sampled_steps.real_sums import Kernel, RealSums, place_of
 from neyman.curves.profiles.sampled_steps.step_grid import PAD, StepGrid
 from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes
 from neyman.curves.profiles.selection import register
@@ -116,12 +116,6 @@ LIMITS = Limits()
 LOG_HALF = math.log(0.5)
 
 
-def _step(loss: Part) -> Step | None:
-    """The step behind a loss; none where it is no ratio of mixtures of normals."""
-    ratio = loss.normal_ratio
-    return None if ratio is None else Step(ratio.loss, ratio.order)
-
-
 class StepSum:
     """A sum of steps that are mixtures of normals, and the lines that suit an epsilon.
 
@@ -132,28 +126,32 @@ class StepSum:
 
     def __init__(self, losses: Composition, limits: Limits) -> None:
         self.losses, self.limits = losses, limits
-        steps = [(_step(x), n) for x, n in losses.parts]
-        self.parts = tuple((step, n) for step, n in steps if step is not None)
-        self.variance = math.fsum(
-            n * x.mu_squared for x, n in losses.parts if isinstance(x, GaussianLoss)
-        )
-        others = [p for p, (step, _) in zip(losses.parts, steps, strict=True) if step is None]
-        others = [(x, n) for x, n in others if not isinstance(x, GaussianLoss)]
+        parts: list[tuple[NormalRatio, int]] = []
+        others: list[tuple[Part, int]] = []
+        self.variance, self.farthest, count = 0.0, 0.0, 0
+        sure: list[float] = []
+        for loss, n in losses.parts:
+            if type(loss) is GaussianLoss:
+                self.variance += n * loss.mu_squared
+            elif (step := loss.normal_ratio) is None:
+                others.append((loss, n))
+            else:
+                parts.append((step, n))
+                self.farthest, count = max(self.farthest, step.loss.farthest), count + n
+                sure.append(n * step.loss.ratio_floor)
+        self.parts = tuple(parts)
         self.others = Composition.of(others) if others else None
         self.enough_width = limits.enough_width if self.others is None else LIMITS.line_width
         self.removed = self.parts[0][0].loss.removed
-        self.farthest = max(step.loss.farthest for step, _ in self.parts)
         order = self.parts[0][0].order
-        count = sum(n for _, n in self.parts)
         # Whether K is a short sum on a line of its own, and so many steps die out soon on it.
         self.cheap = (self.variance > 0 or count > 2 * limits.atom_steps) and order == "one"
         self.cheap &= self.others is None or smooth(losses)
         # Whether several steps with the record are sure, so that no single one is the largest.
-        sure = math.fsum(n * step.loss.ratio_floor for step, n in self.parts)
-        self.ordinary = self.cheap and sure > limits.sure_steps
+        self.ordinary = self.cheap and math.fsum(sure) > limits.sure_steps
         # About how far the sum of all losses spreads.
         self.sides = 1 if order == "one" else 2
-        spread = math.fsum(n * (self.sides * x.loss.mean_shift) ** 2 for x, n in self.parts)
+        spread = math.fsum([n * (self.sides * x.loss.mean_shift) ** 2 for x, n in parts])
         if self.others is not None:
             spread += float(self.others.moments(np.zeros(1))[2][0])
         self.spread = math.sqrt(spread + self.variance)
@@ -312,10 +310,11 @@ class StepSum:
             tilts.append(np.geomspace(start, end, self.limits.bracket_tilts))
         columns: list[list[StepNodes]] = []
         for x, n in self.parts:
-            places = [v if math.isinf(v) else x.place(v) for v in levels]
+            places = [v if math.isinf(v) else place_of(x.loss, v) for v in levels]
             mu = x.loss.farthest
             slope = self.limits.window_slope * max(1.0, 0.3 * self.sides / mu)
-            sharpness = max(slope, self.limits.window_share * x.place(min(scale, last)) / mu**2)
+            start = place_of(x.loss, min(scale, last))
+            sharpness = max(slope, self.limits.window_share * start / mu**2)
             sharpness /= max(1.0, scale / 16)
             grid = StepGrid(x.loss, x.order, sharpness, float(tilts[-1][-1]))
             columns.append(
@@ -334,7 +333,7 @@ class StepSum:
 
 @array_cache
 def _real_sums(
-    parts: tuple[tuple[Step, int], ...],
+    parts: tuple[tuple[NormalRatio, int], ...],
     variance: float,
     spread: float,
     depth: float,
@@ -652,12 +651,28 @@ def largest_step_profile(losses: Composition) -> LargestStepProfile:
 
 @register(95, "ratios of mixtures of normals, as Gaussian steps on samples: lines by largest step")
 def _sampled_steps(composition: Composition) -> Profile | None:
-    kinds = [loss for loss, _ in composition.parts if not isinstance(loss, GaussianLoss)]
-    steps = [step for step in map(_step, kinds) if step is not None]
-    others = [loss for loss in kinds if _step(loss) is None]
-    one_order = len({(step.order, step.loss.removed) for step in steps}) == 1
-    if not one_order or not all(map(_suits, steps)) or not all(map(_beside, others)):
+    orders: set[tuple[str, bool]] = set()
+    others, subsampled, count = False, True, 0
+    for loss, n in composition.parts:
+        count += n
+        subsampled &= type(loss) is SubsampledGaussianLoss
+        if type(loss) is GaussianLoss:
+            continue
+        step = loss.normal_ratio
+        if step is None:
+            # It is one factor more of a line if all of it is finite, and its K is cheap.
+            if not isinstance(loss, Loss) or loss.infinite or loss.costly:
+                return None
+            others = True
+            continue
+        # Sums over y stay short, and log R has a least value that floats hold.
+        short = step.loss.farthest <= LIMITS.normal_distance
+        if not short or not step.loss.log_least > -REAL_SUMS_LIMITS.weight_efolds:
+            return None
+        orders.add((step.order, step.loss.removed))
+    if len(orders) != 1:
         return None
+    ((order, removed),) = orders
     engines: list[tuple[float, Callable[[], Profile]]] = [
         (0.0, lambda: largest_step_profile(composition))
     ]
@@ -672,10 +687,8 @@ def _sampled_steps(composition: Composition) -> Profile | None:
                 lambda: group_profile(composition, COMBINATION_LIMITS.coarse_rate_groups),
             )
         )
-    count = sum(n for _, n in composition.parts)
-    subsampled = all(isinstance(loss, SubsampledGaussianLoss) for loss, _ in composition.parts)
     few = count <= LIMITS.grid_steps
-    if few and subsampled and not steps[0].loss.removed:
+    if few and subsampled and not removed:
         engines.append((LIMITS.narrow_width, lambda: FewStepsProfile(composition)))
     if others:
         listed = conditioned(composition, LIMITS.listed_sums, largest_step_profile)
@@ -683,10 +696,10 @@ def _sampled_steps(composition: Composition) -> Profile | None:
             engines.append((LIMITS.line_width, lambda: listed))
         engines.append((LIMITS.narrow_width, lambda: dots_profile(composition)))
         # Of steps with an atom at 0 each power would take many lines.
-        asked = (0, len(engines) - 1) if steps[0].order == "symmetric" else None
+        asked = (0, len(engines) - 1) if order == "symmetric" else None
         return CascadeProfile(engines, composition.log_total_variation, asked)
     # A grid of few steps is fast where a loss is a ratio alone, without a piecewise law.
-    fast = few and all(step.order == "one" for step in steps)
+    fast = few and order == "one"
     enough = LIMITS.fair_width if fast else CONTOUR_LIMITS.grid_width
     # A coarse grid decides most questions, in a tenth of the time.
     engines.append((enough, lambda: dots_profile(composition, LIMITS.coarse_points)))
@@ -694,16 +707,3 @@ def _sampled_steps(composition: Composition) -> Profile | None:
     engines.append((enough, lambda: dots_profile(composition)))
     method = "contour", Engine.CONTOUR
     return CascadeProfile(engines, composition.log_total_variation, method=method)
-
-
-def _beside(loss: Part) -> bool:
-    """Whether a loss is one factor more of a line: all of it is finite, and its K is cheap."""
-    return isinstance(loss, Loss) and not loss.infinite and not loss.costly
-
-
-def _suits(step: Step) -> bool:
-    """Whether sums over y stay short, and log R has a least value that floats hold."""
-    return (
-        step.loss.farthest <= LIMITS.normal_distance
-        and step.loss.log_least > -REAL_SUMS_LIMITS.weight_efolds
-    )

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from neyman.curves.losses.likelihood_ratio import LikelihoodRatioLoss
-from neyman.curves.losses.loss import Order
+from neyman.curves.losses.loss import NormalRatio
 from neyman.curves.profiles.contour_line import Sum
 from neyman.curves.profiles.sampled_steps.step_grid import PAD, StepGrid
 from neyman.curves.profiles.sampled_steps.step_nodes import log_sum
@@ -35,18 +35,11 @@ LIMITS = Limits()
 Kernel = Literal["delta", "P", "Q"]  # delta, or the tail P(L > t) or Q(L > t)
 
 
-@dataclass(frozen=True)
-class Step:
-    """A step whose loss comes from log R in one of the orders of `StepNodes`."""
-
-    loss: LikelihoodRatioLoss
-    order: Order
-
-    def place(self, level: float) -> float:
-        """About the t = mu y - mu^2 / 2 at which log R is a level above 0."""
-        mu = self.loss.farthest
-        most = (level + LIMITS.weight_efolds) / mu + mu
-        return mu * float(self.loss.inverse(np.array([level]), 0.0, most)[0]) - mu * mu / 2
+def place_of(loss: LikelihoodRatioLoss, level: float) -> float:
+    """Return about the t = mu y - mu^2 / 2 at which log R is a level above 0."""
+    mu = loss.farthest
+    most = (level + LIMITS.weight_efolds) / mu + mu
+    return mu * float(loss.inverse(np.array([level]), 0.0, most)[0]) - mu * mu / 2
 
 
 class RealSums:
@@ -66,7 +59,7 @@ class RealSums:
 
     def __init__(
         self,
-        steps: Sequence[tuple[Step, int]],
+        steps: Sequence[tuple[NormalRatio, int]],
         variance: float,
         spread: float,
         depth: float,
