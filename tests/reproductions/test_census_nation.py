@@ -24,7 +24,9 @@ from reproductions.census_2020 import nation, nation_fit
 from reproductions.census_2020 import redistricting as census
 from reproductions.census_2020.nation import LEVELS, QUERIES, Nation
 from reproductions.census_2020.nation_fit import CELLS, sums
+from reproductions.census_2020.nation_page import RECORD
 from reproductions.census_2020.simulated_nation import County, State, states
+from reproductions.facts import read
 
 PLANS = Path(__file__).parents[2] / "examples" / "census_2020"
 CODES = itertools.count(1)
@@ -304,6 +306,21 @@ def test_the_people_are_those_of_the_2020_census_by_state():
     assert cell.max() < CELLS
     assert (np.diff(at) >= 0).all()
     assert (county.rows()[1] == cell).all()
+
+
+def test_the_recorded_run_is_that_of_the_page():
+    """It has every state and every cell, and each error of many cells is near its bound."""
+    run = read(RECORD)
+    assert run["states"] == 51
+    assert run["people"] == 331_449_281
+    assert run["cells"] == sum(run["places"][x] * q.cells for x in LEVELS for q in QUERIES[x])
+    for level in LEVELS:
+        for query in QUERIES[level]:
+            own = run["errors"][level][query.name]
+            assert own["noise"] == pytest.approx(float(query.rho) ** -0.5)
+            assert own["bound"] < own["noise"]
+            if own["cells"] > 50_000:
+                assert own["error"] == pytest.approx(own["bound"], rel=0.03), (level, query.name)
 
 
 # ---- the plans --------------------------------------------------------------------------------
