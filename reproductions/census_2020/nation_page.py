@@ -86,8 +86,9 @@ least squares depend on neither.
 
 {table(("", "this run"), rows)}
 
-A run that breaks off goes on with the first state that is not done. `--states VT WY` publishes some
-states, and `--blocks VT` chooses the state whose blocks are written."""
+Seconds depend on what else the machine did, and CPU seconds hardly. A run that breaks off goes on
+with the first state that is not done. `--states VT WY` publishes some states, and `--blocks VT`
+chooses the state whose blocks are written."""
 
 
 def _errors(errors: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:

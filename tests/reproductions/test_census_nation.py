@@ -159,6 +159,7 @@ def test_the_tables_are_the_least_squares_fit_of_the_measurements(toy, reference
     ("level", "query", "place", "cell", "kind"),
     [
         ("us", "hispanic", 0, 1, 0),
+        ("us", "hhinstlevels", 0, 0, 0),
         ("state", "cenrace", 1, 40, 0),
         ("county", "hhinstlevels", 0, 1, 1),
         ("tract", "votingage*cenrace", 1, 100, 0),
