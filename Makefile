@@ -22,6 +22,13 @@ help:  ## Print these lines.
 demo: $(VENV)/.release  ## Publish tables of 29 million people, and check them.
 	$(BIN)/neyman demo --out build/demo
 
+# Minutes, 4 GB of memory, 8 GB of disk. A run that was interrupted goes on. Other states:
+# STATES="--states VT WY --blocks VT" CENSUS=build/two (docs/census.md).
+CENSUS ?= build/census
+STATES ?= --blocks WY
+census: $(VENV)/.release  ## Publish census tables of 331 million simulated people.
+	OMP_NUM_THREADS=1 $(BIN)/python -m reproductions.census_2020.nation --out $(CENSUS) $(STATES)
+
 # Skips the tests that need what the machine lacks, and prints why (NEYMAN_SKIPS=refuse: fails).
 test: TIER ?= test
 test: $(VENV)/.dev  ## Run the tests: at most 8 minutes of two cores. ONLY=PATH takes some.
@@ -185,6 +192,11 @@ record-durations: $(VENV)/.dev
 # The golden file: certified numbers of many cases. Rewrite it only with a reason.
 record-golden: $(VENV)/.dev
 	$(BIN)/python tests/golden/record.py --write
+
+# What `make census` took, and its errors, on the page of the census.
+record-census: census
+	cp $(CENSUS)/summary.json reproductions/data/census_nation.json
+	$(BIN)/python -m reproductions.census_2020.page docs
 
 # The pictures of the explorer and the report in docs/screens.
 record-screens: $(VENV)/.dev

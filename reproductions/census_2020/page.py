@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from neyman.accounting.semantics import sentences as words
 from neyman.mechanisms.additive import DiscreteGaussian
 from neyman.numerics.bound import Bound
-from reproductions.census_2020 import dhc
+from reproductions.census_2020 import dhc, nation_page
 from reproductions.census_2020 import printed_figures as printed
 from reproductions.census_2020 import redistricting as census
 from reproductions.census_2020.figures import (
@@ -54,6 +54,8 @@ def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
     cells = list(printed.cells())
     tell("certificates", 0.7)
     certificates = _certificates(cells)
+    tell("the nation", 0.75)
+    nation = nation_page.section()
     tell("characteristics, level by level", 0.8)
     levels = _levels()
     tell("figures", 0.95)
@@ -68,6 +70,7 @@ def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
             _attributes(asked),
             _beliefs(asked),
             certificates,
+            nation,
             levels,
             _printed(cells),
         ]
@@ -108,7 +111,8 @@ population of each state, is left out, as in the paper.
 
 *Power* at a level is how often the best test confirms a true claim, if it confirms that share of
 false claims. Powers and epsilons are rounded to the nearest, and up where their certified
-ends do not round alike. Everything on this page is computed anew by a test."""
+ends do not round alike. A test computes everything on this page anew, except what the
+[run of a nation](#the-census-on-a-laptop) measured."""
 
 
 def _release_section(total: Asked) -> str:
