@@ -45,6 +45,7 @@ html_theme = "furo"
 html_static_path = ["site/static"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_search_scorer = str(Path(__file__).parent / "site" / "search_scorer.js")
 html_show_search_summary = False  # an excerpt needs a fetch, which browsers refuse to a file
 html_show_sphinx = False
 html_show_copyright = False

@@ -1,7 +1,7 @@
 """Draw docs/compare: what every way of counting says of the same releases.
 
 Many Laplace releases, private training, and the textbook's Gaussian rule. The tables of
-docs/compare.md are what this prints.
+docs/comparison.md are what this prints.
 """
 
 import math

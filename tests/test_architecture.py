@@ -57,7 +57,7 @@ def test_each_file_that_the_architecture_names_is_there():
         assert (SOURCE / path).exists(), path
 
 
-def test_each_file_that_a_certificate_or_the_dictionary_names_is_there():
+def test_each_file_that_a_certificate_or_the_glossary_names_is_there():
     """In the line that says where the code is, and in the last column."""
     for page in (ROOT / "docs/certificates").glob("*.md"):
         match = re.search(r"^Code: (.*?)\.$", page.read_text("utf-8"), re.M | re.S)
@@ -65,7 +65,7 @@ def test_each_file_that_a_certificate_or_the_dictionary_names_is_there():
         for path in re.findall(r"`([\w./]+)`", match[1] if match else ""):
             folder = str(Path(path).parent) if "/" in path else folder
             assert (SOURCE / path).exists() or (SOURCE / folder / path).exists(), (page.name, path)
-    for line in (ROOT / "docs/dictionary.md").read_text("utf-8").splitlines():
+    for line in (ROOT / "docs/glossary.md").read_text("utf-8").splitlines():
         for path in re.findall(r"`([\w/]+\.py)` \|$", line):
             assert (SOURCE / path).exists(), path
 

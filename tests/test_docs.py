@@ -166,6 +166,18 @@ def test_former_addresses_of_decisions_lead_to_the_merged_pages(tmp_path):
     assert numbers == list(range(1, 71))
 
 
+def test_former_addresses_of_pages_lead_to_the_sections_that_have_their_content(tmp_path):
+    """Each redirect leaves a page that is gone, and ends at a heading of a page that is there."""
+    former_pages.write_redirects(tmp_path)
+    for former in former_pages.PAGES:
+        redirect = (tmp_path / f"{former}.html").read_text()
+        target, section = re.search(r"url=([\w./-]+)\.html#([\w-]+)", redirect).groups()
+        assert not (DOCS / f"{former}.md").exists()
+        text = (DOCS / f"{former}.md").parent.joinpath(f"{target}.md").read_text()
+        titles = re.findall(r"^##+ (.*)$", text, re.M)
+        assert section in [title.lower().replace(" ", "-") for title in titles], former
+
+
 def test_every_public_name_is_in_the_reference():
     """Each name of `import neyman` once, and no other; and what moved, at its new place."""
     text = "\n".join(path.read_text() for path in sorted((DOCS / "api").iterdir()))
@@ -206,7 +218,8 @@ def test_every_public_method_is_in_the_reference():
 
 
 def test_the_reference_of_figures_lists_every_public_figure():
-    assert "automodule:: neyman.display.plots.figures" in (DOCS / "api" / "figures.md").read_text()
+    text = (DOCS / "api" / "measuring.md").read_text()
+    assert "automodule:: neyman.display.plots.figures" in text
     assert all(getattr(plots, name).__doc__ for name in plots.__all__)
 
 

@@ -1,4 +1,4 @@
-"""The reference of the command line: ``python docs/site/command_reference.py`` writes it.
+"""The second part of docs/cli.md: ``python docs/site/command_reference.py`` writes it.
 
 Every line comes from the commands themselves, so that a test can compare the page with them.
 """
@@ -15,38 +15,31 @@ from typing import Any
 import typer
 
 from neyman.cli.main import app
-from neyman.cli.terminal import CODES
 
 DOCS = Path(__file__).parents[1]
-PAGE = "cli-reference.md"
+PAGE = "cli.md"
 KINDS = {Path: "path", str: "text", int: "integer", float: "number", bool: ""}
-OPENING = """\
-# Command-line reference
+MARK = "<!-- Written by `python docs/site/command_reference.py docs`. Edit the commands. -->\n"
+OPENING = """
+## Every command
 
-<!-- Written by `python docs/site/command_reference.py docs`. Edit the commands. -->
-
-Every command, argument, and option, with its default. [The command line](cli.md) goes through the
-common tasks. `neyman COMMAND -h` prints the same text in a terminal.
-
-Every command also takes `-h` and `--help`. Before a command, `neyman` takes `--version` (`-V`),
-`--install-completion` for bash, zsh, fish, and PowerShell, and `--show-completion`, which prints
-the script.
+Every argument and option has its default here. `neyman COMMAND -h` prints the same text in a
+terminal. Every command also takes `-h` and `--help`. Before a command, `neyman` takes `--version`
+(`-V`), `--install-completion` for bash, zsh, fish, and PowerShell, and `--show-completion`, which
+prints the script.
 """
 
 
 def pages() -> dict[str, str]:
-    """Return the text of the page by its file name."""
-    sections = [OPENING]
+    """Return the text of the page by its file name: the tasks as they are, and every command."""
+    tasks = (DOCS / PAGE).read_text(encoding="utf-8").split(MARK)[0]
+    sections = [tasks + MARK + OPENING]
     for group, commands in groups():
         if group:
-            sections.append(f"## neyman {group}\n\n{commands.help}\n")
+            sections.append(f"### neyman {group}\n\n{commands.help}\n")
         for name, command in commands.commands.items():
             if not hasattr(command, "commands"):
-                sections.append(
-                    _section(f"neyman {group} {name}".replace("  ", " "), command, group)
-                )
-    codes = "\n".join(f"| {code} | {meaning} |" for code, meaning in CODES.items())
-    sections.append(f"## Exit codes\n\n| Code | Meaning |\n|---|---|\n{codes}\n")
+                sections.append(_section(f"neyman {group} {name}".replace("  ", " "), command))
     return {PAGE: "\n".join(sections)}
 
 
@@ -64,10 +57,10 @@ def example(command: Any) -> str:
     return (command.epilog or "").removeprefix("Example: ")
 
 
-def _section(path: str, command: Any, group: str) -> str:
+def _section(path: str, command: Any) -> str:
     text = inspect.cleandoc(command.help)
     rows = "\n".join(_row(each, command.callback) for each in command.params if not each.hidden)
-    opening = f"{'###' if group else '##'} {path}\n\n{text}\n\n```sh\n{example(command)}\n```\n"
+    opening = f"### {path}\n\n{text}\n\n```sh\n{example(command)}\n```\n"
     head = "\n| Argument or option | Value | Default | Meaning |\n|---|---|---|---|\n"
     return opening + (f"{head}{rows}\n" if rows else "")
 

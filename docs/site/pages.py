@@ -61,8 +61,6 @@ BEFORE = {
 }
 # Pages whose code is run elsewhere.
 ELSEWHERE = {
-    "howto/from-database.md": "needs a server: "
-    "tests/publishing/synthetic/test_database_tutorial.py runs it",
     "pytorch.md": "needs torch: tests/with_torch/test_pytorch_page.py runs it",
 }
 FILE = re.compile(r"# ([\w-]+\.(?:toml|csv|py))\n")

@@ -156,7 +156,7 @@ def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
 
 def _opening() -> str:
     return f"""\
-# Tables that add up
+# Consistent tables
 
 <!-- Written by `python -m reproductions.consistency.page docs`. Edit that module. -->
 

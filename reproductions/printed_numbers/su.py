@@ -263,7 +263,7 @@ def _composition() -> Iterator[Entry]:
         "figure 2",
         "δ of the figure",
         "1e-5",
-        "[what each way of counting says](../compare.md) draws one such",
+        "[what each way of counting says](../comparison.md#bounds-of-composition) draws one such",
     ).covers("10 5")
     yield uncomputed(
         "3.3", "text", "error of the Edgeworth accountant", "O(1/m)", "no constant is printed"

@@ -38,7 +38,7 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(site
     for former, target in former_pages.former_pages().items():
         place, _, anchor = target.partition("#")
         assert f'url={target}"' in (site / former).read_text()
-        assert f'id="{anchor}"' in (site / "adr" / place).read_text()
+        assert f'id="{anchor}"' in ((site / former).parent / place).read_text()
     for sheet in site.rglob("*.css"):
         for url in re.findall(r"(?:url\(|@import\s+)[\"']?([^\"')]+)", sheet.read_text()):
             assert not re.match(r"https?:|//", url), (sheet, url)
@@ -55,3 +55,23 @@ def test_the_search_of_the_site_works_from_the_file_system(site, look):
     links = page.locator("#search-results a").evaluate_all("each => each.map(a => a.href)")
     assert any("howto/accuracy.html" in link for link in links)
     assert {link.split("/")[0] for link in [*links, *requests]} <= {"file:", "data:"}
+
+
+def test_the_search_finds_the_page_of_a_job_first_and_decisions_last(site, look):
+    """Each query has its page at the first place, and no page after a decision or a proof."""
+    first = {
+        "DP-SGD": "pytorch.html",
+        "pytorch": "pytorch.html",
+        "postgresql": "howto/sources.html",
+        "missing values": "howto/missing-values.html",
+        "synthetic data": "howto/synthetic.html",
+        "install": "start.html",
+    }
+    for query, wanted in first.items():
+        page = look(f"{(site / 'search.html').as_uri()}?q={query.replace(' ', '+')}")
+        page.get_by_text("Search finished").wait_for(timeout=60_000)
+        links = page.locator("#search-results a").evaluate_all("each => each.map(a => a.href)")
+        places = [link.removeprefix(f"{site.as_uri()}/") for link in links]
+        assert places[0].split("?")[0].split("#")[0] == wanted, (query, places[:5])
+        last = [place.startswith(("adr/", "certificates/")) for place in places]
+        assert last == sorted(last), (query, places)

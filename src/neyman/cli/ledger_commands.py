@@ -315,7 +315,7 @@ def ledger_export(
 ) -> None:
     """Export the hash chain as JSON lines, which anyone can check.
 
-    Each line has the hash of the line before. docs/ledger-audit.md explains it. The lines go to
+    Each line has the hash of the line before. docs/ledger.md explains it. The lines go to
     stdout or to a file. With --json and --out, the command prints a summary.
     """
     with failing(as_json), _opened(ledger) as book:

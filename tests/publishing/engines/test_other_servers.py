@@ -1,7 +1,7 @@
 """The SQL that would run on BigQuery, Snowflake, and Trino: no server runs it.
 
 It is compiled, parsed in the server's dialect, and run on DuckDB after a translation by sqlglot.
-docs/howto/other-servers.md lists what would have to be solved first; each line stands here.
+docs/howto/sources.md lists what would have to be solved first; each line stands here.
 """
 
 from contextlib import contextmanager
