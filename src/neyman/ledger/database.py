@@ -121,7 +121,7 @@ class Reservation(NamedTuple):
     part: str
     key: str
     protects: str
-    neighboring: Neighboring
+    relation: str
     rows: int
     units: int
     delta_units: int
