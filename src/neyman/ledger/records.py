@@ -201,5 +201,7 @@ def _unit(currency: str) -> str:
 
 
 def describe_unit(protects: str, relation: str, rows: int) -> str:
-    """Return the unit of privacy in words."""
+    """Return the unit of privacy in words, with the first digits of a hash of totals."""
+    neighboring, keeping, mark = relation.partition(KEEPING)
+    relation = f"{neighboring}{keeping}{mark[:19]}"
     return f"{protects}, {relation}, at most {many(rows, 'row')}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from neyman.accounting.semantics import unchecked_claims as unchecked
 from neyman.accounting.semantics.digits import many
 from neyman.display.report import html as markup
-from neyman.display.report.receipt_view import listing, tables_of, unit
+from neyman.display.report.receipt_view import listing, tables_of, totals_sentence, unit
 from neyman.elements import Element, Node, element
 from neyman.ledger.throwaway import NOTICE
 from neyman.publishing.plan.clip_search import ROWS_TABLE
@@ -54,6 +54,7 @@ def opening(receipt: Receipt, plan: Plan | None = None) -> Element:
         ("Privacy unit", f"every {subject} in the data, {each}"),
         ("Noisy tables", listing(noisy, LIMITS.queries) or "none"),
         ("Invariants", markup.lines([listing(public, LIMITS.queries), exact]) if public else ""),
+        ("Exact totals", totals_sentence(receipt)),
         ("Filter", _filter(receipt)),
         ("Rows that count", _counted(receipt, plan) if noisy else ""),
         ("Missing values", _missing(plan)),
@@ -127,6 +128,8 @@ def caveats(receipt: Receipt) -> Element:
         lines.append(
             f"They hold if every row of one {subject} has the same id. Nothing checks that."
         )
+    if "totals" in receipt.plan:
+        lines.append("They do not cover what the exact totals reveal: these are not protected.")
     if tables_of(receipt, public=True):
         lines.append("They do not cover the invariants, which are exact.")
     if receipt.plan.get("part"):
