@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from neyman.accounting.semantics import unchecked_claims as unchecked
 from neyman.accounting.semantics.digits import many
 from neyman.display.report import html as markup
-from neyman.display.report.receipt_view import listing, tables_of, totals_sentence, unit
+from neyman.display.report.receipt_view import listing, tables_of, unit
 from neyman.elements import Element, Node, element
 from neyman.ledger.throwaway import NOTICE
 from neyman.publishing.plan.clip_search import ROWS_TABLE
@@ -54,7 +54,7 @@ def opening(receipt: Receipt, plan: Plan | None = None) -> Element:
         ("Privacy unit", f"every {subject} in the data, {each}"),
         ("Noisy tables", listing(noisy, LIMITS.queries) or "none"),
         ("Invariants", markup.lines([listing(public, LIMITS.queries), exact]) if public else ""),
-        ("Exact totals", totals_sentence(receipt)),
+        ("Exact totals", _totals(receipt)),
         ("Filter", _filter(receipt)),
         ("Rows that count", _counted(receipt, plan) if noisy else ""),
         ("Missing values", _missing(plan)),
@@ -71,6 +71,13 @@ def opening(receipt: Receipt, plan: Plan | None = None) -> Element:
         markup.facts(facts),
     )
     return element("header", "\n", content, "\n")
+
+
+def _totals(receipt: Receipt) -> str:
+    """What the exact totals are by."""
+    sections = receipt.plan.get("totals", ())
+    names = "; ".join(f"by {', '.join(each['by'])}" for each in sections)
+    return f"Rows {names}. Declared public: exact, and not protected." if names else ""
 
 
 def _counted(receipt: Receipt, plan: Plan | None) -> str:
