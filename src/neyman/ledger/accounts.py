@@ -7,14 +7,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from neyman.ledger.database import Transaction
-from neyman.ledger.records import (
-    KEEPING,
-    Account,
-    BudgetRefused,
-    LedgerError,
-    Part,
-    describe_unit,
-)
+from neyman.ledger.records import KEEPING, Account, BudgetRefused, LedgerError, Part, describe_unit
 from neyman.ledger.rows import Damage, one_row, texts, typed_rows
 from neyman.ledger.units import DELTA, UNIT, units_up
 from neyman.ledger.validation import names, replacement
@@ -156,11 +149,7 @@ def account_of(db: Transaction, dataset: str, account: str = "") -> Account:
 
 
 def admit(
-    dataset: str,
-    unit: tuple[str, str, int],
-    charge: Fraction,
-    delta: Fraction,
-    now: Situation,
+    dataset: str, unit: tuple[str, str, int], charge: Fraction, delta: Fraction, now: Situation
 ) -> tuple[int, int]:
     """Return the units that a charge and a delta cost, if they fit.
 

@@ -558,9 +558,7 @@ class Ledger:
                 after = number
                 yield line
 
-    def _reserve_fast(
-        self, terms: Mapping[str, Any], unit: tuple[str, str, int]
-    ) -> int | None:
+    def _reserve_fast(self, terms: Mapping[str, Any], unit: tuple[str, str, int]) -> int | None:
         """Return the new entry's id, if the store has granted it in one step."""
         units = terms["units"], terms["delta_units"]
         if max(units) > MOST:

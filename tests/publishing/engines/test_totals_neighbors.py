@@ -1,4 +1,4 @@
-"""Exact totals: no neighbor that keeps them moves more than the plan says, and no other has a limit.
+"""Exact totals: neighbors that keep them move what the plan says, and no others have a limit.
 
 Every row of a small grid is counted by each query and each table of totals, as a key of its own. A
 unit has one row, so all neighbors are pairs of rows. Those that keep every total are known from
@@ -7,7 +7,6 @@ these tables alone.
 
 import itertools
 import random
-from collections import Counter
 from fractions import Fraction
 
 import numpy as np
@@ -47,11 +46,11 @@ SECTIONS = {
     },
     "derive": {
         "band": {"cut": "age", "edges": [0, 18, 65], "labels": ["minor", "adult"]}
-        | {"unknown": "none"},
+        | {"unknown": "none"}
     },
     "hierarchy": {
         "place": {"levels": ["land", "state", "county"], "keys": PLACES}
-        | {"unknown": ["US", "T", "x"]},
+        | {"unknown": ["US", "T", "x"]}
     },
     "budget": {"zcdp": 1},
 }
@@ -86,7 +85,9 @@ def _largest(shifts):
 def table_of():
     """The rows of the grid, each with a number."""
     columns = dict(zip(GRID, zip(*ROWS, strict=True), strict=True))
-    places = dict(zip(("land", "state", "county"), zip(*columns["place"], strict=True), strict=True))
+    places = dict(
+        zip(("land", "state", "county"), zip(*columns["place"], strict=True), strict=True)
+    )
     numbers = {"race": columns["race"], "year": columns["year"], "row": range(len(ROWS))}
     ages = pa.array(columns["age"], pa.int64())
     return pa.table({**numbers, **places}).append_column("age", ages)
@@ -152,9 +153,9 @@ def differences(table, kept):
     """The maximal sorted changes of a table's cells over the kept pairs of rows."""
     kinds, which = np.unique(table, axis=0, return_inverse=True)
     which = which.ravel()
-    pairs = which[np.argwhere(kept)]
+    codes = which[:, None] * len(kinds) + which[None, :]
     found = set()
-    for one, other in np.unique(pairs, axis=0):
+    for one, other in (divmod(code, len(kinds)) for code in np.unique(codes[kept])):
         sizes = np.abs(kinds[one].astype(np.int64) - kinds[other])
         found.add(tuple(sorted(sizes[sizes > 0].tolist(), reverse=True)))
     return maximal(found - {()})
@@ -162,8 +163,8 @@ def differences(table, kept):
 
 def test_the_shifts_are_those_of_all_pairs_that_keep_every_total(tables, attempts):
     """For random plans: equal maximal shifts; refused are tables that no kept pair moves."""
-    draw, refused, checked = random.Random(5), Counter(), 0
-    for _ in range(12 if is_small() else 40):
+    draw, checked, plans = random.Random(5), 0, 12 if is_small() else 30
+    for _ in range(plans):
         chosen = draw.sample(QUERIES, draw.randint(1, 4))
         totals = draw.sample(TOTALS, draw.randint(1, 3))
         sections = [section_of(by, tables) for by in totals]
@@ -176,9 +177,12 @@ def test_the_shifts_are_those_of_all_pairs_that_keep_every_total(tables, attempt
         try:
             plan = Plan.from_dict(data | {"totals": sections})
         except PlanError as error:
-            refused[str(error)[:20]] += 1
-            cycle = "close a cycle" in str(error)
-            assert cycle or any(not shifts for shifts in truth.values()), (totals, str(error))
+            refused = str(error)
+        else:
+            refused = ""
+        if refused:
+            unmoved = any(not shifts for shifts in truth.values())
+            assert unmoved or "close a cycle" in refused, (totals, refused)
             continue
         checked += 1
         listed = {(e.query, e.level, e.measure): e.shifts for e in plan.entries()}
@@ -196,8 +200,9 @@ def test_the_shifts_are_those_of_all_pairs_that_keep_every_total(tables, attempt
             spent = spent + moved / (2 * float(sigma_squared))
         assert spent[kept].max() <= 1 + 1e-9
         names = ("race", "year", "age", "place")
-        for i, j in draw.sample(np.argwhere(~kept).tolist(), 40):
+        pairs = np.argwhere(~kept)
+        for i, j in pairs[draw.sample(range(len(pairs)), 20)].tolist():
             changed = [n for n, a, b in zip(names, ROWS[i], ROWS[j], strict=True) if a != b]
             assert moves_total(plan, tuple(changed)), (totals, ROWS[i], ROWS[j])
             assert plan.concerning(*changed) == ny.NonPrivate()
-    assert checked >= 3 and refused
+    assert 3 <= checked < plans

@@ -122,9 +122,9 @@ def _joined(
         frozenset([*(f"level {i}" for i in range(m.level + 1)), *map(str, m.columns)])
         for m, _ in exact
     ]
-    first, *rest = joined_order(axes) or ()
-    kept, known = exact[first]
-    for i in rest:
+    order = joined_order(axes) or (0,)
+    kept, known = exact[order[0]]
+    for i in order[1:]:
         other, values = exact[i]
         if other.of(kept):
             continue

@@ -77,7 +77,8 @@ class Plan(PlanModel):
         noise: "discrete-gaussian" or "rounded-gaussian"; the former if left out.
         disjoint: True to charge queries whose filters no row meets together for the worst of them,
             and not for their sum.
-        totals: exact public totals, such as ``[{"by": ["sex"], "values": [["m", 40], ["f", 60]]}]``.
+        totals: exact public totals, such as
+            ``[{"by": ["sex"], "values": [["m", 40], ["f", 60]]}]``.
         consistency: the method, such as "least-squares".
         folder: what the path of a key file is relative to.
 
@@ -316,7 +317,7 @@ class Plan(PlanModel):
         Returns:
             Exactly the tables whose answers can change, each with the shifts that can happen to it;
             `Mechanism.nothing()` where none can. All of them together are taken to move at once,
-            which is the safe side.
+            which is the safe side. `NonPrivate` where the change can move an exact total.
 
         Raises:
             ValueError: an attribute that the plan does not have, or ``within`` that does not fit.

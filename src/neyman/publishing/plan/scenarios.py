@@ -9,7 +9,7 @@ filter that reads a changed column can drop the row from a table, or add it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -47,7 +47,8 @@ def concerning(
 ) -> Mechanism:
     """The part of a plan that a change of these attributes can move, at 1/rho of the whole plan.
 
-    If the change can move a declared total, everything is revealed: `NonPrivate`. Where the change can move a record from one of disjoint queries to another, both move [UN-11].
+    A change that can move an exact total is revealed: `NonPrivate`. Where the change can move a
+    record from one of disjoint queries to another, both move [UN-11].
     """
     change = _change(plan, attributes, within)
     if _moves_total(plan, change):
@@ -108,9 +109,7 @@ def moved(
     return tuple(entry.moved(shifts) for entry, shifts in pairs if shifts is not None)
 
 
-def moves_total(
-    plan: PlanModel, attributes: tuple[str, ...], within: str | None = None
-) -> bool:
+def moves_total(plan: PlanModel, attributes: tuple[str, ...], within: str | None = None) -> bool:
     """Return True if a change of these attributes can move a declared total."""
     return _moves_total(plan, _change(plan, attributes, within))
 

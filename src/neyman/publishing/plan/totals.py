@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import cast
 
@@ -252,10 +252,13 @@ def _keys(
     total: Total, columns: Mapping[str, Column], hierarchy: Hierarchy | None
 ) -> Iterator[tuple[str | int | bool, ...]]:
     """The keys of each cell, in order: the path of its place, then the key of each column."""
-    paths = hierarchy.paths(total.level) if hierarchy and total.level != ALL else ((),)
-    for place, *keys in np.ndindex(*total.shape):
-        listed = (columns[name].keys[key] for name, key in zip(total.columns, keys, strict=True))
-        yield (*paths[place], *listed)
+    paths: tuple[tuple[str, ...], ...] = ((),)
+    if hierarchy and total.level != ALL:
+        paths = hierarchy.paths(total.level)
+    listed = [columns[name].keys for name in total.columns]
+    for path in paths:
+        for keys in product(*listed):
+            yield (*path, *keys)
 
 
 # ---- totals together --------------------------------------------------------------------------
@@ -298,7 +301,7 @@ def _contradictions(
         axes = axes_of(one, hierarchy) & axes_of(other, hierarchy)
         first, second = (_margin(total, axes, hierarchy) for total in (one, other))
         if (first != second).any():
-            spot = np.argwhere(first != second)[0]
+            spot: list[int] = np.argwhere(first != second)[0].tolist()
             level = _lowest(axes, hierarchy)
             names = sorted(name for name in one.columns if name in axes)
             at = hierarchy.paths(level)[spot[0]] if hierarchy and level else ()

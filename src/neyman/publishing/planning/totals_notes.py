@@ -1,4 +1,4 @@
-"""What a plan says of its exact totals: which claims have a limit beside them, and which have none."""
+"""What a plan says of its exact totals: which claims have a limit, and which have none."""
 
 from __future__ import annotations
 

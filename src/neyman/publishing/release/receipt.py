@@ -173,8 +173,9 @@ def scenario(
     entries = moved(plan, tuple(attributes), within)
     tables = tuple(dict.fromkeys(f"{entry.query}.{entry.level}" for entry in entries))
     asked = tuple(attributes)
-    open_ = {"no_limit": True} if moves_total(plan, asked, within) else {}
-    return parts.Scenario(attributes=asked, within=within, tables=tables, **findings, **open_)
+    more = {"no_limit": True} if moves_total(plan, asked, within) else {}
+    content: dict[str, Any] = {**findings, **more}
+    return parts.Scenario(attributes=asked, within=within, tables=tables, **content)
 
 
 @lru_cache(maxsize=64)  # where units have ids, most attributes move the same tables
