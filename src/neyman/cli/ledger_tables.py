@@ -111,10 +111,10 @@ def standing(accounts: Iterable[Mapping[str, Any]]) -> None:
             out.print()
         some = True
         rows = f"at most {many(account['rows'], 'row')}"
-        kept = f", all totals of {account['totals']} kept" if "totals" in account else ""
+        totals = f", all totals of {account['totals']} kept" if "totals" in account else ""
         out.say(
             f"{account['dataset']}: protects each {account['protects']}"
-            f" ({account['neighboring']}, {rows}{kept}); {account['currency']}:"
+            f" ({account['neighboring']}, {rows}{totals}); {account['currency']}:"
             f" spent {_plain(account['spent'])} of {_plain(account['cap'])},"
             f" left {_plain(account['left'])}"
         )

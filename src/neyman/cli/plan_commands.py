@@ -179,7 +179,7 @@ def plan_check(
         lists = key_lists(read)
         warnings = (*budget_warnings(read.budget), *key_warnings(read))
         warnings += (read.rows_not_stated,) if read.rows_not_stated else ()
-        rules, kept = disjoint_notes(read), totals_notes(read)
+        rules, notes = disjoint_notes(read), totals_notes(read)
 
         def show() -> None:
             out.say(f"{read.name}: {read.hash}")
@@ -201,7 +201,7 @@ def plan_check(
                     f"\nWith other shares the tables' squared errors, each counted alike, sum to "
                     f"{100 * saved:.0f}% less: neyman plan split"
                 )
-            for text in (*kept, *rules, *texts):
+            for text in (*notes, *rules, *texts):
                 out.say("\n" + text)
             out.say("\n" + reading_rule(read))
             _show_risks(risks, place, words.known(read.unit.protects, read.held))
@@ -219,7 +219,7 @@ def plan_check(
         content["attacks"] = list(map(AttackSuccess.to_dict, risks))
         content["rows"] = list(_rows(read))
         content["disjoint"] = list(rules)
-        content |= {"totals": list(kept)} if kept else {}
+        content |= {"totals": list(notes)} if notes else {}
         if read.tables:
             content["tables"] = {table.name: table.to_dict() for table in read.tables}
         if split is not None:

@@ -134,7 +134,7 @@ class Account:
 
     @property
     def relation(self) -> str:
-        """The relation with its totals, as a text."""
+        """Return the relation with its totals, as a text."""
         return f"{self.neighboring}{KEEPING}{self.totals}" if self.totals else self.neighboring
 
     def __repr__(self) -> str:

@@ -137,32 +137,32 @@ def section_of(by, tables):
     }
 
 
-def kept_pairs(sections, tables):
+def same_cells(sections, tables):
     """Which pairs of rows are in one cell of every table of totals."""
-    kept = np.ones((len(ROWS), len(ROWS)), dtype=bool)
+    same = np.ones((len(ROWS), len(ROWS)), dtype=bool)
     for section in sections:
         name = "total " + " ".join(section["by"])
         (table,) = (value for key, value in tables.items() if key[0] == name)
         assert (table.sum(axis=1) == 1).all()
         cell = table.argmax(axis=1)
-        kept &= cell[:, None] == cell[None, :]
-    return kept
+        same &= cell[:, None] == cell[None, :]
+    return same
 
 
-def differences(table, kept):
-    """The maximal sorted changes of a table's cells over the kept pairs of rows."""
+def differences(table, same):
+    """The maximal sorted changes of a table's cells over the pairs of rows."""
     kinds, which = np.unique(table, axis=0, return_inverse=True)
     which = which.ravel()
     codes = which[:, None] * len(kinds) + which[None, :]
-    found = set()
-    for one, other in (divmod(code, len(kinds)) for code in np.unique(codes[kept])):
+    vectors = set()
+    for one, other in (divmod(code, len(kinds)) for code in np.unique(codes[same])):
         sizes = np.abs(kinds[one].astype(np.int64) - kinds[other])
-        found.add(tuple(sorted(sizes[sizes > 0].tolist(), reverse=True)))
-    return maximal(found - {()})
+        vectors.add(tuple(sorted(sizes[sizes > 0].tolist(), reverse=True)))
+    return maximal(vectors - {()})
 
 
 def test_the_shifts_are_those_of_all_pairs_that_keep_every_total(tables, attempts):
-    """For random plans: equal maximal shifts; refused are tables that no kept pair moves."""
+    """For random plans: equal maximal shifts; refused are tables that no such pair moves."""
     draw, checked, plans = random.Random(5), 0, 12 if is_small() else 30
     for _ in range(plans):
         chosen = draw.sample(QUERIES, draw.randint(1, 4))
@@ -170,10 +170,10 @@ def test_the_shifts_are_those_of_all_pairs_that_keep_every_total(tables, attempt
         sections = [section_of(by, tables) for by in totals]
         share = Fraction(1, len(chosen))
         data = SECTIONS | {"query": [{**query, "share": share} for query in chosen]}
-        kept = kept_pairs(sections, tables)
-        attempts(int(kept.sum()))
+        same = same_cells(sections, tables)
+        attempts(int(same.sum()))
         own = [key for key in tables if key[0] in {query["name"] for query in chosen}]
-        truth = {key: differences(tables[key], kept) for key in own}
+        truth = {key: differences(tables[key], same) for key in own}
         try:
             plan = Plan.from_dict(data | {"totals": sections})
         except PlanError as error:
@@ -196,11 +196,11 @@ def test_the_shifts_are_those_of_all_pairs_that_keep_every_total(tables, attempt
             table = tables[entry.query, entry.level, entry.measure].astype(np.int64)
             norms = (table**2).sum(axis=1)
             moved = norms[:, None] + norms[None, :] - 2 * table @ table.T
-            assert moved[kept].max() <= entry.squared
+            assert moved[same].max() <= entry.squared
             spent = spent + moved / (2 * float(sigma_squared))
-        assert spent[kept].max() <= 1 + 1e-9
+        assert spent[same].max() <= 1 + 1e-9
         names = ("race", "year", "age", "place")
-        pairs = np.argwhere(~kept)
+        pairs = np.argwhere(~same)
         for i, j in pairs[draw.sample(range(len(pairs)), 20)].tolist():
             changed = [n for n, a, b in zip(names, ROWS[i], ROWS[j], strict=True) if a != b]
             assert moves_total(plan, tuple(changed)), (totals, ROWS[i], ROWS[j])

@@ -204,7 +204,7 @@ def test_the_mark_is_of_the_cells_in_which_rows_count():
 def test_the_order_of_totals_is_found_where_their_columns_close_no_cycle():
     """Against every order: a set of sets has one exactly if some order works."""
     draw = random.Random(3)
-    found = 0
+    cycles = 0
     for _ in range(300):
         sets = [
             frozenset(draw.sample("abcd", draw.randint(1, 3))) for _ in range(draw.randint(1, 4))
@@ -222,8 +222,8 @@ def test_the_order_of_totals_is_found_where_their_columns_close_no_cycle():
         exists = any(map(works, itertools.permutations(range(len(sets)))))
         assert (order is not None) == exists
         assert order is None or works(order)
-        found += order is None
-    assert found > 5
+        cycles += order is None
+    assert cycles > 5
 
 
 # ---- the ledger ----------------------------------------------------------------------------------

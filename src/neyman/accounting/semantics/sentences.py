@@ -235,9 +235,11 @@ def open_claims(limited: Sequence[str], unlimited: Sequence[str], totals: Sequen
         limited, unlimited: what single claims are about, such as "race".
         totals: what each table of totals is by.
     """
-    kept = f"The limit is for claims that no total moves: {'; '.join(limited)}. " if limited else ""
+    first = (
+        f"The limit is for claims that no total moves: {'; '.join(limited)}. " if limited else ""
+    )
     return (
-        f"Exact totals are public (by {'; by '.join(totals)}). {kept}Every other claim has no "
+        f"Exact totals are public (by {'; by '.join(totals)}). {first}Every other claim has no "
         f"limit: {'; '.join(unlimited)}, and each claim that combines one of these with others."
     )
 

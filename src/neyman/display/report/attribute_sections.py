@@ -62,7 +62,7 @@ def section(receipt: Receipt) -> markup.Fold | None:
     all_powers = {proportion(p.level): p for p in receipt.guarantee.power}
     if _comparable(receipt) and all(level in all_powers for level in levels):
         powers = [all_powers[level] for level in levels]
-        rows.append(_row(_whole(receipt), powers, receipt.guarantee.rho, "all"))
+        rows.append(_row(_all_claims(receipt), powers, receipt.guarantee.rho, "all"))
     table = markup.table(
         [
             f"One {subject}’s",
@@ -103,7 +103,7 @@ def beliefs(receipt: Receipt) -> markup.Fold | None:
     limited = [each for each in scenarios if not each.no_limit]
     labeled = [(about(each), each.posterior) for each in limited]
     if receipt.guarantee.posterior:
-        labeled.append((_whole(receipt), receipt.guarantee.posterior))
+        labeled.append((_all_claims(receipt), receipt.guarantee.posterior))
     uncertain = [p for p in scenarios[0].posterior if p.attacker == "arbitrary-prior"]
     factors = [_epsilon(point) for point in uncertain]
     rows: list[list[str]] = []
@@ -252,10 +252,10 @@ def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> Node:
         record_curve = (*inside, edge)
         first = most[0]
         if _one_line(record_curve, first[0]):
-            groups[0] = [_whole(receipt), *first[1]]
+            groups[0] = [_all_claims(receipt), *first[1]]
             curves[0] = (_short(groups[0]), "release", record_curve)
         else:
-            curves.insert(0, (_whole(receipt), "release", record_curve))
+            curves.insert(0, (_all_claims(receipt), "release", record_curve))
     shown = [{"name": name, "kind": kind, "points": points} for name, kind, points in curves]
     alike = "; ".join(", ".join(names) for names in groups if len(names) > 1)
     same = element("figcaption", f"These share a line: {alike}.", class_="note") if alike else ""
@@ -283,8 +283,8 @@ def _short(names: Sequence[str]) -> str:
     ) + more
 
 
-def _whole(receipt: Receipt) -> str:
-    """What the whole guarantee is about, beside single attributes."""
+def _all_claims(receipt: Receipt) -> str:
+    """Name what the whole guarantee is about, beside single attributes."""
     held = receipt.guarantee.held
     return f"all but {' and '.join(held)}" if held else "whole record"
 

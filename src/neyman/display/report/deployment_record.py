@@ -113,7 +113,8 @@ def pyramid(receipt: Receipt) -> list[tuple[str, str, str]]:
         ),
         (
             "Top: privacy unit",
-            f"One {known(unit.protects, receipt.guarantee.held)} with at most {many(unit.rows, 'row')}, {receipt.neighboring}.",
+            f"One {known(unit.protects, receipt.guarantee.held)} with at most "
+            f"{many(unit.rows, 'row')}, {receipt.neighboring}.",
             f"Check that a {unit.protects} cannot have more rows, or be in the data twice.",
         ),
         (

@@ -74,7 +74,7 @@ def opening(receipt: Receipt, plan: Plan | None = None) -> Element:
 
 
 def _totals(receipt: Receipt) -> str:
-    """What the exact totals are by."""
+    """Say what the exact totals are by."""
     sections = receipt.plan.get("totals", ())
     names = "; ".join(f"by {', '.join(each['by'])}" for each in sections)
     return f"Rows {names}. Declared public: exact, and not protected." if names else ""

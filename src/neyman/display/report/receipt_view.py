@@ -107,12 +107,12 @@ def listing(tables: Iterable[Entries], most: int | None = None) -> Node:
 
 
 def subject_of(receipt: Receipt) -> str:
-    """Who is protected, with the attributes that exact totals hold."""
+    """Return who is protected, with the attributes that exact totals hold."""
     return words.known(receipt.unit.protects, receipt.guarantee.held)
 
 
 def totals_sentence(receipt: Receipt) -> str:
-    """Which claims have a limit beside exact totals, and which have none; "" without totals."""
+    """Return which claims have a limit beside exact totals, and which not; "" without totals."""
     sections = receipt.plan.get("totals")
     if not sections:
         return ""
@@ -123,7 +123,7 @@ def totals_sentence(receipt: Receipt) -> str:
 
 
 def about(scenario: Scenario) -> str:
-    """What a scenario is about: "county within a known state"."""
+    """Name a scenario by what it is about: "county within a known state"."""
     names = " and ".join(scenario.attributes)
     within = scenario.within
     return names if within is None else f"{names} within a known {within}"

@@ -79,7 +79,7 @@ def rounded_tables(
     rather than of its many places.
 
     Args:
-        exact: tables that agree where they overlap and close no cycle, which are kept [CO-6].
+        exact: tables that agree where they overlap and close no cycle, which keep their values [CO-5].
     """
     (finest,) = margins.finest()
     last = margins.margins[finest].level
@@ -113,7 +113,7 @@ def rounded_tables(
 def _joined(
     exact: Sequence[tuple[Margin, Integers]], tables: list[Floats], parents: tuple[Integers, ...]
 ) -> tuple[Margin, Integers]:
-    """One table of whole numbers of which all exact tables are margins, near the estimates.
+    """Return one table of whole numbers of which all exact tables are margins, near the estimates.
 
     Each exact table meets those before it within one of them, with which it agrees. So the cells of
     one common cell are a matrix whose row and column sums are known and have one sum.
@@ -123,29 +123,29 @@ def _joined(
         for m, _ in exact
     ]
     order = joined_order(axes) or (0,)
-    kept, known = exact[order[0]]
+    joint, known = exact[order[0]]
     for i in order[1:]:
         other, values = exact[i]
-        if other.of(kept):
+        if other.of(joint):
             continue
-        if kept.of(other):
-            kept, known = exact[i]
+        if joint.of(other):
+            joint, known = exact[i]
             continue
-        both = Margin(max(kept.level, other.level), kept.columns | other.columns, 0.0)
+        both = Margin(max(joint.level, other.level), joint.columns | other.columns, 0.0)
         target = _summed(tables[both.level], both.columns)
-        common = Margin(min(kept.level, other.level), kept.columns & other.columns, 0.0)
+        common = Margin(min(joint.level, other.level), joint.columns & other.columns, 0.0)
         rows, columns, groups = (
-            _positions(target.shape, both.level, part, parents) for part in (kept, other, common)
+            _positions(target.shape, both.level, part, parents) for part in (joint, other, common)
         )
-        whole = _matrices(known.ravel(), values.ravel(), target.ravel(), rows, columns, groups)
-        kept, known = both, whole.reshape(target.shape)
-    return kept, known
+        integers = _matrices(known.ravel(), values.ravel(), target.ravel(), rows, columns, groups)
+        joint, known = both, integers.reshape(target.shape)
+    return joint, known
 
 
 def _positions(
     shape: tuple[int, ...], level: int, margin: Margin, parents: tuple[Integers, ...]
 ) -> Integers:
-    """For each cell of a table at a level, the position of its cell in a flat margin of it."""
+    """Return for each cell of a table at a level the position of its cell in a flat margin."""
     place = np.arange(shape[0])
     for above in reversed(parents[margin.level : level]):
         place = above[place]
@@ -163,15 +163,15 @@ def _matrices(
     columns: Integers,
     groups: Integers,
 ) -> Integers:
-    """Whole numbers of at least 0 with given sums by row and by column, near a target.
+    """Return whole numbers of at least 0 with given sums by row and by column, near a target.
 
     The rows are rounded first. Then units move within a row, from a column with too many to one
     with too few, where that brings the numbers nearest to the target. Each move is possible,
     because a column with too many has a cell above 0.
     """
-    whole = rounded_parts(row_sums, target, rows)
+    integers = rounded_parts(row_sums, target, rows)
     lacking = column_sums.copy()
-    np.subtract.at(lacking, columns, whole)
+    np.subtract.at(lacking, columns, integers)
     unbalanced = np.zeros(int(groups.max()) + 1, dtype=bool)
     unbalanced[groups[lacking[columns] != 0]] = True
     order = np.lexsort((columns, rows, groups))
@@ -181,20 +181,20 @@ def _matrices(
         matrix = cells.reshape(height, -1)
         lack = lacking[columns[matrix[0]]]
         while lack.any():
-            off = np.rint((whole[matrix] - target[matrix]) / _TIE)
-            most = np.where((lack < 0) & (whole[matrix] > 0), off, -np.inf)
+            off = np.rint((integers[matrix] - target[matrix]) / _TIE)
+            most = np.where((lack < 0) & (integers[matrix] > 0), off, -np.inf)
             least = np.where(lack > 0, off, np.inf)
             row = int(np.argmin(least.min(axis=1) - most.max(axis=1)))
             source, sink = int(np.argmax(most[row])), int(np.argmin(least[row]))
-            whole[matrix[row, source]] -= 1
-            whole[matrix[row, sink]] += 1
+            integers[matrix[row, source]] -= 1
+            integers[matrix[row, sink]] += 1
             lack[source] += 1
             lack[sink] -= 1
-    return whole
+    return integers
 
 
 def _summed(table: NDArray[Number], columns: AbstractSet[int]) -> NDArray[Number]:
-    """A table's sums over the columns that are not named, each of which has then length 1."""
+    """Return a table's sums over the columns not named, each of which has then length 1."""
     gone = tuple(i + 1 for i in range(table.ndim - 2) if i not in columns)
     return table.sum(axis=gone, keepdims=True) if gone else table
 

@@ -199,13 +199,13 @@ class Plan(PlanModel):
         return json_schema()
 
     def _declared_entries(self) -> tuple[Entry, ...]:
-        """The entries, moved by the changes of one row that keep all totals [UN-14]."""
+        """Return the entries, moved by the changes of one row that keep all totals [UN-14]."""
         entries = super()._declared_entries()
         return keeping_totals(self, entries) if self.totals else entries
 
     @property
     def totals_hash(self) -> str:
-        """The mark of the dataset's totals in a ledger, ``"sha256:..."``; "" for a plan without.
+        """Return the mark of the dataset's totals in a ledger; "" for a plan without.
 
         It is the hash of the totals, and of all that decides in which cell of them a row counts.
         So plans with one mark state the same scenarios.
@@ -236,7 +236,7 @@ class Plan(PlanModel):
 
     @property
     def held(self) -> tuple[str, ...]:
-        """The attributes that the totals hold: the lowest level, and the columns."""
+        """Return the attributes that the totals hold: the lowest level, and the columns."""
         return held_names(self.totals, self.hierarchy)
 
     def _totals_sections(self) -> list[Section]:

@@ -154,14 +154,14 @@ def usual(plan: PlanModel) -> tuple[Scenario, ...]:
 
 
 def _any_change(plan: PlanModel) -> _Change:
-    """A change of everything in a record."""
+    """Return a change of everything in a record."""
     everything = {column.name for column in plan.columns}
     everything |= {name for name, _ in plan.rows.readings}
     return _widened(plan, everything, -1 if plan.hierarchy else None)
 
 
 def _keeping(plan: PlanModel) -> _Change:
-    """A change of everything in a record but its cell in each table of totals.
+    """Return a change of everything in a record but its cell in each table of totals.
 
     A value may become another one that counts in the same cell: an unlisted one. So whatever reads
     the values themselves may change.
@@ -174,7 +174,7 @@ def _keeping(plan: PlanModel) -> _Change:
 
 
 def _moves_total(plan: PlanModel, change: _Change) -> bool:
-    """Whether a change can move the row to another cell of a table of totals."""
+    """Return True if a change can move the row to another cell of a table of totals."""
     return any(_relocates(plan, total.columns, total.level, change) for total in plan.totals)
 
 

@@ -2,7 +2,7 @@
 
 A total counts every row in one cell: its columns give unlisted values a listed key. So tables of
 totals agree on each margin that they share. Totals whose columns close no cycle and that agree have
-a table of whole numbers with all of them [CO-6]; others are refused.
+a table of whole numbers with all of them [CO-5]; others are refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from neyman.publishing.plan.query import ALL, Query
 Integers = NDArray[np.int64]
 
 VALUE = "total"  # the column of a file with the totals
-MOST_ROWS = 2**53  # in all: a double counts them exactly
+MAX_TOTAL_ROWS = 2**53  # in all: a double counts them exactly
 
 _NUMBER = re.compile(r"[0-9]{1,16}", re.ASCII)
 
@@ -52,17 +52,17 @@ class Total:
 
     @property
     def name(self) -> str:
-        """What the totals are by, as in "state, race"."""
+        """Return what the totals are by, as in "state, race"."""
         return ", ".join(self.by)
 
     @property
     def table(self) -> Integers:
-        """The totals in their shape."""
+        """Return the totals in their shape."""
         return np.array(self.values, dtype=np.int64).reshape(self.shape)
 
     @property
     def rows(self) -> int:
-        """The number of all rows."""
+        """Return the number of all rows."""
         return sum(self.values)
 
 
@@ -77,7 +77,7 @@ def read_totals(
     """Return the totals of a plan, and report what is wrong with them."""
     if not document.totals:
         return ()
-    found = [*_unfit(document)]
+    own_problems = [*_unfit(document)]
     totals: list[Total] = []
     for index, part in enumerate(document.totals):
         where = f"totals[{index}]"
@@ -87,10 +87,10 @@ def read_totals(
                 totals.append(_total(part, columns, hierarchy, folder))
             except HierarchyError as error:
                 errors.append(f"{where}.values: {error}")
-        found += errors
-    if not found:
-        found += _contradictions(totals, columns, hierarchy, queries, document.most_rows)
-    problems += found
+        own_problems += errors
+    if not own_problems:
+        own_problems += _contradictions(totals, columns, hierarchy, queries, document.most_rows)
+    problems += own_problems
     return tuple(totals)
 
 
@@ -140,7 +140,7 @@ def rows_sorted(section: Section) -> Section:
 
 
 def _unfit(document: PlanDocument) -> Iterator[str]:
-    """What does not go with totals."""
+    """Yield what does not go with totals."""
     unit, reason = document.unit, "a total counts the rows of units with one row each"
     if unit.neighboring != "replace-one":
         yield (
@@ -226,21 +226,23 @@ def _total(
             )
         if index in values:
             raise HierarchyError(f"{spot}: repeats the keys of a row before it; list each once")
-        values[index] = _whole(spot, value)
+        values[index] = _total_in(spot, value)
     if len(values) < len(expected):
         missing = next(keys for keys, index in expected.items() if index not in values)
         raise HierarchyError(
             f"has no total for {', '.join(map(repr, missing))}; list each of the "
             f"{len(expected)} cells, with 0 where there is no row"
         )
-    if sum(values.values()) > MOST_ROWS:
-        raise HierarchyError(f"the totals add up to more than 2^53 = {MOST_ROWS}; are they counts?")
+    if sum(values.values()) > MAX_TOTAL_ROWS:
+        raise HierarchyError(
+            f"the totals add up to more than 2^53 = {MAX_TOTAL_ROWS}; are they counts?"
+        )
     ordered = tuple(values[index] for index in range(len(expected)))
     return Total(part.by, level, names, shape, ordered, file)
 
 
-def _whole(spot: str, value: object) -> int:
-    """The number in a row of totals, as the plan or a file writes it."""
+def _total_in(spot: str, value: object) -> int:
+    """Return the number in a row of totals, as the plan or a file writes it."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -251,7 +253,7 @@ def _whole(spot: str, value: object) -> int:
 def _keys(
     total: Total, columns: Mapping[str, Column], hierarchy: Hierarchy | None
 ) -> Iterator[tuple[str | int | bool, ...]]:
-    """The keys of each cell, in order: the path of its place, then the key of each column."""
+    """Yield the keys of each cell, in order: the path of its place, then the key of each column."""
     paths: tuple[tuple[str, ...], ...] = ((),)
     if hierarchy and total.level != ALL:
         paths = hierarchy.paths(total.level)
@@ -271,7 +273,7 @@ def axes_of(total: Total, hierarchy: Hierarchy | None) -> frozenset[str]:
 
 
 def joined_order(sets: Sequence[frozenset[str]]) -> tuple[int, ...] | None:
-    """Order sets so that each meets all before it within one of these; None if none does [CO-6].
+    """Order sets so that each meets all before it within one of these; None if none does [CO-5].
 
     Source: Graham (1979), for acyclic hypergraphs: remove ears.
     """
@@ -296,7 +298,7 @@ def _contradictions(
     queries: Iterable[Query],
     most_rows: int | None,
 ) -> Iterator[str]:
-    """Totals that no table has together, with both numbers."""
+    """Yield totals that no table has together, with both numbers."""
     for one, other in combinations(totals, 2):
         axes = axes_of(one, hierarchy) & axes_of(other, hierarchy)
         first, second = (_margin(total, axes, hierarchy) for total in (one, other))
@@ -338,7 +340,7 @@ def _lowest(axes: frozenset[str], hierarchy: Hierarchy | None) -> str | None:
 
 
 def _margin(total: Total, axes: frozenset[str], hierarchy: Hierarchy | None) -> Integers:
-    """The sums of a total over the axes that are not named; its columns are in order of name."""
+    """Return the sums of a total over the axes that are not named, columns by name."""
     table, level = total.table, _lowest(axes, hierarchy)
     sizes = len(hierarchy.paths(level)) if hierarchy and level else 1
     above = np.zeros(total.shape[0], dtype=np.int64)
