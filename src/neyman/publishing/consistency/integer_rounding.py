@@ -79,7 +79,8 @@ def rounded_tables(
     rather than of its many places.
 
     Args:
-        exact: tables that agree where they overlap and close no cycle, which keep their values [CO-5].
+        exact: tables that agree where they overlap and close no cycle. They keep their values
+            [CO-5].
     """
     (finest,) = margins.finest()
     last = margins.margins[finest].level
