@@ -204,7 +204,7 @@ def plan_check(
             for text in (*notes, *rules, *texts):
                 out.say("\n" + text)
             out.say("\n" + reading_rule(read))
-            _show_risks(risks, place, words.known(read.unit.protects, read.held))
+            _show_risks(risks, place, words.known(read.unit.protects, read.held), read.held)
 
         listed = [error.to_dict() for error in tables]
         content = {"plan_hash": read.hash, "mechanisms": [part.to_dict() for part in mechanisms]}
@@ -380,9 +380,14 @@ def _named_risks(plan: Plan) -> tuple[list[AttackSuccess], str]:
     return risks, scale_sentence(level, max(level, power))
 
 
-def _show_risks(risks: Sequence[AttackSuccess], place: str, subject: str) -> None:
+def _show_risks(
+    risks: Sequence[AttackSuccess], place: str, subject: str, held: Sequence[str]
+) -> None:
     """Print the place on the scale, a sentence per attack, and the conditions once."""
-    conditions = dict.fromkeys(each for risk in risks for each in risk.conditions)
+    from neyman.accounting.semantics.sentences import held_conditions
+
+    conditions = dict.fromkeys(held_conditions(held))
+    conditions |= dict.fromkeys(each for risk in risks for each in risk.conditions)
     lines = [f"\n{place}", *(risk.sentence(subject) for risk in risks)]
     for line in (*lines, f"Conditions: {' '.join(conditions)}"):
         out.say(line)

@@ -228,6 +228,11 @@ def known(subject: str, held: Sequence[str]) -> str:
     return f"{subject} with a known {_listed(held)}" if held else subject
 
 
+def held_conditions(held: Sequence[str]) -> tuple[str, ...]:
+    """Return the condition of a named attack beside exact totals; none without totals."""
+    return (f"All candidates and records have the same {_listed(held)}.",) if held else ()
+
+
 def open_claims(limited: Sequence[str], unlimited: Sequence[str], totals: Sequence[str]) -> str:
     """Return which claims have a limit beside exact totals, and which have none.
 

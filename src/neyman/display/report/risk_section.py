@@ -188,7 +188,8 @@ def attacks(receipt: receipt_format.Receipt) -> markup.Fold:
         key=2,
         kind="findings",
     )
-    conditions = (PRIOR_CONDITION, *conditions_of(receipt.neighboring))
+    held = words.held_conditions(receipt.guarantee.held)
+    conditions = (*held, PRIOR_CONDITION, *conditions_of(receipt.neighboring))
     body = markup.blocks(
         markup.paragraph(
             "Each attack guesses something about one record. Its limit follows from the best "

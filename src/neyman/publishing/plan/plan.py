@@ -395,8 +395,12 @@ class Plan(PlanModel):
         more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
         return (
             f"<Plan {self.name} of {self.dataset}: {', '.join(names[:_MOST_SHOWN])}{more}; "
-            f"{self.unit.protects}, {self.unit.neighboring}; {self._budget_text()}>"
+            f"{self.unit.protects}, {self._relation_text()}; {self._budget_text()}>"
         )
+
+    def _relation_text(self) -> str:
+        same = f" with the same {' and '.join(self.held)}" if self.totals else ""
+        return f"{self.unit.neighboring}{same}"
 
     def _budget_text(self) -> str:
         fields = self.budget_dict()
@@ -411,7 +415,7 @@ class Plan(PlanModel):
         rows = [
             ["Dataset", self.dataset],
             ["Privacy unit", self.unit.protects],
-            ["Neighboring datasets", self.unit.neighboring],
+            ["Neighboring datasets", self._relation_text()],
             ["Budget", self._budget_text()],
         ]
         yield notebook.table(["Field", "Value"], rows)
