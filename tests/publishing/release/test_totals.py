@@ -324,7 +324,7 @@ def test_a_release_names_the_claims_that_no_total_moves(tmp_path):
     assert "a false claim about a person with a known state and year 5% of the time" in text
     assert "The limit is for claims that no total moves: race; county within a known state." in text
     assert "All candidates and records have the same state and year." in text
-    assert "person, replace-one with the same state and year; zcdp" in repr(own)
+    assert "person, replace-one with the same state and year; rho 0.1" in repr(own)
     assert "Every other claim has no limit: year; state within a known nation, and each" in text
     assert text.count("no limit</td>") >= 8
     assert '"whole record"' not in text
