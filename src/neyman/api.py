@@ -124,7 +124,8 @@ def run(
         check_key(sign)
     unit = plan.unit.protects, plan.unit.neighboring, plan.unit_rows
     part = plan.part or ""
-    payer = Payer.of(book, Payer(book, plan.dataset, *unit, account or "", part).check(0), part)
+    own = Payer(book, plan.dataset, *unit, account or "", part, totals=plan.totals_hash)
+    payer = Payer.of(book, own.check(0), part, own.totals)
     # Each argument is checked, even where the plan is published and the data are not read. The data
     # come last, because a stream is asked for its schema once.
     source = None if data is None else Source.of(plan, data, engine, memory, master)

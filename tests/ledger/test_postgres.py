@@ -394,3 +394,17 @@ def broken_off(ledger: Ledger) -> None:
     with ledger._store.writing() as db:
         db.run("UPDATE entry SET state = 'void', ended = 1")
         raise KeyError
+
+
+def test_the_mark_of_exact_totals_is_kept_and_compared(ledger: Ledger) -> None:
+    """A marked dataset grants charges with its mark alone, and its events verify."""
+    mark = "sha256:" + "0a" * 32
+    account = ledger.create("totals@1", cap=100, **UNIT, totals=mark)
+    assert (account.totals, account.neighboring) == (mark, UNIT["neighboring"])
+    terms = {"key": "k", "charge": 1, "mechanisms": [], "plan": "{}", **UNIT}
+    for other in ("", "sha256:" + "0b" * 32):
+        with pytest.raises(LedgerError, match="keeping totals"):
+            ledger.reserve("totals@1", **terms, totals=other)
+    assert ledger.reserve("totals@1", **terms, totals=mark).state == "reserved"
+    assert ledger.account("totals@1").spent == 1
+    assert ledger.verify().ok

@@ -394,6 +394,7 @@ def _of_plan(
         "neighboring": unit.neighboring,
         "rows": plan.unit_rows,
     }
+    terms |= {"totals": plan.totals_hash} if plan.totals else {}
     for name, value in terms.items():
         if given.get(name, value) != value:
             option = "DATASET" if name == "dataset" else f"--{name}"

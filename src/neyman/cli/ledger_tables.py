@@ -41,6 +41,7 @@ def account_dict(account: Account) -> dict[str, Any]:
         for part in account.parts
     ]
     content |= {name: str(getattr(account, name)) for name in amounts}
+    content |= {"totals": account.totals} if account.totals else {}
     return content | {"count": account.entries, "parts": parts}
 
 
@@ -110,9 +111,10 @@ def standing(accounts: Iterable[Mapping[str, Any]]) -> None:
             out.print()
         some = True
         rows = f"at most {many(account['rows'], 'row')}"
+        totals = f", all totals of {account['totals']} kept" if "totals" in account else ""
         out.say(
             f"{account['dataset']}: protects each {account['protects']}"
-            f" ({account['neighboring']}, {rows}); {account['currency']}:"
+            f" ({account['neighboring']}, {rows}{totals}); {account['currency']}:"
             f" spent {_plain(account['spent'])} of {_plain(account['cap'])},"
             f" left {_plain(account['left'])}"
         )

@@ -374,6 +374,7 @@ def _say_release(release: Release, folder: Path, as_json: bool, **more: Any) -> 
     from neyman.accounting.semantics import sentences as words
     from neyman.accounting.semantics.digits import many
     from neyman.accounting.semantics.unchecked_claims import disjoint_parts, one_row_each
+    from neyman.display.report.receipt_view import totals_sentence
 
     receipt = release.receipt
     paid = receipt.ledger
@@ -392,7 +393,10 @@ def _say_release(release: Release, folder: Path, as_json: bool, **more: Any) -> 
             done, cost = "Released", f"Charged {price} to {where}."
         what = f"{many(cells, 'cell')} of {receipt.dataset}"
         out.say(f"{done} {what} into {folder}")
-        out.say(words.power(at.level, at.upper, receipt.unit.protects, receipt.neighboring))
+        subject = words.known(receipt.unit.protects, receipt.guarantee.held)
+        out.say(words.power(at.level, at.upper, subject, receipt.neighboring))
+        if text := totals_sentence(receipt):
+            out.say(text)
         unit = receipt.plan.get("unit", {})
         assumed = one_row_each(receipt.unit.protects, unit.get("id"))
         if assumed:

@@ -144,6 +144,7 @@ def plan_check(
 
     With --concerning, print the risk for these attributes of one record, all of them together.
     """
+    from neyman.accounting.semantics import sentences as words
     from neyman.accounting.semantics.attacks import AttackSuccess
     from neyman.accounting.semantics.budget_warnings import budget_warnings
     from neyman.publishing.plan.plan import Plan
@@ -153,6 +154,7 @@ def plan_check(
     from neyman.publishing.planning.allocation import best_split
     from neyman.publishing.planning.detail_notes import detail_notes
     from neyman.publishing.planning.disjoint_notes import disjoint_notes
+    from neyman.publishing.planning.totals_notes import totals_notes
     from neyman.publishing.release.receipt import mechanism_list, scenario
 
     with failing(as_json):
@@ -179,6 +181,7 @@ def plan_check(
         warnings = (*budget_warnings(read.budget), *key_warnings(read))
         warnings += (read.rows_not_stated,) if read.rows_not_stated else ()
         rules, details = disjoint_notes(read), detail_notes(read)
+        notes = totals_notes(read)
 
         def show() -> None:
             out.say(f"{read.name}: {read.hash}")
@@ -200,10 +203,10 @@ def plan_check(
                     f"\nWith other shares the tables' squared errors, each counted alike, sum to "
                     f"{100 * saved:.0f}% less: neyman plan split"
                 )
-            for text in (*rules, *details, *texts):
+            for text in (*notes, *rules, *details, *texts):
                 out.say("\n" + text)
             out.say("\n" + reading_rule(read))
-            _show_risks(risks, place, read.unit.protects)
+            _show_risks(risks, place, words.known(read.unit.protects, read.held), read.held)
 
         listed = [error.to_dict() for error in tables]
         content = {"plan_hash": read.hash, "mechanisms": [part.to_dict() for part in mechanisms]}
@@ -219,6 +222,7 @@ def plan_check(
         content["rows"] = list(_rows(read))
         content["disjoint"] = list(rules)
         content["detail"] = list(details)
+        content |= {"totals": list(notes)} if notes else {}
         if read.tables:
             content["tables"] = {table.name: table.to_dict() for table in read.tables}
         if split is not None:
@@ -379,9 +383,14 @@ def _named_risks(plan: Plan) -> tuple[list[AttackSuccess], str]:
     return risks, scale_sentence(level, max(level, power))
 
 
-def _show_risks(risks: Sequence[AttackSuccess], place: str, subject: str) -> None:
+def _show_risks(
+    risks: Sequence[AttackSuccess], place: str, subject: str, held: Sequence[str]
+) -> None:
     """Print the place on the scale, a sentence per attack, and the conditions once."""
-    conditions = dict.fromkeys(each for risk in risks for each in risk.conditions)
+    from neyman.accounting.semantics.sentences import held_conditions
+
+    conditions = dict.fromkeys(held_conditions(held))
+    conditions |= dict.fromkeys(each for risk in risks for each in risk.conditions)
     lines = [f"\n{place}", *(risk.sentence(subject) for risk in risks)]
     for line in (*lines, f"Conditions: {' '.join(conditions)}"):
         out.say(line)
@@ -586,13 +595,20 @@ def _range(ends: tuple[float, float] | None) -> str:
 
 def _show_scenario(asked: Scenario, protects: str) -> None:
     from neyman.accounting.semantics import sentences as words
-    from neyman.display.report.attribute_sections import belief_sentences, name, power_points
+    from neyman.display.report.attribute_sections import belief_sentences, power_points
+    from neyman.display.report.receipt_view import about
 
+    if asked.no_limit:
+        out.say(
+            f"\nAbout one {protects}’s {about(asked)}: no limit, because a change of it moves an "
+            "exact total."
+        )
+        return
     table = columns("false positive rate", "true positive rate, at most")
     for level, power in power_points(asked.power, asked.rho):
         table.add_row(words.percent(level, up=False), words.percent(power))
     tables = ", ".join(asked.tables) or "no table"
-    out.say(f"\nAbout one {protects}’s {name(asked)}, from {tables}:")
+    out.say(f"\nAbout one {protects}’s {about(asked)}, from {tables}:")
     out.print(table)
     out.say(f"rho {words.number(asked.rho.upper)}")
     said = words.concerning(

@@ -7,18 +7,18 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from neyman.ledger.database import Transaction
-from neyman.ledger.records import Account, BudgetRefused, LedgerError, Part, describe_unit
+from neyman.ledger.records import KEEPING, Account, BudgetRefused, LedgerError, Part, describe_unit
 from neyman.ledger.rows import Damage, one_row, texts, typed_rows
 from neyman.ledger.units import DELTA, UNIT, units_up
 from neyman.ledger.validation import names, replacement
-from neyman.numerics.relation import Neighboring
+from neyman.numerics.relation import NEIGHBORING, neighboring_of
 
 
 class Terms(NamedTuple):
     """What a dataset version is registered with."""
 
     protects: str
-    neighboring: Neighboring
+    relation: str
     rows: int
     currency: str
     parts: str
@@ -121,10 +121,13 @@ def account_of(db: Transaction, dataset: str, account: str = "") -> Account:
     if not own:
         raise Damage(f"{_label(dataset, account)} has no purse")
     terms = now.terms
+    relation, _, totals = terms.relation.partition(KEEPING)
+    if relation not in NEIGHBORING:
+        raise Damage(f"{dataset} is registered for the relation {relation[:40]!r}")
     return Account(
         dataset=dataset,
         protects=terms.protects,
-        neighboring=terms.neighboring,
+        neighboring=neighboring_of(relation),
         rows=terms.rows,
         currency=terms.currency,
         cap=Fraction(own[0].cap, UNIT),
@@ -141,15 +144,12 @@ def account_of(db: Transaction, dataset: str, account: str = "") -> Account:
             for p in own
             if p.part
         ),
+        totals=totals,
     )
 
 
 def admit(
-    dataset: str,
-    unit: tuple[str, Neighboring, int],
-    charge: Fraction,
-    delta: Fraction,
-    now: Situation,
+    dataset: str, unit: tuple[str, str, int], charge: Fraction, delta: Fraction, now: Situation
 ) -> tuple[int, int]:
     """Return the units that a charge and a delta cost, if they fit.
 
@@ -161,7 +161,7 @@ def admit(
     if unit != has:
         raise LedgerError(
             f"{dataset} is registered for {describe_unit(*has)}, and this release is"
-            f" for {describe_unit(*unit)}: {_other_unit(dataset, now)}"
+            f" for {describe_unit(*unit)}: {_other_unit(dataset, unit, now)}"
         )
     units, delta_units = units_up(charge), units_up(delta, DELTA)
     least = min(now.purses, key=lambda p: (p.cap - p.spent, p.holder != "", p.part))
@@ -178,9 +178,13 @@ def admit(
     return units, delta_units
 
 
-def _other_unit(dataset: str, now: Situation) -> str:
+def _other_unit(dataset: str, unit: tuple[str, str, int], now: Situation) -> str:
     """How to go on where a release is for another unit than its dataset."""
     right = "give the release the registered unit"
+    if KEEPING in now.terms.relation:
+        right = "publish by plans with the registered [[totals]] alone"
+    elif KEEPING in unit[1]:
+        right = "leave the totals out of the plan, because its other releases do not state them"
     unused = not any(purse.entries for purse in now.purses)
     return f"{right}; or, {replacement(dataset)}" if unused else right
 

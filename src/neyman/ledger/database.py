@@ -45,7 +45,6 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from neyman.ledger.records import LedgerError
 from neyman.ledger.units import MOST
-from neyman.numerics.relation import Neighboring
 
 VERSION = 2
 """Of the tables and rules here; a store refuses a newer one and brings an older one up to date."""
@@ -121,7 +120,7 @@ class Reservation(NamedTuple):
     part: str
     key: str
     protects: str
-    neighboring: Neighboring
+    relation: str
     rows: int
     units: int
     delta_units: int

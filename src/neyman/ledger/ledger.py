@@ -101,7 +101,7 @@ class Ledger:
         rows = [
             [
                 account.dataset,
-                f"{account.protects}, {account.neighboring}",
+                f"{account.protects}, {account.relation}",
                 account.currency,
                 plain(account.cap),
                 plain(account.spent),
@@ -138,6 +138,7 @@ class Ledger:
         cap: object,
         delta_cap: object = 0,
         parts: tuple[str, ...] | list[str] = (),
+        totals: str = "",
     ) -> Account:
         """Register a dataset version; create the ledger if it does not exist.
 
@@ -156,11 +157,15 @@ class Ledger:
             parts: names of disjoint parts of the data, each of which may be spent on up to the
                 cap. Changing one unit must change one part only: under replace-one, a record's
                 replacement must lie in the same part.
+            totals: `Plan.totals_hash` of a dataset with exact public totals, which each later plan
+                must declare; "" for none.
 
         Raises:
             LedgerError: the dataset is registered with other terms. The message says how to go on.
         """
-        terms = account_terms(dataset, protects, neighboring, rows, currency, cap, delta_cap, parts)
+        terms = account_terms(
+            dataset, protects, neighboring, rows, currency, cap, delta_cap, parts, totals
+        )
         line = line_of(1, START, "ledger", {"id": secrets.token_hex(16), "version": VERSION})
         self._store.create(line, digest(line))
         with self._writing() as write:
@@ -265,6 +270,7 @@ class Ledger:
         delta: object = 0,
         account: str = "",
         part: str = "",
+        totals: str = "",
     ) -> Account:
         """Return the account if ``reserve`` would grant this charge now; write nothing.
 
@@ -273,7 +279,7 @@ class Ledger:
             BudgetRefused: the charge or the delta is more than what is left.
         """
         asked = amount("charge", charge), amount("delta", delta)
-        unit = unit_of(protects, neighboring, rows)
+        unit = unit_of(protects, neighboring, rows, totals)
         with self._reading(self._checkpoint_path) as db:
             now = situation(db, dataset, account, part)
             admit(dataset, unit, *asked, now)
@@ -310,6 +316,7 @@ class Ledger:
         account: str = "",
         part: str = "",
         again: bool = False,
+        totals: str = "",
     ) -> Entry:
         """Reserve a charge durably, before any private data is opened.
 
@@ -330,6 +337,7 @@ class Ledger:
             account: the allocation that pays; "" is the account itself.
             part: the declared part that alone is read; "" is all the data.
             again: be charged although an earlier run of the key is unfinished.
+            totals: the mark of the plan's exact totals, as registered; "" for none.
 
         Raises:
             LedgerError: the dataset is not registered, or for another unit of privacy; the key is
@@ -338,7 +346,7 @@ class Ledger:
         """
         terms = reservation_terms(dataset, account, part, key, charge, delta, mechanisms, plan)
         asked = Fraction(terms["charge"]), Fraction(terms["delta"])
-        unit = unit_of(protects, neighboring, rows)
+        unit = unit_of(protects, neighboring, rows, totals)
         number = None if self._checkpoint_path else self._reserve_fast(terms, unit)
         if number is None:
             with self._writing() as write:
@@ -550,9 +558,7 @@ class Ledger:
                 after = number
                 yield line
 
-    def _reserve_fast(
-        self, terms: Mapping[str, Any], unit: tuple[str, Neighboring, int]
-    ) -> int | None:
+    def _reserve_fast(self, terms: Mapping[str, Any], unit: tuple[str, str, int]) -> int | None:
         """Return the new entry's id, if the store has granted it in one step."""
         units = terms["units"], terms["delta_units"]
         if max(units) > MOST:

@@ -17,6 +17,10 @@ _DELTA_CAP = (
 )
 
 
+KEEPING = " keeping totals "
+"""What stands between the relation of a dataset with exact totals, and their hash."""
+
+
 class LedgerError(Exception):
     """The ledger cannot do what was asked; the message says why and what to do."""
 
@@ -108,6 +112,7 @@ class Account:
         to: the allocation's name; "" for the account itself.
         of: the name of what the allocation is part of; "" is the account, None for the account.
         parts: the declared disjoint parts, each with the cap of the whole; () if there are none.
+        totals: the mark of the exact totals that neighbors keep, `Plan.totals_hash`; "" for none.
     """
 
     dataset: str
@@ -125,6 +130,12 @@ class Account:
     to: str = ""
     of: str | None = None
     parts: tuple[Part, ...] = ()
+    totals: str = ""
+
+    @property
+    def relation(self) -> str:
+        """Return the relation with its totals, as a text."""
+        return f"{self.neighboring}{KEEPING}{self.totals}" if self.totals else self.neighboring
 
     def __repr__(self) -> str:
         name = f"{self.dataset}{f' to {self.to}' if self.to else ''}"
@@ -134,7 +145,7 @@ class Account:
             f"<Account {name}: {plain(self.left)} of {plain(self.cap)}"
             f" {_unit(self.currency)}{delta if self.delta_cap else ''} left after"
             f" {many(self.entries, 'entry')};"
-            f" {describe_unit(self.protects, self.neighboring, self.rows)}{parts}>"
+            f" {describe_unit(self.protects, self.relation, self.rows)}{parts}>"
         )
 
 
@@ -189,6 +200,8 @@ def _unit(currency: str) -> str:
     return currency if currency == "delta" else Currency.read(currency).unit
 
 
-def describe_unit(protects: str, neighboring: Neighboring, rows: int) -> str:
-    """Return the unit of privacy in words."""
-    return f"{protects}, {neighboring}, at most {many(rows, 'row')}"
+def describe_unit(protects: str, relation: str, rows: int) -> str:
+    """Return the unit of privacy in words, with the first digits of a hash of totals."""
+    neighboring, keeping, mark = relation.partition(KEEPING)
+    relation = f"{neighboring}{keeping}{mark[:19]}"
+    return f"{protects}, {relation}, at most {many(rows, 'row')}"

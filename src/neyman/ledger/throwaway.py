@@ -42,7 +42,7 @@ class Throwaway(Ledger):
         return f"<Throwaway of {cap} in {currency}. {NOTICE}>"
 
     def register(
-        self, dataset: str, *, protects: str, neighboring: Neighboring, rows: int
+        self, dataset: str, *, protects: str, neighboring: Neighboring, rows: int, totals: str = ""
     ) -> Account:
         """Register a dataset with the ledger's cap. The same terms again change nothing."""
         currency, cap, delta_cap = self._terms
@@ -51,6 +51,7 @@ class Throwaway(Ledger):
             protects=protects,
             neighboring=neighboring,
             rows=rows,
+            totals=totals,
             currency=currency,
             cap=cap,
             delta_cap=delta_cap,

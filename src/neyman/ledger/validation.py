@@ -13,13 +13,14 @@ from typing import Any
 from neyman.accounting.currency import Currency, RenyiEpsilon
 from neyman.accounting.semantics.digits import plain
 from neyman.ledger.chain import now_utc
-from neyman.ledger.records import LedgerError
+from neyman.ledger.records import KEEPING, LedgerError
 from neyman.ledger.units import DELTA, MOST_CAP, UNIT, units_down, units_up
 from neyman.numerics import check
 from neyman.numerics.relation import NEIGHBORING, Neighboring
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _DATASET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9._-]*")
+_MARK = re.compile(r"sha256:[0-9a-f]{64}")
 _MAX_PARTS = 10_000
 
 
@@ -32,6 +33,7 @@ def account_terms(
     cap: object,
     delta_cap: object,
     parts: object,
+    totals: str = "",
 ) -> dict[str, Any]:
     """Return the event that registers a dataset version (see `Ledger.create`)."""
     if not isinstance(dataset, str) or len(dataset) > 200 or not _DATASET.fullmatch(dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -50,7 +52,7 @@ def account_terms(
     return {
         "dataset": dataset,
         "protects": text("protects", protects),
-        "neighboring": neighboring,
+        "neighboring": relation_text(neighboring, totals),
         "rows": _rows(rows),
         "currency": _currency(currency),
         "parts": listed,
@@ -162,10 +164,24 @@ def names(**given: object) -> None:
             raise ValueError(f"{name} = {_shown(value)} must be a text, at most 200 characters")
 
 
-def unit_of(protects: str, neighboring: Neighboring, rows: int) -> tuple[str, Neighboring, int]:
-    """Return a unit of privacy, such as an account is registered for."""
+def unit_of(
+    protects: str, neighboring: Neighboring, rows: int, totals: str = ""
+) -> tuple[str, str, int]:
+    """Return a unit of privacy, such as an account is registered for: the relation is a text."""
     names(protects=protects, neighboring=neighboring)
-    return protects, neighboring, _rows(rows)
+    return protects, relation_text(neighboring, totals), _rows(rows)
+
+
+def relation_text(neighboring: str, totals: str) -> str:
+    """Return the relation as an account has it: a dataset with exact totals is marked with them."""
+    if not totals:
+        return neighboring
+    if neighboring != "replace-one" or not _MARK.fullmatch(totals):
+        raise ValueError(
+            f"totals = {_shown(totals)} with neighboring = {_shown(neighboring)}: must be the "
+            "totals_hash of a plan, under 'replace-one'"
+        )
+    return f"{neighboring}{KEEPING}{totals}"
 
 
 def _json_text(name: str, value: object) -> str:

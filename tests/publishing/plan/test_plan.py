@@ -165,6 +165,7 @@ def test_the_schema_is_json_and_names_every_section():
         "hierarchy",
         "budget",
         "consistency",
+        "totals",
         "noise",
         "query",
         "source",

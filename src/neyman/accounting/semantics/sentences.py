@@ -219,13 +219,49 @@ def _often(x: Fraction, *, up: bool = True) -> str:
     return _times(x, size_for_power(x)) if up else _times(cut, size_for_level(cut))
 
 
-def claim(neighboring: Relation, subject: str = "person", rows: int = 1) -> str:
-    """Return what kind of claim the guarantee is about, from the neighboring relation."""
+def known(subject: str, held: Sequence[str]) -> str:
+    """Return a subject whose attributes are known, as "person with a known state and year".
+
+    Args:
+        held: the attributes that exact totals hold; the subject alone if there are none.
+    """
+    return f"{subject} with a known {_listed(held)}" if held else subject
+
+
+def held_conditions(held: Sequence[str]) -> tuple[str, ...]:
+    """Return the condition of a named attack beside exact totals; none without totals."""
+    return (f"All candidates and records have the same {_listed(held)}.",) if held else ()
+
+
+def open_claims(limited: Sequence[str], unlimited: Sequence[str], totals: Sequence[str]) -> str:
+    """Return which claims have a limit beside exact totals, and which have none.
+
+    Args:
+        limited, unlimited: what single claims are about, such as "race".
+        totals: what each table of totals is by.
+    """
+    first = (
+        f"The limit is for claims that no total moves: {'; '.join(limited)}. " if limited else ""
+    )
+    return (
+        f"Exact totals are public (by {'; by '.join(totals)}). {first}Every other claim has no "
+        f"limit: {'; '.join(unlimited)}, and each claim that combines one of these with others."
+    )
+
+
+def claim(
+    neighboring: Relation, subject: str = "person", rows: int = 1, held: Sequence[str] = ()
+) -> str:
+    """Return what kind of claim the guarantee is about, from the neighboring relation.
+
+    Args:
+        held: the attributes that exact totals hold.
+    """
     if neighboring == "replace-one":
         records = "records" if rows == 1 else f"sets of up to {rows:,} records"
         return (
             f"A claim says which of two {records} {article(subject)} {subject} has. The limit "
-            f"holds for any two {records.split(' of ')[0]}."
+            f"holds for any two {records.split(' of ')[0]}{_same(held)}."
         )
     if neighboring == "add-remove":
         given = f"a given {subject}" + ("" if rows == 1 else f" (up to {rows:,} rows)")
@@ -233,14 +269,20 @@ def claim(neighboring: Relation, subject: str = "person", rows: int = 1) -> str:
     return f"A claim says which of two neighboring datasets is the true one ({neighboring})."
 
 
-def change(neighboring: Relation, subject: str = "person", rows: int = 1) -> str:
+def change(
+    neighboring: Relation, subject: str = "person", rows: int = 1, held: Sequence[str] = ()
+) -> str:
     """Return how neighbors differ, as "with one person’s record replaced by any other"."""
     what = f"one {subject}’s " + ("record" if rows == 1 else f"records (up to {rows:,})")
     if neighboring == "replace-one":
-        return f"with {what} replaced by any other"
+        return f"with {what} replaced by any other{_same(held)}"
     if neighboring == "add-remove":
         return f"with {what} added or removed"
     return f"with the difference between neighbors ({neighboring})"
+
+
+def _same(held: Sequence[str]) -> str:
+    return f" with the same {_listed(held)}" if held else ""
 
 
 def concerning(

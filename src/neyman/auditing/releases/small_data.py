@@ -39,6 +39,10 @@ def refuse_unknown_parts(plan: Plan) -> None:
             any(query.inverse_sensitivity for query in plan.queries),
             "their values are drawn, and no noise is added to an exact number",
         ),
+        "exact totals": (
+            bool(plan.totals),
+            "neighbors must keep each total, and the rows made here keep none",
+        ),
     }
     for name, (present, reason) in reasons.items():
         if present:

@@ -34,7 +34,7 @@ from neyman.publishing.consistency.adjusted_tables import Z90
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query
 from neyman.publishing.plan.query_resolution import declared_share
-from neyman.publishing.plan.scenarios import concerning, usual
+from neyman.publishing.plan.scenarios import concerning, moves_total, usual
 from neyman.publishing.planning.accuracy import TableError, errors
 from neyman.publishing.planning.bound_search import searched
 from neyman.publishing.planning.rewrite import toml_text
@@ -176,20 +176,24 @@ class PlanDesk(Desk):
         rows: list[list[str]] = []
         named: list[NamedCurve] = []
         for attributes, within in usual(plan):
+            name = " and ".join(attributes)
+            known = f"{name} within a known {within}" if within else name
+            if moves_total(plan, attributes, within):
+                rows.append([f"The {holder}’s {known}", guessing, "no limit"])
+                continue
             mechanism = concerning(plan, attributes, within, scale)
             if mechanism not in curves:  # where units have ids, most move the same tables
                 here, *powers = mechanism.tradeoff().powers([level, *FEW])
                 points = [(a, max(a, p.upper)) for a, p in zip(FEW, powers, strict=True)]
                 curves[mechanism] = max(level, here.upper), [(0.0, 0.0), *points]
             power, points = curves[mechanism]
-            name = " and ".join(attributes)
-            known = f"{name} within a known {within}" if within else name
             rows.append([f"The {holder}’s {known}", guessing, words.percent(power)])
             short = f"{name} in {within}" if within else name
             named.append(NamedCurve(short, "scenario", points))
         if plan.unit.neighboring == "replace-one":
             anything = words.percent(guarantee.power(level))
-            rows.append([f"Anything in the {holder}’s record", guessing, anything])
+            but = f" but {' and '.join(plan.held)}" if plan.held else ""
+            rows.append([f"Anything{but} in the {holder}’s record", guessing, anything])
         named.sort(key=lambda curve: -curve.points[-1][1])
         head = ["A claim about", "Guessing", "True positive rate (at most)"]
         return Scenarios(head, rows, named[:MAX_SCENARIO_CURVES], FEW[-1])
@@ -223,8 +227,8 @@ class PlanDesk(Desk):
             mechanism.tradeoff(),
             plan.budget if own and plan.admits(mechanism) else None,
             'plan = ny.Plan.load("plan.toml")  # as below\ncurve = plan.mechanism().tradeoff()',
-            unit.protects,
-            words.claim(unit.neighboring, unit.protects, plan.unit_rows_in_all),
+            words.known(unit.protects, plan.held),
+            words.claim(unit.neighboring, unit.protects, plan.unit_rows_in_all, plan.held),
             [("Rho (zCDP)", words.number(float(1 / scale)), "of all tables together")],
         )
 

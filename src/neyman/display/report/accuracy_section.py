@@ -161,7 +161,8 @@ def _gap(receipt: Receipt, entries: Entries) -> str:
     vectors = mechanism.get("sensitivity")
     one = [[vectors]] if isinstance(vectors, int) else vectors
     rho = words.value("zcdp", part.zcdp)
-    if not one or receipt.clips or not isinstance(rho, Fraction):
+    exact = receipt.guarantee.held  # beside totals no bound is proved
+    if not one or receipt.clips or exact or not isinstance(rho, Fraction):
         return "–"
     error = float(words.value("standard_error", part.standard_error))
     gap = cell_gap(
@@ -214,5 +215,11 @@ def adding_up(receipt: Receipt) -> markup.Fold | None:
         "cover them, or what follows from them alone."
     )
     left = markup.paragraph(f"Left out: {listed(out)}.")
-    body = markup.blocks(what, totals if exact else "", left if out else "")
+    held = markup.paragraph(
+        "Tables of counts without a filter add up to the exact totals. Where rows of unlisted "
+        "places or keys are dropped, they do so only by what each row has."
+    )
+    body = markup.blocks(
+        what, totals if exact else "", held if receipt.guarantee.held else "", left if out else ""
+    )
     return markup.Fold("adding", "Consistent tables", "The same tables, which add up", body)

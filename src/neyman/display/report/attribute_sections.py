@@ -13,7 +13,7 @@ import numpy as np
 from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.digits import factor_of
 from neyman.display.report import html as markup
-from neyman.display.report.receipt_view import chosen, number, place, proportion, unit
+from neyman.display.report.receipt_view import about, chosen, number, place, proportion, unit
 from neyman.elements import Node, element
 from neyman.publishing.release.receipt_format import (
     Ends,
@@ -52,11 +52,17 @@ def section(receipt: Receipt) -> markup.Fold | None:
         return None
     subject, _ = unit(receipt)
     levels = [proportion(point.level) for point in scenarios[0].power]
-    rows = [_row(name(each), each.power, each.rho, _tables(each.tables)) for each in scenarios]
+    limited = [each for each in scenarios if not each.no_limit]
+    rows = [
+        [about(each), *["no limit"] * (len(levels) + 1), _tables(each.tables)]
+        if each.no_limit
+        else _row(about(each), each.power, each.rho, _tables(each.tables))
+        for each in scenarios
+    ]
     all_powers = {proportion(p.level): p for p in receipt.guarantee.power}
     if _comparable(receipt) and all(level in all_powers for level in levels):
         powers = [all_powers[level] for level in levels]
-        rows.append(_row("whole record", powers, receipt.guarantee.rho, "all"))
+        rows.append(_row(_all_claims(receipt), powers, receipt.guarantee.rho, "all"))
     table = markup.table(
         [
             f"One {subject}’s",
@@ -79,9 +85,9 @@ def section(receipt: Receipt) -> markup.Fold | None:
             f"The limits above cover {covered}. These cover one attribute, so they count only the "
             "tables that it can change."
         ),
-        markup.paragraph(_sentence(receipt, scenarios, levels)),
+        markup.paragraph(_sentence(receipt, limited, levels)) if limited else "",
         table,
-        element("figure", "\n", _figure(receipt, scenarios), "\n"),
+        element("figure", "\n", _figure(receipt, limited), "\n") if limited else "",
         markup.note(_notes(receipt)),
     )
     title = f"Risk for one {_heading(subject, scenarios)}"
@@ -94,9 +100,10 @@ def beliefs(receipt: Receipt) -> markup.Fold | None:
     if not scenarios or any(not each.posterior for each in scenarios):
         return None
     subject, _ = unit(receipt)
-    labeled = [(name(each), each.posterior) for each in scenarios]
+    limited = [each for each in scenarios if not each.no_limit]
+    labeled = [(about(each), each.posterior) for each in limited]
     if receipt.guarantee.posterior:
-        labeled.append(("whole record", receipt.guarantee.posterior))
+        labeled.append((_all_claims(receipt), receipt.guarantee.posterior))
     uncertain = [p for p in scenarios[0].posterior if p.attacker == "arbitrary-prior"]
     factors = [_epsilon(point) for point in uncertain]
     rows: list[list[str]] = []
@@ -105,6 +112,9 @@ def beliefs(receipt: Receipt) -> markup.Fold | None:
         asked = [("arbitrary-prior", factor) for factor in factors]
         asked.append(("knows-the-rest", LIMITS.tenfold_epsilon))
         rows.append([label, *(_often(proportion(points[a])) for a in asked)])
+    rows += [
+        [about(each), *["no limit"] * (len(factors) + 1)] for each in scenarios if each.no_limit
+    ]
     table = markup.table(
         [
             f"One {subject}’s",
@@ -117,7 +127,7 @@ def beliefs(receipt: Receipt) -> markup.Fold | None:
         "more than the stated factor.",
         kind="scenarios",
     )
-    worst = max(scenarios, key=_tenfold)
+    worst = max(limited, key=_tenfold, default=None)
     body = markup.blocks(
         markup.paragraph(
             "This section compares an attacker’s belief after the release with the belief they "
@@ -125,7 +135,7 @@ def beliefs(receipt: Receipt) -> markup.Fold | None:
             "group patterns: what the tables say about everyone, including this "
             f"{subject}."
         ),
-        [markup.paragraph(text) for text in belief_sentences(worst, subject)],
+        [markup.paragraph(text) for text in (belief_sentences(worst, subject) if worst else ())],
         table,
         markup.note(
             f"For a true value, the attacker may be uncertain about other {words.plural(subject)}. "
@@ -167,13 +177,6 @@ def _epsilon(point: PosteriorPoint) -> Fraction:
     if not isinstance(exact, Fraction):
         raise ValueError(f"epsilon in the receipt = {exact!r} must be finite")
     return exact
-
-
-def name(scenario: Scenario) -> str:
-    """Name a scenario by what it is about: "county within a known state"."""
-    names = " and ".join(scenario.attributes)
-    within = scenario.within
-    return names if within is None else f"{names} within a known {within}"
 
 
 def power_points(powers: Iterable[PowerPoint], rho: Ends) -> list[tuple[Fraction, Fraction]]:
@@ -228,7 +231,7 @@ def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> Node:
     largest risk; equal curves share a line.
     """
     merged: list[tuple[Points, list[str]]] = []
-    known = [(_points(each.curve), name(each)) for each in scenarios]
+    known = [(_points(each.curve), about(each)) for each in scenarios]
     for points, label in sorted(known, key=lambda item: -item[0][-1][1]):
         # The larger curve comes first, and its line stands for those that it covers.
         same = next((names for curve, names in merged if _one_line(curve, points)), None)
@@ -249,10 +252,10 @@ def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> Node:
         record_curve = (*inside, edge)
         first = most[0]
         if _one_line(record_curve, first[0]):
-            groups[0] = ["whole record", *first[1]]
+            groups[0] = [_all_claims(receipt), *first[1]]
             curves[0] = (_short(groups[0]), "release", record_curve)
         else:
-            curves.insert(0, ("whole record", "release", record_curve))
+            curves.insert(0, (_all_claims(receipt), "release", record_curve))
     shown = [{"name": name, "kind": kind, "points": points} for name, kind, points in curves]
     alike = "; ".join(", ".join(names) for names in groups if len(names) > 1)
     same = element("figcaption", f"These share a line: {alike}.", class_="note") if alike else ""
@@ -280,6 +283,12 @@ def _short(names: Sequence[str]) -> str:
     ) + more
 
 
+def _all_claims(receipt: Receipt) -> str:
+    """Name what the whole guarantee is about, beside single attributes."""
+    held = receipt.guarantee.held
+    return f"all but {' and '.join(held)}" if held else "whole record"
+
+
 def _comparable(receipt: Receipt) -> bool:
     """Whether the guarantee is about a changed record, as scenarios are."""
     return receipt.neighboring == "replace-one"
@@ -287,18 +296,22 @@ def _comparable(receipt: Receipt) -> bool:
 
 def _notes(receipt: Receipt) -> str:
     subject, _ = unit(receipt)
+    held = receipt.guarantee.held
     text = "All numbers are upper bounds, each for one claim by itself."
     if _comparable(receipt):
         text += (
             " The last row bounds all attributes together: it is for records that may differ in "
-            "everything."
+            "everything" + (f" but {' and '.join(held)}." if held else ".")
         )
     else:
         text += (
             f" Here the {subject} is in the data, and the claim is about their record. These "
             "limits can exceed those above, which are about presence in the data."
         )
-    if any(number(each.rho.upper) == math.inf for each in receipt.guarantee.scenarios):
+    if any(
+        number(each.rho.upper) == math.inf and not each.no_limit
+        for each in receipt.guarantee.scenarios
+    ):
         text += " Tables with discovered keys have no finite rho."
     if receipt.plan.get("unit", {}).get("id") is not None:
         text += (

@@ -14,8 +14,9 @@ from typing import Any, cast
 
 from neyman.accounting.semantics.budget import Zcdp
 from neyman.accounting.semantics.digits import many
+from neyman.accounting.semantics.sentences import known
 from neyman.numerics.bound import directed
-from neyman.publishing.release.receipt_format import MechanismPart, Number, Receipt
+from neyman.publishing.release.receipt_format import Number, Receipt
 
 SCHEMA_COMMIT = "617ad178d59481c1c04bbe3ef4386fc0e68d6d33"
 UNKNOWN = "NOT IN THE RECEIPT: "
@@ -32,6 +33,8 @@ def record(receipt: Receipt) -> dict[str, Any]:
     unit, relation = receipt.unit, receipt.neighboring
     changed = "replaced" if relation == "replace-one" else "added or removed"
     pair = f"all rows of one {unit.protects} ({many(unit.rows, 'row')} at most) are {changed}"
+    if receipt.guarantee.held:
+        pair += f" by one with the same {' and '.join(receipt.guarantee.held)}"
     date = receipt.ledger.date
     charged = f"; the ledger was charged on {date} (UTC)" if date else ""
     dp_flavor = {
@@ -41,7 +44,7 @@ def record(receipt: Receipt) -> dict[str, Any]:
         "output_measure": "Trade-off function: power of the best test at each level",
         "bound_on_output_distance": _powers(receipt),
         "data_domain": f"Every table with the columns that the plan of {receipt.dataset} reads",
-        "unprotected_quantities": _unprotected(receipt.mechanisms),
+        "unprotected_quantities": _unprotected(receipt),
     }
     return {
         "status": "Draft",
@@ -110,7 +113,8 @@ def pyramid(receipt: Receipt) -> list[tuple[str, str, str]]:
         ),
         (
             "Top: privacy unit",
-            f"One {unit.protects} with at most {many(unit.rows, 'row')}, {receipt.neighboring}.",
+            f"One {known(unit.protects, receipt.guarantee.held)} with at most "
+            f"{many(unit.rows, 'row')}, {receipt.neighboring}.",
             f"Check that a {unit.protects} cannot have more rows, or be in the data twice.",
         ),
         (
@@ -207,8 +211,9 @@ def _epsilons(receipt: Receipt) -> str:
     return f"Epsilon, at most: {points}."
 
 
-def _unprotected(parts: Sequence[MechanismPart]) -> str:
-    declared = [f"{part.query} by {part.level}" for part in parts if part.public]
+def _unprotected(receipt: Receipt) -> str:
+    declared = [f"{part.query} by {part.level}" for part in receipt.mechanisms if part.public]
+    declared += [f"totals by {', '.join(each['by'])}" for each in receipt.plan.get("totals", ())]
     keys = "Table names, declared keys, and the plan are public."
     return f"{keys} Declared public tables: {', '.join(declared) or 'none'}."
 

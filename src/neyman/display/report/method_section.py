@@ -22,7 +22,7 @@ def method(receipt: Receipt) -> markup.Fold:
     """
     subject, rows = unit(receipt)
     noisy = tables_of(receipt)
-    change = words.change(receipt.neighboring, subject, rows)
+    change = words.change(receipt.neighboring, subject, rows, receipt.guarantee.held)
     facts: list[tuple[str, Node]] = [
         ("Noisy tables", listing(noisy) or "none"),
         ("Noise", _noise(receipt) if noisy else ""),

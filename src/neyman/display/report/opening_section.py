@@ -54,6 +54,7 @@ def opening(receipt: Receipt, plan: Plan | None = None) -> Element:
         ("Privacy unit", f"every {subject} in the data, {each}"),
         ("Noisy tables", listing(noisy, LIMITS.queries) or "none"),
         ("Invariants", markup.lines([listing(public, LIMITS.queries), exact]) if public else ""),
+        ("Exact totals", _totals(receipt)),
         ("Filter", _filter(receipt)),
         ("Rows that count", _counted(receipt, plan) if noisy else ""),
         ("Missing values", _missing(plan)),
@@ -70,6 +71,13 @@ def opening(receipt: Receipt, plan: Plan | None = None) -> Element:
         markup.facts(facts),
     )
     return element("header", "\n", content, "\n")
+
+
+def _totals(receipt: Receipt) -> str:
+    """Say what the exact totals are by."""
+    sections = receipt.plan.get("totals", ())
+    names = "; ".join(f"by {', '.join(each['by'])}" for each in sections)
+    return f"Rows {names}. Declared public: exact, and not protected." if names else ""
 
 
 def _counted(receipt: Receipt, plan: Plan | None) -> str:
@@ -127,6 +135,8 @@ def caveats(receipt: Receipt) -> Element:
         lines.append(
             f"They hold if every row of one {subject} has the same id. Nothing checks that."
         )
+    if "totals" in receipt.plan:
+        lines.append("They do not cover what the exact totals reveal: these are not protected.")
     if tables_of(receipt, public=True):
         lines.append("They do not cover the invariants, which are exact.")
     if receipt.plan.get("part"):

@@ -17,7 +17,7 @@ from neyman.curves.tradeoff.safe_mu import USUAL_LEVELS, mu_of_points
 from neyman.display.report import html as markup
 from neyman.elements import Node
 from neyman.publishing.planning.detail_notes import levels_text
-from neyman.publishing.release.receipt_format import MechanismPart, Receipt
+from neyman.publishing.release.receipt_format import MechanismPart, Receipt, Scenario
 
 Entries = Sequence[MechanismPart]
 Powers = NDArray[np.float64]
@@ -119,6 +119,29 @@ def listing(tables: Iterable[Entries], most: int | None = None) -> Node:
         left = sum(len(places) for places in list(queries.values())[most:])
         lines.append(f"and {many(left, 'more table')}")
     return markup.lines(lines)
+
+
+def subject_of(receipt: Receipt) -> str:
+    """Return who is protected, with the attributes that exact totals hold."""
+    return words.known(receipt.unit.protects, receipt.guarantee.held)
+
+
+def totals_sentence(receipt: Receipt) -> str:
+    """Return which claims have a limit beside exact totals, and which not; "" without totals."""
+    sections = receipt.plan.get("totals")
+    if not sections:
+        return ""
+    claims = [(about(each), each.no_limit) for each in receipt.guarantee.scenarios]
+    limited = [name for name, no_limit in claims if not no_limit]
+    unlimited = [name for name, no_limit in claims if no_limit]
+    return words.open_claims(limited, unlimited, [", ".join(each["by"]) for each in sections])
+
+
+def about(scenario: Scenario) -> str:
+    """Name a scenario by what it is about: "county within a known state"."""
+    names = " and ".join(scenario.attributes)
+    within = scenario.within
+    return names if within is None else f"{names} within a known {within}"
 
 
 def unit(receipt: Receipt) -> tuple[str, int]:

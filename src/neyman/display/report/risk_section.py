@@ -27,6 +27,8 @@ from neyman.display.report.receipt_view import (
     number,
     proportion,
     safe_mu,
+    subject_of,
+    totals_sentence,
     unit,
 )
 from neyman.elements import Element, Node, element
@@ -61,17 +63,19 @@ def headline(receipt: receipt_format.Receipt) -> Element:
     """Return the one sentence that matters, and what it is about."""
     subject, rows = unit(receipt)
     level, power = chosen(receipt)
-    adds = receipt.neighboring == "add-remove"
+    adds, held = receipt.neighboring == "add-remove", receipt.guarantee.held
     confirm = "" if adds else "To confirm a claim is to report it as true. "
-    sentence = words.power(level, power, subject, receipt.neighboring)
+    sentence = words.power(level, power, subject_of(receipt), receipt.neighboring)
+    open_claims = totals_sentence(receipt)
     assumed = one_row_each(receipt.unit.protects, receipt.plan.get("unit", {}).get("id"))
     return markup.section(
         "reveals",
         f"Disclosure risk for one {subject}",
         markup.paragraph(sentence, class_="sentence"),
+        markup.paragraph(markup.strong(open_claims)) if open_claims else "",
         markup.paragraph(markup.strong(assumed)) if assumed else "",
         markup.note(
-            f"{confirm}{words.claim(receipt.neighboring, subject, rows)} The limit covers "
+            f"{confirm}{words.claim(receipt.neighboring, subject, rows, held)} The limit covers "
             "attackers with unlimited computing power who know the plan and everyone else’s "
             f"records. It excludes group patterns that appear without this {subject}."
         ),
@@ -166,7 +170,7 @@ def findings(receipt: receipt_format.Receipt) -> Element:
 
 def attacks(receipt: receipt_format.Receipt) -> markup.Fold:
     """Return a sentence per named attack, other baselines, and the conditions of the numbers."""
-    subject, _ = unit(receipt)
+    subject = subject_of(receipt)
     sentences = [
         attack.sentence(success_above(receipt, float(attack.baseline)), subject)
         for attack in usual_attacks()
@@ -184,7 +188,8 @@ def attacks(receipt: receipt_format.Receipt) -> markup.Fold:
         key=2,
         kind="findings",
     )
-    conditions = (PRIOR_CONDITION, *conditions_of(receipt.neighboring))
+    held = words.held_conditions(receipt.guarantee.held)
+    conditions = (*held, PRIOR_CONDITION, *conditions_of(receipt.neighboring))
     body = markup.blocks(
         markup.paragraph(
             "Each attack guesses something about one record. Its limit follows from the best "
@@ -276,7 +281,7 @@ def scale(receipt: receipt_format.Receipt) -> markup.Fold:
 def figure(receipt: receipt_format.Receipt) -> markup.Fold:
     """Draw the true positive rate against the false positive rate, with the numbers behind it."""
     level, power = chosen(receipt)
-    subject, _ = unit(receipt)
+    subject = subject_of(receipt)
     budget = receipt.budget
     guarantee = receipt.guarantee
     known = {number(p.level): number(p.upper) for p in guarantee.curve}
@@ -377,7 +382,7 @@ def vocabularies(receipt: receipt_format.Receipt) -> markup.Fold:
     """Return the guarantee in experts' terms."""
     guarantee = receipt.guarantee
     subject, rows_each = unit(receipt)
-    change = words.change(receipt.neighboring, subject, rows_each)
+    change = words.change(receipt.neighboring, subject, rows_each, guarantee.held)
     rows: list[list[Node]] = []
     for index, point in enumerate(guarantee.epsilon):
         delta = point.delta

@@ -163,7 +163,7 @@ class SQLiteFile(Store):
         """Return the id of a new entry, or None where the book has to look closer."""
         try:
             with self._connection() as connection:
-                whose = (asked.dataset, asked.protects, asked.neighboring, asked.rows)
+                whose = (asked.dataset, asked.protects, asked.relation, asked.rows)
                 db = SQLiteTransaction(connection)
                 last = db.rows(_LAST, *whose, asked.dataset, asked.key)
                 if not last:

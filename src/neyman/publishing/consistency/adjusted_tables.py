@@ -106,14 +106,19 @@ def consistent_tables(
     residual = 0.0
     variances_of: list[tuple[Name, ...]] = []
     for family in families(plan):
-        pairs = {m.name: noisy[*m.name, m.measure] for m in family.members}
+        pairs = {
+            m.name: noisy[*m.name, m.measure]
+            if m.total is None
+            else (m.total.table.ravel(), Fraction(0))
+            for m in family.members
+        }
         if any(float(np.abs(values.astype(float)).sum()) > _MOST for values, _ in pairs.values()):
             left_out |= dict.fromkeys(pairs, "its values add up to more than doubles can count")
             continue
         fitted, rest = _fitted(family, pairs, method, plan.rounded)
         tables |= fitted
         residual = max(residual, rest)
-        variances_of.append(tuple(pairs))
+        variances_of.append(tuple(m.name for m in family.members if m.total is None))
     order = [(query.name, level) for query in plan.queries for level in query.levels]
     invariants = [
         (query.name, level)
@@ -170,9 +175,9 @@ def consistent_variances(plan: Plan, variances: Mapping[Name, float]) -> dict[Na
     """
     by_table: dict[Name, Floats] = {}
     for family in families(plan):
-        names = [member.name for member in family.members]
-        margins = family.margins({name: variances[name] for name in names})
-        by_table |= dict(zip(names, margins.variances, strict=True))
+        own = {m.name: variances[m.name] if m.total is None else 0.0 for m in family.members}
+        pairs = zip(family.members, family.margins(own).variances, strict=True)
+        by_table |= {member.name: after for member, after in pairs if member.total is None}
     return by_table
 
 
@@ -200,7 +205,12 @@ def _fitted(
         positive = nonnegative(margins, values)
         estimates, residual = [*positive.values], positive.residual
     if method == "integer":
-        estimates = [*rounded_tables(margins, estimates, family.parents)]
+        exact = [
+            (m, family.shaped(member, member.total.table))
+            for m, member in zip(margins.margins, family.members, strict=True)
+            if member.total is not None
+        ]
+        estimates = [*rounded_tables(margins, estimates, family.parents, exact)]
     tables: dict[Name, ConsistentTable] = {}
     for member, first, estimate, by_place in zip(
         family.members, least, estimates, margins.variances, strict=True

@@ -6,6 +6,7 @@
   bins of a histogram are a column in this: a row without a number may lie in no bin. A hierarchy is
   a column in this, and the table over everything the one without it, as is a declared total, which
   counts dropped rows too;
+- exact totals with counts that have no filter;
 - a query that keeps some rows of a unit only (``groups``, ``rows_per_group``) with itself alone,
   and queries with one table and one filter with each other alone;
 - means, variances, quantiles, distinct units and found keys do not add up and take no part.
@@ -23,7 +24,8 @@ from numpy.typing import NDArray
 
 from neyman.publishing.consistency.margins import Margin, Margins
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import Query
+from neyman.publishing.plan.query import ALL, Query
+from neyman.publishing.plan.totals import Total
 
 Integers = NDArray[np.int64]
 Name = tuple[str, str]
@@ -39,6 +41,7 @@ class Member:
     axes: tuple[Any, ...]
     sizes: tuple[int, ...]
     public: int | None
+    total: Total | None = None
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,14 @@ def families(plan: Plan) -> list[Family]:
             shape = tuple(sizes[axis] for axis in axes)
             member = Member(name, measure, level, tuple(axes), shape, public)
             groups.setdefault(group, []).append(member)
+    for index, total in enumerate(plan.totals):
+        counted = total.level != ALL if hierarchy and hierarchy.unknown is None else None
+        group = ("count", (None, None, None), counted, frozenset[Any]())
+        sizes |= dict(zip(total.columns, total.shape[1:], strict=True))
+        name = f"totals[{index}]", total.level
+        member = Member(name, "count", total.level, total.columns, total.shape[1:], None, total)
+        if group in groups:
+            groups[group].append(member)
     return [
         _family(plan, members, alike, sizes, signed=_signed(plan, members[0]))
         for (_, _, _, alike), members in groups.items()

@@ -123,6 +123,7 @@ class Margins:
         """
         parts = [self._split(m, table) for m, table in zip(self.margins, values, strict=True)]
         fitted: dict[tuple[Set, int], Floats] = {}
+        size = 1.0 + max(float(np.abs(table).max(initial=0.0)) for table in values)
         for part in self._parts:
             levels, tree = self._trees[part]
             joined: list[Floats] = []
@@ -131,7 +132,7 @@ class Margins:
                 terms = (weight * parts[i][part] for i, weight in weights.items())
                 joined.append(reduce(np.add, terms))
             shape = joined[0].shape[1:]
-            by_level = tree.fit([table.reshape(len(table), -1) for table in joined])
+            by_level = tree.fit([table.reshape(len(table), -1) for table in joined], size)
             for level, table in zip(levels, by_level, strict=True):
                 fitted[part, level] = table.reshape(len(table), *shape)
         return [

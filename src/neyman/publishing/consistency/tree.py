@@ -100,13 +100,14 @@ class Tree:
             self._down.append(down)
             self.after.append(left)
 
-    def fit(self, values: Sequence[Floats]) -> list[Floats]:
+    def fit(self, values: Sequence[Floats], size: float = 1.0) -> list[Floats]:
         """The estimates of every level, from the top.
 
         Args:
             values: for each level from the top the noisy values, of shape (nodes,) or
                 (nodes, columns): columns are independent problems with the same variances. Values
                 of nodes that were not measured are not looked at.
+            size: of the numbers that the values were computed from, whose rounding they have.
 
         Raises:
             ValueError: values that are not of these shapes; exact values that contradict others.
@@ -122,7 +123,7 @@ class Tree:
         for depth in range(len(values) - 2, -1, -1):
             total = _sums(joined[0], self._parents[depth], self._sizes[depth])
             own, rest = self._own[depth], self._rest[depth]
-            self._agree(depth, values[depth], total)
+            self._agree(depth, values[depth], total, size)
             if shape:
                 own, rest = own[:, None], rest[:, None]
             with np.errstate(invalid="ignore"):
@@ -141,12 +142,12 @@ class Tree:
             fitted.append(moved)
         return fitted
 
-    def _agree(self, depth: int, values: Floats, total: Floats) -> None:
+    def _agree(self, depth: int, values: Floats, total: Floats, size: float) -> None:
         fixed = (self._pooled[depth] == 0) & (self._below[depth] == 0) & (self._own[depth] == 1)
         if not fixed.any():
             return
         apart = np.abs(values[fixed] - total[fixed])
-        if (apart > _APART * (1 + np.abs(values[fixed]))).any():
+        if (apart > _APART * (size + np.abs(values[fixed]))).any():
             raise ValueError(
                 f"level {depth} has a value that is known exactly, and so are its children, whose "
                 "sum is another; make them agree or leave one out"

@@ -651,6 +651,16 @@ class QueryPart(Strict):
         return self.clip if isinstance(self.clip, tuple) else None
 
 
+class TotalsPart(Strict):
+    """Exact public totals: the number of rows for each key of some columns."""
+
+    by: Names = Field(description="columns with keys, and at most one level", min_length=1)
+    values: Text | Several[Several[Key]] = Field(
+        description="a CSV file with a column for each key and a column 'total', or rows of keys "
+        "and a total"
+    )
+
+
 class ConsistencyPart(Strict):
     """Tables that add up, made of the noisy ones and published beside them."""
 
@@ -767,6 +777,9 @@ class PlanDocument(Strict):
     consistency: ConsistencyPart | None = Field(
         None, description="a [consistency] section with a method"
     )
+    totals: Several[TotalsPart] = Field(
+        (), description="a [[totals]] section for each table of exact public totals"
+    )
     query: Several[QueryPart] = Field(description="one or more [[query]] sections", min_length=1)
 
     @property
@@ -793,6 +806,7 @@ PARTS: Mapping[str, type[BaseModel]] = {
     "hierarchy": HierarchyPart,
     "budget": BudgetPart,
     "consistency": ConsistencyPart,
+    "totals": TotalsPart,
     "query": QueryPart,
 }
 """The sections of a plan. The page docs/plan.md and the JSON schema list their fields."""
@@ -846,7 +860,7 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
     depth, path = 1, str(loc[0]) if loc else "plan"
     if len(loc) > 1 and loc[0] in PARTS:
         model = PARTS[str(loc[0])]
-        nested = loc[0] in ("tables", "columns", "derive", "lookup", "hierarchy", "query")
+        nested = loc[0] in ("tables", "columns", "derive", "lookup", "hierarchy", "totals", "query")
         depth = 3 if nested else 2
         if nested:
             path += _step(loc[1])

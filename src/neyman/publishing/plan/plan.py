@@ -37,9 +37,10 @@ from neyman.publishing.plan.plan_sections import plan_sections, read_sections
 from neyman.publishing.plan.query import NoiseKind
 from neyman.publishing.plan.query_resolution import declared_share
 from neyman.publishing.plan.resolve import resolve
-from neyman.publishing.plan.scenarios import concerning
+from neyman.publishing.plan.scenarios import concerning, keeping_totals, unmoved
 from neyman.publishing.plan.sections import Unit
 from neyman.publishing.plan.shifts import MOST_VECTORS
+from neyman.publishing.plan.totals import held, held_names, rows_sorted, totals_sections
 
 if TYPE_CHECKING:
     import pandas as pd  # pyright: ignore[reportMissingTypeStubs]
@@ -76,6 +77,8 @@ class Plan(PlanModel):
         noise: "discrete-gaussian" or "rounded-gaussian"; the former if left out.
         disjoint: True to charge queries whose filters no row meets together for the worst of them,
             and not for their sum.
+        totals: exact public totals, such as
+            ``[{"by": ["sex"], "values": [["m", 40], ["f", 60]]}]``.
         consistency: the method, such as "least-squares".
         folder: what the path of a key file is relative to.
 
@@ -124,6 +127,7 @@ class Plan(PlanModel):
         noise: NoiseKind | None = None,
         publisher: str | None = None,
         disjoint: bool | None = None,
+        totals: Sequence[Mapping[str, Any]] | None = None,
         consistency: str | Mapping[str, Any] | None = None,
         folder: str | Path | None = None,
     ) -> None:
@@ -131,7 +135,7 @@ class Plan(PlanModel):
         given |= {"columns": columns, "tables": tables, "derive": derive, "lookup": lookup}
         given |= {"hierarchy": hierarchy, "part": part, "most_rows": most_rows, "source": source}
         given |= {"noise": noise, "publisher": publisher, "consistency": consistency}
-        given["disjoint"] = disjoint
+        given |= {"disjoint": disjoint, "totals": totals}
         given = {field: value for field, value in given.items() if value is not None}
         # An error names these three if they are None.
         given |= {"unit": unit, "queries": queries, "budget": budget}
@@ -162,7 +166,7 @@ class Plan(PlanModel):
             PlanError: with every problem found.
         """
         document = parse(data)
-        names = ("columns", "hierarchy", "queries", "rows", "tables")
+        names = ("columns", "hierarchy", "queries", "rows", "tables", "totals")
         resolution = resolve(document, Path(folder) if folder else None)
         parts: dict[str, Any] = dict(zip(names, resolution, strict=True))
         parts |= {name: getattr(document, name) for name in _COPIED}
@@ -170,7 +174,7 @@ class Plan(PlanModel):
         parts["consistency"] = document.consistency.method if document.consistency else None
         parts["budget"] = budget_of(document.budget.numbers)
         plan = cls._of(parts)
-        problems = [*plan._outright(), *plan._unlisted()]
+        problems = [*unmoved(plan)] or [*plan._outright(), *plan._unlisted()]
         if problems:
             raise PlanError(problems)
         return plan
@@ -193,6 +197,51 @@ class Plan(PlanModel):
     def schema() -> dict[str, Any]:
         """Return the JSON schema of a plan."""
         return json_schema()
+
+    def _declared_entries(self) -> tuple[Entry, ...]:
+        """Return the entries, moved by the changes of one row that keep all totals [UN-14]."""
+        entries = super()._declared_entries()
+        return keeping_totals(self, entries) if self.totals else entries
+
+    @property
+    def totals_hash(self) -> str:
+        """Return the mark of the dataset's totals in a ledger; "" for a plan without.
+
+        It is the hash of the totals, and of all that decides in which cell of them a row counts.
+        So plans with one mark state the same scenarios.
+        """
+        if not self.totals:
+            return ""
+        level, names = held(self.totals, self.hierarchy)
+        levels = self.hierarchy.levels if self.hierarchy and level else ()
+        names |= {*levels}
+        derived: dict[str, Section] = {}
+        for one in reversed(self.rows.derived):  # each comes after those that it reads
+            if one.name in names:
+                names |= one.sources
+                derived[one.name] = one.to_dict()
+        columns = {
+            name: rows_sorted(section)
+            for name, section in self._column_sections().items()
+            if name in names
+        }
+        content: Section = {
+            "totals": sorted(map(json.dumps, map(rows_sorted, self._totals_sections()))),
+            "columns": columns,
+            "derived": derived,
+            "hierarchy": rows_sorted(self.hierarchy.to_dict()) if self.hierarchy and level else {},
+            "source": self.source.to_dict(),
+        }
+        return hash_of(content)
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Return the attributes that the totals hold: the lowest level, and the columns."""
+        return held_names(self.totals, self.hierarchy)
+
+    def _totals_sections(self) -> list[Section]:
+        columns = {column.name: column for column in self.columns}
+        return totals_sections(self.totals, columns, self.hierarchy)
 
     def _outright(self) -> Iterator[str]:
         """What may be revealed outright, where that is more than the budget has a delta for."""
@@ -268,7 +317,7 @@ class Plan(PlanModel):
         Returns:
             Exactly the tables whose answers can change, each with the shifts that can happen to it;
             `Mechanism.nothing()` where none can. All of them together are taken to move at once,
-            which is the safe side.
+            which is the safe side. `NonPrivate` where the change can move an exact total.
 
         Raises:
             ValueError: an attribute that the plan does not have, or ``within`` that does not fit.
@@ -346,8 +395,12 @@ class Plan(PlanModel):
         more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
         return (
             f"<Plan {self.name} of {self.dataset}: {', '.join(names[:_MOST_SHOWN])}{more}; "
-            f"{self.unit.protects}, {self.unit.neighboring}; {self._budget_text()}>"
+            f"{self.unit.protects}, {self._relation_text()}; {self._budget_text()}>"
         )
+
+    def _relation_text(self) -> str:
+        same = f" with the same {' and '.join(self.held)}" if self.totals else ""
+        return f"{self.unit.neighboring}{same}"
 
     def _budget_text(self) -> str:
         fields = self.budget_dict()
@@ -362,7 +415,7 @@ class Plan(PlanModel):
         rows = [
             ["Dataset", self.dataset],
             ["Privacy unit", self.unit.protects],
-            ["Neighboring datasets", self.unit.neighboring],
+            ["Neighboring datasets", self._relation_text()],
             ["Budget", self._budget_text()],
         ]
         yield notebook.table(["Field", "Value"], rows)
@@ -408,6 +461,7 @@ class Plan(PlanModel):
             content[section] = {one.name: one.to_dict() for one in parts} or None
         if self.hierarchy is not None:
             content["hierarchy"] = {self.hierarchy.name: self.hierarchy.to_dict()}
+        content["totals"] = self._totals_sections() or None
         content["budget"] = self.budget.to_fields()
         content["query"] = [
             query.to_dict(columns, declared_share(query, self.unit))

@@ -32,6 +32,7 @@ from neyman.publishing.plan.query import (
 )
 from neyman.publishing.plan.shifts import Shifts, shifts
 from neyman.publishing.plan.tables import PrivateTable, read_by_queries, unit_in
+from neyman.publishing.plan.totals import Total
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -55,6 +56,7 @@ class PlanModel:
     tables: tuple[PrivateTable, ...] = ()
     publisher: str | None = None
     disjoint: bool = False
+    totals: tuple[Total, ...] = ()
 
     @classmethod
     def _of(cls, parts: Mapping[str, Any]) -> Self:

@@ -33,12 +33,20 @@ from neyman.publishing.plan.partition import without_partitions
 from neyman.publishing.plan.query import Query
 from neyman.publishing.plan.query_resolution import read_queries, with_histograms
 from neyman.publishing.plan.tables import PrivateTable, read_tables
+from neyman.publishing.plan.totals import Total, read_totals
+
+Resolution = tuple[
+    tuple[Column, ...],
+    Hierarchy | None,
+    tuple[Query, ...],
+    Rows,
+    tuple[PrivateTable, ...],
+    tuple[Total, ...],
+]
 
 
-def resolve(
-    document: PlanDocument, folder: Path | None
-) -> tuple[tuple[Column, ...], Hierarchy | None, tuple[Query, ...], Rows, tuple[PrivateTable, ...]]:
-    """Resolve columns, hierarchy, queries, rows, and tables of a document, or list its problems."""
+def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
+    """Resolve columns, hierarchy, queries, rows, tables, and totals, or list the problems."""
     problems: list[str] = []
     document, files = _listed(document, folder, problems)
     tables = read_tables(document, problems)
@@ -61,9 +69,10 @@ def resolve(
             rows = read_rows_of(split, folder, problems)
         document = split
     queries = read_queries(document, known, hierarchy, problems)
+    totals = () if problems else read_totals(document, known, hierarchy, queries, folder, problems)
     if problems:
         raise PlanError(problems)
-    return columns, hierarchy, with_histograms(queries, document), rows, tables
+    return columns, hierarchy, with_histograms(queries, document), rows, tables, totals
 
 
 def _listed(

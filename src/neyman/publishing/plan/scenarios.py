@@ -9,12 +9,13 @@ filter that reads a changed column can drop the row from a table, or add it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.choice import Alternatives
+from neyman.mechanisms.full_disclosure import NonPrivate
 from neyman.publishing.plan.clip_search import ROWS_TABLE
 from neyman.publishing.plan.document import suggest
 from neyman.publishing.plan.hierarchy import Hierarchy
@@ -22,6 +23,7 @@ from neyman.publishing.plan.measurement import Entry, together
 from neyman.publishing.plan.plan_model import PlanModel
 from neyman.publishing.plan.query import ALL, Query, range_of
 from neyman.publishing.plan.shifts import Shifts, maximal
+from neyman.publishing.plan.totals import held
 
 Scenario = tuple[tuple[str, ...], str | None]
 """The attributes that change, and the level that their places stay within."""
@@ -32,11 +34,12 @@ class _Change:
     """What is free to change: columns, and the place below a depth (-1: to anywhere; None: not).
 
     The columns are those of the data, with the derived ones that they change; and levels that
-    expressions read.
+    expressions read. Those that are held may change among values of one key.
     """
 
     columns: frozenset[str]
     below: int | None
+    held: frozenset[str] = frozenset()
 
 
 def concerning(
@@ -44,10 +47,13 @@ def concerning(
 ) -> Mechanism:
     """The part of a plan that a change of these attributes can move, at 1/rho of the whole plan.
 
-    Where the change can move a record from one of disjoint queries to another, both move [UN-11].
+    A change that can move an exact total is revealed: `NonPrivate`. Where the change can move a
+    record from one of disjoint queries to another, both move [UN-11].
     """
-    noise = {_table(e): e.sigma_squared(scale) for e in plan.entries() if e.public is None}
     change = _change(plan, attributes, within)
+    if _moves_total(plan, change):
+        return NonPrivate()
+    noise = {_table(e): e.sigma_squared(scale) for e in plan.entries() if e.public is None}
     crossing = any(not _filter_columns(plan, q).isdisjoint(change.columns) for q in plan.queries)
     cases = plan.cases_of(moved_most(plan, attributes, within), crossing=crossing)
     return Alternatives.of(together([(e, noise[_table(e)]) for e in case]) for case in cases)
@@ -98,11 +104,38 @@ def moved(
     if plan.unit.id is not None:
         if not _read(plan, change):
             return ()
-        everything = {column.name for column in plan.columns}
-        everything |= {name for name, _ in plan.rows.readings}
-        change = _widened(plan, everything, -1 if plan.hierarchy else None)
+        change = _any_change(plan)
     pairs = ((entry, _shifts(plan, entry, change)) for entry in plan.entries())
     return tuple(entry.moved(shifts) for entry, shifts in pairs if shifts is not None)
+
+
+def moves_total(plan: PlanModel, attributes: tuple[str, ...], within: str | None = None) -> bool:
+    """Return True if a change of these attributes can move a declared total."""
+    return _moves_total(plan, _change(plan, attributes, within))
+
+
+def keeping_totals(plan: PlanModel, entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Return entries as they are moved by every change of one row that moves no total [UN-14]."""
+    change = _keeping(plan)
+    still = Shifts((), 0)
+    return tuple(entry.moved(_shifts(plan, entry, change) or still) for entry in entries)
+
+
+def unmoved(plan: PlanModel) -> Iterator[str]:
+    """Give a problem for each table that no change moves if all totals are kept.
+
+    It would have no noise. Then a run would compute exact numbers from private rows.
+    """
+    if not plan.totals:
+        return
+    for entry in plan.entries():
+        if entry.public is None and not entry.squared:
+            yield (
+                f"query {entry.query!r} at {entry.level!r}: no change of one row that keeps the "
+                f"totals by {'; '.join(total.name for total in plan.totals)} moves its "
+                f"{entry.measure}, so it would be published without noise; leave it out, or "
+                "declare it in [[totals]] if it is public (in place of a mean, ask for a sum)"
+            )
 
 
 def usual(plan: PlanModel) -> tuple[Scenario, ...]:
@@ -118,6 +151,31 @@ def usual(plan: PlanModel) -> tuple[Scenario, ...]:
         if _read(plan, _widened(plan, set(), depth - 1)) and _several(plan.hierarchy, depth, -1):
             scenarios.append(((level,), levels[depth - 1] if depth else None))
     return tuple(scenarios)
+
+
+def _any_change(plan: PlanModel) -> _Change:
+    """Return a change of everything in a record."""
+    everything = {column.name for column in plan.columns}
+    everything |= {name for name, _ in plan.rows.readings}
+    return _widened(plan, everything, -1 if plan.hierarchy else None)
+
+
+def _keeping(plan: PlanModel) -> _Change:
+    """Return a change of everything in a record but its cell in each table of totals.
+
+    A value may become another one that counts in the same cell: an unlisted one. So whatever reads
+    the values themselves may change.
+    """
+    level, columns = held(plan.totals, plan.hierarchy)
+    change = replace(_any_change(plan), held=columns)
+    if level is None or plan.hierarchy is None:
+        return change
+    return replace(change, below=plan.hierarchy.depth(level))
+
+
+def _moves_total(plan: PlanModel, change: _Change) -> bool:
+    """Return True if a change can move the row to another cell of a table of totals."""
+    return any(_relocates(plan, total.columns, total.level, change) for total in plan.totals)
 
 
 def _shifts(plan: PlanModel, entry: Entry, change: _Change) -> Shifts | None:
@@ -140,15 +198,20 @@ def _shifts(plan: PlanModel, entry: Entry, change: _Change) -> Shifts | None:
 
 def _moves(plan: PlanModel, query: Query, entry: Entry, change: _Change) -> bool:
     """Return True if the cell of a record can become another."""
-    free = [plan.column(name) for name in query.by if name in change.columns]
-    if any(len(column.keys) > 1 or column.discover for column in free):
+    if _relocates(plan, query.by, entry.level, change):
         return True
     several_bins = len(query.bins or ()) > 2 and not query.inverse_sensitivity
-    if several_bins and query.measured(entry.measure)[0] in change.columns:
+    return several_bins and query.measured(entry.measure)[0] in change.columns
+
+
+def _relocates(plan: PlanModel, by: Iterable[str], level: str, change: _Change) -> bool:
+    """Return True if the place or the key of a column can become another."""
+    free = [plan.column(name) for name in by if name in change.columns - change.held]
+    if any(len(column.keys) > 1 or column.discover for column in free):
         return True
-    if plan.hierarchy is None or entry.level == ALL or change.below is None:
+    if plan.hierarchy is None or level == ALL or change.below is None:
         return False
-    at = plan.hierarchy.depth(entry.level)
+    at = plan.hierarchy.depth(level)
     return at > change.below and _several(plan.hierarchy, at, change.below)
 
 

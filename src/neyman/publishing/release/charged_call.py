@@ -58,18 +58,26 @@ class Payer:
     account: str = ""
     part: str = ""
     currency: str = ""
+    totals: str = ""
 
     @classmethod
-    def of(cls, ledger: Ledger, account: Account, part: str = "") -> Payer:
-        """Return the payer for an account, with the unit that it is registered for."""
+    def of(cls, ledger: Ledger, account: Account, part: str = "", totals: str = "") -> Payer:
+        """Return the payer for an account, with the unit that it is registered for.
+
+        The mark of totals is the release's own: without it, a marked account refuses the charge.
+        """
         unit = account.protects, account.neighboring, account.rows
-        return cls(ledger, account.dataset, *unit, account.to, part, account.currency)
+        return cls(ledger, account.dataset, *unit, account.to, part, account.currency, totals)
 
     def register(self) -> None:
         """Register the dataset with this unit if the ledger is a throwaway one."""
         if isinstance(self.ledger, Throwaway):
             self.ledger.register(
-                self.dataset, protects=self.protects, neighboring=self.neighboring, rows=self.rows
+                self.dataset,
+                protects=self.protects,
+                neighboring=self.neighboring,
+                rows=self.rows,
+                totals=self.totals,
             )
 
     def check(self, charge: Fraction | int, delta: Fraction | int = 0) -> Account:
@@ -83,6 +91,7 @@ class Payer:
             delta=delta,
             account=self.account,
             part=self.part,
+            totals=self.totals,
         )
 
     def reserve(
@@ -109,6 +118,7 @@ class Payer:
             account=self.account,
             part=self.part,
             again=again,
+            totals=self.totals,
         )
 
     def ledger_part(self, entry: Entry) -> parts.LedgerPart:

@@ -20,7 +20,7 @@ import pyarrow.parquet
 
 from neyman import notebook
 from neyman.accounting.semantics.digits import many
-from neyman.accounting.semantics.sentences import power
+from neyman.accounting.semantics.sentences import known, power
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.elements import Node
 from neyman.ledger.published_files import inside
@@ -167,7 +167,10 @@ class Release:
         for point in receipt.guarantee.power:
             if point.level == LIMITS.sentence_level:
                 said = power(
-                    LIMITS.sentence_level, point.upper, receipt.unit.protects, receipt.neighboring
+                    LIMITS.sentence_level,
+                    point.upper,
+                    known(receipt.unit.protects, receipt.guarantee.held),
+                    receipt.neighboring,
                 )
                 yield notebook.paragraph(said)
         for name in list(self._listed)[: LIMITS.shown_tables]:

@@ -25,7 +25,7 @@ from neyman.numerics.operations import MOST_BATCHES, question_meter
 from neyman.numerics.roots import bisect
 from neyman.publishing.plan.measurement import Calibrated, Entry, listed
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.scenarios import concerning, moved, usual
+from neyman.publishing.plan.scenarios import concerning, moved, moves_total, usual
 from neyman.publishing.release import receipt_format as parts
 from neyman.publishing.tables.estimates import half_width, rank_error, standard_error
 from neyman.publishing.tables.key_selection import threshold
@@ -86,7 +86,8 @@ def guarantee(
     rho, outright = charge(mechanism, "zcdp")
     route = plan and not outright and _zcdp_route(plan.budget, rho)
     part = parts.OutrightPart(rho=str(rho), delta=str(outright))
-    failing = {"outright": part} if outright else {}
+    more: dict[str, Any] = {"outright": part} if outright else {}
+    more |= {"held": plan.held} if plan and plan.totals else {}
     return parts.Guarantee(
         epsilon=tuple(
             parts.EpsilonPoint(delta=d, **_ends(within_limit(met, "epsilon", epsilon, d)))
@@ -108,7 +109,7 @@ def guarantee(
         )
         if plan and scale
         else (),
-        **failing,
+        **more,
     )
 
 
@@ -171,7 +172,10 @@ def scenario(
     findings = (known or {}).get(mechanism) or _findings(mechanism)
     entries = moved(plan, tuple(attributes), within)
     tables = tuple(dict.fromkeys(f"{entry.query}.{entry.level}" for entry in entries))
-    return parts.Scenario(attributes=tuple(attributes), within=within, tables=tables, **findings)
+    asked = tuple(attributes)
+    more = {"no_limit": True} if moves_total(plan, asked, within) else {}
+    content: dict[str, Any] = {**findings, **more}
+    return parts.Scenario(attributes=asked, within=within, tables=tables, **content)
 
 
 @lru_cache(maxsize=64)  # where units have ids, most attributes move the same tables

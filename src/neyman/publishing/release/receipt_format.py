@@ -75,7 +75,11 @@ class PosteriorPoint(Part):
 
 
 class Scenario(Part):
-    """The risk for some attributes of one record."""
+    """The risk for some attributes of one record.
+
+    Args:
+        no_limit: True if a change of these attributes can move an exact total.
+    """
 
     attributes: Several[str]
     within: str | None
@@ -84,6 +88,7 @@ class Scenario(Part):
     power: Several[PowerPoint]
     curve: Several[PowerPoint]
     posterior: Several[PosteriorPoint] = ()
+    no_limit: bool = False
 
 
 class RoutePart(Part):
@@ -102,7 +107,12 @@ class OutrightPart(Part):
 
 
 class Guarantee(Part):
-    """The guarantee in each vocabulary."""
+    """The guarantee in each vocabulary.
+
+    Args:
+        held: the attributes that exact totals hold: the guarantee is for two records that agree in
+            these, and every other claim has no limit.
+    """
 
     epsilon: Several[EpsilonPoint]
     mu: Ends
@@ -114,6 +124,7 @@ class Guarantee(Part):
     posterior: Several[PosteriorPoint] = ()
     scenarios: Several[Scenario] = ()
     outright: OutrightPart | None = None
+    held: Several[str] = ()
 
 
 class UnitPart(Part):

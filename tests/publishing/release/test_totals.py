@@ -1,0 +1,470 @@
+"""Exact totals: what a plan, its ledger, its receipt, and its tables that add up make of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import neyman as ny
+from commands import answered
+from neyman.display.report.report import page
+from neyman.ledger.records import ChargedError, LedgerError
+from neyman.publishing.consistency import check_consistency, consistent_tables
+from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.totals import joined_order
+from neyman.publishing.planning.rewrite import toml_text
+from neyman.publishing.release.run import FirstRun
+from neyman.publishing.release.verify.verification import verify
+from plans import release
+
+PLACES = [
+    ["US", "Ohio", "Adams"],
+    ["US", "Ohio", "Allen"],
+    ["US", "Iowa", "Boone"],
+    ["US", "Iowa", "Clay"],
+]
+STATE: dict[str, Any] = {"by": ["state"], "values": [["US", "Ohio", 60], ["US", "Iowa", 40]]}
+YEAR: dict[str, Any] = {"by": ["year"], "values": [[2020, 70], [2021, 30]]}
+SECTIONS: dict[str, Any] = {
+    "schema": 2,
+    "name": "people",
+    "dataset": "people@1",
+    "table": "people",
+    "unit": {"protects": "person", "neighboring": "replace-one", "rows": 1},
+    "columns": {
+        "race": {"keys": ["white", "black", "other"], "unknown": "other"},
+        "year": {"keys": [2020, 2021], "unknown": 2020},
+    },
+    "hierarchy": {
+        "place": {
+            "levels": ["nation", "state", "county"],
+            "keys": PLACES,
+            "unknown": ["US", "Iowa", "Clay"],
+        }
+    },
+    "budget": {"zcdp": "1/10"},
+    "query": [
+        {"name": "all", "measure": "count", "by": ["race", "year"], "at": ["county"]}
+        | {"share": "1/2"},
+        {"name": "race", "measure": "count", "by": ["race"], "at": ["county"], "share": "1/2"},
+    ],
+}
+PEOPLE = pa.Table.from_pylist(
+    [
+        {"nation": "US", "state": "Ohio" if i < 60 else "Iowa"}
+        | {"county": PLACES[i % 2 if i < 60 else 2 + i % 2][2]}
+        | {"race": ("white", "black", "?")[i % 3], "year": 2020 if i % 10 < 7 else 2021}
+        for i in range(100)
+    ]
+)
+
+
+def plan(*totals: Any, folder: Path | None = None, **more: Any) -> ny.Plan:
+    """Counts by county, beside totals."""
+    return ny.Plan.from_dict(SECTIONS | {"totals": list(totals)} | more, folder=folder)
+
+
+def marked(path: Path, own: ny.Plan) -> ny.Ledger:
+    """A ledger in which the dataset is registered with a plan's totals."""
+    ledger = ny.Ledger(path)
+    ledger.create(
+        "people@1", protects="person", neighboring="replace-one", cap=10, totals=own.totals_hash
+    )
+    return ledger
+
+
+# ---- the plan ------------------------------------------------------------------------------------
+
+COUNTIES = {"by": ["county"], "values": [[*place, 25] for place in PLACES]}
+
+
+def pairs(*names: str) -> dict[str, Any]:
+    """Totals of 100 rows by two columns, in one cell."""
+    keys = {"race": ["white", "black", "other"], "year": [2020, 2021], "sex": ["f", "m"]}
+    cells = list(itertools.product(*(keys[name] for name in names)))
+    return {"by": [*names], "values": [[*cell, 100 * (not i)] for i, cell in enumerate(cells)]}
+
+
+@pytest.mark.parametrize(
+    ("totals", "more", "said"),
+    [
+        ([STATE, COUNTIES], {}, "for US, Ohio they add up to 60 and 50"),
+        ([STATE, {**YEAR, "values": [[2020, 70], [2021, 31]]}], {}, "for all rows .* 100 and 101"),
+        ([STATE, STATE], {}, "are one table"),
+        ([{**STATE, "values": [["US", "Ohio", 60]]}], {}, "has no total for 'US', 'Iowa'"),
+        ([{**STATE, "values": [["US", "Ohio", 60]] * 2}], {}, "repeats the keys"),
+        (
+            [{**STATE, "values": [["Ohio", 60]]}],
+            {},
+            "none of the plan's; give nation, state, total",
+        ),
+        ([{**YEAR, "values": [[2020, -1], [2021, 3]]}], {}, "the total -1 must be a whole number"),
+        ([{**YEAR, "values": [[2020, True], [2021, 3]]}], {}, "the total True must be a whole"),
+        ([{**YEAR, "values": [[2020, 2**53], [2021, 3]]}], {}, "more than 2\\^53"),
+        ([{**YEAR, "values": []}], {}, "has no total for '2020'"),
+        ([{**YEAR, "values": "no.csv"}], {}, "cannot read 'no.csv'"),
+        ([{**YEAR, "values": "../no.csv"}], {}, "cannot read '../no.csv'"),
+        ([{"by": ["year"]}], {}, "values is missing"),
+        ([{**YEAR, "by": ["state", "county"]}], {}, "names several levels"),
+        ([{**YEAR, "by": ["sex"]}], {}, "'sex': is no column with listed keys and no level"),
+        ([{**YEAR, "by": ["year", "year"]}], {}, "is listed twice"),
+        ([STATE], {"most_rows": 99}, "most_rows = 99: the totals by state add up to 100"),
+        ([STATE], {"where": "race == 'white'"}, "a total counts all rows"),
+        ([STATE], {"part": "north"}, "part = 'north'"),
+        ([STATE], {"disjoint": True}, "disjoint = true"),
+        ([STATE], {"unit": {**SECTIONS["unit"], "neighboring": "add-remove"}}, "replace-one"),
+        ([STATE], {"unit": {**SECTIONS["unit"], "id": "id"}}, "unit.id = 'id'"),
+        (
+            [YEAR],
+            {"columns": {**SECTIONS["columns"], "year": {"keys": [2020, 2021]}}},
+            "columns.year.unknown = 'drop'",
+        ),
+        (
+            [STATE],
+            {"query": [{"measure": "count", "at": ["nation", "county"], "share": 1}]},
+            "at 'nation': no change of one row that keeps the totals by state moves its count",
+        ),
+        (
+            [STATE],
+            {
+                "query": [
+                    *SECTIONS["query"],
+                    {"name": "n", "measure": "count", "at": ["nation"], "public": {"nation": 99}},
+                ]
+            },
+            "public.nation = 99: the totals by state add up to 100",
+        ),
+        (
+            [pairs("race", "year"), pairs("year", "sex"), pairs("race", "sex")],
+            {"columns": {**SECTIONS["columns"], "sex": {"keys": ["f", "m"], "unknown": "f"}}},
+            "close a cycle",
+        ),
+    ],
+)
+def test_totals_that_cannot_be_are_refused_with_the_field_and_the_numbers(totals, more, said):
+    """Each problem is found from the plan alone, before there are a ledger and data."""
+    with pytest.raises(PlanError, match=said):
+        plan(*totals, **more)
+
+
+def test_totals_come_from_a_file_in_the_plans_folder_as_from_a_list(tmp_path):
+    """A CSV file and a list in another order are one plan; the data's own file is refused."""
+    (tmp_path / "totals.csv").write_text("total,state,nation\n40,Iowa,US\n60,Ohio,US\n")
+    listed = plan({"by": ["state"], "values": [["US", "Iowa", 40], ["US", "Ohio", "60"]]})
+    own = plan({"by": ["state"], "values": "totals.csv"}, folder=tmp_path)
+    assert own.hash == listed.hash == plan(STATE).hash
+    assert ny.Plan.from_dict(own.canonical()).hash == own.hash
+    (tmp_path / "plan.toml").write_text(toml_text(own.canonical()))
+    assert ny.Plan.load(tmp_path / "plan.toml").hash == own.hash
+    with pytest.raises(PlanError, match="is also data of this run"):
+        ny.run(own, tmp_path / "totals.csv", marked(tmp_path / "l.db", own), out=tmp_path / "out")
+
+
+def test_a_plan_without_totals_keeps_its_canonical_form():
+    """An empty list of totals is no section, and has no mark."""
+    own = plan()
+    assert "totals" not in own.canonical()
+    assert own.totals_hash == ""
+    assert own.held == ()
+
+
+def test_the_mark_is_of_the_cells_in_which_rows_count():
+    """The order of lists does not matter; other numbers, unlisted keys, or places do."""
+    own, other = plan(STATE, YEAR), dict(SECTIONS["columns"])
+    alone = [{**SECTIONS["query"][0], "share": 1}]
+    turned = plan(YEAR, {**STATE, "values": STATE["values"][::-1]}, query=alone)
+    assert own.totals_hash == turned.totals_hash != plan(STATE).totals_hash
+    other["year"] = {"keys": [2020, 2021], "unknown": 2021}
+    assert plan(STATE, YEAR, columns=other).totals_hash != own.totals_hash
+    place = SECTIONS["hierarchy"]["place"]
+    more = {"place": {**place, "keys": [*PLACES, ["US", "Ohio", "Wood"]]}}
+    assert plan(STATE, YEAR, hierarchy=more).totals_hash != own.totals_hash
+    bands = {"by": ["band"], "values": [["a", 30], ["b", 70]]}
+    marks = {
+        plan(
+            bands, columns={**SECTIONS["columns"], "age": {"integer": True}}, derive={"band": cut}
+        ).totals_hash
+        for cut in (
+            {"cut": "age", "edges": [0, 18, 99], "labels": ["a", "b"], "unknown": "a"},
+            {"cut": "age", "edges": [0, 21, 99], "labels": ["a", "b"], "unknown": "a"},
+        )
+    }
+    assert len(marks) == 2
+
+
+def test_the_order_of_totals_is_found_where_their_columns_close_no_cycle():
+    """Against every order: a set of sets has one exactly if some order works."""
+    draw = random.Random(3)
+    cycles = 0
+    for _ in range(300):
+        sets = [
+            frozenset(draw.sample("abcd", draw.randint(1, 3))) for _ in range(draw.randint(1, 4))
+        ]
+
+        def works(order: tuple[int, ...], sets: list[frozenset[str]] = sets) -> bool:
+            for k in range(1, len(order)):
+                before = [sets[i] for i in order[:k]]
+                common = sets[order[k]] & frozenset[str]().union(*before)
+                if not any(common <= one for one in before):
+                    return False
+            return True
+
+        order = joined_order(sets)
+        exists = any(map(works, itertools.permutations(range(len(sets)))))
+        assert (order is not None) == exists
+        assert order is None or works(order)
+        cycles += order is None
+    assert cycles > 5
+
+
+# ---- the ledger ----------------------------------------------------------------------------------
+
+
+def test_a_ledger_and_its_plans_state_the_same_totals(tmp_path):
+    """The plain relation, other totals, and none are each refused before the data are read."""
+    own = plan(STATE, YEAR)
+    plain = ny.Ledger(tmp_path / "plain.db")
+    plain.create("people@1", protects="person", neighboring="replace-one", cap=10)
+    with pytest.raises(LedgerError, match="registered for person, replace-one, at most 1 row"):
+        release(own, PEOPLE, plain, out=tmp_path / "a")
+    ledger = marked(tmp_path / "ledger.db", own)
+    release(own, PEOPLE, ledger, out=tmp_path / "b")
+    same = plan(YEAR, STATE, budget={"zcdp": "1/20"})
+    release(same, PEOPLE, ledger, out=tmp_path / "c")
+    others = [plan(), plan(STATE), plan(STATE, {**YEAR, "values": [[2020, 71], [2021, 29]]})]
+    for other in others:
+        with pytest.raises(LedgerError, match="publish by plans with the registered"):
+            release(other, PEOPLE, ledger, out=tmp_path / "d")
+    with pytest.raises(LedgerError, match="keeping totals"):
+        ny.Session(
+            PEOPLE,
+            ledger=ledger,
+            dataset="people@1",
+            unit=ny.Unit("person", rows=1, neighboring="replace-one"),
+        )
+    account = ny.Ledger(tmp_path / "ledger.db").account("people@1")
+    assert (account.neighboring, account.totals) == ("replace-one", own.totals_hash)
+    assert account.entries == 2
+    assert "keeping totals sha256:" in repr(account)
+    with pytest.raises(LedgerError, match="is registered with neighboring"):
+        ledger.create("people@1", protects="person", neighboring="replace-one", cap=10)
+    assert ledger.verify().ok
+
+
+@pytest.mark.parametrize("mark", ["x", "sha256:12", "sha256:" + "g" * 64])
+def test_a_mark_is_a_hash_and_goes_with_replace_one(tmp_path, mark):
+    """Anything else is refused where the dataset is registered."""
+    ledger, terms = ny.Ledger(tmp_path / "l.db"), {"protects": "person", "cap": 1}
+    with pytest.raises(ValueError, match="totals_hash of a plan"):
+        ledger.create("a@1", neighboring="replace-one", totals=mark, **terms)
+    with pytest.raises(ValueError, match="under 'replace-one'"):
+        ledger.create("a@1", neighboring="add-remove", totals=plan(STATE).totals_hash, **terms)
+
+
+def test_an_estimate_is_not_charged_to_a_marked_dataset(tmp_path):
+    """Its guarantee is stated for the plain relation."""
+    ledger = marked(tmp_path / "l.db", plan(STATE))
+    with pytest.raises(LedgerError, match="keeping totals"):
+        ny.estimate.mean(
+            [1.0, 2.0, 3.0] * 100, radius=4, budget=ny.zcdp(1), ledger=ledger, dataset="people@1"
+        )
+    assert ledger.account("people@1").entries == 0
+
+
+def test_a_run_that_fails_after_its_charge_is_spent_and_publishes_nothing(tmp_path, monkeypatch):
+    """The same plan is refused until it is to be charged again, and then adds up."""
+    own = plan(STATE, YEAR, consistency={"method": "integer"})
+    ledger = marked(tmp_path / "l.db", own)
+    write = FirstRun._write
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("lost")
+
+    monkeypatch.setattr(FirstRun, "_write", fail)
+    with pytest.raises(ChargedError):
+        release(own, PEOPLE, ledger, out=tmp_path / "out")
+    monkeypatch.setattr(FirstRun, "_write", write)
+    assert not (tmp_path / "out").exists()
+    assert ledger.account("people@1").entries == 1
+    with pytest.raises(LedgerError, match="unfinished"):
+        release(own, PEOPLE, ledger, out=tmp_path / "out")
+    done = release(own, PEOPLE, ledger, out=tmp_path / "out", charge_again=True)
+    assert ledger.account("people@1").entries == 2
+    assert all(check.ok for check in verify(done.folder))
+
+
+# ---- what is published ---------------------------------------------------------------------------
+
+
+def test_a_release_names_the_claims_that_no_total_moves(tmp_path):
+    """Receipt and report name what the totals hold, and print no limit for every other claim."""
+    own = plan(STATE, YEAR, consistency={"method": "integer"})
+    done = release(own, PEOPLE, marked(tmp_path / "l.db", own), out=tmp_path / "out")
+    receipt = done.receipt
+    assert receipt.guarantee.held == ("state", "year")
+    limits = {(each.attributes, each.within): each.no_limit for each in receipt.guarantee.scenarios}
+    assert limits == {
+        (("race",), None): False,
+        (("year",), None): True,
+        (("state",), "nation"): True,
+        (("county",), "state"): False,
+    }
+    for each in receipt.guarantee.scenarios:
+        assert (each.power[0].upper == 1) == each.no_limit
+    text = page(done)
+    assert "a false claim about a person with a known state and year 5% of the time" in text
+    assert "The limit is for claims that no total moves: race; county within a known state." in text
+    assert "All candidates and records have the same state and year." in text
+    assert "person, replace-one with the same state and year; rho 0.1" in repr(own)
+    assert "Every other claim has no limit: year; state within a known nation, and each" in text
+    assert text.count("no limit</td>") >= 8
+    assert '"whole record"' not in text
+    assert ">whole record<" not in text
+    assert all(check.ok for check in verify(done.folder))
+    table = pq.read_table(done.folder / "tables/consistent/all.county.parquet").to_pylist()
+    sums: dict[object, int] = {}
+    for row in table:
+        for key in (row["state"], row["year"]):
+            sums[key] = sums.get(key, 0) + row["value"]
+    assert sums == {"Ohio": 60, "Iowa": 40, 2020: 70, 2021: 30}
+
+
+@pytest.mark.parametrize("forged", ["totals", "held", "no_limit", "value"])
+def test_verification_finds_a_receipt_that_states_other_totals(tmp_path, forged):
+    """Other numbers, a claim that is given a limit, or a wider guarantee do not pass."""
+    own = plan(STATE, YEAR, consistency={"method": "nonnegative"})
+    done = release(own, PEOPLE, marked(tmp_path / "l.db", own), out=tmp_path / "out")
+    path = done.folder / "receipt.json"
+    content = json.loads(path.read_text())
+    if forged == "totals":
+        del content["plan"]["totals"]
+    elif forged == "held":
+        content["guarantee"]["held"] = ["state"]
+    elif forged == "no_limit":
+        content["guarantee"]["scenarios"] = [
+            {name: value for name, value in each.items() if name != "no_limit"}
+            for each in content["guarantee"]["scenarios"]
+        ]
+    else:
+        content["plan"]["totals"][0]["values"][0][-1] += 1
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    assert not all(check.ok for check in verify(done.folder))
+
+
+def test_the_commands_say_which_claims_have_a_limit(tmp_path):
+    """``plan check``, ``ledger create --plan``, ``ledger show``, and ``run`` state the totals."""
+    pq.write_table(PEOPLE, tmp_path / "people.parquet")
+    path, ledger = str(tmp_path / "plan.toml"), str(tmp_path / "l.db")
+    Path(path).write_text(toml_text(plan(STATE, YEAR).canonical()))
+    checked = answered("plan", "check", path)
+    assert "Every other claim has no limit: year; state within a known nation" in " ".join(
+        checked.split()
+    )
+    said = answered("plan", "check", path, "--concerning", "state", "--within", "nation")
+    assert "no limit, because a change of it moves an exact total" in " ".join(said.split())
+    answered("ledger", "create", ledger, "--plan", path)
+    shown = json.loads(answered("ledger", "show", ledger, "--json"))
+    assert shown["accounts"][0]["totals"] == plan(STATE, YEAR).totals_hash
+    out = str(tmp_path / "out")
+    done = answered(
+        "run", path, "--data", f"people={tmp_path}/people.parquet", "--ledger", ledger, "--out", out
+    )
+    assert "a person with a known state and year" in " ".join(done.split())
+
+
+# ---- tables that add up --------------------------------------------------------------------------
+
+FAMILIES = [
+    [["state"]],
+    [["state"], ["year"]],
+    [["state"], ["year"], ["race"]],
+    [["state", "year"], ["county"]],
+    [["year", "race"], ["state", "race"]],
+    [["nation"], ["state"], ["state", "year"]],
+    [["county", "year"]],
+]
+KEYS: dict[str, list[Any]] = {"race": ["white", "black", "other"], "year": [2020, 2021]}
+
+
+def margin(table: Any, by: list[str]) -> tuple[list[list[Any]], Any]:
+    """The sums of a table by county, race, and year, with the keys of each."""
+    level = next((name for name in by if name not in KEYS), None)
+    depth = ("nation", "state", "county").index(level) + 1 if level else 0
+    places = list(dict.fromkeys(tuple(place[:depth]) for place in PLACES))
+    sums = np.zeros((len(places), *table.shape[1:]), dtype=table.dtype)
+    for i, place in enumerate(PLACES):
+        sums[places.index(tuple(place[:depth]))] += table[i]
+    gone = tuple(1 + i for i, name in enumerate(KEYS) if name not in by)
+    sums = sums.sum(axis=gone)
+    columns = [name for name in by if name in KEYS]
+    order = [name for name in KEYS if name in columns]
+    sums = sums.transpose(0, *(1 + order.index(name) for name in columns))
+    keys = itertools.product(places, *(KEYS[name] for name in columns))
+    return [[*place, *rest] for place, *rest in keys], sums.ravel()
+
+
+@pytest.mark.parametrize("by", FAMILIES, ids=str)
+@pytest.mark.parametrize("method", ["least-squares", "nonnegative", "integer"])
+def test_random_tables_add_up_to_the_totals(by, method):
+    """Whole numbers to the unit, others to rounding, and none below 0; nor is the noise undone."""
+    rng = np.random.default_rng(4)
+    for rows in (0, 3, 100, 10**7):
+        truth = rng.multinomial(rows, rng.dirichlet(np.full(24, 0.2))).reshape(4, 3, 2)
+        totals: list[Any] = []
+        for one in by:
+            keys, sums = margin(truth, one)
+            values = [[*key, int(n)] for key, n in zip(keys, sums, strict=True)]
+            totals.append({"by": one, "values": values})
+        own = plan(*totals, consistency={"method": method})
+        check_consistency(own, method)
+        noisy: dict[tuple[str, str, str], tuple[Any, Fraction]] = {}
+        for name, table in (("all", truth), ("race", truth.sum(axis=2))):
+            noise = np.rint(30 * rng.standard_normal(table.size)).astype(np.int64)
+            noisy[name, "county", "count"] = table.ravel() + noise, Fraction(900)
+        result = consistent_tables(own, noisy, method)
+        fitted = result.tables["all", "county"].value.reshape(4, 3, 2)
+        races = result.tables["race", "county"].value.reshape(4, 3)
+        assert set(result.tables) == {("all", "county"), ("race", "county")}
+        for one in by:
+            before, after = (margin(table, one)[1] for table in (truth, fitted))
+            if method == "integer":
+                assert fitted.dtype == np.int64
+                assert (before == after).all()
+            else:
+                assert np.abs(before - after).max() < 1e-6
+        assert np.abs(fitted.sum(axis=2) - races).max() < 1e-6
+        assert method == "least-squares" or fitted.min() >= 0
+        assert np.abs(fitted - truth).max() < 30 * 8
+
+
+def test_known_sums_lower_the_stated_errors_to_those_of_the_matrix(tmp_path):
+    """Against the projection in dense matrices, with the totals as exact constraints."""
+    own = plan(STATE, YEAR, consistency={"method": "least-squares"})
+    rng = np.random.default_rng(5)
+    cells = np.eye(24).reshape(24, 4, 3, 2)
+    measured = np.vstack([np.eye(24), cells.sum(axis=3).reshape(24, 12).T])
+    exact = np.vstack([margin(cell, by)[1] for cell in cells for by in (["state"],)]).T
+    exact = np.vstack([exact, np.vstack([margin(cell, ["year"])[1] for cell in cells]).T])
+    variances = np.repeat([4.0, 9.0], [24, 12])
+    y = rng.integers(0, 20, 36)
+    noisy: Any = {
+        ("all", "county", "count"): (y[:24], Fraction(4)),
+        ("race", "county", "count"): (y[24:], Fraction(9)),
+    }
+    result = consistent_tables(own, noisy).tables["all", "county"]
+    normal = measured.T @ np.diag(1 / variances) @ measured
+    known = np.array([60, 40, 70, 30])
+    system = np.block([[normal, exact.T], [exact, np.zeros((4, 4))]])
+    inverse = np.linalg.pinv(system)
+    expected = inverse @ np.concatenate([measured.T @ (y / variances), known])
+    assert result.value == pytest.approx(expected[:24], abs=1e-8)
+    assert result.standard_error**2 == pytest.approx(np.diag(inverse)[:24], rel=1e-2)
