@@ -32,7 +32,7 @@ from neyman.numerics.atoms import UNIT
 LogDensity = Callable[[Array], Array]
 PERFECT = FiniteLoss(Fraction(1), (0,), (0.0,))
 Mask = NDArray[np.bool_]
-MAX_WHOLE_NUMBERS = 10**7  # whole numbers of a pair of laws
+MAX_INTEGERS = 10**7  # whole numbers of a pair of laws
 NARROW_PIECE = 1e4 * UNIT  # of the largest place: a piece between breaks that floats set apart
 FULL_SHIFT = "estimate: the full shift alone, and no proof for smaller ones"
 
@@ -489,8 +489,8 @@ def _edges(p: Law, q: Law, limits: Limits) -> Array:
     """Edges of cells: every place of both laws, and as many between any two."""
     fixed: list[float] = sorted({*p.places().tolist(), *q.places().tolist()})
     if isinstance(p, Masses):
-        if fixed[-1] - fixed[0] > MAX_WHOLE_NUMBERS:
-            raise ValueError(f"masses: the laws span more than {MAX_WHOLE_NUMBERS:,} whole numbers")
+        if fixed[-1] - fixed[0] > MAX_INTEGERS:
+            raise ValueError(f"masses: the laws span more than {MAX_INTEGERS:,} whole numbers")
         return np.arange(int(2 * fixed[0]), int(2 * fixed[-1]) + 1, 2) * 0.5
     count = max(limits.cells // (len(fixed) - 1), 8)
     few = 8 * count * NARROW_PIECE * max(map(abs, fixed))  # a width that is not cut
