@@ -96,7 +96,7 @@ def test_checking_a_plan_says_what_could_be_found_out_about_an_attribute(folder)
     assert "wrongly confirms a false claim about a person’s race 5% of the time" in said
     plain = json.loads(neyman("plan", "check", "plan.toml", "--json", cwd=folder).stdout)
     fields = {"plan_hash", "mechanisms", "errors", "noise", "source", "keys", "warnings", "rows"}
-    assert set(plain) == fields | {"attacks", "disjoint"}
+    assert set(plain) == fields | {"attacks", "disjoint", "detail"}
 
 
 def test_a_tampered_table_fails_verification_with_code_5(folder):

@@ -14,7 +14,7 @@ from pathlib import Path
 import mpmath
 import pytest
 
-PAGE = (Path(__file__).parents[3] / "docs" / "theory" / "manifolds.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "theory" / "canonical-noise.md").read_text()
 NAMES: dict = {}
 for block in re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S):
     exec(block, NAMES)
