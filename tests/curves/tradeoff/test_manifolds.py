@@ -15,8 +15,9 @@ import mpmath
 import pytest
 
 PAGE = (Path(__file__).parents[3] / "docs" / "theory" / "canonical-noise.md").read_text()
+SECTION = PAGE[PAGE.index("## Noise on a circle and a sphere") :]
 NAMES: dict = {}
-for block in re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S):
+for block in re.findall(r"^```python\n(.*?)^```$", SECTION, re.M | re.S):
     exec(block, NAMES)
 CASES = [(1, 0.5), (2, 0.5), (2, math.pi / 2)]
 
