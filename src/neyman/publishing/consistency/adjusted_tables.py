@@ -170,9 +170,9 @@ def consistent_variances(plan: Plan, variances: Mapping[Name, float]) -> dict[Na
     """
     by_table: dict[Name, Floats] = {}
     for family in families(plan):
-        names = [member.name for member in family.members]
-        margins = family.margins({name: variances[name] for name in names})
-        by_table |= dict(zip(names, margins.variances, strict=True))
+        margins = family.margins({member.name: variances[member.name] for member in family.members})
+        for member, by_place in zip(family.members, margins.variances, strict=True):
+            by_table[member.name] = family.turned(member, by_place, back=True)
     return by_table
 
 
@@ -200,7 +200,7 @@ def _fitted(
         positive = nonnegative(margins, values)
         estimates, residual = [*positive.values], positive.residual
     if method == "integer":
-        estimates = [*rounded_tables(margins, estimates, family.parents)]
+        estimates = [*rounded_tables(margins, estimates)]
     tables: dict[Name, ConsistentTable] = {}
     for member, first, estimate, by_place in zip(
         family.members, least, estimates, margins.variances, strict=True

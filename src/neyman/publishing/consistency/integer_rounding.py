@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from neyman.publishing.consistency.margins import Margins
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Number = TypeVar("Number", np.float64, np.int64)
 
 _NEAR_INTEGER = 1e-6  # values this near to a whole number count as one
 _TIE = 1e-4  # remainders this near to each other mostly count as alike
@@ -60,38 +61,50 @@ def rounded_parts(totals: Integers, parts: Floats, parents: Integers) -> Integer
         remainder[chosen] -= step[parents[chosen]]
 
 
-def rounded_tables(
-    margins: Margins, estimates: list[Floats], parents: tuple[Integers, ...]
-) -> list[Integers]:
+def rounded_tables(margins: Margins, estimates: list[Floats]) -> list[Integers]:
     """Whole numbers that add up: the one finest table is rounded, and the others are its sums.
 
     First come the totals of the top level's places, then what they are by, one column after the
     other, then the places of each further level: so each level's cells of the finest kind are near
     their estimates, and a total gathers roundings of its few keys rather than of its many places.
+    Of two trees, the one with fewer of the finest table's places comes first, as a column does.
     """
     (finest,) = margins.finest()
-    last = margins.margins[finest].level
-    tables = [estimates[finest]]
-    for above in reversed(parents[:last]):
-        tables.insert(0, _placed(tables[0], above))
-    columns = range(1, tables[0].ndim - 1)
-    top = tables[0]
+    chains, last = (margins.places, margins.across), margins.margins[finest].at
+    sizes = [chain.sizes[level] for chain, level in zip(chains, last, strict=True)]
+    tables = {last: estimates[finest].reshape(*sizes, *estimates[finest].shape[1:])}
+    at, path = last, list[tuple[tuple[int, int], tuple[int, int], int]]()
+    for tree in (0, 1) if sizes[0] >= sizes[1] else (1, 0):
+        while at[tree]:
+            upper = (at[0] - 1, at[1]) if tree == 0 else (at[0], at[1] - 1)
+            above = chains[tree].parents[at[tree] - 1]
+            tables[upper] = _placed(tables[at], above, tree)
+            path.insert(0, (upper, at, tree))
+            at = upper
+    columns = range(2, tables[at].ndim - 1)
+    top = tables[at]
     known = np.rint(top.sum(axis=tuple(columns), keepdims=True)).astype(np.int64)
     for axis in columns:
         rest = tuple(i for i in columns if i > axis)
         finer = top.sum(axis=rest, keepdims=True) if rest else top
         known = _rounded(np.moveaxis(known, axis, -1), np.moveaxis(finer, axis, -1))
         known = np.moveaxis(known, -1, axis)
-    integers = [known]
-    for above, finer in zip(parents, tables[1:], strict=False):
-        columns_in_all = math.prod(finer.shape[1:])
-        index = (above[:, None] * columns_in_all + np.arange(columns_in_all)).ravel()
-        parts = rounded_parts(integers[-1].ravel(), finer.ravel(), index)
-        integers.append(parts.reshape(finer.shape))
+    integers = {at: known}
+    for upper, lower, tree in path:
+        finer, above = tables[lower], chains[tree].parents[lower[tree] - 1]
+        places = np.arange(integers[upper].size).reshape(integers[upper].shape)
+        index = np.take(places, above, axis=tree).ravel()
+        parts = rounded_parts(integers[upper].ravel(), finer.ravel(), index)
+        integers[lower] = parts.reshape(finer.shape)
     sums: list[Integers] = []
     for m in margins.margins:
         axes = tuple(i + 1 for i in range(len(margins.sizes)) if i not in m.columns)
-        table = integers[m.level]
+        tree = 0 if (last[0], m.across) in integers else 1
+        source = (last[0], m.across) if tree == 0 else (m.level, last[1])
+        table = integers[m.at] if m.at in integers else integers[source]
+        if m.at not in integers:
+            table = _placed(table, chains[tree].above(m.at[tree], last[tree]), tree)
+        table = table.reshape(-1, *table.shape[2:])
         sums.append(table.sum(axis=axes, keepdims=True) if axes else table)
     return sums
 
@@ -102,9 +115,10 @@ def _rounded(totals: Integers, parts: Floats) -> Integers:
     return rounded_parts(totals.ravel(), parts.ravel(), index).reshape(parts.shape)
 
 
-def _placed(table: Floats, above: Integers) -> Floats:
-    """A table's sums over the places of the level above."""
-    size = int(above.max()) + 1
-    sums = np.zeros((size, *table.shape[1:]))
-    np.add.at(sums, above, table)
-    return sums
+def _placed(table: NDArray[Number], above: Integers, tree: int) -> NDArray[Number]:
+    """A table's sums over the places of one tree's level above."""
+    sums = np.zeros_like(
+        table, shape=(int(above.max()) + 1, *np.moveaxis(table, tree, 0).shape[1:])
+    )
+    np.add.at(sums, above, np.moveaxis(table, tree, 0))
+    return np.ascontiguousarray(np.moveaxis(sums, 0, tree))

@@ -162,7 +162,7 @@ class Plan(PlanModel):
             PlanError: with every problem found.
         """
         document = parse(data)
-        names = ("columns", "hierarchy", "queries", "rows", "tables")
+        names = ("columns", "hierarchies", "queries", "rows", "tables")
         resolution = resolve(document, Path(folder) if folder else None)
         parts: dict[str, Any] = dict(zip(names, resolution, strict=True))
         parts |= {name: getattr(document, name) for name in _COPIED}
@@ -261,9 +261,10 @@ class Plan(PlanModel):
         kept, so every table that the unit can move takes part.
 
         Args:
-            attributes: columns, levels of the hierarchy (with all that is below them), or the
+            attributes: columns, levels of a hierarchy (with all that is below them), or a
                 hierarchy by its name (to anywhere).
-            within: the level whose place stays. Needed for levels below the top one.
+            within: the level whose place stays. Needed for levels below the top one. Where places
+                of several hierarchies change, a level of each: "state x sector".
 
         Returns:
             Exactly the tables whose answers can change, each with the shifts that can happen to it;
@@ -406,8 +407,8 @@ class Plan(PlanModel):
         for section, rule in (("derive", False), ("lookup", True)):
             parts = [one for one in self.rows.derived if (one.rule == "lookup") == rule]
             content[section] = {one.name: one.to_dict() for one in parts} or None
-        if self.hierarchy is not None:
-            content["hierarchy"] = {self.hierarchy.name: self.hierarchy.to_dict()}
+        if self.hierarchies:
+            content["hierarchy"] = {one.name: one.to_dict() for one in self.hierarchies}
         content["budget"] = self.budget.to_fields()
         content["query"] = [
             query.to_dict(columns, declared_share(query, self.unit))
