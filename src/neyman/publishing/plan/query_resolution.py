@@ -154,13 +154,7 @@ def _key_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> It
     lost = part.at if _broken(context, hierarchies) else ()
     for field, names, known, kind, failures in (
         ("by", part.by, keyed, "a column with keys", _failed(context)),
-        (
-            "at",
-            part.at,
-            levels,
-            "a level of a hierarchy" if len(hierarchies) > 1 else "a level of the hierarchy",
-            lost,
-        ),
+        ("at", part.at, levels, "a level of the hierarchy", lost),
     ):
         crossed = field == "at" and len(hierarchies) > 1
         for position, value in enumerate(names):
@@ -173,7 +167,7 @@ def _key_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> It
                 yield f"{spot}: is not {kind}; {suggest(value, known)}"
             elif not parts.isdisjoint(VALUE_COLUMNS):
                 yield f"{spot}: the tables use that name for what is measured; rename it"
-            elif len(value) > MOST_NAME:
+            elif crossed and len(value) > MOST_NAME:
                 yield f"{spot}: has more than {MOST_NAME} characters, and files are named after it"
     if not part.at or not {*part.at} <= {*levels}:
         return
