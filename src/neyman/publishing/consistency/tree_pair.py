@@ -230,7 +230,7 @@ class _Sums:
     def _downward(self) -> None:
         top = self._levels[0]
         kinds, after, known = top.kinds, top.variances, top.kinds
-        owner = np.arange(len(after))
+        owner = list(range(len(after)))
         self._state(0, kinds, after)
         for depth, (upper, lower) in enumerate(pairwise(self._levels), 1):
             above = self._nodes.parents[depth - 1]
@@ -248,7 +248,7 @@ class _Sums:
                 variances.append(own - way @ own + way @ known_sum @ way.T)
                 ways.append(way)
             self._ways.append((kinds, ways))
-            owner, after, known = pairs[:, 1], variances, kinds
+            owner, after, known = [child for _, child in rows], variances, kinds
             self._state(depth, kinds, after)
 
     def _state(self, depth: int, kinds: Integers, after: list[Floats]) -> None:
