@@ -263,6 +263,7 @@ def _hierarchies(
     owners: dict[str, str] = {}
     hierarchies: list[Hierarchy] = []
     for name, part in document.hierarchy.items():
+        before = len(problems)
         for level in dict.fromkeys(part.levels):
             spot = f"hierarchy.{name}.levels: {level!r}"
             if owners.setdefault(level, name) != name:
@@ -271,8 +272,9 @@ def _hierarchies(
                 problems.append(f"{spot} has {CROSSED!r}, which is between two levels; rename it")
             if level == ALL and len(document.hierarchy) > 1:
                 problems.append(f"{spot} is the level over everything; rename it")
+        clashes = len(problems) > before
         hierarchy = _hierarchy(document, name, folder, problems)
-        hierarchies += [] if hierarchy is None else [hierarchy]
+        hierarchies += [] if hierarchy is None or clashes else [hierarchy]
     return tuple(hierarchies)
 
 
