@@ -1,4 +1,4 @@
-"""Least squares on the product of two trees: tables by a place of each, in two passes [CO-5].
+"""Least squares on the product of two trees: tables by a place of each, in two passes [CO-6].
 
 The nodes of one tree hold vectors over the places of the other one, and variances are matrices. The
 lowest places of the other tree only enter by their sums and by what is left without their mean, for
