@@ -123,9 +123,9 @@ def test_the_nearest_tables_of_pairs_without_a_negative_cell(seed):
     first, second = random_chain(rng, 3), random_chain(rng, 3)
     lowest = (len(first.sizes) - 1, len(second.sizes) - 1)
     every = list(itertools.product(range(lowest[0] + 1), range(lowest[1] + 1)))
-    kept = [at for at in every if at == lowest or rng.random() < 0.6]
+    measured = [at for at in every if at == lowest or rng.random() < 0.6]
     tables, matrices, values = [], [], []
-    for at in kept:
+    for at in measured:
         columns = frozenset({0}) if at == lowest or rng.random() < 0.5 else frozenset()
         tables.append(Margin(at[0], columns, float(10.0 ** rng.uniform(-1, 1)), at[1]))
         column = np.eye(2) if columns else np.ones((1, 2))
@@ -176,12 +176,12 @@ TWO_WAYS = (
 )
 
 
-def matrix_of(made, name, level):
+def matrix_of(example, name, level):
     """The sums of the cells (county, job, sex) that a table is made of, in its order of cells."""
-    query = made.query(name)
-    axes = {one.name: np.ones((1, len(one.rows))) for one in made.hierarchies}
+    query = example.query(name)
+    axes = {one.name: np.ones((1, len(one.rows))) for one in example.hierarchies}
     order = []
-    for one, low in made.parts(level):
+    for one, low in example.parts(level):
         axes[one.name] = np.zeros((len(one.paths(low)), len(one.rows)))
         axes[one.name][one.codes(low), np.arange(len(one.rows))] = 1
         order.append(one.name)
@@ -191,11 +191,11 @@ def matrix_of(made, name, level):
     return full.reshape(-1, len(PLACES) * len(INDUSTRIES) * 2)
 
 
-def noisy_of(made, rng):
+def noisy_of(example, rng):
     cells = rng.poisson(1.5, len(PLACES) * len(INDUSTRIES) * 2)
     exact = {}
-    for entry, sigma_squared in made.calibrated():
-        truth = matrix_of(made, entry.query, entry.level) @ cells
+    for entry, sigma_squared in example.calibrated():
+        truth = matrix_of(example, entry.query, entry.level) @ cells
         noise = np.rint(rng.normal(0, float(sigma_squared) ** 0.5, len(truth)))
         exact[entry.query, entry.level, "count"] = ((truth + noise).astype(np.int64), sigma_squared)
     return exact
@@ -207,12 +207,12 @@ def test_tables_of_a_plan_by_two_trees_add_up_in_whatever_order_their_places_are
     queries = TWO_WAYS[1:]
     if method == "integer":
         queries = (*queries, count("cells", "county x job", by=["sex"]))
-    made = plan(*queries, method=method)
-    noisy = noisy_of(made, np.random.default_rng(4))
-    result = consistent_tables(made, noisy, method)
+    example = plan(*queries, method=method)
+    noisy = noisy_of(example, np.random.default_rng(4))
+    result = consistent_tables(example, noisy, method)
     assert result.families == (tuple(result.tables),)
     names = list(result.tables)
-    sums = np.vstack([matrix_of(made, *name) for name in names])
+    sums = np.vstack([matrix_of(example, *name) for name in names])
     values = np.concatenate([result.tables[name].value for name in names])
     cells = np.linalg.lstsq(sums, values, rcond=None)[0]
     assert np.abs(sums @ cells - values).max() < 1e-6
@@ -223,7 +223,7 @@ def test_tables_of_a_plan_by_two_trees_add_up_in_whatever_order_their_places_are
         errors = np.concatenate([result.tables[name].standard_error for name in names])
         assert np.allclose(values, expected, atol=1e-6)
         assert np.allclose(errors**2, after, rtol=1e-4)
-        by_place = consistent_variances(made, {n: float(noisy[*n, "count"][1]) for n in names})
+        by_place = consistent_variances(example, {n: float(noisy[*n, "count"][1]) for n in names})
         place = np.concatenate(
             [np.repeat(by_place[n], len(noisy[*n, "count"][0]) // len(by_place[n])) for n in names]
         )
@@ -235,8 +235,8 @@ def test_tables_of_a_plan_by_two_trees_add_up_in_whatever_order_their_places_are
 
 def test_rows_that_one_tree_drops_set_tables_apart():
     """Tables by industry count fewer rows than tables by place alone, and need not add up."""
-    made = plan(*TWO_WAYS[1:], industry={"unknown": "drop"})
-    groups = consistent_tables(made, noisy_of(made, np.random.default_rng(1))).families
+    example = plan(*TWO_WAYS[1:], industry={"unknown": "drop"})
+    groups = consistent_tables(example, noisy_of(example, np.random.default_rng(1))).families
     assert [{name for name, _ in group} for group in groups] == [
         {"pairs", "turned", "jobs"},
         {"places"},
@@ -246,14 +246,14 @@ def test_rows_that_one_tree_drops_set_tables_apart():
 def test_three_trees_in_one_family_are_refused():
     """The error names them, before any data are read."""
     third = {"levels": ["age"], "keys": [["0"], ["1"]], "unknown": "0"}
-    made = plan(count("a", "region x sector"), count("b", "age"), third=third)
+    example = plan(count("a", "region x sector"), count("b", "age"), third=third)
     with pytest.raises(PlanError, match="place, industry, third"):
-        consistent_tables(made, {})
+        consistent_tables(example, {})
 
 
 def test_a_release_by_two_trees_is_verified(tmp_path: Path):
     """Key columns of both trees are published, and the tables that add up are made again."""
-    made = plan(*TWO_WAYS[1:], method="nonnegative")
+    example = plan(*TWO_WAYS[1:], method="nonnegative")
     rng = np.random.default_rng(2)
     places, jobs = rng.integers(0, len(PLACES), 60), rng.integers(0, len(INDUSTRIES), 60)
     rows = pa.table(
@@ -267,7 +267,7 @@ def test_a_release_by_two_trees_is_verified(tmp_path: Path):
     )
     ledger = ny.Ledger(str(tmp_path / "ledger.db"))
     ledger.create("firms@1", protects="person", neighboring="replace-one", cap=1)
-    release = ny.run(made, data=rows, ledger=ledger, out=tmp_path / "out")
+    release = ny.run(example, data=rows, ledger=ledger, out=tmp_path / "out")
     table = release.tables["consistent/pairs.county x job"]
     assert table.column_names[:4] == ["region", "county", "sector", "job"]
     listed = [(*p, *j) for p in PLACES for j in INDUSTRIES]

@@ -47,23 +47,23 @@ def listed(own, row, names):
     return path if path in own else None
 
 
-def cell(made, level, row):
+def cell(example, level, row):
     """The cell of a row in a table: none unless the query's finest table has a place for it."""
-    found = {}
+    paths = {}
     for names, own, tree in zip(
         (("region", "county"), ("sector", "job")),
         (PLACES, INDUSTRIES),
-        made.hierarchies,
+        example.hierarchies,
         strict=True,
     ):
         path = listed(own, row, names)
         if path is None and tree.unknown is not None:
             path = own[tree.unknown]
-        found |= {n: path and tuple(path[: i + 1]) for i, n in enumerate(names)}
-    finest = made.finest(made.queries[0])
-    if any(found[name] is None for name in finest.split(" x ")):
+        paths |= {n: path and tuple(path[: i + 1]) for i, n in enumerate(names)}
+    finest = example.finest(example.queries[0])
+    if any(paths[name] is None for name in finest.split(" x ")):
         return None
-    return tuple(found[name] for name in level.split(" x "))
+    return tuple(paths[name] for name in level.split(" x "))
 
 
 def every_row():
@@ -77,13 +77,13 @@ def every_row():
     ]
 
 
-def moves(made, level, pairs):
+def moves(example, level, pairs):
     """The maximal shifts of a table over pairs of rows, one of which replaces the other."""
     vectors = set()
     for before, after in pairs:
         counts = Counter()
         for sign, row in ((1, before), (-1, after)):
-            if row is not None and (where := cell(made, level, row)) is not None:
+            if row is not None and (where := cell(example, level, row)) is not None:
                 counts[where] += sign
         vectors.add(tuple(sorted((abs(x) for x in counts.values() if x), reverse=True)))
     return maximal(vectors - {()})
@@ -91,13 +91,13 @@ def moves(made, level, pairs):
 
 def test_a_pair_of_levels_is_a_level_and_the_order_of_hierarchies_says_nothing():
     """A plan whose sections are sorted, as in a receipt, is the same plan with the same tables."""
-    made = plan(at=["sector x region", "sector x county"])
-    again = Plan.from_dict(json.loads(json.dumps(made.canonical(), sort_keys=True)))
-    assert again.hash == made.hash
-    assert [one.name for one in again.hierarchies] != [one.name for one in made.hierarchies]
-    query = made.queries[0]
-    assert made.key_columns(query, "sector x county") == ("sector", "region", "county")
-    for one in (made, again):
+    example = plan(at=["sector x region", "sector x county"])
+    again = Plan.from_dict(json.loads(json.dumps(example.canonical(), sort_keys=True)))
+    assert again.hash == example.hash
+    assert [one.name for one in again.hierarchies] != [one.name for one in example.hierarchies]
+    query = example.queries[0]
+    assert example.key_columns(query, "sector x county") == ("sector", "region", "county")
+    for one in (example, again):
         assert one.shape(query, "sector x county") == (6,)
         assert one.finest(query) == "sector x county"
 
@@ -129,12 +129,12 @@ def test_levels_that_are_no_pair_are_refused_by_name(at, said):
 @pytest.mark.parametrize("place", ["drop", ["S", "a"]])
 def test_the_shifts_of_pairs_are_those_of_all_neighbors(relation, place):
     """One record moves each table by the vectors that enumeration finds, no more and no less."""
-    made, rows = plan(relation, place=place), every_row()
+    example, rows = plan(relation, place=place), every_row()
     pairs = [(row, None) for row in rows]
     if relation == "replace-one":
         pairs = list(itertools.product(rows, repeat=2))
-    for entry in made.entries():
-        assert entry.shifts == moves(made, entry.level, pairs)
+    for entry in example.entries():
+        assert entry.shifts == moves(example, entry.level, pairs)
 
 
 SCENARIOS = [
@@ -152,20 +152,20 @@ SCENARIOS = [
 @pytest.mark.parametrize("places", [{}, {"industry": ["Y", "y1"]}])
 def test_a_scenario_moves_the_tables_that_enumeration_moves(attributes, within, free, places):
     """The product of both trees' levels: what stays in both rows, and each table's exact shifts."""
-    made, rows = plan(**places), every_row()
+    example, rows = plan(**places), every_row()
     # A place that stays within another one is listed.
     stays = {"region": PLACES, "sector": INDUSTRIES}
-    kept = [name for name in (within or "").split(" x ") if name]
+    staying = [name for name in (within or "").split(" x ") if name]
     names = {"region": ("region", "county"), "sector": ("sector", "job")}
     pairs = [
         (a, b)
         for a, b in itertools.product(rows, repeat=2)
         if all(a[name] == b[name] for name in a if name not in free)
-        and all(listed(stays[n], row, names[n]) for n in kept for row in (a, b))
+        and all(listed(stays[n], row, names[n]) for n in staying for row in (a, b))
     ]
-    expected = {level: moves(made, level, pairs) for level in LEVELS}
-    found = {entry.level: entry.shifts for entry in moved(made, attributes, within)}
-    assert found == {level: vectors for level, vectors in expected.items() if vectors}
+    expected = {level: moves(example, level, pairs) for level in LEVELS}
+    shifts = {entry.level: entry.shifts for entry in moved(example, attributes, within)}
+    assert shifts == {level: vectors for level, vectors in expected.items() if vectors}
 
 
 def test_each_hierarchy_has_scenarios_of_its_own():
@@ -195,24 +195,24 @@ def test_a_scenario_that_does_not_fit_is_refused(attributes, within, said):
 
 def test_one_record_costs_the_worst_case_once():
     """rho is the budget, and each scenario spends at most that."""
-    made = plan()
-    assert made.mechanism().rho() == 1
-    both = made.concerning("county", "job", within="region x sector")
+    example = plan()
+    assert example.mechanism().rho() == 1
+    both = example.concerning("county", "job", within="region x sector")
     # Four tables with a quarter each, of which three move.
     assert both.rho() == Fraction(3, 4)
-    assert made.concerning("place", "industry").rho() == 1
+    assert example.concerning("place", "industry").rho() == 1
 
 
 @pytest.mark.parametrize("unit", [{}, {"id": "id", "rows": 2}])
 @pytest.mark.parametrize("unknown", [{}, {"place": ["S", "a"]}, {"place": "b", "industry": "y1"}])
 def test_the_engine_counts_each_pair_as_plain_python_does(unit, unknown):
     """Rows with an unlisted place in one tree are in no table, or have another place there."""
-    made = plan(at=("region", "sector", "job x region", "job x county"), **unknown, **unit)
+    example = plan(at=("region", "sector", "job x region", "job x county"), **unknown, **unit)
     rows = [row | {"id": str(i)} for i, row in enumerate(every_row() * 2)]
     columns = {name: [row[name] for row in rows] for name in rows[0]}
-    counted = aggregate_cells(made, open_table(pa.table(columns), "duckdb"))
-    for level in made.queries[0].levels:
-        expected = Counter(cell(made, level, row) for row in rows)
-        shape = [one.paths(name) for one, name in made.parts(level)]
+    counted = aggregate_cells(example, open_table(pa.table(columns), "duckdb"))
+    for level in example.queries[0].levels:
+        expected = Counter(cell(example, level, row) for row in rows)
+        shape = [one.paths(name) for one, name in example.parts(level)]
         values = [expected[tuple(path)] for path in itertools.product(*shape)]
         assert counted["n", level, "count"].dense().tolist() == values, level

@@ -273,8 +273,8 @@ class _Sums:
             )
             estimate = below if nodes.prior is None else values[nodes.prior]
             for update in nodes.updates:
-                seen = below if update.table is None else values[update.table]
-                apart = seen - self._summed(estimate, nodes.level, update.level)
+                observed = below if update.table is None else values[update.table]
+                apart = observed - self._summed(estimate, nodes.level, update.level)
                 estimate = estimate + _applied(update.gains, nodes.kinds, apart)
             joined.insert(0, estimate)
             sums.insert(0, below)

@@ -154,7 +154,7 @@ class PlanModel:
         return parts_of(self.hierarchies, level)
 
     def finest(self, query: Query) -> str:
-        """Return the level of a query's finest table: each of its levels is above it, or is it."""
+        """Return the level of a query's finest table, of which all its levels are margins [UN-13]."""
         every = (low for low in query.levels if all(self._above(up, low) for up in query.levels))
         return next(every)
 
