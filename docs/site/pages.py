@@ -60,9 +60,7 @@ BEFORE = {
         }""",
 }
 # Pages whose code is run elsewhere.
-ELSEWHERE = {
-    "pytorch.md": "needs torch: tests/with_torch/test_pytorch_page.py runs it",
-}
+ELSEWHERE = {"pytorch.md": "needs torch: tests/with_torch/test_pytorch_page.py runs it"}
 FILE = re.compile(r"# ([\w-]+\.(?:toml|csv|py))\n")
 WRITTEN = re.compile(r"^<!-- Written by `python (?:-m |docs/site/)([\w.]+?)(?:\.py)? docs`", re.M)
 PRINTED = re.compile(

@@ -16,7 +16,7 @@ from neyman.publishing.release.charged_call import Payer, opened
 from neyman.publishing.release.folder import Release, check_folder, resolved
 from neyman.publishing.release.private_key_files import check_key_files
 from neyman.publishing.release.run import (
-    WAIT,
+    WAIT_SECONDS,
     FirstRun,
     Pages,
     Progress,
@@ -41,7 +41,7 @@ def run(
     account: str | None = None,
     charge_again: bool = False,
     sign: str | Path | None = None,
-    wait: float = WAIT,
+    wait: float = WAIT_SECONDS,
     pages: Pages | None = None,
     progress: Progress | None = None,
 ) -> Release:

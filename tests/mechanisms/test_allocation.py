@@ -13,7 +13,8 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 import neyman as ny
-from neyman.curves.losses.random_allocation import LEAST, _added_up, _law
+from neyman.curves.losses.random_allocation import LIMITS as RANDOM_ALLOCATION_LIMITS
+from neyman.curves.losses.random_allocation import _added_up, _law
 from neyman.curves.profiles import select
 from neyman.mechanisms.random_allocation import RandomAllocation
 
@@ -191,7 +192,9 @@ def test_many_gaussians_are_one():
 def test_masses_and_values_of_the_finite_laws_err_by_no_more_than_stated(mu, batches, side):
     """A value moves by the error of its place and of a logarithm, and a mass by that of both."""
     total, law = _added_up(mu, batches, side), _law(mu, batches, side)
-    mask = total.weight * np.maximum(total.place / batches, 1.0) > LEAST
+    mask = (
+        total.weight * np.maximum(total.place / batches, 1.0) > RANDOM_ALLOCATION_LIMITS.least_mass
+    )
     weight, place = total.weight[mask], total.place[mask]
     assert len(law.removed.values) == len(law.added.values) == len(weight)
     with mpmath.workdps(40):

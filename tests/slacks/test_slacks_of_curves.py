@@ -150,7 +150,7 @@ def test_a_variance_from_k_at_small_orders() -> Iterator[bool]:
 
 @needed(
     "curves/tradeoff/loss_tails.py:_normal_tails",
-    "curves/tradeoff/loss_tails.py:ACCURACY",
+    "curves/tradeoff/loss_tails.py:LOG_NDTR_ERROR",
     together=[(0, 1)],
 )
 def test_the_tails_of_a_normal_loss() -> Iterator[bool]:
@@ -227,7 +227,7 @@ def test_corners_from_logarithms_of_masses() -> Iterator[bool]:
         yield power_at(below, level) <= power <= power_at(above, level)
 
 
-@needed("curves/tradeoff/float_polygon.py:MOVE")
+@needed("curves/tradeoff/float_polygon.py:RELATIVE_MOVE")
 def test_a_test_after_another_stays_on_its_side() -> Iterator[bool]:
     for x, y, u, v in numbers(15, 60, (1e-9, 0.3), (0.3, 0.9), (1e-9, 0.3), (0.3, 0.9)):
         ends = (Fraction(0), Fraction(0)), (Fraction(1), Fraction(1))

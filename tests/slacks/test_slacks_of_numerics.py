@@ -133,7 +133,7 @@ def test_atoms_of_a_sum() -> Iterator[bool]:
         yield abs(both.weight[0] - exact) <= np.max(both.relative) * exact
 
 
-@needed("numerics/discretization.py:spread", "numerics/discretization.py:ROUNDING", but=(1,))
+@needed("numerics/discretization.py:spread", "numerics/discretization.py:ATOM_ERROR", but=(1,))
 def test_the_share_of_a_mass_that_moves_up() -> Iterator[bool]:
     step = 0.1
     for k, y in numbers(12, 60, (1, 999), (-30.0, -3.0)):

@@ -62,7 +62,7 @@ def gaussian(mu: mpf, epsilon: mpf) -> mpf:
     return mpmath.log(tail(a - mu / 2) - mpmath.exp(epsilon) * tail(a + mu / 2))
 
 
-@needed("curves/profiles/closed_forms/closed_form.py:ACCURACY")
+@needed("curves/profiles/closed_forms/closed_form.py:SPECIAL_FUNCTION_ERROR")
 def test_delta_of_equal_laws() -> Iterator[bool]:
     for (epsilon,) in numbers(1, 40, (-9.0, -1e-3)):
         yield held(PerfectProfile().log_delta(epsilon), mpmath.log(-mpmath.expm1(epsilon)))
@@ -70,7 +70,7 @@ def test_delta_of_equal_laws() -> Iterator[bool]:
 
 @needed(
     "curves/profiles/closed_forms/closed_form.py:GaussianProfile.log_delta",
-    "curves/profiles/closed_forms/closed_form.py:ACCURACY",
+    "curves/profiles/closed_forms/closed_form.py:SPECIAL_FUNCTION_ERROR",
     together=[(0, 1)],
 )
 def test_delta_of_a_gaussian_pair() -> Iterator[bool]:
@@ -84,7 +84,7 @@ def test_delta_of_a_gaussian_pair() -> Iterator[bool]:
 
 @needed(
     "curves/profiles/closed_forms/closed_form.py:GaussianProfile.log_power",
-    "curves/profiles/closed_forms/closed_form.py:ACCURACY",
+    "curves/profiles/closed_forms/closed_form.py:SPECIAL_FUNCTION_ERROR",
     but=(0,),
 )
 def test_the_power_of_a_gaussian_pair() -> Iterator[bool]:
@@ -105,7 +105,7 @@ def test_the_mu_of_a_gaussian_pair() -> Iterator[bool]:
 
 @needed(
     "curves/profiles/closed_forms/closed_form.py:LaplaceProfile.log_delta",
-    "curves/profiles/closed_forms/closed_form.py:ACCURACY",
+    "curves/profiles/closed_forms/closed_form.py:SPECIAL_FUNCTION_ERROR",
     together=[(1, 2)],
     but=(0,),
 )
@@ -194,7 +194,7 @@ def test_the_power_of_a_sampled_step() -> Iterator[bool]:
 
 @needed(
     "curves/profiles/closed_forms/bounded_range_releases.py:EnvelopeProfile.log_delta",
-    "curves/profiles/closed_forms/closed_form.py:ACCURACY",
+    "curves/profiles/closed_forms/closed_form.py:SPECIAL_FUNCTION_ERROR",
     together=[(0, 3), (2, 3)],
     but=(1,),
 )
@@ -379,7 +379,7 @@ def test_delta_of_a_step_with_moved_noise() -> Iterator[bool]:
 @needed(
     "curves/profiles/closed_forms/closed_form.py:GaussianMixtureProfile",
     "curves/profiles/closed_forms/closed_form.py:GaussianProfile.log_delta",
-    "curves/profiles/closed_forms/closed_form.py:ACCURACY",
+    "curves/profiles/closed_forms/closed_form.py:SPECIAL_FUNCTION_ERROR",
     together=[(0, 1, 5, 6, 8, 10), (0, 1, 6, 8, 9, 10)],
     but=(2, 3, 4, 7),
 )

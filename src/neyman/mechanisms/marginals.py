@@ -27,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.discrete_gaussian import MOST_NUMBERS, integer_mu
+from neyman.curves.losses.discrete_gaussian import LIMITS as DISCRETE_GAUSSIAN_LIMITS
+from neyman.curves.losses.discrete_gaussian import integer_mu
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.marginals_sensitivity import Part, largest, subsets
@@ -115,7 +116,7 @@ class Marginals(Mechanism):
         in_order = sorted(variances.items(), key=lambda item: (len(item[0]), item[0]))
         self._keep(sizes=tuple(own.items()), noise=tuple(in_order), relation=neighboring)
         numbers = sum(math.prod(own[name] for name in part) for part in variances)
-        if numbers > MOST_NUMBERS:
+        if numbers > DISCRETE_GAUSSIAN_LIMITS.numbers:
             raise ValueError(f"noise: {numbers} numbers in all; at most 2^60 are possible")
         if max(variances.values()) * self.unit**2 > LIMITS.variance:
             part = max(variances, key=lambda part: variances[part])

@@ -25,7 +25,7 @@ from typing import Any, Literal, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.curves.losses.discrete_gaussian import MOST_NUMBERS
+from neyman.curves.losses.discrete_gaussian import LIMITS as DISCRETE_GAUSSIAN_LIMITS
 from neyman.mechanisms.marginals import LIMITS as MARGINALS_LIMITS
 from neyman.mechanisms.marginals import Marginals, checked_sizes, ordered, share
 from neyman.mechanisms.marginals_sensitivity import (
@@ -208,7 +208,7 @@ def optimal_marginals(
     if max(weights.values()) / LIMITS.weight_ratio > min(weights.values()):
         raise ValueError(f"workload: weights must be within a factor of {LIMITS.weight_ratio:g}")
     for of in weights:
-        if (cells := math.prod(own[name] for name in of)) > MOST_NUMBERS:
+        if (cells := math.prod(own[name] for name in of)) > DISCRETE_GAUSSIAN_LIMITS.numbers:
             raise ValueError(f"workload: {of} has {cells} cells; at most 2^60 are possible")
     if objective not in ("total", "largest"):
         raise ValueError(f"objective = {objective!r} must be 'total' or 'largest'")

@@ -8,7 +8,8 @@ from fractions import Fraction
 from neyman.curves.losses.bracket import LossBracket
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.gaussian import GaussianLoss
-from neyman.curves.losses.random_allocation import MOST_MU, allocated
+from neyman.curves.losses.random_allocation import LIMITS as RANDOM_ALLOCATION_LIMITS
+from neyman.curves.losses.random_allocation import allocated
 from neyman.mechanisms.base import Mechanism, bracketed
 from neyman.mechanisms.description import form, integer
 from neyman.numerics.rounding import below
@@ -61,11 +62,11 @@ class RandomAllocation(Mechanism):
                 f"{self.mechanism.neighboring!r}; random allocation is proven for 'add-remove'"
             )
         mu = self._mu
-        if mu > MOST_MU and self.batches > self.times:
+        if mu > RANDOM_ALLOCATION_LIMITS.mu and self.batches > self.times:
             raise ValueError(
                 f"mechanism = {self.mechanism!r}: one batch is {mu:.3g} standard deviations away, "
-                f"more than {MOST_MU:g}, which hides nothing; add noise, or claim no amplification "
-                "(shuffled_batches)"
+                f"more than {RANDOM_ALLOCATION_LIMITS.mu:g}, which hides nothing; add "
+                "noise, or claim no amplification (shuffled_batches)"
             )
 
     @property

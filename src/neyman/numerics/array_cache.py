@@ -23,7 +23,7 @@ from neyman.numerics.operations import CALL, METER, apart, charge, question_mete
 
 Arguments = TypeVarTuple("Arguments")
 R = TypeVar("R")
-LARGE = 1 << 20  # bytes of a result that goes first, and that a question pays for at each use
+LARGE_BYTES = 1 << 20  # bytes of a result that goes first, and that a question pays for at each use
 NUMBER_BYTES = 40  # of a number in a tuple, about
 NUMBERS: set[type] = {bool, float, int, Fraction, type(None)}
 
@@ -65,7 +65,7 @@ class ArrayCache:
         with self._lock:
             if entry.size <= self.most // 4 and self._entries.setdefault(key, entry) is entry:
                 self.held += entry.size
-                if entry.size > LARGE:
+                if entry.size > LARGE_BYTES:
                     self._large[key] = entry
             while self.held > self.most:
                 entries = self._large or self._entries
@@ -113,7 +113,7 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
         # What would stop on the way is computed again, and stops where it did.
         if known is not None and (not meter.strict or meter.fits(known.operations, known.cells)):
             charge(known.operations, known.cells)
-            if known.size <= LARGE:
+            if known.size <= LARGE_BYTES:
                 paid.add(key)
             return known.result
         before, most_cells = meter.count + meter.spared, meter.most_cells
@@ -129,7 +129,7 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
             # The key and what holds the entry are about 2048 bytes.
             known = _Entry(result, 2048 + _bytes(result), operations, cells)
             CACHE.put(key, known)
-        if known.size <= LARGE:
+        if known.size <= LARGE_BYTES:
             paid.add(key)
         return result
 

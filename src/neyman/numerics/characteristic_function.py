@@ -10,8 +10,8 @@ from neyman.numerics.arrays import Array, imaginary_part, real_part
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import CALL, charge
 
-BLOCK = 1 << 19  # complex numbers held at a time
-WAVE = 25.0  # operations of a complex exponential or product
+BLOCK_NUMBERS = 1 << 19  # complex numbers held at a time
+WAVE_OPERATIONS = 25.0  # operations of a complex exponential or product
 
 
 def evenly(u: Array) -> bool:
@@ -30,8 +30,8 @@ def wave_sum(place: Array, weight: Array, u: Array) -> Array:
             multiplied: e^{a + b} - 1 = (e^a - 1) e^b + (e^b - 1).
     """
     if not evenly(u):
-        charge(CALL + WAVE * len(u) * len(place))
-        rows = max(1, BLOCK // len(place))
+        charge(CALL + WAVE_OPERATIONS * len(u) * len(place))
+        rows = max(1, BLOCK_NUMBERS // len(place))
         blocks = [
             _applied(np.expm1(1j * np.multiply.outer(u[k : k + rows], place)), weight)
             for k in range(0, len(u), rows)
@@ -43,7 +43,7 @@ def wave_sum(place: Array, weight: Array, u: Array) -> Array:
         half = len(place) // 2
         return wave_sum(place[:half], weight[:half], u) + wave_sum(place[half:], weight[half:], u)
     first = np.expm1(1j * u[1] * place)
-    charge(CALL + len(place) * (count + WAVE * short))
+    charge(CALL + len(place) * (count + WAVE_OPERATIONS * short))
     fine = _powers(first, short)
     following = fine[-1] * (first + 1) + first  # the wave of u[short]
     far = _powers(following, math.ceil(count / short))
@@ -60,8 +60,8 @@ def wave_sums(place: Array, weight: Array, u: Array) -> Array:
     """
     short = math.ceil(math.sqrt(len(u)))
     long = math.ceil(len(u) / short)
-    charge(CALL + place.size * (len(u) + WAVE * short))
-    rows = max(1, BLOCK // (2 * (short + long) * place.shape[1]))
+    charge(CALL + place.size * (len(u) + WAVE_OPERATIONS * short))
+    rows = max(1, BLOCK_NUMBERS // (2 * (short + long) * place.shape[1]))
     sums = np.empty((len(place), short * long), complex)
     for k in range(0, len(place), rows):
         first = np.expm1(1j * u[1] * place[k : k + rows])
@@ -94,12 +94,12 @@ def series(weight: Array, angle: Array) -> Array:
     angle a term errs by at most 12 sqrt(n) + 16 units, n terms: five for each product on its way.
     """
     if len(weight) < 8 or (len(angle) < 8 and len(angle) * len(weight) < 1 << 10):
-        charge(CALL + WAVE * len(weight) * len(angle))
+        charge(CALL + WAVE_OPERATIONS * len(weight) * len(angle))
         k = np.arange(len(weight))
         return _applied(np.exp(np.multiply.outer(angle, -1j * k)), weight)
     short = math.ceil(math.sqrt(len(weight)))
     long = math.ceil(len(weight) / short)
-    charge(CALL + len(angle) * (4 * len(weight) + 2 * WAVE * short))
+    charge(CALL + len(angle) * (4 * len(weight) + 2 * WAVE_OPERATIONS * short))
     blocks = np.zeros(short * long, complex)
     blocks[: len(weight)] = weight
     first = np.exp(-1j * angle)

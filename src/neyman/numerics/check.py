@@ -10,8 +10,8 @@ from fractions import Fraction
 from numbers import Integral, Rational, Real
 from typing import Any, TypeGuard, cast
 
-MOST_EXPONENT = 300  # of what is read exactly: about as far as floats reach
-_MOST = 10**MOST_EXPONENT
+MAX_EXPONENT = 300  # of what is read exactly: about as far as floats reach
+_MAX_NUMBER = 10**MAX_EXPONENT
 _FOR_SEVERAL = {
     "alpha": "; for several levels use f.powers(levels), which returns 1 minus these errors",
     "level": "; for several levels use f.powers(levels) of a trade-off curve f",
@@ -155,15 +155,15 @@ def described(name: str, value: object) -> Any:
 def _decimal(value: str | Decimal) -> Fraction:
     """Return a decimal as a fraction; absurd exponents are refused before they fill the memory."""
     number = value if isinstance(value, Decimal) else Decimal(value.strip())
-    if not number.is_finite() or (number and abs(number.adjusted()) > 4 * MOST_EXPONENT):
+    if not number.is_finite() or (number and abs(number.adjusted()) > 4 * MAX_EXPONENT):
         raise ValueError
-    if len(number.as_tuple().digits) > 4 * MOST_EXPONENT:
+    if len(number.as_tuple().digits) > 4 * MAX_EXPONENT:
         raise ValueError
     return _in_range(Fraction(number))
 
 
 def _in_range(number: Fraction) -> Fraction:
-    if abs(number) > _MOST or (number and not float(number)):
+    if abs(number) > _MAX_NUMBER or (number and not float(number)):
         raise ValueError  # no float can hold it
     return number
 

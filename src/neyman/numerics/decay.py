@@ -14,9 +14,9 @@ import numpy as np
 from neyman.numerics.arrays import Array
 from neyman.numerics.operations import CALL, charge
 
-KNEE = 2.5
-MOST_EDGES = 120  # for which cells are made; others share those of the next one below
-LOBES = math.sin(KNEE) / KNEE  # above every later lobe of |sin x / x|
+SINC_KNEE = 2.5
+MAX_EDGES = 120  # for which cells are made; others share those of the next one below
+LOBES = math.sin(SINC_KNEE) / SINC_KNEE  # above every later lobe of |sin x / x|
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -124,9 +124,9 @@ def _gain(sums: Array, width: Array, slack: float, u: float, following: float) -
 
 def _thinned(edges: Array) -> tuple[Array, Callable[[Array], Array]]:
     """Fewer edges, and how their bounds spread over all: a wider interval's holds within it."""
-    if len(edges) <= MOST_EDGES:
+    if len(edges) <= MAX_EDGES:
         return edges, lambda bound: bound
-    places = np.geomspace(float(edges[0]), float(edges[-1]), MOST_EDGES)
+    places = np.geomspace(float(edges[0]), float(edges[-1]), MAX_EDGES)
     index: Array = np.unique(np.searchsorted(edges, places))
     index[0] = 0
     index = np.unique(np.minimum(np.append(index, len(edges) - 1), len(edges) - 1))
@@ -136,5 +136,7 @@ def _thinned(edges: Array) -> tuple[Array, Callable[[Array], Array]]:
 
 def _largest_sinc(x: Array) -> Array:
     """Return the largest |sin v / v| over v >= x."""
-    near = np.clip(x, 1e-9, KNEE)
-    return np.where(x < KNEE, np.sin(near) / near, np.minimum(LOBES, 1 / np.maximum(x, KNEE)))
+    near = np.clip(x, 1e-9, SINC_KNEE)
+    return np.where(
+        x < SINC_KNEE, np.sin(near) / near, np.minimum(LOBES, 1 / np.maximum(x, SINC_KNEE))
+    )

@@ -24,8 +24,8 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.operations import CALL, cells, charge
 
-ATOM = 100.0  # operations for each atom that is moved
-ROUNDING = 64 * UNIT  # of the few operations on each atom [DI-3]
+ATOM_OPERATIONS = 100.0  # operations for each atom that is moved
+ATOM_ERROR = 64 * UNIT  # of the few operations on each atom [DI-3]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,19 +77,19 @@ def _gathered(
         np.bincount(index - start, weights=weight),
         dots.log_scale,
         dots.tail,
-        float(np.max(dots.relative)) + ROUNDING + (len(index) + terms) * UNIT,
+        float(np.max(dots.relative)) + ATOM_ERROR + (len(index) + terms) * UNIT,
     )
 
 
 def spread(dots: Discretization, step: float) -> Atoms:
     """Return a dominating measure on the multiples of ``step``, under the same tilt [DI-1]."""
-    charge(CALL + 3 * ATOM * len(dots.loss))
+    charge(CALL + 3 * ATOM_OPERATIONS * len(dots.loss))
     low = np.floor(dots.loss / step)
     inside = np.clip(dots.loss - low * step, 0.0, step)
     up = -np.expm1(-inside) / -np.expm1(-step)
     # More weight than its share may go up: that only enlarges delta. The distance from the place
     # below errs by the rounding of both.
-    up = np.minimum(up * (1 + ROUNDING) + UNIT * (2 * np.abs(dots.loss) / step + 1), 1.0)
+    up = np.minimum(up * (1 + ATOM_ERROR) + UNIT * (2 * np.abs(dots.loss) / step + 1), 1.0)
     index = low.astype(np.int64)
     weight = np.concatenate(
         [
@@ -102,7 +102,7 @@ def spread(dots: Discretization, step: float) -> Atoms:
 
 def contract(dots: Discretization, step: float) -> Atoms:
     """Return a dominated measure on the multiples of ``step``, under the same tilt [DI-2]."""
-    charge(CALL + ATOM * len(dots.loss))
+    charge(CALL + ATOM_OPERATIONS * len(dots.loss))
     loss, weight, terms = _merged(dots, 2 * step)
     if not len(loss):  # all of it drowned: nothing is claimed
         loss, weight = np.zeros(1), np.zeros(1)
@@ -124,7 +124,7 @@ def contract(dots: Discretization, step: float) -> Atoms:
         high = p_low * -np.expm1(b - loss[lower]) + p_up * -np.expm1(b - loss[upper])
         high /= -np.expm1(-gap)
     # Less weight than its share may go up (rounding): that only lowers delta.
-    error = ROUNDING + UNIT * (np.abs(a) + np.abs(b) + 1) / np.minimum(gap, 1.0)
+    error = ATOM_ERROR + UNIT * (np.abs(a) + np.abs(b) + 1) / np.minimum(gap, 1.0)
     with np.errstate(over="ignore"):
         error += 8 * terms * UNIT * np.exp(8 * step)  # of their place [DI-3]
     with np.errstate(invalid="ignore"):
@@ -151,7 +151,7 @@ def contract_dense(dots: Discretization, step: float) -> Atoms:
     next cell's is reported as this one, where e_j > 0 one of the cell's before: as much as moves it
     to js. Where that is too much of theirs it is rounded down [DI-6].
     """
-    charge(CALL + ATOM * len(dots.loss))
+    charge(CALL + ATOM_OPERATIONS * len(dots.loss))
     keep = dots.weight > 0
     loss, weight = dots.loss[keep], dots.weight[keep]
     if len(loss) < 2:
@@ -172,10 +172,10 @@ def contract_dense(dots: Discretization, step: float) -> Atoms:
     error = UNIT * (8 * np.abs(places) + (8 + size) * step)
     up, down = np.zeros_like(w), np.zeros_like(w)  # what j takes of j + 1, and of j - 1
     rise = -np.expm1(-step) + np.exp(-step) * (share - error)[1:]
-    need = np.maximum(error - share, 0.0)[:-1] * (1 + ROUNDING)
+    need = np.maximum(error - share, 0.0)[:-1] * (1 + ATOM_ERROR)
     up[:-1] = w[:-1] * need / np.maximum(rise, 0.25 * step) * (rise > 0.25 * step)
     fall = np.expm1(step) - np.exp(step) * (share - error)[:-1]
-    need = np.maximum(share - error, 0.0)[1:] * (1 - ROUNDING)
+    need = np.maximum(share - error, 0.0)[1:] * (1 - ATOM_ERROR)
     down[1:] = w[1:] * need / np.maximum(fall, 0.25 * step) * (fall > 0.25 * step)
     factor = np.exp(dots.tilt * step)  # of a weight that goes one place up
     lowered = (share < error) & (w > 0)
@@ -187,7 +187,7 @@ def contract_dense(dots: Discretization, step: float) -> Atoms:
     # What the others took of j is missing from what moves up to it: it moves no more than the rest.
     left = rest.copy()
     left[:-1] -= down[1:] / factor
-    down *= np.maximum(left, 0.0) / some * (1 - ROUNDING)
+    down *= np.maximum(left, 0.0) / some * (1 - ATOM_ERROR)
     rest[:-1] -= down[1:] / factor
     total = np.where(lowered, 0.0, rest) + up + down
     total[:-1] += (np.where(lowered, rest, 0.0) / factor)[1:]
@@ -198,7 +198,7 @@ def contract_dense(dots: Discretization, step: float) -> Atoms:
         np.maximum(total, 0.0),
         dots.log_scale,
         dots.tail,
-        float(np.max(dots.relative)) + ROUNDING + len(loss) * UNIT,  # a sum: a unit a term
+        float(np.max(dots.relative)) + ATOM_ERROR + len(loss) * UNIT,  # a sum: a unit a term
     )
 
 

@@ -21,10 +21,20 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from neyman.numerics.bound import Bound
 
 MOST_OPERATIONS = 2.3e10  # of a question: some seven seconds of one core
-RESERVE = 0.1  # of these, for bounds from what is there when they are used up
-BATCH = 8  # questions asked at once that one question's operations are for
-MOST_BATCHES = 16
-MOST_CELLS = 1 << 22  # of one array beside which others of its size stand: 32 MiB each
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The operations of a question."""
+
+    reserve_share: float = 0.1  # of these, for bounds from what is there when they are used up
+    batch_questions: int = 8  # questions asked at once that one question's operations are for
+    batches: int = 16
+    array_cells: int = 1 << 22  # of one array beside which others of its size stand: 32 MiB each
+
+
+LIMITS = Limits()
+
 CALL = 2e4  # operations of one call of NumPy functions on short arrays
 NOTE = "stopped at its limit of operations"
 
@@ -75,7 +85,7 @@ class Meter:
     def fits(self, count: float, cells: float) -> bool:
         """Return True if so many more operations, and an array so large, are left."""
         used, most = (self.spared, self.reserve) if self.spare else (self.count, self.most)
-        return used + count <= most and cells <= MOST_CELLS
+        return used + count <= most and cells <= LIMITS.array_cells
 
 
 METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
@@ -99,7 +109,7 @@ def charge(count: float, most_cells: float = 0.0) -> None:
         meter.most_cells = most_cells
     if meter.strict:
         used, most = (meter.spared, meter.reserve) if meter.spare else (meter.count, meter.most)
-        if used > most or most_cells > MOST_CELLS:
+        if used > most or most_cells > LIMITS.array_cells:
             meter.reached = True
             raise OperationLimit
 
@@ -138,7 +148,9 @@ class _Block:
         known = METER.get() if meter is None else None
         self._token: Token[Meter | None] | None = None
         if known is None:
-            known = meter or Meter(batches * MOST_OPERATIONS, batches * RESERVE * MOST_OPERATIONS)
+            known = meter or Meter(
+                batches * MOST_OPERATIONS, batches * LIMITS.reserve_share * MOST_OPERATIONS
+            )
             self._token = METER.set(known)
         fields = known.__dict__
         self._meter, self._before = known, settings
@@ -172,7 +184,7 @@ def apart(*, strict: bool = False) -> _Block:
     Args:
         strict: whether operations beyond the most raise `OperationLimit`.
     """
-    meter = Meter(MOST_OPERATIONS, RESERVE * MOST_OPERATIONS)
+    meter = Meter(MOST_OPERATIONS, LIMITS.reserve_share * MOST_OPERATIONS)
     meter.strict = strict
     return _Block({}, meter)
 
@@ -201,7 +213,7 @@ def limit(share: float, owner: object = None) -> _Block:
         owner: instead, of what was left when this object began to answer the question. What its
             other blocks took counts, and the reserve is not shared.
     """
-    meter = METER.get() or Meter(MOST_OPERATIONS, RESERVE * MOST_OPERATIONS)
+    meter = METER.get() or Meter(MOST_OPERATIONS, LIMITS.reserve_share * MOST_OPERATIONS)
     if owner is None:
         spared = meter.spared + share * max(meter.reserve - meter.spared, 0.0)
         most = meter.count + share * max(meter.most - meter.count, 0.0)
@@ -250,7 +262,7 @@ def question(ask: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P],
         if METER.get() is not None:  # a part of another question
             return ask(self, *args, **options)
         many = length_hint(args[0], 1) if args else 1
-        with question_meter(min(max(many / BATCH, 1.0), MOST_BATCHES)) as meter:
+        with question_meter(min(max(many / LIMITS.batch_questions, 1.0), LIMITS.batches)) as meter:
             result = ask(self, *args, **options)
         return _with_note(result) if meter.reached else result
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain, combinations
 
 import numpy as np
@@ -24,15 +25,30 @@ from neyman.numerics.binomial import divergence, slow
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import charge
 
-ALL_SUMS = 2000  # copies of a loss with two values up to which all sums are kept
-REACH = 9.5  # standard deviations kept of more: what is left out is about 1e-20
-TINY = 1e-300  # weights below it are left out: floats there lose their digits
+
+@dataclass(frozen=True)
+class Limits:
+    """The sums that are kept."""
+
+    copies: int = 2000  # copies of a loss with two values up to which all sums are kept
+    # Standard deviations kept of more: what is left out is about 1e-20.
+    reach_deviations: float = 9.5
+    least_weight: float = 1e-300  # weights below it are left out: floats there lose their digits
+
+
+LIMITS = Limits()
 
 
 def ways(count: int, values: int) -> int:
     """Return the number of distinct sums of ``count`` copies of a loss with ``values`` atoms."""
     if values == 2:  # only a window is kept of many
-        return min(count, max(ALL_SUMS, math.ceil(REACH * math.sqrt(count)) + 128)) + 1
+        return (
+            min(
+                count,
+                max(LIMITS.copies, math.ceil(LIMITS.reach_deviations * math.sqrt(count)) + 128),
+            )
+            + 1
+        )
     return math.comb(count + values - 1, values - 1)
 
 
@@ -68,10 +84,10 @@ def power_sums(
     scale = float(exponent.max())
     weight = np.exp(exponent - scale)
     # D errs by a few units of itself and of |k - y|, by which it moves with p as well.
-    mask = weight > TINY
+    mask = weight > LIMITS.least_weight
     sizes = np.abs(log_weight) + np.abs(tilt * total * unit) + abs(scale)
     error = (relative + 2 * UNIT) * deviation + 4 * UNIT * (sizes + 32)  # [ES-1]
-    tail = TINY * float(np.count_nonzero(~mask))
+    tail = LIMITS.least_weight * float(np.count_nonzero(~mask))
     if len(value) == 2:  # k of the second value: those below and above the window
         tail += _beyond(weight) if counts[0, 1] > 0 else 0.0
         tail += _beyond(weight[::-1]) if counts[-1, 1] < count else 0.0
@@ -89,13 +105,13 @@ def added(parts: Sequence[Discretization], tilt: float) -> Discretization:
     for other in others:
         loss = np.add.outer(longest.loss, other.loss).ravel()
         weight = np.multiply.outer(longest.weight, other.weight).ravel()
-        mask = weight > TINY
+        mask = weight > LIMITS.least_weight
         first, second = (np.broadcast_to(d.relative, d.loss.shape) for d in (longest, other))
         log_scale = longest.log_scale + other.log_scale
         relative = np.add.outer(first, second).ravel() + (2 + abs(log_scale)) * UNIT
         sums = float(longest.weight.sum()), float(other.weight.sum())
         tail = longest.tail * (sums[1] + other.tail) + other.tail * sums[0]
-        tail = tail * (1 + 1e-9) + TINY * float(np.count_nonzero(~mask))
+        tail = tail * (1 + 1e-9) + LIMITS.least_weight * float(np.count_nonzero(~mask))
         loss, weight, relative = loss[mask], weight[mask], relative[mask]
         order = np.argsort(loss, kind="stable")
         longest = Discretization(
@@ -131,8 +147,8 @@ def _window(value: Array, p: Array, count: int, tilt: float) -> NDArray[np.int64
     log_p = np.log(p) + tilt * value
     share = 1 / (1 + math.exp(min(log_p[0] - log_p[1], 700.0)))  # of the second value
     reach = count
-    if count > ALL_SUMS:
-        reach = REACH * math.sqrt(count * share * (1 - share)) + 60
+    if count > LIMITS.copies:
+        reach = LIMITS.reach_deviations * math.sqrt(count * share * (1 - share)) + 60
     low = max(0, math.floor(count * share - reach))
     high = min(count, math.ceil(count * share + reach))
     k = np.arange(low, high + 1)

@@ -16,23 +16,32 @@ and what is factored out has no large numbers that cancel.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-DROP = 50.0
-NARROW = 0.5  # sigma^2 below which the sum over x is the shorter one
-BLOCK = 1 << 18
+
+@dataclass(frozen=True)
+class Limits:
+    """The terms of a sum, and the numbers held at a time."""
+
+    drop_efolds: float = 50.0
+    narrow_sigma_squared: float = 0.5  # sigma^2 below which the sum over x is the shorter one
+    block_numbers: int = 1 << 18
+
+
+LIMITS = Limits()
 
 
 def log_mgf(sigma_squared: float, shift: int, z: Array) -> Array:
     """K(z), z of any real and imaginary parts, shape (n,)."""
-    if sigma_squared < NARROW:
+    if sigma_squared < LIMITS.narrow_sigma_squared:
         logs = [
-            _over_places(sigma_squared, shift, z[k : k + BLOCK // 64])
-            for k in range(0, len(z), BLOCK // 64)
+            _over_places(sigma_squared, shift, z[k : k + LIMITS.block_numbers // 64])
+            for k in range(0, len(z), LIMITS.block_numbers // 64)
         ]
         return np.concatenate(logs)
     c, u = np.real(z), np.imag(z)
@@ -44,11 +53,11 @@ def log_mgf(sigma_squared: float, shift: int, z: Array) -> Array:
     # Beside the largest term: those that are above e^-50 of it somewhere, where they are.
     parts = np.ones(z.shape, complex if np.iscomplexobj(z) else float)
     total, d = 1.0, 1
-    while steep * d * (d - 1) < DROP:
+    while steep * d * (d - 1) < LIMITS.drop_efolds:
         total += 2 * math.exp(-steep * d * d)
         for sign in (-1, 1):
             drop = steep * d * (d - 2 * sign * away)
-            near = np.nonzero(drop < DROP)[0]
+            near = np.nonzero(drop < LIMITS.drop_efolds)[0]
             turned = math.tau * np.mod(sign * d * shift * c[near], 1.0)
             size = np.exp(-drop[near])
             if np.iscomplexobj(z):
@@ -91,6 +100,6 @@ def rounding(sigma_squared: float, shift: int, z: Array) -> Array:
     ratio = shift * shift / sigma_squared
     sizes = np.abs(z) * (np.abs(np.real(z)) + 1) * ratio
     sizes = sizes + np.abs(np.imag(z)) * shift / math.sqrt(sigma_squared) * 4
-    if sigma_squared < NARROW:
+    if sigma_squared < LIMITS.narrow_sigma_squared:
         sizes = sizes + np.abs(np.imag(z)) * shift / sigma_squared * 4
     return 8 * UNIT * (40 + sizes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -16,8 +17,16 @@ from neyman.numerics.rounding import above
 Row = Sequence[float | Fraction | str]
 Matrix = Sequence[Row] | NDArray[np.floating | np.integer]
 
-MOST_COORDINATES = 64
-FARTHEST = Fraction(10) ** 150  # a norm that the curve of a Gaussian can have
+
+@dataclass(frozen=True)
+class Limits:
+    """The size of a shift."""
+
+    coordinates: int = 64
+    norm: Fraction = Fraction(10) ** 150  # a norm that the curve of a Gaussian can have
+
+
+LIMITS = Limits()
 
 
 def whitened_norm(
@@ -41,8 +50,8 @@ def whitened_norm(
     """
     matrix = _numbers("covariance", covariance)
     size = len(matrix)
-    if not 1 <= size <= MOST_COORDINATES:
-        raise ValueError(f"covariance has {size} rows; it must have 1 to {MOST_COORDINATES}")
+    if not 1 <= size <= LIMITS.coordinates:
+        raise ValueError(f"covariance has {size} rows; it must have 1 to {LIMITS.coordinates}")
     if any(len(row) != size for row in matrix):
         raise ValueError(f"covariance must be square: {size} rows of {size} numbers")
     for i in range(size):
@@ -73,7 +82,7 @@ def whitened_norm(
         square = max(forms)
     else:
         square = check.exact("sensitivity", sensitivity) ** 2 / _least_eigenvalue(matrix)
-    if square and not FARTHEST**-2 <= square <= FARTHEST**2:
+    if square and not LIMITS.norm**-2 <= square <= LIMITS.norm**2:
         raise ValueError(
             "the norm of a shift over its noise must be 0 or from 1e-150 to 1e150; check the units "
             "of covariance= and sensitivity= or shifts="

@@ -19,7 +19,7 @@ from neyman.curves.losses.laplace import LaplaceLoss
 from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss
 from neyman.curves.losses.subsampled import FixedSizeLoss, ReplaceOneSubsampledLoss, SubsampledLoss
 from neyman.curves.profiles.contour.continuous_parts import (
-    SHARED,
+    CONTOUR_PARTS,
     ContinuousPartsProfile,
     ManyFromDensity,
     _sums_of_atoms,
@@ -192,13 +192,13 @@ def test_a_type_two_error_from_two_sides_holds_the_complement():
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_contour_holds_the_terms_with_many_parts(shape: str):
     """On a line, the recursion equals the binomial sum, term by term."""
-    loss, count = loss_of(shape, 1.0, 0.1), SHARED + 15
+    loss, count = loss_of(shape, 1.0, 0.1), CONTOUR_PARTS + 15
     z = 0.7 + 1j * np.linspace(0.0, 40.0, 33)
     k, error = ManyFromDensity(loss, count).mgf(z)
     atoms, density, _ = loss.characteristic_functions(z)
     terms = [math.comb(count, j) * atoms ** (count - j) * density**j for j in range(count + 1)]
     shares = loss.shares(0.7)
-    direct = np.sum(terms[SHARED:], axis=0)
+    direct = np.sum(terms[CONTOUR_PARTS:], axis=0)
     mass = float(np.real(direct[0]))
     assert np.all(np.abs(np.exp(k - count * shares.log_mgf) - direct) <= 1e-12 * mass)
     assert np.all(error < 1e-9)
@@ -207,7 +207,7 @@ def test_the_contour_holds_the_terms_with_many_parts(shape: str):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_decay_bounds_the_characteristic_function(shape: str):
     """At each height between two edges."""
-    loss, count = loss_of(shape, 2.0, 0.2), SHARED + 5
+    loss, count = loss_of(shape, 2.0, 0.2), CONTOUR_PARTS + 5
     many, tilt = ManyFromDensity(loss, count), 1.3
     edges = np.geomspace(0.1, 300.0, 60)
     bound = many.log_decay(tilt, edges, 40.0)

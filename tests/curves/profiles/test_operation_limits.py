@@ -91,7 +91,7 @@ def test_only_what_is_bounded_raises_and_a_share_leaves_the_rest():
                 with pytest.raises(OperationLimit):
                     charge(1)
             with pytest.raises(OperationLimit):
-                cells(operations.MOST_CELLS + 1)
+                cells(operations.LIMITS.array_cells + 1)
         assert meter.reached
 
 

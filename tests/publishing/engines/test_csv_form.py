@@ -294,8 +294,8 @@ def test_memory_does_not_grow_with_what_a_block_of_a_compressed_file_unpacks_to(
     sizes = []
     file = gzip.GzipFile(fileobj=io.BytesIO(gzip.compress(b"x" * 10_000_000)))
     read = file.read
-    monkeypatch.setattr(lines, "_CHUNK", 1000)
-    monkeypatch.setattr(lines, "LONGEST", 5000)
+    monkeypatch.setattr(lines, "_CHUNK_BYTES", 1000)
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 5000)
     monkeypatch.setattr(file, "read", lambda n: sizes.append(n) or read(n))
     texts = list(lines.blocks(file))
     assert max(map(len, texts)) <= 7000

@@ -192,7 +192,7 @@ def test_buckets_change_nothing(monkeypatch):
     ]
     plan, source = a_plan(some_queries(groups=2, rows_per_group=2)), table_of(rows)
     unbucketed = counted(plan, source)
-    monkeypatch.setattr(sys.modules["neyman.publishing.engines.backends"], "_BUCKET", 30)
+    monkeypatch.setattr(sys.modules["neyman.publishing.engines.backends"], "_RANKED_ROWS", 30)
     bucketed = counted(plan, source, rehearsed=True)
     assert bucketed == unbucketed == Plain(plan, rows).tables()
 

@@ -139,9 +139,9 @@ def test_where_blocks_end_changes_nothing_and_a_line_that_is_too_long_is_dropped
     people, monkeypatch, long
 ):
     content = b'id,race\n1,a\n"2",b\n' + long + b',a\n3,"a"\n' + long + b",a\n4,a"
-    monkeypatch.setattr(lines, "LONGEST", 100)
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 100)
     for size in (1, 2, 3, 7, 50, 99, 100, 101, 102, 1000):
-        monkeypatch.setattr(lines, "_CHUNK", size)
+        monkeypatch.setattr(lines, "_CHUNK_BYTES", size)
         assert counts(a_plan(), people(content)) == [3, 1], size
 
 

@@ -105,7 +105,7 @@ def test_a_line_is_a_row_or_it_is_listed_as_reading_it_alone_decides(
     alone = [rows(line + end) for line in some]
     path.write_bytes(header + b"".join(line + end for line in some))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "_CHUNK", chunk)
+        patch.setattr(lines, "_CHUNK_BYTES", chunk)
         result = faults(path, names)
     dropped = [fault.line for fault in result.listed if fault.reason != "not text"]
     assert dropped == [i for i, n in enumerate(alone, 2) if n == 0]

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import unicodedata
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -122,7 +123,7 @@ def test_keys_come_in_declared_order_places_first_and_the_last_column_fastest():
 
 def test_tables_written_in_parts_hold_every_cell_once_and_verify(place, monkeypatch):
     """With seven cells at a time, each file has all rows in order and the digest that is listed."""
-    monkeypatch.setattr(table_files, "CHUNK", 7)
+    monkeypatch.setattr(table_files, "LIMITS", replace(table_files.LIMITS, chunk_cells=7))
     product = make(place)
     file = product.parquet("all.county")
     assert (file.metadata.num_rows, file.metadata.num_row_groups) == (180, 26)
@@ -194,7 +195,7 @@ def test_a_release_whose_csv_has_control_characters_as_they_are_verifies_still(p
 
 def test_a_table_too_large_for_csv_says_so_everywhere(place, monkeypatch):
     """Above the most cells of a CSV file there is none: receipt, verification and report say it."""
-    monkeypatch.setattr(table_files, "MOST_CSV_CELLS", 100)
+    monkeypatch.setattr(table_files, "LIMITS", replace(table_files.LIMITS, csv_cells=100))
     product = make(place)
     assert not (place / "out" / "tables" / "all.state.csv").exists()
     assert (place / "out" / "tables" / "age.all.csv").exists()
@@ -217,7 +218,7 @@ def test_a_table_too_large_for_csv_says_so_everywhere(place, monkeypatch):
 def test_parts_cover_all_cells_and_files_are_listed_with_them(monkeypatch):
     """Parts follow one another from the first cell to the last, none larger than it may be."""
     plan = Plan.from_dict(PLAN)
-    monkeypatch.setattr(table_files, "CHUNK", 50)
+    monkeypatch.setattr(table_files, "LIMITS", replace(table_files.LIMITS, chunk_cells=50))
     for form in forms(plan, plan.calibrated()):
         results = list(parts(form))
         assert [cell for part in results for cell in part] == list(range(form.cells))
@@ -239,7 +240,7 @@ def test_parts_cover_all_cells_and_files_are_listed_with_them(monkeypatch):
 )
 def test_a_change_in_any_part_of_a_table_is_found(place, monkeypatch, change, check):
     """Verification looks at every part: a file whose digest was brought in line fails too."""
-    monkeypatch.setattr(table_files, "CHUNK", 50)
+    monkeypatch.setattr(table_files, "LIMITS", replace(table_files.LIMITS, chunk_cells=50))
     make(place)
     path = place / "out" / "tables" / "all.county.parquet"
     pq.write_table(change(pq.read_table(path)), path, store_schema=False)

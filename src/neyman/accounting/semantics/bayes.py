@@ -35,7 +35,8 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
-from neyman.numerics.operations import MOST_BATCHES, question_meter
+from neyman.numerics.operations import LIMITS as OPERATIONS_LIMITS
+from neyman.numerics.operations import question_meter
 from neyman.numerics.rounding import above, below, exp_down, exp_up, log_of
 
 Attacker = Literal["knows-the-rest", "true-record", "arbitrary-prior"]
@@ -175,7 +176,8 @@ def posterior_ratios(
         raise ValueError(f"counterfactual = {counterfactual!r} must be one of {known}")
     exact = [_exact_epsilon(e) for e in check.several("epsilons", epsilons)]
     f = _removal(guarantee) if counterfactual == "no-record" else _replacement(guarantee)
-    with question_meter(MOST_BATCHES):  # one question: its searches share their engines
+    # One question: its searches share their engines.
+    with question_meter(OPERATIONS_LIMITS.batches):
         if attacker == "arbitrary-prior" and counterfactual != "predicted-record":
             return two_factors(lambda at: _predicted(f, at, attacker), exact, f.exact_pure())
         return _predicted(f.group(2) if counterfactual == "no-record" else f, exact, attacker)

@@ -19,7 +19,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import log_of, up
 
-FARTHEST_ORDER = 1e4  # at which a budget without a top is looked at, to steer
+STEERING_ORDER = 1e4  # at which a budget without a top is looked at, to steer
 
 
 def as_renyi_bound(alternatives: Sequence[Composition]) -> tuple[RenyiBound, float] | None:
@@ -109,7 +109,7 @@ def _excess(c: Composition, bare: RenyiBound, mass: float) -> float:
         excesses.append(log_of(_kl(c)) - log_of(float(bare.divergence(Fraction(1)))))
     orders = np.array([float(a) for a, _ in bare.corners])
     if bare.exact_rho:
-        far = min(float(bare.top), FARTHEST_ORDER) - 1
+        far = min(float(bare.top), STEERING_ORDER) - 1
         orders = np.append(orders, 1 + np.geomspace(min(1e-4, far / 2), far, 60))
     if len(orders):
         spent = _spent(c.known, orders)

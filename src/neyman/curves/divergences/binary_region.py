@@ -23,7 +23,7 @@ from neyman.curves.divergences.envelope import Ceiling, below_ceiling
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-FAR = 800.0  # log-odds beyond the level's, where the power counts as 1
+FAR_LOG_ODDS = 800.0  # log-odds beyond the level's, where the power counts as 1
 ZOOMS = (0.0, 0.02, 2e-4)  # widths of the orders' ranges, finer and finer
 BACK = (1e-11, 1e-10, 1e-9, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 0.5)
 
@@ -144,7 +144,7 @@ class Region:
             low = np.where(np.isinf(b), mx - allowed, (b * mx - allowed) / (b - 1))
             by_miss = np.where((low < 0) & (b > 1), np.log(-np.expm1(low)) - low, math.inf)
         bound = np.nan_to_num(np.concatenate([by_power, by_miss], axis=1), nan=math.inf)
-        return np.minimum(bound.min(axis=1) + 1e-9, np.maximum(x, 0.0) + FAR + np.abs(x))
+        return np.minimum(bound.min(axis=1) + 1e-9, np.maximum(x, 0.0) + FAR_LOG_ODDS + np.abs(x))
 
     def _solve(self, ask: _Asked, x: Array, w: Array) -> tuple[Array, Array, Array]:
         """Return the lowest power that some order excludes, found from ``w`` on.
@@ -152,7 +152,7 @@ class Region:
         Returns:
             Log-odds, the excess of each order there, and where each order's own boundary is about.
         """
-        low, high = x.copy(), np.maximum(x, 0.0) + 2 * FAR + np.abs(x)
+        low, high = x.copy(), np.maximum(x, 0.0) + 2 * FAR_LOG_ODDS + np.abs(x)
         tiny = 1e-14 * np.maximum(1.0, np.abs(x))
         for _ in range(80):
             g, slope = self._excess(ask, w, x)
@@ -170,7 +170,7 @@ class Region:
         g, slope = self._excess(ask, w, x)
         for _ in range(60):
             out = g.max(axis=1) > 0
-            if np.all(out | (w > np.abs(x) + 2 * FAR)):
+            if np.all(out | (w > np.abs(x) + 2 * FAR_LOG_ODDS)):
                 break
             w = np.where(out, w, w + push)
             push = np.where(out, push, 4 * push)
@@ -207,7 +207,7 @@ class Region:
         high = self.excluded(x)[0]
         result, left = x.copy(), np.arange(len(x))
         for back in BACK:
-            top = np.where(np.isfinite(high[left]), high[left], x[left] + FAR)
+            top = np.where(np.isfinite(high[left]), high[left], x[left] + FAR_LOG_ODDS)
             gap = np.maximum(back * (top - x[left]), 4e-14 * np.maximum(1.0, np.abs(top)))
             y = top - gap
             good = (y > x[left]) & self.possible(y, x[left])

@@ -30,10 +30,12 @@ class Limits:
 
 
 LIMITS = Limits()
-SHARES = np.arange(1, 7) / 48  # of it, at which K is asked for its slope
-_SQUARES = SHARES**2
-WEIGHTS = np.array([np.prod([s / (s - t) for s in _SQUARES if s != t]) for t in _SQUARES])
-REST = float(np.prod(_SQUARES / (1 - _SQUARES))) * (1 + 1e-12)
+SLOPE_SHARES = np.arange(1, 7) / 48  # of it, at which K is asked for its slope
+_SQUARED_SHARES = SLOPE_SHARES**2
+WEIGHTS = np.array(
+    [np.prod([s / (s - t) for s in _SQUARED_SHARES if s != t]) for t in _SQUARED_SHARES]
+)
+REMAINDER_FACTOR = float(np.prod(_SQUARED_SHARES / (1 - _SQUARED_SHARES))) * (1 + 1e-12)
 
 
 def renyi_divergence(c: Composition, order: float | Fraction) -> Interval:
@@ -97,7 +99,7 @@ def slope_at_zero(c: Composition) -> Interval:
     product of t q / (1 - t q) over t = j^2, with q = (d / r)^2.
     """
     _, mean, variance = (float(v[0]) for v in c.moments(np.zeros(1)))
-    steps = np.append(SHARES, -SHARES)
+    steps = np.append(SLOPE_SHARES, -SLOPE_SHARES)
     r = 4 / math.sqrt(max(variance, 1e-300))
     for _ in range(LIMITS.order_tries):
         twice = math.inf
@@ -106,11 +108,11 @@ def slope_at_zero(c: Composition) -> Interval:
         if twice <= 2 * LIMITS.largest_moment:
             most = 0.5 * twice / r
             value, error = (v.reshape(2, -1) for v in exponentials(c, r * steps, mean))
-            each = (value[0] - value[1]) / (2 * r * SHARES)
+            each = (value[0] - value[1]) / (2 * r * SLOPE_SHARES)
             away = float(WEIGHTS @ each)
             # Differences, quotients, and a sum of six terms; then the last sum.
-            rounding = error.sum(axis=0) / (2 * r * SHARES) + 8 * UNIT * np.abs(each)
-            slack = float(np.abs(WEIGHTS) @ rounding) + most * REST
+            rounding = error.sum(axis=0) / (2 * r * SLOPE_SHARES) + 8 * UNIT * np.abs(each)
+            slack = float(np.abs(WEIGHTS) @ rounding) + most * REMAINDER_FACTOR
             return mean + away, slack * (1 + 1e-12) + 4 * UNIT * (abs(mean) + abs(away))
         r /= 4
     return 0.0, math.inf

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from copy import copy
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,9 +32,18 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import in_question
 from neyman.numerics.rounding import below
 
-FARTHEST = 1e15  # -log of a level that is looked at
-POINTS = 9  # levels that a search asks at once
-LEVELS = np.linspace(-120.0, 12.0, 6601)  # log-odds at which tangents are drawn
+
+@dataclass(frozen=True)
+class Limits:
+    """The levels and tangents of a profile."""
+
+    log_level: float = 1e15  # -log of a level that is looked at
+    search_levels: int = 9  # levels that a search asks at once
+
+
+LIMITS = Limits()
+
+TANGENT_LOG_ODDS = np.linspace(-120.0, 12.0, 6601)  # log-odds at which tangents are drawn
 AWAY = np.array([-0.3, -1e-2, -1e-3, -1e-4, 1e-4, 1e-3, 1e-2, 0.3])
 
 
@@ -125,7 +135,7 @@ class ImpliedProfile(Profile):
         return bounds, following > last
 
     def _line(self, side: int) -> Line:
-        line = self._regions[side].tangents(LEVELS)
+        line = self._regions[side].tangents(TANGENT_LOG_ODDS)
         order = np.argsort(line.log_slope, kind="stable")
         return line.part(order[np.isfinite(line.log_slope[order])])
 
@@ -139,7 +149,7 @@ class ImpliedProfile(Profile):
                 best[k] = min(best[k], one_order(a, tau, float(epsilons[k]))[0])
             return np.full(len(epsilons), -math.inf), best
         guesses = np.array([one_order(a, tau, float(e)) for e in epsilons])
-        best, center = guesses[:, 0], _odds(np.clip(guesses[:, 1], -FARTHEST, -0.1))
+        best, center = guesses[:, 0], _odds(np.clip(guesses[:, 1], -LIMITS.log_level, -0.1))
         x = _search(region, center, lambda ly, lx: _log_gain(ly, lx, epsilons[:, None]))
         line = region.tangents((x[:, None] + AWAY).ravel())
         half = len(AWAY) // 2
@@ -163,12 +173,12 @@ class ImpliedProfile(Profile):
         asked = np.isfinite(upper) & (upper < 0)
         region = self._regions[0]
         if asked.any():
-            x = _odds(np.maximum(upper[asked], -FARTHEST))
+            x = _odds(np.maximum(upper[asked], -LIMITS.log_level))
             odds = region.excluded(x)[0]
             high[asked] = np.where(np.isfinite(odds), logs(np.minimum(odds, 1e300))[0], 0.0)
             high[asked] += slack[asked]
         lower = np.minimum(shared - slack, -1e-300)
-        asked = lower > -FARTHEST
+        asked = lower > -LIMITS.log_level
         if asked.any():
             x = _odds(lower[asked])
             low[asked] = logs(self._alone.reached(x))[0] - slack[asked]
@@ -199,7 +209,7 @@ class ImpliedProfile(Profile):
             return np.where(ly > target, ly + np.log(-np.expm1(over)) - lx, ly - target - 1e6)
 
         region = self._regions[0]
-        x = _search(region, _odds(np.array([min(max(level, -FARTHEST), -0.1)])), score)
+        x = _search(region, _odds(np.array([min(max(level, -LIMITS.log_level), -0.1)])), score)
         ly, lx = logs(region.excluded(x)[0])[0], logs(x)[0]
         return max(float(score(ly, lx)[0]) - self._held + self._keep, 0.0)
 
@@ -236,15 +246,15 @@ def _search(region: Region, center: Array, score: Callable[[Array, Array], Array
     Nothing rests on their being exact.
     """
     width = np.maximum(0.5, 0.1 * np.abs(center))
-    rows, steps = np.arange(len(center)), np.linspace(-1, 1, POINTS)
+    rows, steps = np.arange(len(center)), np.linspace(-1, 1, LIMITS.search_levels)
     for _ in range(40):
         x = center[:, None] + width[:, None] * steps
         y = region.excluded(x.ravel())[0].reshape(x.shape)
         scores = score(logs(np.minimum(y, 1e300))[0], logs(x)[0])
         best = scores.argmax(axis=1)
-        inner = (best > 0) & (best < POINTS - 1)
-        i = np.clip(best, 1, POINTS - 2)
-        f = [scores[rows, np.clip(i + k, 0, POINTS - 1)] for k in (-2, -1, 0, 1, 2)]
+        inner = (best > 0) & (best < LIMITS.search_levels - 1)
+        i = np.clip(best, 1, LIMITS.search_levels - 2)
+        f = [scores[rows, np.clip(i + k, 0, LIMITS.search_levels - 1)] for k in (-2, -1, 0, 1, 2)]
         bend = f[1] - 2 * f[2] + f[3]
         # The vertex of a parabola, if that is what the score looks like.
         uneven = [f[k] - 3 * f[k + 1] + 3 * f[k + 2] - f[k + 3] for k in (0, 1)]

@@ -37,9 +37,10 @@ from neyman.numerics.decay import by_moments
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.rounding import above
 
-SHARES = 1 << 10  # of epsilon: on this lattice lie the two-point mechanisms that are looked at
-MIDDLE = SHARES // 2
-NEARLY_ALL = [SHARES - (1 << m) for m in range(6)]
+# Of epsilon: on this lattice lie the two-point mechanisms that are looked at.
+EPSILON_SHARES = 1 << 10
+MIDDLE_SHARE = EPSILON_SHARES // 2
+NEARLY_ALL = [EPSILON_SHARES - (1 << m) for m in range(6)]
 
 
 @dataclass(frozen=True)
@@ -155,14 +156,16 @@ class BoundedRangeLoss(Part):
 
     def pair(self, share: int) -> FiniteLoss:
         """Return the two-point mechanism whose largest loss t is ``share`` / 1024 of epsilon."""
-        if share == MIDDLE:
+        if share == MIDDLE_SHARE:
             return response_loss(self.exact_epsilon / 2)
         a = float(self.exact_epsilon)
-        t = a * share / SHARES
+        t = a * share / EPSILON_SHARES
         log_total = math.log(-math.expm1(-a))
         low = t - a + math.log(-math.expm1(-t)) - log_total
         high = math.log(-math.expm1(t - a)) - log_total
-        return FiniteLoss(self.exact_epsilon / SHARES, (share - SHARES, share), (low, high))
+        return FiniteLoss(
+            self.exact_epsilon / EPSILON_SHARES, (share - EPSILON_SHARES, share), (low, high)
+        )
 
     @property
     def supremum(self) -> Fraction:
@@ -229,7 +232,7 @@ def sides(parts: Parts) -> tuple[Parts, Parts]:
     """
     low, high = bracket_sides(parts)
     return (
-        tuple((x.pair(MIDDLE) if isinstance(x, BoundedRangeLoss) else x, n) for x, n in low),
+        tuple((x.pair(MIDDLE_SHARE) if isinstance(x, BoundedRangeLoss) else x, n) for x, n in low),
         tuple((x.upper if isinstance(x, BoundedRangeLoss) else x, n) for x, n in high),
     )
 

@@ -17,14 +17,14 @@ import numpy as np
 from neyman.curves.losses.circular_arcs import CircularGaussianLoss
 from neyman.curves.losses.discrete_gaussian import DiscreteGaussianLoss
 from neyman.curves.losses.finite import OffLatticeLoss
-from neyman.curves.losses.gaussian import REACH, GaussianLoss
+from neyman.curves.losses.gaussian import REACH_DEVIATIONS, GaussianLoss
 from neyman.curves.losses.laplace import LaplaceLoss
 from neyman.curves.losses.loss import WIDE_NODES, WIDE_WEIGHTS, Loss
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
 
-SEAM = 6  # indices on either side of a cut that have to agree
+SEAM_INDICES = 6  # indices on either side of a cut that have to agree
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +90,7 @@ def law_under_q(inner: Loss, size: float) -> Base:
     for k in range(len(discretized) - 1):
         middle = 0.5 * (centers[k] + centers[k + 1]) - float(first.offset)
         cut, good = _agreeing(tilts[k : k + 2], discretized[k : k + 2], math.ceil(middle / step))
-        overlap = 0 if good or not side else SEAM * side
+        overlap = 0 if good or not side else SEAM_INDICES * side
         ends.append((low, cut + overlap))
         low = cut - overlap
     ends.append((low, math.inf))
@@ -130,17 +130,17 @@ def _agreeing(
     (a, a_place), (b, b_place) = discretized
     low = max(a.start, b.start, near - 200)
     high = min(a.start + len(a), b.start + len(b), near + 200)
-    if high - low < 2 * SEAM:
+    if high - low < 2 * SEAM_INDICES:
         return near, False
     with np.errstate(invalid="ignore"):
         apart = _log_q(tilts[0], a, a_place)[low - a.start : high - a.start]
         apart = apart - _log_q(tilts[1], b, b_place)[low - b.start : high - b.start]
     both_empty = np.isnan(apart)
     same = both_empty | (np.abs(apart) < 1e-7)
-    run = np.convolve(same, np.ones(2 * SEAM), "valid") == 2 * SEAM
+    run = np.convolve(same, np.ones(2 * SEAM_INDICES), "valid") == 2 * SEAM_INDICES
     if not run.any():
         return near, False
-    cuts = low + SEAM + np.nonzero(run)[0]
+    cuts = low + SEAM_INDICES + np.nonzero(run)[0]
     return int(cuts[np.argmin(np.abs(cuts - near))]), True
 
 
@@ -150,9 +150,9 @@ def _(inner: DiscreteGaussianLoss, size: float) -> Base:
     s2, shift = float(inner.sigma_squared), inner.shift
     sigma = math.sqrt(s2)
     # A tilt of that size moves the law by so much; 26 sigma beyond less than e^-337 is left of it.
-    end = (size + 2) * shift + REACH * sigma
-    dense = min(end, (14 + REACH) * sigma + 20 * shift)  # each mass is listed so far
-    x = np.arange(-math.ceil(REACH * sigma) - 1, math.ceil(dense) + 2, dtype=float)
+    end = (size + 2) * shift + REACH_DEVIATIONS * sigma
+    dense = min(end, (14 + REACH_DEVIATIONS) * sigma + 20 * shift)  # each mass is listed so far
+    x = np.arange(-math.ceil(REACH_DEVIATIONS * sigma) - 1, math.ceil(dense) + 2, dtype=float)
     step = float(inner.step or 0)
     place = step * (x - 0.5 * shift)
     exponent = x * x / (2 * s2)
@@ -171,7 +171,7 @@ def _(inner: DiscreteGaussianLoss, size: float) -> Base:
             )
         ]
         edge = end
-    t = (edge - REACH * sigma) / shift - 1
+    t = (edge - REACH_DEVIATIONS * sigma) / shift - 1
     lost.append((t, t * (t + 1) * shift**2 / (2 * s2) - 337, step * (edge - 0.5 * shift), math.inf))
     return Base(place, -exponent - log_total, (), tuple(lost), float(units.max()), 0, units)
 
@@ -236,7 +236,7 @@ def _(inner: CircularGaussianLoss, size: float) -> Base:
         def bend(s: Array, near: Array | float, m: float = m, room: float = room) -> Array:
             return np.abs(s + m / 2) + room / 4 + near
 
-        reach = min(end, m / 2 + REACH)
+        reach = min(end, m / 2 + REACH_DEVIATIONS)
         panels = 1 + math.ceil(reach * (1 + m / 2))
         s = reach / panels * (np.arange(panels)[:, None] + WIDE_NODES)
         gain = float((np.exp(log_q(-s)) * -np.expm1(-m * s) @ WIDE_WEIGHTS).sum()) * reach / panels

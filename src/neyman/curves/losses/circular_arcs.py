@@ -17,9 +17,19 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above
 
-PAD = 20.0  # deviations beyond every peak of a tilted density at which an arc is cut
-FAR = 100.0  # deviations from both centers at which the far arc counts as lost
-ROOM = 1.0  # distance from the real line: both functions are polynomials
+
+@dataclass(frozen=True)
+class Limits:
+    """Where an arc is cut, and how high its strip is."""
+
+    # Deviations beyond every peak of a tilted density at which an arc is cut.
+    pad_deviations: float = 20.0
+    # Deviations from both centers at which the far arc counts as lost.
+    far_deviations: float = 100.0
+    strip_height: float = 1.0  # distance from the real line: both functions are polynomials
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
 
     @property
     def _far_is_lost(self) -> bool:
-        return self.circumference / 2 - self.shift > FAR
+        return self.circumference / 2 - self.shift > LIMITS.far_deviations
 
     @property
     def support(self) -> tuple[tuple[float, float], ...]:
@@ -100,7 +110,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
     @staticmethod
     def cut(m: float, half: float, size: float) -> float:
         """Return how far from its middle an arc of this slope is seen under tilts of that size."""
-        return min(half, m * (size + 0.5) + PAD)
+        return min(half, m * (size + 0.5) + LIMITS.pad_deviations)
 
     def law(self, size: float) -> Law:
         """Two arcs; the far one is lost where it has hardly any mass."""
@@ -111,7 +121,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
             pieces.append(_piece(m, end, self.log_total))
             if end < half:
                 edge = np.array([-end, end])
-                log_mass = pieces[-1].log_p(edge) - math.log(PAD)
+                log_mass = pieces[-1].log_p(edge) - math.log(LIMITS.pad_deviations)
                 lost += zip(log_mass.tolist(), (m * edge).tolist(), strict=True)
         lost += [(log_mass, side * self.top) for log_mass in self.lost_arcs for side in (-1, 1)]
         return Law(np.zeros(0), np.zeros(0), tuple(pieces), tuple(lost), self.relative)
@@ -138,11 +148,11 @@ def _piece(m: float, end: float, log_total: float) -> Piece:
     return Piece(
         -end,
         end,
-        ROOM,
+        LIMITS.strip_height,
         loss=lambda s: m * s,
         log_p=lambda s: -((s - m / 2) ** 2) / 2 - log_total,
         slope=lambda s: np.full_like(s, m),
         speed=lambda s, near: np.full_like(s, m),
-        bend=lambda s, near: np.abs(s - m / 2) + ROOM / 4 + near,
+        bend=lambda s, near: np.abs(s - m / 2) + LIMITS.strip_height / 4 + near,
         place=lambda v: v / m,
     )

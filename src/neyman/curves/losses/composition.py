@@ -20,7 +20,7 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.canonical_order import order_key
 from neyman.numerics.operations import CALL, charge
 
-NOTHING = -1e6  # the K of such a node
+NEGLIGIBLE_K = -1e6  # the K of such a node
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ class Composition:
                     # Below e^-50 a node counts as nothing but an error.
                     there = size[alive] + grown[alive] + log_rest[alive] > -50.0
                     if np.count_nonzero(there) < 0.7 * len(alive):
-                        total[alive[~there]] += NOTHING
+                        total[alive[~there]] += NEGLIGIBLE_K
                         alive = alive[there]
         # A product for each part, and a sum of len(parts) terms.
         grown = np.minimum(grown + (len(self.parts) + 4) * UNIT * reach, 700.0 - size)
@@ -253,7 +253,7 @@ class Composition:
         error = np.where(grown < 1, factor * np.expm1(np.minimum(grown, 1.0)), np.exp(size + grown))
         if log_rest is None:
             return total, error
-        dropped = real_part(total) <= 0.5 * NOTHING
+        dropped = real_part(total) <= 0.5 * NEGLIGIBLE_K
         return total, np.where(dropped, np.exp(np.minimum(size + grown, 700.0)), error)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import ndtri_exp
 
-from neyman.curves.losses.gaussian import REACH, GaussianLoss
+from neyman.curves.losses.gaussian import REACH_DEVIATIONS, GaussianLoss
 from neyman.curves.losses.loss import MOST_POWERS, Loss, lattice_sum
 from neyman.numerics import theta
 from neyman.numerics.arrays import Array
@@ -18,8 +18,19 @@ from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.rounding import up
 
-SMOOTH = 6  # variance of the rounding that makes whole numbers of a Gaussian [MM-1]
-MOST_NUMBERS = 1 << 60  # with noise, in all
+ROUNDING_VARIANCE = 6  # variance of the rounding that makes whole numbers of a Gaussian [MM-1]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where sums of whole numbers are Gaussian, and how many are counted."""
+
+    numbers: int = 1 << 60  # with noise, in all
+    narrow_sigma_squared: float = 4.0  # sigma^2 below which the moments are not the Gaussian's
+    wide_sigma_squared: int = 10**8  # sigma^2 beyond which single atoms are not counted one by one
+
+
+LIMITS = Limits()
 
 
 def integer_mu(shift_squared: Fraction, sigma_squared: Fraction) -> float:
@@ -40,9 +51,9 @@ def integer_mu(shift_squared: Fraction, sigma_squared: Fraction) -> float:
     """
     if not shift_squared:
         return 0.0
-    kappa = 4.1 * math.exp(-2 * math.pi**2 * SMOOTH)
-    slope = root_above(shift_squared / (sigma_squared - SMOOTH))
-    return (slope + 5.02 * MOST_NUMBERS * kappa) * (1 + 1e-15)
+    kappa = 4.1 * math.exp(-2 * math.pi**2 * ROUNDING_VARIANCE)
+    slope = root_above(shift_squared / (sigma_squared - ROUNDING_VARIANCE))
+    return (slope + 5.02 * LIMITS.numbers * kappa) * (1 + 1e-15)
 
 
 def root_above(squared: Fraction) -> float:
@@ -53,10 +64,6 @@ def root_above(squared: Fraction) -> float:
     while Fraction(root) ** 2 < squared:
         root = up(root, 1)
     return root
-
-
-NARROW = 4.0  # sigma^2 below which the moments are not the Gaussian's
-WIDE = 10**8  # sigma^2 beyond which single atoms are not counted one by one
 
 
 @dataclass(frozen=True)
@@ -80,7 +87,11 @@ class DiscreteGaussianLoss(Loss):
     @property
     def step(self) -> Fraction | None:
         """shift / sigma^2; none where sigma is so large that atoms are not counted one by one."""
-        return self.shift / self.sigma_squared if self.sigma_squared <= WIDE else None
+        return (
+            self.shift / self.sigma_squared
+            if self.sigma_squared <= LIMITS.wide_sigma_squared
+            else None
+        )
 
     @property
     def rho(self) -> float:
@@ -113,7 +124,10 @@ class DiscreteGaussianLoss(Loss):
     def _window(self, tilt: float) -> tuple[int, int]:
         center = -tilt * self.shift
         sigma = math.sqrt(self.sigma_squared)
-        low, high = math.floor(center - REACH * sigma) - 1, math.ceil(center + REACH * sigma) + 1
+        low, high = (
+            math.floor(center - REACH_DEVIATIONS * sigma) - 1,
+            math.ceil(center + REACH_DEVIATIONS * sigma) + 1,
+        )
         return low, high
 
     def _exponents(self, tilt: float, x: Array) -> Array:
@@ -122,9 +136,10 @@ class DiscreteGaussianLoss(Loss):
     def log_mgf(self, z: Array) -> Array:
         """K(z) = z (z + 1) shift^2 / (2 sigma^2) + log theta(z shift) / theta(0)."""
         z, s2 = np.atleast_1d(z), float(self.sigma_squared)
-        if s2 >= NARROW:
+        if s2 >= LIMITS.narrow_sigma_squared:
             turn = np.abs(np.imag(z)).max(initial=0.0) * self.shift / (math.tau * s2)
-            if 2 * math.pi**2 * s2 * (1 - 2 * turn) > theta.DROP:  # one term is left [DG-2]
+            # One term is left [DG-2].
+            if 2 * math.pi**2 * s2 * (1 - 2 * turn) > theta.LIMITS.drop_efolds:
                 return z * (z + 1) * (self.shift**2 / s2 / 2)
         return theta.log_mgf(s2, self.shift, z)
 
@@ -138,7 +153,7 @@ class DiscreteGaussianLoss(Loss):
         """Those of the Gaussian, which they are close to unless sigma is small; else sums."""
         s2 = float(self.sigma_squared)
         ratio = self.shift**2 / s2
-        if s2 < NARROW:
+        if s2 < LIMITS.narrow_sigma_squared:
             center = np.round(-tilts * self.shift)
             x = center[:, None] + np.arange(-20.0, 21.0)
             exponent = -((x + (tilts * self.shift)[:, None]) ** 2) / (2 * s2)
@@ -205,7 +220,7 @@ class DiscreteGaussianLoss(Loss):
         A sum over whole numbers differs from the integral by at most sup |g''| / 24 a term, which
         for the density is at most (26^2 + 1) / (24 sigma^2) of it within 26 sigma.
         """
-        if self.sigma_squared <= WIDE:
+        if self.sigma_squared <= LIMITS.wide_sigma_squared:
             return Discretization.of(self.atoms(tilt), tilt)
         smooth = GaussianLoss(float(self.shift**2 / self.sigma_squared)).dots(tilt, step)
         return replace(smooth, relative=smooth.relative + 60 / float(self.sigma_squared))

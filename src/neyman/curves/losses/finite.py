@@ -30,8 +30,8 @@ from neyman.numerics.rounding import above, up
 LEAST_EPSILON = Fraction(1, 10**150)
 MOST_EPSILON = 10**6  # of one release: beyond it nothing is hidden anyway
 
-PLACE = 4 * UNIT  # relative, of a value: the logarithm of an exact quotient errs by 2 units
-SMALLEST = -600.0  # log of a mass that can be taken to powers
+PLACE_ERROR = 4 * UNIT  # relative, of a value: the logarithm of an exact quotient errs by 2 units
+LEAST_LOG_MASS = -600.0  # log of a mass that can be taken to powers
 
 
 class _ValuesLoss(Loss):
@@ -53,7 +53,7 @@ class _ValuesLoss(Loss):
     @cached_property
     def _largest(self) -> float:
         """The largest |value|, or a little more."""
-        return float(np.abs(self._arrays[0][[0, -1]]).max()) * (1 + 2 * PLACE)
+        return float(np.abs(self._arrays[0][[0, -1]]).max()) * (1 + 2 * PLACE_ERROR)
 
     @property
     def value_count(self) -> float:
@@ -196,7 +196,7 @@ class FiniteLoss(_ValuesLoss):
 
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
         """Those of a binomial law, or the places of the lattice between the ends."""
-        if min(self.log_p) < SMALLEST:
+        if min(self.log_p) < LEAST_LOG_MASS:
             return math.inf
         if len(self.index) == 2:
             return ways(count, 2)
@@ -321,7 +321,7 @@ class OffLatticeLoss(_ValuesLoss):
     def supremum(self) -> Fraction:
         """The largest finite value, rounded up."""
         top = self.values[-1]
-        return Fraction(top if top == 0 else up(top + PLACE * abs(top), 1))
+        return Fraction(top if top == 0 else up(top + PLACE_ERROR * abs(top), 1))
 
     @property
     def rounded(self) -> bool:
@@ -333,7 +333,7 @@ class OffLatticeLoss(_ValuesLoss):
         """Of the normalized finite part: its own, or what its values prove."""
         if self.known_rho is not None:
             return above(self.known_rho)
-        slack = Fraction(2 * PLACE * self._largest)
+        slack = Fraction(2 * PLACE_ERROR * self._largest)
         low, high = Fraction(self.values[0]) - slack, Fraction(self.values[-1]) + slack
         return above(_rho_of_values(low, high, self.failure, self.missing))
 
@@ -347,7 +347,7 @@ class OffLatticeLoss(_ValuesLoss):
         slack = 8 * UNIT * (1 + self._largest + float(np.max(np.abs(self.log_p))))
         if (
             same
-            and np.allclose(values, self.values, rtol=0, atol=PLACE * self._largest)
+            and np.allclose(values, self.values, rtol=0, atol=PLACE_ERROR * self._largest)
             and np.allclose(log_q, self.log_p, rtol=0, atol=slack)
         ):
             return self
@@ -379,7 +379,7 @@ class OffLatticeLoss(_ValuesLoss):
         """Return a few units for each exponent, the values' own errors, and those of the waves."""
         z = np.atleast_1d(z)
         value, log_p = self._arrays
-        each = 2 * (PLACE * self._largest * np.abs(z))
+        each = 2 * (PLACE_ERROR * self._largest * np.abs(z))
         each = each + 4 * UNIT * (8 + len(value) + float(np.abs(log_p).max()))
         each = each + 4 * UNIT * np.abs(np.real(z)) * self._largest
         if np.iscomplexobj(z):
@@ -393,7 +393,7 @@ class OffLatticeLoss(_ValuesLoss):
         k, weight = self._tilted(tilt)
         size = float(np.max(np.abs(log_p) + np.abs(tilt * value))) + abs(k)
         return Discretization(
-            value, weight, tilt, k, 0.0, (2 * size + 16) * UNIT, PLACE * self._largest
+            value, weight, tilt, k, 0.0, (2 * size + 16) * UNIT, PLACE_ERROR * self._largest
         )
 
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
@@ -407,11 +407,11 @@ class OffLatticeLoss(_ValuesLoss):
         if not self._has_powers(count):
             return added([self.dots(tilt, 1.0)] * count, tilt)
         value, log_p = self._arrays
-        place = PLACE * self._largest
+        place = PLACE_ERROR * self._largest
         return _multinomial(value, 1.0, log_p, self.failure, count, tilt, place)
 
     def _has_powers(self, count: int) -> bool:
-        return count > 1 and min(self.log_p) >= SMALLEST
+        return count > 1 and min(self.log_p) >= LEAST_LOG_MASS
 
 
 def _multinomial(

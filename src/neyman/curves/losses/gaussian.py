@@ -13,7 +13,8 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, cells, charge
 
-REACH = 26.0  # standard deviations kept of a tilted Gaussian: what lies beyond is below 1e-147
+# Standard deviations kept of a tilted Gaussian: what lies beyond is below 1e-147.
+REACH_DEVIATIONS = 26.0
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,8 @@ class GaussianLoss(Loss):
         center = (tilt + 0.5) * self.mu_squared
         panels = max(1, math.ceil(step / (mu / 32)))
         width = step / panels
-        first = math.floor((center - REACH * mu) / step)
-        last = math.ceil((center + REACH * mu) / step)
+        first = math.floor((center - REACH_DEVIATIONS * mu) / step)
+        last = math.ceil((center + REACH_DEVIATIONS * mu) / step)
         nodes = (last - first) * panels * len(NODES)
         cells(nodes)
         charge(CALL + 150 * nodes)
@@ -71,6 +72,6 @@ class GaussianLoss(Loss):
         loss = (edges[:, None] + width * NODES).ravel()
         density = np.exp(-((loss - center) ** 2) / (2 * self.mu_squared))
         weight = density * np.tile(NODE_WEIGHTS, len(edges)) * (width / (mu * math.sqrt(math.tau)))
-        relative = (REACH**2 / 2 + 32) * UNIT + 1e-15
+        relative = (REACH_DEVIATIONS**2 / 2 + 32) * UNIT + 1e-15
         scale = float(self.log_mgf(np.array([tilt]))[0])
         return Discretization(loss, weight, tilt, scale, 1e-147, relative)

@@ -47,11 +47,12 @@ class Limits:
 
 LIMITS = Limits()
 
-PAD = 10.0  # the integrand falls like a normal density beyond its peaks: what is left out is e^-50
-ACCURACY = 44.0  # the trapezoid errs by at most e^-44 of M(Re w)
+# The integrand falls like a normal density beyond its peaks: what is left out is e^-50.
+PAD_DEVIATIONS = 10.0
+ERROR_EFOLDS = 44.0  # the trapezoid errs by at most e^-44 of M(Re w)
 MOST_POWER = 1 << 12  # minus the w up to which sums share nodes where peaks are near 0
 MOST_EQUAL = 1e-13  # of a second moment, a variance below which is rounding
-STRIPS = np.geomspace(0.05, 12.0, 40)
+STRIP_HEIGHTS = np.geomspace(0.05, 12.0, 40)
 
 
 class LikelihoodRatioLoss(Loss):
@@ -122,12 +123,12 @@ class LikelihoodRatioLoss(Loss):
 
     def spacing(self, reach: float, w: float) -> float:
         """A step of y with strip bound e^-ACCURACY for |Im w| <= reach, on the best line [C-7]."""
-        c, digits = self.farthest, ACCURACY + 1
+        c, digits = self.farthest, ERROR_EFOLDS + 1
         edge = 0.97 * math.pi / c
         if w >= 0:
             a = min(math.sqrt(2 * digits), edge)
             return math.tau * a / (digits + a * (a / 2 + reach * c))
-        a = np.minimum(STRIPS, edge)
+        a = np.minimum(STRIP_HEIGHTS, edge)
         cost = a * (a / 2 + reach * c) + w * np.log(np.cos(c / 2 * a))
         return float(np.maximum.reduce(math.tau * a / (digits + cost)))
 
@@ -221,7 +222,7 @@ class LikelihoodRatioLoss(Loss):
         bound = np.minimum.reduce(np.add.reduce(np.exp(g), axis=2))
         bound = bound * (1 + 8 * UNIT * (size + len(y)) + 2 * law.error)
         # Aliases, and what lies beyond the nodes.
-        beyond = 0.5 * b * b + min(w, 0.0) * math.log(math.cos(0.5 * c * b)) - ACCURACY
+        beyond = 0.5 * b * b + min(w, 0.0) * math.log(math.cos(0.5 * c * b)) - ERROR_EFOLDS
         bound = bound + 8 * math.exp(-self.limits.decay_efolds) + math.exp(min(beyond, 0.0))
         return np.log(np.minimum(bound, 1.0))
 
@@ -251,7 +252,7 @@ class LikelihoodRatioLoss(Loss):
         order = np.argsort(loss, kind="stable")
         relative = 8 * UNIT * (abs(w) * float(np.max(np.abs(ratio))) + 60) + 1e-13
         return Discretization(
-            loss[order], weight[order], tilt, scale, math.exp(5 - PAD**2 / 2), relative
+            loss[order], weight[order], tilt, scale, math.exp(5 - PAD_DEVIATIONS**2 / 2), relative
         )
 
 
@@ -371,7 +372,11 @@ def _tilted(
     log_m = top + np.log(total)
     units = spread + 16
     small = top < 5
-    if np.logical_or.reduce(small, axis=None) and y[0] <= -PAD and y[-1] >= PAD:
+    if (
+        np.logical_or.reduce(small, axis=None)
+        and y[0] <= -PAD_DEVIATIONS
+        and y[-1] >= PAD_DEVIATIONS
+    ):
         # M - 1 to relative accuracy: the weights of the normal law are all here and sum to one.
         plain = np.exp(log_weight)
         gain = np.exp(np.minimum(g, 10.0)) - plain
@@ -383,7 +388,7 @@ def _tilted(
         np.log1p(rest, out=log_m, where=small)
         # The sum is one of M, of which a small one is known less well.
         np.divide(lost, np.minimum(1 + rest, 1.0), out=units, where=small)
-    return p, log_m, units * UNIT + 4 * math.exp(-ACCURACY), spread
+    return p, log_m, units * UNIT + 4 * math.exp(-ERROR_EFOLDS), spread
 
 
 def _real_sums(
@@ -415,7 +420,10 @@ def _real_sums(
     for group in groups:
         some = w[group]
         least, most = float(np.minimum.reduce(some)), float(np.maximum.reduce(some))
-        ends = min(least * pull, 0.0) - PAD, max(most * first.farthest, 0.0) + PAD
+        ends = (
+            min(least * pull, 0.0) - PAD_DEVIATIONS,
+            max(most * first.farthest, 0.0) + PAD_DEVIATIONS,
+        )
         y, h = _grid(*ends, first.spacing(0.0, least))
         rows = max(1, first.limits.block_terms // (len(some) * len(y)))
         units = max([loss.ratio_units for loss in losses]) if several else first.ratio_units
@@ -445,8 +453,11 @@ class _Laws:
 def _laws(losses: Sequence[LikelihoodRatioLoss], tilt: float, reach: float) -> _Laws:
     first = max(losses, key=lambda loss: loss.farthest)
     w = first.power(tilt)
-    low, high = min(w * _pull(losses), 0.0) - PAD, max(w * first.farthest, 0.0) + PAD
-    if high - low > 4 * PAD:
+    low, high = (
+        min(w * _pull(losses), 0.0) - PAD_DEVIATIONS,
+        max(w * first.farthest, 0.0) + PAD_DEVIATIONS,
+    )
+    if high - low > 4 * PAD_DEVIATIONS:
         ends = [loss.range(w) for loss in losses]
         low, high = min(e[0] for e in ends), max(e[1] for e in ends)
     y, h = _grid(low, high, first.spacing(reach, w))

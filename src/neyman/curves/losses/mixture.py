@@ -20,7 +20,7 @@ from fractions import Fraction
 import numpy as np
 from scipy.special import logsumexp
 
-from neyman.curves.losses.likelihood_ratio import PAD, LikelihoodRatioLoss
+from neyman.curves.losses.likelihood_ratio import PAD_DEVIATIONS, LikelihoodRatioLoss
 from neyman.curves.losses.loss import Loss, Part
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
@@ -28,8 +28,8 @@ from neyman.numerics.characteristic_function import log1p
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import cells, charge
 
-NEAR = 600.0  # log of a term up to which R - 1 is a sum of small differences
-NOTHING = 1e-25  # weight that may be left out: it is counted as a tail
+SUM_LOG_TERM = 600.0  # log of a term up to which R - 1 is a sum of small differences
+NEGLIGIBLE_WEIGHT = 1e-25  # weight that may be left out: it is counted as a tail
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         real = np.real(z)
         top = real.max(axis=-1, keepdims=True)
         far = np.log(np.exp(z - top) @ p) + top[:, 0]
-        gain = np.expm1(np.where(real < NEAR, z, 0.0)) @ p
-        near = (top[:, 0] < NEAR) & (np.real(gain) > -0.5)
+        gain = np.expm1(np.where(real < SUM_LOG_TERM, z, 0.0)) @ p
+        near = (top[:, 0] < SUM_LOG_TERM) & (np.real(gain) > -0.5)
         return np.where(near, log1p(np.where(near, gain, 0.0)), far)
 
     def _count(self, y: Array) -> None:
@@ -119,14 +119,14 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
     def range(self, w: float) -> tuple[float, float]:
         """Where e^{-y^2/2} R^w is: its log slope is s w - y with s from least to largest c."""
         peaks = w * self.distances[0], w * self.distances[-1]
-        low, high = min(peaks) - PAD, max(peaks) + PAD
+        low, high = min(peaks) - PAD_DEVIATIONS, max(peaks) + PAD_DEVIATIONS
         # Between two points g is at most h^2 / 8 above them (its second derivative is at least -1
         # for w >= 0), or it has one peak only (w < 0).
         for _ in range(8):  # over the range of a sum
             y = np.linspace(low, high, 2048)
             g = w * self.log_ratio(y) - y * y / 2
             h = y[1] - y[0]
-            keep = np.nonzero(g > g.max() - PAD**2 / 2 - 10 - h * h / 8)[0]
+            keep = np.nonzero(g > g.max() - PAD_DEVIATIONS**2 / 2 - 10 - h * h / 8)[0]
             before = high - low
             low = float(max(y[keep[0]] - h, low))
             high = float(min(y[keep[-1]] + h, high))
@@ -235,10 +235,10 @@ class MixtureLoss(Loss):
         for share, dots in each:
             factor = share * math.exp(dots.log_scale - scale)
             weight = factor * dots.weight
-            used = weight > NOTHING / (len(weight) * len(self.parts))
+            used = weight > NEGLIGIBLE_WEIGHT / (len(weight) * len(self.parts))
             places.append(dots.loss[used])
             weights.append(weight[used])
-            tail += factor * dots.tail + NOTHING
+            tail += factor * dots.tail + NEGLIGIBLE_WEIGHT
             size = 2 + abs(dots.log_scale) + abs(scale)
             relative = max(relative, dots.relative + 16 * UNIT * size)
         loss, weight = np.concatenate(places), np.concatenate(weights)

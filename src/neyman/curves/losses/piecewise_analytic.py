@@ -32,7 +32,7 @@ Bound = Callable[[Array, Array | float], Array]
 # than 1e-18 with r = 8. The second is for waves [PA-1].
 RULE, LONG_RULE = (16, 6.0), (32, 20.0)
 NODE_ERROR = 1e-15  # of Gauss-Legendre nodes and weights as NumPy computes them
-SHARED = 1e-6  # share of a range up to which two that meet may overlap
+OVERLAP_SHARE = 1e-6  # share of a range up to which two that meet may overlap
 
 
 @dataclass(frozen=True, eq=False)
@@ -415,7 +415,7 @@ def _apart(stretches: list[tuple[Array, Array]]) -> list[tuple[Array, Array]]:
     """Return those with most mass whose ranges share no more than rounding leaves."""
     chosen: list[tuple[Array, Array]] = []
     for place, mass in sorted(stretches, key=lambda s: -float(s[1].sum())):
-        least = SHARED * float(place[-1] - place[0])
+        least = OVERLAP_SHARE * float(place[-1] - place[0])
         if all(min(place[-1], x[-1]) - max(place[0], x[0]) <= least for x, _ in chosen):
             chosen.append((place, mass))
     return chosen

@@ -27,10 +27,19 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.discretization import Discretization
 
-REACH = 26.0  # standard deviations of x: what lies beyond is below 1e-147
-LOST = 1e-135  # of mass, for each batch: what lies beyond, and products that underflow [RA-4]
-LEAST = 1e-200  # a mass that is not kept
-MOST_MU = 10.0  # beyond it the floats end
+
+@dataclass(frozen=True)
+class Limits:
+    """The window of a batch, and the mass that is left out."""
+
+    reach_deviations: float = 26.0  # standard deviations of x: what lies beyond is below 1e-147
+    # Of mass, for each batch: what lies beyond, and products that underflow [RA-4].
+    lost_mass: float = 1e-135
+    least_mass: float = 1e-200  # a mass that is not kept
+    mu: float = 10.0  # beyond it the floats end
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,7 @@ class RandomAllocationLoss(Loss):
     """A finite loss on one side of that of random allocation.
 
     Args:
-        distance: mu, the shift of a batch over its noise, above 0 and at most `MOST_MU`.
+        distance: mu, the shift of a batch over its noise, above 0 and at most `LIMITS.mu`.
         batches: T, at least 2.
         side: 1 for a loss that dominates it, -1 for one that it dominates.
         removed: True for (P, Q), P with the record; False for (Q, P).
@@ -122,7 +131,7 @@ def allocated(mu: float, batches: int) -> LossBracket:
     """Return the loss of removal, between two finite ones.
 
     Args:
-        mu: the shift of a batch over its noise, above 0 and at most `MOST_MU`.
+        mu: the shift of a batch over its noise, above 0 and at most `LIMITS.mu`.
         batches: T, at least 2.
     """
     lower, upper = (RandomAllocationLoss(mu, batches, side, True) for side in (-1, 1))
@@ -164,10 +173,10 @@ class _Sum:
 @array_cache
 def _law(mu: float, batches: int, side: int) -> _Law:
     total = _added_up(mu, batches, side)
-    mask = total.weight * np.maximum(total.place / batches, 1.0) > LEAST
+    mask = total.weight * np.maximum(total.place / batches, 1.0) > LIMITS.least_mass
     place, weight = total.place[mask], total.weight[mask]
     value, log_q = np.log(place / batches), np.log(weight)
-    lost = (batches + 1) * LOST if side > 0 else 0.0
+    lost = (batches + 1) * LIMITS.lost_mass if side > 0 else 0.0
     removed = OffLatticeLoss(tuple(value.tolist()), tuple((log_q + value).tolist()), lost, lost)
     added = OffLatticeLoss(tuple((-value[::-1]).tolist()), tuple(log_q[::-1].tolist()), lost, lost)
     # A quotient errs by one unit, and a logarithm by 2 of itself. log q errs by 2, and log p, its
@@ -195,7 +204,7 @@ def _added_up(mu: float, batches: int, side: int) -> _Sum:
 def _places(mu: float, count: int) -> Array:
     """Places of the sum of so many: dense within a deviation of log(S / count), then sparser."""
     deviation = _deviation(mu, count)
-    ends = mu * np.array([-REACH, REACH + mu]) - mu * mu / 2
+    ends = mu * np.array([-LIMITS.reach_deviations, LIMITS.reach_deviations + mu]) - mu * mu / 2
     low, high = (float(x) for x in np.arcsinh(ends / deviation))
     number = math.ceil((high - low) * 250) + 1  # 250 in a deviation
     # A little room for the rounding of sums at both ends.
@@ -273,7 +282,7 @@ def _sum(a: _Sum, b: _Sum, mu: float, side: int) -> _Sum:
         # A place errs by one unit, its distance from the edge, the width, and the share by one
         # each.
         return _Sum(count, edges, split, relative, apart + 16 * UNIT)
-    mask = first > LEAST
+    mask = first > LIMITS.least_mass
     first, second = first[mask], second[mask]
     # A quotient of two such sums.
     return _Sum(count, second / first, first, relative, apart + 2.2 * terms * UNIT)

@@ -23,7 +23,7 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above
 
-MOST_TESTS = 300  # thresholds on one side; all of them up to a sigma of about 8
+MAX_THRESHOLDS = 300  # thresholds on one side; all of them up to a sigma of about 8
 Point = tuple[Fraction, Fraction]
 
 
@@ -65,11 +65,11 @@ def _loss(sigma_squared: Fraction, shift: int, alone: bool) -> RoundedGaussianLo
     sigma = math.sqrt(sigma_squared)
     last = math.ceil(shift + 35 * sigma) + 1  # beyond it less than 1e-267 is left
     first = (shift + 2) // 2  # from here on the level is at most the chance of a miss
-    every = last - first < MOST_TESTS
+    every = last - first < MAX_THRESHOLDS
     tests = (
         np.arange(first, last + 1)
         if every
-        else np.unique(np.linspace(first, last, MOST_TESTS).round().astype(np.int64))
+        else np.unique(np.linspace(first, last, MAX_THRESHOLDS).round().astype(np.int64))
     )
     upper = GaussianLoss(above(shift**2 / sigma_squared))
     lower = _law(tests, shift, sigma, -1)

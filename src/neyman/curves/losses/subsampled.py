@@ -23,7 +23,7 @@ import numpy as np
 from neyman.curves.losses.change_of_measure import Base, Stretch, law_under_q
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.laplace import LaplaceLoss
-from neyman.curves.losses.likelihood_ratio import PAD, LikelihoodRatioLoss
+from neyman.curves.losses.likelihood_ratio import PAD_DEVIATIONS, LikelihoodRatioLoss
 from neyman.curves.losses.loss import Loss, NormalRatio, Order
 from neyman.curves.losses.piecewise_analytic import Law, Piece, PiecewiseAnalyticLoss
 from neyman.numerics.arrays import Array, real_part
@@ -129,13 +129,15 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
             # One peak, where -y = |w| mu s, and log-concave about it; the normal law's beside it
             # as long as it is not far.
             peak = self._lower_peak(w)
-            return min(peak, 0.0) - PAD, PAD if peak > -PAD else peak + PAD
-        low, high = -PAD, peak + PAD
-        if high - low > 6 * PAD:  # one of the two humps may be all that counts
+            return min(
+                peak, 0.0
+            ) - PAD_DEVIATIONS, PAD_DEVIATIONS if peak > -PAD_DEVIATIONS else peak + PAD_DEVIATIONS
+        low, high = -PAD_DEVIATIONS, peak + PAD_DEVIATIONS
+        if high - low > 6 * PAD_DEVIATIONS:  # one of the two humps may be all that counts
             first, last = self._hump(w, 0.0), self._hump(w, peak)
             if first is not None and last is not None:
                 g = [self._exponent(w, y) for y in (first, last)]
-                floor = max(g) - PAD**2 / 2
+                floor = max(g) - PAD_DEVIATIONS**2 / 2
                 if last - first < 1:  # they are one, from which the terms fall on both sides
                     if self._exponent(w, low) < floor:
                         low = self._falls(w, last, low, floor)
@@ -229,7 +231,7 @@ def _log_mixture(rate: Array | float, t: Array) -> Array:
     return np.where(cancels, np.log(np.where(cancels, total, 1.0)), ratio)
 
 
-LOG_SLOPE_PAD = 20.0  # a log-concave density beyond a point where its log slope is -PAD
+LOG_SLOPE_PAD = 20.0  # a log-concave density beyond a point where its log slope is -PAD_DEVIATIONS
 
 
 @dataclass(frozen=True)

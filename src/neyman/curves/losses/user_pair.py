@@ -32,8 +32,8 @@ from neyman.numerics.atoms import UNIT
 LogDensity = Callable[[Array], Array]
 PERFECT = FiniteLoss(Fraction(1), (0,), (0.0,))
 Mask = NDArray[np.bool_]
-MOST_NUMBERS = 10**7  # whole numbers of a pair of laws
-NARROW = 1e4 * UNIT  # of the largest place: a piece between breaks that floats set apart
+MAX_INTEGERS = 10**7  # whole numbers of a pair of laws
+NARROW_PIECE = 1e4 * UNIT  # of the largest place: a piece between breaks that floats set apart
 FULL_SHIFT = "estimate: the full shift alone, and no proof for smaller ones"
 
 
@@ -188,7 +188,7 @@ class Density(Law):
         cuts = self.places()
         known = (edges[:-1] >= cuts[0]) & (edges[1:] <= cuts[-1])
         # Breaks of both laws that should be one place may be two floats.
-        narrow = known & (np.diff(edges) <= NARROW * np.abs(edges).max())
+        narrow = known & (np.diff(edges) <= NARROW_PIECE * np.abs(edges).max())
         known &= ~narrow
         left, right = edges[:-1][known], edges[1:][known]
         width, piece = right - left, np.searchsorted(cuts[1:-1], 0.5 * (left + right))
@@ -489,11 +489,11 @@ def _edges(p: Law, q: Law, limits: Limits) -> Array:
     """Edges of cells: every place of both laws, and as many between any two."""
     fixed: list[float] = sorted({*p.places().tolist(), *q.places().tolist()})
     if isinstance(p, Masses):
-        if fixed[-1] - fixed[0] > MOST_NUMBERS:
-            raise ValueError(f"masses: the laws span more than {MOST_NUMBERS:,} whole numbers")
+        if fixed[-1] - fixed[0] > MAX_INTEGERS:
+            raise ValueError(f"masses: the laws span more than {MAX_INTEGERS:,} whole numbers")
         return np.arange(int(2 * fixed[0]), int(2 * fixed[-1]) + 1, 2) * 0.5
     count = max(limits.cells // (len(fixed) - 1), 8)
-    few = 8 * count * NARROW * max(map(abs, fixed))  # a width that is not cut
+    few = 8 * count * NARROW_PIECE * max(map(abs, fixed))  # a width that is not cut
     pieces = [np.linspace(a, b, (count if b - a > few else 1) + 1) for a, b in pairwise(fixed)]
     return np.concatenate([*(piece[:-1] for piece in pieces), fixed[-1:]])
 

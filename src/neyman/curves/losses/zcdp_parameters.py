@@ -15,7 +15,7 @@ from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, Context, Decimal, localco
 from fractions import Fraction
 from functools import lru_cache
 
-LEAST = Fraction(1, 10**16)  # below this epsilon the quadratic bound is sharp to 1e-16
+QUADRATIC_EPSILON = Fraction(1, 10**16)  # below this epsilon the quadratic bound is sharp to 1e-16
 SPARE = Decimal("1e-25")  # relative, far above the error of the working digits
 
 
@@ -50,7 +50,7 @@ def discrete_laplace_rho(scale: Fraction, shift: int) -> Fraction:
         return a * (shift - 2 * r * (1 - (-a * shift).exp()) / (1 - r * r))
 
     epsilon = shift / scale
-    if epsilon <= LEAST:
+    if epsilon <= QUADRATIC_EPSILON:
         return epsilon**2 / 2
     return _least(1 / scale, exact, epsilon**2 / 2, least=Fraction(0))
 
@@ -147,7 +147,7 @@ def _least(
     epsilon: Fraction,
     exact: Callable[[Decimal], Decimal],
     quadratic: Fraction,
-    least: Fraction = LEAST,
+    least: Fraction = QUADRATIC_EPSILON,
 ) -> Fraction:
     """Return the exact rho, rounded up, but not above the quadratic one.
 

@@ -78,7 +78,8 @@ class Limits:
 
 LIMITS = Limits()
 BEYOND = [1.02, 1.05, 1.1, 1.2, 1.35, 1.55, 1.8, 2.2, 3.0]  # c' / c, for the terms after
-BELOW = np.linspace(0.05, 0.95, 19)  # powers of e^-L in Chernoff's bounds of a level and a miss
+# Powers of e^-L in Chernoff's bounds of a level and a miss.
+CHERNOFF_POWERS = np.linspace(0.05, 0.95, 19)
 LOG_2, LOG_LEAST = math.log(2), math.log2(LIMITS.least_tilt)
 QUARTERS = np.array([0.25, 0.5, 0.75])  # of the way between two tilts, where more are needed
 FACTORS = (1.0, 0.985, 0.97, 0.94, 0.88, 0.8)  # c over the saddle
@@ -86,10 +87,10 @@ FACTORS = (1.0, 0.985, 0.97, 0.94, 0.88, 0.8)  # c over the saddle
 PLACES = np.sort(np.concatenate([FACTORS, 2 - np.array(FACTORS[1:4]), BEYOND]))
 ABOUT = np.log(PLACES)
 # Where the end is looked for, in units of where a normal law's would be.
-ENDS = 0.9 * 1.5 ** np.arange(14)
+END_FACTORS = 0.9 * 1.5 ** np.arange(14)
 NEAR_ENDS = np.array([1.0, 1.03, 1.07, 1.13, 1.2, 1.3, 1.45, 1.7, 2.0, 2.5, 3.5, 6.0, 12.0, 40.0])
-FINE_ENDS = np.append(ENDS[:8], ENDS[8] + 0.5 * np.arange(1 << 13))
-ALL_ENDS = np.concatenate([ENDS, ENDS[-1] * 1.6 ** np.arange(1, 19)])
+FINE_ENDS = np.append(END_FACTORS[:8], END_FACTORS[8] + 0.5 * np.arange(1 << 13))
+ALL_ENDS = np.concatenate([END_FACTORS, END_FACTORS[-1] * 1.6 ** np.arange(1, 19)])
 
 
 class Sum(Protocol):
@@ -274,13 +275,13 @@ def log_chernoff(losses: Sum, epsilon: float) -> float:
     return min(float((exponent + log_kernel(c) + slack)[0]), 0.0)
 
 
-def mgf_below(losses: Sum, a: Array = BELOW) -> Array:
+def mgf_below(losses: Sum, a: Array = CHERNOFF_POWERS) -> Array:
     """Upper bounds on K(-a), which `least_log_powers` needs."""
     k, error = losses.mgf(-a)
     return k + np.log1p(error) + 8 * UNIT * (1 + np.abs(k))
 
 
-def least_log_powers(most: Array, log_levels: Array, a: Array = BELOW) -> Array:
+def least_log_powers(most: Array, log_levels: Array, a: Array = CHERNOFF_POWERS) -> Array:
     """Lower bounds on log power by Chernoff, with the digits of 1 - power [C-9].
 
     Rejecting where L > t has a level of at most e^{K(-b) - (1 - b) t}, 0 <= b < 1, and it misses

@@ -22,7 +22,7 @@ from neyman.numerics.roots import least
 from neyman.numerics.rounding import log_add
 
 CHORDS = np.array([-8.0, -3, -1, -0.4, -0.15, -0.06, -0.02, 0.02, 0.06, 0.15, 0.4, 1, 3, 8])
-ENOUGH = 3e-7  # relative width of a power with which no better guess is sought
+SEARCH_WIDTH = 3e-7  # relative width of a power with which no better guess is sought
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Conjugate:
     log_deltas: Callable[[Array], tuple[Array, Array]]
     place: Array
     z: Array
-    enough: float = ENOUGH
+    enough: float = SEARCH_WIDTH
 
     @staticmethod
     def over(
@@ -47,7 +47,7 @@ class Conjugate:
         low: float,
         high: float,
         points: int = 400,
-        enough: float = ENOUGH,
+        enough: float = SEARCH_WIDTH,
     ) -> Conjugate:
         """For the levels at which the minimum lies between two epsilons."""
         epsilon = np.linspace(low, high, points)
@@ -176,7 +176,7 @@ def log_power_near(
     log_level: float,
     guess: float,
     scale: float,
-    enough: float = ENOUGH,
+    enough: float = SEARCH_WIDTH,
 ) -> Interval:
     """Bounds on log power at one level, from deltas about a guess at its threshold.
 

@@ -16,7 +16,12 @@ from typing import TypeVar
 import numpy as np
 
 from neyman.curves.losses.composition import Composition
-from neyman.curves.profiles.contour_line import BELOW, least_log_powers, log_kernel, mgf_below
+from neyman.curves.profiles.contour_line import (
+    CHERNOFF_POWERS,
+    least_log_powers,
+    log_kernel,
+    mgf_below,
+)
 from neyman.curves.profiles.profile import Engine, Interval, Profile, log_delta_below_zero
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
@@ -30,7 +35,7 @@ from neyman.numerics.operations import (
 )
 from neyman.numerics.rounding import above
 
-TILTS = 2.0 ** np.arange(-6, 11, 2)
+CHEAP_TILTS = 2.0 ** np.arange(-6, 11, 2)
 AWAY, LARGEST_TILT = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0), 1e9
 T = TypeVar("T")
 
@@ -54,7 +59,7 @@ class ExponentProfile(Profile):
         try:
             with engine_limit(), reserve(), np.errstate(all="ignore"):
                 terms = self.losses.places
-                c = np.array([x for x in TILTS.tolist() if terms(x, 0.0) <= 1e5])
+                c = np.array([x for x in CHEAP_TILTS.tolist() if terms(x, 0.0) <= 1e5])
                 k, error = self.losses.mgf(c)
         except OperationLimit:
             return none, none, none
@@ -79,7 +84,7 @@ class ExponentProfile(Profile):
 
     @cached_property
     def _misses(self) -> Array | None:
-        """Upper bounds on K(-a), a = `BELOW`; None where they take too many operations."""
+        """Return upper bounds on K(-a), a = `CHERNOFF_POWERS`; None if that takes too long."""
         try:
             with engine_limit(), reserve(), np.errstate(all="ignore"):
                 most = mgf_below(self.losses)
@@ -97,9 +102,9 @@ class ExponentProfile(Profile):
         best = np.zeros(len(epsilons))
         for s in AWAY:
             t = epsilons + s
-            exponents = self._misses + np.multiply.outer(t, BELOW)
+            exponents = self._misses + np.multiply.outer(t, CHERNOFF_POWERS)
             # A product and two sums, of which the last one is below 0.
-            error = 16 * UNIT * (1 + np.abs(self._misses) + np.multiply.outer(t, BELOW))
+            error = 16 * UNIT * (1 + np.abs(self._misses) + np.multiply.outer(t, CHERNOFF_POWERS))
             miss = np.exp(np.minimum((exponents + error).min(axis=1), 0.0))
             best = np.maximum(best, (1 - miss - math.exp(-s)) - 8 * UNIT)
         return np.where(best > 0, np.log(np.maximum(best, 1e-300)), -math.inf)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -26,10 +27,20 @@ from neyman.curves.profiles.selection import register, rules, select
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-PRIORITY = 75  # of the rule
-MOST_PROBABILITY = 1e-6  # of another draw, beyond which the bounds are seldom narrow
-MOST_SHARE = 1e-9  # of delta, power, and 1 - power that m may be where the likely losses answer
-LEAST_LOG_LEVEL = -1e300  # below it a level is 0
+RULE_PRIORITY = 75  # of the rule
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When rare draws are bounded apart."""
+
+    probability: float = 1e-6  # of another draw, beyond which the bounds are seldom narrow
+    # Of delta, power, and 1 - power that m may be where the likely losses answer.
+    mass_share: float = 1e-9
+    least_log_level: float = -1e300  # below it a level is 0
+
+
+LIMITS = Limits()
 
 
 class RareChoiceProfile(Profile):
@@ -57,7 +68,7 @@ class RareChoiceProfile(Profile):
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """Return bounds on log power at many levels."""
         levels = np.asarray(log_levels, float)
-        finite = np.maximum(levels, LEAST_LOG_LEVEL)
+        finite = np.maximum(levels, LIMITS.least_log_level)
         raised = (finite + 2 * self._rare) + 4 * UNIT * (1 + np.abs(finite))
         raised = np.minimum(np.where(finite > levels, levels, raised), 0.0)
         low, high = self._likely.log_powers(levels)[0], self._likely.log_powers(raised)[1]
@@ -87,14 +98,14 @@ class RareChoiceProfile(Profile):
         """Return the bounds of the likely losses, moved, and those of the sum where m is large."""
         high = self._moved(high)
         low = low - 2 * self._rare  # log(1 - m) > -2 m for m < 1/2, with room for the rounding
-        large = self._rare > MOST_SHARE * least
+        large = self._rare > LIMITS.mass_share * least
         if large.any():
             below, above = ask(self._sum, np.asarray(places)[large])
             low[large], high[large] = intersection(low[large], high[large], below, above)
         return np.minimum(low, high), high
 
 
-@register(PRIORITY, "each choice drawn in the open falls nearly always on the same loss")
+@register(RULE_PRIORITY, "each choice drawn in the open falls nearly always on the same loss")
 def _rare(composition: Composition) -> Profile | None:
     if MixtureLoss not in composition.kinds:
         return None
@@ -107,11 +118,11 @@ def _rare(composition: Composition) -> Profile | None:
             rare.append(count * math.fsum(w for w, x in loss.parts if x is not part))
         likely.append((part, count))
     most = math.fsum(rare) * (1 + 8 * UNIT)
-    if not 0 < most <= MOST_PROBABILITY:
+    if not 0 < most <= LIMITS.probability:
         return None
 
     def sum_profile() -> Profile:
-        later = (rule for rule in rules() if rule.priority > PRIORITY)
+        later = (rule for rule in rules() if rule.priority > RULE_PRIORITY)
         return next(profile for rule in later if (profile := rule.build(composition)) is not None)
 
     return RareChoiceProfile(select(Composition.of(likely)), most, sum_profile)

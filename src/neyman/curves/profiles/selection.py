@@ -14,7 +14,7 @@ from neyman.curves.profiles.profile import Profile
 from neyman.numerics.array_cache import array_cache
 from neyman.numerics.operations import OperationLimit, apart
 
-CLOSED_FORMS = 50  # the priority up to which a rule's profiles have few operations
+CLOSED_FORM_PRIORITY = 50  # the priority up to which a rule's profiles have few operations
 Build = Callable[[Composition], Profile | None]
 
 
@@ -115,7 +115,7 @@ def _first(composition: Composition) -> Profile:
                 return ExponentProfile(composition)
             if profile is None:
                 continue
-            if rule.priority <= CLOSED_FORMS or isinstance(profile, LimitProfile):
+            if rule.priority <= CLOSED_FORM_PRIORITY or isinstance(profile, LimitProfile):
                 return profile
 
             engine = cast("Callable[[], Profile]", partial(rule.build, composition))  # as just now

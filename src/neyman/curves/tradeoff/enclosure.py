@@ -66,7 +66,7 @@ class Limits:
 
 
 LIMITS = Limits()
-TILTS = 2.0 ** np.arange(-8, 14)
+MOMENT_TILTS = 2.0 ** np.arange(-8, 14)
 
 
 def enclosed(losses: Composition) -> Pair:
@@ -303,7 +303,7 @@ def _shuffled_share(profile: Profile, place: Array) -> int:
 
 def _about(losses: Composition, deltas: Sequence[float]) -> list[float]:
     """Epsilons at which delta is about as small, by Chernoff's bound."""
-    tilts = np.array([c for c in TILTS if losses.places(float(c), 0.0) <= LIMITS.terms])
+    tilts = np.array([c for c in MOMENT_TILTS if losses.places(float(c), 0.0) <= LIMITS.terms])
     k = None
     while k is None and len(tilts):
         try:

@@ -14,13 +14,14 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.curves.tradeoff.piecewise_linear import LEAST, Corner, Polygon, chords, hull
+from neyman.curves.tradeoff.piecewise_linear import LIMITS as PIECEWISE_LINEAR_LIMITS
+from neyman.curves.tradeoff.piecewise_linear import Corner, Polygon, chords, hull
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-SMALLEST = float(LEAST)
-MOVE = 12 * UNIT  # relative: more than a result errs [TC-13]
-TINY = 1e-300  # what may be lost to underflow
+SMALLEST = float(PIECEWISE_LINEAR_LIMITS.least_level)
+RELATIVE_MOVE = 12 * UNIT  # relative: more than a result errs [TC-13]
+UNDERFLOW_LOSS = 1e-300  # what may be lost to underflow
 HALF_BITS = int(np.float64(0.5).view(np.int64))
 
 
@@ -73,7 +74,11 @@ def _moved(low: Array, rest: Array, high: NDArray[np.bool_], side: int) -> _Coor
     """Return a number about ``low``, or 1 - ``rest`` where ``high``, moved to its side [TC-4]."""
     rising = np.where(high, -side, side) > 0
     value = np.where(high, rest, low)
-    value = np.where(rising, value * (1 + MOVE) + TINY, np.maximum(value * (1 - MOVE) - TINY, 0.0))
+    value = np.where(
+        rising,
+        value * (1 + RELATIVE_MOVE) + UNDERFLOW_LOSS,
+        np.maximum(value * (1 - RELATIVE_MOVE) - UNDERFLOW_LOSS, 0.0),
+    )
     value = np.where(value < SMALLEST, np.where(rising, SMALLEST, 0.0), value)
     beyond = value > 0.5  # then 1 - value is exact
     value, high = np.where(beyond, 1 - np.minimum(value, 1.0), value), high ^ beyond
@@ -167,7 +172,7 @@ def _continued(start: _Coordinates, distance: Array, slope: Array, way: int) -> 
     low = np.where(start.high, (0.5 - start.value) + 0.5, start.value)
     rest = np.where(start.high, start.value, (0.5 - start.value) + 0.5)
     high = low + way * move > 0.5
-    error = MOVE * (np.where(high, rest, low) + move)
+    error = RELATIVE_MOVE * (np.where(high, rest, low) + move)
     low, rest = low + way * move + error, rest - way * move - error
     small = np.maximum(np.where(high, rest, low), 0.0)
     return _moved(small, small, high, 1)

@@ -38,7 +38,7 @@ from neyman.numerics.arrays import Array
 
 Point = tuple[Fraction, Fraction]
 
-ROUNDED = Fraction(1, 10**12)  # what sums and curves may miss that came as floats
+FLOAT_TOLERANCE = Fraction(1, 10**12)  # what sums and curves may miss that came as floats
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Limits:
 
 
 LIMITS = Limits()
-NEARLY = 1 - 2.0**-53
+LARGEST_BELOW_ONE = 1 - 2.0**-53
 ESTIMATE = "estimate: two distributions seen in cells"
 
 
@@ -159,7 +159,7 @@ def from_points(alphas: Iterable[object], betas: Iterable[object]) -> Tradeoff:
             f"alphas and betas have {len(xs)} and {len(ys)} entries; they must have the same "
             "number, at least 1"
         )
-    slack = ROUNDED if _rounded(xs) or _rounded(ys) else Fraction(0)
+    slack = FLOAT_TOLERANCE if _rounded(xs) or _rounded(ys) else Fraction(0)
     points = [
         (check.exact(f"alphas[{i}]", x), check.exact(f"betas[{i}]", y))
         for i, (x, y) in enumerate(zip(xs, ys, strict=True))
@@ -247,7 +247,7 @@ def law(name: str, masses: Iterable[object]) -> tuple[list[Fraction], bool]:
         if x < 0:
             raise ValueError(f"{name}[{i}] = {entries[i]!r} must be at least 0")
     total, rounded = sum(exact, Fraction(0)), _rounded(entries)
-    if abs(total - 1) > (ROUNDED if rounded else 0):
+    if abs(total - 1) > (FLOAT_TOLERANCE if rounded else 0):
         within = " to within 1e-12" if rounded else ""
         raise ValueError(f"the sum of {name} is {_shown(total)}; it must be 1{within}")
     return [x / total for x in exact], rounded
@@ -275,7 +275,7 @@ def _profile(name: str, profile: Mapping[Any, object], *, signed: bool) -> list[
                 "order: give that order's profile as reverse="
             )
         low, high = exponential(epsilon)
-        if delta < 1 - high - (ROUNDED if _rounded([key, value]) else 0):
+        if delta < 1 - high - (FLOAT_TOLERANCE if _rounded([key, value]) else 0):
             raise ValueError(
                 f"{name}[{key!r}] = {value!r} must be at least 1 - e^epsilon = "
                 f"{_shown(1 - low)}: no pair of distributions has less"
@@ -336,7 +336,7 @@ def _estimated(p: Distribution, q: Distribution) -> Composition:
     """Return the pair seen in cells, its losses moved onto a lattice with both masses kept."""
     a, b = _cells(p, q)
     both = (a > 0) & (b > 0)
-    failure, missing = (min(float(x[~both].sum()), NEARLY) for x in (a, b))
+    failure, missing = (min(float(x[~both].sum()), LARGEST_BELOW_ONE) for x in (a, b))
     loss = FiniteLoss(Fraction(1), (0,), (math.log1p(-failure),), failure, missing)
     value = np.log(a[both]) - np.log(b[both])
     reach = float(np.max(np.abs(value), initial=0.0))

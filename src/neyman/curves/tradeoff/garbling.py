@@ -24,7 +24,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.curves.tradeoff.from_data import ROUNDED, law
+from neyman.curves.tradeoff.from_data import FLOAT_TOLERANCE, law
 from neyman.numerics.rounding import above
 
 Law = tuple[Fraction, ...]
@@ -175,7 +175,7 @@ def garbling(
     gain = test.power - test.matched
     if gain <= 0:
         return Garbling(a, b, a2, b2, _channel(a, b, a2, b2))
-    if gain > ROUNDED or not any(rounded for _, rounded in read):
+    if gain > FLOAT_TOLERANCE or not any(rounded for _, rounded in read):
         return Garbling(a, b, a2, b2, None, test)
     return Garbling(a, b, a2, b2, _channel(a, b, a2, b2), test)
 

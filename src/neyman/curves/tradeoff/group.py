@@ -8,6 +8,7 @@ person or remove one, m is the largest of both, and its concave hull is what one
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from math import inf, log1p
 from typing import TYPE_CHECKING
@@ -20,8 +21,8 @@ from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.curves.losses.renyi_bound import RenyiBound
 from neyman.curves.losses.user_pair import resting_on
 from neyman.curves.tradeoff.float_polygon import after_rounded, thinned
+from neyman.curves.tradeoff.piecewise_linear import LIMITS as PIECEWISE_LINEAR_LIMITS
 from neyman.curves.tradeoff.piecewise_linear import (
-    MOST_CORNERS,
     PERFECT,
     Pair,
     Polygon,
@@ -37,8 +38,17 @@ from neyman.numerics.rounding import above, up
 if TYPE_CHECKING:
     from neyman.curves.tradeoff.curve import Curve
 
-MOST_MU_SQUARED = Fraction(10**12)  # beyond these nothing is hidden
-MOST_RHO = 10**12
+
+@dataclass(frozen=True)
+class Limits:
+    """The parameters of a group, beyond which nothing is hidden."""
+
+    mu_squared: Fraction = Fraction(10**12)  # beyond these nothing is hidden
+    rho: int = 10**12
+
+
+LIMITS = Limits()
+
 FAR = "beyond what is told apart"
 UNKNOWN = LossBracket(PERFECT, NonPrivateLoss(), FAR)
 
@@ -70,15 +80,15 @@ def _closed(curve: Composition, size: int) -> Composition | None:
         known = Fraction(up(curve.known.rho)) if curve.known.parts else Fraction(0)
         own = curve.bare.exact_rho if curve.bare.quadratic else Fraction(curve.bare.rho)
         rho = (own + known) * size**2
-        return Composition.of([(RenyiBound(rho) if rho <= MOST_RHO else UNKNOWN, 1)])
+        return Composition.of([(RenyiBound(rho) if rho <= LIMITS.rho else UNKNOWN, 1)])
     loss, count = curve.parts[0]
     if len(curve.parts) > 1 or count > 1:
         return None
     if isinstance(loss, GaussianLoss):
         square = Fraction(loss.mu_squared) * size**2
-        if square <= MOST_MU_SQUARED:
+        if square <= LIMITS.mu_squared:
             return Composition.of([(GaussianLoss(float(square)), 1)])
-        nearly = LossBracket(GaussianLoss(float(MOST_MU_SQUARED)), NonPrivateLoss(), FAR)
+        nearly = LossBracket(GaussianLoss(float(LIMITS.mu_squared)), NonPrivateLoss(), FAR)
         return Composition.of([(nearly, 1)])
     if isinstance(loss, FiniteLoss) and not loss.infinite and loss.index == (-1, 1):
         epsilon = loss.supremum * size
@@ -123,8 +133,8 @@ def _after(first: Pair, second: Pair) -> Pair:
 
 
 def _limited(polygon: Polygon, side: int) -> Polygon:
-    """Return a polygon on its side with at most about `MOST_CORNERS`."""
-    while len(polygon) > MOST_CORNERS:
+    """Return a polygon on its side with at most about `PIECEWISE_LINEAR_LIMITS.corners`."""
+    while len(polygon) > PIECEWISE_LINEAR_LIMITS.corners:
         fewer = thinned(polygon, side)
         if len(fewer) == len(polygon):
             break

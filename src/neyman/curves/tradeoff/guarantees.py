@@ -20,7 +20,7 @@ from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.rounding import above
 
-LARGEST = 10**12  # of rho, of orders and of their epsilons
+MAX_PARAMETER = 10**12  # of rho, of orders and of their epsilons
 
 
 def _single(loss: Part) -> Tradeoff:
@@ -266,7 +266,7 @@ def _rate(name: str, value: object) -> Fraction:
     """Return a bound on a divergence: exact, 0 or from 1e-150 to 1e12."""
     exact = check.exact(name, value)
     check.non_negative(name, float(exact))
-    if exact and not LEAST_EPSILON <= exact <= LARGEST:
+    if exact and not LEAST_EPSILON <= exact <= MAX_PARAMETER:
         raise ValueError(f"{name} = {value!r} must be 0, or from 1e-150 to 1e12")
     return exact
 
@@ -276,7 +276,7 @@ def _order(name: str, value: object) -> Fraction | float:
     if isinstance(value, float) and value == math.inf:
         return math.inf
     exact = check.exact(name, value)
-    if not 1 <= exact <= LARGEST:
+    if not 1 <= exact <= MAX_PARAMETER:
         raise ValueError(
             f"{name} = {value!r} must be at least 1 (1 is KL, inf is pure), up to 1e12"
         )

@@ -59,8 +59,8 @@ class Limits:
 
 LIMITS = Limits()
 UNKNOWN = -math.inf, 0.0
-GRID = np.linspace(0.0, 1.0, 25)
-ENDS = 0.9 * 1.5 ** np.arange(84)  # heights, over that of a normal law's end
+TILT_GRID = np.linspace(0.0, 1.0, 25)
+END_FACTORS = 0.9 * 1.5 ** np.arange(84)  # heights, over that of a normal law's end
 BEYOND = np.array([1.02, 1.05, 1.1, 1.2, 1.35, 1.55, 1.8, 2.2, 3.0])  # (c' + s) / (c + s)
 
 
@@ -121,7 +121,7 @@ def _saddle(tail: Tail) -> float:
     while high > 0 and tail.losses.places(math.exp(high), 0.0) > 0.1 * tail.limits.terms:
         high -= math.log(10)
     for _ in range(3):
-        logs = low + (high - low) * GRID
+        logs = low + (high - low) * TILT_GRID
         a = np.exp(logs)
         with np.errstate(all="ignore"):
             falls = tail.losses.moments(a - tail.s)[1] - tail.x - 1 / a < 0
@@ -195,7 +195,7 @@ def _decay(
     The terms are the sum of |phi| h / u over the nodes beyond the last one, up to a height where it
     ends. It is at most the integral of a falling bound on |phi|.
     """
-    edges = math.sqrt(2 * need) / deviation * ENDS
+    edges = math.sqrt(2 * need) / deviation * END_FACTORS
     with np.errstate(all="ignore"):
         bound = np.asarray(losses.log_decay(c, edges, need))
     bound = bound[:-1]
@@ -254,7 +254,7 @@ def _on_line(tail: Tail, plan: _Plan) -> Interval:
     return log_low, min(math.log(high) + float(scale[1] + slack[1]), 0.0)
 
 
-ACCURACY = 64 * UNIT  # relative, of SciPy's log_ndtr, and what it counts beside its size
+LOG_NDTR_ERROR = 64 * UNIT  # relative, of SciPy's log_ndtr, and what it counts beside its size
 Tails = tuple[Interval, Interval]
 """P(L > x), P(L <= x): the bounds hold for P(L >= x) and P(L < x), and at floats next to x, too."""
 ALL = (1.0, 1.0), (0.0, 0.0)
@@ -278,7 +278,7 @@ def _normal_tails(mu: float, x: float) -> tuple[Tails, Tails]:
 
     def tail(v: float) -> Interval:
         low, high = float(log_ndtr(v - away)), float(log_ndtr(v + away))
-        low, high = low - ACCURACY * (1 + abs(low)), high + ACCURACY * (1 + abs(high))
+        low, high = low - LOG_NDTR_ERROR * (1 + abs(low)), high + LOG_NDTR_ERROR * (1 + abs(high))
         return exp_down(low), exp_up(min(high, 0.0))
 
     return (tail(half - z), tail(z - half)), (tail(-half - z), tail(z + half))

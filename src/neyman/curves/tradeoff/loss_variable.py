@@ -34,7 +34,8 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.operations import method_note, question
 from neyman.numerics.rounding import down, exp_down, exp_up, up
 
-CHORDS = np.geomspace(1e-9, 0.25, 18)  # lengths of the chords, in standard deviations up to 1
+# Lengths of the chords, in standard deviations up to 1.
+CHORD_DEVIATIONS = np.geomspace(1e-9, 0.25, 18)
 
 
 @dataclass(frozen=True)
@@ -280,7 +281,7 @@ class PrivacyLoss:
         scale = min(self._moments[1] or 1.0, 1.0)
         if self._lattice is not None:
             scale = min(scale, float(self._lattice[1]))
-        lengths = scale * CHORDS
+        lengths = scale * CHORD_DEVIATIONS
         delta, slope = _chords(self._profile, x, lengths)
         tail = min(max(delta[0] + slope[0], 0.0), 1.0), min(delta[1] + slope[1], 1.0)
         _, slope = _chords(select(self.composition.reverse()), -x, lengths)

@@ -27,7 +27,7 @@ from neyman.numerics.rounding import below, exp_up, log_of
 if TYPE_CHECKING:
     from neyman.curves.tradeoff.curve import Curve, Described
 
-POINTS = 400
+LEVEL_POINTS = 400
 
 
 Verdict = Literal["at-least", "at-most", "equal", "incomparable", "undecided"]
@@ -148,7 +148,7 @@ def _by_corners(f: Curve, g: Curve) -> bool:
     """
     enclosures = [corners(c) for c in g.directions]
     below = hull(corner for pair in enclosures if pair is not None for corner in pair[0])
-    if None in enclosures or len(below) > POINTS:
+    if None in enclosures or len(below) > LEVEL_POINTS:
         return False
     lines = [(slope, start) for slope, start in lines_of(below) if slope >= 1]
     if not lines:
@@ -172,7 +172,7 @@ def _deltas(f: Curve, epsilons: Array, side: int = 0) -> tuple[Array, Array]:
 def _grid(f: Curve, g: Curve) -> Array:
     """Epsilons that cover where the two curves differ."""
     ends = [h.epsilon(1e-12).upper for h in (f, g)] + [float(f.exact_pure()), 50.0]
-    return np.linspace(0, max(min(e for e in ends if math.isfinite(e)), 1e-6), POINTS)
+    return np.linspace(0, max(min(e for e in ends if math.isfinite(e)), 1e-6), LEVEL_POINTS)
 
 
 def _by_grid(f: Curve, g: Curve) -> bool:
@@ -189,7 +189,7 @@ def _by_grid(f: Curve, g: Curve) -> bool:
     if top == 0:
         zero = np.zeros(1)
         return bool(_deltas(f, zero)[1][0] <= _deltas(g, zero)[0][0])
-    epsilons = np.linspace(0, top, POINTS)
+    epsilons = np.linspace(0, top, LEVEL_POINTS)
     t = np.exp(epsilons)
     high = _deltas(f, epsilons, 1)[1]
     low_g, high_g = _deltas(g, epsilons)
@@ -197,12 +197,12 @@ def _by_grid(f: Curve, g: Curve) -> bool:
         return False
     # On [t_i, t_{i+1}] g lies above the line through t_{i-1}, t_i continued, and likewise from the
     # right; the larger of the two and f's chord are linear between the lines' crossing.
-    for i in range(POINTS - 1):
+    for i in range(LEVEL_POINTS - 1):
         lines: list[tuple[float, float]] = []
         if i > 0:
             slope = (low_g[i] - high_g[i - 1]) / (t[i] - t[i - 1])
             lines.append((low_g[i] - slope * t[i], slope))
-        if i + 2 < POINTS:
+        if i + 2 < LEVEL_POINTS:
             slope = (high_g[i + 2] - low_g[i + 1]) / (t[i + 2] - t[i + 1])
             lines.append((low_g[i + 1] - slope * t[i + 1], slope))
         places = [t[i], t[i + 1]]  # where g's own values already decide, unless a line is alone

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
@@ -29,9 +30,20 @@ Pair = tuple[Polygon, Polygon]  # one below the curve, one above it; the same wh
 ZERO, ONE = Fraction(0), Fraction(1)
 GUESSING: Polygon = ((ZERO, ZERO), (ONE, ONE))
 REVEALED: Polygon = ((ZERO, ONE), (ONE, ONE))
-LEAST = Fraction(1e-220)  # of a level, and of a type II error, that is not taken as 0
-MOST_CORNERS = 6000
-MOST_BITS = 2500  # of a corner's numbers together
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The corners of a polygon."""
+
+    # Of a level, and of a type II error, that is not taken as 0.
+    least_level: Fraction = Fraction(1e-220)
+    corners: int = 6000
+    corner_bits: int = 2500  # of a corner's numbers together
+
+
+LIMITS = Limits()
+
 PERFECT = FiniteLoss(Fraction(1), (0,), (0.0,))
 BETWEEN = "between two polygons"
 
@@ -165,13 +177,13 @@ def rounded(polygon: Polygon, side: int) -> Polygon:
 
 def _large(polygon: Polygon) -> bool:
     bits = max(x.denominator.bit_length() + y.denominator.bit_length() for x, y in polygon)
-    tiny = any(0 < x < LEAST or 0 < 1 - y < LEAST for x, y in polygon)
-    return len(polygon) > MOST_CORNERS or bits > MOST_BITS or tiny
+    tiny = any(0 < x < LIMITS.least_level or 0 < 1 - y < LIMITS.least_level for x, y in polygon)
+    return len(polygon) > LIMITS.corners or bits > LIMITS.corner_bits or tiny
 
 
 def _fewer(polygon: Polygon, side: int) -> Polygon:
     """About half of the corners where there are many."""
-    if len(polygon) <= MOST_CORNERS:
+    if len(polygon) <= LIMITS.corners:
         return polygon
     if side < 0:
         return chords(polygon)
@@ -191,8 +203,8 @@ def _snapped(x: Fraction, side: int) -> Fraction:
     n, d = x.as_integer_ratio()  # whole numbers are compared faster
     if 2 * n > d:
         return 1 - _snapped(1 - x, -side)
-    if n * LEAST.denominator < d * LEAST.numerator:
-        return ZERO if side < 0 or n == 0 else LEAST
+    if n * LIMITS.least_level.denominator < d * LIMITS.least_level.numerator:
+        return ZERO if side < 0 or n == 0 else LIMITS.least_level
     near = n / d
     a, b = near.as_integer_ratio()
     apart = a * d - n * b

@@ -12,7 +12,7 @@ from neyman.display.report.receipt_view import Entries, name, place, size, table
 from neyman.elements import Element, Node, element, joined
 from neyman.publishing.planning.allocation import Split
 from neyman.publishing.release.receipt_format import Receipt
-from neyman.publishing.release.table_files import MOST_CSV_CELLS
+from neyman.publishing.release.table_files import LIMITS as TABLE_FILES_LIMITS
 
 
 def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
@@ -85,8 +85,8 @@ def checking(receipt: Receipt) -> markup.Fold:
     ]
     large = [f"{one.query}, {place(one.level)}" for one in receipt.tables if one.without_csv]
     left = markup.paragraph(
-        f"Tables of more than {MOST_CSV_CELLS:,} cells ({'; '.join(large)}) are published as "
-        "Parquet only. They are too large for a spreadsheet."
+        f"Tables of more than {TABLE_FILES_LIMITS.csv_cells:,} cells ({'; '.join(large)}) are "
+        "published as Parquet only. They are too large for a spreadsheet."
     )
     body = markup.blocks(
         markup.paragraph(

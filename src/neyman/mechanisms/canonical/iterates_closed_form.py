@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
-from neyman.curves.profiles.closed_forms.closed_form import ACCURACY
+from neyman.curves.profiles.closed_forms.closed_form import SPECIAL_FUNCTION_ERROR
 from neyman.curves.profiles.profile import Interval
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
@@ -133,17 +133,17 @@ class Normal(MovedLadder):
 
     def __init__(self, mu: float) -> None:
         self._distance = mu
-        self.log_c = _around(float(log_ndtr(-mu / 2)), ACCURACY * (1 + mu * mu))
+        self.log_c = _around(float(log_ndtr(-mu / 2)), SPECIAL_FUNCTION_ERROR * (1 + mu * mu))
         self.gap = _relative(math.erf(mu / math.sqrt(8)))
 
     def _quantile(self, log_s: Array) -> Arrays:
         y = -ndtri_exp(log_s)
         size = np.abs(y)
-        return y, ACCURACY * (1 + size) * (1 + np.abs(log_s) / np.maximum(size, 1.0))
+        return y, SPECIAL_FUNCTION_ERROR * (1 + size) * (1 + np.abs(log_s) / np.maximum(size, 1.0))
 
     def _log_tail(self, y: Array, error: Array) -> Arrays:
         value = log_ndtr(-y)
-        return value, (np.maximum(y, 0.0) + 1) * error + ACCURACY * np.abs(value)
+        return value, (np.maximum(y, 0.0) + 1) * error + SPECIAL_FUNCTION_ERROR * np.abs(value)
 
     def _log_density(self, y: Array, error: Array) -> Arrays:
         return -y * y / 2, (np.abs(y) + error) * error + 2 * UNIT * y * y
@@ -278,7 +278,7 @@ def _around(value: float, error: float) -> Interval:
 
 
 def _relative(value: float) -> Interval:
-    return value * (1 - ACCURACY), min(value * (1 + ACCURACY), 1.0)
+    return value * (1 - SPECIAL_FUNCTION_ERROR), min(value * (1 + SPECIAL_FUNCTION_ERROR), 1.0)
 
 
 def _exp(x: float) -> float:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.discrete_gaussian import MOST_NUMBERS, integer_mu, root_above
+from neyman.curves.losses.discrete_gaussian import LIMITS as DISCRETE_GAUSSIAN_LIMITS
+from neyman.curves.losses.discrete_gaussian import integer_mu, root_above
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import NON_NEGATIVE, integer, rational
@@ -186,7 +187,7 @@ class MatrixMechanism(Mechanism):
         """
         exact = self.sigma_squared * STRATEGY_UNIT**2
         numbers = check.integer("width", width, 1)
-        if numbers * 2 * self.strategy.steps > MOST_NUMBERS:
+        if numbers * 2 * self.strategy.steps > DISCRETE_GAUSSIAN_LIMITS.numbers:
             raise ValueError(f"width = {width} makes more than 2^60 numbers in all")
         ends = self.strategy.stream(exact, numbers, SecureBits() if bits is None else bits)
         return Stream(*ends, self.strategy.steps, numbers)

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from neyman.publishing.engines.backends import Value, backend_of, fetched, fresh_key, held
 from neyman.publishing.engines.bounding import first_cells, first_rows
-from neyman.publishing.engines.cells import SATURATED, Cells, added, ravelled, together
+from neyman.publishing.engines.cells import MAX_CELL_SIZE, Cells, added, ravelled, together
 from neyman.publishing.engines.csv_reader import DataError, cause, fault
 from neyman.publishing.engines.data_schema import filter_column
 from neyman.publishing.engines.encoding import CodeColumn, Coding, Kind, names_of
@@ -47,7 +47,7 @@ from neyman.publishing.plan.query import Query, center, measures_of, middle
 
 Key = tuple[str, str, str]
 KeyNumbers = tuple[pa.Table, dict[str, NDArray[np.int64]]]  # keys, and by measure a number for each
-_SMALL = 3 * 10**9  # whose square fits in 64 bits
+_MAX_SQUARED_IN_64_BITS = 3 * 10**9  # whose square fits in 64 bits
 _PREFIX = {"sum": "s", "over": "s", "offset": "o", "square": "q"}  # of the names of sums
 
 
@@ -279,7 +279,10 @@ def _named(
     place_of = [i for _, i in known]
     exact = {
         part: np.array(
-            [max(-SATURATED, min(SATURATED, sum(v))) for v in table[f"{name}_list"].to_pylist()],
+            [
+                max(-MAX_CELL_SIZE, min(MAX_CELL_SIZE, sum(v)))
+                for v in table[f"{name}_list"].to_pylist()
+            ],
             np.int64,
         )
         for part, name in of_measure.items()
@@ -449,9 +452,9 @@ def _added(value: Value, measure: str, clip: tuple[int, int]) -> Value:
 def _square(value: Value, clip: tuple[int, int]) -> Value:
     about = center(clip)
     away: Any = value - about
-    if max(clip[1] - about, about - clip[0]) > _SMALL:
+    if max(clip[1] - about, about - clip[0]) > _MAX_SQUARED_IN_64_BITS:
         away = away.cast("decimal(38, 0)")
-    return ibis.least(away * away, SATURATED)
+    return ibis.least(away * away, MAX_CELL_SIZE)
 
 
 def _tables(

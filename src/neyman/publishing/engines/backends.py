@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from neyman.publishing.engines import duckdb, spark
-from neyman.publishing.engines.column_types import MOST_OF_NANOSECONDS, plain_table
+from neyman.publishing.engines.column_types import MAX_MICROSECONDS, plain_table
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.duckdb import Opening
 from neyman.publishing.engines.progress import Progress, Steps, followed
@@ -30,7 +30,7 @@ Value: TypeAlias = Any
 """A column or literal of a query. Its class follows from the data's types, so that pyright does not
 know its methods."""
 Connection: TypeAlias = Any  # a connection of Ibis, which has no types
-_BUCKET = 1 << 23  # rows that are ranked at once on DuckDB
+_RANKED_ROWS = 1 << 23  # rows that are ranked at once on DuckDB
 _ASCII_HEX = r"^([0-7][0-9A-F])*\z"
 _TAIL = "[89AB][0-9A-F]"
 _UTF8_HEX = (
@@ -134,7 +134,7 @@ class Backend(ABC):
         if column.type().scale != 9:
             return micros
         # The ends of 64 bits stand for infinity or for what is missing.
-        return ibis.cases((micros.between(-MOST_OF_NANOSECONDS, MOST_OF_NANOSECONDS), micros))
+        return ibis.cases((micros.between(-MAX_MICROSECONDS, MAX_MICROSECONDS), micros))
 
     def step_value(self, number: Value, starts: list[int], values: list[int]) -> Value:
         """Return the value of the last start that a number has reached; see `step_function`."""
@@ -301,7 +301,7 @@ class DuckDB(OwnBackend):
 
     def buckets(self, table: ibis.Table, unit: str) -> Iterator[ibis.Table]:
         """Split rows by a hash of the unit, which changes nothing: its rows are ranked alone."""
-        number = 1 + row_count(table) // _BUCKET
+        number = 1 + row_count(table) // _RANKED_ROWS
         for bucket in range(number):
             # A hash may be negative, and so is its remainder then: hence the second one.
             part = (table[unit].hash() % number + number) % number

@@ -18,7 +18,7 @@ import ibis
 from neyman.publishing.engines.backends import Value, backend_of
 from neyman.publishing.engines.expressions import digest
 
-_BITS = 16  # hexadecimal digits of the digest that rows are ordered by
+_DIGEST_DIGITS = 16  # hexadecimal digits of the digest that rows are ordered by
 
 
 def first_rows(
@@ -64,7 +64,7 @@ def _ranked(rows: ibis.Table, key: ibis.Table, label: int, numbers: Sequence[str
     hashed = digest(
         both["key"], [ibis.literal(label), *(both[name] for name in numbers)], both["unit"]
     )
-    return both.mutate(rank=hashed.substr(0, _BITS)).drop("key")
+    return both.mutate(rank=hashed.substr(0, _DIGEST_DIGITS)).drop("key")
 
 
 def _below(

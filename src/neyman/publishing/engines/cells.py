@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-SATURATED = 2**62  # what a cell is kept within: moving it there cannot raise what one row changes
+# What a cell is kept within: moving it there cannot raise what one row changes.
+MAX_CELL_SIZE = 2**62
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +44,8 @@ def added(size: int, index: NDArray[np.int64], values: NDArray[np.int64]) -> Cel
         low = np.add.reduceat(values & 0xFFFFFFFF, first)
         high, low = high + (low >> 32), low & 0xFFFFFFFF
         inside = np.clip(high, -(2**31), 2**31 - 1)
-        values = np.clip((inside << 32) + low, -SATURATED, SATURATED)
-        values = np.where(high == inside, values, np.sign(high) * SATURATED)
+        values = np.clip((inside << 32) + low, -MAX_CELL_SIZE, MAX_CELL_SIZE)
+        values = np.where(high == inside, values, np.sign(high) * MAX_CELL_SIZE)
     nonzero = values != 0 if len(first) else slice(0, 0)
     return Cells(size, index[first][nonzero], values[nonzero])
 

@@ -19,12 +19,12 @@ from neyman.publishing.engines.csv_reader import DataError, without_empty
 # pyright does not see the functions that Arrow makes on import.
 _compute: Any = pc
 _TEXT = ("string", "large_string", "string_view")
-_MOST_DAYS = 2**31 - 1
-_DAY = 86_400_000  # milliseconds
+_MAX_DAYS = 2**31 - 1
+_DAY_MILLISECONDS = 86_400_000  # milliseconds
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000}
 _FIRST_SECOND, _LAST_SECOND = -62_135_683_200, 253_402_387_199  # a day around years 1 to 9999
 
-MOST_OF_NANOSECONDS = (2**63 - 1) // 1000 - 1
+MAX_MICROSECONDS = (2**63 - 1) // 1000 - 1
 """The most microseconds of a timestamp of nanoseconds: 64 bits have the ends for what is none."""
 
 PLACEHOLDER = pa.binary()
@@ -121,7 +121,7 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_dictionary(kind):
         return plain(column.cast(kind.value_type))
     if pa.types.is_date64(kind):
-        ends = pa.scalar(-_MOST_DAYS * _DAY), pa.scalar(_MOST_DAYS * _DAY)
+        ends = pa.scalar(-_MAX_DAYS * _DAY_MILLISECONDS), pa.scalar(_MAX_DAYS * _DAY_MILLISECONDS)
         return _between(column, column.cast(pa.int64()), *ends).cast(pa.date32(), safe=False)
     if pa.types.is_timestamp(kind):
         return _microseconds(column)
@@ -142,7 +142,7 @@ def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
         quotient = _compute.divide(number, 1000)
         below = _compute.less(number, _compute.multiply(quotient, 1000)).cast(pa.int64())
         number = _compute.subtract(quotient, below)
-        ends = -MOST_OF_NANOSECONDS, MOST_OF_NANOSECONDS
+        ends = -MAX_MICROSECONDS, MAX_MICROSECONDS
         return _between(number, number, *map(pa.scalar, ends)).cast(plain_type(column.type))
     ends = (second * _PER_SECOND[unit] for second in (_FIRST_SECOND, _LAST_SECOND))
     number = _between(number, number, *map(pa.scalar, ends))

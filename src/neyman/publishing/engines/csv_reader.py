@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
 
-_CHUNK = 1 << 24
-LONGEST = 1 << 20  # the most bytes of a line that is read
+_CHUNK_BYTES = 1 << 24
+MAX_LINE_BYTES = 1 << 20  # the most bytes of a line that is read
 _GZIP = b"\x1f\x8b"
 # pyright does not see the functions that Arrow makes on import.
 _compute: Any = pc
@@ -149,7 +149,7 @@ def read_csv(
             texts = [without_empty(one.indices, decoded(one.dictionary, encoding)) for one in coded]
             parts.append(pa.table(texts, schema=schema))
         if not rows and source.compression != "none":
-            while file.read(_CHUNK):
+            while file.read(_CHUNK_BYTES):
                 pass
     return pa.concat_tables([schema.empty_table(), *parts]).unify_dictionaries()
 
@@ -210,7 +210,7 @@ def opened(path: str, source: SourcePart) -> Generator[tuple[BinaryIO, list[str]
 
 
 def _header(path: str, file: BinaryIO, source: SourcePart) -> list[str]:
-    line = file.readline(LONGEST + 2).removesuffix(b"\n")
+    line = file.readline(MAX_LINE_BYTES + 2).removesuffix(b"\n")
     if source.encoding == "utf-8":
         line = line.removeprefix(b"\xef\xbb\xbf")
     values = split(line.removesuffix(b"\r"), source.delimiter)
@@ -218,7 +218,7 @@ def _header(path: str, file: BinaryIO, source: SourcePart) -> list[str]:
         names = [value.decode(source.encoding) for value in values or ()]
     except UnicodeDecodeError:
         names = []
-    if not names or len(line) > LONGEST:
+    if not names or len(line) > MAX_LINE_BYTES:
         raise DataError(
             f"data = {path!r}: the first line is no header: it must be {source.encoding.upper()}, "
             "at most a mebibyte long, with its quotes in pairs, and end with LF or CRLF"
@@ -234,12 +234,12 @@ def _header(path: str, file: BinaryIO, source: SourcePart) -> list[str]:
 def blocks(file: BinaryIO) -> Iterator[bytes]:
     """Whole lines, each with an LF at its end; of one that is too long anyway, a part."""
     left = b""
-    while block := file.read(_CHUNK):
+    while block := file.read(_CHUNK_BYTES):
         text = left + block
         cut = text.rfind(b"\n") + 1
         if cut:
             yield text[:cut]
-        left = text[cut : cut + LONGEST + 1]
+        left = text[cut : cut + MAX_LINE_BYTES + 1]
     if left:
         yield left + b"\n"
 
@@ -303,7 +303,7 @@ def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Bl
     returns = returns[data[returns + 1] != ord("\n")]
     lines = np.append(starts, len(data))
     complete = np.diff(np.searchsorted(returns, lines)) == 0
-    complete &= (ends - starts <= LONGEST) & (ends - last > starts)
+    complete &= (ends - starts <= MAX_LINE_BYTES) & (ends - last > starts)
     number = np.flatnonzero(complete)
     ends = (ends - last)[complete]
     starts = starts[complete]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from itertools import pairwise, zip_longest
@@ -22,7 +23,7 @@ from itertools import pairwise, zip_longest
 import ibis
 
 from neyman.publishing.engines.backends import Backend, Value, hexadecimal
-from neyman.publishing.engines.cells import SATURATED
+from neyman.publishing.engines.cells import MAX_CELL_SIZE
 from neyman.publishing.plan.column import KeyKind
 from neyman.publishing.plan.derived import ISO_DATE
 from neyman.publishing.plan.document import SourcePart
@@ -37,11 +38,21 @@ _EXPONENT = r"(?:[eE][-+]?[0-9]{1,4})?"
 _HOUR, _SIXTY = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
 _OFFSET = f"(?:[Zz]|[+-]{_HOUR}(?::?{_SIXTY})?)"
 TIME_OF_DAY = f"(?:[T ]{_HOUR}:{_SIXTY}(?::{_SIXTY}(?:[.,][0-9]+)?)?{_OFFSET}?)?"
-_WIDEST = 2**60  # beyond every clip, and small enough that nothing here overflows
-_FEW = 14  # digits that doubles have to spare
-_LONGEST = 37  # digits, which fit in decimal(38, 0)
-_FARTHEST = 120  # digits before the point: more than 80, so that only 0 is a small number there
-_HIGHEST = 2.0**63 - 1024  # the largest double that is a whole number of 64 bits
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The numbers that all engines read alike."""
+
+    clip: int = 2**60  # beyond every clip, and small enough that nothing here overflows
+    double_digits: int = 14  # digits that doubles have to spare
+    decimal_digits: int = 37  # digits, which fit in decimal(38, 0)
+    # Digits before the point: more than 80, so that only 0 is a small number there.
+    integer_digits: int = 120
+    int64_double: float = 2.0**63 - 1024  # the largest double that is a whole number of 64 bits
+
+
+LIMITS = Limits()
 
 
 def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.Table:
@@ -136,7 +147,7 @@ def scaled_integer(
     return inside(ibis.coalesce(number, min(max(unknown, low), high)), low, high).cast("int64")
 
 
-def integer_of(column: Value, backend: Backend, decimals: int, most: int = _WIDEST) -> Value:
+def integer_of(column: Value, backend: Backend, decimals: int, most: int = LIMITS.clip) -> Value:
     """Return the whole number of `scaled_integer` within +-most, NULL for what is no number.
 
     Args:
@@ -177,7 +188,7 @@ def _integer_of_float(column: Value) -> Value:
     known = column.notnull() & ~column.isnan()
     number: Value = ibis.cases((known, column), else_=0.5).cast("float64")
     # A floor is a cast to an integer, so nothing large may reach it, not even unused.
-    bounded = inside(number, -(2.0**63), _HIGHEST)
+    bounded = inside(number, -(2.0**63), LIMITS.int64_double)
     floor = bounded.floor().cast("int64")
     return ibis.cases((floor.cast("float64") == number, floor))
 
@@ -203,9 +214,9 @@ def _digits(text: Value, decimals: int) -> tuple[Value, Value]:
         digits = before.concat(after.concat("0" * decimals).substr(0, decimals))
         rest = after.substr(decimals)
     power = text.re_extract(r"[eE][+]?(-?[0-9]{1,4})\z", 1).try_cast("int64").coalesce(0)
-    places = inside(before.length() + power + decimals, 0, _FARTHEST).cast("int64")
+    places = inside(before.length() + power + decimals, 0, LIMITS.integer_digits).cast("int64")
     both = before.concat(after)
-    moved = both.concat("0" * _FARTHEST).substr(0, places).re_replace("^0+", "")
+    moved = both.concat("0" * LIMITS.integer_digits).substr(0, places).re_replace("^0+", "")
     # Few texts have an exponent, and moving the point takes longer than all the rest.
     is_moved = text.contains("e") | text.contains("E")
     return (
@@ -224,9 +235,13 @@ def _of_text(text: Value, decimals: int, most: int) -> Value:
     """
     scale = 10.0**decimals
     near = text.try_cast("float64") * scale
-    few = (text.length() <= _FEW) & text.re_search(_PLAIN) & (near.abs() < 10.0**_FEW)
+    few = (
+        (text.length() <= LIMITS.double_digits)
+        & text.re_search(_PLAIN)
+        & (near.abs() < 10.0**LIMITS.double_digits)
+    )
     floor = (near + near.abs() * 2.0**-50).floor().cast("int64")
-    cut = text.re_search(rf"^-?[0-9]{{1,{_FEW - decimals}}}(\.[0-9]+)?\z")
+    cut = text.re_search(rf"^-?[0-9]{{1,{LIMITS.double_digits - decimals}}}(\.[0-9]+)?\z")
     point = rf"(\.[0-9]{{1,{decimals}}})?" if decimals else ""
     counted = text.re_extract(f"^-?[0-9]+{point}", 0).try_cast("float64") * scale
     below = text.re_search(rf"^-[0-9]+\.[0-9]{{{decimals}}}[0-9]*[1-9]").cast("int64")
@@ -240,7 +255,7 @@ def _of_text(text: Value, decimals: int, most: int) -> Value:
 def _of_long_text(text: Value, decimals: int, most: int) -> Value:
     digits, rest = _digits(text, decimals)
     zero: Value = ibis.literal("0")
-    few: Value = ibis.cases((digits.length() <= _LONGEST, zero.concat(digits)))
+    few: Value = ibis.cases((digits.length() <= LIMITS.decimal_digits, zero.concat(digits)))
     exact: Value = few.try_cast("decimal(38, 0)").coalesce(_decimal(most))
     size = ibis.least(exact, _decimal(most)).cast("int64")
     negative = text.startswith("-")
@@ -304,7 +319,7 @@ def remainder(number: Value, k: int) -> Value:
 def total(column: Value) -> Value:
     """Return the exact sum of whole numbers, brought back inside +-2^62; 0 of none."""
     sum_of_column = column.cast("decimal(38, 0)").sum().coalesce(_decimal(0))
-    return inside(sum_of_column, _decimal(-SATURATED), _decimal(SATURATED)).cast("int64")
+    return inside(sum_of_column, _decimal(-MAX_CELL_SIZE), _decimal(MAX_CELL_SIZE)).cast("int64")
 
 
 def digest(key: Value, numbers: Sequence[Value], unit: Value) -> Value:

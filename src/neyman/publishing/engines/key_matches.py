@@ -52,7 +52,7 @@ _DATE_FORMS = (
     *("%Y/%m/%d", "%Y.%m.%d", "%d%m%Y", "%m%d%Y"),
 )
 _DATE = ColumnType("date")
-_WIDEST = 2**53  # the widest range that `scaled_integer` takes
+_SCALED_RANGE = 2**53  # the widest range that `scaled_integer` takes
 
 
 @dataclass(frozen=True, repr=False)
@@ -278,8 +278,10 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
         values: Any = table[column.name]
         shown: Any = as_written(table, column.name)
         backend = backend_of(table)
-        number = scaled_integer(values, backend, column.decimals, -_WIDEST, _WIDEST, None)
-        known = number >= -_WIDEST
+        number = scaled_integer(
+            values, backend, column.decimals, -_SCALED_RANGE, _SCALED_RANGE, None
+        )
+        known = number >= -_SCALED_RANGE
         rows: Any = table.select(number=number, known=known, absent=shown.isnull())
         measures = {
             "rows": rows.count(),

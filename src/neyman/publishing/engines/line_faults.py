@@ -129,7 +129,7 @@ def _faults(
 
 def _reason(line: bytes, width: int, delimiter: str) -> Reason:
     """Why a line, without its LF, is no row."""
-    if len(line) > lines.LONGEST:
+    if len(line) > lines.MAX_LINE_BYTES:
         return "too long"
     line = line.removesuffix(b"\r")
     if not line:

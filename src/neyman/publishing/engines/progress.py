@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 Answer = TypeVar("Answer")
 Progress = Callable[[float], None]
 
-_EVERY = 0.1  # seconds
+_INTERVAL_SECONDS = 0.1  # seconds
 
 
 class Steps:
@@ -42,13 +42,13 @@ def followed(connection: Any, query: Callable[[], Answer], tell: Progress) -> An
     with ThreadPoolExecutor(1) as thread:
         answer, most = thread.submit(query), 0.0
         try:
-            while wait([answer], _EVERY).not_done:
+            while wait([answer], _INTERVAL_SECONDS).not_done:
                 part = min(connection.query_progress() / 100, 1.0)  # below 0 while not known
                 if part > most:
                     tell(most := part)
         except BaseException:
             while not answer.done():
                 connection.interrupt()
-                wait([answer], _EVERY)
+                wait([answer], _INTERVAL_SECONDS)
             raise
         return answer.result()

@@ -44,7 +44,8 @@ from neyman.publishing.plan.document import SourcePart
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.row_expression import COLUMN_LIMIT, DATE, TEXT_CHANGES, ColumnType, Node
 
-_FEW = 16  # the most texts of a map that are compared one by one; more are looked up by a join
+# The most texts of a map that are compared one by one; more are looked up by a join.
+_MAX_COMPARED_TEXTS = 16
 
 _SHORT = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
 """Types of numbers that are within `COLUMN_LIMIT`."""
@@ -86,7 +87,7 @@ def prepared(plan: Plan, table: ibis.Table) -> Generator[ibis.Table]:
             ready = scope.enter_context(backend.view(ready))
             result = _Compiler(ready, values, backend)
             values |= {one.name: f"neyman:derived:{one.name}" for one in batch}
-            joins = [one for one in batch if len(one.pairs) * len(one.nodes) > _FEW]
+            joins = [one for one in batch if len(one.pairs) * len(one.nodes) > _MAX_COMPARED_TEXTS]
             looked = [
                 {f"neyman:looked:{i}:{j}": result.of(node) for j, node in enumerate(one.nodes)}
                 for i, one in enumerate(joins)
@@ -305,7 +306,7 @@ class _Compiler:
     def any_of(self, part: Value, texts: Sequence[str]) -> Value:
         """Whether a text is one of several: few are compared one by one, which is faster."""
         literals = [self.text(text) for text in texts]
-        if len(literals) > _FEW:
+        if len(literals) > _MAX_COMPARED_TEXTS:
             return part.isin(literals)
         return reduce(operator.or_, [part == literal for literal in literals])
 

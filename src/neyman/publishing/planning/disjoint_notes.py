@@ -10,7 +10,7 @@ from neyman.publishing.plan.disjoint import MOST_SETS, are_disjoint
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.row_expression import sources
 
-_MOST_SHOWN = 6
+_MAX_QUERIES_SHOWN = 6
 _RULES = {
     "add-remove": "The plan charges the worst of these sets.",
     "replace-one": "A replaced row may leave one set and enter another, so the plan charges the "
@@ -57,5 +57,7 @@ def disjoint_notes(plan: Plan) -> tuple[str, ...]:
 
 
 def _listed(texts: list[str]) -> str:
-    more = f"; and {len(texts) - _MOST_SHOWN} more" if len(texts) > _MOST_SHOWN else ""
-    return "; ".join(texts[:_MOST_SHOWN]) + more
+    more = (
+        f"; and {len(texts) - _MAX_QUERIES_SHOWN} more" if len(texts) > _MAX_QUERIES_SHOWN else ""
+    )
+    return "; ".join(texts[:_MAX_QUERIES_SHOWN]) + more

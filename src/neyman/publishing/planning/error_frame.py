@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pandas as pd  # pyright: ignore[reportMissingTypeStubs]
 
 from neyman import notebook
@@ -10,8 +12,16 @@ from neyman.numerics.bound import directed
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.accuracy import errors
 
-_ROWS = 1000
-_MOST = 50  # tables that a notebook lists
+
+@dataclass(frozen=True)
+class Limits:
+    """What a notebook lists."""
+
+    example_rows: int = 1000
+    tables: int = 50  # tables that a notebook lists
+
+
+LIMITS = Limits()
 
 
 def error_frame(plan: Plan) -> pd.DataFrame:
@@ -25,8 +35,8 @@ def error_frame(plan: Plan) -> pd.DataFrame:
             "share": float(error.share),
             "standard_error": error.standard_error,
             "half_width_90": error.half_width,
-            f"standard_error_at_{_ROWS}": next(
-                (e for n, e, _ in error.by_rows if n == _ROWS), None
+            f"standard_error_at_{LIMITS.example_rows}": next(
+                (e for n, e, _ in error.by_rows if n == LIMITS.example_rows), None
             ),
         }
         for error in errors(plan)
@@ -43,9 +53,9 @@ def error_table(plan: Plan) -> Node:
             directed(x, 3, up=True) if x is not None else ""
             for x in (e.standard_error, e.half_width)
         ]
-        for e in listed[:_MOST]
+        for e in listed[: LIMITS.tables]
     ]
     head = ["Query", "Level", "Measure", "Cells", "Standard error", "90% interval, half width"]
-    left = len(listed) - _MOST
+    left = len(listed) - LIMITS.tables
     more = notebook.paragraph(f"{left} more tables: plan.errors()") if left > 0 else ""
     return [notebook.table(head, rows, caption="Error of each table, noise only"), more]

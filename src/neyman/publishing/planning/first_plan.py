@@ -20,11 +20,20 @@ from neyman.numerics.relation import Neighboring
 from neyman.publishing.engines.csv_reader import suffix_of
 from neyman.publishing.engines.source import close_table, database_at, open_table
 
-_LONGEST = 1 << 20  # the most bytes of a header that are read, as of any line
+
+@dataclass(frozen=True)
+class Limits:
+    """What a first plan reads of the data."""
+
+    header_bytes: int = 1 << 20  # the most bytes of a header that are read, as of any line
+    decimals: int = 9
+
+
+LIMITS = Limits()
+
 _DELIMITERS = (",", ";", "\t", "|")
 _NO_NAME = re.compile(r"[\W\d_]*|\d{4}-\d\d-\d\d.*|true|false|null|nan|na|n/a|none", re.I | re.S)
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
-_MOST_DECIMALS = 9
 
 _OPENING = """\
 # A first plan, made from the column names and types alone. It is valid as it stands: it counts all
@@ -83,7 +92,7 @@ def _usual(kind: pa.DataType) -> pa.DataType:
     """Return the type of a column; a number of a server with any
     number of digits is like a double.
     """
-    wide = pa.types.is_decimal(kind) and kind.scale > _MOST_DECIMALS
+    wide = pa.types.is_decimal(kind) and kind.scale > LIMITS.decimals
     return pa.float64() if wide else kind
 
 
@@ -130,7 +139,7 @@ def schema_of(path: Path, delimiter: str | None = None, encoding: str = "utf-8")
 def _first_line(path: Path, packed: bool, encoding: str) -> str:
     try:
         with gzip.open(path) if packed else path.open("rb") as file:
-            line = file.readline(_LONGEST)
+            line = file.readline(LIMITS.header_bytes)
         return line.decode("utf-8-sig" if encoding == "utf-8" else encoding).rstrip("\r\n")
     except UnicodeDecodeError:
         raise ValueError(
@@ -250,7 +259,7 @@ def _column(name: str, kind: pa.DataType | None) -> Iterator[str]:
         yield from (head, "keys = [true, false]")
     elif pa.types.is_integer(kind):
         yield from (head, "integer = true              # to sum; for keys: keys = [1, 2, 3]")
-    elif pa.types.is_decimal(kind) and kind.bit_width <= 128 and 0 <= kind.scale <= _MOST_DECIMALS:
+    elif pa.types.is_decimal(kind) and kind.bit_width <= 128 and 0 <= kind.scale <= LIMITS.decimals:
         yield from (head, f"decimals = {kind.scale}                # to sum")
     elif pa.types.is_floating(kind):
         yield from (head, "decimals = 2                # to sum, rounded down to so many digits")

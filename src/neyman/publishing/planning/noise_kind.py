@@ -12,10 +12,18 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import NoiseKind
 from neyman.publishing.tables.estimates import standard_error
 
-MOST_ALTERNATIVES = 8
-"""The most combinations of shift vectors for which discrete noise is calibrated to compare it."""
 
-ALIKE = 1e-3  # a relative difference of standard errors that is not worth a change
+@dataclass(frozen=True)
+class Limits:
+    """When two kinds of noise are compared, and when they are equally good."""
+
+    # The most combinations of shift vectors for which discrete noise is calibrated to compare it.
+    combinations: int = 8
+    # A relative difference of standard errors that is not worth a change.
+    relative_difference: float = 1e-3
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,11 @@ class NoiseChoice:
     @property
     def better(self) -> NoiseKind:
         """Return the kind with the smaller errors; the plan's own where they are about alike."""
-        return self.other if self.ratio is not None and self.ratio < 1 - ALIKE else self.kind
+        return (
+            self.other
+            if self.ratio is not None and self.ratio < 1 - LIMITS.relative_difference
+            else self.kind
+        )
 
     def text(self) -> str:
         """Return a sentence or two that name the better kind."""
@@ -46,7 +58,7 @@ class NoiseChoice:
                 f'Noise: {self.kind}. The better kind for this budget is noise = "{self.other}": '
                 f"standard errors {percent}% smaller."
             )
-        if abs(self.ratio - 1) <= ALIKE:
+        if abs(self.ratio - 1) <= LIMITS.relative_difference:
             return f"Noise: {self.kind}. With {self.other} noise the errors are about the same."
         return (
             f"Noise: {self.kind}, the better kind for this budget. With {self.other} noise "
@@ -71,7 +83,7 @@ def noise_choice(plan: Plan) -> NoiseChoice:
         return NoiseChoice(plan.noise, other, None, "No table has noise.")
     alternatives = math.prod(max(1, len(entry.shifts)) for entry in measured)
     slow = plan.rounded and not isinstance(plan.budget, Zcdp)
-    if slow and alternatives > MOST_ALTERNATIVES:
+    if slow and alternatives > LIMITS.combinations:
         reason = (
             f"Discrete Gaussian noise would have {alternatives:,} combinations of shift "
             "vectors, which take long to compare."

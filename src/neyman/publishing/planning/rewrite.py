@@ -14,7 +14,7 @@ from tomlkit.items import InlineTable, Item
 from neyman.accounting.semantics.digits import exact_text
 from neyman.publishing.planning.allocation import Split
 
-_LONGEST = 2**53  # of the whole numbers that every reader of TOML takes
+_MAX_TOML_INTEGER = 2**53  # of the whole numbers that every reader of TOML takes
 
 
 def rewritten(text: str, split: Split) -> str:
@@ -35,7 +35,7 @@ def rewritten(text: str, split: Split) -> str:
             shares = {part.level: str(part.share / share) for part in parts}
             weights = {
                 part.level: int(part.weight)
-                if part.weight.denominator == 1 and part.weight < _LONGEST
+                if part.weight.denominator == 1 and part.weight < _MAX_TOML_INTEGER
                 else exact_text(part.weight)
                 for part in parts
             }

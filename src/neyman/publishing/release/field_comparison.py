@@ -10,8 +10,9 @@ from typing import Any
 
 from neyman.numerics import check
 
-TINY = 1e-6  # relative difference of bounds that another machine may compute in their last digits
-_BETWEEN_VERSIONS = 1e-3
+# Relative difference of bounds that another machine may compute in their last digits.
+MACHINE_TOLERANCE = 1e-6
+_VERSION_TOLERANCE = 1e-3
 """How much narrower stored bounds may be, relative to each, where they meet ours.
 
 Two versions enclose one number in two intervals, and both hold. Where a curve has a kink, their
@@ -106,8 +107,12 @@ def intervals(where: str, own: object, said: Any) -> Iterator[bool]:
     if not 0 <= said_low <= said_high <= most:
         raise Differs(f"{where} is stated in [{said_low}, {said_high}], which is no interval")
     # Wider is another version's right. Narrower claims what is not proven here.
-    proven = said_high >= high * (1 - TINY) and said_low <= low * (1 + TINY)
-    near = said_high >= high * (1 - _BETWEEN_VERSIONS) and said_low <= low * (1 + _BETWEEN_VERSIONS)
+    proven = said_high >= high * (1 - MACHINE_TOLERANCE) and said_low <= low * (
+        1 + MACHINE_TOLERANCE
+    )
+    near = said_high >= high * (1 - _VERSION_TOLERANCE) and said_low <= low * (
+        1 + _VERSION_TOLERANCE
+    )
     if not proven and not (near and said_low <= high and low <= said_high):
         raise Differs(
             f"{where} is stated in [{said_low}, {said_high}], and computed in [{low}, {high}]"

@@ -21,7 +21,8 @@ from neyman.curves.tradeoff.guarantees import zcdp
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.base import Mechanism
 from neyman.numerics.bound import Bound
-from neyman.numerics.operations import MOST_BATCHES, question_meter
+from neyman.numerics.operations import LIMITS as OPERATIONS_LIMITS
+from neyman.numerics.operations import question_meter
 from neyman.numerics.roots import bisect
 from neyman.publishing.plan.measurement import Calibrated, Entry, listed
 from neyman.publishing.plan.plan import Plan
@@ -30,14 +31,14 @@ from neyman.publishing.release import receipt_format as parts
 from neyman.publishing.tables.estimates import half_width, rank_error, standard_error
 from neyman.publishing.tables.key_selection import threshold
 
-FAR = 1e-12
+LEAST_DELTA = 1e-12
 DELTAS = (1e-3, 1e-6, 1e-9, 1e-12)
 LEVELS = (0.01, 0.05, 0.10)
 NEAR = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.125, 0.15, 0.175, 0.2)
 EPSILONS = (0.693, 2.302, 4.605)
 """Logarithms of the factors 2, 10 and 100, cut: what exceeds the factor exceeds these."""
 BELIEVERS = ("arbitrary-prior", "knows-the-rest")
-_CURVE = 60
+_CURVE_POINTS = 60
 
 
 def draft(
@@ -139,10 +140,10 @@ class _Answers(NamedTuple):
 @lru_cache(maxsize=16)
 def _answers(mechanism: Mechanism, replaced: bool) -> _Answers:
     """Compute the numbers once for a run and a verification of one release."""
-    with question_meter(MOST_BATCHES):  # one question: its parts share their engines
+    with question_meter(OPERATIONS_LIMITS.batches):  # one question: its parts share their engines
         curve = mechanism.tradeoff()
         # Dense at both ends, as the curve is steep.
-        levels = ndtr(np.linspace(-3.75, 3.75, _CURVE)).tolist()
+        levels = ndtr(np.linspace(-3.75, 3.75, _CURVE_POINTS)).tolist()
         powers = dict(zip(asked := [*LEVELS, *NEAR, *levels], curve.powers(asked), strict=True))
         return _Answers(
             _points((level, powers[level]) for level in levels),
@@ -180,7 +181,7 @@ def scenario(
 
 @lru_cache(maxsize=64)  # where units have ids, most attributes move the same tables
 def _findings(mechanism: Mechanism) -> Mapping[str, Any]:
-    with question_meter(MOST_BATCHES):
+    with question_meter(OPERATIONS_LIMITS.batches):
         curve = mechanism.tradeoff()
         levels = (*LEVELS, *NEAR)
         points = _points(zip(levels, curve.powers(levels), strict=True))

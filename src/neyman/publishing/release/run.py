@@ -76,7 +76,7 @@ Progress = Callable[[str, float], None]
 Pages = Mapping[str, Callable[[Release], str]]
 
 _log = logging.getLogger("neyman")
-_MOST_SIGMA_SQUARED = 2**100
+_MAX_SIGMA_SQUARED = 2**100
 _LAST = "putting in place"
 
 
@@ -90,7 +90,7 @@ class Remedy:
     )
 
 
-WAIT = 3600.0  # seconds for which a run waits for another one of the same plan
+WAIT_SECONDS = 3600.0  # seconds for which a run waits for another one of the same plan
 
 
 @dataclass(frozen=True)
@@ -401,7 +401,7 @@ def _checked_tables(plan: Plan, calibrated: Calibrated) -> tuple[Form, ...]:
                 f"query {entry.query!r} at {entry.level!r} could get noise of variance below "
                 "1e-4, which cannot be drawn; give the plan a smaller budget"
             )
-        if sigma_squared > _MOST_SIGMA_SQUARED:
+        if sigma_squared > _MAX_SIGMA_SQUARED:
             raise PlanError(
                 f"query {entry.query!r} at {entry.level!r} would get noise of standard error "
                 f"{float(sigma_squared) ** 0.5:.3g}, and the most is 2^50; give it a larger "

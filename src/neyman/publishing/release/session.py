@@ -41,7 +41,7 @@ from neyman.publishing.release.receipt_format import Receipt
 from neyman.publishing.release.run import FirstRun, Remedy, Source, copy_published
 from neyman.storage.private_folder import private_folder
 
-_SHOWN = 20  # rows
+_MAX_ROWS_SHOWN = 20  # rows
 
 
 class Budget(TypedDict, total=False):
@@ -144,8 +144,9 @@ class Answer:
         return folder
 
     def __repr__(self) -> str:
+        rows = {name: table.slice(0, _MAX_ROWS_SHOWN) for name, table in self._parts().items()}
         shown = (
-            f"{name}\n{table.slice(0, _SHOWN).to_pandas().to_string(index=False)}{_more(table)}"
+            f"{name}\n{rows[name].to_pandas().to_string(index=False)}{_more(table)}"
             for name, table in self._parts().items()
         )
         return "\n".join([*shown, *self.notes, self.note])
@@ -161,7 +162,7 @@ class Answer:
     def _shown(self) -> Iterator[Node]:
         """The parts of the notebook's view: the first rows of each table, and the charge."""
         for name, table in self._parts().items():
-            rows = table.slice(0, _SHOWN).to_pylist()
+            rows = table.slice(0, _MAX_ROWS_SHOWN).to_pylist()
             yield notebook.title(name)
             yield notebook.table(table.column_names, [list(row.values()) for row in rows])
             yield notebook.paragraph(_more(table))
@@ -429,5 +430,5 @@ def _note(charge: Fraction, delta: Fraction, receipt: Receipt) -> str:
 
 
 def _more(table: pa.Table) -> str:
-    left = table.num_rows - _SHOWN
+    left = table.num_rows - _MAX_ROWS_SHOWN
     return f"\n... {left} more rows" if left > 0 else ""

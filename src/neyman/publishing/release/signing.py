@@ -23,7 +23,7 @@ from neyman.storage.reading import read_file
 
 SIGNATURE = "receipt.sig"
 _SCHEMA = "neyman-signature/1"
-_MOST = 100_000
+_MAX_KEY_FILE_BYTES = 100_000
 
 
 class SignatureError(ValueError):
@@ -94,7 +94,7 @@ def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = N
         SignatureError: the signature is not the receipt's, or not by that key.
     """
     try:
-        content = json.loads(signature[:_MOST])
+        content = json.loads(signature[:_MAX_KEY_FILE_BYTES])
         if content["schema"] != _SCHEMA or content["algorithm"] != "ed25519":
             raise SignatureError("is not one that this version reads")
         public, mark = bytes.fromhex(content["public_key"]), bytes.fromhex(content["signature"])
@@ -172,7 +172,7 @@ def _public(path: Path) -> Ed25519PublicKey:
 
 def _read(path: Path, kind: str) -> bytes:
     try:
-        return read_file(path, _MOST)
+        return read_file(path, _MAX_KEY_FILE_BYTES)
     except OSError as error:
         raise SignatureError(f"the {kind} key {path} cannot be read: {error.strerror}") from None
 

@@ -20,11 +20,11 @@ NAMESPACE = "neyman-receipt"  # what the signature is for: ``ssh-keygen -Y verif
 PRINCIPAL = "custodian"
 
 _MAGIC = b"SSHSIG"
-_VERSION = 1
+_FORMAT_VERSION = 1
 _KIND = b"ssh-ed25519"
 _HASH = b"sha512"
 _BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
-_MOST = 100_000
+_MAX_SIGNATURE_BYTES = 100_000
 
 
 def ssh_sign(receipt: bytes, key: str | Path) -> bytes:
@@ -32,7 +32,7 @@ def ssh_sign(receipt: bytes, key: str | Path) -> bytes:
     public, mark = sign_bytes(_signed_block(receipt), key)
     blob = (
         _MAGIC
-        + struct.pack(">I", _VERSION)
+        + struct.pack(">I", _FORMAT_VERSION)
         + _text(_key_blob(public))
         + _text(NAMESPACE.encode())
         + _text(b"")
@@ -73,14 +73,14 @@ def _text(content: bytes) -> bytes:
 def _parts(signature: bytes) -> tuple[bytes, bytes]:
     """Return the public key and the signature in a file whose fields `ssh_sign` writes."""
     try:
-        text = signature[:_MOST].decode("ascii").strip()
+        text = signature[:_MAX_SIGNATURE_BYTES].decode("ascii").strip()
         if not (text.startswith(_BEGIN) and text.endswith(_END)):
             raise ValueError("it has no lines BEGIN and END SSH SIGNATURE")
         body = "".join(text.removeprefix(_BEGIN).removesuffix(_END).split())
         blob = base64.b64decode(body, validate=True)
         if base64.b64encode(blob).decode() != body:  # decoding ignores the last bits
             raise ValueError("its last characters encode no whole byte")
-        if blob[:6] != _MAGIC or struct.unpack(">I", blob[6:10]) != (_VERSION,):
+        if blob[:6] != _MAGIC or struct.unpack(">I", blob[6:10]) != (_FORMAT_VERSION,):
             raise ValueError("it is of another version")
         fields = _texts(blob[10:], 5)
         kind, public = _texts(fields[0], 2)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.csv
@@ -26,9 +27,19 @@ from neyman.storage.visible_text import escaped
 
 Writer = pyarrow.csv.CSVWriter | pyarrow.parquet.ParquetWriter
 
-CHUNK = 1 << 20  # the cells that are in memory at a time, and the rows of a row group
-MOST_CSV_CELLS = 1_000_000
-"""The most cells of a table that is published as CSV too: a spreadsheet has 1,048,576 rows."""
+
+@dataclass(frozen=True)
+class Limits:
+    """The size of the files of a table."""
+
+    # The cells that are in memory at a time, and the rows of a row group.
+    chunk_cells: int = 1 << 20
+    # The most cells of a table that is published as CSV too: a spreadsheet has 1,048,576 rows.
+    csv_cells: int = 1_000_000
+
+
+LIMITS = Limits()
+
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
@@ -37,7 +48,9 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 def listing(query: str, level: str, rows: int, folder: str = "tables") -> list[TablePart]:
     """List a table's files as a receipt does, but for their digests; ``cells`` are its rows."""
     name = f"{folder}/{query}.{level}"
-    large = {"without_csv": f"more than {MOST_CSV_CELLS} cells"} if rows > MOST_CSV_CELLS else {}
+    large = (
+        {"without_csv": f"more than {LIMITS.csv_cells} cells"} if rows > LIMITS.csv_cells else {}
+    )
     return [
         TablePart(query=query, level=level, path=f"{name}.{ending}", cells=rows, **large)
         for ending in (("parquet",) if large else ("parquet", "csv"))
@@ -46,7 +59,7 @@ def listing(query: str, level: str, rows: int, folder: str = "tables") -> list[T
 
 def parts(form: Form) -> Iterator[range]:
     """Return the parts of a table's cells that are made one after another, in whole blocks."""
-    step = max(CHUNK // form.block, 1) * form.block
+    step = max(LIMITS.chunk_cells // form.block, 1) * form.block
     return (range(first, min(first + step, form.cells)) for first in range(0, form.cells, step))
 
 

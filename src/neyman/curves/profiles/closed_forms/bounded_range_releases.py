@@ -9,22 +9,22 @@ from fractions import Fraction
 import numpy as np
 
 from neyman.curves.losses.bounded_range import (
-    MIDDLE,
+    EPSILON_SHARES,
+    MIDDLE_SHARE,
     NEARLY_ALL,
-    SHARES,
     BoundedRangeLoss,
     EnvelopeLoss,
 )
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import response_mu
-from neyman.curves.profiles.closed_forms.closed_form import ACCURACY, value_interval
+from neyman.curves.profiles.closed_forms.closed_form import SPECIAL_FUNCTION_ERROR, value_interval
 from neyman.curves.profiles.contour_line import log_kernel
 from neyman.curves.profiles.profile import Engine, Interval, Profile
 from neyman.curves.profiles.selection import profile_of_one, register, select
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-ORDERS = np.geomspace(1e-4, 1e7, 160)  # tilts c tried first
+FIRST_TILTS = np.geomspace(1e-4, 1e7, 160)  # tilts c tried first
 
 
 class EnvelopeProfile(Profile):
@@ -46,12 +46,16 @@ class EnvelopeProfile(Profile):
             return -math.inf, -math.inf
         if epsilon <= -a:
             value = -math.expm1(epsilon)
-            return value_interval(value, ACCURACY + 4 * UNIT * (abs(epsilon) + a) / value)
+            return value_interval(
+                value, SPECIAL_FUNCTION_ERROR + 4 * UNIT * (abs(epsilon) + a) / value
+            )
         # The difference errs by a unit of itself: what is left is at least about that.
         value = max(-math.expm1((epsilon - a) / 2), UNIT * (abs(epsilon) + a))
-        low, high = value_interval(value, ACCURACY + 2 * UNIT * (abs(epsilon) + a) / value)
+        low, high = value_interval(
+            value, SPECIAL_FUNCTION_ERROR + 2 * UNIT * (abs(epsilon) + a) / value
+        )
         total = math.log(-math.expm1(-a))
-        slack = ACCURACY * (1 + abs(total))
+        slack = SPECIAL_FUNCTION_ERROR * (1 + abs(total))
         return 2 * low - total - slack, min(2 * high - total + slack, 0.0)
 
     def log_power(self, log_level: float) -> Interval:
@@ -62,7 +66,7 @@ class EnvelopeProfile(Profile):
             return 0.0, 0.0
         rest = math.log(-math.expm1(log_level))
         value = -float(np.logaddexp(0.0, rest - log_level - self._a))
-        error = ACCURACY * (1 + self._a + abs(log_level) + abs(rest))
+        error = SPECIAL_FUNCTION_ERROR * (1 + self._a + abs(log_level) + abs(rest))
         return value - error, min(value + error, 0.0)
 
     def mu(self) -> Interval:
@@ -88,11 +92,15 @@ class BoundedRangeProfile(Profile):
         rest = [(x, n) for x, n in losses.parts if not isinstance(x, BoundedRangeLoss)]
         of = Composition.of
         few = not rest and sum(n for _, n in ranged) <= 12
-        shares = [*range(MIDDLE, SHARES, SHARES // 16), *NEARLY_ALL] if few else [MIDDLE]
+        shares = (
+            [*range(MIDDLE_SHARE, EPSILON_SHARES, EPSILON_SHARES // 16), *NEARLY_ALL]
+            if few
+            else [MIDDLE_SHARE]
+        )
         self._losses = losses
         self._lower = [select(of([*rest, *((x.pair(j), n) for x, n in ranged)])) for j in shares]
         self._upper = select(of([*rest, *((x.upper, n) for x, n in ranged)]))
-        self._orders = np.array([c for c in ORDERS if losses.places(float(c), 0.0) <= 1e4])
+        self._orders = np.array([c for c in FIRST_TILTS if losses.places(float(c), 0.0) <= 1e4])
         self._side = 0
 
     def one_sided(self, side: int) -> BoundedRangeProfile:
@@ -129,7 +137,7 @@ class BoundedRangeProfile(Profile):
         asked, c = epsilons[at], self._orders
         exponent = self._exponents(asked, c[None, :])
         best, center = exponent.min(axis=1), c[exponent.argmin(axis=1)]
-        width = math.log(ORDERS[1] / ORDERS[0])
+        width = math.log(FIRST_TILTS[1] / FIRST_TILTS[0])
         if self._losses.places(1.0, 0.0) <= 100:
             for _ in range(2):
                 tried = center[:, None] * np.exp(width * np.linspace(-1, 1, 9))

@@ -24,8 +24,9 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
 LARGEST, SMALLEST = 1e300, 1e-300  # of floats, with room for their sums
-ACCURACY = 64 * UNIT  # relative, of SciPy's erfcx, ndtr and ndtri and the few steps around them
-LEAST = 1e-322  # what numbers below the normal floats may lose
+# Relative, of SciPy's erfcx, ndtr and ndtri and the few steps around them.
+SPECIAL_FUNCTION_ERROR = 64 * UNIT
+SUBNORMAL_LOSS = 1e-322  # what numbers below the normal floats may lose
 
 
 def _widened(value: float, error: float) -> Interval:
@@ -41,7 +42,7 @@ class PerfectProfile(Profile):
         """log (1 - e^epsilon)_+."""
         if epsilon >= 0:
             return -math.inf, -math.inf
-        return _widened(math.log(-math.expm1(epsilon)), ACCURACY)
+        return _widened(math.log(-math.expm1(epsilon)), SPECIAL_FUNCTION_ERROR)
 
     def log_power(self, log_level: float) -> Interval:
         return log_level, log_level
@@ -72,14 +73,14 @@ class GaussianProfile(Profile):
             gap = -math.expm1(second - first)
             if gap <= 0:
                 return -math.inf, first
-            error = ACCURACY * (1 + abs(epsilon) + abs(second)) / gap
+            error = SPECIAL_FUNCTION_ERROR * (1 + abs(epsilon) + abs(second)) / gap
             return _widened(first + math.log(gap), error) if error < 1 else (-math.inf, first)
         # R(a) - R(b) = integral of 1 - x R(x) over (a, b), R(x) = sqrt(pi/2) erfcx(x / sqrt 2).
         if a * a > LARGEST:
             return -math.inf, -LARGEST / 4
         log_phi = -a * a / 2 - 0.5 * math.log(math.tau)
         ra, rb = _mills(a), _mills(b)
-        error = ACCURACY * (ra + rb)
+        error = SPECIAL_FUNCTION_ERROR * (ra + rb)
         # a itself is rounded: d log phi = a da, and the Mills ratios move by at most da.
         place = 4 * UNIT * (abs(epsilon) / mu + mu)
         error += place * mu
@@ -105,14 +106,14 @@ class GaussianProfile(Profile):
             return 0.0, 0.0
         z = float(ndtri_exp(log_level))
         # Phi^-1 amplifies the rounding of log_level by about 1 / |z|, less where z is near 0.
-        z_error = ACCURACY * (1 + abs(z)) * (1 + abs(log_level) / max(abs(z), 1.0))
+        z_error = SPECIAL_FUNCTION_ERROR * (1 + abs(z)) * (1 + abs(log_level) / max(abs(z), 1.0))
         x = z + self._mu
         value = float(log_ndtr(x))
         moved = z_error + 2 * UNIT * (abs(z) + self._mu)  # a sum
         slope = max(-x, 0.0) + 1.0  # of log Phi, an upper bound
         if x - moved > 1:  # there Phi > 0.84, so phi / Phi < 1.2 phi
             slope = 0.48 * math.exp(-0.5 * (x - moved) ** 2)
-        error = slope * moved + ACCURACY * abs(value) + LEAST
+        error = slope * moved + SPECIAL_FUNCTION_ERROR * abs(value) + SUBNORMAL_LOSS
         return value - error, min(value + error, 0.0)
 
     def mu(self) -> Interval:
@@ -167,7 +168,7 @@ class LaplaceProfile(Profile):
         exponent = (epsilon - a) / 2 if epsilon > -a else epsilon
         # The difference errs by a unit of itself: what is left is at least about that.
         value = max(-math.expm1(exponent), UNIT * (abs(epsilon) + a))
-        error = ACCURACY + 2 * UNIT * (abs(epsilon) + a) / value
+        error = SPECIAL_FUNCTION_ERROR + 2 * UNIT * (abs(epsilon) + a) / value
         return value_interval(value, error)
 
     def log_power(self, log_level: float) -> Interval:
@@ -177,7 +178,7 @@ class LaplaceProfile(Profile):
             return -math.inf, -math.inf
         if log_level >= 0:
             return 0.0, 0.0
-        error = ACCURACY * (1 + a + abs(log_level))
+        error = SPECIAL_FUNCTION_ERROR * (1 + a + abs(log_level))
         if log_level <= -a - math.log(2):
             low, high = _widened(log_level + a, error)
         elif log_level <= -math.log(2):
@@ -194,7 +195,7 @@ def value_interval(value: float, relative: float) -> Interval:
     return math.log(value) + math.log1p(-relative), min(math.log(value) + math.log1p(relative), 0.0)
 
 
-FAR = 60.0  # standard deviations beyond which a normal law holds nothing
+FAR_DEVIATIONS = 60.0  # standard deviations beyond which a normal law holds nothing
 
 
 class GaussianMixtureProfile(Profile):
@@ -246,7 +247,7 @@ class GaussianMixtureProfile(Profile):
         """y with log R(y) certainly at most, and certainly at least, the value; -inf if none."""
         loss = self._loss
         smallest, largest = loss.distances[0], loss.distances[-1]
-        low, high = -FAR, FAR + largest
+        low, high = -FAR_DEVIATIONS, FAR_DEVIATIONS + largest
         if smallest > 0:  # log R(y) <= c_0 y for y < 0
             low = min(low, float(value.min()) / smallest - 1)
         top = float(value.max()) - math.log(loss.weights[-1]) + largest**2 / 2
@@ -323,7 +324,7 @@ class CircularGaussianProfile(Profile):
             return -math.inf, -math.inf
         ends = np.array([_log_excess(m, float(room) / m, epsilon) for m, _ in self._loss.arcs])
         low, high = np.logaddexp.reduce(ends, axis=0) - self._loss.log_total
-        slack = ACCURACY + 4 * UNIT * (abs(low) + abs(self._loss.log_total))
+        slack = SPECIAL_FUNCTION_ERROR + 4 * UNIT * (abs(low) + abs(self._loss.log_total))
         return float(low - slack), min(float(high + slack), 0.0)
 
     def log_power(self, log_level: float) -> Interval:
@@ -351,7 +352,7 @@ def _log_excess(m: float, length: float, epsilon: float) -> Interval:
     value = -((g + peak) ** 2) / 2 + math.log(float((f @ weights).sum()) * width / 2)
     # g and the end are rounded, and so is the square.
     place = 4 * UNIT * (epsilon / m + m + high)
-    return _widened(value, ACCURACY + place * (steep + 12) + 4 * UNIT * abs(value))
+    return _widened(value, SPECIAL_FUNCTION_ERROR + place * (steep + 12) + 4 * UNIT * abs(value))
 
 
 class MixtureProfile(Profile):

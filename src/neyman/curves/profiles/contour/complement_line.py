@@ -42,9 +42,9 @@ class Limits:
 
 LIMITS = Limits()
 SHARES = np.array([0.3, 0.6, 0.85, 1.0])  # of the way from the line to a pole, for aliases
-GRID = np.linspace(-1, 1, 41)
+TILT_GRID = np.linspace(-1, 1, 41)
 CLOSER = (1e-2, 1e-3, 1e-4)  # distances of the points of a parabola
-DISTANCES = 10.0 ** np.arange(-7, 0)  # between the three points
+POINT_DISTANCES = 10.0 ** np.arange(-7, 0)  # between the three points
 UNKNOWN = -math.inf, 0.0
 
 Gain = Callable[[Array], tuple[Array, Array]]
@@ -195,9 +195,9 @@ def _from_reverse(reverse: Profile, log_level: float, missing: float) -> Interva
 def _best(gain: Gain, star: float, scale: float) -> float:
     """About the epsilon at which a gain is largest."""
     for _ in range(LIMITS.zooms):
-        places = star + scale * GRID
+        places = star + scale * TILT_GRID
         k = int(np.argmax(gain(places)[0]))
-        inside = 0 < k < len(GRID) - 1
+        inside = 0 < k < len(TILT_GRID) - 1
         star, scale = float(places[k]), scale / 8 if inside else 2 * scale
         if inside and scale < LIMITS.grid_half_width:
             break
@@ -213,7 +213,7 @@ def _largest(gain: Gain, star: float) -> Interval:
     low, high = (float(v[0]) for v in gain(np.array([star])))
     if not low > 0:
         return -math.inf, math.inf
-    before, after = star - DISTANCES, star + DISTANCES
+    before, after = star - POINT_DISTANCES, star + POINT_DISTANCES
     left, right = gain(before), gain(after)
     sure = (left[1] <= low) & (right[1] <= low)
     # The chord through a neighbor and the point, continued as far as the other neighbor. The ratio

@@ -5,7 +5,7 @@ Each of T equal parts takes an atom or comes from the density. With k parts from
     delta(epsilon) = sum over k of binom(T, k) E[(1 - e^{epsilon - A - S_k})_+],
 
 A the sum of T - k atoms, which is a finite sum, and S_k that of k draws from the density. The terms
-k < `SHARED` come from a lattice that holds the density alone. All others together have a
+k < `CONTOUR_PARTS` come from a lattice that holds the density alone. All others together have a
 characteristic function that falls like |u|^-SHARED, and a contour gives their sum. The atoms alone
 would keep the contour from converging. Where few parts come from the density, one lattice holds all
 terms: the atoms stand on places, so that only the density moves (`parts_lattice`) [CP-4].
@@ -27,7 +27,7 @@ from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss, Point
 from neyman.curves.profiles.combination import CascadeProfile
 from neyman.curves.profiles.contour.contour import ContourProfile, contour_profile
 from neyman.curves.profiles.contour_line import Sum, rough_epsilon, saddle
-from neyman.curves.profiles.duality import ENOUGH, log_power_near
+from neyman.curves.profiles.duality import SEARCH_WIDTH, log_power_near
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.lattice.lattice import LatticeProfile, Side, tilt_of_level
 from neyman.curves.profiles.profile import Engine, Profile
@@ -71,11 +71,11 @@ class Limits:
 
 LIMITS = Limits()
 
-SHARED = 3  # parts from the density from which on a contour is used
+CONTOUR_PARTS = 3  # parts from the density from which on a contour is used
 
 
 class ManyFromDensity:
-    """The sum of T equal losses on the event that at least `SHARED` come from the density [CP-2].
+    """The sum of T equal losses if at least `CONTOUR_PARTS` come from the density [CP-2].
 
     e^{K(z)} is the transform of a measure whose mass is the event's probability.
     """
@@ -93,7 +93,7 @@ class ManyFromDensity:
 
     def _log_weights(self, shares: Shares) -> Array:
         """Logarithms of the chances of k = SHARED .. T parts from the density."""
-        return _log_binomial(self._count, shares)[SHARED:]
+        return _log_binomial(self._count, shares)[CONTOUR_PARTS:]
 
     def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
         """K(z), and the error of e^K relative to e^{K(Re z)} [CP-2]."""
@@ -115,14 +115,14 @@ class ManyFromDensity:
         # Both in units of all together; their difference errs by units of the larger ones.
         both, log_atoms = np.log(atoms + density), np.log(atoms)
         value = np.exp(n * both)
-        for j in range(SHARED):
+        for j in range(CONTOUR_PARTS):
             value -= math.comb(n, j) * density**j * np.exp((n - j) * log_atoms)
         k = np.log(np.maximum(np.abs(value), 1e-300)) + 1j * np.angle(value)
         k += n * shares.log_mgf
         log_mass = _log_sum(self._log_weights(shares))
         grown = np.expm1(np.minimum(n * part, 1.0))
-        # Where the density has died out each term has SHARED - 1 factors of it at least.
-        left = np.minimum(n * (np.abs(density) + part * shares.density), 1.0) ** (SHARED - 1)
+        # Where the density has died out each term has CONTOUR_PARTS - 1 factors of it at least.
+        left = np.minimum(n * (np.abs(density) + part * shares.density), 1.0) ** (CONTOUR_PARTS - 1)
         grown = np.minimum(grown, 3 * n * part * left * math.exp(min(-log_mass, 600.0)))
         lost = (1e-300 + (16 * n + 64) * UNIT) * math.exp(min(-log_mass, 600.0))
         return k, grown + lost
@@ -131,7 +131,7 @@ class ManyFromDensity:
         """K, mean and variance under each tilt, from those given the number of parts."""
         n = self._count
         log_mgf, atoms, density, mean, variance = self._loss.rough_shares(tilts)
-        k = np.arange(SHARED, n + 1)
+        k = np.arange(CONTOUR_PARTS, n + 1)
         log_w = _log_ways(n, k) + np.multiply.outer(np.log(atoms), n - k)
         log_w += np.multiply.outer(np.log(density), k)
         top = logsumexp(log_w, axis=1, keepdims=True)
@@ -146,7 +146,7 @@ class ManyFromDensity:
         """Each term by the sizes of the shares: that of the density falls like 1 / u [CP-2]."""
         shares = self._loss.shares(tilt)
         log_w = self._log_weights(shares)
-        k = np.arange(SHARED, self._count + 1)
+        k = np.arange(CONTOUR_PARTS, self._count + 1)
         fall = np.log(np.minimum(self._loss.density_decay(tilt, edges) / shares.density, 1.0))
         log_size = np.asarray(logsumexp(log_w + np.multiply.outer(fall, k), axis=1))
         return np.minimum(log_size - _log_sum(log_w) + 1e-9, 0.0)
@@ -371,7 +371,7 @@ class PartsContour(ContourProfile):
 
 
 def near_thresholds(
-    profile: Profile, losses: Sum, log_levels: Array, largest: float, enough: float = ENOUGH
+    profile: Profile, losses: Sum, log_levels: Array, largest: float, enough: float = SEARCH_WIDTH
 ) -> tuple[Array, Array]:
     """Bounds on log power at a few levels, from deltas about each threshold."""
     ends = [
@@ -431,7 +431,7 @@ class ContinuousPartsProfile(ContourProfile):
         self._loss, self._count = loss, count
         self.patient = count > self._limits.alone_parts  # else a lattice is asked
         self._rest: ContourProfile | None = None
-        if count >= SHARED:
+        if count >= CONTOUR_PARTS:
             many = ManyFromDensity(loss, count)
             self._rest = ContourProfile(
                 many, self._backward, 0.0, largest, -math.inf, release=False
@@ -445,7 +445,7 @@ class ContinuousPartsProfile(ContourProfile):
             return low, high
         at = epsilons[inside]
         below, above = self._few_from_density(at, 0)
-        for density in range(1, min(SHARED, self._count + 1)):
+        for density in range(1, min(CONTOUR_PARTS, self._count + 1)):
             ends = self._few_from_density(at, density)
             below, above = np.logaddexp(below, ends[0]), np.logaddexp(above, ends[1])
         if self._rest is not None:
@@ -540,7 +540,7 @@ def _draws(
     # Each draw is spread by its variance on a cell; an odd number of cells: `contract` mixes those
     # at both ends, too.
     log_chances = _log_binomial(count, loss.shares(tilt))
-    share = math.exp(min(float(log_chances[1:SHARED].max()), 0.0))
+    share = math.exp(min(float(log_chances[1:CONTOUR_PARTS].max()), 0.0))
     nodes = math.sqrt(share / (6 * limits.draws_width)) * (tilt + 1) * width
     nodes = 2.0 ** math.ceil(
         math.log2(min(max(nodes, limits.least_draws_cells), limits.most_draws_cells))

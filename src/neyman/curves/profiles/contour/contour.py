@@ -16,7 +16,7 @@ from neyman.curves.profiles.combination import CascadeProfile, group_profile
 from neyman.curves.profiles.contour.complement_line import LIMITS as COMPLEMENT_LIMITS
 from neyman.curves.profiles.contour.complement_line import ComplementLine, log_type_two_error
 from neyman.curves.profiles.contour_line import (
-    BELOW,
+    CHERNOFF_POWERS,
     Line,
     Sum,
     least_log_powers,
@@ -72,8 +72,8 @@ class Limits:
 
 
 LIMITS = Limits()
-SHARES = np.linspace(0, 1, 9)  # of many epsilons, at whose saddles delta is bounded
-POWERS = 2.0 ** (0.5 * np.arange(-6, 13))  # tilts of a quick bound of powers
+SADDLE_SHARES = np.linspace(0, 1, 9)  # of many epsilons, at whose saddles delta is bounded
+BOUND_TILTS = 2.0 ** (0.5 * np.arange(-6, 13))  # tilts of a quick bound of powers
 AROUND = np.array([0.8, 0.9, 1.0])  # a saddle, tilts of a quick bound
 HALF = np.array([0.5])  # the power of e^-L that is tried first in Chernoff's bound of a power
 
@@ -188,7 +188,7 @@ class ContourProfile(Profile):
 
     def _most(self, epsilons: Array) -> Array:
         """Chernoff's bound by a few tilts, a little above log delta where no line goes [C-1]."""
-        places: list[float] = np.quantile(epsilons, SHARES).tolist()
+        places: list[float] = np.quantile(epsilons, SADDLE_SHARES).tolist()
         saddles = [saddle(self._losses, epsilon) for epsilon in {*places}]
         c, log_most, slack = self._exponents(np.multiply.outer(AROUND, saddles).ravel())
         exponent = log_most - np.multiply.outer(epsilons, c)
@@ -205,7 +205,7 @@ class ContourProfile(Profile):
     @cached_property
     def _powers(self) -> tuple[Array, Array, Array]:
         """Exponents at tilts for every epsilon."""
-        tilts = POWERS
+        tilts = BOUND_TILTS
         while len(tilts) and self._losses.places(float(tilts[-1]), 0.0) > LIMITS.bound_terms:
             tilts = tilts[:-1]
         return self._exponents(tilts)
@@ -403,7 +403,7 @@ class ContourProfile(Profile):
         low = self._least_powers(log_levels, HALF)
         near = low > LIMITS.further_log_power
         if near.any():
-            low[near] = np.maximum(low[near], self._least_powers(log_levels[near], BELOW))
+            low[near] = np.maximum(low[near], self._least_powers(log_levels[near], CHERNOFF_POWERS))
         return low
 
     def _least_powers(self, log_levels: Array, a: Array) -> Array:

@@ -66,8 +66,8 @@ class Limits:
 
 LIMITS = Limits()
 
-SPAN = 600.0  # e-folds that one stretch of running sums covers
-TINY = 1e-300
+SPAN_EFOLDS = 600.0  # e-folds that one stretch of running sums covers
+LEAST_WEIGHT = 1e-300
 
 Question = Callable[["Side", NDArray[np.bool_]], tuple[Array, Array]]
 """What one side answers about those of several places of the loss that are asked now."""
@@ -129,7 +129,7 @@ class _Tails:
             if not end:
                 break
             top = float(loss[end - 1])
-            start = int(np.searchsorted(loss[:end], top - SPAN / (tilt + 1)))
+            start = int(np.searchsorted(loss[:end], top - SPAN_EFOLDS / (tilt + 1)))
             part = slice(start, end)
             away = loss[part] - top  # at most 0
             with np.errstate(over="ignore"):  # an infinite sum claims nothing
@@ -202,10 +202,10 @@ class Side:
         loss = measure.points() if lattice else measure.loss
         # Empty places, of a coarser part of the lattice, ask for nothing; floats that have lost
         # their digits count as left out.
-        mask = measure.weight > TINY
+        mask = measure.weight > LEAST_WEIGHT
         if lattice and measure.absolute:  # an empty place has this error, too
             mask[:] = True
-        lost = TINY * float(np.count_nonzero(~mask & (measure.weight > 0)))
+        lost = LEAST_WEIGHT * float(np.count_nonzero(~mask & (measure.weight > 0)))
         mask[0] |= not mask.any()
         relative = measure.relative
         most = float(max(abs(loss[0]), abs(loss[-1])))
@@ -271,8 +271,10 @@ class Side:
     def rounding(self) -> float:
         """Of the running sums, relative: two rounds of sums, and exponents up to the span."""
         reach = (self.tilt + 1) * float(self.loss[-1] - self.loss[0])
-        stretches = min(math.ceil(reach / SPAN) + 1, LIMITS.stretches)
-        return (4 * (math.isqrt(len(self.loss)) + 8) + 4 * min(reach, SPAN)) * stretches * UNIT
+        stretches = min(math.ceil(reach / SPAN_EFOLDS) + 1, LIMITS.stretches)
+        return (
+            (4 * (math.isqrt(len(self.loss)) + 8) + 4 * min(reach, SPAN_EFOLDS)) * stretches * UNIT
+        )
 
     @cached_property
     def _rising(self) -> tuple[Array, Array]:
@@ -381,9 +383,9 @@ class Side:
         center, c = self.moments[0], self.tilt
         sums = self._miss_sums
         level = log_level - self.log_scale + (c + 1) * center
-        if sums is None or abs(level) > SPAN:
+        if sums is None or abs(level) > SPAN_EFOLDS:
             # As if the law were normal: -(c + 1) x - x^2 / (2 variance) is the level at x.
-            variance = max(self.moments[1] ** 2, TINY)
+            variance = max(self.moments[1] ** 2, LEAST_WEIGHT)
             root = math.sqrt(max((c + 1) ** 2 - 2 * level / variance, 0.0))
             return (-math.inf, 0.0), center + variance * (root - c - 1)
         loss, weight, size, q_error, below, b_error = sums
@@ -406,7 +408,8 @@ class Side:
         high = below[m] + b_error[m] + self.tail * math.exp(-c * (float(loss[m]) - center))
         high -= share * (power - b_error[m]) if share > 0 else 0.0
         scale = self.log_scale - c * center
-        # Of the scale; log of a miss, at most 2 SPAN, is less than `_miss_sums` counts by 4 SPAN.
+        # Of the scale; log of a miss, at most 2 SPAN_EFOLDS, is less than `_miss_sums` counts by
+        # 4 SPAN_EFOLDS.
         slack = 4 * UNIT * (abs(self.log_scale) + abs(c * center) + 1)
         log_low = math.log(low) + scale - slack if low > 0 else -math.inf
         log_high = math.log(float(high)) + scale + slack if high > 0 else -math.inf
@@ -421,12 +424,12 @@ class Side:
         """
         center, c = self.moments[0], self.tilt
         away = self.loss - center
-        part = slice(*np.searchsorted(away, [-SPAN / (c + 1), -SPAN / c]))
+        part = slice(*np.searchsorted(away, [-SPAN_EFOLDS / (c + 1), -SPAN_EFOLDS / c]))
         loss, weight, away = self.loss[part], self.weight[part], away[part]
         if not len(loss):
             return None
         error = (self.weight * self.relative)[part] + self.absolute
-        rounding = self._spread(abs(self.log_scale) + 4 * SPAN)
+        rounding = self._spread(abs(self.log_scale) + 4 * SPAN_EFOLDS)
         null, power = np.exp(-(c + 1) * away), np.exp(-c * away)
         size = np.append(_from_above(weight * null), 0.0)
         q_error = _from_above(error * null) + self.tail * null

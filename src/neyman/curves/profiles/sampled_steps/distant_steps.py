@@ -19,7 +19,7 @@ from scipy.special import log_ndtr
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.loss import Order, Part
-from neyman.curves.profiles.closed_forms.closed_form import ACCURACY, GaussianProfile
+from neyman.curves.profiles.closed_forms.closed_form import SPECIAL_FUNCTION_ERROR, GaussianProfile
 from neyman.curves.profiles.combination import CascadeProfile
 from neyman.curves.profiles.duality import log_power_near
 from neyman.curves.profiles.profile import Engine, Interval, Profile
@@ -31,7 +31,7 @@ from neyman.numerics.binomial import log_between, log_binomial
 from neyman.numerics.operations import CALL, charge
 from neyman.numerics.roots import bisect
 
-PRIORITY = 94  # of the rule
+RULE_PRIORITY = 94  # of the rule
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class Limits:
 
 
 LIMITS = Limits()
-TERM = 400.0  # operations of the delta of one count
-SEARCH = 60  # halvings of a place
+TERM_OPERATIONS = 400.0  # operations of the delta of one count
+SEARCH_HALVINGS = 60  # halvings of a place
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class DistantStepsProfile(Profile):
             mean = n * q
             low = max(math.floor(mean - math.sqrt(2 * depth * mean)), 0)
             high = min(math.ceil(mean + math.sqrt(2 * depth * mean) + depth), n)
-            charge(CALL + TERM * (high - low + 1))
+            charge(CALL + TERM_OPERATIONS * (high - low + 1))
             k = np.arange(low, high + 1)
             log_chance, error = log_binomial(n, q, 1 - q, k, 0.0)
             outside = np.array([[0, low - 1], [high + 1, n]])[[low > 0, high < n]]
@@ -184,7 +184,9 @@ class DistantStepsProfile(Profile):
         depth = self.limits.depth_efolds
         while True:
             counts = self._counts(depth)
-            charge(CALL + TERM * len(epsilon) * len(counts.k) * (3 + self.limits.repeats))
+            charge(
+                CALL + TERM_OPERATIONS * len(epsilon) * len(counts.k) * (3 + self.limits.repeats)
+            )
             low, high = self._means(epsilon, counts, is_known=False)
             enough = counts.log_rest < float(high.min()) - 30
             if enough or 4 * depth > self.limits.deepest_efolds:
@@ -297,28 +299,28 @@ class DistantStepsProfile(Profile):
         low = total - 40 * math.sqrt(self.variance) - self.variance - 1e-9
 
         def above(t: float) -> bool:
-            charge(CALL + TERM * len(counts.k))
+            charge(CALL + TERM_OPERATIONS * len(counts.k))
             place, _, mu = self._places(np.array([t]), counts.k)
             with np.errstate(divide="ignore", invalid="ignore"):
                 mass = log_ndtr(-(place / mu + mu / 2)) + (place - t)
             mass = np.where(mu > 0, mass, np.where(place < 0, place - t, -math.inf))
             return float(log_sum(mass + counts.log_chance)[0]) > log_level
 
-        return sum(bisect(above, low, high, rounds=SEARCH)) / 2
+        return sum(bisect(above, low, high, rounds=SEARCH_HALVINGS)) / 2
 
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta, by halving."""
         high = 1.0
         while high < self.limits.farthest and self._middle(high) > log_delta:
             high *= 4
-        ends = bisect(lambda e: self._middle(e) > log_delta, 0.0, high, rounds=SEARCH)
+        ends = bisect(lambda e: self._middle(e) > log_delta, 0.0, high, rounds=SEARCH_HALVINGS)
         return max(sum(ends) / 2, 1e-9)
 
     def _middle(self, epsilon: float) -> float:
         if not self.removed:
             return float(self._added(np.array([epsilon]))[1][0])
         counts = self._counts(self.limits.depth_efolds)
-        charge(CALL + TERM * len(counts.k))
+        charge(CALL + TERM_OPERATIONS * len(counts.k))
         return float(self._means(np.array([epsilon]), counts, is_known=False)[1][0])
 
 
@@ -332,8 +334,8 @@ def _gaussian(epsilon: Array, moved: Array, mu: Array) -> tuple[Array, Array]:
     a, b = epsilon / m - m / 2, epsilon / m + m / 2
     first, second = cast(Array, log_ndtr(-a)), epsilon + cast(Array, log_ndtr(-b))
     rounded = 4 * UNIT * (np.abs(epsilon) / m + m)
-    e_first = ACCURACY * (1 + np.abs(first)) + rounded * (np.maximum(a, 0.0) + 1)
-    e_second = ACCURACY * (1 + np.abs(epsilon) + np.abs(second - epsilon))
+    e_first = SPECIAL_FUNCTION_ERROR * (1 + np.abs(first)) + rounded * (np.maximum(a, 0.0) + 1)
+    e_second = SPECIAL_FUNCTION_ERROR * (1 + np.abs(epsilon) + np.abs(second - epsilon))
     e_second = e_second + rounded * (np.maximum(b, 0.0) + 1) + moved
     ratio = np.exp(np.minimum(second - first, 0.0))
     gap = -np.expm1(np.minimum(second - first, 0.0))
@@ -346,11 +348,16 @@ def _gaussian(epsilon: Array, moved: Array, mu: Array) -> tuple[Array, Array]:
         # P = Q: (1 - e^epsilon)_+.
         miss = -np.expm1(np.minimum(epsilon - moved, 0.0))
         least = -np.expm1(np.minimum(epsilon + moved, 0.0))
-        none = np.log(least) - ACCURACY, np.minimum(np.log(miss) + ACCURACY, 0.0)
+        none = (
+            np.log(least) - SPECIAL_FUNCTION_ERROR,
+            np.minimum(np.log(miss) + SPECIAL_FUNCTION_ERROR, 0.0),
+        )
     return np.where(some, low, none[0]), np.where(some, high, none[1])
 
 
-@register(PRIORITY, "Gaussian steps on samples whose normals hardly overlap: a mean over counts")
+@register(
+    RULE_PRIORITY, "Gaussian steps on samples whose normals hardly overlap: a mean over counts"
+)
 def _distant(composition: Composition) -> Profile | None:
     steps = [(x, n) for x, n in composition.parts if type(x) is not GaussianLoss]
     if len(steps) != 1:
@@ -373,7 +380,7 @@ def _distant(composition: Composition) -> Profile | None:
         return profile
 
     def following() -> Profile:
-        later = (rule for rule in rules() if rule.priority > PRIORITY)
+        later = (rule for rule in rules() if rule.priority > RULE_PRIORITY)
         return next(known for rule in later if (known := rule.build(composition)) is not None)
 
     engines: list[tuple[float, Callable[[], Profile]]] = [

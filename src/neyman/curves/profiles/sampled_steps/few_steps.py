@@ -26,8 +26,8 @@ from neyman.curves.profiles.contour.contour import ContourProfile
 from neyman.curves.profiles.contour_line import rough, rough_epsilon
 from neyman.curves.profiles.profile import Engine, Interval
 from neyman.curves.profiles.sampled_steps.log_sum_density import (
-    ANGLE,
-    MOST_ANGLE,
+    ELLIPSE_HEIGHT,
+    MAX_ANGLE,
     Density,
     Step,
     convolve,
@@ -95,7 +95,7 @@ class FewSteps:
 
     def _half(self, count: int) -> float:
         mu = min(step.distance for step, _ in self._steps)
-        return min(0.5 * mu, 0.6 * mu / math.sqrt(count), MOST_ANGLE / ANGLE)
+        return min(0.5 * mu, 0.6 * mu / math.sqrt(count), MAX_ANGLE / ELLIPSE_HEIGHT)
 
     def _range(self, steps: Steps, total: int, low: float, high: float) -> tuple[float, float]:
         """Return the range of a part of the sum: left of it, it has almost no mass."""

@@ -34,7 +34,7 @@ from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum, Telesco
 from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile
 from neyman.curves.profiles.sampled_steps.real_sums import LIMITS as REAL_SUMS_LIMITS
 from neyman.curves.profiles.sampled_steps.real_sums import Kernel, RealSums, place_of
-from neyman.curves.profiles.sampled_steps.step_grid import PAD, StepGrid
+from neyman.curves.profiles.sampled_steps.step_grid import PAD_DEVIATIONS, StepGrid
 from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes
 from neyman.curves.profiles.selection import register
 from neyman.numerics.array_cache import array_cache
@@ -306,7 +306,7 @@ class StepSum:
                 )
             if high == math.inf and rare:  # the nodes reach as far as its mass counts
                 pad = math.sqrt(2 * (3 * BRACKET_SUM_LIMITS.error_efolds - log_delta)) + 2
-                start, end = 1e-3, max(2.0, (pad - PAD) / self.farthest)
+                start, end = 1e-3, max(2.0, (pad - PAD_DEVIATIONS) / self.farthest)
             tilts.append(np.geomspace(start, end, self.limits.bracket_tilts))
         columns: list[list[StepNodes]] = []
         for x, n in self.parts:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from neyman.curves.losses.bracket import Parts
-from neyman.curves.losses.finite import PLACE, OffLatticeLoss
+from neyman.curves.losses.finite import PLACE_ERROR, OffLatticeLoss
 from neyman.curves.losses.loss import Part
 from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss
 from neyman.curves.profiles.contour_line import Line, log_kernel
@@ -71,7 +71,7 @@ class Limits:
 
 LIMITS = Limits()
 _FACTORIALS = gammaln(np.arange(LIMITS.all_counts + 1) + 1.0)
-SUM = 40  # units by which NumPy's sum in pairs errs
+SUM_ERROR_UNITS = 40  # units by which NumPy's sum in pairs errs
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +107,7 @@ class Values:
         total = weight.sum(axis=1)
         k = top + np.log(total)
         relative = self.relative[inside]
-        units = relative + UNIT * (4 * (8 + np.abs(log_p) + np.abs(move)) + SUM)
+        units = relative + UNIT * (4 * (8 + np.abs(log_p) + np.abs(move)) + SUM_ERROR_UNITS)
         units = units + np.abs(move) * self.moves[inside]
         error = (weight * units).sum(axis=1) / total + 4 * UNIT * np.abs(k)
         near = (np.abs(k) < 1) if self.missing is not None else np.zeros(len(k), bool)
@@ -117,7 +117,9 @@ class Values:
             gain[far] = np.exp(g[near][far]) - np.exp(np.broadcast_to(log_p, far.shape)[far])
             outside = np.exp(self.log_p[~inside])
             beyond = float(outside.sum())
-            unsure = float((outside * self.relative[~inside]).sum()) + SUM * UNIT * beyond
+            unsure = (
+                float((outside * self.relative[~inside]).sum()) + SUM_ERROR_UNITS * UNIT * beyond
+            )
             # Not the mass less 1, which is rounded to a unit of 1.
             unsure += 4 * UNIT * self.missing
             excess = gain.sum(axis=1) - self.missing - beyond
@@ -155,7 +157,7 @@ def values_of(loss: Part) -> Values | None:
     if isinstance(loss, OffLatticeLoss):
         place, log_p = np.array(loss.values), np.array(loss.log_p)
         relative = 4 * UNIT * (8 + np.abs(log_p))
-        moves = np.full(len(place), PLACE)
+        moves = np.full(len(place), PLACE_ERROR)
         return Values(place, log_p, relative, moves, (), loss.failure, 1)
     if not isinstance(loss, PiecewiseAnalyticLoss):
         return None
@@ -170,7 +172,7 @@ def values_of(loss: Part) -> Values | None:
         missing = None
     place, log_p = law.loss[used][order], law.log_p[used][order]
     each = np.full(len(law.loss), law.relative) if law.units is None else law.units
-    moves = np.full(len(law.loss), PLACE) if law.moves is None else law.moves
+    moves = np.full(len(law.loss), PLACE_ERROR) if law.moves is None else law.moves
     each, moves = each[used][order], moves[used][order]
     return Values(place, log_p, each, moves, law.lost, missing, 1)
 
@@ -355,7 +357,11 @@ class _List:
         p, units = np.exp(v.log_p), v.relative + 8 * UNIT * (2 + np.abs(v.log_p))
         # Errors of masses whose sum is known count by how far a count is from its mean.
         mean = v.count * p if v.missing is not None else 0 * p
-        off = 0.0 if v.missing is None else abs(float(p.sum()) + v.missing - 1) + SUM * UNIT
+        off = (
+            0.0
+            if v.missing is None
+            else abs(float(p.sum()) + v.missing - 1) + SUM_ERROR_UNITS * UNIT
+        )
         later = np.append(0.0, np.cumsum(mean * units))
         rows = _Beginnings(
             rows.total,

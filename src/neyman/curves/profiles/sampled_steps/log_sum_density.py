@@ -44,15 +44,15 @@ class Limits:
 
 
 LIMITS = Limits()
-DEGREES = 22  # Chebyshev nodes of a panel
-LEBESGUE = 1 + 2 / math.pi * math.log(DEGREES + 1)  # of that many nodes
+PANEL_NODES = 22  # Chebyshev nodes of a panel
+LEBESGUE = 1 + 2 / math.pi * math.log(PANEL_NODES + 1)  # of that many nodes
 GAUSS = (12, 16, 20)  # Gauss-Legendre nodes of a panel of r, for more steps each
-RHO = 3 + math.sqrt(8)  # the ellipse whose major axis reaches one panel beyond both ends
-ANGLE = (RHO - 1 / RHO) / 2  # its minor axis over half a panel
+ELLIPSE_RADIUS = 3 + math.sqrt(8)  # the ellipse whose major axis reaches one panel beyond both ends
+ELLIPSE_HEIGHT = (ELLIPSE_RADIUS - 1 / ELLIPSE_RADIUS) / 2  # its minor axis over half a panel
 ELLIPSES = (1.6, 2.2, 3.0, 4.0, 5.2, 6.6)  # rho of ellipses about a panel of tau
-MOST_ANGLE = 0.8  # of an ellipse, so that its constants are small [FS-2]
-SHIFT = 0.35  # [FS-2]: a real place within this share of the angle squared bounds h
-BEND = 1.2  # above |g'|, g(z) = z / (1 - e^-z), where |arg z| <= MOST_ANGLE
+MAX_ANGLE = 0.8  # of an ellipse, so that its constants are small [FS-2]
+PLACE_SHARE = 0.35  # [FS-2]: a real place within this share of the angle squared bounds h
+SLOPE_BOUND = 1.2  # above |g'|, g(z) = z / (1 - e^-z), where |arg z| <= MAX_ANGLE
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Density:
         x = np.clip((tau - self.low) / self.half - (2 * panel + 1), -1.0, 1.0)
         twice = 2 * x
         one, two, product = np.zeros_like(x), np.zeros_like(x), np.empty_like(x)
-        for k in range(DEGREES - 1, 0, -1):  # Clenshaw's recurrence
+        for k in range(PANEL_NODES - 1, 0, -1):  # Clenshaw's recurrence
             np.multiply(twice, one, out=product)
             product -= two
             product += np.take(self.coefficients[k], panel)
@@ -191,12 +191,12 @@ def log_growth(steps: tuple[tuple[Step, int], ...], angle: float, tau: Array) ->
     for step, count in steps:
         m, square = step.mean, step.distance**2
         behind = math.exp(m - 1) if m <= 0 else (m + 1) ** 2
-        each = twist**2 / 2 + BEND * angle**2 / 2 * behind
+        each = twist**2 / 2 + SLOPE_BOUND * angle**2 / 2 * behind
         total = total + count * (each / square - math.log(math.cos(angle)))
     lowest = min(step.mean for step, _ in steps)
     least = min(step.distance for step, _ in steps) ** 2
     turned = np.minimum(angle**2 * s, 0.41 * (angle / cosines) ** 2)
-    return total + BEND / 2 * turned * np.maximum(tau - lowest, 0.0) / least
+    return total + SLOPE_BOUND / 2 * turned * np.maximum(tau - lowest, 0.0) / least
 
 
 def density_of_step(step: Step, low: float, high: float, half: float) -> Density:
@@ -290,8 +290,8 @@ def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
     j = np.arange(1, len(edges) - 2)
     good = inside[:, j] & inside[:, j + 1]
     sure = one.certified(alpha) & two.certified(beta)
-    angle = half * ANGLE
-    up = (SHIFT + 0.14) * angle * angle
+    angle = half * ELLIPSE_HEIGHT
+    up = (PLACE_SHARE + 0.14) * angle * angle
     # [FS-5]: alpha falls with r and beta rises; on the ellipse both move by a little more.
     wide = one.log_most(alpha[:, 1:] - up, alpha[:, :-1] + up)
     wide += two.log_most(beta[:, :-1] - up, beta[:, 1:] + up)
@@ -330,7 +330,11 @@ def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
     total = np.bincount(row, weights=share, minlength=len(tau)).astype(float)
     absolute = np.bincount(row, weights=inherited, minlength=len(tau)).astype(float) * 1.01
     # [FS-6]: the quadrature of each panel; panels left out count fully.
-    factor = math.log(64 / 15 * half) - 2 * gauss * math.log(RHO) - math.log1p(-(RHO**-2))
+    factor = (
+        math.log(64 / 15 * half)
+        - 2 * gauss * math.log(ELLIPSE_RADIUS)
+        - math.log1p(-(ELLIPSE_RADIUS**-2))
+    )
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         bound = np.exp(most + growth[:, None] + factor - top[:, None])
         dropped = np.exp(own - top[:, None]) * width
@@ -361,8 +365,8 @@ def _tabulated(
 
     `prior` has coarse bounds on log h: left of the table, on each panel, and right of it.
     """
-    k = np.arange(DEGREES)
-    x = np.cos(math.pi * (k + 0.5) / DEGREES)
+    k = np.arange(PANEL_NODES)
+    x = np.cos(math.pi * (k + 0.5) / PANEL_NODES)
     middle = low + half * (2 * np.arange(panels) + 1)
     tau = middle[:, None] + half * x
     log_h, error = (v.reshape(tau.shape) for v in row(tau.ravel()))
@@ -371,8 +375,8 @@ def _tabulated(
     flat = log_h + slope[:, None] * (tau - middle[:, None])
     scale = flat.max(axis=1)
     flat = np.exp(flat - scale[:, None])
-    basis = np.cos(math.pi * np.multiply.outer(k, k + 0.5) / DEGREES)
-    coefficients = basis @ flat.T * (2 / DEGREES)
+    basis = np.cos(math.pi * np.multiply.outer(k, k + 0.5) / PANEL_NODES)
+    coefficients = basis @ flat.T * (2 / PANEL_NODES)
     coefficients[0] /= 2
     tops = scale + math.log(LEBESGUE)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
@@ -380,11 +384,11 @@ def _tabulated(
         tops = tops + np.log1p(nodes) + 2e-6
         peaks, missed = _settled(steps, half, middle, tops, slope, scale, prior)
         # A polynomial in cos(x) moves by at most its degree times its size times the way of x.
-        least = (coefficients.T @ _chebyshev()).min(axis=1) - DEGREES * math.pi / LIMITS.samples
+        least = (coefficients.T @ _chebyshev()).min(axis=1) - PANEL_NODES * math.pi / LIMITS.samples
         least = np.where(least > 0.02, least, np.nan)
         # Coefficients are twice a mean of so many terms of at most 1. Their sums err by 1,100 units
         # over all degrees, cosines by 3 units of their angle or 1,500, and the recurrence by 300.
-        rounding = 8 * UNIT * DEGREES * (DEGREES + 4)
+        rounding = 8 * UNIT * PANEL_NODES * (PANEL_NODES + 4)
         # [FS-8]: what the polynomial misses, relative to the least value on the panel.
         relative = 1.02 * (nodes * LEBESGUE + missed + rounding) / least
     relative = np.where(np.isfinite(relative) & (relative < 0.01), relative, np.inf)
@@ -410,12 +414,16 @@ def _settled(
     ellipses: list[tuple[float, Array]] = []
     for rho in ELLIPSES:
         angle = half * (rho - 1 / rho) / 2
-        if angle > MOST_ANGLE:
+        if angle > MAX_ANGLE:
             continue
         major = half * (rho + 1 / rho) / 2
-        reach = major + SHIFT * angle**2
-        share = math.log(4) - (DEGREES - 1) * math.log(rho) - math.log(rho - 1)
-        share = share + log_growth(steps, angle, middle + reach) + np.abs(slope) * SHIFT * angle**2
+        reach = major + PLACE_SHARE * angle**2
+        share = math.log(4) - (PANEL_NODES - 1) * math.log(rho) - math.log(rho - 1)
+        share = (
+            share
+            + log_growth(steps, angle, middle + reach)
+            + np.abs(slope) * PLACE_SHARE * angle**2
+        )
         ellipses.append((reach, share - scale))
     base, line = prior.copy(), np.zeros(panels + 2)
     best = np.full(panels, np.inf)
@@ -442,4 +450,4 @@ def _settled(
 @array_cache
 def _chebyshev() -> Array:
     x = math.pi * (np.arange(LIMITS.samples) + 0.5) / LIMITS.samples
-    return np.cos(np.multiply.outer(np.arange(DEGREES), np.concatenate([[0.0], x, [math.pi]])))
+    return np.cos(np.multiply.outer(np.arange(PANEL_NODES), np.concatenate([[0.0], x, [math.pi]])))

@@ -12,7 +12,7 @@ import numpy as np
 from neyman.curves.losses.likelihood_ratio import LikelihoodRatioLoss
 from neyman.curves.losses.loss import NormalRatio
 from neyman.curves.profiles.contour_line import Sum
-from neyman.curves.profiles.sampled_steps.step_grid import PAD, StepGrid
+from neyman.curves.profiles.sampled_steps.step_grid import PAD_DEVIATIONS, StepGrid
 from neyman.curves.profiles.sampled_steps.step_nodes import log_sum
 from neyman.numerics.arrays import Array
 
@@ -83,7 +83,7 @@ class RealSums:
                 last /= 4
             grid = StepGrid(loss, step.order, None, last, LIMITS.sparse_ratio, LIMITS.widest_gap)
             farthest = loss.farthest + math.sqrt(4 * depth + 80)
-            stop = farthest if grid.rises else max(PAD, loss.range(loss.power(last))[1])
+            stop = farthest if grid.rises else max(PAD_DEVIATIONS, loss.range(loss.power(last))[1])
             grid.reach(math.ceil((stop - grid.start) / grid.h) + 1)
             first, second = grid.exponent(0.0)
             g = first + grid.normal(0.0) + np.multiply.outer(c, second)

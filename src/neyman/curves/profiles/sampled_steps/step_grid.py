@@ -8,6 +8,7 @@ with l, and 1 - s_l dies out faster than any power of the loss below l [LS-1].
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,19 +21,33 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p
 from neyman.numerics.operations import CALL, charge
 
-NODE = 150.0  # operations of a node in an array
-WIDTH = 3.0  # standard deviation of the window's normal law, in units of 1 / m
-ANGLE = 1.2  # m times mu times the height of the strip, at most: there Re psi > -GROWTH
-TALLEST = 4.0  # of the strip
-STRAIGHT = 1.5  # mu times the height of a strip without windows, below a quarter turn [LS-4]
-BENT = 0.6  # the same where R has a negative power, which grows with the height
-NARROWEST = 0.9  # kappa times the height of a bent path's strip: size and angle rise [LS-9]
-PAD = 12.0  # the normal density beyond is e^-72
-ACCURACY = 45.0  # a sum over y errs by about e^-45
-FARTHEST = 72.0  # m x where e^-psi is 0
-PSI_UNITS = 1e-12  # relative error of psi; the complex error function is good to 1e-13
-BITS = 24  # of the distance of nodes
-CERTAIN = 8.0  # standard deviations beyond which |Phi - 1| < PSI_UNITS in the strip [LS-1]
+
+@dataclass(frozen=True)
+class Limits:
+    """The strip and the nodes of a path."""
+
+    node_operations: float = 150.0  # operations of a node in an array
+    # Standard deviation of the window's normal law, in units of 1 / m.
+    window_deviations: float = 3.0
+    # The height of the strip times m and mu, at most: there Re psi > -GROWTH.
+    strip_angle: float = 1.2
+    strip_height: float = 4.0  # of the strip
+    # The height times mu of a strip without windows, below a quarter turn [LS-4].
+    straight_angle: float = 1.5
+    bent_angle: float = 0.6  # the same where R has a negative power, which grows with the height
+    # The height times kappa of a bent path's strip: size and angle rise [LS-9].
+    bent_strip_angle: float = 0.9
+    error_efolds: float = 45.0  # a sum over y errs by about e^-45
+    psi_reach: float = 72.0  # m x where e^-psi is 0
+    psi_error: float = 1e-12  # relative error of psi; the complex error function is good to 1e-13
+    distance_bits: int = 24  # of the distance of nodes
+    # Standard deviations beyond which |Phi - 1| < LIMITS.psi_error in the strip [LS-1].
+    certain_deviations: float = 8.0
+
+
+LIMITS = Limits()
+
+PAD_DEVIATIONS = 12.0  # the normal density beyond is e^-72
 
 
 class StepGrid:
@@ -61,23 +76,28 @@ class StepGrid:
         widest: float = math.inf,
     ) -> None:
         self.loss, self.order, self.sharpness = loss, order, sharpness
-        self.sigma = WIDTH / sharpness if sharpness else math.inf
-        self.farthest_x = FARTHEST / sharpness if sharpness else math.inf
+        self.sigma = LIMITS.window_deviations / sharpness if sharpness else math.inf
+        self.farthest_x = LIMITS.psi_reach / sharpness if sharpness else math.inf
         mu = loss.farthest
-        self.start, self.bend = -PAD, 1.0
+        self.start, self.bend = -PAD_DEVIATIONS, 1.0
         if not self.rises:
-            self.start = min(loss.range(loss.power(last_tilt))[0], -PAD)
-        turn = STRAIGHT if order == "one" and loss.removed else BENT
-        height = min((turn if sharpness is None else ANGLE / sharpness) / mu, TALLEST)
+            self.start = min(loss.range(loss.power(last_tilt))[0], -PAD_DEVIATIONS)
+        turn = LIMITS.straight_angle if order == "one" and loss.removed else LIMITS.bent_angle
+        height = min(
+            (turn if sharpness is None else LIMITS.strip_angle / sharpness) / mu,
+            LIMITS.strip_height,
+        )
         if order == "symmetric":
-            height = min(height, BENT / mu, NARROWEST)
-            self.bend = NARROWEST / height
-            self.start = -(ACCURACY + 5) / self.bend
+            height = min(height, LIMITS.bent_angle / mu, LIMITS.bent_strip_angle)
+            self.bend = LIMITS.bent_strip_angle / height
+            self.start = -(LIMITS.error_efolds + 5) / self.bend
         self.a = 0.5 * height
-        h = coarse * math.tau * self.a / (ACCURACY + 2 * self.a * self.a + 1)
+        h = coarse * math.tau * self.a / (LIMITS.error_efolds + 2 * self.a * self.a + 1)
         # Places are exact: a multiple of a number of few bits.
         mantissa, exponent = math.frexp(min(h, widest))
-        self.h = math.ldexp(math.floor(math.ldexp(mantissa, BITS)), exponent - BITS)
+        self.h = math.ldexp(
+            math.floor(math.ldexp(mantissa, LIMITS.distance_bits)), exponent - LIMITS.distance_bits
+        )
         self._first = math.floor(self.start / self.h)
         self.start = self._first * self.h
         self._count = 0
@@ -104,7 +124,7 @@ class StepGrid:
     def _stored(self, name: str, *key: float) -> Any:
         at = (name, *key)
         if at not in self._arrays:
-            charge(CALL + NODE * self._count)
+            charge(CALL + LIMITS.node_operations * self._count)
             self._arrays[at] = getattr(self, "_" + name)(*key)
         return self._arrays[at]
 
@@ -236,7 +256,7 @@ class StepGrid:
             return np.exp(m * real) * ndtr(real / self.sigma)
         x = real + 1j * np.imag(x)
         value = np.exp(m * x)
-        last = int(np.searchsorted(real, CERTAIN * self.sigma))
+        last = int(np.searchsorted(real, LIMITS.certain_deviations * self.sigma))
         value[:last] *= 0.5 * erfc(-x[:last] / (self.sigma * math.sqrt(2)))
         return value
 
@@ -246,7 +266,7 @@ class StepGrid:
         # distance of t and the level is larger than these, m times it is at most 745, or psi is 0.
         m, mu = self.sharpness or 0.0, self.loss.farthest
         far = max((abs(v) for v in levels if math.isfinite(v)), default=0.0)
-        return PSI_UNITS + 8 * UNIT * m * (far + mu * mu + 1)
+        return LIMITS.psi_error + 8 * UNIT * m * (far + mu * mu + 1)
 
     def window_bounds(self, level: float, height: float, count: int) -> tuple[Array, Array]:
         """Lower bounds on Re psi, upper bounds on |psi|, over all panels but the last [LS-4]."""

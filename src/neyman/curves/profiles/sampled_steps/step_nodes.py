@@ -22,7 +22,8 @@ from scipy.special import log_ndtr, ndtr
 
 from neyman.curves.losses.likelihood_ratio import LikelihoodRatioLoss
 from neyman.curves.losses.loss import Order
-from neyman.curves.profiles.sampled_steps.step_grid import ANGLE, FARTHEST, PAD, StepGrid
+from neyman.curves.profiles.sampled_steps.step_grid import LIMITS as STEP_GRID_LIMITS
+from neyman.curves.profiles.sampled_steps.step_grid import PAD_DEVIATIONS, StepGrid
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import wave_sum
@@ -30,7 +31,7 @@ from neyman.numerics.operations import CALL, charge
 
 T = TypeVar("T")
 
-GROWTH = 1.1  # |e^-psi| <= e^GROWTH in the strip [LS-1]
+GROWTH_LOG = 1.1  # |e^-psi| <= e^GROWTH_LOG in the strip [LS-1]
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,14 @@ class Limits:
     difference_size: float = 0.5  # of |M - 1|, below which M is the sum of what differs from 1
     # Terms below this part of the largest are not summed, but counted as errors.
     least_term_share: float = 1e-21
+    # How much of its length such a path is straight, beyond its last node.
+    straight_share: float = 0.99
+    last_exponent: float = 100.0  # the window's exponent at the last node
+    log_term: float = 600.0  # log of terms that floats hold with room
+    moment_margin: float = 1e-6  # of moments, for rounding
 
 
 LIMITS = Limits()
-BENDS = 0.99  # how much of its length such a path is straight, beyond its last node
-BEYOND = 100.0  # the window's exponent at the last node
-LARGE = 600.0  # log of terms that floats hold with room
-MARGIN = 1e-6  # of moments, for rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,12 +118,12 @@ class StepNodes:
         grid = self.grid or StepGrid(self.loss, self.order, self.sharpness, self.last_tilt)
         stop = self._stop()
         if not grid.rises:
-            stop = max(self.loss.range(self.loss.power(self.last_tilt))[1], PAD)
+            stop = max(self.loss.range(self.loss.power(self.last_tilt))[1], PAD_DEVIATIONS)
         if self.order == "symmetric":
-            stop = max(stop / BENDS - self.loss.farthest / 2, PAD)
+            stop = max(stop / LIMITS.straight_share - self.loss.farthest / 2, PAD_DEVIATIONS)
         size = math.ceil((stop - grid.start) / grid.h) + 1
         # The law at the tilt 0 reaches at least so far, also where a window cuts the nodes off.
-        end = PAD + (self.loss.farthest if self.order == "symmetric" else 0.0)
+        end = PAD_DEVIATIONS + (self.loss.farthest if self.order == "symmetric" else 0.0)
         full = max(math.ceil((end - grid.start) / grid.h) + 1, size)
         grid.reach(full)
         for name, value in (("grid", grid), ("size", size), ("full", full)):
@@ -180,15 +182,15 @@ class StepNodes:
         """Where the integrand has died out for every tilt, by the normal law or by the window."""
         mu = self.loss.farthest
         w, m = self._most_power(self.last_tilt), self.sharpness or 0.0
-        stop = max(w, 1.0) * mu + PAD
+        stop = max(w, 1.0) * mu + PAD_DEVIATIONS
         if self.high < math.inf:
-            x = np.linspace(0.0, FARTHEST / m, 481)
+            x = np.linspace(0.0, STEP_GRID_LIMITS.psi_reach / m, 481)
             y = (self.high + x) / mu + mu / 2
             ratio = self.loss.log_ratio(y)
             slope = w * np.minimum(1.0, self.loss.slope(y) / mu)
-            most = math.cos(ANGLE) * np.exp(m * x)
-            far = (0.8 * most > BEYOND + w * ratio) & (0.9 * most > slope)
-            last = float(x[int(np.argmax(far))]) if far.any() else FARTHEST / m
+            most = math.cos(STEP_GRID_LIMITS.strip_angle) * np.exp(m * x)
+            far = (0.8 * most > LIMITS.last_exponent + w * ratio) & (0.9 * most > slope)
+            last = float(x[int(np.argmax(far))]) if far.any() else STEP_GRID_LIMITS.psi_reach / m
             stop = min(stop, max((self.high + last) / mu + mu / 2, 1.0))
         return stop
 
@@ -251,7 +253,7 @@ class StepNodes:
         base, first, second = (v[: self.size] for v in self._grid.units(0.0))
         # A sum of so many terms, the units of each, and logarithms, whose size is that of a term.
         units = UNIT * float((base + first + abs(tilt) * second).max())
-        rounding = (2 * self.size + 64) * UNIT + units + self._psi_units * BEYOND
+        rounding = (2 * self.size + 64) * UNIT + units + self._psi_units * LIMITS.last_exponent
         bounds: list[float] = []
         for value, side, end in zip(sums, (strip.low, strip.bracket), ends, strict=True):
             outside = math.log(2) + float(log_sum(side)) - self._digits
@@ -291,7 +293,7 @@ class StepNodes:
         variance = (second - e2) / (1 + e0) - first**2
         second, fourth = ((v + e) / (1 - e0) for v, e in ((second, e2), (fourth, e4)))
         spread = 2 * fourth + 8 * fourth**0.75 * first + 6 * second**2
-        return max(variance * (1 - MARGIN), 0.0), spread * (1 + MARGIN)
+        return max(variance * (1 - LIMITS.moment_margin), 0.0), spread * (1 + LIMITS.moment_margin)
 
     def _moment_errors(self, tilt: float, mean: float, log_mass: float) -> list[float]:
         """By how much sums of |L - mean|^k err, k = 0, 2, 4, over the mass [LS-10]."""
@@ -374,7 +376,7 @@ class StepNodes:
 
         # Terms beyond the floats are divided by the largest, which their sums' logarithms get back.
         most = float(np.max(np.real(normal + power - high)))
-        scale = most if most > LARGE else 0.0
+        scale = most if most > LIMITS.log_term else 0.0
         # Of losses below 0, which no window cuts; their path is the conjugate one.
         below = np.zeros(0, complex)
         rest = math.exp(self._grid.log_rest - scale)
@@ -482,12 +484,17 @@ class StepNodes:
             gain, sizes = _difference_from(plain[:size], terms, first + tilt * second - psi)
             error = float(np.abs(terms) @ moving)
         # The trapezoid sum of the law at the tilt 0 differs from 1 by the strip and by its ends.
-        missed = 16 * math.exp(2 * a * a - self._digits) + 4 * math.exp(-PAD * PAD / 2)
+        missed = 16 * math.exp(2 * a * a - self._digits) + 4 * math.exp(
+            -PAD_DEVIATIONS * PAD_DEVIATIONS / 2
+        )
         if self.order == "symmetric":
             missed += 4 * math.exp(grid.bend * grid.start)
         value = float(gain.sum().real) - float(tail.sum().real)
-        # The tail's exponents are at most (PAD + 20)^2; the differences are rounded once more.
-        error += float(sizes @ own) + float(np.abs(tail).sum()) * UNIT * 16 * (PAD + 20) ** 2
+        # The tail's exponents are at most (PAD_DEVIATIONS + 20)^2; the differences are rounded once
+        # more.
+        error += (
+            float(sizes @ own) + float(np.abs(tail).sum()) * UNIT * 16 * (PAD_DEVIATIONS + 20) ** 2
+        )
         return value, error + missed + 4 * UNIT * abs(value)
 
     # Bounds on panels
@@ -555,13 +562,16 @@ class StepNodes:
             end = log_normal + size + lift + units
             bracket[-1], low[-1] = end, -math.inf
             return
-        bends = BENDS if self.order == "symmetric" else 1.0
+        bends = LIMITS.straight_share if self.order == "symmetric" else 1.0
         room = bends * far - w * mu  # the log slope beyond is at most w mu - y
         by_slope = math.inf
         if room > 1:
-            by_slope = -0.5 * far * far + size - math.log(room) + GROWTH + lift
+            by_slope = -0.5 * far * far + size - math.log(room) + GROWTH_LOG + lift
             by_slope += units  # far^2 / 2 is less than the logarithm that counts there
-        bracket[-1], low[-1] = by_slope + GROWTH, -math.inf if self.bulk else by_slope + GROWTH
+        bracket[-1], low[-1] = (
+            by_slope + GROWTH_LOG,
+            -math.inf if self.bulk else by_slope + GROWTH_LOG,
+        )
         if self.high == math.inf:
             return
         # From the last node on the size falls, so the normal law's rest bounds it.

@@ -30,7 +30,7 @@ from neyman.publishing.engines.expressions import without_empty_text
 from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
 
 _URL = re.compile(r"(duckdb|sqlite)://([^?#]+)\?(.*)", re.DOTALL)
-_BATCH = 1 << 16
+_BATCH_ROWS = 1 << 16
 
 
 def file_table(url: str) -> Frame | DatabaseTable:
@@ -128,7 +128,7 @@ def _sqlite(url: str, path: str, table: str) -> Frame:
 def _batches(
     cursor: Any, schema: pa.Schema, readings: Any, marks: SourcePart
 ) -> Iterator[pa.RecordBatch]:
-    while rows := cursor.fetchmany(_BATCH):
+    while rows := cursor.fetchmany(_BATCH_ROWS):
         arrays = [
             pa.array([readings[field.name][1](value, marks) for value in values], field.type)
             for field, values in zip(schema, zip(*rows, strict=True), strict=False)

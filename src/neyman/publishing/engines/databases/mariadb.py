@@ -42,7 +42,7 @@ _URL = re.compile(
     "(?::(?P<port>[0-9]{1,5}))?/(?P<db>[^/?#]+)[?](?P<rest>[^#]+)"
 )
 _COLLATION = "utf8mb4_nopad_bin"
-_CHARACTERS = 1024  # of four bytes each: less than a sort looks at
+_MAX_TEXT_LETTERS = 1024  # of four bytes each: less than a sort looks at
 # A lower sql_select_limit would leave rows out. The query cache is shared.
 _SETTINGS = """
 sql_mode = 'STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE', old_mode = '',
@@ -211,7 +211,7 @@ def _plain(
     if kind in _TIMES:
         same = f"FROM_DAYS(TO_DAYS({own})) = CAST({own} AS DATE)"
         return _TIMES[kind], f"CASE WHEN {same} THEN {own} END"
-    if kind not in _TEXTS or charset not in _CHARSETS or (size or 0) > _CHARACTERS:
+    if kind not in _TEXTS or charset not in _CHARSETS or (size or 0) > _MAX_TEXT_LETTERS:
         return None
     # A byte that is not ASCII would become a question mark. Half of a pair is no UTF-8.
     data = f"CONVERT(CAST({own} AS BINARY) USING latin1)" if charset == "ascii" else own
@@ -225,8 +225,8 @@ def _refused(name: str, _: str, shown: str, charset: str | None, *rest: Any) -> 
     raise DataError(
         f"data column {name!r} has type {kind}: a column that a plan uses holds whole numbers,"
         " decimals of at most 38 digits, float, double, date, datetime, timestamp, or texts of at"
-        f" most {_CHARACTERS} characters ({', '.join(_TEXTS)}) in {', '.join(_CHARSETS)}, and is"
-        " not virtual. Copy it to a column of such a type"
+        f" most {_MAX_TEXT_LETTERS} characters ({', '.join(_TEXTS)}) in {', '.join(_CHARSETS)}, and"
+        " is not virtual. Copy it to a column of such a type"
     )
 
 

@@ -50,7 +50,8 @@ _SETTINGS = (
     "SET LOCAL idle_in_transaction_session_timeout = 0",
     "SET LOCAL row_security = off",  # a policy that hides rows is an error, and not a smaller table
 )
-_SCALE = 21  # digits after the point: floor(x 10^d) is exact for d <= 9, and no fraction is lost
+# Digits after the point: floor(x 10^d) is exact for d <= 9, and no fraction is lost.
+_FRACTION_DIGITS = 21
 _TINY = "CAST(1e-290 AS DOUBLE PRECISION)"
 
 _BOOL, _INT2, _INT4, _INT8, _FLOAT4, _FLOAT8 = 16, 21, 23, 20, 700, 701
@@ -297,12 +298,15 @@ def _plain(column: Any) -> tuple[str, str] | None:
         f"WHEN {name} = 'NaN' THEN NULL",
         f"WHEN {name} >= 1e38 THEN CAST('Infinity' AS NUMERIC)",
         f"WHEN {name} <= -1e38 THEN CAST('-Infinity' AS NUMERIC)",
-        f"WHEN {name} = TRUNC({name}) THEN ROUND({name}, {_SCALE})",
+        f"WHEN {name} = TRUNC({name}) THEN ROUND({name}, {_FRACTION_DIGITS})",
     )
     # Rounded down to 20 decimals, and a half of the last more: no fraction becomes a whole number.
-    digits = _SCALE - 1
-    floor = f"FLOOR({name} * 1e{digits}) * 1e-{digits} + 5e-{_SCALE}"
-    return f"decimal(38, {_SCALE})", f"CASE {' '.join(cases)} ELSE ROUND({floor}, {_SCALE}) END"
+    digits = _FRACTION_DIGITS - 1
+    floor = f"FLOOR({name} * 1e{digits}) * 1e-{digits} + 5e-{_FRACTION_DIGITS}"
+    return (
+        f"decimal(38, {_FRACTION_DIGITS})",
+        f"CASE {' '.join(cases)} ELSE ROUND({floor}, {_FRACTION_DIGITS}) END",
+    )
 
 
 def _kind(kind: Any) -> str:

@@ -25,20 +25,20 @@ from neyman.publishing.engines.backends import Backend, Value, backend_of, step_
 from neyman.publishing.engines.expressions import quotient, remainder
 from neyman.publishing.plan.plan import Plan
 
-_DAY = 86_400
-_MILLION = 1_000_000
+_DAY_SECONDS = 86_400
+_SECOND_MICROSECONDS = 1_000_000
 _EPOCH = date(1970, 1, 1).toordinal()
 
 
 def _second(year: int, month: int = 1) -> int:
     """Return the second at which a month begins."""
-    return (date(year, month, 1).toordinal() - _EPOCH) * _DAY
+    return (date(year, month, 1).toordinal() - _EPOCH) * _DAY_SECONDS
 
 
-_FIRST, _LAST = _second(1), (date.max.toordinal() + 1 - _EPOCH) * _DAY - 1
+_FIRST, _LAST = _second(1), (date.max.toordinal() + 1 - _EPOCH) * _DAY_SECONDS - 1
 _FIRST_LISTED, _RULED = _second(1800), _second(2129)
-_CYCLE = 146_097 * _DAY  # 400 years: the calendar and its weekdays repeat
-_SHORT_CYCLE, _SHORT_START = 10_227 * _DAY, _second(2101)
+_CALENDAR_CYCLE_SECONDS = 146_097 * _DAY_SECONDS  # 400 years: the calendar and its weekdays repeat
+_SHORT_CYCLE, _SHORT_START = 10_227 * _DAY_SECONDS, _second(2101)
 """28 years: the same, where no century leaves out a leap day."""
 
 
@@ -81,9 +81,9 @@ def local_days(
     columns: dict[str, Any] = {name: ready[name] for name in table.columns}
     for name in times:
         seconds = ready[_own("local", name)]
-        columns[name] = backend.date_of(quotient(seconds, _DAY).cast("int32"))
+        columns[name] = backend.date_of(quotient(seconds, _DAY_SECONDS).cast("int32"))
         if name in plan.rows.hours:
-            columns[hour_column(name)] = quotient(remainder(seconds, _DAY), 3600)
+            columns[hour_column(name)] = quotient(remainder(seconds, _DAY_SECONDS), 3600)
     return ready.select(**columns)
 
 
@@ -94,8 +94,11 @@ def _own(kind: str, name: str) -> str:
 def _seconds(column: Value, backend: Backend) -> Value:
     """Return the seconds since 1970; NULL more than a day outside the years 1 to 9999."""
     micros = backend.micros(column)
-    near = micros.between((_FIRST - _DAY) * _MILLION, (_LAST + _DAY) * _MILLION)
-    return quotient(ibis.cases((near, micros)), _MILLION)
+    near = micros.between(
+        (_FIRST - _DAY_SECONDS) * _SECOND_MICROSECONDS,
+        (_LAST + _DAY_SECONDS) * _SECOND_MICROSECONDS,
+    )
+    return quotient(ibis.cases((near, micros)), _SECOND_MICROSECONDS)
 
 
 def _inside(seconds: Value, backend: Backend) -> Value:
@@ -112,7 +115,7 @@ def _listed_second(seconds: Value, zone: str | None) -> Value:
     starts, _ = offsets(zone or "UTC")
     if not starts or starts[-1] < _SHORT_START:
         return seconds
-    place = _RULED + remainder(seconds - _RULED, _CYCLE)
+    place = _RULED + remainder(seconds - _RULED, _CALENDAR_CYCLE_SECONDS)
     breaks: list[int] = []
     shifts = [0]
     for century in (2200, 2300, 2500):  # without a leap day
@@ -120,7 +123,9 @@ def _listed_second(seconds: Value, zone: str | None) -> Value:
         begin = _second(century, 3)
         same = (_second(year, 3) for year in range(2104, 2132, 4))
         breaks.append(begin)
-        shifts.append(next(begin - other for other in same if (begin - other) % (7 * _DAY) == 0))
+        shifts.append(
+            next(begin - other for other in same if (begin - other) % (7 * _DAY_SECONDS) == 0)
+        )
     moved = place - _SHORT_START - step_function(place, breaks, shifts)
     listed = _SHORT_START + remainder(moved, _SHORT_CYCLE)
     return ibis.cases((seconds < _RULED, seconds), else_=listed)
@@ -139,12 +144,14 @@ def offsets(zone: str) -> tuple[list[int], list[int]]:
         ahead = (epoch + timedelta(seconds=second)).astimezone(clock).utcoffset()
         return 0 if ahead is None else round(ahead.total_seconds())
 
-    days = range(_FIRST_LISTED, _RULED + 1, _DAY)
+    days = range(_FIRST_LISTED, _RULED + 1, _DAY_SECONDS)
     starts: list[int] = []
     values = [offset(days[0])]
     for (day, before), (_, after) in pairwise((day, offset(day)) for day in days):
         if before != after:
-            changed = bisect_left(range(_DAY), True, key=lambda i: offset(day + i + 1) != before)
+            changed = bisect_left(
+                range(_DAY_SECONDS), True, key=lambda i: offset(day + i + 1) != before
+            )
             starts.append(day + changed + 1)
             values.append(after)
     return starts, values

@@ -33,7 +33,7 @@ BLANKS = "".join(
 """The characters that ``strip`` removes."""
 
 _PICTURES = range(0x1F300, 0x1F650), range(0x1F900, 0x1FA00)
-_MOST = 0x30000  # higher code points are tags, variants, and private
+_CODE_POINT_END = 0x30000  # higher code points are tags, variants, and private
 
 
 @ibis.udf.scalar.builtin(name="nfc_normalize")
@@ -81,14 +81,17 @@ def is_settled(point: int) -> bool:
     """
     if any(point in points for points in _PICTURES):
         return True
-    return 0 < point < _MOST and unicodedata.ucd_3_2_0.category(chr(point)) not in ("Cn", "Cs")
+    return 0 < point < _CODE_POINT_END and unicodedata.ucd_3_2_0.category(chr(point)) not in (
+        "Cn",
+        "Cs",
+    )
 
 
 @cache
 def _settled() -> str:
     """Return the code points that are settled, as ranges of a pattern."""
     parts: list[str] = []
-    for settled, points in groupby(range(_MOST), is_settled):
+    for settled, points in groupby(range(_CODE_POINT_END), is_settled):
         if settled:
             several = list(points)
             parts.append(f"{_escaped(several[0])}-{_escaped(several[-1])}")

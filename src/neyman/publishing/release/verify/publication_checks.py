@@ -29,7 +29,8 @@ from neyman.publishing.release.folder import Release
 from neyman.publishing.release.receipt import versions
 from neyman.publishing.release.signing import SIGNATURE
 from neyman.publishing.release.ssh_signature import SSH_SIGNATURE
-from neyman.publishing.release.table_files import CHUNK, csv_form, formula_free
+from neyman.publishing.release.table_files import LIMITS as TABLE_FILES_LIMITS
+from neyman.publishing.release.table_files import csv_form, formula_free
 from neyman.publishing.release.verify import size_limits
 from neyman.publishing.release.verify.case import Case
 from neyman.publishing.tables.forms import Form, as_published, integers
@@ -37,7 +38,7 @@ from neyman.publishing.tables.key_selection import threshold
 from neyman.storage.reading import open_file, read_file
 
 _REPORT = "report.html"
-_PER_BYTE = 6  # bytes of a table for a byte of CSV
+_TABLE_BYTES_PER_CSV_BYTE = 6  # bytes of a table for a byte of CSV
 _MEASURED = ("value", "standard_error", "lower", "upper")
 
 
@@ -45,7 +46,11 @@ def check_table(case: Case, query: str, level: str, ending: str) -> str:
     """Check a table's file: its bytes are those listed, its content has the form that follows."""
     form = case.form(query, level)
     rows = case.rows(form)
-    size = rows if form.discovered else max(CHUNK // form.lines, 1) * form.lines
+    size = (
+        rows
+        if form.discovered
+        else max(TABLE_FILES_LIMITS.chunk_cells // form.lines, 1) * form.lines
+    )
     return _looked_through(
         case,
         f"tables/{query}.{level}",
@@ -77,7 +82,7 @@ def _looked_through(
     schema: pa.Schema,
     rows: int,
     look: Callable[[int, pa.Table], None],
-    size: int = CHUNK,
+    size: int = TABLE_FILES_LIMITS.chunk_cells,
 ) -> str:
     """What was found in a file of that name and ending, whose rows ``look`` is shown in order.
 
@@ -216,7 +221,7 @@ def _same_as_parquet(
 ) -> str:
     """What was found, if a CSV file says what the Parquet file says."""
     size = path.stat().st_size
-    memory.check("the file", size * _PER_BYTE)
+    memory.check("the file", size * _TABLE_BYTES_PER_CSV_BYTE)
     table = file.read(use_threads=False)
     # In CSV each text is written out, so that it cannot be shorter than they are together.
     if size_limits.texts_size(table) > size:

@@ -29,7 +29,7 @@ from neyman.publishing.plan.query_numbers import SEARCHES
 from neyman.publishing.plan.shifts import maximal
 from neyman.publishing.release.clip_tables import clip_parts
 from neyman.publishing.release.field_comparison import (
-    TINY,
+    MACHINE_TOLERANCE,
     Differs,
     intervals,
     keys,
@@ -48,7 +48,7 @@ from neyman.publishing.release.verify.case import Case
 from neyman.publishing.release.verify.size_limits import MEMORY, MemoryLimit
 from neyman.storage.reading import read_file
 
-_ROUTE = 1e-3  # the route by zCDP is searched for to four digits
+_ROUTE_TOLERANCE = 1e-3  # the route by zCDP is searched for to four digits
 
 
 @dataclass(frozen=True)
@@ -268,11 +268,13 @@ def _charge(case: Case) -> str:
     own, own_delta = charge(case.mechanism, said["currency"])
     charged = ratio(said["charged"])
     # What zCDP costs is exact; the other currencies are computed, and machines differ a little.
-    least = own if Currency.read(said["currency"]).exact else own * (1 - Fraction(TINY))
+    least = (
+        own if Currency.read(said["currency"]).exact else own * (1 - Fraction(MACHINE_TOLERANCE))
+    )
     if charged < least:
         raise Differs(f"ledger.charged is {short(said['charged'])}, and follows as {own}")
     same("ledger.charged_delta", str(own_delta), said["charged_delta"])
-    more = charged > own * (1 + Fraction(TINY))
+    more = charged > own * (1 + Fraction(MACHINE_TOLERANCE))
     needed = f" (a looser proof than today's, which needs {plain(own)})" if more else ""
     paid = f"{plain(charged)} and delta {plain(own_delta)} in {said['currency']}{needed}"
     return f"{paid}. {NOTICE}" if marked else paid
@@ -298,7 +300,7 @@ def _guarantee(case: Case) -> str:
         ("variance_ratio", number("variance_ratio", said_route["variance_ratio"])),
     ):
         ours = float(Fraction(route[name]))
-        if not math.isclose(value, ours, rel_tol=_ROUTE):
+        if not math.isclose(value, ours, rel_tol=_ROUTE_TOLERANCE):
             raise Differs(f"guarantee.zcdp_route.{name} is {value!r}, and follows as {ours!r}")
     return f"{many(numbers + 1, 'number')} recomputed from the mechanisms{note}"
 
