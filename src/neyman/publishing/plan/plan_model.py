@@ -154,7 +154,7 @@ class PlanModel:
         return parts_of(self.hierarchies, level)
 
     def finest(self, query: Query) -> str:
-        """Return the level of a query's finest table, of which all its levels are margins [UN-13]."""
+        """Return the level of a query's finest table, which has all others as margins [UN-13]."""
         every = (low for low in query.levels if all(self._above(up, low) for up in query.levels))
         return next(every)
 
