@@ -7,10 +7,13 @@ import itertools
 import json
 from collections import Counter
 from fractions import Fraction
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from commands import answered
+from neyman.display.explorer.plan_desk import PlanDesk, opened_from
 from neyman.publishing.engines.aggregate import aggregate_cells
 from neyman.publishing.engines.source import open_table
 from neyman.publishing.plan.document import PlanError
@@ -201,6 +204,18 @@ def test_one_record_costs_the_worst_case_once():
     # Four tables with a quarter each, of which three move.
     assert both.rho() == Fraction(3, 4)
     assert example.concerning("place", "industry").rho() == 1
+
+
+def test_plan_check_and_the_explorer_read_a_plan_with_pairs():
+    """Its claims name the levels of both trees, and it holds no totals."""
+    path = Path(__file__).parents[2] / "compatibility/0.2.0-totals/plans/pairs.toml"
+    assert " count  county x sector  6      1/2 " in answered("plan", "check", path)
+    example = Plan.load(path)
+    assert (example.held, example.totals_hash) == ((), "")
+    rows = PlanDesk(opened_from(str(path))).scenarios({"level": 0.05, "about": "plan"}).rows
+    assert [row[0].split("’s ")[1] for row in rows] == [
+        "state", "county within a known state", "sector",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("unit", [{}, {"id": "id", "rows": 2}])

@@ -237,7 +237,7 @@ class Plan(PlanModel):
     @property
     def held(self) -> tuple[str, ...]:
         """Return the attributes that the totals hold: the lowest level, and the columns."""
-        return held_names(self.totals, self.hierarchy)
+        return held_names(self.totals, self.hierarchy) if self.totals else ()
 
     def _totals_sections(self) -> list[Section]:
         if not self.totals:
