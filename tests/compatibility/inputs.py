@@ -539,7 +539,72 @@ where = "age >= 40"
 share = "1/4"
 """
 
+_TOTALS = """\
+[columns.race]
+keys = ["a", "b", "c"]
+unknown = "c"
+
+[columns.sex]
+keys = ["f", "m"]
+unknown = "f"
+
+[[totals]]
+by = ["sex"]
+values = [["f", 40], ["m", 20]]
+
+[budget]
+zcdp = "1/2"
+
+[[query]]
+name = "count"
+measure = "count"
+by = ["race", "sex"]
+share = 1
+"""
+
+_DETAIL = """\
+[columns.race]
+keys = ["a", "b", "c"]
+
+[columns.town]
+keys = ["x", "y"]
+
+[budget]
+zcdp = "1/2"
+
+[[query]]
+name = "count"
+measure = "count"
+by = ["race"]
+detail = [[], ["town"]]
+thresholds = [10]
+first_share = "1/5"
+share = 1
+"""
+
+_PAIRS = """\
+[hierarchy.place]
+levels = ["state", "county"]
+keys = [["A", "7"], ["A", "8"], ["B", "9"]]
+
+[hierarchy.job]
+levels = ["sector"]
+keys = [["x"], ["y"]]
+
+[budget]
+zcdp = "1/2"
+
+[[query]]
+name = "count"
+measure = "count"
+at = ["state x sector", "county x sector"]
+share = 1
+"""
+
 PLANS = {
+    "totals": _plan("totals", "replace-one", _TOTALS),
+    "detail": _plan("detail", "replace-one", _DETAIL),
+    "pairs": _plan("pairs", "add-remove", _PAIRS),
     "disjoint": _plan("disjoint", "replace-one", _DISJOINT, "disjoint = true\n"),
     "written": _plan("written", "replace-one", _WRITTEN).replace("schema = 1", "schema = 2"),
     "missing": _plan("missing", "replace-one", _MISSING).replace("schema = 1", "schema = 2"),

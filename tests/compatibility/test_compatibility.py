@@ -206,6 +206,7 @@ def test_a_sample_is_stored_of_each_field_of_a_plan():
         "KeyFilePart": [keys for keys in listed if "file" in keys],
         "DerivePart": [c for plan in plans for c in plan.get("derive", {}).values()],
         "LookupPart": [c for plan in plans for c in plan.get("lookup", {}).values()],
+        "TotalsPart": [one for plan in plans for one in plan.get("totals", ())],
         "HierarchyPart": [c for plan in plans for c in plan.get("hierarchy", {}).values()],
         "KeyPart": [
             p for plan in plans for q in plan["query"] for p in q.get("parts", {}).values()

@@ -386,6 +386,10 @@ def test_what_is_not_supported_is_refused_by_name(change, words):
             "does not go with unit.rows = 'discover'",
         ),
         (
+            {"hierarchy": {n: {"levels": [n], "keys": [["a"]]} for n in ("place", "job")}},
+            "is for a plan with one hierarchy, or none",
+        ),
+        (
             {"queries": [ny.query.count(**DETAIL), ny.query.count(name="Count-First")]},
             "queries need names that differ",
         ),

@@ -132,7 +132,7 @@ def keyed(plan, rows):
     """By columns: how many rows match, are missing, match nothing; and the values that do not."""
     strict = plan.changed(
         columns=tuple(replace(c, unknown=None) if c.keys else c for c in plan.columns),
-        hierarchy=replace(plan.hierarchy, unknown=None),
+        hierarchies=(replace(plan.hierarchy, unknown=None),),
     )
     plain = Plain(strict, rows)
     lowest = plan.hierarchy.levels[-1]

@@ -124,6 +124,20 @@ def pairs(*names: str) -> dict[str, Any]:
         ([STATE], {"unit": {**SECTIONS["unit"], "neighboring": "add-remove"}}, "replace-one"),
         ([STATE], {"unit": {**SECTIONS["unit"], "id": "id"}}, "unit.id = 'id'"),
         (
+            [STATE],
+            {"hierarchy": SECTIONS["hierarchy"] | {"job": {"levels": ["job"], "keys": [["x"]]}}},
+            "one hierarchy, or none, and this one has .*, job; leave the totals out",
+        ),
+        (
+            [STATE],
+            {
+                "query": [
+                    {"measure": "count", "detail": [[], ["race"]], "thresholds": [5], "share": 1}
+                ]
+            },
+            r"detail .*: no charge for it is proved beside \[\[totals\]\]",
+        ),
+        (
             [YEAR],
             {"columns": {**SECTIONS["columns"], "year": {"keys": [2020, 2021]}}},
             "columns.year.unknown = 'drop'",

@@ -148,9 +148,9 @@ def row_maker(plan: Plan, table: str, rng: np.random.Generator) -> Callable[[boo
     if table == plan.table:
         left_out |= {name for further in plan.tables for name in further.join}
     columns = [column for column in plan.columns if column.name not in left_out]
-    levels = plan.hierarchy.levels if plan.hierarchy is not None else ()
+    levels = {level for one in plan.hierarchies for level in one.levels}
     read = dict(plan.rows.readings)
-    others = read.keys() - {column.name for column in columns} - left_out - set(levels)
+    others = read.keys() - {column.name for column in columns} - left_out - levels
 
     def make(extreme: bool) -> Row:
         row: Row = {}
@@ -164,9 +164,9 @@ def row_maker(plan: Plan, table: str, rng: np.random.Generator) -> Callable[[boo
         for name in sorted(others):
             missing = rng.random() < MISSING_SHARE
             row[name] = None if missing else value_of(read[name], constants, rng)
-        if plan.hierarchy is not None:
-            place = plan.hierarchy.rows[int(rng.integers(len(plan.hierarchy.rows)))]
-            named = zip(levels, place, strict=True)
+        for one in plan.hierarchies:
+            place = one.rows[int(rng.integers(len(one.rows)))]
+            named = zip(one.levels, place, strict=True)
             row |= {level: value for level, value in named if level not in left_out}
         return row
 

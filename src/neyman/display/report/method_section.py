@@ -12,7 +12,7 @@ from neyman.display.report.receipt_view import detail_text, listing, tables_of, 
 from neyman.elements import Node, joined
 from neyman.publishing.plan.clip_search import ROWS_TABLE
 from neyman.publishing.plan.expression_words import words as expression_words
-from neyman.publishing.plan.query import ALL
+from neyman.publishing.plan.hierarchy import ALL
 from neyman.publishing.release.receipt_format import Receipt
 
 

@@ -13,8 +13,8 @@ from neyman.elements import Element, Node, element
 from neyman.ledger.throwaway import NOTICE
 from neyman.publishing.plan.clip_search import ROWS_TABLE
 from neyman.publishing.plan.expression_words import words as expression_words
+from neyman.publishing.plan.hierarchy import ALL
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import ALL
 from neyman.publishing.planning.counted_rows import counted_rows
 from neyman.publishing.planning.missing_values import missing_by_sentence
 from neyman.publishing.release.receipt_format import Receipt

@@ -17,6 +17,7 @@ from neyman.display.report.receipt_view import Entries, detail_text, place, tabl
 from neyman.display.report.table_accuracy import Table
 from neyman.elements import Node, element, joined
 from neyman.publishing.plan.expression_words import words as expression_words
+from neyman.publishing.plan.hierarchy import CROSSED
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import first_table
 from neyman.publishing.planning.missing_values import missing_by_sentence
@@ -190,8 +191,11 @@ def _coverage(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
         )
         lines.append([markup.code(name), f": {size}", _others(column)])
     hierarchy: Mapping[str, Any] = receipt.plan.get("hierarchy", {})
+    at = set(query.get("at", ()))
+    if len(hierarchy) > 1:
+        at = {level for pair in at for level in pair.split(CROSSED)}
     for name, part in hierarchy.items():
-        if set(query.get("at", ())) & set(part.get("levels", ())):
+        if at & set(part.get("levels", ())):
             lines.append([markup.code(name), ": listed places", _others(part)])
     return lines
 

@@ -177,7 +177,11 @@ def consistent_variances(plan: Plan, variances: Mapping[Name, float]) -> dict[Na
     for family in families(plan):
         own = {m.name: variances[m.name] if m.total is None else 0.0 for m in family.members}
         pairs = zip(family.members, family.margins(own).variances, strict=True)
-        by_table |= {member.name: after for member, after in pairs if member.total is None}
+        by_table |= {
+            member.name: family.turned(member, after, back=True)
+            for member, after in pairs
+            if member.total is None
+        }
     return by_table
 
 
@@ -210,7 +214,7 @@ def _fitted(
             for m, member in zip(margins.margins, family.members, strict=True)
             if member.total is not None
         ]
-        estimates = [*rounded_tables(margins, estimates, family.parents, exact)]
+        estimates = [*rounded_tables(margins, estimates, exact)]
     tables: dict[Name, ConsistentTable] = {}
     for member, first, estimate, by_place in zip(
         family.members, least, estimates, margins.variances, strict=True

@@ -5,7 +5,7 @@
   column's ``unknown`` is a key. Where it is "drop", tables with it and without it stay apart. The
   bins of a histogram are a column in this: a row without a number may lie in no bin. A hierarchy is
   a column in this, and the table over everything the one without it, as is a declared total, which
-  counts dropped rows too;
+  counts dropped rows too. A query by two hierarchies counts rows with a place in both;
 - exact totals with counts that have no filter;
 - a query that keeps some rows of a unit only (``groups``, ``rows_per_group``) with itself alone,
   and queries with one table and one filter with each other alone;
@@ -14,8 +14,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -23,21 +23,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.publishing.consistency.margins import Margin, Margins
+from neyman.publishing.consistency.tree import Chain
+from neyman.publishing.consistency.tree_pair import matrix_size
+from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.hierarchy import Hierarchy
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import ALL, Query
+from neyman.publishing.plan.query import Query
 from neyman.publishing.plan.totals import Total
 
-Integers = NDArray[np.int64]
+MOST_TREES = 2  # the most hierarchies that the tables of a family are by
+MOST_MATRIX = 1000  # the most rows of the matrices of two trees
+
 Name = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Member:
-    """A table of a family: where it stands, and how its cells are ordered."""
+    """A table of a family: where it stands, and how its cells are ordered.
+
+    Args:
+        at: the position of its level in each of the family's two trees.
+        turned: whether the places of the family's first tree are its fastest ones.
+    """
 
     name: Name
     measure: str
     level: str
+    at: tuple[int, int]
+    turned: bool
     axes: tuple[Any, ...]
     sizes: tuple[int, ...]
     public: int | None
@@ -52,26 +65,36 @@ class Family:
     linked: tuple[Any, ...]  # the axes that may be summed away
     alike: tuple[Any, ...]  # those that all members have
     sizes: Mapping[Any, int]
-    levels: tuple[str, ...]  # of places, from the top
-    parents: tuple[Integers, ...]
-    places: int
+    trees: tuple[Chain, Chain]  # of places; one or both may have one place alone
     signed: bool  # whether a true value can be negative
 
     def margins(self, variances: Mapping[Name, float]) -> Margins:
         """The members' structure, for noise of these variances."""
         tables = [
             Margin(
-                self.levels.index(member.level),
+                member.at[0],
                 frozenset(i for i, axis in enumerate(self.linked) if axis in member.axes),
                 variances[member.name],
+                member.at[1],
             )
             for member in self.members
         ]
-        return Margins(tables, [self.sizes[a] for a in self.linked], self.parents, self.places)
+        first, second = self.trees
+        sizes = [self.sizes[a] for a in self.linked]
+        return Margins(tables, sizes, first.parents, first.places, second)
+
+    def turned(self, member: Member, table: NDArray[Any], *, back: bool = False) -> NDArray[Any]:
+        """Return a table by the family's order of pairs of places; ``back`` to the member's own."""
+        if not member.turned:
+            return table
+        first, second = (tree.sizes[at] for tree, at in zip(self.trees, member.at, strict=True))
+        shape = (first, second) if back else (second, first)
+        cells = table.reshape(*shape, *table.shape[1:]).swapaxes(0, 1)
+        return cells.reshape(table.shape)
 
     def shaped(self, member: Member, table: NDArray[Any]) -> NDArray[Any]:
         """Return a flat table in the shape that `Margins` uses."""
-        cells = table.reshape(-1, *member.sizes)
+        cells = self.turned(member, table.reshape(-1, *member.sizes))
         order = [a for a in (*self.linked, *self.alike) if a in member.axes]
         cells = cells.transpose(0, *(1 + member.axes.index(axis) for axis in order))
         linked = [self.sizes[a] if a in member.axes else 1 for a in self.linked]
@@ -80,7 +103,8 @@ class Family:
     def flat(self, member: Member, table: NDArray[Any]) -> NDArray[Any]:
         """Return a `shaped` table as a flat one, in the table's own order of cells."""
         order = [a for a in (*self.linked, *self.alike) if a in member.axes]
-        cells = table.reshape(len(table), *(self.sizes[axis] for axis in order))
+        cells = self.turned(member, table, back=True)
+        cells = cells.reshape(len(table), *(self.sizes[axis] for axis in order))
         return cells.transpose(0, *(1 + order.index(axis) for axis in member.axes)).ravel()
 
 
@@ -104,8 +128,11 @@ def without_part(plan: Plan) -> Mapping[Name, str]:
 
 
 def families(plan: Plan) -> list[Family]:
-    """The families of a plan's tables, in the order of their first queries."""
-    hierarchy = plan.hierarchy
+    """The families of a plan's tables, in the order of their first queries.
+
+    Raises:
+        PlanError: tables that would have to add up along three trees, or along large ones.
+    """
     groups: dict[Any, list[Member]] = {}
     sizes: dict[Any, int] = {}
     for query in plan.queries:
@@ -121,26 +148,28 @@ def families(plan: Plan) -> list[Family]:
             if not query.optional:  # else it counts the rows with a number alone
                 complete.add(bins)
             sizes[bins] = len(query.bins) - 1
+        dropping = frozenset(
+            one.name for one, _ in plan.parts(plan.finest(query)) if one.unknown is None
+        )
         bounded = query.groups is not None or query.rows_per_group is not None
         for level in query.levels:
             name, public = (query.name, level), dict(query.public).get(level)
-            counted = bool(query.at) and public is None  # a declared total is that of all rows
             group = (
                 (measure, query.column, query.clip) if measure == "sum" else measure,
                 (query.name if bounded else None, query.where, query.table),
-                counted if hierarchy and hierarchy.unknown is None else None,
+                dropping if public is None else frozenset[str](),  # which a total counts too
                 frozenset(axes) - complete,
             )
             shape = tuple(sizes[axis] for axis in axes)
-            member = Member(name, measure, level, tuple(axes), shape, public)
+            member = Member(name, measure, level, (0, 0), False, tuple(axes), shape, public)
             groups.setdefault(group, []).append(member)
     for index, total in enumerate(plan.totals):
-        counted = total.level != ALL if hierarchy and hierarchy.unknown is None else None
-        group = ("count", (None, None, None), counted, frozenset[Any]())
+        group = ("count", (None, None, None), frozenset[str](), frozenset[Any]())
         sizes |= dict(zip(total.columns, total.shape[1:], strict=True))
         name = f"totals[{index}]", total.level
-        member = Member(name, "count", total.level, total.columns, total.shape[1:], None, total)
         if group in groups:
+            by, shape = total.columns, total.shape[1:]
+            member = Member(name, "count", total.level, (0, 0), False, by, shape, None, total)
             groups[group].append(member)
     return [
         _family(plan, members, alike, sizes, signed=_signed(plan, members[0]))
@@ -161,23 +190,54 @@ def _family(
     *,
     signed: bool,
 ) -> Family:
-    hierarchy = plan.hierarchy
-    named = dict.fromkeys(member.level for member in members)
-    inside = [name for name in hierarchy.levels if name in named] if hierarchy else []
-    levels = [name for name in named if name not in inside] + inside
-    places = [len(hierarchy.paths(name)) if name in inside and hierarchy else 1 for name in levels]
-    parents: list[Integers] = []
-    for upper, lower in pairwise(levels):
-        single = np.zeros(places[levels.index(lower)], dtype=np.int64)
-        parents.append(hierarchy.parents(lower, upper) if hierarchy and upper in inside else single)
+    parts = [{one.name: name for one, name in plan.parts(m.level)} for m in members]
+    used = [one for one in plan.hierarchies if any(one.name in own for own in parts)]
+    if len(used) > MOST_TREES:
+        names = ", ".join(one.name for one in used)
+        raise PlanError(
+            f"consistency: tables by the hierarchies {names} would have to add up, and tables add "
+            f"up along at most {MOST_TREES}; leave levels or the section out"
+        )
+    trees = [Chain(), Chain()]
+    levels: list[list[str | None]] = [[None], [None]]
+    for i, one in enumerate(used):
+        named = {own.get(one.name) for own in parts}
+        levels[i] = [name for name in (None, *one.levels) if name in named]
+        trees[i] = _chain(one, levels[i])
+    if min(map(matrix_size, trees)) > MOST_MATRIX:
+        raise PlanError(
+            f"consistency: both hierarchies have more than {MOST_MATRIX} places above their lowest "
+            "level, which matrices are too large for; measure at fewer levels"
+        )
+    placed = [
+        replace(
+            member,
+            at=tuple(
+                levels[i].index(own.get(used[i].name)) if i < len(used) else 0 for i in (0, 1)
+            ),
+            turned=len(own) > 1 and next(iter(own)) != used[0].name,
+        )
+        for member, own in zip(members, parts, strict=True)
+    ]
     axes = dict.fromkeys(axis for member in members for axis in member.axes)
     return Family(
-        tuple(members),
+        tuple(placed),
         tuple(axis for axis in axes if axis not in alike),
         tuple(axis for axis in axes if axis in alike),
         sizes,
-        tuple(levels),
-        tuple(parents),
-        places[0],
+        (trees[0], trees[1]),
         signed,
     )
+
+
+def _chain(hierarchy: Hierarchy, levels: Sequence[str | None]) -> Chain:
+    """The chain of some levels of a hierarchy; None is everything."""
+    parents = [
+        np.zeros(len(hierarchy.paths(lower)), np.int64)
+        if upper is None
+        else hierarchy.parents(lower, upper)
+        for upper, lower in pairwise(levels)
+        if lower is not None
+    ]
+    top = levels[0]
+    return Chain(1 if top is None else len(hierarchy.paths(top)), tuple(parents))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.publishing.consistency.margins import Margin, Margins
+from neyman.publishing.consistency.tree import Chain
 from neyman.publishing.plan.totals import joined_order
 
-Number = TypeVar("Number", np.float64, np.int64)
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Number = TypeVar("Number", np.float64, np.int64)
 
 _NEAR_INTEGER = 1e-6  # values this near to a whole number count as one
 _TIE = 1e-4  # remainders this near to each other mostly count as alike
@@ -66,53 +67,67 @@ def rounded_parts(totals: Integers, parts: Floats, parents: Integers) -> Integer
 
 
 def rounded_tables(
-    margins: Margins,
-    estimates: list[Floats],
-    parents: tuple[Integers, ...],
-    exact: Sequence[tuple[Margin, Integers]] = (),
+    margins: Margins, estimates: list[Floats], exact: Sequence[tuple[Margin, Integers]] = ()
 ) -> list[Integers]:
     """Whole numbers that add up: the one finest table is rounded, and the others are its sums.
 
     First come the exact tables together, or the totals of the top level's places. Then what they
     are by, one column after the other, then the places of each further level: so each level's cells
     of the finest kind are near their estimates, and a total gathers roundings of its few keys
-    rather than of its many places.
+    rather than of its many places. Of two trees, the one with fewer of the finest table's places
+    comes first, as a column does.
 
     Args:
-        exact: tables that agree where they overlap and close no cycle. They keep their values
-            [CO-5].
+        exact: tables over one tree that agree where they overlap and close no cycle. They keep
+            their values [CO-5].
     """
     (finest,) = margins.finest()
-    last = margins.margins[finest].level
-    tables = [estimates[finest]]
-    for above in reversed(parents[:last]):
-        tables.insert(0, _placed(tables[0], above))
-    columns = range(1, tables[0].ndim - 1)
-    start = Margin(0, frozenset(), 0.0)
-    known = np.rint(tables[0].sum(axis=tuple(columns), keepdims=True)).astype(np.int64)
+    chains, last = (margins.places, margins.across), margins.margins[finest].at
+    sizes = [chain.sizes[level] for chain, level in zip(chains, last, strict=True)]
+    tables = {last: estimates[finest].reshape(*sizes, *estimates[finest].shape[1:])}
+    at, path = last, list[tuple[tuple[int, int], tuple[int, int], int]]()
+    for tree in (0, 1) if sizes[0] >= sizes[1] else (1, 0):
+        while at[tree]:
+            upper = (at[0] - 1, at[1]) if tree == 0 else (at[0], at[1] - 1)
+            above = chains[tree].parents[at[tree] - 1]
+            tables[upper] = _placed(tables[at], above, tree)
+            path.insert(0, (upper, at, tree))
+            at = upper
+    columns = range(2, tables[at].ndim - 1)
+    done = set[int]()
+    known = np.rint(tables[at].sum(axis=tuple(columns), keepdims=True)).astype(np.int64)
     if exact:
-        start, known = _joined(exact, tables, parents)
-    top, done = tables[start.level], set(start.columns)
+        start, known = _joined(exact, tables, margins.places)
+        at, path, done = start.at, path[start.level :], set(start.columns)
+    top = tables[at]
     for axis in columns:
-        if axis - 1 in done:
+        if axis - 2 in done:
             continue
-        done.add(axis - 1)
+        done.add(axis - 2)
         finer = _summed(top, done)
         known = _rounded(np.moveaxis(known, axis, -1), np.moveaxis(finer, axis, -1))
         known = np.moveaxis(known, -1, axis)
-    integers = [known]
-    for above, finer in zip(parents[start.level :], tables[start.level + 1 :], strict=False):
-        columns_in_all = math.prod(finer.shape[1:])
-        index = (above[:, None] * columns_in_all + np.arange(columns_in_all)).ravel()
-        parts = rounded_parts(integers[-1].ravel(), finer.ravel(), index)
-        integers.append(parts.reshape(finer.shape))
-    for above in reversed(parents[: start.level]):
-        integers.insert(0, _placed(integers[0], above))
-    return [_summed(integers[m.level], m.columns) for m in margins.margins]
+    integers = {at: known}
+    for upper, lower, tree in path:
+        finer, above = tables[lower], chains[tree].parents[lower[tree] - 1]
+        places = np.arange(integers[upper].size).reshape(integers[upper].shape)
+        index = np.take(places, above, axis=tree).ravel()
+        parts = rounded_parts(integers[upper].ravel(), finer.ravel(), index)
+        integers[lower] = parts.reshape(finer.shape)
+    sums: list[Integers] = []
+    for m in margins.margins:
+        tree = 0 if (last[0], m.across) in integers else 1
+        source = (last[0], m.across) if tree == 0 else (m.level, last[1])
+        table = integers[m.at] if m.at in integers else integers[source]
+        if m.at not in integers:
+            table = _placed(table, chains[tree].above(m.at[tree], last[tree]), tree)
+        table = _summed(table, m.columns)
+        sums.append(table.reshape(-1, *table.shape[2:]))
+    return sums
 
 
 def _joined(
-    exact: Sequence[tuple[Margin, Integers]], tables: list[Floats], parents: tuple[Integers, ...]
+    exact: Sequence[tuple[Margin, Integers]], tables: Mapping[tuple[int, int], Floats], chain: Chain
 ) -> tuple[Margin, Integers]:
     """Return one table of whole numbers of which all exact tables are margins, near the estimates.
 
@@ -124,6 +139,7 @@ def _joined(
         for m, _ in exact
     ]
     order = joined_order(axes) or (0,)
+    exact = [(m, values[:, None]) for m, values in exact]
     joint, known = exact[order[0]]
     for i in order[1:]:
         other, values = exact[i]
@@ -133,26 +149,21 @@ def _joined(
             joint, known = exact[i]
             continue
         both = Margin(max(joint.level, other.level), joint.columns | other.columns, 0.0)
-        target = _summed(tables[both.level], both.columns)
+        target = _summed(tables[both.at], both.columns)
         common = Margin(min(joint.level, other.level), joint.columns & other.columns, 0.0)
         rows, columns, groups = (
-            _positions(target.shape, both.level, part, parents) for part in (joint, other, common)
+            _positions(target.shape, both.level, part, chain) for part in (joint, other, common)
         )
         integers = _matrices(known.ravel(), values.ravel(), target.ravel(), rows, columns, groups)
         joint, known = both, integers.reshape(target.shape)
     return joint, known
 
 
-def _positions(
-    shape: tuple[int, ...], level: int, margin: Margin, parents: tuple[Integers, ...]
-) -> Integers:
+def _positions(shape: tuple[int, ...], level: int, margin: Margin, chain: Chain) -> Integers:
     """Return for each cell of a table at a level the position of its cell in a flat margin."""
-    place = np.arange(shape[0])
-    for above in reversed(parents[margin.level : level]):
-        place = above[place]
-    places = int(place.max()) + 1
-    sizes = [size if i in margin.columns else 1 for i, size in enumerate(shape[1:])]
-    index = np.arange(places * math.prod(sizes)).reshape(places, *sizes)
+    place = chain.above(margin.level, level)
+    sizes = [size if i in margin.columns else 1 for i, size in enumerate(shape[2:])]
+    index = np.arange((int(place.max()) + 1) * math.prod(sizes)).reshape(-1, 1, *sizes)
     return np.broadcast_to(index[place], shape).ravel()
 
 
@@ -196,7 +207,7 @@ def _matrices(
 
 def _summed(table: NDArray[Number], columns: AbstractSet[int]) -> NDArray[Number]:
     """Return a table's sums over the columns not named, each of which has then length 1."""
-    gone = tuple(i + 1 for i in range(table.ndim - 2) if i not in columns)
+    gone = tuple(i + 2 for i in range(table.ndim - 3) if i not in columns)
     return table.sum(axis=gone, keepdims=True) if gone else table
 
 
@@ -206,9 +217,10 @@ def _rounded(totals: Integers, parts: Floats) -> Integers:
     return rounded_parts(totals.ravel(), parts.ravel(), index).reshape(parts.shape)
 
 
-def _placed(table: NDArray[Number], above: Integers) -> NDArray[Number]:
-    """A table's sums over the places of the level above."""
-    size = int(above.max()) + 1
-    sums = np.zeros((size, *table.shape[1:]), dtype=table.dtype)
-    np.add.at(sums, above, table)
-    return sums
+def _placed(table: NDArray[Number], above: Integers, tree: int) -> NDArray[Number]:
+    """A table's sums over the places of one tree's level above."""
+    sums = np.zeros_like(
+        table, shape=(int(above.max()) + 1, *np.moveaxis(table, tree, 0).shape[1:])
+    )
+    np.add.at(sums, above, np.moveaxis(table, tree, 0))
+    return np.ascontiguousarray(np.moveaxis(sums, 0, tree))

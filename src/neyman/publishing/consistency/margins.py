@@ -1,7 +1,7 @@
-"""Least squares over tables that are margins of each other, on a hierarchy of places [CO-2].
+"""Least squares over tables that are margins of each other, on hierarchies of places [CO-2].
 
 Noise is alike on all cells of a table, so everything splits into parts that do not touch each
-other, one for each set of columns. For each part the places are a tree.
+other, one for each set of columns. For each part the places are a tree, or a product of two trees.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ from itertools import combinations, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.publishing.consistency.tree import Tree
+from neyman.publishing.consistency.tree import Chain, Tree
+from neyman.publishing.consistency.tree_pair import TreePair
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Set = frozenset[int]
+Level = tuple[int, int]
+
+ONE_PLACE = Chain()
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,7 @@ class Margin:
 
     Args:
         level: which level of places its cells are at, 0 for the top one.
+        across: the same of the places of a second tree.
         columns: the columns that it is by, as positions in the sizes of all.
         variance: of the noise on each cell; 0 for what is known exactly.
     """
@@ -35,20 +40,29 @@ class Margin:
     level: int
     columns: Set
     variance: float
+    across: int = 0
+
+    @property
+    def at(self) -> tuple[int, int]:
+        """The levels of its places in both trees."""
+        return self.level, self.across
 
     def of(self, other: Margin) -> bool:
         """Whether this one is a margin of the other (or by the same cells)."""
-        return self.level <= other.level and self.columns <= other.columns
+        above = self.level <= other.level and self.across <= other.across
+        return above and self.columns <= other.columns
 
 
 class Margins:
-    """Tables that must add up, over one hierarchy of places.
+    """Tables that must add up, over the places of one tree, or of two.
 
-    A table's values have shape (places, k_0, k_1, ..., alike): k_i is the number of keys of column
+    A table's values have shape (places, k_0, k_1, ..., alike): places of two trees are pairs, those
+    of the second one fastest, k_i is the number of keys of column
     i where the table is by it, else 1; ``alike`` counts independent problems.
 
     Args:
         parents: for each level of places but the top one, each place's position in the level above.
+        across: the second tree.
 
     ``variances`` has for each table the variance of the estimate of a cell, by place.
     """
@@ -59,25 +73,25 @@ class Margins:
         sizes: Sequence[int],
         parents: Sequence[Integers],
         places: int = 1,
+        across: Chain = ONE_PLACE,
     ) -> None:
         self.margins, self.sizes = tuple(margins), tuple(sizes)
-        self._parents = parents
-        self._places = [places, *(len(above) for above in parents)]
+        self.places, self.across = Chain(places, parents), across
         subsets = {part for m in margins for part in _subsets(m.columns)}
         self._parts = sorted(subsets, key=lambda part: (len(part), sorted(part)))
-        self._weights: dict[tuple[Set, int], dict[int, float]] = {}
-        self._trees: dict[Set, tuple[list[int], Tree]] = {}
+        self._weights: dict[tuple[Set, Level], dict[int, float]] = {}
+        self._trees: dict[Set, tuple[list[Level], Tree | TreePair]] = {}
         for part in self._parts:
             self._trees[part] = self._tree(part)
 
-    def _tree(self, part: Set) -> tuple[list[int], Tree]:
-        """The levels at which a part is measured, and the tree that they make."""
-        variances: dict[int, float] = {}
-        for level in sorted({m.level for m in self.margins if part <= m.columns}):
+    def _tree(self, part: Set) -> tuple[list[Level], Tree | TreePair]:
+        """The levels at which a part is measured, and the tree or pair that they make."""
+        variances: dict[Level, float] = {}
+        for level in sorted({m.at for m in self.margins if part <= m.columns}):
             known = {
                 i: m.variance * self._cells(m.columns - part)
                 for i, m in enumerate(self.margins)
-                if m.level == level and part <= m.columns
+                if m.at == level and part <= m.columns
             }
             exact = [i for i, variance in known.items() if variance == 0]
             precision = math.fsum(1 / v for v in known.values()) if not exact else math.inf
@@ -87,16 +101,11 @@ class Margins:
                 else {i: 1 / variance / precision for i, variance in known.items()}
             )
             variances[level] = 1 / precision
-        levels = list(variances)
-        steps = [self._above(a, b) for a, b in pairwise(levels)]
-        return levels, Tree(steps, list(variances.values()), self._places[levels[0]])
-
-    def _above(self, upper: int, lower: int) -> Integers:
-        """For each place of the lower level the one of the upper level that contains it."""
-        index = self._parents[lower - 1]
-        for level in range(lower - 1, upper, -1):
-            index = self._parents[level - 1][index]
-        return index
+        levels, noise = list(variances), list(variances.values())
+        if self.across.sizes != [1]:
+            return levels, TreePair(self.places, self.across, levels, noise)
+        steps = [self.places.above(a, b) for (a, _), (b, _) in pairwise(levels)]
+        return levels, Tree(steps, noise, self.places.sizes[levels[0][0]])
 
     def _cells(self, columns: Set) -> int:
         return math.prod(self.sizes[i] for i in columns)
@@ -106,12 +115,12 @@ class Margins:
         """The variance of the estimate of each table's cells, by place."""
         variances: list[Floats] = []
         for m in self.margins:
-            total = np.zeros(self._places[m.level])
+            total = np.zeros(self.places.sizes[m.level] * self.across.sizes[m.across])
             for part in _subsets(m.columns):
                 levels, tree = self._trees[part]
                 factor = math.prod(1 - 1 / self.sizes[i] for i in part)
                 factor /= self._cells(m.columns - part) ** 2
-                total += factor * tree.after[levels.index(m.level)]
+                total += factor * tree.after[levels.index(m.at)]
             variances.append(total)
         return variances
 
@@ -122,7 +131,7 @@ class Margins:
             ValueError: exact values contradict each other.
         """
         parts = [self._split(m, table) for m, table in zip(self.margins, values, strict=True)]
-        fitted: dict[tuple[Set, int], Floats] = {}
+        fitted: dict[tuple[Set, Level], Floats] = {}
         size = 1.0 + max(float(np.abs(table).max(initial=0.0)) for table in values)
         for part in self._parts:
             levels, tree = self._trees[part]
@@ -132,14 +141,15 @@ class Margins:
                 terms = (weight * parts[i][part] for i, weight in weights.items())
                 joined.append(reduce(np.add, terms))
             shape = joined[0].shape[1:]
-            by_level = tree.fit([table.reshape(len(table), -1) for table in joined], size)
+            flat = [table.reshape(len(table), -1) for table in joined]
+            by_level = tree.fit(flat, size) if isinstance(tree, Tree) else tree.fit(flat)
             for level, table in zip(levels, by_level, strict=True):
                 fitted[part, level] = table.reshape(len(table), *shape)
         return [
             reduce(
                 np.add,
                 (
-                    fitted[part, m.level] / self._cells(m.columns - part)
+                    fitted[part, m.at] / self._cells(m.columns - part)
                     for part in _subsets(m.columns)
                 ),
             )
@@ -157,7 +167,7 @@ class Margins:
 
     def finest(self) -> list[int]:
         """Positions of the tables that are a margin of no other one, one of each kind."""
-        kinds = {(m.level, m.columns): i for i, m in reversed(list(enumerate(self.margins)))}
+        kinds = {(m.at, m.columns): i for i, m in reversed(list(enumerate(self.margins)))}
         return sorted(
             i
             for i in kinds.values()

@@ -6,6 +6,7 @@ It takes time linear in the nodes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -15,6 +16,31 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _APART = 1e-9  # relative: exact values that differ by more contradict each other
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """The levels of places of one tree, from the top.
+
+    Args:
+        places: how many places the top level has.
+        parents: for each level but the top one, each place's position in the level above.
+    """
+
+    places: int = 1
+    parents: Sequence[Integers] = ()
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many places each level has."""
+        return [self.places, *map(len, self.parents)]
+
+    def above(self, upper: int, lower: int) -> Integers:
+        """For each place of the lower level the one of the upper level that contains it."""
+        index = np.arange(self.sizes[lower])
+        for level in range(lower, upper, -1):
+            index = self.parents[level - 1][index]
+        return index
 
 
 @final

@@ -41,8 +41,9 @@ from neyman.publishing.engines.encoding import CodeColumn, Coding, Kind, names_o
 from neyman.publishing.engines.expressions import bin_of, total
 from neyman.publishing.engines.progress import Progress, Steps
 from neyman.publishing.plan.column import key_text
+from neyman.publishing.plan.hierarchy import ALL
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import ALL, Query, center, measures_of, middle
+from neyman.publishing.plan.query import Query, center, measures_of, middle
 
 Key = tuple[str, str, str]
 KeyNumbers = tuple[pa.Table, dict[str, NDArray[np.int64]]]  # keys, and by measure a number for each
@@ -175,7 +176,8 @@ def _distinct(
     with coded_rows(coding, table, needed_columns(coding, query), key) as (buckets, secret):
         for bucket in buckets:
             named = coding.plan.unit.id is not None
-            rows: Any = bounded_rows(coding, bucket, query, secret) if named else bucket
+            known = known_rows(bucket, coding.axes(query, coding.lowest(query)))
+            rows: Any = bounded_rows(coding, bucket, query, secret) if named else known
             for level, tables in parts.items():
                 cell = names_of(coding.axes(query, level))
                 each = rows.select(*cell, value=rows[value.name])
@@ -188,7 +190,7 @@ def _distinct(
         good = [_is_text(one) if is_open else one < value.size for one in values]
         codes = {axis: _integers(distinct[axis.name])[good] for axis in axes}
         ones = np.ones(sum(good), np.int64)
-        yield (query.name, level, "distinct"), _cells(coding, codes, ones, query, level)
+        yield (query.name, level, "distinct"), _cells(coding, codes, ones, query, level, level)
 
 
 def discover(
@@ -252,14 +254,14 @@ def _named(
     of_measure = {part: _column_of(coding, query, part) for part in measures_of(query)}
     # Sums of several buckets could leave 64 bits.
     table = table.group_by(group).aggregate([(name, "list") for name in set(of_measure.values())])
-    plan, place = coding.plan, coding.place(level)
+    plan = coding.plan
     columns: dict[str, Any] = {}
-    paths: Any = []
-    if place and plan.hierarchy:
-        listed = plan.hierarchy.paths(level)
-        paths = [listed[code] for code in table[place.name].to_pylist()]
-    for depth, name in enumerate(plan.key_columns(query, level)[: len(paths[0]) if paths else 0]):
-        columns[name] = [path[depth].encode("utf-8", "surrogatepass") for path in paths]
+    for hierarchy, own in plan.parts(level):
+        listed = hierarchy.paths(own)
+        codes = table[coding.place(hierarchy, own).name].to_pylist()
+        for depth, name in enumerate(hierarchy.levels[: hierarchy.depth(own) + 1]):
+            texts = [path[depth].encode("utf-8", "surrogatepass") for path in listed]
+            columns[name] = [texts[code] for code in codes]
     for name in query.by:
         column = plan.column(name)
         if column.discover:
@@ -333,28 +335,32 @@ def rehearse(plan: Plan, table: ibis.Table) -> None:
 
 @dataclass(frozen=True)
 class _Dimensions:
-    """A set of dimensions: how deep into the hierarchy (-1 for not at all), which other axes."""
+    """A set of dimensions: which other axes, and which places.
 
-    depth: int
+    Args:
+        places: for each hierarchy of the plan, the index of the axis of its lowest places; -1 for
+            none.
+    """
+
+    places: tuple[int, ...]
     others: frozenset[CodeColumn]
 
     def within(self, other: _Dimensions) -> bool:
-        return self.depth <= other.depth and self.others <= other.others
+        pairs = zip(self.places, other.places, strict=True)
+        return all(own <= most for own, most in pairs) and self.others <= other.others
 
     @property
     def columns(self) -> list[CodeColumn]:
-        place = [CodeColumn(Kind.PLACE, self.depth)] if self.depth >= 0 else []
-        return place + sorted(self.others, key=lambda one: one.name)
+        places = [CodeColumn(Kind.PLACE, index) for index in self.places if index >= 0]
+        return places + sorted(self.others, key=lambda one: one.name)
 
 
 def _dimensions(coding: Coding, query: Query) -> _Dimensions:
-    """The dimensions of a query's finest measured table."""
-    levels = [level for level, _ in query.split]
-    hierarchy = coding.plan.hierarchy
-    deepest = max(levels, key=hierarchy.depth) if hierarchy and query.at else levels[0]
-    place, axes = coding.place(deepest), coding.axes(query, deepest)
-    others = frozenset(axis for axis in axes if axis != place)
-    return _Dimensions(place.index if place else -1, others)
+    """The dimensions of a query's finest table."""
+    axes = coding.axes(query, coding.lowest(query))
+    places = {coding.level(axis)[0].name: axis.index for axis in axes if axis.kind is Kind.PLACE}
+    others = frozenset(axis for axis in axes if axis.kind is not Kind.PLACE)
+    return _Dimensions(tuple(places.get(one.name, -1) for one in coding.plan.hierarchies), others)
 
 
 def _shared(coding: Coding, queries: Sequence[Query]) -> Iterator[tuple[_Dimensions, list[Query]]]:
@@ -485,13 +491,20 @@ def _cells(
     values: NDArray[np.int64],
     query: Query,
     level: str,
+    finest: str | None = None,
 ) -> Cells:
-    axes = coding.axes(query, level)
-    shape = [axis.size for axis in axes]
-    if not axes:
+    """One table of rows with these codes.
+
+    A row without a place in the query's finest table is in none of its tables; or without one of
+    the level ``finest``, where the other rows are left out already.
+    """
+    finest = coding.lowest(query) if finest is None else finest
+    shape = [axis.size for axis in coding.axes(query, level)]
+    if not shape:
         return added(1, np.zeros(len(values), dtype=np.int64), values)
     on = coding.risen(codes, query, level)
-    known = np.logical_and.reduce([code < size for code, size in zip(on, shape, strict=True)])
+    pairs = zip(coding.risen(codes, query, finest), coding.axes(query, finest), strict=True)
+    known = np.logical_and.reduce([code < axis.size for code, axis in pairs])
     index = ravelled([code[known] for code in on], shape)
     return added(math.prod(shape), index, values[known])
 
@@ -515,7 +528,7 @@ def _bounded(
             axes = coding.axes(query, level)
             each = own.select("unit", *names_of(axes)).distinct()
             table, codes = _grouped(each, axes, {"units": each.count()}, steps)
-            cells = _cells(coding, codes, _integers(table["units"]), query, level)
+            cells = _cells(coding, codes, _integers(table["units"]), query, level, level)
             yield (query.name, level, "units"), cells
 
 

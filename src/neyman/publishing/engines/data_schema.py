@@ -39,8 +39,7 @@ def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
     for name in used:
         if name not in present:
             raise MissingColumn(name, present)
-    hierarchy = plan.hierarchy
-    if hierarchy is not None and any(query.at for query in plan.queries):
+    for hierarchy in reversed(used_hierarchies(plan)):
         used = dict.fromkeys(level_columns(hierarchy, present)) | used
     return tuple(used)
 
@@ -83,6 +82,13 @@ def as_written(table: ibis.Table, name: str) -> Any:
     """A column of a table as it is written, where that came along."""
     written = written_column(name)
     return table[written if written in table.columns else name]
+
+
+def used_hierarchies(plan: Plan) -> tuple[Hierarchy, ...]:
+    """The hierarchies that the levels of some query are of."""
+    finest = (plan.parts(plan.finest(query)) for query in plan.queries)
+    names = {one.name for parts in finest for one, _ in parts}
+    return tuple(one for one in plan.hierarchies if one.name in names)
 
 
 def level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ...]:
@@ -129,8 +135,7 @@ def _check(plan: Plan, table: ibis.Table, untyped: Collection[str] | None) -> No
     names = columns_read(plan, list(table.columns))
     _check_changes(plan, table)
     schema = _with_days(plan, {name: table.schema()[name] for name in names})
-    hierarchy = plan.hierarchy
-    levels = hierarchy.levels if hierarchy else ()
+    levels = {level: one for one in plan.hierarchies for level in one.levels}
     parsed = {*plan.rows.parsed, *levels, *(table.columns if untyped is None else untyped)}
     for name, reading in plan.rows.readings:
         _check_reading(name, schema[name], reading)
@@ -138,8 +143,8 @@ def _check(plan: Plan, table: ibis.Table, untyped: Collection[str] | None) -> No
             _check_number(name, schema[name])
     if plan.unit.id is not None:
         check_key_type(plan.unit.id, schema[plan.unit.id])
-    for name in names if hierarchy else ():
-        if hierarchy and name in hierarchy.levels:
+    for name in names:
+        if (hierarchy := levels.get(name)) is not None:
             kind, depth = key_kind(plan, name), hierarchy.depth(name)
             keys = dict.fromkeys(hierarchy.key(name, row[depth]) for row in hierarchy.rows)
             advice = f"write integer = [{name!r}] in [hierarchy.{hierarchy.name}]"
@@ -224,8 +229,8 @@ def _reads_days(plan: Plan, name: str) -> bool:
     """Whether a plan reads a column as dates, or by keys that are texts."""
     dates = any(one == name and kind.type == "date" for one, kind in plan.rows.readings)
     keyed = (one for one in plan.columns if one.name == name and not one.integer)
-    levels = plan.hierarchy.levels if plan.hierarchy else ()
-    return dates or name in levels or any(one.kind == "text" for one in keyed)
+    level = any(name in one.levels for one in plan.hierarchies)
+    return dates or level or any(one.kind == "text" for one in keyed)
 
 
 def _check_days(plan: Plan, name: str) -> None:
@@ -259,9 +264,9 @@ def _check_reading(name: str, kind: dt.DataType, reading: ColumnType) -> None:
 
 def key_kind(plan: Plan, name: str) -> KeyKind:
     """Return what the keys of a column or level are, which decides how its values are read."""
-    hierarchy = plan.hierarchy
-    if hierarchy is not None and name in hierarchy.levels:
-        return "whole" if name in hierarchy.integer else "text"
+    for hierarchy in plan.hierarchies:
+        if name in hierarchy.levels:
+            return "whole" if name in hierarchy.integer else "text"
     return plan.column(name).kind
 
 

@@ -3,7 +3,7 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -24,14 +24,15 @@ from neyman.publishing.engines.data_schema import (
 )
 from neyman.publishing.engines.expressions import bin_of, key_bytes, raw_key, scaled_integer
 from neyman.publishing.plan.column import key_text
+from neyman.publishing.plan.hierarchy import Hierarchy
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import ALL, Query
+from neyman.publishing.plan.query import Query
 
 
 class Kind(Enum):
     """What a column of coded rows holds; the value begins its name in SQL."""
 
-    PLACE = "p"  # the codes of places, by the depth of their level
+    PLACE = "p"  # the codes of places, by the position of their level among those of the plan
     KEY = "b"  # the codes of keys, by the column of the plan
     BIN = "h"  # the codes of bins
     VALUE = "s"  # values to add up
@@ -128,16 +129,27 @@ class Coding:
 
     def lowest(self, query: Query) -> str:
         """The level of a query's finest table."""
-        if self.plan.hierarchy is None or not query.at:
-            return ALL
-        return max(query.at, key=self.plan.hierarchy.depth)
+        return self.plan.finest(query)
 
-    def place(self, level: str) -> CodeColumn | None:
+    @cached_property
+    def _levels(self) -> list[tuple[Hierarchy, str]]:
+        """The levels of all hierarchies, by the index of the column of their places."""
+        return [(one, level) for one in self.plan.hierarchies for level in one.levels]
+
+    def place(self, hierarchy: Hierarchy, level: str) -> CodeColumn:
         """The axis of a level's places."""
-        hierarchy = self.plan.hierarchy
-        if hierarchy is None or level == ALL:
-            return None
-        return CodeColumn(Kind.PLACE, hierarchy.depth(level), len(hierarchy.paths(level)))
+        names = [(one.name, name) for one, name in self._levels]
+        return CodeColumn(
+            Kind.PLACE, names.index((hierarchy.name, level)), len(hierarchy.paths(level))
+        )
+
+    def level(self, place: CodeColumn) -> tuple[Hierarchy, str]:
+        """The hierarchy and the level that an axis of places is of."""
+        return self._levels[place.index]
+
+    def places(self, level: str) -> list[CodeColumn]:
+        """The axes of a level's places: none, one, or one of each of several hierarchies."""
+        return [self.place(one, name) for one, name in self.plan.parts(level)]
 
     def key(self, name: str) -> CodeColumn:
         """The axis of a column's keys."""
@@ -146,8 +158,7 @@ class Coding:
 
     def axes(self, query: Query, level: str) -> tuple[CodeColumn, ...]:
         """The axes of a query's table at a level: places if any, known keys, bins if any."""
-        place = self.place(level)
-        axes = [place] if place else []
+        axes = self.places(level)
         axes += [self.key(name) for name in query.by if not self.plan.column(name).discover]
         if query.bins:
             number = self._bins.index((query.column, query.bins))
@@ -200,9 +211,8 @@ class Coding:
         )
 
     def _sources(self, wanted: set[CodeColumn]) -> list[str]:
-        hierarchy = self.plan.hierarchy
         names: list[str] = []
-        if hierarchy and any(column.kind is Kind.PLACE for column in wanted):
+        for hierarchy, _ in self._trees(wanted):
             names += level_columns(hierarchy, self.present)
         for column in self.plan.columns:
             keyed = column.name in self.names and not column.integer
@@ -250,16 +260,14 @@ class Coding:
 
     def _keys(self, wanted: set[CodeColumn]) -> list[dict[CodeColumn, Any]]:
         keys: list[dict[CodeColumn, Any]] = []
-        hierarchy = self.plan.hierarchy
-        places = sorted((o for o in wanted if o.kind is Kind.PLACE), key=lambda one: one.index)
-        if hierarchy and places:
+        for hierarchy, places in self._trees(wanted):
             right: dict[CodeColumn, Any] = {}
             for level in level_columns(hierarchy, self.present):
                 depth, source = hierarchy.depth(level), self.source(level)
                 right[source] = [
                     self._key(source, hierarchy.key(level, row[depth])) for row in hierarchy.rows
                 ]
-            right |= {place: hierarchy.codes(hierarchy.levels[place.index]) for place in places}
+            right |= {place: hierarchy.codes(self.level(place)[1]) for place in places}
             keys.append(right)
         for column in self.plan.columns:
             if (code := self.key(column.name)) in wanted:
@@ -267,6 +275,14 @@ class Coding:
                 known = [self._key(source, key_text(value)) for value in column.keys]
                 keys.append({source: known, code: np.arange(len(known), dtype=np.int64)})
         return keys
+
+    def _trees(self, wanted: Iterable[CodeColumn]) -> Iterator[tuple[Hierarchy, list[CodeColumn]]]:
+        """The hierarchies that places are wanted of, each with these."""
+        places = sorted((o for o in wanted if o.kind is Kind.PLACE), key=lambda one: one.index)
+        for hierarchy in self.plan.hierarchies:
+            own = [place for place in places if self.level(place)[0] is hierarchy]
+            if own:
+                yield hierarchy, own
 
     def _key(self, source: CodeColumn, key: str) -> bytes | int:
         """What a key is looked up by: its bytes, or its number."""
@@ -277,11 +293,12 @@ class Coding:
 
     def _unknown(self, column: CodeColumn) -> int:
         """The code of what is unknown: a declared key's, or one more than there are."""
-        if column.kind is Kind.PLACE and self.plan.hierarchy:
-            level = self.plan.hierarchy.levels[column.index]
-            goes = self.plan.hierarchy.unknown
-            more = len(self.plan.hierarchy.paths(level))
-            return more if goes is None else int(self.plan.hierarchy.codes(level)[goes])
+        if column.kind is Kind.PLACE:
+            hierarchy, level = self.level(column)
+            goes = hierarchy.unknown
+            return (
+                len(hierarchy.paths(level)) if goes is None else int(hierarchy.codes(level)[goes])
+            )
         declared = self.plan.columns[column.index]
         return len(declared.keys) if declared.unknown is None else declared.unknown
 
@@ -289,13 +306,13 @@ class Coding:
         self, codes: Mapping[CodeColumn, NDArray[np.int64]], query: Query, level: str
     ) -> list[NDArray[np.int64]]:
         """The codes on a table's axes, from those of rows at the same or a lower level."""
-        place = self.place(level)
+        lowest = {one.name: place for one, (*_, place) in self._trees(codes)}
         codes_above: list[NDArray[np.int64]] = []
         for axis in self.axes(query, level):
-            if axis == place and axis not in codes and self.plan.hierarchy:
-                places = (column for column in codes if column.kind is Kind.PLACE)
-                lower = max(places, key=lambda one: one.index)
-                upward = self.plan.hierarchy.parents(self.plan.hierarchy.levels[lower.index], level)
+            if axis.kind is Kind.PLACE and axis not in codes:
+                hierarchy, own = self.level(axis)
+                lower = lowest[hierarchy.name]
+                upward = hierarchy.parents(self.level(lower)[1], own)
                 # One place more, for those that are unknown.
                 codes_above.append(np.append(upward, axis.size)[codes[lower]])
             else:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from neyman.publishing.engines.aggregate import listed
 from neyman.publishing.engines.backends import Value, backend_of, fetched, held, row_count, row_sum
-from neyman.publishing.engines.data_schema import as_written, level_columns
+from neyman.publishing.engines.data_schema import as_written, level_columns, used_hierarchies
 from neyman.publishing.engines.encoding import CodeColumn, Coding, Kind, names_of
 from neyman.publishing.engines.expressions import (
     integer_of,
@@ -163,14 +163,12 @@ class TextMatch(Private):
 def key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
     """Match the rows against places and keys; list the ``most`` frequent others."""
     coding = Coding(_strict(plan), tuple(table.columns))
-    hierarchy = plan.hierarchy
-    if hierarchy is not None and any(query.at for query in plan.queries):
-        place = coding.place(hierarchy.levels[-1])
-        if place is not None:
+    for own, hierarchy in zip(coding.plan.hierarchies, plan.hierarchies, strict=True):
+        if hierarchy in used_hierarchies(plan):
             unknown = () if hierarchy.unknown is None else hierarchy.rows[hierarchy.unknown]
             goes = " > ".join(unknown) or None
             levels = level_columns(hierarchy, coding.present)
-            yield _matched(coding, table, place, levels, goes, most)
+            yield _matched(coding, table, coding.place(own, own.levels[-1]), levels, goes, most)
     used = {name for query in plan.queries for name in query.by}
     for column in plan.columns:
         if column.name not in used:
@@ -186,8 +184,8 @@ def key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
 def _strict(plan: Plan) -> Plan:
     """The plan where what matches no key goes to no key."""
     columns = tuple(replace(c, unknown=None) if c.keys else c for c in plan.columns)
-    hierarchy = plan.hierarchy and replace(plan.hierarchy, unknown=None)
-    return plan.changed(columns=columns, hierarchy=hierarchy)
+    hierarchies = tuple(replace(one, unknown=None) for one in plan.hierarchies)
+    return plan.changed(columns=columns, hierarchies=hierarchies)
 
 
 def _matched(
@@ -332,7 +330,7 @@ def reading_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[TextMatch
     All rows of the table, as it is opened, are read: a filter on dates that are not read leaves out
     every row.
     """
-    readings = readings_of(plan.columns, plan.hierarchy, plan.rows)
+    readings = readings_of(plan.columns, plan.hierarchies, plan.rows)
     with with_plain_texts(plan, table, shown=True) as plain:
         matches = [
             _text_match(plan, plain, name, reading, most)

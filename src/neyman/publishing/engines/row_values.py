@@ -129,7 +129,7 @@ def with_plain_texts(
     """
     kinds = table.schema()
     columns: dict[str, Any] = {}
-    for name, reading in readings_of(plan.columns, plan.hierarchy, plan.rows).items():
+    for name, reading in readings_of(plan.columns, plan.hierarchies, plan.rows).items():
         if name in kinds and kinds[name].is_string():
             plain = _plain_text(table[name], reading, plan.source)
             if plain is not None:

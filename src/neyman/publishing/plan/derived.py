@@ -555,7 +555,7 @@ def check_columns(rows: Rows, columns: Iterable[Column], problems: list[str]) ->
 
 
 def readings_of(
-    columns: Iterable[Column], hierarchy: Hierarchy | None, rows: Rows
+    columns: Iterable[Column], hierarchies: Iterable[Hierarchy], rows: Rows
 ) -> dict[str, Reading]:
     """Return what each column of the data is read as, but for those that are read as texts."""
     given: dict[str, Reading] = {}
@@ -569,11 +569,12 @@ def readings_of(
             given[column.name] = "boolean"
         elif any(re.fullmatch(ISO_DATE, str(key)) for key in column.keys):
             given[column.name] = "day"
-    for depth, level in enumerate(hierarchy.levels if hierarchy else ()):
-        if hierarchy and level in hierarchy.integer:
-            given[level] = "number"
-        elif hierarchy and any(re.fullmatch(ISO_DATE, row[depth]) for row in hierarchy.rows):
-            given[level] = "day"
+    for one in hierarchies:
+        for depth, level in enumerate(one.levels):
+            if level in one.integer:
+                given[level] = "number"
+            elif any(re.fullmatch(ISO_DATE, row[depth]) for row in one.rows):
+                given[level] = "day"
     return {name: reading for name, reading in given.items() if name not in rows.names}
 
 

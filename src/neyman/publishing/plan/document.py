@@ -45,6 +45,7 @@ from neyman.publishing.plan.shifts import MOST_ROWS
 MOST_SEARCHED_ROWS = 512  # the largest candidate for the rows of a unit
 MOST_DECIMALS = 9  # the most decimals of a fixed-point column
 
+MOST_NAME = 64  # the most characters of what files are named after
 MOST_LINE = 100
 """The most characters of a publisher and of a unit of measurement, which a report prints."""
 
@@ -139,9 +140,10 @@ def _end(value: object) -> int | date:
 
 
 def _name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_ -]{0,63}", value):
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_ -]*", value) or len(value) > MOST_NAME:
         raise ValueError(
-            "must be 1 to 64 letters, digits, '_', '-' or blanks, since files are named after it"
+            f"must be 1 to {MOST_NAME} letters, digits, '_', '-' or blanks, since files are named "
+            "after it"
         )
     return value
 
@@ -622,7 +624,11 @@ class QueryPart(Strict):
         None,
         description="the part of the share that the first counts take, below 1; 1/10 if not given",
     )
-    at: Names = Field((), description="levels of the hierarchy")
+    at: Names = Field(
+        (),
+        description="levels of the hierarchy; of several, also pairs such as 'state x sector', or "
+        "'all pairs'",
+    )
     share: Exact | None = Field(None, description="this query's exact part of the budget")
     split: dict[str, Exact] | None = Field(
         None, description="the parts of the share by level, which sum to 1"
@@ -766,7 +772,7 @@ class PlanDocument(Strict):
     derive: dict[str, DerivePart] = Field({}, description="a [derive.name] section for each")
     lookup: dict[str, LookupPart] = Field({}, description="a [lookup.name] section for each")
     hierarchy: dict[str, HierarchyPart] = Field(
-        {}, description="at most one [hierarchy.name] section", max_length=1
+        {}, description="a [hierarchy.name] section for each"
     )
     budget: BudgetPart = Field(description="a [budget] section")
     noise: NoiseKind = Field(

@@ -1,9 +1,14 @@
-"""A public hierarchy: nested levels of places, listed in advance, one row a lowest-level place."""
+"""Public hierarchies: nested levels of places, listed in advance, one row a lowest-level place.
+
+A plan may have several, such as one of places and one of industries. Then a level of a table is one
+of their levels, or one of each of several: "state x sector", whose last part varies fastest.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 import re
 import stat
@@ -17,6 +22,8 @@ import numpy as np
 from neyman.storage.reading import open_file
 
 MOST_BYTES = 2**28  # the most bytes of a key file
+CROSSED = " x "  # between the levels of different hierarchies
+ALL = "all"  # the level name of a table over everything
 
 _RIGHT = "give a CSV file in UTF-8, its path relative to the plan"
 _INTEGER = re.compile(r"-?[0-9]{1,40}", re.ASCII)
@@ -123,6 +130,33 @@ class Hierarchy:
             codes = [index.setdefault(row[:length], len(index)) for row in self.rows]
             places.append((tuple(index), np.array(codes, dtype=np.int64)))
         return tuple(places)
+
+
+def parts_of(hierarchies: Sequence[Hierarchy], level: str) -> tuple[tuple[Hierarchy, str], ...]:
+    """Return the hierarchies that a level is of, each with its own level; none for `ALL`.
+
+    Raises:
+        KeyError: it is no level, or has two levels of one hierarchy.
+    """
+    if level == ALL:
+        return ()
+    names = [level] if len(hierarchies) == 1 else level.split(CROSSED)
+    parts = [(one, name) for name in names for one in hierarchies if name in one.levels]
+    if not len(parts) == len({one.name for one, _ in parts}) == len(names):
+        raise KeyError(level)
+    return tuple(parts)
+
+
+def places_of(hierarchies: Sequence[Hierarchy], level: str) -> int:
+    """Return the number of places of a level: of several hierarchies, of their combinations."""
+    return math.prod(len(one.paths(name)) for one, name in parts_of(hierarchies, level))
+
+
+def is_above(hierarchies: Sequence[Hierarchy], upper: str, lower: str) -> bool:
+    """Return True if each place of a level is in one place of another level, or is one."""
+    below = {one.name: one.depth(name) for one, name in parts_of(hierarchies, lower)}
+    above = parts_of(hierarchies, upper)
+    return all(one.depth(name) <= below.get(one.name, -1) for one, name in above)
 
 
 def read_rows(

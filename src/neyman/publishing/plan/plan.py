@@ -166,7 +166,7 @@ class Plan(PlanModel):
             PlanError: with every problem found.
         """
         document = parse(data)
-        names = ("columns", "hierarchy", "queries", "rows", "tables", "totals")
+        names = ("columns", "hierarchies", "queries", "rows", "tables", "totals")
         resolution = resolve(document, Path(folder) if folder else None)
         parts: dict[str, Any] = dict(zip(names, resolution, strict=True))
         parts |= {name: getattr(document, name) for name in _COPIED}
@@ -237,9 +237,11 @@ class Plan(PlanModel):
     @property
     def held(self) -> tuple[str, ...]:
         """Return the attributes that the totals hold: the lowest level, and the columns."""
-        return held_names(self.totals, self.hierarchy)
+        return held_names(self.totals, self.hierarchy) if self.totals else ()
 
     def _totals_sections(self) -> list[Section]:
+        if not self.totals:
+            return []
         columns = {column.name: column for column in self.columns}
         return totals_sections(self.totals, columns, self.hierarchy)
 
@@ -310,9 +312,10 @@ class Plan(PlanModel):
         kept, so every table that the unit can move takes part.
 
         Args:
-            attributes: columns, levels of the hierarchy (with all that is below them), or the
+            attributes: columns, levels of a hierarchy (with all that is below them), or a
                 hierarchy by its name (to anywhere).
-            within: the level whose place stays. Needed for levels below the top one.
+            within: the level whose place stays. Needed for levels below the top one. Where places
+                of several hierarchies change, a level of each: "state x sector".
 
         Returns:
             Exactly the tables whose answers can change, each with the shifts that can happen to it;
@@ -459,8 +462,8 @@ class Plan(PlanModel):
         for section, rule in (("derive", False), ("lookup", True)):
             parts = [one for one in self.rows.derived if (one.rule == "lookup") == rule]
             content[section] = {one.name: one.to_dict() for one in parts} or None
-        if self.hierarchy is not None:
-            content["hierarchy"] = {self.hierarchy.name: self.hierarchy.to_dict()}
+        if self.hierarchies:
+            content["hierarchy"] = {one.name: one.to_dict() for one in self.hierarchies}
         content["totals"] = self._totals_sections() or None
         content["budget"] = self.budget.to_fields()
         content["query"] = [

@@ -20,16 +20,9 @@ from neyman.publishing.plan.column import Column
 from neyman.publishing.plan.derived import NO_ROWS, Rows
 from neyman.publishing.plan.disjoint import Sets, largest_sets
 from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart, UnitPart, suggest
-from neyman.publishing.plan.hierarchy import Hierarchy
+from neyman.publishing.plan.hierarchy import Hierarchy, is_above, parts_of, places_of
 from neyman.publishing.plan.measurement import Cases, Entry
-from neyman.publishing.plan.query import (
-    ALL,
-    ConsistencyMethod,
-    NoiseKind,
-    Query,
-    measures_of,
-    range_of,
-)
+from neyman.publishing.plan.query import ConsistencyMethod, NoiseKind, Query, measures_of, range_of
 from neyman.publishing.plan.shifts import Shifts, shifts
 from neyman.publishing.plan.tables import PrivateTable, read_by_queries, unit_in
 from neyman.publishing.plan.totals import Total
@@ -45,7 +38,7 @@ class PlanModel:
     unit: UnitPart
     budget: PlanBudget
     columns: tuple[Column, ...]
-    hierarchy: Hierarchy | None
+    hierarchies: tuple[Hierarchy, ...]
     queries: tuple[Query, ...]
     part: str | None = None
     most_rows: int | None = None
@@ -68,6 +61,18 @@ class PlanModel:
     def changed(self, **parts: object) -> Self:
         """Return the plan with other resolved parts, which are not checked: `Query`, `Column`."""
         return self._of({field.name: getattr(self, field.name) for field in fields(self)} | parts)
+
+    @property
+    def hierarchy(self) -> Hierarchy | None:
+        """The plan's hierarchy, None without one.
+
+        Raises:
+            ValueError: the plan has several; ``hierarchies`` has them.
+        """
+        if len(self.hierarchies) > 1:
+            names = [one.name for one in self.hierarchies]
+            raise ValueError(f"the plan has the hierarchies {names}; take one from 'hierarchies'")
+        return self.hierarchies[0] if self.hierarchies else None
 
     @property
     def rounded(self) -> bool:
@@ -133,25 +138,36 @@ class PlanModel:
             if table is not None:
                 own = {"where": None, "table": table.name, "unit": unit_in(self.unit, table)}
             where = own.pop("where")
-            rows = read_by_queries(self.rows, queries, where, self.hierarchy)
+            rows = read_by_queries(self.rows, queries, where, self.hierarchies)
             alone = tuple(replace(query, table=None) for query in queries)
             plans.append(self.changed(queries=alone, rows=rows, tables=(), **own))
         return tuple(plans)
 
     def key_columns(self, query: Query, level: str) -> tuple[str, ...]:
         """Return the names of a table's key columns: levels down to its own, then ``by``."""
-        above: tuple[str, ...] = ()
-        if self.hierarchy and level != ALL:
-            above = self.hierarchy.levels[: self.hierarchy.depth(level) + 1]
+        parts = self.parts(level)
+        above = (name for one, low in parts for name in one.levels[: one.depth(low) + 1])
         return (*above, *query.by)
+
+    def parts(self, level: str) -> tuple[tuple[Hierarchy, str], ...]:
+        """Return the hierarchies that a level is of, each with its own level."""
+        return parts_of(self.hierarchies, level)
+
+    def finest(self, query: Query) -> str:
+        """Return the level of a query's finest table, which has all others as margins [UN-13]."""
+        every = (low for low in query.levels if all(self._above(up, low) for up in query.levels))
+        return next(every)
+
+    def _above(self, upper: str, lower: str) -> bool:
+        return is_above(self.hierarchies, upper, lower)
 
     def shape(self, query: Query, level: str) -> tuple[int, ...]:
         """Return a table's shape: places (1 without levels), keys of each ``by``, then bins if any.
 
-        A column whose keys are unknown has 0 of them.
+        Places of several hierarchies are their combinations, the last one fastest. A column whose
+        keys are unknown has 0 of them.
         """
-        by_level = self.hierarchy and query.at
-        places = len(self.hierarchy.paths(level)) if self.hierarchy and by_level else 1
+        places = places_of(self.hierarchies, level)
         bins = (len(query.bins) - 1,) if query.bins else ()
         return (places, *(len(self.column(name).keys) for name in query.by), *bins)
 
@@ -330,11 +346,14 @@ class PlanModel:
         )
 
     def _finer(self, query: Query, level: str) -> int:
-        """The most places of a query's lowest level that one of a level contains."""
-        if self.hierarchy is None or not query.at:
-            return 1
-        lowest = max(query.at, key=self.hierarchy.depth)
-        return int(np.bincount(self.hierarchy.parents(lowest, level)).max())
+        """The most places of a query's finest level that one of a level contains."""
+        above = {one.name: name for one, name in self.parts(level)}
+        return math.prod(
+            int(np.bincount(one.parents(low, above[one.name])).max())
+            if one.name in above
+            else len(one.paths(low))
+            for one, low in self.parts(self.finest(query))
+        )
 
     def _groups_of_unit(self, query: Query) -> int:
         """The most cells, or unknown keys, that the rows of one unit fall in."""

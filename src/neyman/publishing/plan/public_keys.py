@@ -55,17 +55,21 @@ class KeyList:
 
 
 def key_lists(plan: Plan) -> tuple[KeyList, ...]:
-    """Return the public keys of the plan's hierarchy, if it has one, and of files."""
-    lists = [
+    """Return the public keys of the plan's hierarchies, and of files."""
+    columns = [
         KeyList(None, column.file.path, ((column.name, len(column.keys)),))
         for column in plan.columns
         if column.file is not None
     ]
-    if plan.hierarchy is not None:
-        file, levels = plan.hierarchy.file, plan.hierarchy.levels
-        numbers = tuple((level, len(plan.hierarchy.paths(level))) for level in levels)
-        lists.insert(0, KeyList(plan.hierarchy.name, file.path if file else None, numbers))
-    return tuple(lists)
+    places = [
+        KeyList(
+            one.name,
+            one.file.path if one.file else None,
+            tuple((level, len(one.paths(level))) for level in one.levels),
+        )
+        for one in plan.hierarchies
+    ]
+    return (*places, *columns)
 
 
 def key_warnings(plan: Plan) -> Iterator[str]:
@@ -92,9 +96,9 @@ def key_warnings(plan: Plan) -> Iterator[str]:
 
 def _counted(plan: Plan) -> Iterator[tuple[str, str, int]]:
     """Each level and column with public keys, and how many it has."""
-    if plan.hierarchy is not None:
-        for level in plan.hierarchy.levels:
-            yield "level", level, len(plan.hierarchy.paths(level))
+    for one in plan.hierarchies:
+        for level in one.levels:
+            yield "level", level, len(one.paths(level))
     for column in plan.columns:
         if column.keys:
             yield "column", column.name, len(column.keys)

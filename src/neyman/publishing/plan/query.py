@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 from neyman.accounting.semantics.digits import exact_text
 from neyman.publishing.plan.clip_search import ClipSearch
 from neyman.publishing.plan.column import Column, Section, unscaled
+from neyman.publishing.plan.hierarchy import ALL
 
 Measure = Literal[
     "count", "units", "distinct", "sum", "mean", "variance", "standard_deviation", "ratio",
@@ -28,8 +29,6 @@ NoiseKind = Literal["discrete-gaussian", "rounded-gaussian"]
 
 Duplicates = Literal["drop", "least"]
 """Which row a unit with several rows has, in a table that is joined: none, or the least."""
-
-ALL = "all"  # the level name of a table over everything
 
 
 def first_table(name: str) -> str:

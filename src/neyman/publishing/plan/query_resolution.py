@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -12,9 +12,16 @@ from itertools import pairwise
 from neyman.accounting.semantics.digits import many, short_text
 from neyman.publishing.plan.clip_search import ROWS_TABLE, ClipSearch, edges_of, top_clip
 from neyman.publishing.plan.column import Column
-from neyman.publishing.plan.document import PlanDocument, QueryPart, UnitPart, show, suggest
-from neyman.publishing.plan.hierarchy import Hierarchy
-from neyman.publishing.plan.query import ALL, Count, Detail, Histogram, Query, UnitRows, first_table
+from neyman.publishing.plan.document import (
+    MOST_NAME,
+    PlanDocument,
+    QueryPart,
+    UnitPart,
+    show,
+    suggest,
+)
+from neyman.publishing.plan.hierarchy import ALL, CROSSED, Hierarchy, is_above, parts_of, places_of
+from neyman.publishing.plan.query import Count, Detail, Histogram, Query, UnitRows, first_table
 from neyman.publishing.plan.query_numbers import QueryContext, clip_search, numbers_of
 
 MOST_CELLS = 100_000_000  # the most cells of one table
@@ -28,14 +35,14 @@ MOST_DETAIL = 16  # levels of detail of a query
 def read_queries(
     document: PlanDocument,
     columns: Mapping[str, Column],
-    hierarchy: Hierarchy | None,
+    hierarchies: Sequence[Hierarchy],
     problems: list[str],
 ) -> list[Query]:
-    """Return the queries of a plan that are right; a wrong hierarchy is None."""
+    """Return the queries of a plan that are right; a wrong hierarchy is left out."""
     queries: list[Query] = []
     for index, part in enumerate(document.query):
         context = QueryContext(part, f"query[{index}]", document, columns)
-        query = _query(context, hierarchy, problems)
+        query = _query(context, hierarchies, problems)
         queries += [] if query is None else [query]
     names = Counter(part.name.casefold() for part in document.query)
     searched = document.unit.search is not None or any(query.search for query in queries)
@@ -115,20 +122,22 @@ def _first_counts(queries: Iterable[Query]) -> Iterator[Query]:
             )
 
 
-def _query(context: QueryContext, hierarchy: Hierarchy | None, problems: list[str]) -> Query | None:
+def _query(
+    context: QueryContext, hierarchies: Sequence[Hierarchy], problems: list[str]
+) -> Query | None:
     """Return a query; None where something is wrong with it, or with what it uses."""
-    errors = [*_key_problems(context, hierarchy)]
+    errors = [*_key_problems(context, hierarchies)]
     search = clip_search(context, errors)
     if search is not None:
         context = _with_clip(context, top_clip(search))
     numbers = numbers_of(context, errors)
-    errors += _public_problems(context, hierarchy)
+    errors += _public_problems(context, hierarchies)
     errors += _share_problems(context)
     errors += _detail_problems(context)
     query = None
-    if numbers is not None and not errors and not _broken(context, hierarchy):
+    if numbers is not None and not errors and not _broken(context, hierarchies):
         query = _resolved(context, numbers, search)
-        errors += _size_problems(context, query, hierarchy)
+        errors += _size_problems(context, query, hierarchies)
     problems += errors
     return None if errors else query
 
@@ -152,10 +161,10 @@ def _failed(context: QueryContext) -> list[str]:
     return [name for name, one in declared if one.type is None and name not in context.columns]
 
 
-def _broken(context: QueryContext, hierarchy: Hierarchy | None) -> bool:
-    """Whether the hierarchy failed, or a column that it uses."""
+def _broken(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> bool:
+    """Whether a hierarchy failed, or a column that the query uses."""
     used = {*_by(context.part), context.part.column, context.part.over}
-    lost = not hierarchy and bool(context.document.hierarchy)
+    lost = len(hierarchies) < len(context.document.hierarchy)
     return lost or not used.isdisjoint(_failed(context))
 
 
@@ -167,23 +176,37 @@ def _with_clip(context: QueryContext, clip: tuple[int, int]) -> QueryContext:
     return replace(context, part=context.part.model_copy(update={"clip": (low, high)}))
 
 
-def _key_problems(context: QueryContext, hierarchy: Hierarchy | None) -> Iterator[str]:
+def _key_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> Iterator[str]:
     part = context.part
     keyed = [column.name for column in context.columns.values() if not column.integer]
-    levels = hierarchy.levels if hierarchy else ()
-    lost = part.at if _broken(context, hierarchy) else ()
+    levels = [level for one in hierarchies for level in one.levels]
+    levels += [at for at in part.at if at not in levels and _is_level(hierarchies, at)]
+    lost = part.at if _broken(context, hierarchies) else ()
     for field, names, known, kind, failures in (
         ("by", part.by, keyed, "a column with keys", _failed(context)),
         ("at", part.at, levels, "a level of the hierarchy", lost),
     ):
+        crossed = field == "at" and len(hierarchies) > 1
         for position, value in enumerate(names):
+            before = names[:position]
             spot = f"{context.where}.{field}[{position}] (of query {part.name!r}) = {value!r}"
-            if value in names[:position]:
+            parts = {*value.split(CROSSED)} if crossed else {value}
+            if any(parts == ({*name.split(CROSSED)} if crossed else {name}) for name in before):
                 yield f"{spot}: is listed twice"
             elif value not in known and value not in failures:
                 yield f"{spot}: is not {kind}; {suggest(value, known)}"
-            elif value in VALUE_COLUMNS:
+            elif not parts.isdisjoint(VALUE_COLUMNS):
                 yield f"{spot}: the tables use that name for what is measured; rename it"
+            elif crossed and len(value) > MOST_NAME:
+                yield f"{spot}: has more than {MOST_NAME} characters, and files are named after it"
+    if not part.at or not {*part.at} <= {*levels}:
+        return
+    if not any(all(is_above(hierarchies, up, low) for up in part.at) for low in part.at):
+        names = CROSSED.join(_deepest(hierarchies, part.at))
+        yield (
+            f"{context.spot('at')} = {list(part.at)}: has no finest level, of which each row has "
+            f"one place; add {names!r}, or give each level a query of its own"
+        )
 
 
 def _detail_problems(context: QueryContext) -> Iterator[str]:
@@ -203,6 +226,10 @@ def _detail_problems(context: QueryContext) -> Iterator[str]:
         yield f"{context.given('public')}: a table with detail is measured; leave it out"
     if document.consistency is not None:
         yield f"{spot}: its tables take no part in [consistency]; leave that out"
+    if document.totals:
+        yield f"{spot}: no charge for it is proved beside [[totals]]; leave one of them out"
+    if len(document.hierarchy) > 1:
+        yield f"{spot}: is for a plan with one hierarchy, or none; leave detail or hierarchies out"
     if document.unit.search is not None:
         yield f"{spot}: does not go with unit.rows = 'discover'; declare the rows"
     if not 2 <= len(levels) <= MOST_DETAIL or len({frozenset(one) for one in levels}) < len(levels):
@@ -235,12 +262,27 @@ def _detail_columns(context: QueryContext) -> Iterator[str]:
             )
 
 
-def _public_problems(context: QueryContext, hierarchy: Hierarchy | None) -> Iterator[str]:
+def _is_level(hierarchies: Sequence[Hierarchy], level: str) -> bool:
+    try:
+        return bool(parts_of(hierarchies, level))
+    except KeyError:
+        return False
+
+
+def _deepest(hierarchies: Sequence[Hierarchy], levels: Iterable[str]) -> list[str]:
+    """The lowest of some levels in each hierarchy that they are of."""
+    depths: dict[str, int] = {}
+    for level in levels:
+        for one, name in parts_of(hierarchies, level):
+            depths[one.name] = max(depths.get(one.name, 0), one.depth(name))
+    return [one.levels[depths[one.name]] for one in hierarchies if one.name in depths]
+
+
+def _public_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> Iterator[str]:
     names, _ = _levels(context.part)
     for level in context.part.public or {}:
         spot, reason = context.spot(f"public.{level}"), _why_not_public(context)
-        above = hierarchy is not None and level in hierarchy.levels
-        places = len(hierarchy.paths(level)) if hierarchy and above else 1
+        places = places_of(hierarchies, level) if _is_level(hierarchies, level) else 1
         if level not in names:
             yield f"{spot}: must be a level of this query; {suggest(level, names)}"
         elif reason:
@@ -354,14 +396,14 @@ def _ends(numbers: Mapping[str, tuple[int, ...]], field: str) -> tuple[int, int]
 
 
 def _size_problems(
-    context: QueryContext, query: Query, hierarchy: Hierarchy | None
+    context: QueryContext, query: Query, hierarchies: Sequence[Hierarchy]
 ) -> Iterator[str]:
     sizes = {name: max(1, len(context.columns[name].keys)) for name in query.by}
     every = [(*query.group_by, *names) for names in query.detail.levels] if query.detail else []
     cells = max(math.prod(sizes[name] for name in names) for names in every or [query.by])
     bins = len(query.bins or range(2)) - 1
     cells *= len(query.quantiles) if query.inverse_sensitivity else bins
-    places = max((len(hierarchy.paths(level)) for level in query.at), default=1) if hierarchy else 1
+    places = max((places_of(hierarchies, level) for level in query.at), default=1)
     if query.inverse_sensitivity and cells * places * bins > MOST_POINTS:
         yield (
             f"{context.spot('clip')}: {cells * places} quantiles over {bins} values are more than "

@@ -27,7 +27,14 @@ from neyman.publishing.plan.document import (
     show,
     suggest,
 )
-from neyman.publishing.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
+from neyman.publishing.plan.hierarchy import (
+    ALL,
+    CROSSED,
+    Hierarchy,
+    HierarchyError,
+    KeyFile,
+    read_rows,
+)
 from neyman.publishing.plan.listed_keys import Listed, file_keys, range_keys
 from neyman.publishing.plan.partition import without_partitions
 from neyman.publishing.plan.query import Query
@@ -37,16 +44,18 @@ from neyman.publishing.plan.totals import Total, read_totals
 
 Resolution = tuple[
     tuple[Column, ...],
-    Hierarchy | None,
+    tuple[Hierarchy, ...],
     tuple[Query, ...],
     Rows,
     tuple[PrivateTable, ...],
     tuple[Total, ...],
 ]
 
+ALL_PAIRS = "all pairs"  # stands for each level of one of two hierarchies with each of the other
+
 
 def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
-    """Resolve columns, hierarchy, queries, rows, tables, and totals, or list the problems."""
+    """Resolve columns, hierarchies, queries, rows, tables, and totals, or list the problems."""
     problems: list[str] = []
     document, files = _listed(document, folder, problems)
     tables = read_tables(document, problems)
@@ -59,8 +68,8 @@ def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
     columns += tuple(one for one in computed if one is not None and one.name not in levels)
     _twins(document, problems)
     _parsing(document, problems)
-    hierarchy = _hierarchy(document, folder, problems)
-    check_marks(document, readings_of(columns, hierarchy, rows), problems)
+    hierarchies = _hierarchies(document, folder, problems)
+    check_marks(document, readings_of(columns, hierarchies, rows), problems)
     _unit_and_budget(document, problems)
     known = {column.name: column for column in columns}
     if not problems:
@@ -68,11 +77,14 @@ def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
         if split.query != document.query:
             rows = read_rows_of(split, folder, problems)
         document = split
-    queries = read_queries(document, known, hierarchy, problems)
-    totals = () if problems else read_totals(document, known, hierarchy, queries, folder, problems)
+    document = _with_pairs(document, hierarchies)
+    queries = read_queries(document, known, hierarchies, problems)
+    totals: tuple[Total, ...] = ()
+    if not problems:
+        totals = read_totals(document, known, hierarchies, queries, folder, problems)
     if problems:
         raise PlanError(problems)
-    return columns, hierarchy, with_histograms(queries, document), rows, tables, totals
+    return columns, hierarchies, with_histograms(queries, document), rows, tables, totals
 
 
 def _listed(
@@ -253,35 +265,70 @@ def _keyed(where: str, name: str, part: ColumnPart, problems: list[str]) -> Iter
         yield Column(name, keys, None if unknown == "drop" else texts.index(unknown))
 
 
-def _hierarchy(
+def _hierarchies(
     document: PlanDocument, folder: Path | None, problems: list[str]
-) -> Hierarchy | None:
+) -> tuple[Hierarchy, ...]:
+    """Return the hierarchies that are right; a wrong one is left out."""
+    owners: dict[str, str] = {}
+    hierarchies: list[Hierarchy] = []
     for name, part in document.hierarchy.items():
-        where = f"hierarchy.{name}"
-        twice = [level for level, times in Counter(part.levels).items() if times > 1]
-        if twice:
-            problems.append(f"{where}.levels: {twice[0]!r} is listed more than once")
+        before = len(problems)
+        for level in dict.fromkeys(part.levels):
+            spot = f"hierarchy.{name}.levels: {level!r}"
+            if owners.setdefault(level, name) != name:
+                problems.append(f"{spot} is also in [hierarchy.{owners[level]}]; name it once")
+            if CROSSED in level and len(document.hierarchy) > 1:
+                problems.append(f"{spot} has {CROSSED!r}, which is between two levels; rename it")
+            if level == ALL and len(document.hierarchy) > 1:
+                problems.append(f"{spot} is the level over everything; rename it")
+        clashes = len(problems) > before
+        hierarchy = _hierarchy(document, name, folder, problems)
+        hierarchies += [] if hierarchy is None or clashes else [hierarchy]
+    return tuple(hierarchies)
+
+
+def _with_pairs(document: PlanDocument, hierarchies: tuple[Hierarchy, ...]) -> PlanDocument:
+    """Return the document with the levels that "all pairs" stands for, if there are two trees."""
+    if len(hierarchies) != 2:
+        return document
+    first, second = (one.levels for one in hierarchies)
+    pairs = [f"{upper}{CROSSED}{lower}" for upper in first for lower in second]
+    queries = [
+        part.model_copy(
+            update={"at": tuple(n for at in part.at for n in (pairs if at == ALL_PAIRS else [at]))}
+        )
+        for part in document.query
+    ]
+    return document.model_copy(update={"query": tuple(queries)})
+
+
+def _hierarchy(
+    document: PlanDocument, name: str, folder: Path | None, problems: list[str]
+) -> Hierarchy | None:
+    part, where = document.hierarchy[name], f"hierarchy.{name}"
+    twice = [level for level, times in Counter(part.levels).items() if times > 1]
+    if twice:
+        problems.append(f"{where}.levels: {twice[0]!r} is listed more than once")
+        return None
+    problems += [
+        f"{where}.levels: {level!r} is also in [columns]; name it once"
+        for level in part.levels
+        if level in document.columns
+    ]
+    for level in part.integer:
+        if level not in part.levels:
+            known = suggest(level, part.levels)
+            problems.append(f"{where}.integer: {level!r} is not one of the levels; {known}")
             return None
-        problems += [
-            f"{where}.levels: {level!r} is also in [columns]; name it once"
-            for level in part.levels
-            if level in document.columns
-        ]
-        for level in part.integer:
-            if level not in part.levels:
-                known = suggest(level, part.levels)
-                problems.append(f"{where}.integer: {level!r} is not one of the levels; {known}")
-                return None
-        try:
-            keys, file = part.keys, None
-            if isinstance(keys, str):
-                keys, file = read_rows(keys, part.levels, folder or Path())
-            hierarchy = Hierarchy(name, part.levels, keys, None, part.integer, file)
-        except HierarchyError as error:
-            problems.append(f"{where}.keys: {error}")
-            return None
-        return _with_unknown(where, hierarchy, part.unknown, problems)
-    return None
+    try:
+        keys, file = part.keys, None
+        if isinstance(keys, str):
+            keys, file = read_rows(keys, part.levels, folder or Path())
+        hierarchy = Hierarchy(name, part.levels, keys, None, part.integer, file)
+    except HierarchyError as error:
+        problems.append(f"{where}.keys: {error}")
+        return None
+    return _with_unknown(where, hierarchy, part.unknown, problems)
 
 
 def _with_unknown(

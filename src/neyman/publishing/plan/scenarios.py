@@ -9,7 +9,7 @@ filter that reads a changed column can drop the row from a table, or add it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -18,10 +18,10 @@ from neyman.mechanisms.choice import Alternatives
 from neyman.mechanisms.full_disclosure import NonPrivate
 from neyman.publishing.plan.clip_search import ROWS_TABLE
 from neyman.publishing.plan.document import suggest
-from neyman.publishing.plan.hierarchy import Hierarchy
+from neyman.publishing.plan.hierarchy import CROSSED, Hierarchy
 from neyman.publishing.plan.measurement import Entry, together
 from neyman.publishing.plan.plan_model import PlanModel
-from neyman.publishing.plan.query import ALL, Query, range_of
+from neyman.publishing.plan.query import Query, range_of
 from neyman.publishing.plan.shifts import Shifts, maximal
 from neyman.publishing.plan.totals import held
 
@@ -31,15 +31,25 @@ Scenario = tuple[tuple[str, ...], str | None]
 
 @dataclass(frozen=True)
 class _Change:
-    """What is free to change: columns, and the place below a depth (-1: to anywhere; None: not).
+    """What is free to change: columns, and the place below a depth (-1: to anywhere).
 
     The columns are those of the data, with the derived ones that they change; and levels that
-    expressions read. Those that are held may change among values of one key.
+    expressions read. A hierarchy whose places stay is not in ``below``. Columns that are held may
+    change among values of one key.
     """
 
     columns: frozenset[str]
-    below: int | None
+    below: Mapping[str, int]
     held: frozenset[str] = frozenset()
+
+    def moves(self, hierarchy: Hierarchy, level: str) -> bool:
+        """Whether a place of a level can become another."""
+        at, below = hierarchy.depth(level), self.below.get(hierarchy.name)
+        return below is not None and at > below and _several(hierarchy, at, below)
+
+    def loses(self, hierarchy: Hierarchy) -> bool:
+        """Whether a place can become unknown, and none."""
+        return self.below.get(hierarchy.name, 0) < 0 and hierarchy.unknown is None
 
 
 def concerning(
@@ -90,8 +100,9 @@ def moved(
     """The entries whose tables a change of these attributes can move, with the shifts it can cause.
 
     Args:
-        attributes: columns of the plan, levels of its hierarchy, or the hierarchy by its name.
-        within: the level whose place stays; all the levels that are named lie below it.
+        attributes: columns of the plan, levels of its hierarchies, or a hierarchy by its name.
+        within: the level whose place stays; all the levels of its hierarchy that are named lie
+            below it. Of several hierarchies, a level of each, as in "state x sector".
 
     Returns:
         In declared order. Each entry's ``shifts`` are the maximal ones of this change alone.
@@ -144,12 +155,13 @@ def usual(plan: PlanModel) -> tuple[Scenario, ...]:
     The top level is one of them if it has several places. What no query reads is left out.
     """
     scenarios: list[Scenario] = [
-        ((name,), None) for name in _attributes(plan) if _read(plan, _widened(plan, {name}, None))
+        ((name,), None) for name in _attributes(plan) if _read(plan, _widened(plan, {name}, {}))
     ]
-    levels = plan.hierarchy.levels if plan.hierarchy else ()
-    for depth, level in enumerate(levels):
-        if _read(plan, _widened(plan, set(), depth - 1)) and _several(plan.hierarchy, depth, -1):
-            scenarios.append(((level,), levels[depth - 1] if depth else None))
+    for one in plan.hierarchies:
+        for depth, level in enumerate(one.levels):
+            change = _widened(plan, set(), {one.name: depth - 1})
+            if _read(plan, change) and _several(one, depth, -1):
+                scenarios.append(((level,), one.levels[depth - 1] if depth else None))
     return tuple(scenarios)
 
 
@@ -157,7 +169,7 @@ def _any_change(plan: PlanModel) -> _Change:
     """Return a change of everything in a record."""
     everything = {column.name for column in plan.columns}
     everything |= {name for name, _ in plan.rows.readings}
-    return _widened(plan, everything, -1 if plan.hierarchy else None)
+    return _widened(plan, everything, {one.name: -1 for one in plan.hierarchies})
 
 
 def _keeping(plan: PlanModel) -> _Change:
@@ -170,7 +182,7 @@ def _keeping(plan: PlanModel) -> _Change:
     change = replace(_any_change(plan), held=columns)
     if level is None or plan.hierarchy is None:
         return change
-    return replace(change, below=plan.hierarchy.depth(level))
+    return replace(change, below={plan.hierarchy.name: plan.hierarchy.depth(level)})
 
 
 def _moves_total(plan: PlanModel, change: _Change) -> bool:
@@ -209,10 +221,7 @@ def _relocates(plan: PlanModel, by: Iterable[str], level: str, change: _Change) 
     free = [plan.column(name) for name in by if name in change.columns - change.held]
     if any(len(column.keys) > 1 or column.discover for column in free):
         return True
-    if plan.hierarchy is None or level == ALL or change.below is None:
-        return False
-    at = plan.hierarchy.depth(level)
-    return at > change.below and _several(plan.hierarchy, at, change.below)
+    return any(change.moves(one, own) for one, own in plan.parts(level))
 
 
 def _vanishes(plan: PlanModel, query: Query, entry: Entry, change: _Change) -> bool:
@@ -226,15 +235,12 @@ def _vanishes(plan: PlanModel, query: Query, entry: Entry, change: _Change) -> b
     deciding = {*query.required(entry.measure), *_filter_columns(plan, query)}
     if not change.columns.isdisjoint(deciding):
         return True
-    if plan.hierarchy is None or entry.level == ALL or change.below is None:
-        return False
-    return change.below < 0 and plan.hierarchy.unknown is None
+    # A query counts the rows that its finest table has a place for, at each of its levels.
+    return any(change.loses(one) for one, _ in plan.parts(plan.finest(query)))
 
 
-def _several(hierarchy: Hierarchy | None, lower: int, upper: int) -> bool:
+def _several(hierarchy: Hierarchy, lower: int, upper: int) -> bool:
     """Whether some place at one depth (-1: everything) contains several at another."""
-    if hierarchy is None:
-        return False
     above = len(hierarchy.paths(hierarchy.levels[upper])) if upper >= 0 else 1
     return len(hierarchy.paths(hierarchy.levels[lower])) > above
 
@@ -245,21 +251,25 @@ def _attributes(plan: PlanModel) -> list[str]:
     return [*names, *(name for name, _ in plan.rows.types)]
 
 
-def _widened(plan: PlanModel, columns: set[str], below: int | None) -> _Change:
+def _widened(plan: PlanModel, columns: set[str], below: Mapping[str, int]) -> _Change:
     """A change of columns and places, with all that is derived from them."""
     changed = set(plan.rows.following(plan.rows.bases(columns)))
-    hierarchy = plan.hierarchy
-    if hierarchy is None:
-        return _Change(frozenset(changed), None)
-    if not changed.isdisjoint(hierarchy.levels):
-        below = -1
-    if below is not None:
-        # Unlisted places that count as a listed one may differ on each level.
-        first = below + 1 if hierarchy.unknown is None else 0
-        changed = set(plan.rows.following({*changed, *hierarchy.levels[first:]}))
-        if any(level in plan.rows.names for level in changed.intersection(hierarchy.levels)):
-            below = -1
-    return _Change(frozenset(changed), below)
+    places = dict(below)
+    for one in plan.hierarchies:
+        if not changed.isdisjoint(one.levels):
+            places[one.name] = -1
+    before = None
+    while before != (changed, places):  # a level that is derived may be one of another hierarchy
+        before = set(changed), dict(places)
+        for one in plan.hierarchies:
+            if one.name in places:
+                # Unlisted places that count as a listed one may differ on each level.
+                first = places[one.name] + 1 if one.unknown is None else 0
+                changed = set(plan.rows.following({*changed, *one.levels[first:]}))
+        for one in plan.hierarchies:
+            if any(level in plan.rows.names for level in changed.intersection(one.levels)):
+                places[one.name] = -1
+    return _Change(frozenset(changed), places)
 
 
 def _filter_columns(plan: PlanModel, query: Query) -> frozenset[str]:
@@ -276,11 +286,8 @@ def _read(plan: PlanModel, change: _Change) -> bool:
         return True
     if any(not change.columns.isdisjoint(query.columns) for query in plan.queries):
         return True
-    if plan.hierarchy is None or change.below is None or not any(q.at for q in plan.queries):
-        return False
-    lowest = len(plan.hierarchy.levels) - 1
-    drops = change.below < 0 and plan.hierarchy.unknown is None
-    return drops or _several(plan.hierarchy, lowest, change.below)
+    used = [one for query in plan.queries for one, _ in plan.parts(plan.finest(query))]
+    return any(change.loses(one) or change.moves(one, one.levels[-1]) for one in used)
 
 
 # ---- what is asked ----------------------------------------------------------------------------
@@ -290,40 +297,59 @@ def _change(plan: PlanModel, attributes: tuple[str, ...], within: str | None) ->
     if not attributes:
         raise ValueError(f"attributes: name at least one; {suggest('', _known(plan))}")
     columns = {*_attributes(plan), *(column.name for column in plan.columns)}
-    hierarchy = plan.hierarchy
-    places: list[int] = []
+    named = frozenset(columns & set(attributes))
+    stays = _levels_in(plan, within)
+    hierarchies = plan.hierarchies
+    staying = {one.name: {*stays} & {*one.levels} for one in hierarchies}
+    places: dict[str, list[int]] = {}
     for name in attributes:
-        if name in columns:
+        if name in named:
             continue
-        if hierarchy and name in hierarchy.levels:
-            places.append(hierarchy.depth(name))
-        elif hierarchy and name == hierarchy.name:
-            places.append(len(hierarchy.levels) - 1 if within is not None else 0)
+        one = next((one for one in hierarchies if name in one.levels), None)
+        if one is not None:
+            places.setdefault(one.name, []).append(one.depth(name))
+        elif name in staying:
+            one = next(one for one in hierarchies if one.name == name)
+            lowest = staying[name] or (stays and len(hierarchies) == 1)
+            places.setdefault(name, []).append(len(one.levels) - 1 if lowest else 0)
         else:
             raise ValueError(
                 f"attribute {name!r}: the plan has no such column or level; "
                 f"{suggest(name, _known(plan))}"
             )
-    named = frozenset(columns & set(attributes))
-    if hierarchy is None or not places:
-        if within is not None:
-            raise ValueError(
-                f"within = {within!r}: no attribute is a level of a hierarchy; "
-                + (
-                    f"name one below it, of {list(hierarchy.levels)}, or leave within out"
-                    if hierarchy
-                    else "the plan has none; leave within out"
-                )
-            )
-        return _widened(plan, set(named), None)
-    return _widened(plan, set(named), _below(hierarchy, min(places), within))
+    changing = [one for one in hierarchies if one.name in places]
+    levels = [level for one in changing or hierarchies for level in one.levels]
+    if stays and not changing:
+        right = f"name one below it, of {levels}, or leave within out"
+        right = right if levels else "the plan has none; leave within out"
+        raise ValueError(f"within = {within!r}: no attribute is a level of a hierarchy; {right}")
+    if len(changing) > 1 and not {*stays} <= {*levels}:
+        raise ValueError(
+            f"within = {within!r}: must be levels of hierarchies whose places change, {levels}, "
+            f"such as '{levels[0]}{CROSSED}{changing[1].levels[0]}'"
+        )
+    below: dict[str, int] = {}
+    for one in changing:
+        own = staying[one.name] if len(changing) > 1 else stays
+        below[one.name] = _below(one, min(places[one.name]), own)
+    return _widened(plan, set(named), below)
 
 
-def _below(hierarchy: Hierarchy, highest: int, within: str | None) -> int:
+def _levels_in(plan: PlanModel, within: str | None) -> tuple[str, ...]:
+    """The levels of single hierarchies that a level is made of; itself if it is none."""
+    if within is None:
+        return ()
+    try:
+        return tuple(name for _, name in plan.parts(within)) or (within,)
+    except KeyError:
+        return (within,)
+
+
+def _below(hierarchy: Hierarchy, highest: int, stays: Collection[str]) -> int:
     """The depth of what stays, for places that change from a depth on down."""
     level, above = hierarchy.levels[highest], hierarchy.levels[:highest]
     choice = " or ".join(f"within = {name!r}" for name in above)
-    if within is None:
+    if not stays:
         if above:
             raise ValueError(
                 f"attribute {level!r} is a level of the hierarchy {hierarchy.name!r}: say what it "
@@ -331,12 +357,14 @@ def _below(hierarchy: Hierarchy, highest: int, within: str | None) -> int:
                 "change to anywhere"
             )
         return -1
-    if within not in above:
-        right = f"must be {choice}" if above else "is not possible: nothing is above; leave it out"
-        raise ValueError(f"within = {within!r} for the attribute {level!r} {right}")
-    return hierarchy.depth(within)
+    for within in stays:
+        if within not in above:
+            right = "is not possible: nothing is above; leave it out"
+            right = f"must be {choice}" if above else right
+            raise ValueError(f"within = {within!r} for the attribute {level!r} {right}")
+    return max(map(hierarchy.depth, stays))
 
 
 def _known(plan: PlanModel) -> Iterator[str]:
     yield from _attributes(plan)
-    yield from plan.hierarchy.levels if plan.hierarchy else ()
+    yield from (level for one in plan.hierarchies for level in one.levels)

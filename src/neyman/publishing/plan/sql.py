@@ -16,8 +16,8 @@ from neyman.accounting.semantics.digits import many
 from neyman.extras import require
 from neyman.publishing.plan.derived import Derived, column_types
 from neyman.publishing.plan.document import PlanDocument, PlanError, suggest
+from neyman.publishing.plan.hierarchy import ALL, CROSSED
 from neyman.publishing.plan.published_rows import Selection, selection
-from neyman.publishing.plan.query import ALL
 from neyman.publishing.plan.query_resolution import VALUE_COLUMNS
 from neyman.publishing.plan.row_expression import COLUMN_LIMIT, Type
 from neyman.publishing.plan.sections import Section, listed
@@ -183,7 +183,7 @@ class _Translator:
         self.places: dict[str, str] = {}
         self.notes: list[str] = []
         self.kinds: dict[str, Type] = {}
-        self.levels = [level for part in document.hierarchy.values() for level in part.levels]
+        self.levels = [list(part.levels) for part in document.hierarchy.values()]
         self.items = [(item.unalias().unnest(), item.alias) for item in tree.expressions]
 
     def statement(self) -> Statement:
@@ -245,7 +245,7 @@ class _Translator:
                 raise self.source.refuse(spot, "is twice in GROUP BY")
             name = keys[piece.text] = self._key(tree, piece, alias)
             kind = piece.node.type
-            self.kinds[name] = "text" if kind == "date" or name in self.levels else kind
+            self.kinds[name] = "text" if kind == "date" or self._is_level(name) else kind
         return keys
 
     def _item(self, tree: exp.Expr) -> tuple[exp.Expr, str]:
@@ -274,13 +274,20 @@ class _Translator:
             raise self.source.refuse(tree, f"has no public keys of its own; {reason}")
         return self._derived(tree, alias, {"expression": piece.text})
 
+    def _is_level(self, name: str) -> bool:
+        return any(name in levels for levels in self.levels)
+
     def _groups(self, names: Sequence[str]) -> Section:
         """The fields of a query that say how it is grouped."""
-        levels = self.levels
-        at, by = [n for n in levels if n in names], [n for n in names if n not in levels]
-        if at != levels[: len(at)]:
-            reason = f"a level of the hierarchy needs those above it: {', '.join(levels)}"
-            raise self.source.refuse(self.tree.args["group"], reason)
+        by = [name for name in names if not self._is_level(name)]
+        lowest: list[str] = []
+        for levels in self.levels:
+            own = [level for level in levels if level in names]
+            if own != levels[: len(own)]:
+                reason = f"a level of the hierarchy needs those above it: {', '.join(levels)}"
+                raise self.source.refuse(self.tree.args["group"], reason)
+            lowest += own[-1:]
+        at = [CROSSED.join(lowest)] if lowest else []
         columns = [self.document.columns.get(name) for name in by]
         discovered = any(column is not None and column.discover for column in columns)
         if names:
@@ -293,7 +300,7 @@ class _Translator:
                 "no part, or goes to the plan's unknown. SQL has a group for NULL, and none for a "
                 "key without rows."
             )
-        return {"by": by, "at": at[-1:], "delta": self.delta if discovered else None}
+        return {"by": by, "at": at, "delta": self.delta if discovered else None}
 
     def _derived(self, tree: exp.Expr, alias: str, section: Section) -> str:
         """The name of a derived column; the same section is derived once."""

@@ -7,13 +7,13 @@ one row per unit at most, so each row of the plan's table has one value of each 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from neyman.publishing.plan.derived import Rows
 from neyman.publishing.plan.document import PlanDocument, TablePart, UnitPart, show, suggest
-from neyman.publishing.plan.hierarchy import Hierarchy
+from neyman.publishing.plan.hierarchy import Hierarchy, parts_of
 from neyman.publishing.plan.query import Duplicates, Query
 
 
@@ -117,15 +117,16 @@ def _column_problems(
 
 
 def read_by_queries(
-    rows: Rows, queries: Iterable[Query], where: str | None, hierarchy: Hierarchy | None
+    rows: Rows, queries: Iterable[Query], where: str | None, hierarchies: Sequence[Hierarchy]
 ) -> Rows:
     """Return the derived columns and filters that some queries need, and no others."""
     queries = tuple(queries)
     texts = {query.where for query in queries} | {where}
     used = {name for query in queries for name in (*query.by, *query.columns)}
     used = used.union(*(rows.read_by(text) for text in texts))
-    if hierarchy is not None and any(query.at for query in queries):
-        used |= {*hierarchy.levels} & rows.names
+    levels = {level for query in queries for level in query.at}
+    read = {one.levels for level in levels for one, _ in parts_of(hierarchies, level)}
+    used |= {name for names in read for name in names} & rows.names
     needed: set[str] = set()
     for one in reversed(rows.derived):  # each comes after those that it reads
         if one.name in used:

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from neyman.publishing.plan.column import Column, Section, key_text
 from neyman.publishing.plan.document import PlanDocument, TotalsPart, show, suggest
-from neyman.publishing.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
-from neyman.publishing.plan.query import ALL, Query
+from neyman.publishing.plan.hierarchy import ALL, Hierarchy, HierarchyError, KeyFile, read_rows
+from neyman.publishing.plan.query import Query
 
 Integers = NDArray[np.int64]
 
@@ -69,7 +69,7 @@ class Total:
 def read_totals(
     document: PlanDocument,
     columns: Mapping[str, Column],
-    hierarchy: Hierarchy | None,
+    hierarchies: Sequence[Hierarchy],
     queries: Iterable[Query],
     folder: Path | None,
     problems: list[str],
@@ -78,6 +78,15 @@ def read_totals(
     if not document.totals:
         return ()
     own_problems = [*_unfit(document)]
+    if len(hierarchies) > 1:
+        names = ", ".join(one.name for one in hierarchies)
+        problems += [
+            *own_problems,
+            f"hierarchy: totals are for a plan with one hierarchy, or none, and this one has "
+            f"{names}; leave the totals out, or all hierarchies but one",
+        ]
+        return ()
+    hierarchy = hierarchies[0] if hierarchies else None
     totals: list[Total] = []
     for index, part in enumerate(document.totals):
         where = f"totals[{index}]"

@@ -91,7 +91,7 @@ _LOST = {
 
 def _lost(plan: Plan, query: Query) -> Iterator[str]:
     """The kinds of rows that the keys of a query drop."""
-    if query.at and plan.hierarchy is not None and plan.hierarchy.unknown is None:
+    if any(one.unknown is None for one, _ in plan.parts(plan.finest(query))):
         yield "listed"
     for name in (*query.by, *([query.column] if query.measure == "distinct" else [])):
         column = plan.column(name or "")

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from neyman.accounting.semantics.digits import exact_text
 from neyman.publishing.plan.clip_search import ROWS_TABLE, ClipSearch, chosen_clip, top_clip
-from neyman.publishing.plan.query import ALL
+from neyman.publishing.plan.hierarchy import ALL
 from neyman.publishing.release.receipt_format import ClipNoise, ClipPart
 from neyman.publishing.release.table_files import listing
 from neyman.publishing.tables.forms import Form, forms, integers

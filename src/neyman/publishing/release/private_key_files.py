@@ -28,8 +28,7 @@ def check_key_files(plan: Plan, data: object) -> None:
     lists = [(f"lookup.{one.name}.keys", one.file) for one in plan.rows.derived]
     lists += [(f"columns.{column.name}.keys", column.file) for column in plan.columns]
     lists += [(f"totals by {total.name}", total.file) for total in plan.totals]
-    if plan.hierarchy is not None:
-        lists.append((f"hierarchy.{plan.hierarchy.name}.keys", plan.hierarchy.file))
+    lists += [(f"hierarchy.{one.name}.keys", one.file) for one in plan.hierarchies]
     files = {(file.device, file.inode): (where, file) for where, file in lists if file is not None}
     if not files:
         return

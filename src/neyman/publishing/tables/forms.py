@@ -223,15 +223,16 @@ class Form:
             sides = (("at_least", edges[:-1]), ("below", edges[1:]))
             last = [(name, pa.array(side, kind)) for name, side in sides]
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        names = plan.key_columns(query, self.level)
         columns: list[_Key] = []
-        if plan.hierarchy and query.at:
-            paths = plan.hierarchy.paths(self.level)
-            for depth in range(len(names) - len(query.by)):
+        stride = shape[0] * strides[0]
+        for hierarchy, level in plan.parts(self.level):
+            paths = hierarchy.paths(level)
+            stride //= len(paths)
+            for depth, name in enumerate(hierarchy.levels[: hierarchy.depth(level) + 1]):
                 number: dict[str, int] = {}
                 codes = [number.setdefault(path[depth], len(number)) for path in paths]
                 keys, own = pa.array(list(number), pa.string()), np.array(codes, dtype=np.int32)
-                columns.append(_Key(names[depth], keys, own, strides[0]))
+                columns.append(_Key(name, keys, own, stride))
         for axis, name in enumerate(by, 1):
             keys = pa.array(plan.column(name).keys)
             columns.append(_Key(name, keys, np.arange(len(keys), dtype=np.int32), strides[axis]))

@@ -176,22 +176,21 @@ def _check_discovered(form: Form, table: pa.Table, memory: size_limits.MemoryLim
     memory.check_texts(table)
     # As ranks of the distinct keys: a few of them can stand for millions of rows.
     columns = [_ranked(table.column(name)) for name in names]
-    depth = len(names) - len(query.by)
     same_so_far, rising = (np.full(max(len(table) - 1, 0), first) for first in (True, False))
-    new_place = np.full(len(table), len(table) > 0)
-    for position, (ranks, _) in enumerate(columns):
+    for ranks, _ in columns:
         rising |= same_so_far & (ranks[:-1] < ranks[1:])
         same_so_far &= ranks[:-1] == ranks[1:]
-        if position + 1 == depth:
-            new_place[1:] = ~same_so_far
     if not rising.all():
         raise Differs("its keys are not in the order of their bytes, each once")
-    if plan.hierarchy and depth:
-        paths, first = set(plan.hierarchy.paths(form.level)), np.flatnonzero(new_place)
-        places = zip(
-            *([keys[int(r)] for r in ranks[first]] for ranks, keys in columns[:depth]), strict=True
-        )
-        if len(first) > len(paths) or not set(places) <= paths:
+    depth = 0
+    for hierarchy, level in plan.parts(form.level):
+        paths, own = set(hierarchy.paths(level)), columns[depth:][: hierarchy.depth(level) + 1]
+        depth += len(own)
+        distinct = np.unique(np.stack([ranks for ranks, _ in own], axis=1), axis=0)
+        texts = [keys for _, keys in own]
+        rows: list[list[int]] = distinct.tolist()
+        places = (tuple(keys[r] for keys, r in zip(texts, row, strict=True)) for row in rows)
+        if len(distinct) > len(paths) or not set(places) <= paths:
             raise Differs("a place is not one of the public ones")
     for name, (_, keys) in zip(query.by, columns[depth:], strict=True):
         column = plan.column(name)

@@ -1,0 +1,329 @@
+"""Least squares on the product of two trees: tables by a place of each, in two passes [CO-6].
+
+The nodes of one tree hold vectors over the places of the other one, and variances are matrices. The
+lowest places of the other tree only enter by their sums and by what is left without their mean, for
+which the nodes are a tree of numbers. So matrices are as large as its second lowest level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neyman.publishing.consistency.tree import Chain, Tree
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Level = tuple[int, int]
+
+_ROUNDING = 1e-13  # relative to the variance before, what rounding may take from one after
+
+
+@final
+class TreePair:
+    """The best linear unbiased estimates of tables that add up along two trees.
+
+    For independent noise of the stated variances, ``fit`` minimizes the sum of (x - y)^2 / variance
+    over all tables x that are sums of one table over the lowest places of both trees.
+
+    Args:
+        first, second: the trees, each with its levels from the top.
+        levels: for each table the levels of its places, one of each tree; each pair once.
+        variances: of the noise on each cell of a table: above 0, or 0 for one cell that is the sum
+            of everything and known exactly.
+
+    ``after`` has for each table the variance of each cell's estimate, those of the second tree's
+    places fastest. Rounding makes it larger, by at most 1e-13 of the noise's variance.
+
+    Raises:
+        ValueError: a table of several cells that is known exactly.
+    """
+
+    def __init__(
+        self, first: Chain, second: Chain, levels: Sequence[Level], variances: Sequence[float]
+    ) -> None:
+        for level, variance in zip(levels, variances, strict=True):
+            if not variance > 0 and first.sizes[level[0]] * second.sizes[level[1]] > 1:
+                raise ValueError(f"variance {variance} at {level}: a table must have noise")
+        self._turned = matrix_size(first) < matrix_size(second)
+        nodes, across = (second, first) if self._turned else (first, second)
+        self._shapes = [(nodes.sizes[a], across.sizes[b]) for a, b in map(self._ordered, levels)]
+        # A level of one place is the top, and a top of one place is above all others.
+        across = Chain(1, (np.zeros(across.places, np.int64), *across.parents))
+        places = [
+            (0 if m == 1 else a, 0 if n == 1 else b + 1)
+            for (a, b), (m, n) in zip(map(self._ordered, levels), self._shapes, strict=True)
+        ]
+        lowest = max(b for _, b in places)
+        self._block = across.parents[lowest - 1] if lowest else np.zeros(1, np.int64)
+        self._within = np.bincount(self._block).astype(np.float64)
+        self._lowest = [i for i, (_, b) in enumerate(places) if lowest and b == lowest]
+        measured = [
+            _Measured(a, b - 1, variance * self._within)
+            if i in self._lowest
+            else _Measured(a, b, np.full(across.sizes[b], variance))
+            for i, ((a, b), variance) in enumerate(zip(places, variances, strict=True))
+        ]
+        self._sums = _Sums(nodes, across, measured)
+        self._order = sorted(self._lowest, key=lambda i: places[i])
+        depths = [places[i][0] for i in self._order]
+        steps = [nodes.above(a, b) for a, b in pairwise(depths)]
+        self._apart = (
+            Tree(steps, [variances[i] for i in self._order], nodes.sizes[depths[0]])
+            if depths
+            else None
+        )
+        self.after = [
+            np.minimum(table, variance).T.ravel()
+            if self._turned
+            else np.minimum(table, variance).ravel()
+            for table, variance in zip(self._after(), variances, strict=True)
+        ]
+
+    def _ordered(self, level: Level) -> Level:
+        return (level[1], level[0]) if self._turned else level
+
+    def _after(self) -> Iterator[Floats]:
+        apart = {i: self._apart.after[k] for k, i in enumerate(self._order)} if self._apart else {}
+        for i, sums in enumerate(self._sums.after):
+            if i in apart:
+                each = self._within[self._block]
+                yield sums[:, self._block] / each**2 + apart[i][:, None] * (1 - 1 / each)
+            else:
+                yield sums
+
+    def fit(self, values: Sequence[Floats]) -> list[Floats]:
+        """The estimates of every table.
+
+        Args:
+            values: for each table the noisy values, of shape (cells, columns): columns are
+                independent problems with the same variances.
+        """
+        tables = [self._as_grid(i, table) for i, table in enumerate(values)]
+        sums = [_added(t, self._block, 1) if i in self._lowest else t for i, t in enumerate(tables)]
+        means = {i: (sums[i] / self._within[:, None])[:, self._block] for i in self._lowest}
+        rest = [tables[i] - means[i] for i in self._order]
+        fitted = self._sums.fit(sums)
+        if self._apart is not None:
+            left = self._apart.fit([table.reshape(len(table), -1) for table in rest])
+            for i, table, own in zip(self._order, left, rest, strict=True):
+                mean = (fitted[i] / self._within[:, None])[:, self._block]
+                fitted[i] = mean + table.reshape(own.shape)
+        flat = (table.swapaxes(0, 1) if self._turned else table for table in fitted)
+        return [table.reshape(given.shape) for table, given in zip(flat, values, strict=True)]
+
+    def _as_grid(self, i: int, table: Floats) -> Floats:
+        """A table by the nodes of one tree, the places of the other, and columns."""
+        m, n = self._shapes[i]
+        if self._turned:
+            return table.reshape(n, m, -1).swapaxes(0, 1)
+        return table.reshape(m, n, -1)
+
+
+def matrix_size(chain: Chain) -> int:
+    """Return the size of the matrices where a tree is the one that vectors are over."""
+    return chain.sizes[-2] if len(chain.sizes) > 1 else 1
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """A table: the levels of its places, and the variance of a cell by its place across."""
+
+    depth: int
+    level: int
+    variances: Floats
+
+
+@dataclass(frozen=True)
+class _Update:
+    """A table, or the sum of what is below (None), and how far it moves a node of each class."""
+
+    table: int | None
+    level: int
+    gains: list[Floats]
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    """The nodes at one depth.
+
+    Args:
+        level: of the places that their vectors are over.
+        kinds: for each node which class it is of: nodes of one class have the same matrices.
+        prior: the table that their vectors start from; None for the sum of what is below.
+        variances: for each class that of a vector, from all that is at the node and below.
+        below: for each class that of the sum of what is below.
+    """
+
+    level: int
+    kinds: Integers
+    prior: int | None
+    updates: list[_Update]
+    variances: list[Floats]
+    below: list[Floats]
+
+
+class _Sums:
+    """Two passes with vectors over the places of another tree, for tables of these variances."""
+
+    def __init__(self, nodes: Chain, across: Chain, tables: Sequence[_Measured]) -> None:
+        self._nodes, self._across, self._tables = nodes, across, tables
+        self._levels: list[_Nodes] = []
+        for depth in range(max(table.depth for table in tables), -1, -1):
+            self._levels.insert(0, self._upward(depth))
+        self._ways: list[tuple[Integers, list[Floats]]] = []  # of each depth but the top one
+        self.after: list[Floats] = [np.zeros(0)] * len(tables)
+        self._downward()
+
+    def _sum(self, lower: int, upper: int) -> Floats:
+        """The matrix of sums over the places of a lower level across."""
+        matrix = np.zeros((self._across.sizes[upper], self._across.sizes[lower]))
+        matrix[self._across.above(upper, lower), np.arange(matrix.shape[1])] = 1
+        return matrix
+
+    def _summed(self, vectors: Floats, lower: int, upper: int) -> Floats:
+        return vectors if lower == upper else self._sum(lower, upper) @ vectors
+
+    def _upward(self, depth: int) -> _Nodes:
+        own = [i for i, table in enumerate(self._tables) if table.depth == depth]
+        own.sort(key=lambda i: -self._tables[i].level)
+        kinds, below, level = np.zeros(self._nodes.sizes[depth], np.int64), list[Floats](), -1
+        if self._levels:
+            lower = self._levels[0]
+            counts = np.zeros((len(kinds), len(lower.variances)), np.int64)
+            np.add.at(counts, (self._nodes.parents[depth], lower.kinds), 1)
+            distinct, kinds = np.unique(counts, axis=0, return_inverse=True)
+            kinds, level = kinds.ravel(), lower.level
+            below = [
+                np.tensordot(row, np.stack(lower.variances), 1) for row in distinct.astype(float)
+            ]
+        finer = bool(own) and self._tables[own[0]].level > level
+        prior = own.pop(0) if finer else None
+        if prior is None:
+            variances = list(below)
+        else:
+            level = self._tables[prior].level
+            start = np.diag(self._tables[prior].variances)
+            variances = [start for _ in below or [start]]
+        updates: list[_Update] = []
+        steps: list[int | None] = [*own]
+        if prior is not None and below:
+            steps.insert(0, None)
+        for i in steps:
+            at = self._levels[0].level if i is None else self._tables[i].level
+            sums, gains = self._sum(level, at), list[Floats]()
+            for k, variance in enumerate(variances):
+                noise = below[k] if i is None else np.diag(self._tables[i].variances)
+                shared = sums @ variance
+                gain = _solved(shared @ sums.T + noise, shared).T
+                left = np.eye(len(variance)) - gain @ sums
+                variances[k] = left @ variance @ left.T + gain @ noise @ gain.T
+                gains.append(gain)
+            updates.append(_Update(i, at, gains))
+        return _Nodes(level, kinds, prior, updates, variances, below)
+
+    def _downward(self) -> None:
+        top = self._levels[0]
+        kinds, after, known = top.kinds, top.variances, top.kinds
+        owner = list(range(len(after)))
+        self._state(0, kinds, after)
+        for depth, (upper, lower) in enumerate(pairwise(self._levels), 1):
+            above = self._nodes.parents[depth - 1]
+            pairs, kinds = np.unique(
+                np.stack([known[above], lower.kinds], axis=1), axis=0, return_inverse=True
+            )
+            kinds, sums = kinds.ravel(), self._sum(upper.level, lower.level)
+            ways: list[Floats] = []
+            variances: list[Floats] = []
+            rows: list[tuple[int, int]] = pairs.tolist()
+            for parent, child in rows:
+                own = lower.variances[child]
+                way = _solved(upper.below[owner[parent]], own).T
+                known_sum = sums @ after[parent] @ sums.T
+                variances.append(own - way @ own + way @ known_sum @ way.T)
+                ways.append(way)
+            self._ways.append((kinds, ways))
+            owner, after, known = [child for _, child in rows], variances, kinds
+            self._state(depth, kinds, after)
+
+    def _state(self, depth: int, kinds: Integers, after: list[Floats]) -> None:
+        """Set the variances of the tables at a depth."""
+        level, exact = self._levels[depth].level, _ROUNDING
+        for i, table in enumerate(self._tables):
+            if table.depth == depth:
+                sums = self._sum(level, table.level)
+                spread = [np.einsum("ij,jk,ik->i", sums, one, sums) for one in after]
+                each = np.maximum(np.array(spread), 0.0) + exact * table.variances
+                self.after[i] = np.where(table.variances > 0, each, 0.0)[kinds]
+
+    def fit(self, values: Sequence[Floats]) -> list[Floats]:
+        joined: list[Floats] = []
+        sums: list[Floats] = []
+        for depth in range(len(self._levels) - 1, -1, -1):
+            nodes = self._levels[depth]
+            below = (
+                _added(joined[0], self._nodes.parents[depth], 0, self._nodes.sizes[depth])
+                if joined
+                else np.zeros(0)
+            )
+            estimate = below if nodes.prior is None else values[nodes.prior]
+            for update in nodes.updates:
+                observed = below if update.table is None else values[update.table]
+                apart = observed - self._summed(estimate, nodes.level, update.level)
+                estimate = estimate + _applied(update.gains, nodes.kinds, apart)
+            joined.insert(0, estimate)
+            sums.insert(0, below)
+        fitted = [joined[0]]
+        for depth in range(1, len(self._levels)):
+            upper, lower = self._levels[depth - 1], self._levels[depth]
+            above, (kinds, ways) = self._nodes.parents[depth - 1], self._ways[depth - 1]
+            total = self._summed(fitted[-1], upper.level, lower.level)
+            moved = joined[depth] + _applied(ways, kinds, (total - sums[depth - 1])[above])
+            # What rounding leaves of the sum, so that it holds.
+            left = total - _added(moved, above, 0, len(total))
+            share = np.bincount(above, minlength=len(total)).astype(np.float64)
+            fitted.append(moved + (left / share[:, None, None])[above])
+        tables = [
+            self._summed(fitted[table.depth], self._levels[table.depth].level, table.level)
+            for table in self._tables
+        ]
+        for i, table in enumerate(self._tables):
+            if not table.variances.any():
+                tables[i] = values[i]
+        return tables
+
+
+def _solved(matrix: Floats, right: Floats) -> Floats:
+    """The solution of a system with a symmetric positive matrix, with each row scaled alike."""
+    size = np.sqrt(np.maximum(np.diagonal(matrix), np.finfo(np.float64).tiny))
+    scaled = matrix / size / size[:, None]
+    try:
+        return np.linalg.solve(scaled, right / size[:, None]) / size[:, None]
+    except np.linalg.LinAlgError:
+        return np.linalg.pinv(scaled, hermitian=True) @ (right / size[:, None]) / size[:, None]
+
+
+def _applied(matrices: Sequence[Floats], kinds: Integers, vectors: Floats) -> Floats:
+    """Each node's vectors times the matrix of its class."""
+    result = np.empty((len(vectors), len(matrices[0]), vectors.shape[2]))
+    order = np.argsort(kinds, kind="stable")
+    ends = np.searchsorted(kinds[order], np.arange(len(matrices) + 1))
+    for matrix, (start, end) in zip(matrices, pairwise(ends.tolist()), strict=True):
+        rows = order[start:end]
+        result[rows] = matrix @ vectors[rows]
+    return result
+
+
+def _added(table: Floats, parents: Integers, axis: int, size: int = 0) -> Floats:
+    """Sums of a table over the places of each place above."""
+    size = size or int(parents.max()) + 1
+    shape = list(table.shape)
+    shape[axis] = size
+    sums = np.zeros(shape)
+    np.add.at(np.moveaxis(sums, axis, 0), parents, np.moveaxis(table, axis, 0))
+    return sums

@@ -1,0 +1,233 @@
+"""Plans with several hierarchies: levels of pairs, their tables, and how far one record moves them.
+
+The reference counts rows in plain Python from the lists of places.
+"""
+
+import itertools
+import json
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from commands import answered
+from neyman.display.explorer.plan_desk import PlanDesk, opened_from
+from neyman.publishing.engines.aggregate import aggregate_cells
+from neyman.publishing.engines.source import open_table
+from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.scenarios import moved, usual
+from neyman.publishing.plan.shifts import maximal
+
+PLACES = [["N", "a"], ["N", "b"], ["S", "a"]]
+INDUSTRIES = [["X", "x1"], ["X", "x2"], ["Y", "y1"]]
+LEVELS = ("region x sector", "region x job", "county x sector", "county x job")
+
+
+def plan(relation="replace-one", *, at=("all pairs",), place="drop", industry="drop", **unit):
+    return Plan.from_dict(
+        {
+            "schema": 2,
+            "name": "two",
+            "dataset": "two@1",
+            "table": "rows",
+            "unit": {"protects": "person", "neighboring": relation, **unit},
+            "hierarchy": {
+                "place": {"levels": ["region", "county"], "keys": PLACES, "unknown": place},
+                "industry": {"levels": ["sector", "job"], "keys": INDUSTRIES, "unknown": industry},
+            },
+            "budget": {"zcdp": 1},
+            "query": [{"name": "n", "measure": "count", "at": list(at), "share": 1}],
+        }
+    )
+
+
+def listed(own, row, names):
+    """The place of a row, or the one for unlisted rows; None for none."""
+    path = [row[name] for name in names]
+    return path if path in own else None
+
+
+def cell(example, level, row):
+    """The cell of a row in a table: none unless the query's finest table has a place for it."""
+    paths = {}
+    for names, own, tree in zip(
+        (("region", "county"), ("sector", "job")),
+        (PLACES, INDUSTRIES),
+        example.hierarchies,
+        strict=True,
+    ):
+        path = listed(own, row, names)
+        if path is None and tree.unknown is not None:
+            path = own[tree.unknown]
+        paths |= {n: path and tuple(path[: i + 1]) for i, n in enumerate(names)}
+    finest = example.finest(example.queries[0])
+    if any(paths[name] is None for name in finest.split(" x ")):
+        return None
+    return tuple(paths[name] for name in level.split(" x "))
+
+
+def every_row():
+    """Each combination of listed places, and of unlisted ones."""
+    places = [*PLACES, ["S", "b"]]
+    industries = [*INDUSTRIES, ["Y", "x1"]]
+    return [
+        dict(zip(("region", "county", "sector", "job"), (*p, *i), strict=True))
+        for p in places
+        for i in industries
+    ]
+
+
+def moves(example, level, pairs):
+    """The maximal shifts of a table over pairs of rows, one of which replaces the other."""
+    vectors = set()
+    for before, after in pairs:
+        counts = Counter()
+        for sign, row in ((1, before), (-1, after)):
+            if row is not None and (where := cell(example, level, row)) is not None:
+                counts[where] += sign
+        vectors.add(tuple(sorted((abs(x) for x in counts.values() if x), reverse=True)))
+    return maximal(vectors - {()})
+
+
+def test_a_pair_of_levels_is_a_level_and_the_order_of_hierarchies_says_nothing():
+    """A plan whose sections are sorted, as in a receipt, is the same plan with the same tables."""
+    example = plan(at=["sector x region", "sector x county"])
+    again = Plan.from_dict(json.loads(json.dumps(example.canonical(), sort_keys=True)))
+    assert again.hash == example.hash
+    assert [one.name for one in again.hierarchies] != [one.name for one in example.hierarchies]
+    query = example.queries[0]
+    assert example.key_columns(query, "sector x county") == ("sector", "region", "county")
+    for one in (example, again):
+        assert one.shape(query, "sector x county") == (6,)
+        assert one.finest(query) == "sector x county"
+
+
+def test_all_pairs_are_the_levels_of_one_tree_with_those_of_the_other():
+    """The canonical plan lists them, with equal parts of the share."""
+    assert plan().queries[0].at == LEVELS
+    assert plan().hash == plan(at=LEVELS).hash
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [
+        (["region", "sector"], ["no finest level", "'region x sector'"]),
+        (["region x county"], ["'region x county'", "is not a level"]),
+        (["region x sector", "sector x region"], ["at[1]", "listed twice"]),
+        (["region x"], ["'region x'", "is not a level"]),
+    ],
+)
+def test_levels_that_are_no_pair_are_refused_by_name(at, said):
+    """Two levels of one tree, one pair in two orders, and levels that no table is the finest of."""
+    with pytest.raises(PlanError) as error:
+        plan(at=at)
+    for words in said:
+        assert words in str(error.value)
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove"])
+@pytest.mark.parametrize("place", ["drop", ["S", "a"]])
+def test_the_shifts_of_pairs_are_those_of_all_neighbors(relation, place):
+    """One record moves each table by the vectors that enumeration finds, no more and no less."""
+    example, rows = plan(relation, place=place), every_row()
+    pairs = [(row, None) for row in rows]
+    if relation == "replace-one":
+        pairs = list(itertools.product(rows, repeat=2))
+    for entry in example.entries():
+        assert entry.shifts == moves(example, entry.level, pairs)
+
+
+SCENARIOS = [
+    (("region",), None, ("region", "county")),
+    (("county",), "region", ("county",)),
+    (("sector",), None, ("sector", "job")),
+    (("job",), "sector", ("job",)),
+    (("county", "job"), "region x sector", ("county", "job")),
+    (("region", "job"), "sector", ("region", "county", "job")),
+    (("place", "industry"), None, ("region", "county", "sector", "job")),
+]
+
+
+@pytest.mark.parametrize(("attributes", "within", "free"), SCENARIOS)
+@pytest.mark.parametrize("places", [{}, {"industry": ["Y", "y1"]}])
+def test_a_scenario_moves_the_tables_that_enumeration_moves(attributes, within, free, places):
+    """The product of both trees' levels: what stays in both rows, and each table's exact shifts."""
+    example, rows = plan(**places), every_row()
+    # A place that stays within another one is listed.
+    stays = {"region": PLACES, "sector": INDUSTRIES}
+    staying = [name for name in (within or "").split(" x ") if name]
+    names = {"region": ("region", "county"), "sector": ("sector", "job")}
+    pairs = [
+        (a, b)
+        for a, b in itertools.product(rows, repeat=2)
+        if all(a[name] == b[name] for name in a if name not in free)
+        and all(listed(stays[n], row, names[n]) for n in staying for row in (a, b))
+    ]
+    expected = {level: moves(example, level, pairs) for level in LEVELS}
+    shifts = {entry.level: entry.shifts for entry in moved(example, attributes, within)}
+    assert shifts == {level: vectors for level, vectors in expected.items() if vectors}
+
+
+def test_each_hierarchy_has_scenarios_of_its_own():
+    """The report has a sentence for each level of both, within the level above."""
+    assert usual(plan()) == (
+        (("region",), None),
+        (("county",), "region"),
+        (("sector",), None),
+        (("job",), "sector"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("attributes", "within", "said"),
+    [
+        (("county", "job"), "region", "attribute 'job'"),
+        (("county",), "sector", "within = 'sector'"),
+        (("county", "job"), "region x county", "within = 'region x county'"),
+        (("nothing",), None, "attribute 'nothing'"),
+    ],
+)
+def test_a_scenario_that_does_not_fit_is_refused(attributes, within, said):
+    """The error names the attribute, or what it was to stay within."""
+    with pytest.raises(ValueError, match=said):
+        plan().concerning(*attributes, within=within)
+
+
+def test_one_record_costs_the_worst_case_once():
+    """rho is the budget, and each scenario spends at most that."""
+    example = plan()
+    assert example.mechanism().rho() == 1
+    both = example.concerning("county", "job", within="region x sector")
+    # Four tables with a quarter each, of which three move.
+    assert both.rho() == Fraction(3, 4)
+    assert example.concerning("place", "industry").rho() == 1
+
+
+def test_plan_check_and_the_explorer_read_a_plan_with_pairs():
+    """Its claims name the levels of both trees, and it holds no totals."""
+    path = Path(__file__).parents[2] / "compatibility/0.2.0-totals/plans/pairs.toml"
+    assert " count  county x sector  6      1/2 " in answered("plan", "check", path)
+    example = Plan.load(path)
+    assert (example.held, example.totals_hash) == ((), "")
+    rows = PlanDesk(opened_from(str(path))).scenarios({"level": 0.05, "about": "plan"}).rows
+    assert [row[0].split("’s ")[1] for row in rows] == [
+        "state", "county within a known state", "sector",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", [{}, {"id": "id", "rows": 2}])
+@pytest.mark.parametrize("unknown", [{}, {"place": ["S", "a"]}, {"place": "b", "industry": "y1"}])
+def test_the_engine_counts_each_pair_as_plain_python_does(unit, unknown):
+    """Rows with an unlisted place in one tree are in no table, or have another place there."""
+    example = plan(at=("region", "sector", "job x region", "job x county"), **unknown, **unit)
+    rows = [row | {"id": str(i)} for i, row in enumerate(every_row() * 2)]
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    counted = aggregate_cells(example, open_table(pa.table(columns), "duckdb"))
+    for level in example.queries[0].levels:
+        expected = Counter(cell(example, level, row) for row in rows)
+        shape = [one.paths(name) for one, name in example.parts(level)]
+        values = [expected[tuple(path)] for path in itertools.product(*shape)]
+        assert counted["n", level, "count"].dense().tolist() == values, level
