@@ -52,7 +52,7 @@ class Pair:
     method: str
 
     def tradeoff(self) -> Tradeoff:
-        """The curve of the upper ends.
+        """Return the curve of the upper ends.
 
         Raises:
             ValueError: where the theorem says nothing: delta is 1 or epsilon is inf.
@@ -61,7 +61,7 @@ class Pair:
 
 
 def basic(epsilons: Iterable[Number], deltas: Iterable[Number] | None = None) -> Pair:
-    """The sums: (sum of epsilons, sum of deltas), whatever is chosen adaptively.
+    """Return the sums: (sum of epsilons, sum of deltas), whatever is chosen adaptively.
 
     Args:
         epsilons: each at least 0.
@@ -106,7 +106,7 @@ def advanced(epsilon: Number, delta: Number, count: int, slack: Number) -> Pair:
 
 
 def optimal(epsilon: Number, delta: float, count: int, target_delta: float) -> Bound:
-    """The least epsilon at ``target_delta`` that holds for every ``count`` such mechanisms.
+    """Return the least epsilon at ``target_delta`` that holds for every ``count`` such mechanisms.
 
     It is that of randomized response with a failure, whose composition is computed exactly.
 
@@ -128,7 +128,8 @@ def optimal(epsilon: Number, delta: float, count: int, target_delta: float) -> B
 def heterogeneous(
     epsilons: Iterable[Number], deltas: Iterable[Number] | None, target_delta: float
 ) -> Bound:
-    """The least epsilon at ``target_delta`` that holds for all mechanisms of these guarantees.
+    """Return the least epsilon at ``target_delta`` that holds for all mechanisms of these
+    guarantees.
 
     To know it exactly is #P-complete; here it lies between certified ends.
 
@@ -149,7 +150,7 @@ def heterogeneous(
 
 
 def gaussian(mus: Iterable[Number]) -> Bound:
-    """The mu of all together: sqrt(sum of mu^2).
+    """Return the mu of all together: sqrt(sum of mu^2).
 
     Args:
         mus: each 0, or between 1e-150 and 1e150.
@@ -167,7 +168,7 @@ def gaussian(mus: Iterable[Number]) -> Bound:
 
 
 def textbook_sigma(epsilon: Number, delta: Number, sensitivity: Number = 1) -> Bound:
-    """The textbook's scale of Gaussian noise: Delta sqrt(2 ln(1.25 / delta)) / epsilon.
+    """Return the textbook's scale of Gaussian noise: Delta sqrt(2 ln(1.25 / delta)) / epsilon.
 
     Args:
         epsilon: in (0, 1): the rule is proven there only. `textbook_waste` asks beyond.
@@ -193,7 +194,7 @@ def textbook_sigma(epsilon: Number, delta: Number, sensitivity: Number = 1) -> B
 
 
 def textbook_waste(epsilon: Number, delta: Number) -> Bound:
-    """The textbook's sigma over the least that keeps (epsilon, delta).
+    """Return the textbook's sigma over the least that keeps (epsilon, delta).
 
     Above 1 it wastes noise (the square of it is the waste in variance). Below 1 it breaks the
     promise: from epsilon 8.4197 on at delta 1e-5, from 9.6236 on at 1e-9.
@@ -217,7 +218,7 @@ def textbook_waste(epsilon: Number, delta: Number) -> Bound:
 def _refused(
     curve: Callable[[float], Tradeoff], epsilon: float, delta: float, enough: float
 ) -> float:
-    """A sigma just below ``enough`` that certainly breaks (epsilon, delta)."""
+    """Return a sigma just below ``enough`` that certainly breaks (epsilon, delta)."""
     gap = NEAR
     while True:
         sigma = enough * (1 - gap)
@@ -256,7 +257,7 @@ def _delta(name: str, delta: Number) -> Fraction:
 def _pairs(
     epsilons: Iterable[Number], deltas: Iterable[Number] | None
 ) -> list[tuple[Fraction, Fraction]]:
-    """The guarantees as exact numbers."""
+    """Return the guarantees as exact numbers."""
     first = [check.exact(f"epsilons[{i}]", e) for i, e in enumerate(epsilons)]
     for i, e in enumerate(first):
         check.non_negative(f"epsilons[{i}]", float(e))
@@ -285,7 +286,7 @@ def _around(value: float, relative: float, method: str) -> Bound:
 
 
 def _root(square: Fraction) -> Bound:
-    """The square root of an exact number, enclosed."""
+    """Return the square root of an exact number, enclosed."""
     near = math.sqrt(square)
     low = high = near
     while Fraction(low) ** 2 > square:

@@ -12,7 +12,7 @@ Tell = Callable[[str, float], None]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], words: int = 1) -> str:
-    """A table whose first columns are words and whose others are figures.
+    """Return a table whose first columns are words and whose others are figures.
 
     Args:
         head: the columns' headings.

@@ -109,7 +109,7 @@ def figure(
     large: int = 2,
     cell: Point = CELL,
 ) -> str:
-    """The first panel large, the others in the cells that are left, row by row.
+    """Return the first panel large, the others in the cells that are left, row by row.
 
     The axes are named where the panel is large, or where all are alike.
 

@@ -48,7 +48,7 @@ class Axis:
         return (value - self.low) / (self.high - self.low)
 
     def marks(self) -> tuple[tuple[float, str], ...]:
-        """The ticks: powers of ten, or steps of 1, 2 or 5."""
+        """Return the ticks: powers of ten, or steps of 1, 2 or 5."""
         if self.ticks is not None:
             return self.ticks
         if self.log:
@@ -113,7 +113,7 @@ def chart(
     height: float = 440,
     heading: str = "",
 ) -> str:
-    """An SVG document.
+    """Return an SVG document.
 
     Args:
         x, y: the axes; what lies beyond them is cut off.

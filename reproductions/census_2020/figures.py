@@ -264,7 +264,7 @@ def _text(wanted: bool, text: str, at: Point, to: Point | None = None) -> Label 
 
 
 def nearest(bound: Bound, digits: int) -> str:
-    """Rounded to the nearest, which both ends must share; else the safe end, rounded up."""
+    """Round to the nearest, which both ends must share; else to the safe end, up."""
     low, high = f"{bound.lower:.{digits}f}", f"{bound.upper:.{digits}f}"
     return high if low == high else f"{math.ceil(bound.upper * 10**digits) / 10**digits:.{digits}f}"
 
@@ -282,7 +282,7 @@ def few_digits(x: float) -> str:
 
 
 def decade(x: float) -> str:
-    """The power of ten next above, for a size below 1 whose digits say nothing."""
+    """Return the power of ten next above, for a size below 1 whose digits say nothing."""
     return _ten_to(math.floor(math.log10(x)) + 1)
 
 
@@ -291,7 +291,7 @@ def _ten_to(size: int) -> str:
 
 
 def apart(powers: census.Powers) -> float:
-    """The largest distance between the Gaussian and the exact power, both ends counted."""
+    """Return the largest distance between the Gaussian and the exact power, both ends counted."""
     return max(
         max(g.upper - e.lower, e.upper - g.lower)
         for g, e in zip(powers.gaussian, powers.exact, strict=True)

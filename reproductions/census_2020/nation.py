@@ -172,7 +172,7 @@ class Nation:
     def _measure_blocks(
         self, county: County, writer: _Writer | None
     ) -> tuple[NDArray[np.int32], Tables]:
-        """Counts of a county's block groups, and the sums of the noisy cells of their blocks."""
+        """Count a county's block groups, and add up the noisy cells of their blocks."""
         at, cell = county.rows()
         counts = _by_group(county, at, cell)
         # What is summed over the blocks is the same integers, whether their counts come in first.
@@ -204,7 +204,7 @@ class Nation:
         return noise.reshape(places, query.cells)
 
     def _noisy(self, counts: NDArray[Any], level: str) -> dict[str, NDArray[np.int32]]:
-        """The noisy cells of each query."""
+        """Return the noisy cells of each query."""
         tables: dict[str, NDArray[np.int32]] = {}
         for query in QUERIES[level]:
             table = tables[query.name] = np.empty((len(counts), query.cells), np.int32)
@@ -214,7 +214,7 @@ class Nation:
         return tables
 
     def _people(self) -> Integers:
-        """The detailed counts of the nation."""
+        """Return the detailed counts of the nation."""
         counts = np.zeros((1, CELLS), np.int64)
         for state in self.states:
             for county in state.counties:
@@ -337,7 +337,7 @@ class Nation:
         }
 
     def _written(self) -> Facts | None:
-        """What the blocks of the chosen state took; their noise is drawn in any case."""
+        """Return what the blocks of the chosen state took; their noise is drawn in any case."""
         if self.blocks is None:
             return None
         facts = json.loads((self.folder / "tables" / self.blocks / "facts.json").read_text())
@@ -389,19 +389,21 @@ class _Places:
 
 
 def _counts(place: Integers, cell: Integers, places: int) -> Integers:
-    """Counts of people, of shape (places, 2016)."""
+    """Return counts of people, of shape (places, 2016)."""
     counts = np.bincount(place * CELLS + cell, minlength=places * CELLS)
     return counts.reshape(places, CELLS)
 
 
 def _by_group(county: County, at: Integers, cell: Integers) -> NDArray[np.int32]:
-    """Counts of the people of a county's block groups, from their blocks and cells."""
+    """Return counts of the people of a county's block groups, from their blocks and cells."""
     group = np.repeat(np.arange(len(county.blocks)), county.blocks)
     return _counts(group[at], cell, len(county.blocks)).astype(np.int32)
 
 
 def _chunks(county: County) -> Iterator[tuple[slice, slice]]:
-    """Runs of block groups of at most ``CELLS_AT_A_TIME`` cells, or one; each with its blocks."""
+    """Yield runs of block groups of at most ``CELLS_AT_A_TIME``
+    cells, or one; each with its blocks.
+    """
     first = np.concatenate([[0], np.cumsum(county.blocks)])
     step = max(1, CELLS_AT_A_TIME // (CELLS * int(county.blocks.max())))
     for start in range(0, len(county.blocks), step):
@@ -496,7 +498,7 @@ class _Writer:
 
 
 def _read(table: pa.Table) -> dict[str, NDArray[Any]]:
-    """The cells of each table, of shape (places, cells)."""
+    """Return the cells of each table, of shape (places, cells)."""
     tables: dict[str, NDArray[Any]] = {}
     for name in table.column_names:
         column: Any = table.column(name).combine_chunks()

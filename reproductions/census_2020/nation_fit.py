@@ -45,7 +45,7 @@ _PARTS: tuple[Part, ...] = tuple(
 
 
 def _basis(size: int) -> Floats:
-    """A symmetric orthogonal matrix whose first row is constant (a reflection)."""
+    """Return a symmetric orthogonal matrix whose first row is constant (a reflection)."""
     apart = np.full(size, 1 / math.sqrt(size))
     apart[0] -= 1
     length = apart @ apart
@@ -53,7 +53,7 @@ def _basis(size: int) -> Floats:
 
 
 def _quarters() -> Floats:
-    """An orthogonal matrix whose first rows are the constants of the three groups."""
+    """Return an orthogonal matrix whose first rows are the constants of the three groups."""
     rows = np.zeros((8, 8))
     within = 3
     for group, (start, size) in enumerate(zip(STARTS, GROUPS, strict=True)):
@@ -89,7 +89,7 @@ def add_up(values: NDArray[Any], children: Integers) -> NDArray[Any]:
 
 
 def _forward(detailed: NDArray[Any]) -> Floats:
-    """The coordinates of tables of shape (places, 2016)."""
+    """Return the coordinates of tables of shape (places, 2016)."""
     table = detailed.reshape(-1, *SHAPE) @ _RACES
     table = _FOUR @ table.reshape(-1, 8, 4, 63)
     return (_QUARTERS @ table.reshape(-1, 8, 252)).reshape(-1, *SHAPE)
@@ -221,7 +221,9 @@ def _symmetric(matrices: Floats) -> Floats:
 
 
 def _quarters_in(query: Query) -> tuple[Floats, Floats]:
-    """A cell's coordinates of the three groups, and its square length in the others, by kind."""
+    """Return a cell's coordinates of the three groups, and its
+    square length in the others, by kind.
+    """
     if query.name == "hhinstlevels":
         return np.diag(_ROOTS), np.zeros(3)
     if "hhgq" in query.attributes:
@@ -260,7 +262,7 @@ class Weights:
         self.rest = 1 / rest
 
     def _summed(self) -> Iterator[tuple[Query, int]]:
-        """The queries that are not by quarters, and how many cells of the others one sums."""
+        """Yield the queries that are not by quarters, and how many cells of the others one sums."""
         for query in self.queries:
             if "hhgq" not in query.attributes:
                 yield query, 252 // query.cells

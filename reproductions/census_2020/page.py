@@ -41,7 +41,7 @@ TITLES = {
 
 
 def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
-    """The page and its figures, each the text of a file by its name.
+    """Return the page and its figures, each the text of a file by its name.
 
     Args:
         tell: called with a stage's name and the part done, in [0, 1].

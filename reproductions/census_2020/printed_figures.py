@@ -117,5 +117,5 @@ def _levels(table: str, digits: int) -> Iterator[Cell]:
 
 
 def _place(label: str) -> str:
-    """The level in "smallest (state)"."""
+    """Return the level in "smallest (state)"."""
     return label.partition("(")[2].rstrip(")")

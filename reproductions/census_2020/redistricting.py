@@ -115,7 +115,7 @@ def queries(budget: Budget = ROUNDED) -> tuple[Query, ...]:
 def concerning(
     *attributes: str, within: str | None = None, budget: Budget = ROUNDED
 ) -> tuple[Query, ...]:
-    """The queries whose answers can change when only these attributes of one record do.
+    """Return the queries whose answers can change when only these attributes of one record do.
 
     Args:
         attributes: of `ATTRIBUTES`, and at most one of `PLACES`.
@@ -151,7 +151,7 @@ def concerning(
 
 
 def release(chosen: Iterable[Query]) -> Mechanism:
-    """The noisy answers of these queries, as one mechanism."""
+    """Return the noisy answers of these queries, as one mechanism."""
     return Composed.of([(query.mechanism(), 1) for query in chosen])
 
 
@@ -172,7 +172,7 @@ class Scenario:
     within: str | None = None
 
     def queries(self, budget: Budget = ROUNDED) -> tuple[Query, ...]:
-        """The queries that can change."""
+        """Return the queries that can change."""
         if not self.attributes:
             return queries(budget)
         return concerning(*self.attributes, within=self.within, budget=budget)
@@ -276,7 +276,7 @@ class Certificate:
         return sum((query.rho for query in self.queries), Fraction(0))
 
     def epsilon(self) -> Bound:
-        """The epsilon that zCDP implies at delta 1e-10, by the conversion that was used."""
+        """Return the epsilon that zCDP implies at delta 1e-10, by the conversion that was used."""
         return canonne_kamath_steinke_zcdp(self.rho, CERTIFICATE_DELTA)
 
 

@@ -112,7 +112,7 @@ def _county(code: str, people: int) -> County:
 
 
 def _shares(random: np.random.Generator) -> NDArray[np.float64]:
-    """A county's share of each detailed cell; quarters come first, and races last."""
+    """Return a county's share of each detailed cell; quarters come first, and races last."""
     alone = np.array(RACES)
     several = [[i for i in range(6) if code >> i & 1] for code in range(1, 64)]
     several = sorted((kinds for kinds in several if len(kinds) > 1), key=lambda k: (len(k), k))

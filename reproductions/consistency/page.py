@@ -35,7 +35,8 @@ BLUE, PALE = "#1d4f91", "#8b939b"
 
 
 def demo_plan(folder: Path) -> Plan:
-    """The demo's plan, but for rows of no listed race or county: they count as "other" and in one.
+    """Return the demo's plan, but for rows of no listed race or county: they count as "other" and
+    in one.
 
     The demo drops them from the tables by race and by place, which then need not add up to the
     totals. (Its data have none.)
@@ -48,7 +49,7 @@ def demo_plan(folder: Path) -> Plan:
 
 
 def true_tables(plan: Plan) -> dict[Name, NDArray[np.int64]]:
-    """The census counts that the demo's people are made of, as the plan's tables."""
+    """Return the census counts that the demo's people are made of, as the plan's tables."""
     counts = np.array([[int(row[race]) for race in RACES] for row in counted()])
     assert plan.hierarchy is not None
     by_key = {}
@@ -99,7 +100,7 @@ class _Measured:
         return float(np.sqrt(self.square[way, name].mean()))
 
     def after(self, name: Name) -> float:
-        """The stated standard error of a table's cells, by root mean square."""
+        """Return the stated standard error of a table's cells, by root mean square."""
         return float(np.sqrt((self.consistent.tables[name].standard_error ** 2).mean()))
 
 
@@ -127,7 +128,7 @@ def _measure(plan: Plan, truth: Mapping[Name, NDArray[np.int64]], tell: Tell) ->
 
 
 def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
-    """The page and its figure, each the text of a file by its name.
+    """Return the page and its figure, each the text of a file by its name.
 
     Args:
         tell: called with a stage's name and the part done, in [0, 1].

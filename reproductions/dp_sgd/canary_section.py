@@ -43,7 +43,9 @@ def certified() -> tuple[tuple[float, float], ...]:
 
 
 def attack_figure() -> str:
-    """The certified power above, and the power that the attack has shown below, over the epochs."""
+    """Return the certified power above, and the power that the
+    attack has shown below, over the epochs.
+    """
     x = Axis("epochs", tuple((float(k), str(k)) for k in (0, 10, 20, 30, 40)))
     y = Axis("power at level 0.05", tuple((k / 20, f"{k / 20:g}") for k in range(5)))
     above = [(float(e), power) for e, (power, _) in zip(EPOCHS, certified(), strict=True)]

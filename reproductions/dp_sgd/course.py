@@ -112,7 +112,7 @@ def course(
 def renyi_epsilon(
     step: Mechanism, orders: Sequence[float] = ORDERS
 ) -> Callable[[int, float], Bound]:
-    """What Renyi accounting says of many equal steps: the divergences of one, added up.
+    """Return what Renyi accounting says of many equal steps: the divergences of one, added up.
 
     Args:
         step: one step.

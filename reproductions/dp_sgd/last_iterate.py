@@ -42,7 +42,7 @@ class Accounted:
 
 
 def descent(epochs: int) -> NoisyCyclicGradientDescent:
-    """The descent of the published table."""
+    """Return the descent of the published table."""
     given = PUBLISHED[TABLE]["parameters"]
     return NoisyCyclicGradientDescent(
         given["n"],
@@ -64,7 +64,8 @@ def accounted(descent: NoisyCyclicGradientDescent, delta: float = DELTA) -> Acco
 
 
 def renyi_rho(descent: NoisyCyclicGradientDescent) -> Fraction:
-    """A rho with D_a <= a rho for the last iterate, without a constraint set and with c below 1.
+    """Return a rho with D_a <= a rho for the last iterate, without a constraint set and with c
+    below 1.
 
     rho = (s^2 / 2) (1 + c^(l-1) (1 - c^2) / (1 - c^l)^2 (1 - c^(l(E-1)))), s, l and E as in
     `NoisyCyclicGradientDescent`. It holds because it is above mu^2 / 2 of the Gaussian curve there:
@@ -91,7 +92,7 @@ def renyi_rho(descent: NoisyCyclicGradientDescent) -> Fraction:
 
 
 def cells() -> Iterator[Cell]:
-    """The nine printed figures, beside ours."""
+    """Yield the nine printed figures, beside ours."""
     facts = PUBLISHED[TABLE]
     for i, epochs in enumerate(facts["epochs"]):
         ours = accounted(descent(epochs))

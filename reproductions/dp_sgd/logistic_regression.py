@@ -85,7 +85,7 @@ class Problem:
         return float((expit(-y * (x @ w)) * np.linalg.norm(x, axis=1)).max())
 
     def accuracy(self, w: Array) -> float:
-        """The share of labels that the sign of x.w tells."""
+        """Return the share of labels that the sign of x.w tells."""
         return float(np.mean(np.where(self.features @ w >= 0, 1, -1) == self.labels))
 
 
@@ -112,7 +112,7 @@ class Training:
         return contraction(self.step_size, p.regularisation, p.smoothness)
 
     def described(self, epochs: int) -> NoisyCyclicGradientDescent:
-        """What the last iterate after so many epochs is."""
+        """Describe the last iterate after so many epochs."""
         p = self.problem
         return NoisyCyclicGradientDescent(
             len(p.labels),
@@ -124,7 +124,9 @@ class Training:
         )
 
     def iterates(self, epochs: int, random: np.random.Generator) -> Iterator[Array]:
-        """The iterate after each epoch, from zero. Floating-point noise: not for a release."""
+        """Yield the iterate after each epoch, from zero.
+        Floating-point noise: not for a release.
+        """
         w = np.zeros(self.problem.features.shape[1])
         for _ in range(epochs):
             for rows in self._batches():
@@ -133,7 +135,8 @@ class Training:
             yield w
 
     def worst_contraction(self, pairs: int, random: np.random.Generator) -> float:
-        """The largest factor by which a step without noise moved two points apart or together.
+        """Return the largest factor by which a step without noise moved two points apart or
+        together.
 
         Args:
             pairs: how many points are tried on each batch.

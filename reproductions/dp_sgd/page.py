@@ -39,7 +39,7 @@ SEED = 1
 
 
 def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
-    """The page and its figures, each the text of a file by its name.
+    """Return the page and its figures, each the text of a file by its name.
 
     Args:
         tell: called with a stage's name and the part done, in [0, 1].
@@ -73,7 +73,7 @@ def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
 
 
 def _sparse(total: DPSGD) -> list[int]:
-    """Some epochs, evenly spread in the logarithm, the first and the last among them."""
+    """Return some epochs, evenly spread in the logarithm, the first and the last among them."""
     last = math.floor(total.epochs)
     return sorted({round(last ** (k / SPARSE)) for k in range(SPARSE + 1)})
 

@@ -110,7 +110,7 @@ def crossover(epsilon: float, records: int) -> tuple[float, float, float]:
 
 
 def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
-    """The page, by the name of its file."""
+    """Return the page, by the name of its file."""
     rows: list[tuple[str, ...]] = []
     for done, epsilon in enumerate(EPSILONS):
         tell("crossovers", done / len(EPSILONS))

@@ -119,14 +119,16 @@ class Claims:
 
 
 def people() -> dict[Cell, int]:
-    """The exact counts by county and race."""
+    """Return the exact counts by county and race."""
     return {
         (row["state"], row["county"], race): int(row[race]) for row in counted() for race in RACES
     }
 
 
 def small_cells(counts: Counts, k: int = K) -> tuple[Cell, ...]:
-    """The cells that a k-anonymous table must not show by themselves: fewer than k people."""
+    """Return the cells that a k-anonymous table must not show
+    by themselves: fewer than k people.
+    """
     return tuple(cell for cell, count in counts.items() if count < k)
 
 
@@ -177,7 +179,7 @@ def _merged(counts: Counts, k: int, key: Callable[[Cell], tuple[str, ...]]) -> t
 
 
 def differenced(*tables: Iterable[Group]) -> dict[Cell, int]:
-    """What follows from tables of exact counts: each cell whose count can be had by subtraction.
+    """Return what follows from tables of exact counts: each cell that subtraction gives.
 
     A group of which all cells but one are known gives that one; so does a group that is known to be
     empty for all of its cells. This is repeated until nothing more follows.
@@ -239,7 +241,7 @@ def _county(counts: Counts, cell: Cell) -> dict[Cell, int]:
 
 
 def demo_plan() -> Plan:
-    """The demo's plan: totals and races by region, state and county."""
+    """Return the demo's plan: totals and races by region, state and county."""
     from neyman.publishing.plan.plan import Plan
 
     with TemporaryDirectory() as folder:
@@ -272,7 +274,7 @@ def readings_of_release(
 def claims_against_release(
     plan: Plan, level: Fraction, releases: int, bits: Bits | None = None
 ) -> Claims:
-    """The best test of a claim about a person's race, by an attacker who knows all else.
+    """Return the best test of a claim about a person's race, by an attacker who knows all else.
 
     In each table by race two cells are in question, that of the race claimed and that of the other
     answer. Less what everyone else adds, their difference is the noise, shifted by 2 if the claim
@@ -317,7 +319,7 @@ def claims_against_release(
 
 
 def _threshold(sigma_squared: float, cells: int, level: float) -> tuple[int, float]:
-    """The least sum of so many noises that is reached with probability at most ``level``."""
+    """Return the least sum of so many noises that is reached with probability at most ``level``."""
     half = int(12 * sigma_squared**0.5) + 12
     one = np.exp(-(np.arange(-half, half + 1) ** 2) / (2 * sigma_squared))
     mass: Sequence[float] | NDArray[np.float64] = [1.0]

@@ -39,7 +39,8 @@ LEVEL = 0.05
 
 
 def least_share_error(people: int, epsilon: float, categories: int = 2) -> float:
-    """A squared error of a share that no epsilon-local estimate of k shares beats everywhere.
+    """Return a squared error of a share that no epsilon-local estimate of k shares beats
+    everywhere.
 
     Args:
         people: n, at least 1.
@@ -73,7 +74,7 @@ def worst_share_error(encoding: Encoding, people: int) -> float:
 
 
 def encodings(epsilon: float, categories: int) -> dict[str, Encoding]:
-    """The ways to report a category, by their names."""
+    """Return the ways to report a category, by their names."""
     return {
         "the category itself": CategoryResponse(epsilon, categories),
         "bits, symmetric": UnaryEncoding(epsilon, categories),
@@ -121,6 +122,6 @@ def compared(epsilon: float, categories: int, people: int) -> list[Compared]:
 
 @cache
 def _central_sigma(power: float) -> float:
-    """The least sigma for all counts of categories: one record moves two cells by one."""
+    """Return the least sigma for all counts of categories: one record moves two cells by one."""
     target = at_most(power=power, level=LEVEL)
     return float(calibrate(lambda s: DiscreteGaussian(s, sensitivity=[(1, 1)]), budget=target))

@@ -16,7 +16,7 @@ SETTINGS = ((1.0, 2), (1.0, 16), (1.0, 256), (4.0, 256))
 
 
 def pages() -> dict[str, str]:
-    """The page, as its text by its name."""
+    """Return the page, as its text by its name."""
     tables = "\n\n".join(_table_of(epsilon, k) for epsilon, k in SETTINGS)
     return {"local.md": f"{_opening()}\n\n{tables}\n\n{_closing()}\n"}
 

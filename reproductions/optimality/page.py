@@ -34,7 +34,7 @@ EPSILON, DELTA = 1.0, 1e-6
 
 
 def pages() -> dict[str, str]:
-    """The page and its figures, as text by name."""
+    """Return the page and its figures, as text by name."""
     return {
         "optimality.md": _text(),
         "optimality-size.svg": by_size(MU),

@@ -69,7 +69,7 @@ class Problem:
 
 @cache
 def noise_deviation(mu: float, kind: str) -> float:
-    """Standard deviation of a count's noise at G_mu."""
+    """Return the standard deviation of a count's noise at G_mu."""
     return math.sqrt(alike(gdp(mu), kinds=[kind], tails=[]).kinds[0].variance.upper)
 
 
@@ -188,7 +188,7 @@ PROBLEMS = (
 
 
 def by_size(mu: float = 0.1, epsilon: float = 1.0) -> str:
-    """The charts over n."""
+    """Return the charts over n."""
     most = {"A median": 10_001}
     charts = []
     for problem in PROBLEMS:
@@ -201,7 +201,7 @@ def by_size(mu: float = 0.1, epsilon: float = 1.0) -> str:
 
 
 def by_budget(n: int = 1000) -> str:
-    """The charts over the budget."""
+    """Return the charts over the budget."""
     charts = [
         _chart(
             problem,
@@ -232,7 +232,7 @@ def ball_means(n: int, epsilon: float, delta: float, dimension: int) -> dict[str
 
 
 def by_dimension(n: int, epsilon: float, delta: float) -> str:
-    """The chart of Laplace against Gaussian noise over the dimension of a mean in a ball."""
+    """Return the chart of Laplace against Gaussian noise over the dimension of a mean in a ball."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for d in DIMENSIONS:
         for name, error in ball_means(n, epsilon, delta, d).items():

@@ -152,7 +152,7 @@ def _mechanisms() -> Iterator[Entry]:
 def _table(
     cells: list[printed_figures.Cell], table: str, section: str, place: str, digits: int
 ) -> Iterator[Entry]:
-    """The cells of one printed table of powers."""
+    """Yield the cells of one printed table of powers."""
     for cell in cells:
         if cell.table == table:
             what = ", ".join(part.replace("_", " ") for part in cell.place) + ": power"
@@ -284,7 +284,7 @@ def _allocation() -> Iterator[Entry]:
 
 
 def _sum(shares: dict[str, str]) -> float:
-    """The sum of exact shares."""
+    """Return the sum of exact shares."""
     return float(sum(map(Fraction, shares.values())))
 
 

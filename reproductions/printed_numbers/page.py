@@ -30,7 +30,7 @@ cite. The other published tables stand on the pages of
 
 
 def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
-    """The text of each page by its file's name.
+    """Return the text of each page by its file's name.
 
     Args:
         tell: called with a text's name and the part done, in [0, 1].
@@ -43,7 +43,7 @@ def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
 
 
 def summary() -> str:
-    """The table that counts the entries of each text, for `docs/reproduced.md`."""
+    """Return the table that counts the entries of each text, for `docs/reproduced.md`."""
     rows = []
     for name, text in TEXTS.items():
         counts = Counter(entry.verdict for entry in entries(name))

@@ -36,7 +36,7 @@ def entries() -> Iterator[Entry]:
 
 
 def _over_gaussian(value: Callable[[float], float], mu: float = 1.0) -> float:
-    """The integral over [0, 1] of value(-f'(x)), f the Gaussian curve of mu."""
+    """Return the integral over [0, 1] of value(-f'(x)), f the Gaussian curve of mu."""
     slope = lambda t: exp(mu * t - mu * mu / 2)  # noqa: E731
     return quad(lambda t: value(slope(t)) * NORMAL.pdf(t), -FAR, FAR, points=[mu / 2], limit=200)[0]
 

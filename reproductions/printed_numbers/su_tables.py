@@ -14,7 +14,7 @@ __all__ = ["iterates", "levels", "shuffles"]
 
 
 def iterates(section: str, place: str) -> Iterator[Entry]:
-    """The epsilons of the last iterate, at three numbers of epochs."""
+    """Yield the epsilons of the last iterate, at three numbers of epochs."""
     names = {"composition": "composition", "renyi": "Rényi", "f_dp": "f-DP"}
     for cell in last_iterate.cells():
         epochs, column = cell.place
@@ -29,7 +29,7 @@ def iterates(section: str, place: str) -> Iterator[Entry]:
 
 
 def shuffles(section: str, deltas: str, epsilons: str) -> Iterator[Entry]:
-    """The two tables about shuffled reports."""
+    """Yield the two tables about shuffled reports."""
     above = "printed above ours: on the safe side"
     for row in tables.rows("delta_by_epsilon"):
         at, ours = f"ε = {row.given:g}", row.ours
@@ -95,7 +95,7 @@ def _given(value: float) -> str:
 
 
 def _scientific(value: float) -> str:
-    """The numerals of a number that is printed as a product by a power of ten."""
+    """Return the numerals of a number that is printed as a product by a power of ten."""
     if value >= 1e-3:
         return f"{value:.4f}"
     digit, exponent = f"{value:.0e}".split("e-")
@@ -103,7 +103,7 @@ def _scientific(value: float) -> str:
 
 
 def levels(section: str, place: str) -> Iterator[Entry]:
-    """The national level of March 2022."""
+    """Yield the national level of March 2022."""
     us = dhc.ALLOCATIONS["march_2022"].levels[0].epsilons
     yield number(
         section,

@@ -119,7 +119,7 @@ Proofs: [Private tests](certificates/private-tests.md).
 
 
 def pages() -> dict[str, str]:
-    """The page and its figure, as text by name."""
+    """Return the page and its figure, as text by name."""
     names = list(BUDGETS)
     rows = [
         [f"{truth:g}", *(_shown(_power(name, truth)) for name in names), _shown(free_power(truth))]
@@ -136,7 +136,7 @@ def _power(name: str, truth: float) -> float:
 
 
 def free_power(truth: float) -> float:
-    """The power of the most powerful test without privacy."""
+    """Return the power of the most powerful test without privacy."""
     most = next(k for k in range(N) if bdtrc(k, N, 0.5) <= LEVEL)  # rejects above k for certain
     at = bdtr(most, N, 0.5) - bdtr(most - 1, N, 0.5)
     share = (LEVEL - bdtrc(most, N, 0.5)) / at

@@ -25,7 +25,7 @@ LOCAL = (
 
 
 def pages() -> dict[str, str]:
-    """The page and its figure, each the text of a file by its name."""
+    """Return the page and its figure, each the text of a file by its name."""
     text = "\n\n".join([_opening(), _deltas(), _epsilons(), _crowds()])
     return {"shuffle.md": text + "\n", "shuffle.svg": _figure()}
 
@@ -57,7 +57,7 @@ closed form is ε = log(1 + (e^ε₀ − 1)(4√(2 log(4/δ)) / √((e^ε₀ + 1
 
 
 def _example() -> float:
-    """The epsilon of the example."""
+    """Return the epsilon of the example."""
     f = LocalRandomizer(shuffle.LOCAL).shuffle(users=shuffle.USERS).tradeoff()
     return f.epsilon(delta=1e-6).upper
 

@@ -37,7 +37,8 @@ FACTS = PUBLISHED["shuffled_mechanism"]
 
 
 def largest_local(users: int, delta: float) -> float:
-    """The largest epsilon_0 of the closed form, log(n / (8 log(2 / delta)) - 1); -inf if none.
+    """Return the largest epsilon_0 of the closed form, log(n / (8 log(2 / delta)) - 1); -inf if
+    none.
 
     Args:
         users: n, at least 1.
@@ -54,7 +55,7 @@ LOCAL = largest_local(USERS, LOCAL_DELTA)
 
 
 def closed_form(users: int, local: float, delta: float) -> float:
-    """An upper bound on epsilon of shuffled reports.
+    """Return an upper bound on epsilon of shuffled reports.
 
     epsilon = log(1 + (e^{epsilon_0} - 1) (4 sqrt(2 log(4 / delta)) / sqrt((e^{epsilon_0} + 1) n)
     + 4 / n)) where epsilon_0 <= log(n / (8 log(2 / delta)) - 1), and never more than epsilon_0.
@@ -83,7 +84,7 @@ def closed_form(users: int, local: float, delta: float) -> float:
 
 
 def closed_form_delta(users: int, local: float, epsilon: float) -> float:
-    """The delta at which the closed form gives this epsilon, its range left aside.
+    """Return the delta at which the closed form gives this epsilon, its range left aside.
 
     With y = (e^epsilon - 1) / (e^{epsilon_0} - 1) - 4 / n it is
     4 e^{-y^2 (e^{epsilon_0} + 1) n / 32}.
@@ -118,7 +119,7 @@ class Row:
 
 
 def rows(table: str) -> Iterator[Row]:
-    """The columns of table 2 ("delta_by_epsilon") or 3 ("epsilon_by_delta")."""
+    """Yield the columns of table 2 ("delta_by_epsilon") or 3 ("epsilon_by_delta")."""
     facts, f = FACTS[table], curve()
     key = "epsilon" if table == "delta_by_epsilon" else "delta"
     for i, given in enumerate(facts[key]):

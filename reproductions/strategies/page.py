@@ -33,7 +33,7 @@ BLUE, PALE, INK = "#1d4f91", "#8b939b", "#1b1b1b"
 
 
 def pages() -> dict[str, str]:
-    """The page and its figure, as their text by name."""
+    """Return the page and its figure, as their text by name."""
     page = "\n\n".join([_opening(), _survey(), _large(), _proof(), _errors(), _shares()])
     return {"strategies.md": page + "\n", "strategies.svg": _figure()}
 

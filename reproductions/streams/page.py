@@ -28,7 +28,7 @@ BLUE, GREEN, RED, ORANGE = "#1f5fa8", "#2c7a4b", "#b03a2e", "#b9770e"
 
 
 def pages() -> dict[str, str]:
-    """The page and its figures, as their text by their names."""
+    """Return the page and its figures, as their text by their names."""
     return {
         "streams.md": "\n\n".join((_opening(), _known(), _often(), _trained(), _safe(), _closing()))
         + "\n",
@@ -38,7 +38,8 @@ def pages() -> dict[str, str]:
 
 
 def circulant_bound(steps: int) -> float:
-    """The bound by the singular values of the skew-circulant of ones, for records in one step.
+    """Return the bound by the singular values of the skew-circulant of ones, for records in one
+    step.
 
     The sum of 1 / (2 n sin((2j - 1) pi / (2n))) over j up to n, which is (log n + 0.5772 +
     log(8 / pi)) / pi and what vanishes. It is often quoted, and `prefix_bound` is above it.
@@ -53,7 +54,7 @@ def _mechanism(strategy: Strategy, times: int = 1, apart: int = 1) -> MatrixMech
 
 
 def _error(strategy: Strategy, times: int = 1, apart: int = 1) -> float:
-    """The largest standard error of a prefix sum at mu = 1."""
+    """Return the largest standard error of a prefix sum at mu = 1."""
     total = _mechanism(strategy, times, apart)
     return float(total.errors().max()) * total.shift()
 
@@ -183,7 +184,9 @@ def _training(sampling: str, band: int, sigma: float) -> DPSGD:
 
 
 def _last_error(sampling: str, band: int, epsilon: float) -> float:
-    """The standard error of the sum of all steps, over the clipping norm, at the least noise."""
+    """Return the standard error of the sum of all steps, over the
+    clipping norm, at the least noise.
+    """
     target = approximate(epsilon, 1e-5)
     sigma = float(calibrate(lambda s: _training(sampling, band, s), budget=target))
     return _training(sampling, band, sigma).noise(1) * square_root(RUN_STEPS, band).spread()[-1]

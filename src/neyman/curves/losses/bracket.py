@@ -41,7 +41,7 @@ class ComposedLattice(Loss):
 
     @staticmethod
     def exact(parts: Parts) -> ComposedLattice | None:
-        """The sum itself, if all parts share a lattice on which it is small."""
+        """Return the sum itself, if all parts share a lattice on which it is small."""
         if any(not isinstance(loss, Loss) or loss.step is None for loss, _ in parts):
             return None
         joint = ComposedLattice(parts, 0)
@@ -95,7 +95,9 @@ class ComposedLattice(Loss):
         return total[0], total[1], total[2]
 
     def atoms(self, tilt: float) -> Atoms:
-        """The composed lattice; what a transform's rounding may hide goes to the safe side."""
+        """Return the composed lattice; what a transform's rounding
+        may hide goes to the safe side.
+        """
         return _atoms(self, tilt)
 
     def dots(self, tilt: float, step: float) -> Discretization:
@@ -149,7 +151,7 @@ def _atoms(joint: ComposedLattice, tilt: float) -> Atoms:
 
 
 def _rounded(joint: ComposedLattice, tilt: float) -> Atoms:
-    """The sum on the lattice, or rounded to one side of it."""
+    """Return the sum on the lattice, or rounded to one side of it."""
     step = joint.step
     parts = laws(joint.parts)
     if all(loss.step is not None and loss.step / step % 1 == 0 for loss, _ in parts):
@@ -164,7 +166,7 @@ def _rounded(joint: ComposedLattice, tilt: float) -> Atoms:
 
 @array_cache
 def _shrunk(joint: ComposedLattice) -> float:
-    """A factor that keeps Q within 1: it grew where losses could only be rounded down.
+    """Return a factor that keeps Q within 1: it grew where losses could only be rounded down.
 
     With it the lower side stays below at every epsilon, also where the mixture counts Q.
     """
@@ -258,14 +260,14 @@ def laws(parts: Parts) -> tuple[tuple[Loss, int], ...]:
 
 
 def sides(parts: Parts) -> tuple[Parts, Parts]:
-    """The parts with each bracketed one replaced by its lower, and by its upper loss."""
+    """Return the parts with each bracketed one replaced by its lower, and by its upper loss."""
     both = [(*ends(x), n) for x, n in parts]
     return tuple((low, n) for low, _, n in both), tuple((high, n) for _, high, n in both)
 
 
 @singledispatch
 def ends(part: Part) -> tuple[Part, Part]:
-    """The lower and the upper loss of a bracket; any other part twice."""
+    """Return the lower and the upper loss of a bracket; any other part twice."""
     return part, part
 
 

@@ -97,7 +97,7 @@ class LikelihoodRatioLoss(Loss):
 
     @abstractmethod
     def slope(self, y: Array) -> Array:
-        """The derivative of log R, which rises with y."""
+        """Return the derivative of log R, which rises with y."""
 
     @abstractmethod
     def inverse(self, ratio: Array, low: float, high: float) -> Array:
@@ -118,11 +118,13 @@ class LikelihoodRatioLoss(Loss):
         return self.farthest * (1 + 8 * UNIT)  # a quotient, perhaps of a square root: 3 units
 
     def power(self, tilt: float) -> float:
-        """The w of M(w)."""
+        """Return the w of M(w)."""
         return tilt + 1 if self.removed else -tilt
 
     def spacing(self, reach: float, w: float) -> float:
-        """A step of y with strip bound e^-ACCURACY for |Im w| <= reach, on the best line [C-7]."""
+        """Return a step of y with strip bound e^-ACCURACY for |Im
+        w| <= reach, on the best line [C-7].
+        """
         c, digits = self.farthest, ERROR_EFOLDS + 1
         edge = 0.97 * math.pi / c
         if w >= 0:
@@ -173,7 +175,7 @@ class LikelihoodRatioLoss(Loss):
         return np.array([counts @ k, counts @ mean, counts @ variance])
 
     def _on_line(self, z: Array) -> tuple[_Law, Array]:
-        """The law whose nodes reach as far as z, and the heights in terms of log R."""
+        """Return the law whose nodes reach as far as z, and the heights in terms of log R."""
         u = imaginary_part(z) if self.removed else -imaginary_part(z)
         return _law(self, float(z[0].real), _reach(u)), u
 
@@ -310,18 +312,18 @@ class _Law:
 
 
 def _pull(losses: Sequence[LikelihoodRatioLoss]) -> float:
-    """The steepest log R at y <= 0: each e^{mu y - mu^2 / 2} is at most 1 there."""
+    """Return the steepest log R at y <= 0: each e^{mu y - mu^2 / 2} is at most 1 there."""
     return max([loss.farthest * loss.ratio_floor for loss in losses])
 
 
 def _steepest(y: Array, pull: Array) -> Array:
-    """The largest |pull - y| between neighboring places, where both are monotone in y."""
+    """Return the largest |pull - y| between neighboring places, where both are monotone in y."""
     ends = slice(None, -1), slice(1, None)
     return np.maximum.reduce([np.abs(pull[i] - y[j]) for i in ends for j in ends])
 
 
 def _reach(u: Array) -> float:
-    """A power of two, so that lines of about the same length share their nodes."""
+    """Return a power of two, so that lines of about the same length share their nodes."""
     reach = float(np.maximum.reduce(np.abs(u)))
     return 2.0 ** math.ceil(math.log2(reach)) if reach > 1e-300 else 0.0
 
@@ -345,7 +347,8 @@ def _grid(low: float, high: float, h: float) -> tuple[Array, float]:
 def _tilted(
     ratio: Array, w: Array, y: Array, h: float, ratio_units: float
 ) -> tuple[Array, Array, Array, Array]:
-    """The masses of y of several losses under several powers, log M, its error, and its units.
+    """Return the masses of y of several losses under several powers, log M, its error, and its
+    units.
 
     Args:
         ratio: log R at the nodes, shape (losses, n).

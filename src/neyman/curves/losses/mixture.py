@@ -55,7 +55,7 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         self._keep(self.distances[-1], max(8.0, 5.0 + len(self.weights)), least)
 
     def places(self, tilt: float, height: float) -> float:
-        """A sum over more nodes the farther up."""
+        """Return a sum over more nodes the farther up."""
         return 200.0 + 10 * height + 10 * abs(tilt)
 
     @property
@@ -100,7 +100,7 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         return math.fsum(w * min(c, 1.0) for c, w in pairs)
 
     def slope(self, y: Array) -> Array:
-        """The derivative of log R: the mean distance given y, which rises with y."""
+        """Return the derivative of log R: the mean distance given y, which rises with y."""
         c = np.array(self.distances)
         self._count(y)
         t = np.multiply.outer(y, c) - c * c / 2
@@ -108,7 +108,9 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         return (p @ c) / p.sum(axis=-1)
 
     def inverse(self, ratio: Array, low: float, high: float) -> Array:
-        """The y between low and high at which log R takes these values: by Newton's method."""
+        """Return the y between low and high at which log R takes
+        these values: by Newton's method.
+        """
         grid = np.linspace(low, high, 4096)
         y = np.interp(ratio, self.log_ratio(grid), grid)
         for _ in range(4):
@@ -148,7 +150,7 @@ class MixtureLoss(Loss):
     parts: tuple[tuple[float, Part], ...]
 
     def places(self, tilt: float, height: float) -> float:
-        """A sum over more nodes the farther up."""
+        """Return a sum over more nodes the farther up."""
         return 200.0 + 10 * height + 10 * abs(tilt)
 
     @property
@@ -192,13 +194,13 @@ class MixtureLoss(Loss):
         return np.where((np.abs(log_mgfs) < 0.5).all(axis=0), near, far)
 
     def _shares(self, z: Array) -> Array:
-        """The weights under each tilt, shape (parts, n)."""
+        """Return the weights under each tilt, shape (parts, n)."""
         real = np.real(np.atleast_1d(z)).astype(float)
         log_share = np.array([math.log(w) + loss.log_mgf(real) for w, loss in self.parts])
         return np.exp(log_share - np.asarray(logsumexp(log_share, axis=0)))
 
     def mgf_rounding(self, z: Array) -> Array:
-        """The mean of the parts', under the tilt."""
+        """Return the mean of the parts', under the tilt."""
         each = np.array([np.broadcast_to(x.mgf_rounding(z), np.shape(z)) for _, x in self.parts])
         # e^{K_k} is taken of a K_k that is rounded in proportion to its size.
         size = np.array([np.abs(loss.log_mgf(z)) for _, loss in self.parts])
@@ -213,7 +215,7 @@ class MixtureLoss(Loss):
         return np.real(self.log_mgf(np.asarray(tilts, dtype=float))), mean, variance
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """The mean of the parts' bounds, under the tilt."""
+        """Return the mean of the parts' bounds, under the tilt."""
         share = self._shares(np.array([tilt]))[:, 0]
         nothing = np.zeros(len(edges))
         each = np.array(

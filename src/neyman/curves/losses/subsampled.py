@@ -62,7 +62,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         self._keep(self.distance, 0.0, least)  # log R is as good as its own rounding
 
     def places(self, tilt: float, height: float) -> float:
-        """A sum over more nodes the farther up."""
+        """Return a sum over more nodes the farther up."""
         w = self.power(tilt)
         low, high = self.range(w)
         return (high - low) / self.spacing(height, w)
@@ -71,7 +71,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
     def sum_of_places(
         cls, losses: Sequence[SubsampledGaussianLoss], tilt: float, height: float
     ) -> float:
-        """The same of several losses; of many, some distances are asked."""
+        """Return the same of several losses; of many, some distances are asked."""
         if len(losses) < 8:
             return super().sum_of_places(losses, tilt, height)
         ordered = sorted(losses, key=lambda loss: loss.distance)
@@ -119,7 +119,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         return self.rate * min(self.distance, 1.0)
 
     def slope(self, y: Array) -> Array:
-        """The derivative of log R, which rises with y."""
+        """Return the derivative of log R, which rises with y."""
         return self.distance * -np.expm1(math.log1p(-self.rate) - self.log_ratio(y))
 
     def range(self, w: float) -> tuple[float, float]:
@@ -159,7 +159,9 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         return w * ratio - y * y / 2
 
     def _hump(self, w: float, y: float) -> float | None:
-        """The fixed point of y = w mu s(y) that iterating leads to; none where that is slow."""
+        """Return the fixed point of y = w mu s(y) that iterating
+        leads to; none where that is slow.
+        """
         for _ in range(200):
             t = min(self.distance * y - self.distance**2 / 2, 700.0)
             part = self.rate * math.exp(t)
@@ -175,7 +177,9 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         )[1]
 
     def _lower_peak(self, w: float) -> float:
-        """The root of y = w mu s(y), or .02 less, for w < 0; mu s(y) is the slope of log R."""
+        """Return the root of y = w mu s(y), or .02 less, for w < 0;
+        mu s(y) is the slope of log R.
+        """
         mu, least = self.distance, self.log_least
         odds = math.log(self.rate) - least
 
@@ -191,7 +195,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         return zero(excess, low, -0.01, 0.005) - 0.01
 
     def inverse(self, ratio: Array, low: float, high: float) -> Array:
-        """The y at which log R takes these values, all above log(1 - q)."""
+        """Return the y at which log R takes these values, all above log(1 - q)."""
         ratio = ratio[ratio > math.log1p(-self.rate)]
         near = np.expm1(np.minimum(ratio, 30.0)) + self.rate
         far = np.maximum(ratio, 30.0) + np.log1p(
@@ -286,7 +290,7 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
         return SubsampledLoss(self.inner, self.rate, not self.removed)
 
     def law(self, size: float) -> Law:
-        """The law of g(l) under the mixture, or of -g(l) under Q."""
+        """Return the law of g(l) under the mixture, or of -g(l) under Q."""
         base, q = law_under_q(self.inner, size), self.rate
         loss, log_q = base.loss, base.log_q
         if self._missing:
@@ -356,7 +360,7 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
         return math.inf if _fails(self.inner) else self.inner.mu
 
     def reverse(self) -> FixedSizeLoss:
-        """The same: C_p(f) is symmetric."""
+        """Return the same: C_p(f) is symmetric."""
         return self
 
     def law(self, size: float) -> Law:
@@ -491,7 +495,7 @@ def _units(value: Array) -> float:
 
 
 def _each(base: Base, value: Array) -> Array | None:
-    """The same of each mass by itself, where the base knows its own."""
+    """Return the same of each mass by itself, where the base knows its own."""
     if base.units is None or len(base.units) != len(value):
         return None
     return base.units + 16 * UNIT * np.where(np.isfinite(value), np.abs(value), 0.0)
@@ -505,7 +509,7 @@ def _moves(l: Array, value: Array, q: float) -> Array:  # noqa: E741
 
 
 def _slope(l: Array, q: float) -> Array:  # noqa: E741
-    """The derivative of g, in (0, 1)."""
+    """Return the derivative of g, in (0, 1)."""
     return 1 / (1 + np.exp(np.minimum(math.log1p(-q) - math.log(q) - l, 700.0)))
 
 
@@ -518,14 +522,14 @@ def _speed(l: Array, q: float, near: Array | float) -> Array:  # noqa: E741
 
 
 def _inverse(value: Array, q: float) -> Array:
-    """The l at which g takes a value above log(1 - q)."""
+    """Return the l at which g takes a value above log(1 - q)."""
     # The unit keeps the logarithm a number; places cut panels, and where they lie is no matter.
     near = np.log1p(np.maximum(np.expm1(np.minimum(value, 30.0)) / q, UNIT - 1))
     return np.where(value < 30, near, value - math.log(q) + np.log1p((q - 1) * np.exp(-value)))
 
 
 def _mapped(s: Stretch, q: float, up: bool, size: float, floor: float) -> Piece:
-    """The loss g (up) or -g where the inner loss is above ``floor``."""
+    """Return the loss g (up) or -g where the inner loss is above ``floor``."""
     low, high = max(s.low, (floor - s.shift) / s.scale), s.high
     if math.isinf(high):  # Gaussian: the tilted log slope is -t + w scale g', |w| <= size + 1
         most = (size + 1) * s.scale
@@ -554,7 +558,7 @@ def _mapped(s: Stretch, q: float, up: bool, size: float, floor: float) -> Piece:
 
 
 def _ends(piece: Piece, size: float) -> tuple[tuple[float, float], ...]:
-    """What lies beyond both ends: from there on the log slope is at least PAD - 1 outward.
+    """Return what lies beyond both ends: from there on the log slope is at least PAD - 1 outward.
 
     Where an end was not cut off this counts a little that does not exist.
     """
@@ -568,7 +572,8 @@ def _ends(piece: Piece, size: float) -> tuple[tuple[float, float], ...]:
 
 
 def _lost(base: Base, q: float, up: bool, floor: float) -> tuple[tuple[float, float], ...]:
-    """What the lattice left out above a floor: its mass under e^{w g}, w = c + 1 for g, -c for -g.
+    """Bound the mass that the lattice leaves out above a floor under e^{w g}: w is c + 1 for g, -c
+    for -g.
 
     On an interval e^{w g(l) - (t + 1) l} is largest at an end: w g is convex for w >= 0, and both
     terms fall for w < 0. Beyond the last tilt, t + 1 >= w, it falls.
@@ -662,5 +667,5 @@ def _opposite_laplaces(a: float, q: float) -> tuple[Piece, Piece]:
 
 
 def _up(value: float, units: int = 8) -> float:
-    """A little above: a bound that rounding cannot have left too low."""
+    """Return a little above: a bound that rounding cannot have left too low."""
     return value + units * UNIT * abs(value) if math.isfinite(value) else value

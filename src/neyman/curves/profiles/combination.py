@@ -93,11 +93,11 @@ class BracketProfile(Profile):
         return np.minimum(self._lower.log_powers(log_levels)[0], high), high
 
     def epsilon_near(self, log_delta: float) -> float:
-        """That of the upper one."""
+        """Return the answer of the upper profile."""
         return self._upper.epsilon_near(log_delta)
 
     def log_total_variation(self) -> float:
-        """That of the upper one."""
+        """Return the answer of the upper profile."""
         return self._upper.log_total_variation()
 
 
@@ -172,7 +172,7 @@ class CascadeProfile(Profile):
         )
 
     def log_delta_above(self, epsilon: float, enough: float = -math.inf) -> float:
-        """That of the first engine, or of the total variation."""
+        """Return the answer of the first engine, or of the total variation."""
         most = self._log_total_variation if epsilon >= 0 else 0.0
         return min(self._engine(0).log_delta_above(epsilon, enough), most)
 
@@ -202,11 +202,11 @@ class CascadeProfile(Profile):
         return first
 
     def log_total_variation(self) -> float:
-        """An upper bound on log delta(0)."""
+        """Return an upper bound on log delta(0)."""
         return self._log_total_variation
 
     def coarse(self) -> Profile:
-        """The same engines, asked for fewer digits the smaller delta is."""
+        """Return the same engines, asked for fewer digits the smaller delta is."""
         other = copy(self)
         other._coarse = True
         return other
@@ -298,7 +298,7 @@ class ConvexHullProfile(Profile):
         self._profiles, self.engine = profiles, profiles[0].engine
 
     def log_delta(self, epsilon: float) -> Interval:
-        """The largest."""
+        """Return the largest."""
         brackets = [p.log_delta(epsilon) for p in self._profiles]
         return max(f[0] for f in brackets), max(f[1] for f in brackets)
 
@@ -312,7 +312,7 @@ class ConvexHullProfile(Profile):
         return max(low, least), min(high, 0.0)
 
     def mu(self) -> Interval | None:
-        """The largest, where each is known."""
+        """Return the largest, where each is known."""
         bounds = [p.mu() for p in self._profiles]
         known = [f for f in bounds if f is not None]
         if len(known) < len(bounds):
@@ -388,7 +388,7 @@ def _many(composition: Composition) -> Profile | None:
 
 
 def group_profile(composition: Composition, groups: int) -> Profile:
-    """The profile of a sum of many unlike parts, like ones between two of their kind.
+    """Return the profile of a sum of many unlike parts, like ones between two of their kind.
 
     Args:
         composition: the sum.
@@ -399,7 +399,8 @@ def group_profile(composition: Composition, groups: int) -> Profile:
 
 
 def part_groups(parts: Parts, groups: int) -> tuple[Parts, Parts]:
-    """The parts with like ones replaced by one that all dominate, and by one that dominates all.
+    """Return the parts with like ones replaced by one that all dominate, and by one that dominates
+    all.
 
     More noise is noise on top of less, and what enters at a smaller rate is what enters at a larger
     one with some of it replaced by what a neighbor's would be. Both are post-processing [C-13].

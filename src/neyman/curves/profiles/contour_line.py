@@ -177,7 +177,9 @@ class Line:
         return (self,)
 
     def sums(self, epsilon: float) -> tuple[float, float]:
-        """The trapezoid sum over e^{K(c) - c epsilon}, and the logarithm's slope in epsilon."""
+        """Return the trapezoid sum over e^{K(c) - c epsilon}, and
+        the logarithm's slope in epsilon.
+        """
         terms = self.weight * np.exp(-1j * epsilon * self.u)
         total = float(np.add.reduce(real_part(terms)))
         fall = self.c * total - float(imaginary_part(terms) @ self.u)
@@ -210,7 +212,9 @@ class Line:
         return np.log(low) + scale - slack, np.minimum(np.log(high) + scale + slack, 0.0)
 
     def _sums(self, weight: Array, epsilon: Array) -> tuple[Array, Array | float]:
-        """The sums of the nodes at each epsilon, and their error beside `fixed` and `moving`."""
+        """Return the sums of the nodes at each epsilon, and their
+        error beside `fixed` and `moving`.
+        """
         if len(epsilon) >= LIMITS.chirp_places and len(weight) >= LIMITS.chirp_places:
             first, last = float(epsilon[0]), float(epsilon[-1])
             step, far = (last - first) / (len(epsilon) - 1), max(abs(first), abs(last))
@@ -224,11 +228,11 @@ class Line:
         return real_part(series(weight, epsilon * self.u[1])), 0.0
 
     def width(self, epsilon: float) -> float:
-        """The width of the bounds on log delta there."""
+        """Return the width of the bounds on log delta there."""
         return self.largest_width([epsilon])
 
     def largest_width(self, epsilons: list[float]) -> float:
-        """The largest width of the bounds on log delta at these epsilons."""
+        """Return the largest width of the bounds on log delta at these epsilons."""
         low, high = self.log_delta(np.array(epsilons))
         least = float(np.minimum.reduce(low))
         return float(np.maximum.reduce(high - low)) if least > -math.inf else math.inf
@@ -244,7 +248,7 @@ class Line:
         return self.width(epsilon) < max(LIMITS.line_width, 4 * error)
 
     def middle(self, epsilon: float) -> float:
-        """The logarithm of the sum there."""
+        """Return the logarithm of the sum there."""
         total = float(self.sums(epsilon)[0])
         return min(math.log(total) + self.top - self.c * epsilon, 0.0) if total > 0 else -math.inf
 
@@ -307,7 +311,7 @@ def least_log_powers(most: Array, log_levels: Array, a: Array = CHERNOFF_POWERS)
 
 
 def line_at(losses: Sum, epsilon: float, *, release: bool = True) -> Line | None:
-    """A line that suits ``epsilon``; none where that is too far out.
+    """Return a line that suits ``epsilon``; none where that is too far out.
 
     Args:
         losses: the sum.
@@ -336,7 +340,7 @@ def line_at(losses: Sum, epsilon: float, *, release: bool = True) -> Line | None
 
 
 def _neighbor(epsilon: float, x: float) -> float:
-    """The place of the line of an epsilon and of its neighbors, about whose saddle is e^x.
+    """Return the place of the line of an epsilon and of its neighbors, about whose saddle is e^x.
 
     Delta differs by a quarter of an e-fold at most.
     """
@@ -348,7 +352,7 @@ def _neighbor(epsilon: float, x: float) -> float:
 
 @array_cache
 def _line_of_cell(losses: Sum, blocks: int, cell: int, release: bool) -> Line | None:
-    """A line that suits all epsilons of a cell, without a tiny release."""
+    """Return a line that suits all epsilons of a cell, without a tiny release."""
     tilts = _tilts(losses, blocks)
     low, x, high = [tilts.place(tilts.cell, cell + share) for share in (0.0, 0.5, 1.0)]
     ends = [tilts.aim(low), tilts.aim(high)]
@@ -357,7 +361,7 @@ def _line_of_cell(losses: Sum, blocks: int, cell: int, release: bool) -> Line | 
 
 @array_cache
 def _line_at(losses: Sum, epsilon: float, release: bool) -> Line | None:
-    """A line that suits one epsilon."""
+    """Return a line that suits one epsilon."""
     tilts, x = tilts_of(losses, epsilon)
     aim = epsilon, min(tilts.log_terms(x, epsilon), 0.0)
     return _best_line(losses, tilts, x, aim, [aim], release, blurred=release)
@@ -409,7 +413,7 @@ def rough_epsilon(losses: Sum, log_delta: float) -> float:
 
 
 def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Line, float] | None:
-    """A line that suits the epsilon which has this log delta, and about that epsilon.
+    """Return a line that suits the epsilon which has this log delta, and about that epsilon.
 
     None where that epsilon is 0 or so.
     """
@@ -481,7 +485,7 @@ class Tilts:
     uneven: list[bool]
 
     def at(self, row: Row, x: float) -> float:
-        """A function at a place."""
+        """Return a function at a place."""
         i = min(max(bisect_right(self.x, x), 1), len(self.x) - 1) - 1
         size, low = self.x[i + 1] - self.x[i], row.values[i]
         rise, a, b = row.values[i + 1] - low, row.slopes[i] * size, row.slopes[i + 1] * size
@@ -498,7 +502,7 @@ class Tilts:
         return k[i - 1] + s * (a + s * (3 * rise - 2 * a - b + s * (a + b - 2 * rise)))
 
     def place(self, row: Row, value: float) -> float:
-        """The place where a function that rises has a value; an end where it nowhere has."""
+        """Return the place where a function that rises has a value; an end where it nowhere has."""
         i = min(max(bisect_right(row.values, value), 1), len(self.x) - 1) - 1
         size, low = self.x[i + 1] - self.x[i], row.values[i]
         rise, a, b = row.values[i + 1] - low, row.slopes[i] * size, row.slopes[i + 1] * size
@@ -526,7 +530,7 @@ class Tilts:
         return math.log(c * (c + 1)) + self.at(self.log_width, x)
 
     def aim(self, x: float) -> tuple[float, float]:
-        """The epsilon of which e^x is the saddle, at least 0, and about its log delta."""
+        """Return the epsilon of which e^x is the saddle, at least 0, and about its log delta."""
         return max(self.at(self.own, x), 0.0), min(-self.at(self.depth, x), 0.0)
 
     def deviation(self, x: float) -> float:
@@ -574,7 +578,9 @@ def _uneven_tilts(
 
 
 def _steep_place(losses: Sum, tilts: Tilts, epsilon: float | None, log_delta: float) -> float:
-    """The place of an epsilon or of a log delta: by tilts between the nearest ones, and Newton."""
+    """Return the place of an epsilon or of a log delta: by tilts
+    between the nearest ones, and Newton.
+    """
     row, value = (tilts.depth, -log_delta) if epsilon is None else (tilts.own, epsilon)
     i = min(max(bisect_right(row.values, value), 1), len(tilts.x) - 1)
     low, high = tilts.x[i - 1], tilts.x[i]
@@ -618,7 +624,7 @@ def _tilts(losses: Sum, blocks: int) -> Tilts:
 
 
 def _steered(rows: Array, blocks: int, first: int, *, complete: bool) -> Tilts:
-    """What follows from K at the tilts."""
+    """Return the tilts with what follows from K at them."""
     x, k, mean, variance = rows
     c = np.exp(x)
     bend = variance + 1 / c**2 + 1 / (c + 1) ** 2
@@ -660,7 +666,7 @@ def _bent(rows: Array) -> Array:
 
 
 def _beside(values: Array) -> tuple[Array, Array]:
-    """What is left of each tilt and right of it, of values between neighbors."""
+    """Split values between neighbors into the parts left of each tilt and right of it."""
     left, right = np.empty((2, len(values) + 1))
     left[0], left[1:], right[:-1], right[-1] = values[0], values, values, values[-1]
     return left, right
@@ -673,13 +679,15 @@ def _slopes(values: Array, size: Array) -> Array:
 
 
 def _rising(values: Array, slopes: Array, size: Array) -> Row:
-    """A row whose slopes keep each cubic monotone."""
+    """Return a row whose slopes keep each cubic monotone."""
     most = np.minimum(*_beside(3 * (values[1:] - values[:-1]) / size))
     return Row(values.tolist(), np.minimum(np.maximum(slopes, 0.0), most).tolist())
 
 
 def _first_block(losses: Sum) -> tuple[int, Array]:
-    """The tilts whose first one is the saddle of an epsilon below 0, and its binary logarithm."""
+    """Return the tilts whose first one is the saddle of an
+    epsilon below 0, and its binary logarithm.
+    """
     least = _own(_rows(losses, np.array(LIMITS.start_octaves[1:]) * LOG_2))
     first = LIMITS.start_octaves[int(np.count_nonzero(least <= 0))]
     while True:
@@ -765,7 +773,7 @@ class _Plan:
 
 
 def _best_plan(losses: Sum, tilts: Tilts, aim: Aim, release: bool, blurred: bool) -> _Plan | None:
-    """The one with few nodes and digits: the saddle is not always the best place.
+    """Return the one with few nodes and digits: the saddle is not always the best place.
 
     Off the saddle the terms outgrow their sum; where they cancel too much nothing is gained.
     """
@@ -870,7 +878,9 @@ def _plan(losses: Sum, tilts: Tilts, aim: Aim, place: Place, *, certified: bool 
 
 
 def _step_after(aim: Aim, c: Array, others: Array, k: Array) -> Array:
-    """The step with which the terms after are as small as they should be; shape (c, others)."""
+    """Return the step with which the terms after are as small as
+    they should be; shape (c, others).
+    """
     epsilons, log_deltas = np.array(aim.ends).T
     kernel = (k + log_kernel(others))[:, None]
     excess = kernel - np.multiply.outer(others, epsilons) - log_deltas

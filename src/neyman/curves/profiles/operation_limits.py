@@ -196,7 +196,7 @@ class LimitProfile(Profile):
             return rest(self._rest)
 
     def _ends(self, ask: Callable[[Profile], tuple[Array, Array]]) -> tuple[Array, Array]:
-        """The engine's bounds; if it had to stop, no wider than those by exponents."""
+        """Return the engine's bounds; if it had to stop, no wider than those by exponents."""
         try:
             with engine_limit() as meter:
                 overhead(5 * CALL)
@@ -239,7 +239,7 @@ class LimitProfile(Profile):
         return self._asked(lambda p: p.log_powers_above(log_levels), lambda _: none)
 
     def epsilon_near(self, log_delta: float) -> float:
-        """The engine's guess, or where a search begins that knows nothing."""
+        """Return the engine's guess, or where a search begins that knows nothing."""
         return self._asked(lambda p: p.epsilon_near(log_delta), lambda _: 1.0)
 
     def log_total_variation(self) -> float:
@@ -262,7 +262,9 @@ class LimitProfile(Profile):
 
 
 def _log_mass(mass: float, side: int) -> float:
-    """The logarithm of a mass that a sum of logarithms gave, moved up or down by its rounding."""
+    """Return the logarithm of a mass that a sum of logarithms
+    gave, moved up or down by its rounding.
+    """
     return math.log(mass) + side * 8 * UNIT * (1 + abs(math.log(mass)))
 
 

@@ -69,12 +69,12 @@ class Profile:
         return float(low[0]), float(high[0])
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """The same at many epsilons: arrays of lower and of upper bounds."""
+        """Return the same at many epsilons: arrays of lower and of upper bounds."""
         brackets = np.array([self.log_delta(float(e)) for e in epsilons]).reshape(-1, 2)
         return brackets[:, 0], brackets[:, 1]
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """The same at many levels: arrays of lower and of upper bounds."""
+        """Return the same at many levels: arrays of lower and of upper bounds."""
         brackets = np.array([self.log_power(float(v)) for v in log_levels]).reshape(-1, 2)
         return brackets[:, 0], brackets[:, 1]
 
@@ -104,7 +104,7 @@ class Profile:
         return 1.0
 
     def log_total_variation(self) -> float:
-        """An upper bound on log delta(0) that needs no search; 0 where none is known."""
+        """Return an upper bound on log delta(0) that needs no search; 0 where none is known."""
         return 0.0
 
     def from_above(self) -> Profile:

@@ -80,7 +80,7 @@ class RareChoiceProfile(Profile):
         return self._likely.epsilon_near(log_delta)
 
     def log_total_variation(self) -> float:
-        """That of the likely losses, moved."""
+        """Return the total variation of the likely losses, moved."""
         return float(self._moved(np.array(self._likely.log_total_variation())))
 
     def _moved(self, high: Array) -> Array:

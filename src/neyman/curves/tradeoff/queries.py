@@ -134,7 +134,7 @@ def epsilon_at(
 def _searched(
     profile: Profile, target: float, slack: float, supremum: Fraction | float, near: float
 ) -> Interval:
-    """The same by one engine, which answers from what is nearby, from a guess on."""
+    """Return the same by one engine, which answers from what is nearby, from a guess on."""
     most = above(supremum)
     if near * (1 + LIMITS.end_distance) < most:
         answer = _secants(profile, np.array([target]), np.array([near]))
@@ -185,7 +185,8 @@ def _secants(
     side: int | None = None,
     moves: int = LIMITS.guess_moves,
 ) -> tuple[Array, Array]:
-    """The same where the guesses are good: secants find both ends, and four questions certify them.
+    """Return the same where the guesses are good: secants find both ends, and four questions
+    certify them.
 
     Args:
         profile: of an ordered pair.
@@ -355,7 +356,7 @@ def _widths(low: Array, high: Array, scale: Array) -> Array:
 
 
 def sampled_mu(profile: Profile) -> float:
-    """The largest certified z(power) - z(level) over a set of levels."""
+    """Return the largest certified z(power) - z(level) over a set of levels."""
     log_levels = np.log(np.concatenate([np.geomspace(1e-12, 0.1, 12), [0.2, 0.3, 0.4, 0.5]]))
     low = np.minimum(profile.one_sided(-1).log_powers(log_levels)[0], 0.0)
     sure = low < 0

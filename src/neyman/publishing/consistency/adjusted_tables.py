@@ -75,7 +75,8 @@ def consistent_tables(
     noisy: Mapping[tuple[str, str, str], tuple[Integers, Fraction]],
     method: ConsistencyMethod = "least-squares",
 ) -> Consistent:
-    """The tables of counts and sums, made to add up: a function of the published tables alone.
+    """Return the tables of counts and sums, made to add up: a function of the published tables
+    alone.
 
     Least squares minimizes the sum of (x - y)^2 / sigma^2 over all noisy cells y and all x that add
     up. It is unbiased, and no linear unbiased estimate of any cell has a smaller variance.

@@ -69,7 +69,7 @@ class Family:
     signed: bool  # whether a true value can be negative
 
     def margins(self, variances: Mapping[Name, float]) -> Margins:
-        """The members' structure, for noise of these variances."""
+        """Return the members' structure, for noise of these variances."""
         tables = [
             Margin(
                 member.at[0],
@@ -109,14 +109,14 @@ class Family:
 
 
 def _takes_part(query: Query) -> str | None:
-    """The measure that adds up, if there is one."""
+    """Return the measure that adds up, if there is one."""
     if query.delta is not None:
         return None
     return {"count": "count", "histogram": "count", "sum": "sum"}.get(query.measure)
 
 
 def without_part(plan: Plan) -> Mapping[Name, str]:
-    """The tables that belong to no family, each with the reason."""
+    """Return the tables that belong to no family, each with the reason."""
     return {
         (query.name, level): "keys that were found in the data do not add up"
         if query.delta is not None
@@ -128,7 +128,7 @@ def without_part(plan: Plan) -> Mapping[Name, str]:
 
 
 def families(plan: Plan) -> list[Family]:
-    """The families of a plan's tables, in the order of their first queries.
+    """Return the families of a plan's tables, in the order of their first queries.
 
     Raises:
         PlanError: tables that would have to add up along three trees, or along large ones.
@@ -231,7 +231,7 @@ def _family(
 
 
 def _chain(hierarchy: Hierarchy, levels: Sequence[str | None]) -> Chain:
-    """The chain of some levels of a hierarchy; None is everything."""
+    """Return the chain of some levels of a hierarchy; None is everything."""
     parents = [
         np.zeros(len(hierarchy.paths(lower)), np.int64)
         if upper is None

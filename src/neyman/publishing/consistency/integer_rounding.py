@@ -218,7 +218,7 @@ def _rounded(totals: Integers, parts: Floats) -> Integers:
 
 
 def _placed(table: NDArray[Number], above: Integers, tree: int) -> NDArray[Number]:
-    """A table's sums over the places of one tree's level above."""
+    """Return a table's sums over the places of one tree's level above."""
     sums = np.zeros_like(
         table, shape=(int(above.max()) + 1, *np.moveaxis(table, tree, 0).shape[1:])
     )

@@ -85,7 +85,7 @@ class Margins:
             self._trees[part] = self._tree(part)
 
     def _tree(self, part: Set) -> tuple[list[Level], Tree | TreePair]:
-        """The levels at which a part is measured, and the tree or pair that they make."""
+        """Return the levels at which a part is measured, and the tree or pair that they make."""
         variances: dict[Level, float] = {}
         for level in sorted({m.at for m in self.margins if part <= m.columns}):
             known = {
@@ -125,7 +125,7 @@ class Margins:
         return variances
 
     def fit(self, values: Sequence[Floats]) -> list[Floats]:
-        """The least-squares estimates of all tables, which add up; shaped as the values.
+        """Return the least-squares estimates of all tables, which add up; shaped as the values.
 
         Raises:
             ValueError: exact values contradict each other.
@@ -157,7 +157,7 @@ class Margins:
         ]
 
     def _split(self, m: Margin, table: Floats) -> dict[Set, Floats]:
-        """A table's parts: along each column its sum, and what is left without its mean."""
+        """Return a table's parts: along each column its sum, and what is left without its mean."""
         parts = {frozenset[int](): table}
         for i in sorted(m.columns):
             for part, piece in list(parts.items()):

@@ -127,7 +127,7 @@ class Tree:
             self.after.append(left)
 
     def fit(self, values: Sequence[Floats], size: float = 1.0) -> list[Floats]:
-        """The estimates of every level, from the top.
+        """Return the estimates of every level, from the top.
 
         Args:
             values: for each level from the top the noisy values, of shape (nodes,) or
@@ -200,7 +200,7 @@ def _check_leaves(depth: int, variance: Floats) -> None:
 
 
 def _sums(values: Floats, parents: Integers, size: int) -> Floats:
-    """Sums over the children of each node."""
+    """Return sums over the children of each node."""
     if values.ndim == 1:
         return np.bincount(parents, weights=values, minlength=size).astype(np.float64, copy=False)
     from scipy.sparse import csc_array  # pyright: ignore[reportMissingTypeStubs]

@@ -98,7 +98,7 @@ class TreePair:
                 yield sums
 
     def fit(self, values: Sequence[Floats]) -> list[Floats]:
-        """The estimates of every table.
+        """Return the estimates of every table.
 
         Args:
             values: for each table the noisy values, of shape (cells, columns): columns are
@@ -118,7 +118,7 @@ class TreePair:
         return [table.reshape(given.shape) for table, given in zip(flat, values, strict=True)]
 
     def _as_grid(self, i: int, table: Floats) -> Floats:
-        """A table by the nodes of one tree, the places of the other, and columns."""
+        """Return a table by the nodes of one tree, the places of the other, and columns."""
         m, n = self._shapes[i]
         if self._turned:
             return table.reshape(n, m, -1).swapaxes(0, 1)
@@ -181,7 +181,7 @@ class _Sums:
         self._downward()
 
     def _sum(self, lower: int, upper: int) -> Floats:
-        """The matrix of sums over the places of a lower level across."""
+        """Return the matrix of sums over the places of a lower level across."""
         matrix = np.zeros((self._across.sizes[upper], self._across.sizes[lower]))
         matrix[self._across.above(upper, lower), np.arange(matrix.shape[1])] = 1
         return matrix
@@ -299,7 +299,9 @@ class _Sums:
 
 
 def _solved(matrix: Floats, right: Floats) -> Floats:
-    """The solution of a system with a symmetric positive matrix, with each row scaled alike."""
+    """Return the solution of a system with a symmetric positive
+    matrix, with each row scaled alike.
+    """
     size = np.sqrt(np.maximum(np.diagonal(matrix), np.finfo(np.float64).tiny))
     scaled = matrix / size / size[:, None]
     try:
@@ -320,7 +322,7 @@ def _applied(matrices: Sequence[Floats], kinds: Integers, vectors: Floats) -> Fl
 
 
 def _added(table: Floats, parents: Integers, axis: int, size: int = 0) -> Floats:
-    """Sums of a table over the places of each place above."""
+    """Return sums of a table over the places of each place above."""
     size = size or int(parents.max()) + 1
     shape = list(table.shape)
     shape[axis] = size

@@ -54,7 +54,7 @@ _PREFIX = {"sum": "s", "over": "s", "offset": "o", "square": "q"}  # of the name
 def aggregate_cells(
     plan: Plan, table: ibis.Table, key: bytes | None = None, progress: Progress | None = None
 ) -> dict[Key, Cells]:
-    """The exact integer tables of a plan, but for those by keys that are unknown.
+    """Return the exact integer tables of a plan, but for those by keys that are unknown.
 
     Returns:
         By (query, level, measure), the measure one of "count", "units", "sum", "offset" and
@@ -97,7 +97,7 @@ def _by_level_of_detail(plan: Plan) -> Plan:
 
 
 def selected(plan: Plan, table: ibis.Table, where: str | None) -> ibis.Table:
-    """The rows of a `prepared` table that a query's filter takes."""
+    """Return the rows of a `prepared` table that a query's filter takes."""
     rows: Any = table
     return table if where is None else rows.filter(rows[filter_column(plan, where)])
 
@@ -201,7 +201,7 @@ def discover(
     key: bytes | None = None,
     progress: Progress | None = None,
 ) -> KeyNumbers:
-    """The keys that rows have, with their exact numbers; nothing here is private yet.
+    """Return the keys that rows have, with their exact numbers; nothing here is private yet.
 
     Returns:
         The key columns of the table as text (places by their declared names, then ``by``), sorted
@@ -236,7 +236,7 @@ def _by_key(coding: Coding, rows: ibis.Table, query: Query, group: Sequence[str]
 
 
 def chosen_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Table) -> ibis.Table:
-    """The rows with all keys of a query whose keys are unknown, after its own bounds."""
+    """Return the rows with all keys of a query whose keys are unknown, after its own bounds."""
     lowest, unknown = coding.axes(query, coding.lowest(query)), coding.discovered(query)
     rows = known_rows(rows, lowest, unknown)
     cell, wanted = names_of([*lowest, *unknown]), names_of(needed_columns(coding, query))
@@ -291,7 +291,7 @@ def _named(
 
 
 def _column_of(coding: Coding, query: Query, part: str) -> str:
-    """The column that holds a part of the measure, of those of `_by_key` and `_measures`."""
+    """Return the column that holds a part of the measure, of those of `_by_key` and `_measures`."""
     if part == "keys":
         return part
     value, needed = coding.value(query, part), coding.numbers(query, part)
@@ -356,7 +356,7 @@ class _Dimensions:
 
 
 def _dimensions(coding: Coding, query: Query) -> _Dimensions:
-    """The dimensions of a query's finest table."""
+    """Return the dimensions of a query's finest table."""
     axes = coding.axes(query, coding.lowest(query))
     places = {coding.level(axis)[0].name: axis.index for axis in axes if axis.kind is Kind.PLACE}
     others = frozenset(axis for axis in axes if axis.kind is not Kind.PLACE)
@@ -364,7 +364,7 @@ def _dimensions(coding: Coding, query: Query) -> _Dimensions:
 
 
 def _shared(coding: Coding, queries: Sequence[Query]) -> Iterator[tuple[_Dimensions, list[Query]]]:
-    """The largest sets of dimensions, each with the queries that it answers."""
+    """Yield the largest sets of dimensions, each with the queries that it answers."""
     left = {query.name: (query, _dimensions(coding, query)) for query in queries}
     kinds = list(dict.fromkeys(own for _, own in left.values()))
     for largest in kinds:
@@ -401,7 +401,7 @@ def _unbounded(
 def listed(
     coding: Coding, table: ibis.Table, wanted: Iterable[CodeColumn]
 ) -> Generator[list[ibis.Table]]:
-    """The public keys of what is wanted, as tables on the engine of the rows."""
+    """Make tables of the public keys of what is wanted, on the engine of the rows."""
     with ExitStack() as scope:
         yield [scope.enter_context(backend_of(table).put(keys)) for keys in coding.keys(wanted)]
 
@@ -539,7 +539,7 @@ def _alone(query: Query) -> bool:
 
 
 def bounded_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Table) -> ibis.Table:
-    """The rows that a query's own bounds leave of each unit.
+    """Return the rows that a query's own bounds leave of each unit.
 
     They are the same rows for each level of detail of a query: a unit's groups may differ in level,
     and its bound is for all of them together [UN-12].
@@ -560,7 +560,9 @@ def bounded_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Ta
 
 
 def with_numbers(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
-    """The rows that take part in some part of the measure, so that no other uses up a bound."""
+    """Return the rows that take part in some part of the
+    measure, so that no other uses up a bound.
+    """
     parts = [coding.numbers(query, part) for part in measures_of(query)]
     every: Any = rows
     known = [ibis.and_(*(every[o.name] >= low for o, low in part.items())) for part in parts]
@@ -570,7 +572,7 @@ def with_numbers(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
 def known_rows(
     rows: ibis.Table, axes: Sequence[CodeColumn], unknown: Sequence[CodeColumn] = ()
 ) -> ibis.Table:
-    """The rows with a key on every axis, and with a number where an axis has bins."""
+    """Return the rows with a key on every axis, and with a number where an axis has bins."""
     every: Any = rows
     known = [every[axis.name] < axis.size for axis in axes]
     known += [every[column.name].notnull() for column in unknown]
@@ -578,7 +580,8 @@ def known_rows(
 
 
 def needed_columns(coding: Coding, query: Query) -> dict[CodeColumn, None]:
-    """The columns of codes, values, and keys that are not known, that a query needs of each row.
+    """Return the columns of codes, values, and keys that are not known, that a query needs of each
+    row.
 
     They are the same, in the same order, for each level of detail of a query.
     """

@@ -327,7 +327,9 @@ class Spark(OwnBackend):
         return _unix_micros(column.cast("timestamp('UTC')"))
 
     def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-        """Number equal rows by a window: a count would send the rows through a second shuffle."""
+        """Give equal rows numbers by a window: to count them would send
+        the rows through a second shuffle.
+        """
         return numbered(rows, columns)
 
     def step_value(self, number: Value, starts: list[int], values: list[int]) -> Value:
@@ -443,7 +445,7 @@ class MariaDB(ServerBackend):
     name, ibis_name, sources = "mariadb", "mysql", frozenset({"mariadb"})
 
     def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-        """Number equal rows by a window: the server makes no rows of a number."""
+        """Give equal rows numbers by a window: the server makes no rows of a number."""
         return numbered(rows, columns)
 
 

@@ -27,7 +27,8 @@ _LACKING = {
 
 
 def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
-    """The columns that counting reads: levels that are there, keys, values, the id, and filters.
+    """Return the columns that counting reads: levels that are there, keys, values, the id, and
+    filters.
 
     Derived columns are present too. A missing level must follow from the others.
     """
@@ -45,7 +46,7 @@ def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
 
 
 def columns_read(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
-    """The columns of the data that the plan reads, for its expressions too."""
+    """Return the columns of the data that the plan reads, for its expressions too."""
     rows = plan.rows
     twins = {name.casefold() for name in rows.names}
     for name in present:
@@ -64,35 +65,37 @@ def columns_read(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
 
 
 def filter_column(plan: Plan, text: str) -> str:
-    """The column that holds whether a row meets a condition of the plan."""
+    """Return the column that holds whether a row meets a condition of the plan."""
     return f"neyman:where:{[known for known, _ in plan.rows.filters].index(text)}"
 
 
 def code_column(name: str) -> str:
-    """The column that holds the number of a derived column's text among `Derived.texts`."""
+    """Return the column that holds the number of a derived column's text among `Derived.texts`."""
     return f"neyman:code:{name}"
 
 
 def written_column(name: str) -> str:
-    """The column that holds a text as it is written, beside the one without a plan's marks."""
+    """Return the column that holds a text as it is written,
+    beside the one without a plan's marks.
+    """
     return f"neyman:written:{name}"
 
 
 def as_written(table: ibis.Table, name: str) -> Any:
-    """A column of a table as it is written, where that came along."""
+    """Return a column of a table as it is written, where that came along."""
     written = written_column(name)
     return table[written if written in table.columns else name]
 
 
 def used_hierarchies(plan: Plan) -> tuple[Hierarchy, ...]:
-    """The hierarchies that the levels of some query are of."""
+    """Return the hierarchies that the levels of some query are of."""
     finest = (plan.parts(plan.finest(query)) for query in plan.queries)
     names = {one.name for parts in finest for one, _ in parts}
     return tuple(one for one in plan.hierarchies if one.name in names)
 
 
 def level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ...]:
-    """The levels that the data have."""
+    """Return the levels that the data have."""
     levels = [level for level in hierarchy.levels if level in present]
     absent = [level for level in hierarchy.levels if level not in present]
     at = [hierarchy.depth(level) for level in levels]
@@ -191,7 +194,7 @@ def _check_changes(plan: Plan, table: ibis.Table) -> None:
 
 
 def _with_days(plan: Plan, schema: Mapping[str, dt.DataType]) -> dict[str, dt.DataType]:
-    """The types of the columns that the plan reads, with dates in place of timestamps."""
+    """Return the types of the columns that the plan reads, with dates in place of timestamps."""
     kinds = dict(schema)
     zones = dict(plan.rows.zones)
     for name, kind in kinds.items():
@@ -244,7 +247,7 @@ def _check_days(plan: Plan, name: str) -> None:
 
 
 def _check_reading(name: str, kind: dt.DataType, reading: ColumnType) -> None:
-    """A type whose values can never be read as an expression's is a mistake in the plan."""
+    """Refuse a type whose values can never be read as an expression's: a mistake in the plan."""
     if reading.type == "text":
         check_key_type(name, kind)
         return

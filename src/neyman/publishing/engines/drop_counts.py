@@ -295,7 +295,7 @@ def _of_units(
 def _left(
     coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Table
 ) -> Iterator[tuple[str, ibis.Table]]:
-    """The rows that are left after each step."""
+    """Yield the rows that are left after each step."""
     unbounded = replace(query, groups=None, rows_per_group=None)
     grouped = replace(query, rows_per_group=None)
     yield "known", _known(coding, rows, query)

@@ -104,7 +104,7 @@ class Coding:
         return CodeColumn(Kind.SOURCE, self.names.index(name))
 
     def value(self, query: Query, part: str = "sum") -> CodeColumn | None:
-        """The column of the values that a part of a query's measure adds up."""
+        """Return the column of the values that a part of a query's measure adds up."""
         name, clip = query.measured(part)
         return CodeColumn(Kind.VALUE, self._clips.index((name, clip))) if clip else None
 
@@ -120,7 +120,9 @@ class Coding:
         }
 
     def values(self, query: Query) -> dict[CodeColumn, None]:
-        """The columns of all values that a query adds up, or whose distinct ones it counts."""
+        """Return the columns of all values that a query adds up, or
+        whose distinct ones it counts.
+        """
         if query.measure == "distinct" and query.column is not None:
             is_open = self.plan.column(query.column).discover
             return {(self.source if is_open else self.key)(query.column): None}
@@ -128,7 +130,7 @@ class Coding:
         return dict.fromkeys(value for value in values if value)
 
     def lowest(self, query: Query) -> str:
-        """The level of a query's finest table."""
+        """Return the level of a query's finest table."""
         return self.plan.finest(query)
 
     @cached_property
@@ -137,27 +139,27 @@ class Coding:
         return [(one, level) for one in self.plan.hierarchies for level in one.levels]
 
     def place(self, hierarchy: Hierarchy, level: str) -> CodeColumn:
-        """The axis of a level's places."""
+        """Return the axis of a level's places."""
         names = [(one.name, name) for one, name in self._levels]
         return CodeColumn(
             Kind.PLACE, names.index((hierarchy.name, level)), len(hierarchy.paths(level))
         )
 
     def level(self, place: CodeColumn) -> tuple[Hierarchy, str]:
-        """The hierarchy and the level that an axis of places is of."""
+        """Return the hierarchy and the level that an axis of places is of."""
         return self._levels[place.index]
 
     def places(self, level: str) -> list[CodeColumn]:
-        """The axes of a level's places: none, one, or one of each of several hierarchies."""
+        """Return the axes of a level's places: none, one, or one of each of several hierarchies."""
         return [self.place(one, name) for one, name in self.plan.parts(level)]
 
     def key(self, name: str) -> CodeColumn:
-        """The axis of a column's keys."""
+        """Return the axis of a column's keys."""
         names = [column.name for column in self.plan.columns]
         return CodeColumn(Kind.KEY, names.index(name), len(self.plan.column(name).keys))
 
     def axes(self, query: Query, level: str) -> tuple[CodeColumn, ...]:
-        """The axes of a query's table at a level: places if any, known keys, bins if any."""
+        """Return the axes of a query's table at a level: places if any, known keys, bins if any."""
         axes = self.places(level)
         axes += [self.key(name) for name in query.by if not self.plan.column(name).discover]
         if query.bins:
@@ -166,7 +168,7 @@ class Coding:
         return tuple(axes)
 
     def discovered(self, query: Query) -> tuple[CodeColumn, ...]:
-        """The columns of the bytes of a query's unknown keys."""
+        """Return the columns of the bytes of a query's unknown keys."""
         return tuple(self.source(name) for name in query.by if self.plan.column(name).discover)
 
     def read(
@@ -277,7 +279,7 @@ class Coding:
         return keys
 
     def _trees(self, wanted: Iterable[CodeColumn]) -> Iterator[tuple[Hierarchy, list[CodeColumn]]]:
-        """The hierarchies that places are wanted of, each with these."""
+        """Yield the hierarchies that places are wanted of, each with these."""
         places = sorted((o for o in wanted if o.kind is Kind.PLACE), key=lambda one: one.index)
         for hierarchy in self.plan.hierarchies:
             own = [place for place in places if self.level(place)[0] is hierarchy]
@@ -285,14 +287,14 @@ class Coding:
                 yield hierarchy, own
 
     def _key(self, source: CodeColumn, key: str) -> bytes | int:
-        """What a key is looked up by: its bytes, or its number."""
+        """Return what a key is looked up by: its bytes, or its number."""
         texts = self._texts.get(source)
         if texts is None:
             return key.encode("utf-8", "surrogatepass")
         return texts.index(key) if key in texts else -1
 
     def _unknown(self, column: CodeColumn) -> int:
-        """The code of what is unknown: a declared key's, or one more than there are."""
+        """Return the code of what is unknown: a declared key's, or one more than there are."""
         if column.kind is Kind.PLACE:
             hierarchy, level = self.level(column)
             goes = hierarchy.unknown
@@ -305,7 +307,7 @@ class Coding:
     def risen(
         self, codes: Mapping[CodeColumn, NDArray[np.int64]], query: Query, level: str
     ) -> list[NDArray[np.int64]]:
-        """The codes on a table's axes, from those of rows at the same or a lower level."""
+        """Return the codes on a table's axes, from those of rows at the same or a lower level."""
         lowest = {one.name: place for one, (*_, place) in self._trees(codes)}
         codes_above: list[NDArray[np.int64]] = []
         for axis in self.axes(query, level):

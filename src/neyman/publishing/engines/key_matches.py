@@ -182,7 +182,7 @@ def key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
 
 
 def _strict(plan: Plan) -> Plan:
-    """The plan where what matches no key goes to no key."""
+    """Return the plan where what matches no key goes to no key."""
     columns = tuple(replace(c, unknown=None) if c.keys else c for c in plan.columns)
     hierarchies = tuple(replace(one, unknown=None) for one in plan.hierarchies)
     return plan.changed(columns=columns, hierarchies=hierarchies)
@@ -229,7 +229,9 @@ def _discovered(coding: Coding, table: ibis.Table, column: Column) -> KeyMatch:
 
 
 def with_texts(plan: Plan) -> Plan:
-    """The plan with more derived columns for each map and lookup: the texts that it replaces."""
+    """Return the plan with more derived columns for each map and
+    lookup: the texts that it replaces.
+    """
     more = [
         Derived(name, "expression", one.text, node)
         for one in plan.rows.derived
@@ -401,7 +403,7 @@ def _declared(fields: Mapping[str, str]) -> int:
 
 
 def _clips(plan: Plan, column: Column) -> Mapping[tuple[int, int, bool], list[str]]:
-    """The ranges that a column's numbers are brought into, with the queries that do."""
+    """Return the ranges that a column's numbers are brought into, with the queries that do."""
     clips: dict[tuple[int, int, bool], list[str]] = {}
     for query in plan.queries:
         for name, clip in ((query.column, query.clip), (query.over, query.clip_over)):

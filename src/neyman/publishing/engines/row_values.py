@@ -57,7 +57,7 @@ _YEAR, _MONTH = DATE
 
 @contextmanager
 def prepared(plan: Plan, table: ibis.Table) -> Generator[ibis.Table]:
-    """The table with its derived columns, without the rows that its filter leaves out.
+    """Open the table with its derived columns, without the rows that its filter leaves out.
 
     A derived column whose texts are listed has a `code_column` beside it, because numbers are
     grouped faster.
@@ -121,7 +121,7 @@ def prepared(plan: Plan, table: ibis.Table) -> Generator[ibis.Table]:
 def with_plain_texts(
     plan: Plan, table: ibis.Table, *, shown: bool = False
 ) -> Generator[ibis.Table]:
-    """The table with the texts of numbers and dates as programs write them.
+    """Open the table with the texts of numbers and dates as programs write them.
 
     A plan that declares no marks, and a column that is no text, change nothing. A text that is no
     number or date by the declared marks is missing, whatever other marks would make of it. With
@@ -142,7 +142,9 @@ def with_plain_texts(
 
 
 def _plain_text(text: Value, reading: Reading, source: SourcePart) -> Value:
-    """A text without a plan's marks; None if the plan declares none for what it is read as."""
+    """Return a text without a plan's marks; None if the plan
+    declares none for what it is read as.
+    """
     if reading in ("date", "day"):
         written = written_date if reading == "date" else written_day
         return None if source.dates is None else written(text, source.dates)
@@ -159,7 +161,7 @@ def _column_value(column: Value, kind: ColumnType, backend: Backend) -> Value:
 
 
 def read_as(column: Value, kind: ColumnType, backend: Backend) -> Value:
-    """A column's values as an expression reads them; NULL for what is none."""
+    """Return a column's values as an expression reads them; NULL for what is none."""
     if kind.type == "text":
         return key_bytes(column, backend)
     if kind.type == "number":
@@ -186,7 +188,7 @@ def _date(column: Value) -> Value:
 
 
 def _hour(column: Value, day: Value) -> Value:
-    """The hour of a text whose day is known; NULL if it has none."""
+    """Return the hour of a text whose day is known; NULL if it has none."""
     text = column.cast("string")
     known = day.notnull() & text.re_search("^.{10}[T ][0-9]{2}:")
     return ibis.cases((known, text.substr(11, 2).try_cast("int64")))
@@ -204,7 +206,7 @@ def _parts(number: Value) -> tuple[Value, Value, Value]:
 
 
 def _value(one: Derived, result: _Compiler, label: Callable[[str], Value] | None = None) -> Value:
-    """A derived column, without a join; with ``label``, what that gives for each text."""
+    """Return a derived column, without a join; with ``label``, what that gives for each text."""
     label = label or result.text
     unknown = label(one.unknown) if one.unknown is not None else None
     if one.rule == "case":
@@ -236,7 +238,9 @@ def _code(one: Derived) -> Callable[[str], Value]:
 def _joined(
     table: ibis.Table, one: Derived, label: str, looked: Sequence[str], scope: ExitStack
 ) -> ibis.Table:
-    """The table with the label that a public list gives for a key, the columns ``looked``."""
+    """Return the table with the label that a public list gives
+    for a key, the columns ``looked``.
+    """
     own = looked[0]
     codes = {text: code for code, text in enumerate(one.texts)}
     parts = [[text.encode() for text in part] for part in zip(*one.pairs, strict=True)]
@@ -256,7 +260,7 @@ def _joined(
 
 
 def _batches(derived: Sequence[Derived]) -> Iterator[list[Derived]]:
-    """The derived columns in groups, none of which reads one of its own group."""
+    """Yield the derived columns in groups, none of which reads one of its own group."""
     batch: list[Derived] = []
     for one in derived:
         if not one.sources.isdisjoint({other.name for other in batch}):
@@ -332,7 +336,7 @@ class _Compiler:
         return hexadecimal(part).startswith(node.value.encode().hex().upper())
 
     def changed(self, node: Node) -> Value:
-        """A text after a chain of changes, which are computed in one step."""
+        """Return a text after a chain of changes, which are computed in one step."""
         changes: list[str] = []
         while node.op in TEXT_CHANGES:
             changes.insert(0, node.op)
@@ -340,7 +344,7 @@ class _Compiler:
         return changed_text(self.of(node), changes, self.backend)
 
     def ordinal(self, node: Node) -> Value:
-        """The number of a day, 1 for 0001-01-01. A year begins in March here."""
+        """Return the number of a day, 1 for 0001-01-01. A year begins in March here."""
         year, month, day = self.day_parts(node)
         early = (month < 3).cast("int64")
         year, month = year - early, month + early * 12 - 3
@@ -361,7 +365,7 @@ class _Compiler:
         return quotient(self.day_parts(node)[1] + 2, 3)
 
     def period(self, node: Node) -> Value:
-        """The text of a date's period: 2024-12-31, 2024-12, 2024-Q4, or 2024."""
+        """Return the text of a date's period: 2024-12-31, 2024-12, 2024-Q4, or 2024."""
         (date_number,) = self.parts(node)
         digits = (date_number + 10**8).cast("string")  # nine: 1, then year, month, and day
         text: Any = digits.substr(1, 4)
@@ -375,7 +379,7 @@ class _Compiler:
         return self.backend.encode(text)
 
     def weekday(self, node: Node) -> Value:
-        """The day of the week, 1 for Monday to 7 for Sunday, by Sakamoto's rule."""
+        """Return the day of the week, 1 for Monday to 7 for Sunday, by Sakamoto's rule."""
         year, month, day = self.day_parts(node)
         year = year - (month < 3).cast("int64")
         offsets = [(month == m, n) for m, n in enumerate((6, 2, 1, 4, 6, 2, 4, 0, 3, 5, 1, 3), 1)]

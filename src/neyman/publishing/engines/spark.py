@@ -85,7 +85,7 @@ def installed() -> None:
 
 
 def connect(memory: str | None = None, master: str | None = None) -> Any:
-    """A new session, as an Ibis connection; a Spark that runs in this process is used.
+    """Return a new session, as an Ibis connection; a Spark that runs in this process is used.
 
     Args:
         memory: of the driver, such as "4GB", where Spark is not running yet.
@@ -118,7 +118,9 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
 
 
 def _remote(address: str, memory: str | None) -> Any:
-    """A session of a Spark Connect server; its address, which can hold a token, is not repeated."""
+    """Return a session of a Spark Connect server; its address,
+    which can hold a token, is not repeated.
+    """
     if memory is not None:
         raise DataError("memory is for a Spark of this machine; leave it out for Spark Connect")
     if find_spec("grpc") is None:
@@ -135,7 +137,7 @@ def _remote(address: str, memory: str | None) -> Any:
 
 
 def _started(master: str, memory: str | None) -> Any:
-    """A Spark of ours, which writes what does not fit in memory to a folder of its own."""
+    """Return a Spark of ours, which writes what does not fit in memory to a folder of its own."""
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
@@ -169,7 +171,7 @@ def _started(master: str, memory: str | None) -> Any:
 
 
 def _gateway() -> object:
-    """The running Java process, or None."""
+    """Return the running Java process, or None."""
     from pyspark import SparkContext
 
     return SparkContext._gateway  # pyright: ignore[reportPrivateUsage]
@@ -206,7 +208,7 @@ def _check_folder(session: Any, folder: PrivateFolder) -> None:
 
 
 def _last(said: str) -> str:
-    """The end of what Java said, without warnings and the places in its code."""
+    """Return the end of what Java said, without warnings and the places in its code."""
     lines = [line.strip() for line in said.splitlines()]
     errors = [line for line in lines if line and line[:3] != "at " and " WARN " not in line]
     return "".join(f"\n  {line[:200]}" for line in errors[-3:])
@@ -247,7 +249,7 @@ def accept(table: ibis.Table) -> ibis.Table:
 
 
 def registered(data: pa.Table, opening: Opening) -> ibis.Table:
-    """An Arrow table as a table on Spark."""
+    """Return an Arrow table as a table on Spark."""
     connection = connect(opening.memory, opening.master)
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -268,7 +270,7 @@ def registered(data: pa.Table, opening: Opening) -> ibis.Table:
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column of a plain type in one that Spark has."""
+    """Return a column of a plain type in one that Spark has."""
     kind: Any = column.type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if pa.types.is_large_string(kind) or str(kind) == "string_view":

@@ -134,7 +134,7 @@ class Derived:
         return Column(self.name, tuple(range(node.low, node.high + 1)), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """The section as JSON types, for the canonical plan."""
+        """Return the section as JSON types, for the canonical plan."""
         unknown = {} if self.unknown is None else {"unknown": self.unknown}
         if self.rule == "expression":
             ends = {} if self.ends is None else {"range": list(self.ends)}
@@ -191,7 +191,7 @@ class Rows:
         return frozenset(derived.name for derived in self.derived)
 
     def bases(self, names: Iterable[str]) -> frozenset[str]:
-        """The columns of the data that these columns, derived or not, are computed from."""
+        """Return the columns of the data that these columns, derived or not, are computed from."""
         by_name = {derived.name: derived for derived in self.derived}
         left, bases = list(names), set[str]()
         visited = set[str]()
@@ -207,7 +207,7 @@ class Rows:
         return frozenset(bases)
 
     def following(self, names: Iterable[str]) -> frozenset[str]:
-        """These columns of the data, and each derived column that one of them can change."""
+        """Return these columns of the data, and each derived column that one of them can change."""
         result = set(names)
         for derived in self.derived:
             if not result.isdisjoint(derived.sources):
@@ -215,11 +215,11 @@ class Rows:
         return frozenset(result)
 
     def read_by(self, text: str | None) -> frozenset[str]:
-        """The columns that a filter reads, derived ones too; none for None."""
+        """Return the columns that a filter reads, derived ones too; none for None."""
         return frozenset(sources(self.filter(text))) if text is not None else frozenset()
 
     def filter(self, text: str) -> Node:
-        """The condition of a filter that the plan has."""
+        """Return the condition of a filter that the plan has."""
         return dict(self.filters)[text]
 
 
@@ -312,7 +312,7 @@ def _type_of(part: ColumnPart) -> ColumnType:
 def _derived(
     document: PlanDocument, types: dict[str, ColumnType], folder: Path | None, problems: list[str]
 ) -> list[Derived]:
-    """The derived columns, each after those that it reads; ``types`` gets theirs."""
+    """Return the derived columns, each after those that it reads; ``types`` gets theirs."""
     parts: dict[str, DerivePart | LookupPart] = {**document.derive}
     for name, part in document.lookup.items():
         if name in parts:
@@ -523,7 +523,7 @@ def _check_labels(labels: Iterable[str], errors: list[str]) -> None:
 
 
 def _labels(node: Node) -> list[str] | None:
-    """The texts that an expression can give, if they follow from the plan."""
+    """Return the texts that an expression can give, if they follow from the plan."""
     if node.op == "literal":
         return [node.value]
     if node.op == "none":

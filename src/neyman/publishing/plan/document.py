@@ -646,7 +646,7 @@ class QueryPart(Strict):
     @model_validator(mode="before")
     @classmethod
     def _named(cls, data: object) -> object:
-        """A query without a name is called after its measure."""
+        """Return a query without a name is called after its measure."""
         if check.is_mapping(data) and isinstance(data.get("measure"), str) and "name" not in data:
             return {"name": data["measure"], **data}
         return data
@@ -836,7 +836,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def parse(data: Mapping[str, Any]) -> PlanDocument:
-    """The document in a dictionary of plain types.
+    """Return the document in a dictionary of plain types.
 
     Raises:
         PlanError: with every field that is unknown, missing or of the wrong type or range.
@@ -861,7 +861,7 @@ def parse(data: Mapping[str, Any]) -> PlanDocument:
 
 
 def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
-    """The path in words, the model that the field belongs to and the field's name."""
+    """Return the path in words, the model that the field belongs to and the field's name."""
     model: type[BaseModel] = PlanDocument
     depth, path = 1, str(loc[0]) if loc else "plan"
     if len(loc) > 1 and loc[0] in PARTS:
@@ -924,7 +924,7 @@ def _describe(
 
 
 def show(value: object) -> str:
-    """A value as its author wrote it, shortened."""
+    """Return a value as its author wrote it, shortened."""
     text = _written(value)
     return text if len(text) <= 80 else text[:77] + "..."
 

@@ -246,7 +246,7 @@ class Plan(PlanModel):
         return totals_sections(self.totals, columns, self.hierarchy)
 
     def _outright(self) -> Iterator[str]:
-        """What may be revealed outright, where that is more than the budget has a delta for."""
+        """Yield what may be revealed outright, if that is more than the budget has a delta for."""
         chances = [(entry, entry.failure) for entry in self.entries() if entry.delta is not None]
         total = sum((chance for _, chance in chances), Fraction(0))
         shortage = self.budget.shortage(total)
@@ -264,7 +264,7 @@ class Plan(PlanModel):
             )
 
     def _unlisted(self) -> Iterator[str]:
-        """A budget that needs a curve, where only rho is claimed."""
+        """Yield a budget that needs a curve, where only rho is claimed."""
         if not self.bare or not self.budget.curve_needed:
             return
         yield (
@@ -335,7 +335,7 @@ class Plan(PlanModel):
 
     @contextmanager
     def _budget_named(self) -> Generator[None]:
-        """An error about what cannot be met names the plan's own fields."""
+        """Name the plan's own fields in an error about what cannot be met."""
         try:
             yield
         except PlanError:
@@ -413,7 +413,9 @@ class Plan(PlanModel):
         return notebook.safe_html(self._shown, self)
 
     def _shown(self) -> Iterator[Node]:
-        """The parts of the notebook's view: what is protected, and the error of each table."""
+        """Yield the parts of the notebook's view: what is
+        protected, and the error of each table.
+        """
         yield notebook.title(f"Plan {self.name}")
         rows = [
             ["Dataset", self.dataset],

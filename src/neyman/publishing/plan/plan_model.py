@@ -346,7 +346,7 @@ class PlanModel:
         )
 
     def _finer(self, query: Query, level: str) -> int:
-        """The most places of a query's finest level that one of a level contains."""
+        """Return the most places of a query's finest level that one of a level contains."""
         above = {one.name: name for one, name in self.parts(level)}
         return math.prod(
             int(np.bincount(one.parents(low, above[one.name])).max())
@@ -356,6 +356,6 @@ class PlanModel:
         )
 
     def _groups_of_unit(self, query: Query) -> int:
-        """The most cells, or unknown keys, that the rows of one unit fall in."""
+        """Return the most cells, or unknown keys, that the rows of one unit fall in."""
         rows = self.rows_of(query)
         return min(rows, query.groups or rows)

@@ -166,7 +166,7 @@ class Query:
         return tuple(name for name in (self.column, self.over) if name is not None)
 
     def measured(self, part: str) -> tuple[str | None, tuple[int, int] | None]:
-        """The column of a part of the measure, and what its values are clipped to."""
+        """Return the column of a part of the measure, and what its values are clipped to."""
         return (self.over, self.clip_over) if part == "over" else (self.column, self.clip)
 
     def required(self, part: str) -> tuple[str, ...]:
@@ -371,7 +371,9 @@ SYNONYMS = {word: kind.measure for kind in MEASURES.values() for word in kind.sy
 
 
 def measures_of(query: Query) -> tuple[str, ...]:
-    """The measures of the tables of integers that a query is made of, which share its part."""
+    """Return the measures of the tables of integers that a
+    query is made of, which share its part.
+    """
     if query.delta is not None:
         # Each row of a count is a unit where a unit has one row in each cell.
         return (
@@ -381,17 +383,17 @@ def measures_of(query: Query) -> tuple[str, ...]:
 
 
 def rank_unit(query: Query) -> Fraction:
-    """The part of a rank in which the sensitivity of quantiles that are drawn is whole."""
+    """Return the part of a rank in which the sensitivity of quantiles that are drawn is whole."""
     return Fraction(1, _widest(query).denominator)
 
 
 def _widest(query: Query) -> Fraction:
-    """The largest of q and 1 - q of a query's quantiles: how far one row moves a rank."""
+    """Return the largest of q and 1 - q of a query's quantiles: how far one row moves a rank."""
     return max(max(level, 1 - level) for level in query.quantiles)
 
 
 def range_of(query: Query, measure: str) -> tuple[int, int]:
-    """The least and the most that one row in a cell adds to a table of that measure.
+    """Return the least and the most that one row in a cell adds to a table of that measure.
 
     A row moves #{x < t} - q n by 1 - q or by -q: for "rank" the ends are those of the quantile
     whose two ends are the farthest apart from each other in size, in units of `rank_unit` [IS-2].
@@ -404,7 +406,7 @@ def range_of(query: Query, measure: str) -> tuple[int, int]:
 
 
 def range_in(clip: tuple[int, int], measure: str) -> tuple[int, int]:
-    """The range of what a row adds to a table of that measure, by the clip of its values."""
+    """Return the range of what a row adds to a table of that measure, by the clip of its values."""
     low, high = clip
     if measure in ("sum", "over"):
         return low, high
@@ -415,10 +417,12 @@ def range_in(clip: tuple[int, int], measure: str) -> tuple[int, int]:
 
 
 def middle(clip: tuple[int, int]) -> Fraction:
-    """The middle n/d of a clip; a value x counts in an offset as d x - n, d being 1 or 2."""
+    """Return the middle n/d of a clip; a value x counts in an offset as d x - n, d being 1 or 2."""
     return Fraction(clip[0] + clip[1], 2)
 
 
 def center(clip: tuple[int, int]) -> int:
-    """The whole number that squares are taken about: the middle of the clip, rounded down."""
+    """Return the whole number that squares are taken about: the
+    middle of the clip, rounded down.
+    """
     return (clip[0] + clip[1]) // 2

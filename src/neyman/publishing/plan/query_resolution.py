@@ -73,13 +73,13 @@ def declared_share(query: Query, unit: UnitPart) -> Fraction:
 
 
 def _left(query: Query, unit: UnitPart) -> Fraction:
-    """The part of a declared share that histograms and first counts leave."""
+    """Return the part of a declared share that histograms and first counts leave."""
     terms = [term for term in (query.search, query.detail, unit.search) if term is not None]
     return math.prod((1 - search.share for search in terms), start=Fraction(1))
 
 
 def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterator[Query]:
-    """The histograms that clips follow from: each unit puts one row into one cell [UN-9]."""
+    """Yield the histograms that clips follow from: each unit puts one row into one cell [UN-9]."""
     one = None if document.unit.id is None else 1
     rows, every = document.unit.search, ((ALL, Fraction(1)),)
     if rows is not None:
@@ -143,7 +143,7 @@ def _query(
 
 
 def _levels(part: QueryPart) -> tuple[tuple[str, ...], list[str]]:
-    """The levels of a query, and those of them that are measured."""
+    """Return the levels of a query, and those of them that are measured."""
     names = part.at or (ALL,)
     return names, [level for level in names if level not in (part.public or {})]
 
@@ -169,7 +169,7 @@ def _broken(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> bool:
 
 
 def _with_clip(context: QueryContext, clip: tuple[int, int]) -> QueryContext:
-    """The query with a scaled clip in place of one to discover."""
+    """Return the query with a scaled clip in place of one to discover."""
     column = context.columns.get(context.part.column or "")
     decimals = column.decimals if column is not None else 0
     low, high = (Fraction(end, 10**decimals) for end in clip)
@@ -270,7 +270,7 @@ def _is_level(hierarchies: Sequence[Hierarchy], level: str) -> bool:
 
 
 def _deepest(hierarchies: Sequence[Hierarchy], levels: Iterable[str]) -> list[str]:
-    """The lowest of some levels in each hierarchy that they are of."""
+    """Return the lowest of some levels in each hierarchy that they are of."""
     depths: dict[str, int] = {}
     for level in levels:
         for one, name in parts_of(hierarchies, level):

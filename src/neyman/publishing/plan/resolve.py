@@ -381,7 +381,7 @@ def _unit_and_budget(document: PlanDocument, problems: list[str]) -> None:
 
 
 def _searched_rows(document: PlanDocument) -> Iterable[str]:
-    """What does not go with rows that follow from a histogram."""
+    """Return what does not go with rows that follow from a histogram."""
     unit = document.unit
     spot = "unit.rows = 'discover'"
     if document.noise != "rounded-gaussian":

@@ -55,7 +55,8 @@ class _Change:
 def concerning(
     plan: PlanModel, attributes: tuple[str, ...], within: str | None, scale: Fraction
 ) -> Mechanism:
-    """The part of a plan that a change of these attributes can move, at 1/rho of the whole plan.
+    """Return the part of a plan that a change of these attributes can move, at 1/rho of the whole
+    plan.
 
     A change that can move an exact total is revealed: `NonPrivate`. Where the change can move a
     record from one of disjoint queries to another, both move [UN-11].
@@ -70,7 +71,8 @@ def concerning(
 
 
 def moved_most(plan: PlanModel, attributes: tuple[str, ...], within: str | None) -> Iterator[Entry]:
-    """The entries that can move, for every number of rows that a histogram can lead to [UN-9].
+    """Return the entries that can move, for every number of rows that a histogram can lead to
+    [UN-9].
 
     Noise is proportional to the plan's shift. So what counts is the ratio of the squared shifts,
     and each entry has the largest ratio of all candidates, as a shift of the largest one.
@@ -97,7 +99,8 @@ def _table(entry: Entry) -> tuple[str, str, str]:
 def moved(
     plan: PlanModel, attributes: tuple[str, ...], within: str | None = None
 ) -> tuple[Entry, ...]:
-    """The entries whose tables a change of these attributes can move, with the shifts it can cause.
+    """Return the entries whose tables a change of these attributes can move, with the shifts it can
+    cause.
 
     Args:
         attributes: columns of the plan, levels of its hierarchies, or a hierarchy by its name.
@@ -150,7 +153,7 @@ def unmoved(plan: PlanModel) -> Iterator[str]:
 
 
 def usual(plan: PlanModel) -> tuple[Scenario, ...]:
-    """The scenarios that a report shows: each column, and each level within the one above.
+    """Return the scenarios that a report shows: each column, and each level within the one above.
 
     The top level is one of them if it has several places. What no query reads is left out.
     """
@@ -191,7 +194,9 @@ def _moves_total(plan: PlanModel, change: _Change) -> bool:
 
 
 def _shifts(plan: PlanModel, entry: Entry, change: _Change) -> Shifts | None:
-    """The maximal shifts of one table when one unit changes so; none if it cannot move [AT-1]."""
+    """Return the maximal shifts of one table when one unit
+    changes so; none if it cannot move [AT-1].
+    """
     if entry.public is not None:
         return None
     query = plan.query(entry.query)
@@ -246,13 +251,13 @@ def _several(hierarchy: Hierarchy, lower: int, upper: int) -> bool:
 
 
 def _attributes(plan: PlanModel) -> list[str]:
-    """The columns of the data that the plan declares, in order."""
+    """Return the columns of the data that the plan declares, in order."""
     names = [column.name for column in plan.columns if column.name not in plan.rows.names]
     return [*names, *(name for name, _ in plan.rows.types)]
 
 
 def _widened(plan: PlanModel, columns: set[str], below: Mapping[str, int]) -> _Change:
-    """A change of columns and places, with all that is derived from them."""
+    """Return a change of columns and places, with all that is derived from them."""
     changed = set(plan.rows.following(plan.rows.bases(columns)))
     places = dict(below)
     for one in plan.hierarchies:
@@ -273,7 +278,7 @@ def _widened(plan: PlanModel, columns: set[str], below: Mapping[str, int]) -> _C
 
 
 def _filter_columns(plan: PlanModel, query: Query) -> frozenset[str]:
-    """The columns that decide whether a query takes a row."""
+    """Return the columns that decide whether a query takes a row."""
     return plan.rows.read_by(plan.rows.where) | plan.rows.read_by(query.where)
 
 
@@ -336,7 +341,7 @@ def _change(plan: PlanModel, attributes: tuple[str, ...], within: str | None) ->
 
 
 def _levels_in(plan: PlanModel, within: str | None) -> tuple[str, ...]:
-    """The levels of single hierarchies that a level is made of; itself if it is none."""
+    """Return the levels of single hierarchies that a level is made of; itself if it is none."""
     if within is None:
         return ()
     try:
@@ -346,7 +351,7 @@ def _levels_in(plan: PlanModel, within: str | None) -> tuple[str, ...]:
 
 
 def _below(hierarchy: Hierarchy, highest: int, stays: Collection[str]) -> int:
-    """The depth of what stays, for places that change from a depth on down."""
+    """Return the depth of what stays, for places that change from a depth on down."""
     level, above = hierarchy.levels[highest], hierarchy.levels[:highest]
     choice = " or ".join(f"within = {name!r}" for name in above)
     if not stays:

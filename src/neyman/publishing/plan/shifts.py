@@ -76,7 +76,7 @@ def shifts(
     finer: int = 1,
     apart: bool = False,
 ) -> Shifts:
-    """The maximal absolute shifts of a table when one unit changes.
+    """Return the maximal absolute shifts of a table when one unit changes.
 
     Args:
         cells: number of cells, at least 1.
@@ -110,7 +110,9 @@ def shifts(
 
 
 def maximal(vectors: Iterable[Vector]) -> tuple[Vector, ...]:
-    """The vectors (sorted downward) whose cells do not fit into another's, largest first [UN-3]."""
+    """Return the vectors (sorted downward) whose cells do not fit
+    into another's, largest first [UN-3].
+    """
     result: list[Vector] = []
     for vector in sorted(set(vectors), key=lambda v: (sum(x * x for x in v), v), reverse=True):
         if not any(_dominates(other, vector) for other in result):
@@ -133,7 +135,7 @@ def _dominates(a: Vector, b: Vector) -> bool:
 
 
 def _few(vectors: Iterator[Vector]) -> tuple[Vector, ...]:
-    """The maximal ones; none where they are too many."""
+    """Return the maximal ones; none where they are too many."""
     try:
         tried = list(islice(vectors, _TRIED + 1))
     except _TooMany:
@@ -146,7 +148,8 @@ def _few(vectors: Iterator[Vector]) -> tuple[Vector, ...]:
 
 
 def _partitions(side: _Side) -> Iterator[list[int]]:
-    """The ways to place all rows of one side, each sorted downward, but for some that fit in one.
+    """Yield the ways to place all rows of one side, each sorted downward, but for some that fit in
+    one.
 
     All of them do where all rows fit in one cell; and where every cell is full there is one way.
     """
@@ -171,7 +174,7 @@ def _partitions(side: _Side) -> Iterator[list[int]]:
 
 
 def _both(side: _Side, cells: int, up: int, down: int) -> Iterator[Vector]:
-    """The shifts when rows leave and others enter."""
+    """Yield the shifts when rows leave and others enter."""
     if up == down and side.full:
         # A cell moves by up (k + n): what lies apart fits into both sides in the same cells.
         yield tuple(2 * up * k for parts in _partitions(side) for k in parts)
@@ -192,14 +195,16 @@ def _both(side: _Side, cells: int, up: int, down: int) -> Iterator[Vector]:
 
 
 def _within(side: _Side, cells: int) -> _Side:
-    """The same side with fewer cells, in which fewer rows may fit."""
+    """Return the same side with fewer cells, in which fewer rows may fit."""
     return _Side(min(side.total, cells * side.most), cells, side.most, side.size, side.room)
 
 
 def _placements(
     leave: _Side, enter: _Side, cells: int, most: tuple[int, int]
 ) -> Iterator[list[tuple[int, int]]]:
-    """The ways to place the rows of both sides in at most ``cells`` cells, none above ``most``."""
+    """Yield the ways to place the rows of both sides in at most
+    ``cells`` cells, none above ``most``.
+    """
     if min(leave.cells, leave.room, enter.cells, enter.room) < 0:
         return
     if leave.total == enter.total == 0:
@@ -224,7 +229,7 @@ def _less(side: _Side, k: int) -> _Side:
 
 
 def _together(side: _Side, cells: int, up: int, down: int) -> int:
-    """The largest squared norm when rows leave and others enter [UN-2]."""
+    """Return the largest squared norm when rows leave and others enter [UN-2]."""
 
     def square(k: int, n: int) -> int:
         return max(k * up + n * down, n * up + k * down) ** 2

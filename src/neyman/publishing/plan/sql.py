@@ -121,7 +121,7 @@ def translate(
 
 
 def _parsed(source: SqlText) -> exp.Select:
-    """The one statement of a text."""
+    """Return the one statement of a text."""
     text = source.text
     if len(text) > MOST_SQL:
         raise PlanError(f"the SQL has {len(text)} characters; the most is {MOST_SQL}")
@@ -216,7 +216,7 @@ class _Translator:
         return clause
 
     def _from(self) -> tuple[str, str]:
-        """The table that is read, and its name in columns."""
+        """Return the table that is read, and its name in columns."""
         clause = self.tree.args.get("from_")
         table: exp.Expr | None = None if clause is None else clause.this
         known = [self.document.table, *self.document.tables]
@@ -236,7 +236,7 @@ class _Translator:
     # Groups
 
     def _keys(self) -> dict[str, str]:
-        """The column of keys of each row expression in GROUP BY."""
+        """Return the column of keys of each row expression in GROUP BY."""
         group, keys = self._clause("group"), dict[str, str]()
         for spot in [] if group is None else group.expressions:
             tree, alias = self._item(spot.unnest())
@@ -249,7 +249,9 @@ class _Translator:
         return keys
 
     def _item(self, tree: exp.Expr) -> tuple[exp.Expr, str]:
-        """The form that a group is: a column of SELECT by its number or alias, or the form."""
+        """Return the form that a group is: a column of SELECT by
+        its number or alias, or the form.
+        """
         number = number_of(tree)
         if number is not None and not 1 <= number <= len(self.items):
             raise self.source.refuse(tree, "is no number of a column of SELECT")
@@ -278,7 +280,7 @@ class _Translator:
         return any(name in levels for levels in self.levels)
 
     def _groups(self, names: Sequence[str]) -> Section:
-        """The fields of a query that say how it is grouped."""
+        """Return the fields of a query that say how it is grouped."""
         by = [name for name in names if not self._is_level(name)]
         lowest: list[str] = []
         for levels in self.levels:
@@ -303,7 +305,7 @@ class _Translator:
         return {"by": by, "at": at, "delta": self.delta if discovered else None}
 
     def _derived(self, tree: exp.Expr, alias: str, section: Section) -> str:
-        """The name of a derived column; the same section is derived once."""
+        """Return the name of a derived column; the same section is derived once."""
         for name, known in self.derive.items():
             if known == section:
                 return name
@@ -312,7 +314,7 @@ class _Translator:
         return name
 
     def _fresh(self, tree: exp.Expr, alias: str, taken: set[str]) -> str:
-        """A name for a form that no other has, up to case."""
+        """Return a name for a form that no other has, up to case."""
         text = alias or tree.sql("duckdb").replace("*", "")
         if not _NAME.fullmatch(text) or not alias:
             text = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()[:40] or "column"
@@ -326,7 +328,7 @@ class _Translator:
     # Aggregates
 
     def _query(self, tree: exp.Expr, alias: str, where: Piece | None, shared: Section) -> str:
-        """The name of the query of an aggregate; the same aggregate is one query."""
+        """Return the name of the query of an aggregate; the same aggregate is one query."""
         if tree in self.queries:
             return self.queries[tree]["name"]
         conditions = [] if where is None else [where]
@@ -349,7 +351,7 @@ class _Translator:
         return name
 
     def _aggregate(self, tree: exp.Expr, alias: str, where: list[Piece]) -> Section:
-        """The fields of the query of an aggregate; its own conditions come to ``where``."""
+        """Return the fields of the query of an aggregate; its own conditions come to ``where``."""
         measure = _MEASURES.get(type(tree))
         if measure is None:
             raise self.source.refuse(tree, _no_measure(tree))
@@ -405,7 +407,7 @@ class _Translator:
         return {"measure": "distinct", "column": name}
 
     def _bounded(self, tree: exp.Expr, alias: str, ranked: bool) -> Section:
-        """The column to sum of a form, and its clip; quantiles are drawn from it."""
+        """Return the column to sum of a form, and its clip; quantiles are drawn from it."""
         piece = self.rows.read(tree)
         if piece.node.type != "number":
             raise self.source.refuse(tree, f"is of type {piece.node.type}, and must be a number")
@@ -454,5 +456,5 @@ def _no_measure(tree: exp.Expr) -> str:
 
 
 def _name(piece: Piece) -> str:
-    """The column that an expression is; blank if it is none."""
+    """Return the column that an expression is; blank if it is none."""
     return piece.node.value if piece.node.op == "column" else ""

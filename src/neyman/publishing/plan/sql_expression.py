@@ -264,7 +264,7 @@ class RowReader:
         return self.typed(tree, word.join(self.read(part).part for part in tree.flatten()))
 
     def _divide(self, tree: exp.Expr) -> Piece:
-        """SQL rounds a quotient toward 0, and a row expression rounds it down."""
+        """Translate a quotient: SQL rounds it toward 0, and a row expression rounds it down."""
         a, b = self.read(tree.this), self.read(tree.expression)
         if b.node.op != "literal" or b.node.type != "number" or b.node.scale or b.node.value < 1:
             raise self.source.refuse(tree, "can fail; divide by a whole number above 0")

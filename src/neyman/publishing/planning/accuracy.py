@@ -114,7 +114,7 @@ def _json(number: float) -> float | str:
 def errors(
     plan: Plan, scale: Fraction | None = None, rows: Sequence[int] = ROWS
 ) -> tuple[TableError, ...]:
-    """The error of every table of a plan, in declared order.
+    """Return the error of every table of a plan, in declared order.
 
     Args:
         plan: calibrated if no scale is given.
@@ -160,7 +160,9 @@ def _gap(
     noise: Mapping[str, Fraction],
     by_rows: Sequence[tuple[int, float, float]],
 ) -> float | None:
-    """The error over the least one; None where no bound is proven for what the table measures."""
+    """Return the error over the least one; None where no bound is
+    proven for what the table measures.
+    """
     relation = plan.unit.neighboring
     if plan.totals:  # the bounds are proved for every replaced row
         return None
@@ -183,7 +185,8 @@ def _gap(
 def _needed(
     plan: Plan, query: Query, noise: Mapping[str, Fraction]
 ) -> tuple[int | None, int | None]:
-    """The threshold of keys that are found, and the number of units with which one passes it.
+    """Return the threshold of keys that are found, and the number of units with which one passes
+    it.
 
     A key of n units passes if its noise is at least threshold - n. By symmetry the chance that it
     does not is that of noise above n - threshold, which a 90% interval bounds by 5%.
@@ -195,7 +198,7 @@ def _needed(
 
 
 def table_named(plan: Plan, text: str) -> Name:
-    """The table that a text names.
+    """Return the table that a text names.
 
     Args:
         text: "query.level", as its files are named, or "level query" as one says it; the query
@@ -231,7 +234,7 @@ def scale_for(
     interval: bool = False,
     consistent: bool = False,
 ) -> Fraction:
-    """The largest 1/rho at which a table has at most a wanted error: the least rho.
+    """Return the largest 1/rho at which a table has at most a wanted error: the least rho.
 
     Args:
         plan: its shares decide how much of rho a table gets; its budget is not looked at.
@@ -348,7 +351,7 @@ def _after(plan: Plan, scale: Fraction) -> Mapping[Name, tuple[float, float]]:
 def _ratio(
     plan: Plan, query: Query, noise: Mapping[str, Fraction], unit: float, rows: int
 ) -> tuple[int, float, float]:
-    """A number of rows, and the standard error and half width there."""
+    """Return a number of rows, and the standard error and half width there."""
     n = check.integer("rows", rows, 1)
     if query.inverse_sensitivity:
         error, half = rank_error(query, noise["rank"])
@@ -387,7 +390,7 @@ def _ratio(
 def _ratio_of_sums(
     plan: Plan, query: Query, noise: Mapping[str, Fraction], unit: float, rows: int
 ) -> tuple[int, float, float]:
-    """The same for a ratio of sums, if the values below average the middle of their clip."""
+    """Return the same for a ratio of sums, if the values below average the middle of their clip."""
     below = rows * sum(query.clip_over or (0, 1)) / 2
     slope = max(abs(end) for end in query.clip or (0, 1)) * rows / below
     parts = noise["sum"], noise["over"]

@@ -196,7 +196,7 @@ def _percent(share: Fraction) -> str:
 
 
 def _up(part: float) -> int:
-    """A part in whole per cent, rounded against the shares that are shown."""
+    """Return a part in whole per cent, rounded against the shares that are shown."""
     return math.ceil(100 * part - LIMITS.rounding_share)
 
 
@@ -207,7 +207,7 @@ def best_split(
     consistent: bool | None = None,
     work: int | None = None,
 ) -> Split:
-    """The shares with the least weighed error.
+    """Return the shares with the least weighed error.
 
     Args:
         plan: its own shares are only compared with.
@@ -293,7 +293,7 @@ def _cases(plan: Plan, names: list[Name]) -> Floats:
 
 
 def _places(plan: Plan, names: list[Name]) -> int:
-    """What working out all tables' variances once takes, in places of trees."""
+    """Count the places of trees that one computation of all tables' variances visits."""
     count = 0
     for name, level in names:
         query = plan.query(name)

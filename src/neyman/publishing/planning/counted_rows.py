@@ -35,7 +35,7 @@ def counted_rows(plan: Plan, rows: int | None = None) -> tuple[str, str]:
 
 
 def _bound(plan: Plan, queries: Sequence[Query], rows: int | None) -> Iterator[str]:
-    """The most rows of one unit, in each table that queries read."""
+    """Yield the most rows of one unit, in each table that queries read."""
     subject = plan.unit.protects
     if plan.unit.id is None:
         return
@@ -90,7 +90,7 @@ _LOST = {
 
 
 def _lost(plan: Plan, query: Query) -> Iterator[str]:
-    """The kinds of rows that the keys of a query drop."""
+    """Yield the kinds of rows that the keys of a query drop."""
     if any(one.unknown is None for one, _ in plan.parts(plan.finest(query))):
         yield "listed"
     for name in (*query.by, *([query.column] if query.measure == "distinct" else [])):
@@ -102,7 +102,7 @@ def _lost(plan: Plan, query: Query) -> Iterator[str]:
 
 
 def _further(plan: Plan, queries: Sequence[Query]) -> Iterator[str]:
-    """The bounds that queries have of their own."""
+    """Yield the bounds that queries have of their own."""
     subject = plan.unit.protects
     own = {(query.groups, query.rows_per_group) for query in queries}
     if own == {(None, None)}:

@@ -21,7 +21,9 @@ Clips = Mapping[str, tuple[int, int]]
 def chosen_clips(
     tables: Sequence[Form], folder: Path, check: Callable[[Form, Path], None] = lambda f, p: None
 ) -> Clips:
-    """The clip of each query that has one to discover; ``check`` comes before a file is read."""
+    """Return the clip of each query that has one to discover;
+    ``check`` comes before a file is read.
+    """
     clips: dict[str, tuple[int, int]] = {}
     by_name = {form.query.name: form for form in tables}
     for name, search in searches(tables).items():
@@ -36,7 +38,9 @@ def chosen_clips(
 
 
 def forms_with(tables: Sequence[Form], clips: Clips) -> tuple[Form, ...]:
-    """The forms of the tables once clips are known: sigma is proportional to the shift [UN-9]."""
+    """Return the forms of the tables once clips are known: sigma
+    is proportional to the shift [UN-9].
+    """
     if not clips:
         return tuple(tables)
     plan = tables[0].plan.with_clips(clips)
@@ -49,7 +53,9 @@ def forms_with(tables: Sequence[Form], clips: Clips) -> tuple[Form, ...]:
 
 
 def extreme_forms(tables: Sequence[Form]) -> tuple[Form, ...]:
-    """The forms with the smallest candidate for each clip: the least noise that can be drawn."""
+    """Return the forms with the smallest candidate for each clip:
+    the least noise that can be drawn.
+    """
     tops = {name: top_clip(one) for name, one in searches(tables).items()}
     return forms_with(tables, {name: (low // high, 1) for name, (low, high) in tops.items()})
 
@@ -63,7 +69,7 @@ def searches(tables: Sequence[Form]) -> dict[str, ClipSearch]:
 
 
 def clip_parts(tables: Sequence[Form], clips: Clips) -> tuple[ClipPart, ...]:
-    """What a receipt lists of clips that published histograms led to."""
+    """List the clips that published histograms led to, as a receipt does."""
     known = searches(tables)
     later = [form for form in forms_with(tables, clips) if not form.query.searched]
     parts: list[ClipPart] = []

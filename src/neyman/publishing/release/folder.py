@@ -63,7 +63,7 @@ class Contents(Protocol):
     def __iter__(self) -> Iterator[str]: ...
 
     def chunks(self, path: str, /) -> Iterator[bytes]:
-        """The content of one, piece by piece."""
+        """Return the content of one, piece by piece."""
         ...
 
 
@@ -91,7 +91,7 @@ class FolderFiles(Mapping[str, bytes]):
         return len(self._paths)
 
     def chunks(self, path: str) -> Iterator[bytes]:
-        """The content of one, a MiB at a time."""
+        """Yield the content of one, a MiB at a time."""
         with open_file(self.folder / path) as file:
             while piece := file.read(LIMITS.piece_bytes):
                 yield piece
@@ -159,7 +159,9 @@ class Release:
         return notebook.safe_html(self._shown, self)
 
     def _shown(self) -> Iterator[Node]:
-        """The parts of the notebook's view: the guarantee, and the first rows of the tables."""
+        """Yield the parts of the notebook's view: the guarantee,
+        and the first rows of the tables.
+        """
         receipt = self.receipt
         yield notebook.title(f"Release of {receipt.dataset}")
         if receipt.ledger.throwaway:
@@ -279,7 +281,7 @@ class _Tables(Mapping[str, pa.Table]):
 
 
 def resolved(out: str | Path) -> Path:
-    """The output folder's own path: symbolic links lead to where the release will be."""
+    """Return the output folder's own path: symbolic links lead to where the release will be."""
     try:
         path = Path(out).resolve()
         if path.is_symlink():  # from Python 3.13 on a circle is not an error
@@ -313,7 +315,7 @@ def check_folder(out: Path, files: Contents | None) -> None:
 
 @contextmanager
 def staging(out: Path, wait: float = LIMITS.wait_seconds) -> Generator[Staging]:
-    """A hidden folder beside ``out`` to write in, which vanishes unless it is published.
+    """Open a hidden folder beside ``out`` to write in, which vanishes unless it is published.
 
     It is locked and marked as ours. What killed runs left is removed, if it is marked so; nothing
     else is. While one run has the name ``out``, another is refused. A process that has locked the
@@ -369,7 +371,7 @@ class Staging:
 
     @contextmanager
     def writing(self, path: str) -> Generator[Hashed]:
-        """A new file of the release, hashed while it is written, durable afterwards."""
+        """Open a new file of the release, hashed while it is written, durable afterwards."""
         if not inside(path):
             raise OutputError(f"the release has a file {path!r}, which is no path in its folder")
         file = self.folder / path
@@ -380,7 +382,7 @@ class Staging:
             os.fsync(handle.fileno())
 
     def write(self, path: str, content: bytes) -> None:
-        """A whole file of the release."""
+        """Write a whole file of the release."""
         with self.writing(path) as file:
             file.write(content)
 
@@ -389,7 +391,7 @@ class Staging:
         return {path: self.folder / path for path in FolderFiles(self.folder)}
 
     def replace(self, files: Contents) -> None:
-        """These files, in place of all that were written."""
+        """Write these files, in place of all that were written."""
         for old in list(self.folder.iterdir()):
             shutil.rmtree(old) if old.is_dir() else old.unlink()
         for path in files:

@@ -70,7 +70,7 @@ def draft(
 def guarantee(
     mechanism: Mechanism, plan: Plan | None = None, scale: Fraction | None = None
 ) -> parts.Guarantee:
-    """What an observer of the release can learn, each number with both of its bounds.
+    """Compute what an observer of the release can learn, each number with both of its bounds.
 
     Where the budget admits the mechanism, no number is above the budget's. With a plan come
     ``zcdp_route``, the noise that accounting by zCDP alone would have needed for the same promise;
@@ -169,7 +169,7 @@ def scenario(
     *,
     known: Mapping[Mechanism, Mapping[str, Any]] | None = None,
 ) -> parts.Scenario:
-    """A scenario as the receipt keeps it; ``known`` findings are not computed again."""
+    """Return a scenario as the receipt keeps it; ``known`` findings are not computed again."""
     findings = (known or {}).get(mechanism) or _findings(mechanism)
     entries = moved(plan, tuple(attributes), within)
     tables = tuple(dict.fromkeys(f"{entry.query}.{entry.level}" for entry in entries))
@@ -213,7 +213,7 @@ def _json_number(x: float) -> float | str:
 
 
 def _zcdp_route(budget: PlanBudget, own: Fraction) -> parts.RoutePart | None:
-    """The noise that accounting by rho alone would need for what the budget asks first.
+    """Return the noise that accounting by rho alone would need for what the budget asks first.
 
     ``own`` is the rho of the release, whose noise it is compared with.
 

@@ -265,7 +265,9 @@ def _counted(
 
 
 def _bounded(own: Plan, tables: Sequence[Form], names: AbstractSet[str]) -> Plan:
-    """The plan of one private table, with some queries alone and with the clips that they have."""
+    """Return the plan of one private table, with some queries
+    alone and with the clips that they have.
+    """
     plan = tables[0].plan
     asked = (query.name for query in own.queries if query.name in names)
     queries = tuple(replace(plan.query(name), table=None) for name in asked)
@@ -289,7 +291,7 @@ class Source:
     def of(
         cls, plan: Plan, data: object, engine: str, memory: str | None, master: str | None
     ) -> Source:
-        """The tables that a plan reads, where data may be a mapping of tables' names."""
+        """Return the tables that a plan reads, where data may be a mapping of tables' names."""
         check_engine(engine, memory, master)
         given = engine, memory, master
         if not plan.tables:
@@ -313,7 +315,7 @@ class Source:
         return replace(one, others=dict(zip(names[1:], others, strict=True)))
 
     def open(self, columns: tuple[str, ...] | None = None, *, rows: bool = True) -> ibis.Table:
-        """The table; without ``rows`` only its form is looked at."""
+        """Return the table; without ``rows`` only its form is looked at."""
         given = {"memory": self.memory, "master": self.master}
         limits = {name: value for name, value in given.items() if value is not None}
         # A plan that only counts rows still needs one column, to have rows at all.
@@ -322,12 +324,12 @@ class Source:
         )
 
     def names(self) -> list[str]:
-        """The tables of a server that are read, with their schemas."""
+        """Return the tables of a server that are read, with their schemas."""
         data = [self.data, *(other.data for other in self.others.values())]
         return [one.name for one in data if isinstance(one, DatabaseTable) and one.name]
 
     def columns(self, plan: Plan) -> Mapping[str, tuple[str, ...]]:
-        """The columns of each table that the plan reads. No engine is started."""
+        """Return the columns of each table that the plan reads. No engine is started."""
         sources = {plan.table: self, **self.others}
         names: dict[str, list[str]] = {}
         folders: dict[str, frozenset[str]] = {}
@@ -338,7 +340,7 @@ class Source:
         return joined_tables.columns_of(plan, names, folders)
 
     def rehearse(self, plan: Plan) -> Mapping[str, ibis.Table]:
-        """The forms alone, once the tables of a plan are known to follow from them."""
+        """Return the forms alone, once the tables of a plan are known to follow from them."""
         sources = {plan.table: self, **self.others}
         # What is needed alone, as it will be read: other columns may hold anything.
         forms = self._opened(self.columns(plan), plan, rows=False)
@@ -394,7 +396,7 @@ def _bound_of_several(plan: Plan, name: str, data: object) -> object:
 
 
 def _checked_tables(plan: Plan, calibrated: Calibrated) -> tuple[Form, ...]:
-    """The forms of a plan's tables, each of which is known to be one that can be made."""
+    """Return the forms of a plan's tables, each of which is known to be one that can be made."""
     for entry, sigma_squared in calibrated:
         if entry.public is None and entry.measure != "rank" and sigma_squared < LEAST_NOISE:
             raise PlanError(

@@ -152,7 +152,7 @@ class Answer:
         return "\n".join([*shown, *self.notes, self.note])
 
     def _parts(self) -> Mapping[str, pa.Table]:
-        """The tables that are shown, by name."""
+        """Return the tables that are shown, by name."""
         selected = {} if self.selected is None else {"SELECT": self.selected}
         return {**selected, **self.tables}
 
@@ -160,7 +160,7 @@ class Answer:
         return notebook.safe_html(self._shown, self)
 
     def _shown(self) -> Iterator[Node]:
-        """The parts of the notebook's view: the first rows of each table, and the charge."""
+        """Yield the parts of the notebook's view: the first rows of each table, and the charge."""
         for name, table in self._parts().items():
             rows = table.slice(0, _MAX_ROWS_SHOWN).to_pylist()
             yield notebook.title(name)
@@ -372,7 +372,7 @@ class Session:
     def _plan(
         self, questions: Sequence[Section], budget: Mapping[str, Any], derive: Section | None = None
     ) -> Plan:
-        """A plan of one question. Its name is new, so that no earlier noise is its noise."""
+        """Return a plan of one question. Its name is new, so that no earlier noise is its noise."""
         name = f"question {secrets.token_hex(16)}"
         sections: dict[str, Any] = {**self._sections, **({"derive": derive} if derive else {})}
         disjoint = len(questions) > 1 or None
@@ -412,7 +412,7 @@ _REMEDY = Remedy(
 
 
 def _with_rows(unit: Unit | Mapping[str, Any]) -> tuple[Unit | Mapping[str, Any], bool]:
-    """The unit with its ``rows`` filled in, and True if they were given."""
+    """Return the unit with its ``rows`` filled in, and True if they were given."""
     if isinstance(unit, Unit):
         return (unit, True) if unit.rows is not None else (replace(unit, rows=1), False)
     given = not check.is_mapping(unit) or "rows" in unit

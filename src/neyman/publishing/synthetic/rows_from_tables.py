@@ -139,7 +139,9 @@ def synthesize(release: Release, people: int | None = None) -> SyntheticRows:
 
 
 def _usable(release: Release) -> tuple[list[_Measured], dict[str, str], dict[str, list[str]]]:
-    """The tables that rows can be fitted to, why others are not, and the keys of each column."""
+    """Return the tables that rows can be fitted to, why others
+    are not, and the keys of each column.
+    """
     plan = release.plan
     keys: dict[str, list[str]] = {}
     unused: dict[str, str] = {}
@@ -192,7 +194,7 @@ def _reason(plan: Plan, query: Query) -> str | None:
 
 
 def _total(measured: Sequence[_Measured]) -> int:
-    """The number of rows: the released totals, each weighted by one over its variance."""
+    """Return the number of rows: the released totals, each weighted by one over its variance."""
     weights = [1 / (one.values.size * one.error**2) for one in measured]
     totals = [one.values.sum() for one in measured]
     return max(1, round(float(np.average(totals, weights=weights))))
@@ -201,7 +203,7 @@ def _total(measured: Sequence[_Measured]) -> int:
 def _fitted(
     measured: Sequence[_Measured], sizes: Mapping[str, int], total: int
 ) -> dict[str, NDArray[np.int64]]:
-    """The codes of the rows' keys, by column."""
+    """Return the codes of the rows' keys, by column."""
     try:
         import jax
     except ModuleNotFoundError:

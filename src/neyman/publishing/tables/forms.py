@@ -107,7 +107,7 @@ class Form:
         return low / 10.0**self.decimals, high / 10.0**self.decimals
 
     def build(self, noisy: Mapping[str, Integers], start: int = 0) -> pa.Table:
-        """Some rows of the table, those of the cells from ``start`` on.
+        """Build some rows of the table, those of the cells from ``start`` on.
 
         Args:
             noisy: by measure ("count", "units", "sum", "offset", "square") the noisy integers of
@@ -124,7 +124,7 @@ class Form:
         return self.with_keys(self._estimate(noisy), start)
 
     def with_keys(self, estimate: Estimate, start: int = 0) -> pa.Table:
-        """Some rows of the table, those of the cells from ``start`` on, with their errors."""
+        """Build some rows of the table, those of the cells from ``start`` on, with their errors."""
         table_columns = columns(estimate)
         first = rows_of(self.query, start)
         rows = np.arange(first, first + len(table_columns["value"]), dtype=np.int64)
@@ -175,7 +175,7 @@ class Form:
         }
 
     def named(self, keys: pa.Table, noisy: Integers) -> pa.Table:
-        """The table where keys are found in the data."""
+        """Return the table where keys are found in the data."""
         table_columns = columns(self._estimate({self.shown.measure: noisy}))
         return pa.table({name: keys.column(name) for name in keys.column_names} | table_columns)
 
@@ -271,14 +271,16 @@ def _decimal(values: Integers, decimals: int) -> pa.Array:
 
 
 def as_published(schema: pa.Schema) -> pa.Schema:
-    """A schema with texts as texts."""
+    """Return a schema with texts as texts."""
     coded = pa.types.is_dictionary
     plain = [kind.value_type if coded(kind) else kind for kind in schema.types]
     return pa.schema(list(zip(schema.names, plain, strict=True)))
 
 
 def integers(column: pa.ChunkedArray) -> Integers:
-    """The whole numbers of a column, of decimals without their point; one beyond 64 bits is cut."""
+    """Return the whole numbers of a column, of decimals without
+    their point; one beyond 64 bits is cut.
+    """
     if not pa.types.is_decimal(column.type):
         return column.to_numpy()
     parts: list[Integers] = []
@@ -289,7 +291,9 @@ def integers(column: pa.ChunkedArray) -> Integers:
 
 
 def forms(plan: Plan, calibrated: Iterable[tuple[Entry, Fraction]]) -> tuple[Form, ...]:
-    """The form of every table of a plan, in declared order, from its entries with their noise."""
+    """Return the form of every table of a plan, in declared
+    order, from its entries with their noise.
+    """
     by_table: dict[tuple[str, str], list[tuple[Entry, Fraction]]] = {}
     for entry, sigma_squared in calibrated:
         by_table.setdefault((entry.query, entry.level), []).append((entry, sigma_squared))

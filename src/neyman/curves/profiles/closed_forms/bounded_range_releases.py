@@ -59,7 +59,7 @@ class EnvelopeProfile(Profile):
         return 2 * low - total - slack, min(2 * high - total + slack, 0.0)
 
     def log_power(self, log_level: float) -> Interval:
-        """The odds are e^a times those of the level."""
+        """Return the log power if the odds are e^a times those of the level."""
         if log_level == -math.inf:
             return -math.inf, -math.inf
         if log_level >= 0:
@@ -104,7 +104,9 @@ class BoundedRangeProfile(Profile):
         self._side = 0
 
     def one_sided(self, side: int) -> BoundedRangeProfile:
-        """The same, of which the other side is not asked: there it says what is always true."""
+        """Return the same, of which the other side is not asked:
+        there it says what is always true.
+        """
         other = copy(self)
         other._side = side
         return other
@@ -160,7 +162,7 @@ class BoundedRangeProfile(Profile):
         return k + np.log1p(error) - move + kernel + slack
 
     def _dual(self, log_level: float) -> float:
-        """The least log(delta + e^epsilon level) found over epsilon >= 0."""
+        """Return the least log(delta + e^epsilon level) found over epsilon >= 0."""
         low, high = 0.0, max(-log_level, 1e-6)
         best = 0.0
         for _ in range(4):

@@ -172,7 +172,7 @@ class LaplaceProfile(Profile):
         return value_interval(value, error)
 
     def log_power(self, log_level: float) -> Interval:
-        """The three pieces."""
+        """Return the three pieces."""
         a = self._a
         if log_level == -math.inf:
             return -math.inf, -math.inf
@@ -316,7 +316,7 @@ class CircularGaussianProfile(Profile):
         self._loss = loss
 
     def log_delta(self, epsilon: float) -> Interval:
-        """The sum over both arcs."""
+        """Return the sum over both arcs."""
         if epsilon < 0:
             return log_delta_below_zero(epsilon, self.log_delta(-epsilon))
         room = self._loss.supremum - Fraction(epsilon)

@@ -96,7 +96,7 @@ class Lines(Protocol):
         ...
 
     def width(self, epsilon: float) -> float:
-        """The width of the bounds on log delta there."""
+        """Return the width of the bounds on log delta there."""
         ...
 
 
@@ -233,7 +233,7 @@ class ContourProfile(Profile):
         return min(float(np.minimum.reduce(exponent)), 0.0)
 
     def log_powers_above(self, log_levels: Array) -> Array:
-        """The same of powers: the least of delta(epsilon) + e^epsilon level [C-12].
+        """Return the same of powers: the least of delta(epsilon) + e^epsilon level [C-12].
 
         With delta(epsilon) <= e^{A - c epsilon}, A = K(c) + log kappa(c), it is at most
         (1 + 1 / c) c^{1 / (1 + c)} e^A^{1 / (1 + c)} level^{c / (1 + c)}.
@@ -399,7 +399,7 @@ class ContourProfile(Profile):
         return log_type_two_error(self._losses, log_level, self._backward(), lines)
 
     def _chernoff(self, log_levels: Array) -> Array:
-        """A lower bound on log power that has the digits of 1 - power [C-9]."""
+        """Return a lower bound on log power that has the digits of 1 - power [C-9]."""
         low = self._least_powers(log_levels, HALF)
         near = low > LIMITS.further_log_power
         if near.any():
@@ -458,7 +458,7 @@ def _plus(low: Array, high: Array, mass: float) -> tuple[Array, Array]:
 
 
 def contour_profile(losses: Composition, *, release: bool = True) -> ContourProfile:
-    """The contour, for any sum that has a K.
+    """Return the contour, for any sum that has a K.
 
     Args:
         losses: the sum.
@@ -466,7 +466,9 @@ def contour_profile(losses: Composition, *, release: bool = True) -> ContourProf
     """
 
     def backward() -> Profile:
-        """That of the reversed losses; the one that they use themselves, if it is a contour."""
+        """Return the profile of the reversed losses; the one that they
+        use themselves, if it is a contour.
+        """
         reverse = losses.reverse()
         known = select(reverse)
         if isinstance(known.inner, (ContourProfile, CascadeProfile)):

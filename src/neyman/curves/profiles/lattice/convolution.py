@@ -28,7 +28,7 @@ from neyman.numerics.rounding import above
 
 
 def exact_profile(losses: Composition, limits: Limits = LIMITS) -> LatticeProfile | None:
-    """The profile without any approximation but rounding; None where that takes too much."""
+    """Return the profile without any approximation but rounding; None where that takes too much."""
     parts = losses.laws
     windows = [loss.sum_size(count, truncated=True) for loss, count in parts]
     points = _points(losses, limits)
@@ -68,7 +68,9 @@ def _lattice(losses: Composition, tilt: float) -> tuple[Atoms, Atoms]:
 def dots_profile(
     losses: Composition, points: int | None = None, limits: Limits = LIMITS
 ) -> LatticeProfile:
-    """The profile between a dominating and a dominated law on a grid of about so many points."""
+    """Return the profile between a dominating and a dominated law
+    on a grid of about so many points.
+    """
     between = partial(_between, losses, points or limits.grid_places, limits)
     return _profile(losses, between, "lattice, connecting the dots", Engine.GRID, limits)
 

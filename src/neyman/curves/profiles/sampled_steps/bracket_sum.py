@@ -105,7 +105,9 @@ class BracketSum:
         return float(bound[index]), index
 
     def certain(self, epsilon: float) -> tuple[float, float]:
-        """A tilt c and a bound on log F there: the share is at most kappa(c) F e^{-c epsilon}."""
+        """Return a tilt c and a bound on log F there: the share is
+        at most kappa(c) F e^{-c epsilon}.
+        """
         while True:
             index = self.chernoff(epsilon)[1]
             if index <= 1 or self._is_near(index):
@@ -123,7 +125,7 @@ class BracketSum:
         return False
 
     def log_f_above(self, index: int) -> float:
-        """An upper bound on log F at a tilt: F rises with each of its factors [LS-6]."""
+        """Return an upper bound on log F at a tilt: F rises with each of its factors [LS-6]."""
         if index not in self._above:
             self._above[index] = self._log_f_above(float(self.tilts[index]))
         return self._above[index]
@@ -153,7 +155,9 @@ class BracketSum:
         return value + 16 * UNIT * (size + moved + abs(value))
 
     def _log_others(self, tilt: float) -> tuple[float, float]:
-        """An upper bound on the K of all that is beside the steps, and the size of its terms."""
+        """Return an upper bound on the K of all that is beside the
+        steps, and the size of its terms.
+        """
         normal = 0.5 * self.variance * tilt * (tilt + 1)
         if self.beside is None:
             return normal, normal
@@ -204,7 +208,7 @@ class BracketSum:
 
     @staticmethod
     def _turn(step: StepNodes, tilt: float) -> float:
-        """The height where 1 - u^2 V + u^4 E(L - L')^4 / 24 is least."""
+        """Return the height where 1 - u^2 V + u^4 E(L - L')^4 / 24 is least."""
         variance, fourth = step.moments(tilt)
         return math.sqrt(12 * variance / fourth) if fourth > 0 else 0.0
 
@@ -220,7 +224,9 @@ class BracketSum:
         return np.where(u < turn, np.maximum(near, beyond), math.inf)
 
     def _end(self, tilt: float, need: float) -> tuple[float, float]:
-        """A height u with |F| / (pi u) below e^need for good, and the bound on log |F| there."""
+        """Return a height u with |F| / (pi u) below e^need for
+        good, and the bound on log |F| there.
+        """
         low, high, at_high = LIMITS.least_height, LIMITS.largest_height, math.inf
         for points in (20, 10):
             heights = low * (high / low) ** np.linspace(0.0, 1.0, points + 1)
@@ -268,7 +274,9 @@ class BracketSum:
         return best
 
     def _finer(self, epsilon: float) -> BracketSum:
-        """The same at more tilts near the least terms, where log F turns within one of ours."""
+        """Return the same at more tilts near the least terms, where
+        log F turns within one of ours.
+        """
         k = int(np.argmin(self.log_terms(epsilon) + np.log(self.tilts)))
         low, high = self.tilts[max(k - 2, 0)], self.tilts[min(k + 2, len(self.tilts) - 1)]
         tilts = cast(Array, np.geomspace(low, high, len(self.tilts)))
@@ -300,7 +308,7 @@ class BracketSum:
         return [(float(spacing[k]), int(fine[k]), int(others[k])) for k in tried if spacing[k] > 0]
 
     def built(self, plan: LinePlan) -> Line | None:
-        """The line of a plan of this bracket; none where its sums are lost in rounding."""
+        """Return the line of a plan of this bracket; none where its sums are lost in rounding."""
         index, other, h, end, decay = plan.index, plan.other, plan.h, plan.end, plan.decay
         c, top = float(self.tilts[index]), float(self.log_f[index])
         heights = h * np.arange(math.ceil(end / h) + 1)
@@ -454,7 +462,7 @@ class Telescope:
         return low - slack, np.minimum(high + slack, 0.0)
 
     def width(self, epsilon: float) -> float:
-        """The width of the bounds on log delta there."""
+        """Return the width of the bounds on log delta there."""
         low, high = self.log_delta(np.array([epsilon]))
         return float(high[0] - low[0]) if low[0] > -math.inf else math.inf
 
@@ -494,7 +502,7 @@ class _Fall:
         return _Fall(sums, np.minimum.reduceat(angle, starts), rest)
 
     def below(self, u: Array) -> Array:
-        """The logarithm of a bound on the sum for each u."""
+        """Return the logarithm of a bound on the sum for each u."""
         moved = log_sum(self.terms - np.multiply.outer(u, self.angle))
         return np.logaddexp(moved, self.rest)
 

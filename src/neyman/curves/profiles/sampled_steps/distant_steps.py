@@ -234,7 +234,9 @@ class DistantStepsProfile(Profile):
         return low, np.minimum(np.logaddexp(high, self._log_beyond) + 8 * UNIT, 0.0)
 
     def _added_power(self, log_level: float) -> Interval:
-        """The test that also asks for no outcome beyond the cut, and the dual of the bound."""
+        """Return the test that also asks for no outcome beyond the
+        cut, and the dual of the bound.
+        """
         if not self._log_beyond < -1:
             return log_level, 0.0
         beside = GaussianProfile(math.sqrt(self.variance)) if self.variance else None
@@ -391,7 +393,7 @@ def _distant(composition: Composition) -> Profile | None:
 
 
 def _step(loss: Part) -> tuple[float, float, Order, bool] | None:
-    """The distance, the rate, and the order of a step; none of another loss."""
+    """Return the distance, the rate, and the order of a step; none of another loss."""
     ratio = loss.normal_ratio
     if ratio is None or ratio.order == "opposite":
         return None

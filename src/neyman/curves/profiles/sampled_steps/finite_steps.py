@@ -130,13 +130,15 @@ class _Side:
         return float(self.weight @ (self.place - mean) ** 2) / total
 
     def below(self, u: Array) -> Array:
-        """The sum of waves below the bracket, less M's share of it; u evenly spaced from 0."""
+        """Return the sum of waves below the bracket, less M's share
+        of it; u evenly spaced from 0.
+        """
         if not len(self.place):
             return np.zeros(len(u), complex)
         return wave_sum(self.place, self.weight, u)
 
     def inside(self, u: Array) -> Array:
-        """The same in the bracket."""
+        """Return the same in the bracket."""
         if not len(self.upper_place):
             return np.zeros(len(u), complex)
         return wave_sum(self.upper_place, self.upper_weight, u)
@@ -189,7 +191,7 @@ def _even(chi: Array, alpha: float, count: int) -> Array:
 
 
 def majorant(chis: Sequence[Array], alphas: Sequence[float], counts: Sequence[int]) -> Array:
-    """A bound on |F| over its value at the tilt that is a characteristic function [FV-2].
+    """Return a bound on |F| over its value at the tilt that is a characteristic function [FV-2].
 
     Args:
         chis: |m| of each loss, below the bracket; shape (m,) each.
@@ -254,7 +256,7 @@ class Bracket:
         return np.where(known, total, math.inf), error + 8 * UNIT * np.abs(total) + 1e-10
 
     def chernoff(self, epsilon: float) -> tuple[float, int]:
-        """The least bound on log delta of the bracket, and the index of its tilt."""
+        """Return the least bound on log delta of the bracket, and the index of its tilt."""
         terms = self.log_f[0] - self.tilts * epsilon + log_kernel(self.tilts)
         k = int(np.argmin(terms))
         return float(terms[k]), k
@@ -284,14 +286,14 @@ class Bracket:
         return float(self.tilts[k]), float(self.log_f[0][k] + self.log_f[1][k])
 
     def finer(self, epsilon: float) -> Bracket:
-        """The same at more tilts near the least terms."""
+        """Return the same at more tilts near the least terms."""
         k = int(np.argmin(self.log_f[0] - self.tilts * epsilon - np.log1p(self.tilts)))
         low, high = self.tilts[max(k - 3, 0)], self.tilts[min(k + 3, len(self.tilts) - 1)]
         tilts = cast(Array, np.geomspace(low, high, LIKELY_SUMS_LIMITS.fine_tilts))
         return Bracket(self.parts, self.low, self.high, tilts)
 
     def line(self, epsilon: float, log_delta: float) -> Line | None:
-        """A line for an epsilon whose delta is about known; None if rounding hides all."""
+        """Return a line for an epsilon whose delta is about known; None if rounding hides all."""
         log_f, log_error = self.log_f
         terms = log_f - self.tilts * epsilon
         fine = terms - np.log1p(self.tilts)
@@ -441,7 +443,7 @@ def _over(
     step: Array,
     u: Array,
 ) -> Array:
-    """The majorant on cells that end at u, at whose ends |m|^2 has these values.
+    """Return the majorant on cells that end at u, at whose ends |m|^2 has these values.
 
     A square is below its chord and its second derivative times step^2 / 8 [FV-3].
     """
@@ -578,7 +580,7 @@ class FiniteStepsProfile(ContourProfile):
         return self._tables[key]
 
     def _split(self, epsilon: float) -> list[Bracket]:
-        """The brackets for an epsilon: one if its terms do not exceed delta by much."""
+        """Return the brackets for an epsilon: one if its terms do not exceed delta by much."""
         *lower, top, end = self._levels
         levels = [*(x for x in lower if x > epsilon / LIKELY_SUMS_LIMITS.level_ratio), top]
         one, beyond = self._bracket(-math.inf, top), self._bracket(top, end)
@@ -727,7 +729,7 @@ class FiniteStepsProfile(ContourProfile):
 
 
 def finite_steps_profile(losses: Composition) -> FiniteStepsProfile:
-    """The profile of a sum, the same for the same sum in one question."""
+    """Return the profile of a sum, the same for the same sum in one question."""
     return in_question(("finite steps", losses), lambda: FiniteStepsProfile(losses))
 
 

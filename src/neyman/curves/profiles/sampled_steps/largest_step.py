@@ -162,7 +162,7 @@ class StepSum:
         self._tables: dict[float, RealSums] = {}
 
     def table(self, log_target: float) -> RealSums:
-        """The real sums that reach as far as this logarithm of a probability needs."""
+        """Return the real sums that reach as far as this logarithm of a probability needs."""
         depth = 64.0
         while depth < min(-log_target, self.limits.deepest_efolds):
             depth *= 2
@@ -182,7 +182,7 @@ class StepSum:
         return rough, table
 
     def place(self, epsilon: float) -> float:
-        """The epsilon whose lines serve this one and its neighbors, which are not below it.
+        """Return the epsilon whose lines serve this one and its neighbors, which are not below it.
 
         Delta falls by a few e-folds from it on. The share of each bracket falls, too, and so does
         the error of its line.
@@ -225,7 +225,7 @@ class StepSum:
         return best
 
     def one_line(self, epsilon: float) -> tuple[Telescope | None, float]:
-        """A line of K, and the width of its bounds; none where it knows nothing."""
+        """Return a line of K, and the width of its bounds; none where it knows nothing."""
         line = line_at(self.losses, epsilon, release=False)
         width = math.inf if line is None else line.width(epsilon)
         return None if line is None or width == math.inf else Telescope((line,), ()), width
@@ -233,7 +233,7 @@ class StepSum:
     def _splits(
         self, epsilon: float, rough: float, table: RealSums
     ) -> Iterator[Sequence[BracketSum]]:
-        """The whole sum where its terms cancel little, and its parts by largest step."""
+        """Yield the whole sum where its terms cancel little, and its parts by largest step."""
         half = self.limits.bracket_tilts // 2
         c, top, bend = table.saddle(epsilon)
         # Above c as far as the terms rise by what aliases need; below it as far as they fall.
@@ -255,7 +255,7 @@ class StepSum:
     def _telescope(
         self, brackets: Sequence[BracketSum], epsilon: float, log_delta: float
     ) -> Telescope | None:
-        """The lines of the brackets that count, if each has one."""
+        """Return the lines of the brackets that count, if each has one."""
         lines: list[Line] = []
         rest: list[tuple[float, float]] = []
         # The bracket whose line fails most often first: the last one, but the bulk near an atom.
@@ -271,7 +271,7 @@ class StepSum:
         return Telescope(tuple(lines), tuple(rest)) if lines else None
 
     def one_bracket(self, tilts: Array) -> list[BracketSum]:
-        """The sum without levels; nothing where sums over y are too long."""
+        """Return the sum without levels; nothing where sums over y are too long."""
         nodes = tuple(
             StepNodes(x.loss, x.order, n, -math.inf, math.inf, float(tilts[-1]), None)
             for x, n in self.parts
@@ -284,7 +284,7 @@ class StepSum:
         return [BracketSum(nodes, self.variance, tilts, most, beside=self.others)]
 
     def _levels(self, epsilon: float, log_delta: float) -> list[BracketSum]:
-        """The bulk up to a first level, and the levels above it, for one epsilon."""
+        """Return the bulk up to a first level, and the levels above it, for one epsilon."""
         scale = self.scale(epsilon)
         # Deep in a tail the terms of one level cancel more.
         ratio = max(self.limits.level_ratio / max(1.0, -0.01 * log_delta), 3.0)
@@ -447,7 +447,7 @@ class LargestStepProfile(ContourProfile):
         return self._own(epsilon)
 
     def _own(self, epsilon: float) -> Telescope | None:
-        """The lines of the place of an epsilon."""
+        """Return the lines of the place of an epsilon."""
         lines = self._line_at(epsilon)
         if not isinstance(lines, Telescope):
             return None
@@ -522,7 +522,7 @@ class LargestStepProfile(ContourProfile):
         return None
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
-        """The line at the threshold of the likelihood ratio test gives the power [LS-8].
+        """Return the line at the threshold of the likelihood ratio test gives the power [LS-8].
 
         Of many levels those whose thresholds suit one line are answered together.
         """
@@ -549,7 +549,9 @@ class LargestStepProfile(ContourProfile):
         return low, high
 
     def _conjugate_for(self, log_level: float, *, alone: bool) -> Conjugate | None:
-        """The power at a level, and at smaller ones with thresholds nearby if not ``alone``."""
+        """Return the power at a level, and at smaller ones with
+        thresholds nearby if not ``alone``.
+        """
         t = self.threshold(log_level, ahead=False)
         if t is None:
             return self._reversed_conjugate(log_level, alone=alone)
@@ -625,7 +627,7 @@ class LargestStepProfile(ContourProfile):
 def _by_lines(
     log_deltas: Callable[[Array], tuple[Array, Array]], places: Array, log_levels: Array
 ) -> Conjugate:
-    """A conjugate, given about the levels whose thresholds the places are."""
+    """Return a conjugate, given about the levels whose thresholds the places are."""
     z = ndtri_exp(np.clip(log_levels, -1e300, -1e-12))
     return Conjugate(log_deltas, places, np.minimum.accumulate(z))
 
@@ -645,7 +647,7 @@ def _rounded(scale: float) -> float:
 
 
 def largest_step_profile(losses: Composition) -> LargestStepProfile:
-    """The profile of a sum, the same for the same sum in one question."""
+    """Return the profile of a sum, the same for the same sum in one question."""
     return in_question(("largest step", losses), lambda: LargestStepProfile(losses))
 
 

@@ -119,7 +119,7 @@ class RealSums:
         self.log_up_to = np.column_stack([total, before + gains])
 
     def _parts(self, epsilon: float, kind: Kernel) -> Array:
-        """The logarithms of the parts' tails."""
+        """Return the logarithms of the parts' tails."""
         c = self.tilts
         kernel = -np.log(c) if kind == "P" else -np.log(c + 1)
         if kind == "delta":
@@ -152,7 +152,7 @@ class RealSums:
         return self.log_tail(epsilon, "delta")
 
     def saddle(self, epsilon: float, level: float = math.inf) -> tuple[float, float, float]:
-        """The c at which the terms are least, without losses above a level.
+        """Return the c at which the terms are least, without losses above a level.
 
         Returns:
             c, about the logarithm of their sum, and the second derivative in log c.
@@ -176,7 +176,7 @@ class RealSums:
         return math.exp(at), middle + at - 0.5 * math.log(math.tau * bend), bend
 
     def last_level(self, epsilon: float, log_least: float) -> float:
-        """The level above which all parts together are below a logarithm."""
+        """Return the level above which all parts together are below a logarithm."""
         parts = self._parts(epsilon, "delta")[1:]
         if not len(parts):
             return 0.0

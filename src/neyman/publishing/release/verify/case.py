@@ -126,7 +126,7 @@ class Case:
             pass
 
     def form(self, query: str, level: str) -> Form:
-        """The form of one table."""
+        """Return the form of one table."""
         return next(f for f in self.forms if (f.query.name, f.level) == (query, level))
 
     @cached_property

@@ -84,7 +84,7 @@ def _looked_through(
     look: Callable[[int, pa.Table], None],
     size: int = TABLE_FILES_LIMITS.chunk_cells,
 ) -> str:
-    """What was found in a file of that name and ending, whose rows ``look`` is shown in order.
+    """Check a file of that name and ending, whose rows ``look`` is shown in order; say what it has.
 
     It is shown ``size`` of them at a time, with the number of the first. A CSV file need only say
     what the Parquet file says.
@@ -112,7 +112,7 @@ def _listed(case: Case, path: str) -> Path:
 
 
 def _check_alike(table: pa.Table, own: pa.Table) -> None:
-    """Some rows of a table that adds up; machines may differ in the last digits of a double."""
+    """Check some rows of a table that adds up; machines may differ in a double's last digits."""
     for name in table.column_names[: -len(_MEASURED)]:
         if not size_limits.same_texts(table.column(name), own.column(name)):
             raise Differs(f"the keys in column {name!r} are not the public ones, in order")
@@ -127,7 +127,7 @@ def _check_alike(table: pa.Table, own: pa.Table) -> None:
 
 
 def _check_values(form: Form, start: int, table: pa.Table, memory: size_limits.MemoryLimit) -> None:
-    """Some rows of a file, held against what follows from the public keys and their own values.
+    """Check some rows of a file against what follows from the public keys and their own values.
 
     Where the value is the noisy integer itself, all else of the row follows from it.
     """
@@ -203,7 +203,9 @@ def _check_discovered(form: Form, table: pa.Table, memory: size_limits.MemoryLim
 
 
 def _ranked(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
-    """The rank of each row's key in the order of bytes, and the distinct keys in this order."""
+    """Return the rank of each row's key in the order of bytes,
+    and the distinct keys in this order.
+    """
     if column.null_count:
         raise Differs("a key is missing")
     numbers, keys = size_limits.codes(
@@ -219,7 +221,7 @@ def _ranked(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
 def _same_as_parquet(
     path: Path, file: pyarrow.parquet.ParquetFile, memory: size_limits.MemoryLimit
 ) -> str:
-    """What was found, if a CSV file says what the Parquet file says."""
+    """Check that a CSV file says what the Parquet file says; say what it has."""
     size = path.stat().st_size
     memory.check("the file", size * _TABLE_BYTES_PER_CSV_BYTE)
     table = file.read(use_threads=False)

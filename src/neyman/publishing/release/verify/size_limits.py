@@ -109,7 +109,7 @@ class MemoryLimit:
 
 
 def _footer(handle: BinaryIO) -> int:
-    """The length of a Parquet file's footer, in bytes, as the end of the file states it."""
+    """Return the length of a Parquet file's footer, in bytes, as the end of the file states it."""
     end = handle.seek(0, os.SEEK_END)
     handle.seek(max(end - 8, 0))
     length = int.from_bytes(handle.read(4), "little")
@@ -118,7 +118,7 @@ def _footer(handle: BinaryIO) -> int:
 
 
 def _encoded(group: pyarrow.parquet.RowGroupMetaData) -> int:
-    """The bytes of a row group once it is decompressed, as the footer states them."""
+    """Return the bytes of a row group once it is decompressed, as the footer states them."""
     size = 0
     for number in range(group.num_columns):
         column = group.column(number)
@@ -129,7 +129,7 @@ def _encoded(group: pyarrow.parquet.RowGroupMetaData) -> int:
 
 
 def texts_size(table: pa.Table) -> int:
-    """The bytes of all dictionary-encoded texts of a table, each in full."""
+    """Return the bytes of all dictionary-encoded texts of a table, each in full."""
     size = 0
     for column in table.columns:
         if pa.types.is_dictionary(column.type):
@@ -140,7 +140,7 @@ def texts_size(table: pa.Table) -> int:
 
 
 def with_texts(table: pa.Table) -> pa.Table:
-    """A table with dictionary-encoded texts as texts."""
+    """Return a table with dictionary-encoded texts as texts."""
     return pa.table(
         {
             name: column.cast(column.type.value_type)
@@ -169,7 +169,7 @@ def same_texts(column: pa.ChunkedArray, own: pa.ChunkedArray) -> bool:
 
 
 def codes(column: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
-    """The numbers and the one dictionary of a dictionary-encoded column."""
+    """Return the numbers and the one dictionary of a dictionary-encoded column."""
     joint = column.unify_dictionaries().combine_chunks()
     if isinstance(joint, pa.ChunkedArray):
         joint = joint.chunk(0) if joint.num_chunks else pa.array([], column.type)
