@@ -30,7 +30,7 @@ class Limits:
     """How many changes of a record are tried."""
 
     changes: int = 1 << 20  # changes of a record, times parts
-    attributes: int = 20  # attributes
+    attributes: int = 20
     compared: int = 4096  # in exact numbers
 
 

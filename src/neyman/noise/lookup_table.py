@@ -34,7 +34,7 @@ class Limits:
     sigma_squared: int = scale**2
     rounded_sigma_squared: int = 128**2  # sigma^2 of rounded normal noise, whose table takes longer
     batch_draws: int = 1 << 16  # draws worked on at a time
-    tables: int = 8  # tables; the largest of them takes 37 MB
+    tables: int = 8  # the largest of them takes 37 MB
 
 
 LIMITS = Limits()

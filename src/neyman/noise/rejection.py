@@ -39,7 +39,7 @@ LIMITS = Limits()
 
 BEYOND = "noise might not fit in 64-bit integers; scale the values down"
 
-FIXED_POINT_ONE = 1 << 32  # fixed point
+FIXED_POINT_ONE = 1 << 32
 NO_BOUND = 1 << 62  # an upper bound that says nothing
 
 Lanes = NDArray[np.int64]

@@ -6,7 +6,7 @@ import os
 import random
 import time
 
-_PAUSE_SECONDS = 0.02  # seconds
+_PAUSE_SECONDS = 0.02
 
 
 def lock(path: str | os.PathLike[str], wait: float = 0.0, *, create: bool = False) -> int | None:

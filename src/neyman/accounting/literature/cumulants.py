@@ -22,7 +22,7 @@ from neyman.numerics.atoms import UNIT
 class Limits:
     """The circle on which cumulants are computed."""
 
-    cumulants: int = 5  # cumulants
+    cumulants: int = 5
     circle_points: int = 32  # on the circle
     largest_k: float = 3.0  # the largest K on the outer circle, four times as wide
     largest_deviation: float = 1e50  # standard deviation of a loss; the least is 1 over it

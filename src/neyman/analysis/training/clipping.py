@@ -23,7 +23,7 @@ class Limits:
     """The grid of clipped gradients, and the numbers worked on at a time."""
 
     clip_units: int = 1 << 24  # units in the clipping norm
-    parameters: int = 1 << 32  # parameters
+    parameters: int = 1 << 32
     rough_units: int = 1 << 20  # units of the first, rough measurement of a norm
     careful_units: int = 1 << 24  # the same where no row may end shorter than rounding needs
     batch_numbers: int = 1 << 22  # numbers worked on at a time

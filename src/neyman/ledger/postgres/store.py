@@ -30,7 +30,7 @@ from neyman.ledger.postgres.schema_check import check_pins, differences
 from neyman.ledger.records import LedgerError
 from neyman.ledger.turn import waited
 
-_PAUSE_SECONDS = 0.1  # seconds
+_PAUSE_SECONDS = 0.1
 _EVENT = "INSERT INTO event (number, line, hash)"
 _WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _FIFTEEN = ", ".join(["%s"] * 15)

@@ -32,7 +32,7 @@ FAILURES = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError)
 OPEN: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
 """The connections of this process, which must not be used after a fork."""
 
-_PAUSE_SECONDS = 0.001  # seconds
+_PAUSE_SECONDS = 0.001
 _LOG_PAGES = 4000  # 16 MB, worked into the file by whoever commits past them
 
 

@@ -51,7 +51,7 @@ class Limits:
     few_users: int = 64  # others of whom every number is looked at
     rough_users: int = 200  # numbers of others from which a sum is guessed
     placed_users: int = 10**9  # others for whom the place of the best test is known to one
-    terms: int = 300_000  # terms
+    terms: int = 300_000
     coarse_users: int = 4000  # others from whom on coarse bounds have few blocks of them
     term_operations: float = 600.0  # operations for each term
     # Of a continued fraction; 60 are as good to all digits where it is used.

@@ -20,7 +20,7 @@ from neyman.publishing.engines.csv_reader import DataError, without_empty
 _compute: Any = pc
 _TEXT = ("string", "large_string", "string_view")
 _MAX_DAYS = 2**31 - 1
-_DAY_MILLISECONDS = 86_400_000  # milliseconds
+_DAY_MILLISECONDS = 86_400_000
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000}
 _FIRST_SECOND, _LAST_SECOND = -62_135_683_200, 253_402_387_199  # a day around years 1 to 9999
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 Answer = TypeVar("Answer")
 Progress = Callable[[float], None]
 
-_INTERVAL_SECONDS = 0.1  # seconds
+_INTERVAL_SECONDS = 0.1
 
 
 class Steps:
