@@ -28,7 +28,8 @@ from neyman.publishing.engines.source import open_table
 from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.expression_words import words
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.row_expression import COLUMN_LIMIT, MOST_WEIGHT, NUMBER_LIMIT, PERIODS
+from neyman.publishing.plan.row_expression import COLUMN_LIMIT, NUMBER_LIMIT, PERIODS
+from neyman.publishing.plan.row_expression import LIMITS as ROW_EXPRESSION_LIMITS
 from plain_engine import canonical, exact
 from random_laws import examples
 
@@ -929,7 +930,7 @@ def test_the_engine_computes_the_costliest_expression_in_as_many_steps_as_are_co
     text, longer = "", "n == 0"
     while (refusal := refused(longer)) is None:
         text, longer = longer, f"(n % 7 if {longer} else 1) % 5 == 1"
-    assert str(MOST_WEIGHT) in refusal
+    assert str(ROW_EXPRESSION_LIMITS.steps) in refusal
     table = pa.table({"n": list(range(1000)), "k": pa.array(["x"] * 1000)})
     plan = a_plan(where=text)
     opened = open_table(table, "duckdb", columns_read(plan, table.column_names))
@@ -937,7 +938,7 @@ def test_the_engine_computes_the_costliest_expression_in_as_many_steps_as_are_co
         plain = operators(selected, selected.count())
         (condition,) = [details for name, details in plain if name == "FILTER"]
         steps = re.findall(r"CASE|AND|OR|[^\w ]? [%=<>*+-]+ ", condition)
-        assert MOST_WEIGHT / 10 < len(steps) <= MOST_WEIGHT
+        assert ROW_EXPRESSION_LIMITS.steps / 10 < len(steps) <= ROW_EXPRESSION_LIMITS.steps
         assert "CASE" not in "".join(details for name, details in plain if name != "FILTER")
 
 

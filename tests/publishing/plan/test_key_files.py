@@ -14,7 +14,7 @@ import pytest
 
 from neyman.ledger.ledger import Ledger
 from neyman.publishing.plan.document import PlanError
-from neyman.publishing.plan.hierarchy import MOST_BYTES
+from neyman.publishing.plan.hierarchy import MAX_KEY_FILE_BYTES
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.public_keys import key_lists, key_warnings
 from neyman.publishing.release.private_key_files import _below
@@ -136,7 +136,7 @@ def test_a_huge_file_is_refused_before_it_is_read(home):
     """By its size, of which none is on the disk here."""
     with (home / "plan" / "huge.csv").open("w") as file:
         os.truncate(file.fileno(), 2**40)
-    refused(home, "huge.csv", f"is larger than {MOST_BYTES // 2**20} MiB")
+    refused(home, "huge.csv", f"is larger than {MAX_KEY_FILE_BYTES // 2**20} MiB")
 
 
 def test_what_cannot_be_a_path_is_refused(home):

@@ -13,7 +13,7 @@ import neyman as ny
 from neyman.publishing.engines.row_values import prepared
 from neyman.publishing.engines.source import open_table
 from neyman.publishing.plan.document import PlanError
-from neyman.publishing.plan.listed_keys import MOST_RANGE, period, range_keys
+from neyman.publishing.plan.listed_keys import MAX_RANGE_KEYS, period, range_keys
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.public_keys import key_lists
 from neyman.publishing.plan.row_expression import PERIODS
@@ -146,10 +146,10 @@ def test_the_periods_of_a_range_are_those_of_its_days(first, days, unit):
 
 
 def test_a_range_of_the_most_keys_is_one_plan():
-    plan = written({"from": 1, "to": MOST_RANGE})
-    assert len(plan.column("ward").keys) == MOST_RANGE == plan.entries()[0].cells
+    plan = written({"from": 1, "to": MAX_RANGE_KEYS})
+    assert len(plan.column("ward").keys) == MAX_RANGE_KEYS == plan.entries()[0].cells
     with pytest.raises(PlanError, match="the most is 1000000"):
-        written({"from": 0, "to": MOST_RANGE})
+        written({"from": 0, "to": MAX_RANGE_KEYS})
 
 
 def test_unknown_must_be_a_key_of_the_range():

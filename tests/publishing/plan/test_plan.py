@@ -17,7 +17,8 @@ from neyman.accounting.semantics.digits import exact_text
 from neyman.cli.demo.midwest import write_plan
 from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.shifts import MOST_ROWS, maximal, shifts
+from neyman.publishing.plan.shifts import LIMITS as SHIFTS_LIMITS
+from neyman.publishing.plan.shifts import maximal, shifts
 
 MOST_CLIP = 2**31 - 1  # with 2^31 rows, sums stay within 2^62
 
@@ -382,8 +383,12 @@ BAD = [
     ("unit.neighboring", "replace-on", ["unit.neighboring = 'replace-on'", "'replace-one'?"]),
     ("unit.neighbouring", "x", ["unit.neighbouring", "did you mean 'neighboring'?"]),
     ("unit.protects", ..., ["unit.protects is missing"]),
-    ("unit.rows", 0, ["unit.rows = 0", f"1 to {MOST_ROWS}"]),
-    ("unit.rows", MOST_ROWS + 1, [f"unit.rows = {MOST_ROWS + 1}", f"1 to {MOST_ROWS}"]),
+    ("unit.rows", 0, ["unit.rows = 0", f"1 to {SHIFTS_LIMITS.rows}"]),
+    (
+        "unit.rows",
+        SHIFTS_LIMITS.rows + 1,
+        [f"unit.rows = {SHIFTS_LIMITS.rows + 1}", f"1 to {SHIFTS_LIMITS.rows}"],
+    ),
     ("unit.rows", True, ["unit.rows = true"]),
     ("unit.rows", 2, ["unit.rows = 2", "unit.id"]),
     ("unit", ..., ["unit is missing", "[unit]"]),

@@ -10,7 +10,8 @@ import pytest
 from attacks import SIZE
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import middle
-from neyman.publishing.plan.shifts import MOST_VECTORS, maximal, shifts
+from neyman.publishing.plan.shifts import LIMITS as SHIFTS_LIMITS
+from neyman.publishing.plan.shifts import maximal, shifts
 
 # ---- the listing itself -----------------------------------------------------------------------
 
@@ -200,7 +201,7 @@ def test_many_rows_have_their_norm_in_closed_form(rows, bounds, squared):
     """A thousand rows take no time, and too many vectors are not listed."""
     declared = shifts(cells=10**6, neighboring="replace-one", rows=rows, **bounds)
     assert declared.squared == squared
-    assert len(declared.vectors) <= MOST_VECTORS
+    assert len(declared.vectors) <= SHIFTS_LIMITS.vectors
     assert bool(declared.vectors) == (not bounds or "groups" in bounds)
 
 

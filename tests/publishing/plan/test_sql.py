@@ -6,7 +6,7 @@ import pytest
 
 from neyman.publishing.plan.document import PlanError, parse
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.sql import MOST_SQL, translate
+from neyman.publishing.plan.sql import MAX_STATEMENT_LETTERS, translate
 
 BASE = {
     "schema": 2,
@@ -290,7 +290,7 @@ HOSTILE = [
     "SELECT COUNT(*) FROM people WHERE name = 'a\x00b'",
     "SELECT /* \x00 " + "/*" * 3000,
     "SELECT ﬁ FROM people",
-    "x" * (MOST_SQL + 1),
+    "x" * (MAX_STATEMENT_LETTERS + 1),
     "{{ people }}",
     "SELECT COUNT(*) FROM people $1 AT ROLLUP",
     "SELECT COUNT(*) FROM people WHERE @",

@@ -29,8 +29,16 @@ METHODS = get_args(ConsistencyMethod)
 Z90 = 1.6448536269514722
 """A normal variable is within this many standard deviations in 90 cases of 100."""
 
-_LEAST_VARIANCE = 1e-60  # noise that is never seen still counts as noise
-_MOST = 2.0**53  # whole numbers up to here are doubles
+
+@dataclass(frozen=True)
+class Limits:
+    """Noise that still counts as noise, and whole numbers that are doubles."""
+
+    least_variance: float = 1e-60  # noise that is never seen still counts as noise
+    exact_integer: float = 2.0**53  # whole numbers up to here are doubles
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -113,7 +121,10 @@ def consistent_tables(
             else (m.total.table.ravel(), Fraction(0))
             for m in family.members
         }
-        if any(float(np.abs(values.astype(float)).sum()) > _MOST for values, _ in pairs.values()):
+        if any(
+            float(np.abs(values.astype(float)).sum()) > LIMITS.exact_integer
+            for values, _ in pairs.values()
+        ):
             left_out |= dict.fromkeys(pairs, "its values add up to more than doubles can count")
             continue
         fitted, rest = _fitted(family, pairs, method, plan.rounded)
@@ -197,7 +208,7 @@ def _fitted(
         for name, (_, sigma_squared) in pairs.items()
     }
     variances = {
-        name: max(errors[name] ** 2, _LEAST_VARIANCE) if sigma_squared else 0.0
+        name: max(errors[name] ** 2, LIMITS.least_variance) if sigma_squared else 0.0
         for name, (_, sigma_squared) in pairs.items()
     }
     margins = family.margins(variances)

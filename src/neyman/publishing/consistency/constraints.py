@@ -15,9 +15,17 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-_DENSE = 1_000_000  # entries of a matrix that is decomposed whole
-_HOLDS = 1e-6  # relative: constraints that are missed by more cannot all hold
-_STEPS = 20  # per row, of the iterative solver
+
+@dataclass(frozen=True)
+class Limits:
+    """When a system is decomposed whole, and when constraints hold."""
+
+    dense_entries: int = 1_000_000  # entries of a matrix that is decomposed whole
+    relative_residual: float = 1e-6  # relative: constraints that are missed by more cannot all hold
+    steps_per_row: int = 20  # per row, of the iterative solver
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -72,16 +80,18 @@ def least_squares(
     # A constraint times a number is the same one; alike in length they are solved more exactly.
     lengths = np.where(lengths > 0, lengths, 1.0)
     scaled = sparse.csr_array(sparse.diags_array(1 / lengths) @ scaled)
-    small = len(right) * len(noisy) <= _DENSE
+    small = len(right) * len(noisy) <= LIMITS.dense_entries
     solve, factors = (
-        _dense(scaled.toarray()) if small else _sparse(scaled, _STEPS * max(scaled.shape))
+        _dense(scaled.toarray())
+        if small
+        else _sparse(scaled, LIMITS.steps_per_row * max(scaled.shape))
     )
     fitted = noisy.copy()
     for _ in range(3):  # again on what rounding left
         fitted += spread * solve((right - matrix @ fitted) / lengths)
     off = np.abs(right - matrix @ fitted)
     size = 1 + np.abs(right) + abs(matrix) @ np.abs(fitted)
-    if (off > _HOLDS * size).any():
+    if (off > LIMITS.relative_residual * size).any():
         worst = int(np.argmax(off / size))
         raise ValueError(
             f"A x = b cannot be met: row {worst} misses by {off[worst]:.3g}; the constraints "

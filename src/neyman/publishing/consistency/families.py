@@ -31,8 +31,17 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query
 from neyman.publishing.plan.totals import Total
 
-MOST_TREES = 2  # the most hierarchies that the tables of a family are by
-MOST_MATRIX = 1000  # the most rows of the matrices of two trees
+
+@dataclass(frozen=True)
+class Limits:
+    """The trees of a family."""
+
+    trees: int = 2  # the most hierarchies that the tables of a family are by
+    matrix_rows: int = 1000  # the most rows of the matrices of two trees
+
+
+LIMITS = Limits()
+
 
 Name = tuple[str, str]
 
@@ -192,11 +201,11 @@ def _family(
 ) -> Family:
     parts = [{one.name: name for one, name in plan.parts(m.level)} for m in members]
     used = [one for one in plan.hierarchies if any(one.name in own for own in parts)]
-    if len(used) > MOST_TREES:
+    if len(used) > LIMITS.trees:
         names = ", ".join(one.name for one in used)
         raise PlanError(
             f"consistency: tables by the hierarchies {names} would have to add up, and tables add "
-            f"up along at most {MOST_TREES}; leave levels or the section out"
+            f"up along at most {LIMITS.trees}; leave levels or the section out"
         )
     trees = [Chain(), Chain()]
     levels: list[list[str | None]] = [[None], [None]]
@@ -204,10 +213,10 @@ def _family(
         named = {own.get(one.name) for own in parts}
         levels[i] = [name for name in (None, *one.levels) if name in named]
         trees[i] = _chain(one, levels[i])
-    if min(map(matrix_size, trees)) > MOST_MATRIX:
+    if min(map(matrix_size, trees)) > LIMITS.matrix_rows:
         raise PlanError(
-            f"consistency: both hierarchies have more than {MOST_MATRIX} places above their lowest "
-            "level, which matrices are too large for; measure at fewer levels"
+            f"consistency: both hierarchies have more than {LIMITS.matrix_rows} places above "
+            "their lowest level, which matrices are too large for; measure at fewer levels"
         )
     placed = [
         replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -18,9 +19,19 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Number = TypeVar("Number", np.float64, np.int64)
 
-_NEAR_INTEGER = 1e-6  # values this near to a whole number count as one
-_TIE = 1e-4  # remainders this near to each other mostly count as alike
-_SCRAMBLE = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: multiples are spread evenly
+
+@dataclass(frozen=True)
+class Limits:
+    """Which values and remainders count as equal."""
+
+    integer_distance: float = 1e-6  # values this near to a whole number count as one
+    tie_distance: float = 1e-4  # remainders this near to each other mostly count as alike
+
+
+LIMITS = Limits()
+
+# 2^64 / golden ratio: multiples are spread evenly.
+_GOLDEN_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 def rounded_parts(totals: Integers, parts: Floats, parents: Integers) -> Integers:
@@ -39,13 +50,13 @@ def rounded_parts(totals: Integers, parts: Floats, parents: Integers) -> Integer
         positions, in an order that favors neither the first nor the last.
     """
     near = np.rint(parts)
-    parts = np.where(np.abs(parts - near) < _NEAR_INTEGER, near, parts)
+    parts = np.where(np.abs(parts - near) < LIMITS.integer_distance, near, parts)
     floors = np.floor(parts).astype(np.int64)
     remainder = parts - floors
     count = np.bincount(parents, minlength=len(totals))
     # Siblings of one table were all moved alike, so ties are common. Rounding must not decide them,
     # or another machine would find others; nor the order of the keys, which would favor the first.
-    scrambled = np.arange(len(parts), dtype=np.uint64) * _SCRAMBLE
+    scrambled = np.arange(len(parts), dtype=np.uint64) * _GOLDEN_MULTIPLIER
     # A second round is needed only where totals are no rounding of their parts' sum.
     while True:
         sums = np.zeros(len(totals), dtype=np.int64)  # a double cannot hold each
@@ -57,7 +68,7 @@ def rounded_parts(totals: Integers, parts: Floats, parents: Integers) -> Integer
         up = step[parents] > 0
         # Those that go up: the largest remainders first. Down: the smallest, and never below 0.
         usable = up | (floors > 0) | (parts < 0)
-        rough = np.rint(remainder / _TIE)
+        rough = np.rint(remainder / LIMITS.tie_distance)
         order = np.lexsort((scrambled, np.where(up, -rough, rough), ~usable, parents))
         starts = np.concatenate([[0], np.cumsum(count)[:-1]])
         rank = np.arange(len(parts)) - starts[parents[order]]
@@ -193,7 +204,7 @@ def _matrices(
         matrix = cells.reshape(height, -1)
         lack = lacking[columns[matrix[0]]]
         while lack.any():
-            off = np.rint((integers[matrix] - target[matrix]) / _TIE)
+            off = np.rint((integers[matrix] - target[matrix]) / LIMITS.tie_distance)
             most = np.where((lack < 0) & (integers[matrix] > 0), off, -np.inf)
             least = np.where(lack > 0, off, np.inf)
             row = int(np.argmin(least.min(axis=1) - most.max(axis=1)))

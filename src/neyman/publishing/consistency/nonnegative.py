@@ -18,9 +18,17 @@ from neyman.publishing.consistency.margins import Margins
 
 Floats = NDArray[np.float64]
 
-_TOLERANCE = 1e-9
-_ROUNDING = 1e-14  # of the largest value, which no step can do without
-_MOST_STEPS = 5_000
+
+@dataclass(frozen=True)
+class Limits:
+    """When the search for nonnegative values ends."""
+
+    relative_tolerance: float = 1e-9
+    relative_rounding: float = 1e-14  # of the largest value, which no step can do without
+    steps: int = 5_000
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -56,9 +64,12 @@ def nonnegative(margins: Margins, values: Sequence[Floats]) -> Nonnegative:
     scale = {i: 1 / margins.margins[i].variance for i in lifted}
     lift = {i: np.zeros_like(values[i]) for i in lifted}
     point, speed = dict(lift), 1.0
-    enough = max(_TOLERANCE, _ROUNDING * max(_largest(table) for table in values))
+    enough = max(
+        LIMITS.relative_tolerance,
+        LIMITS.relative_rounding * max(_largest(table) for table in values),
+    )
     fitted, residual, steps = list(values), 0.0, 0
-    while steps < _MOST_STEPS:
+    while steps < LIMITS.steps:
         raised = [y + point[i] if i in point else y for i, y in enumerate(values)]
         fitted = margins.fit(raised)
         steps += 1

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_APART = 1e-9  # relative: exact values that differ by more contradict each other
+_RELATIVE_TOLERANCE = 1e-9  # relative: exact values that differ by more contradict each other
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +173,7 @@ class Tree:
         if not fixed.any():
             return
         apart = np.abs(values[fixed] - total[fixed])
-        if (apart > _APART * (size + np.abs(values[fixed]))).any():
+        if (apart > _RELATIVE_TOLERANCE * (size + np.abs(values[fixed]))).any():
             raise ValueError(
                 f"level {depth} has a value that is known exactly, and so are its children, whose "
                 "sum is another; make them agree or leave one out"

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Level = tuple[int, int]
 
-_ROUNDING = 1e-13  # relative to the variance before, what rounding may take from one after
+_RELATIVE_ROUNDING = 1e-13  # relative to the variance before, what rounding may take from one after
 
 
 @final
@@ -253,7 +253,7 @@ class _Sums:
 
     def _state(self, depth: int, kinds: Integers, after: list[Floats]) -> None:
         """Set the variances of the tables at a depth."""
-        level, exact = self._levels[depth].level, _ROUNDING
+        level, exact = self._levels[depth].level, _RELATIVE_ROUNDING
         for i, table in enumerate(self._tables):
             if table.depth == depth:
                 sums = self._sum(level, table.level)

@@ -15,8 +15,17 @@ from fractions import Fraction
 ROWS_TABLE = "unit-rows"
 """The name of the histogram of the number of rows of a unit, and of the bound that follows."""
 
-MOST_EXPONENT = 40  # the largest candidate is at most two to this
-_SLACK = 4  # squared: a tail of noise alone is within two standard errors of it
+
+@dataclass(frozen=True)
+class Limits:
+    """The candidates of a clip, and the slack of a tail."""
+
+    exponent: int = 40  # the largest candidate is at most two to this
+    # Squared: a tail of noise alone is within two standard errors of it.
+    squared_deviations: int = 4
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ def chosen_clip(
     for exponent in range(search.most + 1):
         outside = [n for n, least in zip(counts, needed, strict=True) if least > exponent]
         excess = sum(outside) - allowed
-        if excess <= 0 or excess**2 <= _SLACK * len(outside) * sigma_squared:
+        if excess <= 0 or excess**2 <= LIMITS.squared_deviations * len(outside) * sigma_squared:
             return _clip(search, exponent)
     return top_clip(search)
 

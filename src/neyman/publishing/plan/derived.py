@@ -44,7 +44,8 @@ Reading = Literal["number", "boolean", "date", "day"]
 """What a text is read as: "day" for the text of a date, which keys are compared with."""
 
 ISO_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"  # the text of a date as keys have it, as a pattern
-MOST_LISTED = 1000  # the most values of a whole number that are public keys without being listed
+# The most values of a whole number that are public keys without being listed.
+MAX_LISTED_VALUES = 1000
 
 _RULES = ("expression", "cut", "map", "case")
 
@@ -129,7 +130,7 @@ class Derived:
             return None
         if self.ends is not None:
             return Column(self.name, (), unknown, measurement_unit=self.measurement_unit)
-        if node.high - node.low >= MOST_LISTED:
+        if node.high - node.low >= MAX_LISTED_VALUES:
             return None
         return Column(self.name, tuple(range(node.low, node.high + 1)), None)
 

@@ -8,14 +8,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations
 from typing import Any, TypeAlias
 
 from neyman.publishing.plan.row_expression import Node
 
-MOST_SETS = 64  # of queries that one row can meet together
-_MOST_CASES = 64  # of one filter
+
+@dataclass(frozen=True)
+class Limits:
+    """The size of a proof that queries are disjoint."""
+
+    sets: int = 64  # of queries that one row can meet together
+    cases: int = 64  # of one filter
+
+
+LIMITS = Limits()
+
 
 Case: TypeAlias = list[tuple[Node, str, Any]]  # expressions, each with a kind of claim and values
 Sets: TypeAlias = tuple[frozenset[str], ...]
@@ -30,7 +40,7 @@ def are_disjoint(one: Node, other: Node) -> bool:
 
 
 def largest_sets(filters: Mapping[str, Node | None]) -> Sets | None:
-    """Return the largest sets of queries that one row can meet; None for more than `MOST_SETS`."""
+    """Return the largest sets of queries that one row can meet; None above `LIMITS.sets`."""
     nodes = list(dict.fromkeys(filters.values()))
     cases = {node: None if node is None else _cases(node, True) for node in nodes}
     beside: dict[Node | None, set[Node | None]] = {node: set() for node in nodes}
@@ -42,7 +52,7 @@ def largest_sets(filters: Mapping[str, Node | None]) -> Sets | None:
     for node in nodes:
         grown = dict.fromkeys([*sets, *((one & beside[node]) | {node} for one in sets)])
         sets = [one for one in grown if not any(one < other for other in grown)]
-        if len(sets) > MOST_SETS:
+        if len(sets) > LIMITS.sets:
             return None
     return tuple(frozenset(name for name, node in filters.items() if node in one) for one in sets)
 
@@ -65,7 +75,7 @@ def _cases(node: Node, truth: bool) -> list[Case] | None:
             if (node.op == "and") == truth:
                 return _all_of(known)  # a part that is not known only leaves out claims
             cases = [case for part in known for case in part]
-            return cases if len(known) == len(parts) and len(cases) <= _MOST_CASES else None
+            return cases if len(known) == len(parts) and len(cases) <= LIMITS.cases else None
         case "literal":
             return [[]] if node.value is truth else []
         case "missing":
@@ -91,7 +101,7 @@ def _all_of(parts: Sequence[list[Case]]) -> list[Case]:
     """Return the cases of a conjunction; a part that would make them too many is left out."""
     cases: list[Case] = [[]]
     for part in sorted(parts, key=len):
-        if len(cases) * len(part) <= _MOST_CASES:
+        if len(cases) * len(part) <= LIMITS.cases:
             cases = [[*one, *other] for one in cases for other in part]
     return cases
 

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
@@ -40,17 +41,23 @@ from neyman.publishing.plan.query import (
     NoiseKind,
     QuantileMethod,
 )
-from neyman.publishing.plan.shifts import MOST_ROWS
+from neyman.publishing.plan.shifts import LIMITS as SHIFTS_LIMITS
 
-MOST_SEARCHED_ROWS = 512  # the largest candidate for the rows of a unit
-MOST_DECIMALS = 9  # the most decimals of a fixed-point column
 
-MOST_NAME = 64  # the most characters of what files are named after
-MOST_LINE = 100
-"""The most characters of a publisher and of a unit of measurement, which a report prints."""
+@dataclass(frozen=True)
+class Limits:
+    """What a plan's document may hold."""
 
-MOST_TABLE = 2**40  # the most rows that a table may be declared to have
-MOST_WEIGHT = 10**60  # the most that a table's error may count, and one over the least
+    searched_rows: int = 512  # the largest candidate for the rows of a unit
+    decimals: int = 9  # the most decimals of a fixed-point column
+    name_letters: int = 64  # the most characters of what files are named after
+    # The most characters of a publisher and of a unit of measurement, which a report prints.
+    text_letters: int = 100
+    table_rows: int = 2**40  # the most rows that a table may be declared to have
+    error_weight: int = 10**60  # the most that a table's error may count, and one over the least
+
+
+LIMITS = Limits()
 
 
 class PlanError(ValueError):
@@ -97,7 +104,7 @@ def _positive(value: object) -> Fraction:
 
 def _weight(value: object) -> Fraction:
     number = _positive(value)
-    if not Fraction(1, MOST_WEIGHT) <= number <= MOST_WEIGHT:
+    if not Fraction(1, LIMITS.error_weight) <= number <= LIMITS.error_weight:
         raise ValueError("must be between 1e-60 and 1e60")
     return number
 
@@ -140,10 +147,10 @@ def _end(value: object) -> int | date:
 
 
 def _name(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_ -]*", value) or len(value) > MOST_NAME:
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_ -]*", value) or len(value) > LIMITS.name_letters:
         raise ValueError(
-            f"must be 1 to {MOST_NAME} letters, digits, '_', '-' or blanks, since files are named "
-            "after it"
+            f"must be 1 to {LIMITS.name_letters} letters, digits, '_', '-' or blanks, since "
+            "files are named after it"
         )
     return value
 
@@ -165,9 +172,14 @@ def _text(value: str) -> str:
 
 
 def _line(value: str) -> str:
-    if value != value.strip() or not value.isprintable() or not 1 <= len(value) <= MOST_LINE:
+    if (
+        value != value.strip()
+        or not value.isprintable()
+        or not 1 <= len(value) <= LIMITS.text_letters
+    ):
         raise ValueError(
-            f"must be one line of 1 to {MOST_LINE} printable characters, without blanks around it"
+            f"must be one line of 1 to {LIMITS.text_letters} printable characters, without "
+            "blanks around it"
         )
     return value
 
@@ -253,7 +265,7 @@ Zone = Annotated[str, AfterValidator(_zone)]
 Names = Several[Name]
 Texts = Several[Text]
 PublicRows = Several[Several[str]]
-RowCount = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+RowCount = Annotated[int, Field(ge=1, le=SHIFTS_LIMITS.rows)]
 
 
 # fmt: off
@@ -319,12 +331,12 @@ class UnitPart(Strict):
     neighboring: Neighboring = Field(description="'replace-one' or 'add-remove'")
     rows: Annotated[
         int,
-        Field(ge=1, le=MOST_ROWS),
+        Field(ge=1, le=SHIFTS_LIMITS.rows),
         WithJsonSchema({"anyOf": [{"type": "integer"}, {"const": "discover"}]}),
     ] = Field(
         1,
-        description=f"rows per unit, 1 to {MOST_ROWS}; or 'discover' for a power of two, at most "
-        f"{MOST_SEARCHED_ROWS}, that follows from a noisy histogram",
+        description=f"rows per unit, 1 to {SHIFTS_LIMITS.rows}; or 'discover' for a power of two, "
+        f"at most {LIMITS.searched_rows}, that follows from a noisy histogram",
     )
     rows_share: Exact | None = Field(
         None,
@@ -346,7 +358,7 @@ class UnitPart(Strict):
             return data
         if data.get("rows") == "discover":
             terms = {"rows_share": Fraction(1, 20), "rows_above": Fraction(1, 100)}
-            return {**terms, **data, "rows": MOST_SEARCHED_ROWS}
+            return {**terms, **data, "rows": LIMITS.searched_rows}
         if "rows_share" in data or "rows_above" in data:
             raise ValueError("rows_share and rows_above are for rows = 'discover'")
         return data
@@ -356,7 +368,7 @@ class UnitPart(Strict):
         """How the rows of a unit are searched for; None where they are declared."""
         if self.rows_share is None or self.rows_above is None:
             return None
-        most = MOST_SEARCHED_ROWS.bit_length() - 1
+        most = LIMITS.searched_rows.bit_length() - 1
         return ClipSearch(ROWS_TABLE, self.rows_share, self.rows_above, False, most)
 
     def to_dict(self) -> dict[str, Any]:
@@ -381,8 +393,8 @@ class ColumnPart(Strict):
     decimals: int | None = Field(
         None,
         ge=0,
-        le=MOST_DECIMALS,
-        description=f"digits after the point of a column to sum, 0 to {MOST_DECIMALS}",
+        le=LIMITS.decimals,
+        description=f"digits after the point of a column to sum, 0 to {LIMITS.decimals}",
     )
     discover: bool = Field(False, description="true for keys that are found in the data")
     unknown: Unknown | None = Field(
@@ -527,7 +539,10 @@ class TablePart(Strict):
         None, description="the table's column that names the unit; unit.id if not given"
     )
     rows: int = Field(
-        1, ge=1, le=MOST_ROWS, description=f"rows per unit in this table, 1 to {MOST_ROWS}"
+        1,
+        ge=1,
+        le=SHIFTS_LIMITS.rows,
+        description=f"rows per unit in this table, 1 to {SHIFTS_LIMITS.rows}",
     )
     join: Several[Text] = Field(
         (), description="columns that are joined to the rows of the plan's table by the unit's id"
@@ -592,10 +607,10 @@ class QueryPart(Strict):
         None, description="which quantiles, each between 0 and 1, rising"
     )
     groups: RowCount | None = Field(
-        None, description=f"the most cells that one unit's rows fall in, 1 to {MOST_ROWS}"
+        None, description=f"the most cells that one unit's rows fall in, 1 to {SHIFTS_LIMITS.rows}"
     )
     rows_per_group: RowCount | None = Field(
-        None, description=f"the most rows of one unit in one cell, 1 to {MOST_ROWS}"
+        None, description=f"the most rows of one unit in one cell, 1 to {SHIFTS_LIMITS.rows}"
     )
     delta: Exact | None = Field(
         None, description="the chance that a key of a single unit is published, below 1"
@@ -615,7 +630,7 @@ class QueryPart(Strict):
         description="for each level of detail the columns that a group of 'by' is split by: "
         "[[], ['sex'], ['sex', 'age']]; a first noisy count of the group decides",
     )
-    thresholds: Several[Annotated[int, Field(ge=1, le=MOST_TABLE)]] | None = Field(
+    thresholds: Several[Annotated[int, Field(ge=1, le=LIMITS.table_rows)]] | None = Field(
         None,
         description="rising whole numbers, one fewer than levels of detail: a first count that "
         "reaches k of them gives the group level k, from 0",
@@ -753,7 +768,7 @@ class PlanDocument(Strict):
     most_rows: int | None = Field(
         None,
         ge=1,
-        le=MOST_TABLE,
+        le=LIMITS.table_rows,
         description="the most rows that the table can have, public; 2^31 if not given",
     )
     source: SourcePart = Field(

@@ -21,7 +21,7 @@ import numpy as np
 
 from neyman.storage.reading import open_file
 
-MOST_BYTES = 2**28  # the most bytes of a key file
+MAX_KEY_FILE_BYTES = 2**28  # the most bytes of a key file
 CROSSED = " x "  # between the levels of different hierarchies
 ALL = "all"  # the level name of a table over everything
 
@@ -210,11 +210,13 @@ def _content(path: str, folder: Path) -> tuple[bytes, KeyFile]:
         # Nothing waits, even if the file is replaced by a pipe in between.
         with open_file(place, links=False) as file:
             status = os.fstat(file.fileno())
-            content = file.read(MOST_BYTES + 1) if status.st_size <= MOST_BYTES else b""
-            if max(status.st_size, len(content)) > MOST_BYTES:
+            content = (
+                file.read(MAX_KEY_FILE_BYTES + 1) if status.st_size <= MAX_KEY_FILE_BYTES else b""
+            )
+            if max(status.st_size, len(content)) > MAX_KEY_FILE_BYTES:
                 raise HierarchyError(
-                    f"{path!r} is larger than {MOST_BYTES // 2**20} MiB, the most of a key file; "
-                    "is it the list of public keys?"
+                    f"{path!r} is larger than {MAX_KEY_FILE_BYTES // 2**20} MiB, the most of a key "
+                    "file; is it the list of public keys?"
                 )
     except (OSError, RuntimeError, ValueError) as error:
         if isinstance(error, HierarchyError):

@@ -15,7 +15,7 @@ from pathlib import Path
 from neyman.publishing.plan.hierarchy import HierarchyError, KeyFile, read_rows
 from neyman.publishing.plan.row_expression import PERIODS
 
-MOST_RANGE = 1_000_000  # the most keys of a range
+MAX_RANGE_KEYS = 1_000_000  # the most keys of a range
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
@@ -45,9 +45,9 @@ def range_keys(first: int | date, last: int | date, step: int | str | None) -> L
 
 
 def _check_size(first: object, last: object, number: int) -> None:
-    if number > MOST_RANGE:
+    if number > MAX_RANGE_KEYS:
         raise HierarchyError(
-            f"from = {first} to = {last} lists {number} keys, and the most is {MOST_RANGE}; a "
+            f"from = {first} to = {last} lists {number} keys, and the most is {MAX_RANGE_KEYS}; a "
             "release publishes each of them: take a narrower range, or a larger step"
         )
 

@@ -18,7 +18,8 @@ from neyman.mechanisms.full_disclosure import NonPrivate
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.numerics.relation import Relation
-from neyman.publishing.plan.shifts import MOST_VECTORS, Shifts
+from neyman.publishing.plan.shifts import LIMITS as SHIFTS_LIMITS
+from neyman.publishing.plan.shifts import Shifts
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,10 @@ def claims_rho_alone(cases: Cases) -> bool:
     measured = [entry for entries in listed_ones for entry in entries]
     if not all(entry.shifts for entry in measured):
         return True
-    if sum(math.prod(len(e.shifts) for e in entries) for entries in listed_ones) <= MOST_VECTORS:
+    if (
+        sum(math.prod(len(e.shifts) for e in entries) for entries in listed_ones)
+        <= SHIFTS_LIMITS.vectors
+    ):
         return False  # none are measured, or their combinations can be listed
     least = max(2 * entry.share / entry.squared for entry in measured)  # sigma from 1 on
     losses = Alternatives.of(at_scale(entries, least) for entries in listed_ones).losses()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from neyman.publishing.plan.column import Column, key_text
-from neyman.publishing.plan.disjoint import MOST_SETS
+from neyman.publishing.plan.disjoint import LIMITS as DISJOINT_LIMITS
 from neyman.publishing.plan.document import KeyPart, PlanDocument, QueryPart, show, suggest
 
 _PLAIN = KeyPart.model_validate({})
@@ -37,8 +37,11 @@ def _problems(part: QueryPart, where: str, columns: Mapping[str, Column]) -> Ite
     elif column is None or not column.keys:
         known = [name for name, one in columns.items() if one.keys]
         yield f"{spot}: must be a column with listed keys; {suggest(part.partition, known)}"
-    elif len(column.keys) > MOST_SETS:
-        yield f"{spot}: has {len(column.keys)} keys, and the most is {MOST_SETS}; list it in 'by'"
+    elif len(column.keys) > DISJOINT_LIMITS.sets:
+        yield (
+            f"{spot}: has {len(column.keys)} keys, and the most is {DISJOINT_LIMITS.sets}; list it "
+            "in 'by'"
+        )
     else:
         odd = (key for key in column.keys if "\\" in repr(key))
         yield from (f"{spot}: the key {key!r} cannot stand in a filter; rename it" for key in odd)

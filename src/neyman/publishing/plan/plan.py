@@ -39,7 +39,7 @@ from neyman.publishing.plan.query_resolution import declared_share
 from neyman.publishing.plan.resolve import resolve
 from neyman.publishing.plan.scenarios import concerning, keeping_totals, unmoved
 from neyman.publishing.plan.sections import Unit
-from neyman.publishing.plan.shifts import MOST_VECTORS
+from neyman.publishing.plan.shifts import LIMITS as SHIFTS_LIMITS
 from neyman.publishing.plan.totals import held, held_names, rows_sorted, totals_sections
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _COPIED = (
     *("publisher", "disjoint"),
 )
 """The fields of a document that a plan has as they are."""
-_MOST_SHOWN = 6  # queries in a text
+_MAX_QUERIES_SHOWN = 6  # queries in a text
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -270,8 +270,8 @@ class Plan(PlanModel):
         yield (
             f"{self.budget.text()}: the shifts of one {self.unit.protects} of unit.rows = "
             f"{self.unit_rows} allow too many combinations to list (a table's more than "
-            f"{MOST_VECTORS}, or all tables' together more than 256), and rho alone implies no "
-            "such promise; give the budget as zcdp, or as epsilon with delta, or take noise = "
+            f"{SHIFTS_LIMITS.vectors}, or all tables' together more than 256), and rho alone "
+            "implies no such promise; give the budget as zcdp, or as epsilon with delta, or take noise = "
             "'rounded-gaussian', which needs no list, or bound groups and "
             "rows_per_group of the queries"
         )
@@ -395,9 +395,13 @@ class Plan(PlanModel):
 
     def __repr__(self) -> str:
         names = [query.name for query in self.queries]
-        more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
+        more = (
+            f" and {len(names) - _MAX_QUERIES_SHOWN} more"
+            if len(names) > _MAX_QUERIES_SHOWN
+            else ""
+        )
         return (
-            f"<Plan {self.name} of {self.dataset}: {', '.join(names[:_MOST_SHOWN])}{more}; "
+            f"<Plan {self.name} of {self.dataset}: {', '.join(names[:_MAX_QUERIES_SHOWN])}{more}; "
             f"{self.unit.protects}, {self._relation_text()}; {self._budget_text()}>"
         )
 

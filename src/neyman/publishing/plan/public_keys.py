@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from neyman.publishing.plan.plan import Plan
 
-NEARLY = Fraction(1, 2)
+CROWDED_SHARE = Fraction(1, 2)
 """The part of the declared rows from which on the places of a level are nearly as many."""
 
 _IDENTIFIER = re.compile(
@@ -87,7 +87,7 @@ def key_warnings(plan: Plan) -> Iterator[str]:
                 f"The {what} {name!r} is named like an identifier of a {plan.unit.protects}, and a "
                 "release publishes each of its keys. Remove it, unless these keys are public."
             )
-        if rows is not None and number > 1 and number >= NEARLY * rows:
+        if rows is not None and number > 1 and number >= CROWDED_SHARE * rows:
             yield (
                 f"The {what} {name!r} has {number:,} keys, and the plan declares {rows:,} rows. A "
                 "release publishes each key. Check that the list was not made from private rows."

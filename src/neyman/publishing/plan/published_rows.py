@@ -15,7 +15,7 @@ require("Statements of SQL", "sqlglot")
 
 import sqlglot.expressions as exp  # noqa: E402 - a missing extra is named first
 
-DECIMALS = 3  # the most decimals of a number that HAVING compares with
+MAX_DECIMALS = 3  # the most decimals of a number that HAVING compares with
 Row: TypeAlias = Mapping[str, Any]
 """A published row: a key or a number by the name of its column."""
 
@@ -94,7 +94,7 @@ def selection(
         if label in types:
             raise source.refuse(tree.expressions[number], f"is a second column {label!r}")
         numeric = kind in ("number", None)
-        types[label] = ColumnType(kind or "number", DECIMALS if numeric else 0)
+        types[label] = ColumnType(kind or "number", MAX_DECIMALS if numeric else 0)
 
     def published(part: exp.Expr) -> exp.Expr:
         """Return an aggregate or a key as the column of SELECT that shows it."""
@@ -110,7 +110,7 @@ def selection(
     def read(part: exp.Expr) -> Node:
         node = RowReader(source, types, reader.table).read(part.transform(published)).node
         if not operations(node) <= _OPERATIONS:
-            raise source.refuse(part, f"is no comparison with a value of {DECIMALS} decimals")
+            raise source.refuse(part, f"is no comparison with a value of {MAX_DECIMALS} decimals")
         return node
 
     def ordered(part: exp.Expr) -> tuple[str, bool, bool]:

@@ -9,20 +9,30 @@ from itertools import pairwise
 from typing import cast
 
 from neyman.accounting.semantics.digits import plain
-from neyman.publishing.plan.clip_search import MOST_EXPONENT, ClipSearch
+from neyman.publishing.plan.clip_search import LIMITS as CLIP_SEARCH_LIMITS
+from neyman.publishing.plan.clip_search import ClipSearch
 from neyman.publishing.plan.column import Column, scaled
 from neyman.publishing.plan.document import PlanDocument, QueryPart, show, suggest
 from neyman.publishing.plan.measurement import fitting_delta
 from neyman.publishing.plan.query import MEASURES, Mean, Query, Sum, range_in
 
-ROWS = 2**31  # the most rows that a table has, where a plan does not declare it
-MOST_SUM = 2**62 - 1  # what a cell can hold before noise
-MOST_MOVE = 10**12  # the most that one unit may move a cell: what discrete noise is described for
 
-MOST_VALUE = 2**53
-"""The largest absolute value of a clip or an edge, scaled: doubles are whole up to there."""
+@dataclass(frozen=True)
+class Limits:
+    """The numbers of a query."""
 
-LEAST_DELTA = Fraction(1, 10**300)  # the least chance for which thresholds are errors
+    table_rows: int = 2**31  # the most rows that a table has, where a plan does not declare it
+    cell: int = 2**62 - 1  # what a cell can hold before noise
+    # The most that one unit may move a cell: what discrete noise is described for.
+    cell_move: int = 10**12
+    # The largest absolute value of a clip or an edge, scaled: doubles are whole up to there.
+    scaled_value: int = 2**53
+    least_delta: Fraction = Fraction(1, 10**300)  # the least chance for which thresholds are errors
+
+
+LIMITS = Limits()
+
+
 SEARCHES = ("discover", "discover-signed")  # clips that follow from a noisy histogram
 
 _INVERSE_SENSITIVITY = "inverse-sensitivity"
@@ -113,9 +123,9 @@ def clip_search(context: QueryContext, problems: list[str]) -> ClipSearch | None
         return None
     problems += _search_problems(context, given)
     signed = part.clip == "discover-signed"
-    rows, exponent = document.most_rows or ROWS, MOST_EXPONENT
+    rows, exponent = document.most_rows or LIMITS.table_rows, CLIP_SEARCH_LIMITS.exponent
     moves = (1 + signed) * document.rows_of(part)
-    while exponent and (2**exponent * rows > MOST_SUM or 2**exponent * moves > MOST_MOVE):
+    while exponent and (2**exponent * rows > LIMITS.cell or 2**exponent * moves > LIMITS.cell_move):
         exponent -= 1
     share, above = part.clip_share or Fraction(1, 10), part.clip_above or Fraction(1, 100)
     return ClipSearch(f"{part.name}-clip", share, above, signed, exponent)
@@ -221,7 +231,7 @@ def _discovery(context: QueryContext) -> Iterator[str]:
         )
     elif not discovers and delta is not None:
         yield f"{context.given('delta')}: is for keys that are discovered; leave it out"
-    elif delta is not None and not LEAST_DELTA <= delta <= Fraction(1, 2):
+    elif delta is not None and not LIMITS.least_delta <= delta <= Fraction(1, 2):
         yield f"{context.given('delta')}: must be from 1e-300 to 1/2"
 
 
@@ -255,8 +265,8 @@ def _scaled(
     elif any(low >= high for low, high in pairwise(numbers)):
         rising = field == "edges"
         problem = "must rise" if rising else "the low end must be below the high end"
-    elif any(abs(value) > MOST_VALUE for value in numbers):
-        problem = f"must be within {plain(Fraction(MOST_VALUE, 10**column.decimals))}"
+    elif any(abs(value) > LIMITS.scaled_value for value in numbers):
+        problem = f"must be within {plain(Fraction(LIMITS.scaled_value, 10**column.decimals))}"
     elif field == "clip_over" and numbers[0] < 0:
         problem = "the low end must be at least 0, as the sum divides"
     problems += [f"{context.given(field)}: {problem}"] if problem else []
@@ -274,16 +284,16 @@ def _overflow(context: QueryContext, field: str, clip: tuple[int, int]) -> Itera
             moves = max(moves, max(high, 0) - min(low, 0))
             if max(abs(low), abs(high)) > largest:
                 largest, what = max(abs(low), abs(high)), _TERMS[part]
-    rows, own = document.most_rows or ROWS, document.rows_of(context.part)
-    if largest * rows > MOST_SUM:
+    rows, own = document.most_rows or LIMITS.table_rows, document.rows_of(context.part)
+    if largest * rows > LIMITS.cell:
         yield (
             f"{context.given(field)}: the largest {what}, {largest}, times {rows} rows must stay "
-            f"below 2^62, so it must be within {MOST_SUM // rows}; narrow the clip, declare fewer "
-            "decimals, or declare the table's most_rows"
+            f"below 2^62, so it must be within {LIMITS.cell // rows}; narrow the clip, declare "
+            "fewer decimals, or declare the table's most_rows"
         )
-    elif moves * own > MOST_MOVE:
+    elif moves * own > LIMITS.cell_move:
         yield (
             f"{context.given(field)}: one {document.unit.protects} of {own} rows could move the "
-            f"table by {moves * own}, and the most is {MOST_MOVE}; narrow the clip or declare "
-            "fewer decimals"
+            f"table by {moves * own}, and the most is {LIMITS.cell_move}; narrow the clip or "
+            "declare fewer decimals"
         )

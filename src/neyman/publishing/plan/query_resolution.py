@@ -5,31 +5,34 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 
 from neyman.accounting.semantics.digits import many, short_text
 from neyman.publishing.plan.clip_search import ROWS_TABLE, ClipSearch, edges_of, top_clip
 from neyman.publishing.plan.column import Column
-from neyman.publishing.plan.document import (
-    MOST_NAME,
-    PlanDocument,
-    QueryPart,
-    UnitPart,
-    show,
-    suggest,
-)
+from neyman.publishing.plan.document import LIMITS as DOCUMENT_LIMITS
+from neyman.publishing.plan.document import PlanDocument, QueryPart, UnitPart, show, suggest
 from neyman.publishing.plan.hierarchy import ALL, CROSSED, Hierarchy, is_above, parts_of, places_of
 from neyman.publishing.plan.query import Count, Detail, Histogram, Query, UnitRows, first_table
 from neyman.publishing.plan.query_numbers import QueryContext, clip_search, numbers_of
 
-MOST_CELLS = 100_000_000  # the most cells of one table
-MOST_POINTS = 2**62  # the most points of the grids of one table
+
+@dataclass(frozen=True)
+class Limits:
+    """The size of one table."""
+
+    cells: int = 100_000_000  # the most cells of one table
+    grid_points: int = 2**62  # the most points of the grids of one table
+    detail_levels: int = 16  # levels of detail of a query
+
+
+LIMITS = Limits()
+
 
 VALUE_COLUMNS = ("value", "standard_error", "lower", "upper", "at_least", "below", "quantile")
 DETAIL_COLUMNS = ("detail", "first_count")  # of a table whose groups differ in detail
-MOST_DETAIL = 16  # levels of detail of a query
 
 
 def read_queries(
@@ -197,8 +200,9 @@ def _key_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> It
                 yield f"{spot}: is not {kind}; {suggest(value, known)}"
             elif not parts.isdisjoint(VALUE_COLUMNS):
                 yield f"{spot}: the tables use that name for what is measured; rename it"
-            elif crossed and len(value) > MOST_NAME:
-                yield f"{spot}: has more than {MOST_NAME} characters, and files are named after it"
+            elif crossed and len(value) > DOCUMENT_LIMITS.name_letters:
+                most = DOCUMENT_LIMITS.name_letters
+                yield f"{spot}: has more than {most} characters, and files are named after it"
     if not part.at or not {*part.at} <= {*levels}:
         return
     if not any(all(is_above(hierarchies, up, low) for up in part.at) for low in part.at):
@@ -232,8 +236,9 @@ def _detail_problems(context: QueryContext) -> Iterator[str]:
         yield f"{spot}: is for a plan with one hierarchy, or none; leave detail or hierarchies out"
     if document.unit.search is not None:
         yield f"{spot}: does not go with unit.rows = 'discover'; declare the rows"
-    if not 2 <= len(levels) <= MOST_DETAIL or len({frozenset(one) for one in levels}) < len(levels):
-        yield f"{spot}: must list 2 to {MOST_DETAIL} different levels, such as [[], ['sex']]"
+    most, different = LIMITS.detail_levels, len({frozenset(one) for one in levels})
+    if not 2 <= len(levels) <= most or different < len(levels):
+        yield f"{spot}: must list 2 to {most} different levels, such as [[], ['sex']]"
     yield from _detail_columns(context)
     needed, given = max(len(levels) - 1, 1), part.thresholds or ()
     if len(given) != needed or any(a >= b for a, b in pairwise(given)):
@@ -404,15 +409,15 @@ def _size_problems(
     bins = len(query.bins or range(2)) - 1
     cells *= len(query.quantiles) if query.inverse_sensitivity else bins
     places = max((places_of(hierarchies, level) for level in query.at), default=1)
-    if query.inverse_sensitivity and cells * places * bins > MOST_POINTS:
+    if query.inverse_sensitivity and cells * places * bins > LIMITS.grid_points:
         yield (
             f"{context.spot('clip')}: {cells * places} quantiles over {bins} values are more than "
-            f"{MOST_POINTS} in all; narrow the clip, or declare fewer decimals"
+            f"{LIMITS.grid_points} in all; narrow the clip, or declare fewer decimals"
         )
-    if cells * places > MOST_CELLS:
+    if cells * places > LIMITS.cells:
         yield (
             f"{context.where} (of query {query.name!r}) has {cells * places} cells; the most is "
-            f"{MOST_CELLS}: group by less"
+            f"{LIMITS.cells}: group by less"
         )
 
 

@@ -28,10 +28,22 @@ from typing import Any, Literal, TypeAlias, cast
 Type = Literal["number", "text", "boolean", "date"]  # what an expression's value is
 COLUMN_LIMIT = 10**15  # the largest size of a column's number, in units of its last digit
 NUMBER_LIMIT = 2**53  # the largest size of any number of an expression: a double holds each exactly
-MOST_TEXT = 2000  # the most characters of an expression
-MOST_WEIGHT = 200  # the most steps of an expression, each counted as often as an engine repeats it
 
-_MOST_DECIMALS = 9
+
+@dataclass(frozen=True)
+class Limits:
+    """The size of an expression."""
+
+    letters: int = 2000  # the most characters of an expression
+    # The most steps of an expression, each counted as often as an engine repeats it.
+    steps: int = 200
+    decimals: int = 9
+    ordinal_steps: int = 60  # the steps of the number of a day
+
+
+LIMITS = Limits()
+
+
 _NAMES: Mapping[Type, str] = {
     "number": "a number",
     "text": "text",
@@ -99,8 +111,8 @@ class Node:
 
 def read(text: str, types: ColumnTypes) -> Node:
     """Parse an expression and give it a type; an `ExpressionError` says what is refused."""
-    if len(text) > MOST_TEXT:
-        raise ExpressionError(f"has {len(text)} characters; the most is {MOST_TEXT}")
+    if len(text) > LIMITS.letters:
+        raise ExpressionError(f"has {len(text)} characters; the most is {LIMITS.letters}")
     if "\\" in text:
         raise ExpressionError("has a backslash; write the character itself")
     if any(ord(character) < 32 and character not in "\t\r\n" for character in text):
@@ -196,7 +208,6 @@ _PARTS_OF_DATE = {
 }
 """The functions of a date: their least and largest value, and their steps."""
 
-_ORDINAL_STEPS = 60  # the steps of the number of a day
 
 _VALID = (
     "valid are columns, numbers, texts, True, False, None, ==, !=, <, <=, >, >=, in, not in, is "
@@ -223,10 +234,10 @@ class _Reader:
         if form is None:
             raise self.refuse(tree, f"is not in the language; {_VALID}")
         node = form(self, tree)
-        if node.weight > MOST_WEIGHT:
+        if node.weight > LIMITS.steps:
             raise self.refuse(
                 tree,
-                f"takes {node.weight} steps, and the most is {MOST_WEIGHT}; put a part into a "
+                f"takes {node.weight} steps, and the most is {LIMITS.steps}; put a part into a "
                 "derived column",
             )
         if node.type == "number" and max(abs(node.low), abs(node.high)) > NUMBER_LIMIT:
@@ -264,8 +275,8 @@ class _Reader:
             raise self.refuse(tree, "is no decimal number") from None
         _, _, exponent = number.as_tuple()
         places = max(0, -cast("int", exponent))
-        if places > _MOST_DECIMALS or abs(number) > NUMBER_LIMIT:
-            raise self.refuse(tree, f"must have at most {_MOST_DECIMALS} decimals, within +-2^53")
+        if places > LIMITS.decimals or abs(number) > NUMBER_LIMIT:
+            raise self.refuse(tree, f"must have at most {LIMITS.decimals} decimals, within +-2^53")
         scaled = int(number.scaleb(places))
         return Node("literal", "number", value=scaled, low=scaled, high=scaled, scale=places)
 
@@ -412,7 +423,9 @@ class _Reader:
                 tree,
                 "a difference in days takes date columns and dates; make its date a derived column",
             )
-        return Node("ordinal", "number", (node,), None, 1, date.max.toordinal(), 0, _ORDINAL_STEPS)
+        return Node(
+            "ordinal", "number", (node,), None, 1, date.max.toordinal(), 0, LIMITS.ordinal_steps
+        )
 
     def unary(self, tree: ast.UnaryOp) -> Node:
         match tree.op:
@@ -442,8 +455,8 @@ class _Reader:
         if op in ("add", "subtract"):
             return self.sum(op, *self.alike(tree, a, b))
         if op == "multiply":
-            if a.scale + b.scale > _MOST_DECIMALS:
-                raise self.refuse(tree, f"would have more than {_MOST_DECIMALS} decimals")
+            if a.scale + b.scale > LIMITS.decimals:
+                raise self.refuse(tree, f"would have more than {LIMITS.decimals} decimals")
             return self.product(a, b)
         if b.op != "literal" or b.scale or b.value <= 0 or a.scale:
             raise self.refuse(tree, "// and % take a whole number and a constant of at least 1")

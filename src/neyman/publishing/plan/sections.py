@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
 from neyman.numerics import check
 from neyman.numerics.relation import Neighboring
-from neyman.publishing.plan.listed_keys import MOST_RANGE
+from neyman.publishing.plan.listed_keys import MAX_RANGE_KEYS
 
 Section: TypeAlias = dict[str, Any]
 Exact: TypeAlias = int | float | str | Fraction
@@ -101,8 +101,8 @@ def keys(values: object, unknown: object = None) -> Section:
         {'keys': {'from': 0, 'to': 120}}
     """
     given = cast("Iterable[object]", values)
-    if isinstance(values, range) and len(values[: MOST_RANGE + 1]) > MOST_RANGE:
-        raise ValueError(f"values = {values!r} must list at most {MOST_RANGE} keys")
+    if isinstance(values, range) and len(values[: MAX_RANGE_KEYS + 1]) > MAX_RANGE_KEYS:
+        raise ValueError(f"values = {values!r} must list at most {MAX_RANGE_KEYS} keys")
     if isinstance(values, AbstractSet) and not isinstance(values, KeysView):
         raise TypeError(
             f"values is a {type(given).__name__} and must be a list of keys: a set has another "

@@ -14,13 +14,20 @@ from itertools import islice
 
 from neyman.numerics.relation import Neighboring
 
-MOST_ROWS = 1000  # the most rows of a unit
 
-MOST_VECTORS = 64
-"""The most shift vectors that are listed; where there are more, only their l2 norm is given."""
+@dataclass(frozen=True)
+class Limits:
+    """The shift vectors that are listed."""
 
-_TRIED = 1024
-_PAIRED = 100  # rows, beyond which pairs of values of both signs are not listed
+    rows: int = 1000  # the most rows of a unit
+    # The most shift vectors that are listed; where there are more, only their l2 norm is given.
+    vectors: int = 64
+    candidates: int = 1024
+    paired_rows: int = 100  # rows, beyond which pairs of values of both signs are not listed
+
+
+LIMITS = Limits()
+
 
 Vector = tuple[int, ...]
 
@@ -31,7 +38,7 @@ class Shifts:
 
     Args:
         vectors: the maximal absolute shifts, each sorted downward, largest first; empty where
-            they are more than ``MOST_VECTORS``, or nothing moves.
+            they are more than ``LIMITS.vectors``, or nothing moves.
     """
 
     vectors: tuple[Vector, ...]
@@ -80,7 +87,7 @@ def shifts(
 
     Args:
         cells: number of cells, at least 1.
-        rows: most rows of a unit that are kept, 1 to ``MOST_ROWS``.
+        rows: most rows of a unit that are kept, 1 to ``LIMITS.rows``.
         low, high: the range that one row's contribution is clipped to; a count has 0 and 1.
         groups: most cells that rows of one unit are kept in.
         rows_per_group: most rows of one unit that are kept in one cell.
@@ -93,7 +100,7 @@ def shifts(
         Every realized shift is, after sorting its absolute values, at most one of the vectors in
         each cell; each vector is realized by some unit. ``squared`` is exact.
     """
-    if cells < 1 or not 1 <= rows <= MOST_ROWS or high < low:
+    if cells < 1 or not 1 <= rows <= LIMITS.rows or high < low:
         raise ValueError(f"no shifts for cells = {cells}, rows = {rows}, clip = [{low}, {high}]")
     room, size = min(groups or rows, rows), min(rows_per_group or rows, rows)
     places = min(room, cells)
@@ -137,11 +144,11 @@ def _dominates(a: Vector, b: Vector) -> bool:
 def _few(vectors: Iterator[Vector]) -> tuple[Vector, ...]:
     """Return the maximal ones; none where they are too many."""
     try:
-        tried = list(islice(vectors, _TRIED + 1))
+        tried = list(islice(vectors, LIMITS.candidates + 1))
     except _TooMany:
         return ()
-    largest = maximal(tried) if len(tried) <= _TRIED else ()
-    return largest if len(largest) <= MOST_VECTORS else ()
+    largest = maximal(tried) if len(tried) <= LIMITS.candidates else ()
+    return largest if len(largest) <= LIMITS.vectors else ()
 
 
 # ---- the vectors ------------------------------------------------------------------------------
@@ -180,7 +187,7 @@ def _both(side: _Side, cells: int, up: int, down: int) -> Iterator[Vector]:
         yield tuple(2 * up * k for parts in _partitions(side) for k in parts)
         return
     if up and down:
-        if side.total > _PAIRED:
+        if side.total > LIMITS.paired_rows:
             raise _TooMany
         for pairs in _placements(side, side, cells, (side.total, side.total)):
             moves = (max(k * up + n * down, n * up + k * down) for k, n in pairs)

@@ -35,7 +35,7 @@ import sqlglot  # noqa: E402 - a missing extra is named first
 import sqlglot.expressions as exp  # noqa: E402
 from sqlglot.errors import ParseError, SqlglotError  # noqa: E402
 
-MOST_SQL = 20_000  # the most characters of a statement
+MAX_STATEMENT_LETTERS = 20_000  # the most characters of a statement
 
 _CLAUSES = ("expressions", "from_", "where", "group", "having", "order", "limit", "offset")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_ -]{0,63}")
@@ -123,8 +123,8 @@ def translate(
 def _parsed(source: SqlText) -> exp.Select:
     """Return the one statement of a text."""
     text = source.text
-    if len(text) > MOST_SQL:
-        raise PlanError(f"the SQL has {len(text)} characters; the most is {MOST_SQL}")
+    if len(text) > MAX_STATEMENT_LETTERS:
+        raise PlanError(f"the SQL has {len(text)} characters; the most is {MAX_STATEMENT_LETTERS}")
     try:
         text.encode()
         tokens = sqlglot.tokenize(text, read="duckdb")

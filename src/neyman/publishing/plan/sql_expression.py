@@ -18,7 +18,7 @@ require("Statements of SQL", "sqlglot")
 import sqlglot.expressions as exp  # noqa: E402 - a missing extra is named first
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_MOST_SHOWN = 60  # characters of the statement in an error
+_MAX_LETTERS_SHOWN = 60  # characters of the statement in an error
 
 # fmt: off
 _TEMPLATES: Mapping[type[exp.Expr], str] = {
@@ -125,7 +125,9 @@ class SqlText:
         """Return the line, the column, and the text between two characters."""
         line, column = self.text.count("\n", 0, start) + 1, start - self.text.rfind("\n", 0, start)
         shown = " ".join(self.text[start:end].split())
-        shown = shown if len(shown) <= _MOST_SHOWN else shown[: _MOST_SHOWN - 3] + "..."
+        shown = (
+            shown if len(shown) <= _MAX_LETTERS_SHOWN else shown[: _MAX_LETTERS_SHOWN - 3] + "..."
+        )
         return f"line {line}, column {column}, {shown!r}"
 
     def refuse(self, tree: exp.Expr, reason: str | None = None) -> PlanError:

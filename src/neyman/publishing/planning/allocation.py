@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 from neyman.accounting.semantics.digits import plain
 from neyman.numerics import check
 from neyman.publishing.consistency.adjusted_tables import consistent_variances
-from neyman.publishing.plan.document import MOST_WEIGHT, suggest
+from neyman.publishing.plan.document import LIMITS as DOCUMENT_LIMITS
+from neyman.publishing.plan.document import suggest
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.planning.accuracy import table_named
 
@@ -310,7 +311,7 @@ def _weights(
         weight = check.exact(f"weight of {text!r}", value)
         if weight <= 0:
             raise ValueError(f"weight of {text!r} = {value!r} must be above 0")
-        if not Fraction(1, MOST_WEIGHT) <= weight <= MOST_WEIGHT:
+        if not Fraction(1, DOCUMENT_LIMITS.error_weight) <= weight <= DOCUMENT_LIMITS.error_weight:
             raise ValueError(f"weight of {text!r} = {value!r} must be between 1e-60 and 1e60")
         try:
             tables = [table_named(plan, text)]

@@ -6,7 +6,8 @@ from fractions import Fraction
 from itertools import combinations
 
 from neyman.accounting.semantics.digits import plain
-from neyman.publishing.plan.disjoint import MOST_SETS, are_disjoint
+from neyman.publishing.plan.disjoint import LIMITS as DISJOINT_LIMITS
+from neyman.publishing.plan.disjoint import are_disjoint
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.row_expression import sources
 
@@ -23,7 +24,7 @@ def disjoint_notes(plan: Plan) -> tuple[str, ...]:
     texts = dict.fromkeys(q.where for q in plan.queries if q.split and q.where is not None)
     proved: list[str] = []
     left: list[str] = []
-    for one, other in combinations([*texts][:MOST_SETS], 2):
+    for one, other in combinations([*texts][: DISJOINT_LIMITS.sets], 2):
         a, b = plan.rows.filter(one), plan.rows.filter(other)
         pair, alone = f"{one!r} and {other!r}", set(sources(a)).isdisjoint(sources(b))
         if are_disjoint(a, b):
@@ -41,7 +42,11 @@ def disjoint_notes(plan: Plan) -> tuple[str, ...]:
         more = f"Charged as a sum, because one row may meet both: {_listed(left)}."
         return (rule, more) if left else (rule,)
     no_filters = "no two queries have different filters"
-    why = _listed(left) or no_filters if not proved else f"more than {MOST_SETS} sets are possible"
+    why = (
+        _listed(left) or no_filters
+        if not proved
+        else f"more than {DISJOINT_LIMITS.sets} sets are possible"
+    )
     blocked = plan.unit.id is not None or any(query.delta is not None for query in plan.queries)
     if plan.unit.id is not None:
         why = (

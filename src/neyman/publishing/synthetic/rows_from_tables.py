@@ -26,9 +26,19 @@ STATEMENT = (
     "Confidence intervals and margins of error belong to the released tables, not to these rows. "
     "The rows are computed from the tables alone: they reveal nothing more and charge nothing."
 )
-_MOST_CELLS = 10**7
-_STEPS = 1000
-_EXACT = 0.01  # the standard error, in rows, with which a table without noise is fitted
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The fit of a distribution to tables."""
+
+    cells: int = 10**7
+    steps: int = 1000
+    # The standard error, in rows, with which a table without noise is fitted.
+    exact_error_rows: float = 0.01
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -162,8 +172,8 @@ def _usable(release: Release) -> tuple[list[_Measured], dict[str, str], dict[str
     measured: list[_Measured] = []
     for name, columns, texts, values, error in tables:
         shape = [len(keys[column]) for column in columns]
-        if math.prod(shape) > _MOST_CELLS:
-            unused[name] = f"its columns have {math.prod(shape)} combinations; most {_MOST_CELLS}"
+        if math.prod(shape) > LIMITS.cells:
+            unused[name] = f"its columns have {math.prod(shape)} combinations; most {LIMITS.cells}"
             continue
         cells = np.zeros(shape)
         places = [
@@ -171,7 +181,7 @@ def _usable(release: Release) -> tuple[list[_Measured], dict[str, str], dict[str
             for column, own in zip(columns, texts, strict=True)
         ]
         cells[tuple(np.array(place, dtype=np.int64) for place in places)] = values
-        measured.append(_Measured(name, columns, cells, max(error, _EXACT)))
+        measured.append(_Measured(name, columns, cells, max(error, LIMITS.exact_error_rows)))
     present = {column for one in measured for column in one.columns}
     return measured, unused, {name: own for name, own in keys.items() if name in present}
 
@@ -224,7 +234,7 @@ def _fitted(
                 for one in measured
             ]
             solver: Any = estimation.MirrorDescent()
-            model = solver.estimate(domain, data, known_total=float(total), iters=_STEPS)
+            model = solver.estimate(domain, data, known_total=float(total), iters=LIMITS.steps)
             rows = model.synthetic_data(rows=total).to_dict()
     finally:
         config.update("jax_enable_x64", before)

@@ -21,7 +21,7 @@ from neyman.numerics.roots import bisect_integers
 
 Integers = NDArray[np.int64]
 
-_SUMMED = 1000**2  # sigma squared up to which tails are summed term by term
+_SUMMED_SIGMA_SQUARED = 1000**2  # sigma squared up to which tails are summed term by term
 
 
 @lru_cache(maxsize=64)
@@ -74,7 +74,7 @@ def _least(sigma_squared: Fraction, delta: Fraction) -> int:
     """Return the least k with P(X >= k) <= delta: at least 1,
     as P(X >= 0) is above a half [UN-5].
     """
-    if sigma_squared > _SUMMED:
+    if sigma_squared > _SUMMED_SIGMA_SQUARED:
         return _far(sigma_squared, delta)
     precision = 128 + (delta.denominator // delta.numerator).bit_length()
     terms = list(_terms(sigma_squared, precision))
