@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -26,13 +27,21 @@ __all__ = [
     "title",
 ]
 
-_SIDE_UNITS = 160  # units of the drawing
-_MARGIN_UNITS = 26
-_MAX_LETTERS = 300  # letters of a text
-_PAUSE_SECONDS = 0.1  # seconds between two states of a line
+
+@dataclass(frozen=True)
+class Limits:
+    """The drawing of a curve, and the texts of a notebook."""
+
+    side_units: int = 160  # units of the drawing
+    margin_units: int = 26
+    letters: int = 300  # letters of a text
+    pause_seconds: float = 0.1  # seconds between two states of a line
 
 
-def shortened(text: str, most: int = _MAX_LETTERS) -> str:
+LIMITS = Limits()
+
+
+def shortened(text: str, most: int = LIMITS.letters) -> str:
     """Return a text with its middle left out where it has more than ``most`` letters."""
     if len(text) <= most:
         return text
@@ -74,8 +83,10 @@ def curve(levels: Sequence[float], powers: Sequence[float]) -> Element:
         powers: true positive rates, in [0, 1].
     """
 
+    side, margin = LIMITS.side_units, LIMITS.margin_units
+
     def place(x: float, y: float) -> str:
-        return f"{_MARGIN_UNITS + x * _SIDE_UNITS:.1f},{(1 - y) * _SIDE_UNITS + 4:.1f}"
+        return f"{margin + x * side:.1f},{(1 - y) * side + 4:.1f}"
 
     def line(points: str, color: str, **style: str) -> Element:
         return element("polyline", points=points, fill="none", stroke=color, **style)
@@ -86,17 +97,16 @@ def curve(levels: Sequence[float], powers: Sequence[float]) -> Element:
 
     points = " ".join(place(x, y) for x, y in zip(levels, powers, strict=True))
     diagonal = f"{place(0, 0)} {place(1, 1)}"
-    size, side = str(_SIDE_UNITS + _MARGIN_UNITS + 8), str(_SIDE_UNITS)
+    size = str(side + margin + 8)
+    box = {"x": str(margin), "y": "4", "width": str(side), "height": str(side)}
     frame = {"fill": "none", "stroke": "currentColor", "stroke_width": "0.5"}
     return element(
         "svg",
-        element("rect", x=str(_MARGIN_UNITS), y="4", width=side, height=side, **frame),
+        element("rect", **box, **frame),
         line(diagonal, "currentColor", stroke_width="1", stroke_dasharray="3 3"),
         line(points, "#2b87c8", stroke_width="2"),
-        label(
-            "false positive rate", x=f"{_MARGIN_UNITS + _SIDE_UNITS / 2:g}", y=str(_SIDE_UNITS + 18)
-        ),
-        label("true positive rate", transform=f"translate(12 {_SIDE_UNITS / 2:g}) rotate(-90)"),
+        label("false positive rate", x=f"{margin + side / 2:g}", y=str(side + 18)),
+        label("true positive rate", transform=f"translate(12 {side / 2:g}) rotate(-90)"),
         role="img",
         aria_label="Trade-off curve: true positive rate, at most, against false positive rate",
         width=size,
@@ -140,7 +150,7 @@ def progress_line() -> Callable[[str, float], None]:
     def show(stage: str, part: float) -> None:
         nonlocal shown, at
         now = time.monotonic()
-        if stage == shown and part < 1 and now - at < _PAUSE_SECONDS:
+        if stage == shown and part < 1 and now - at < LIMITS.pause_seconds:
             return
         shown, at = stage, now
         with suppress(Exception):  # a line that cannot be shown ends no release

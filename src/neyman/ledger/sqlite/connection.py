@@ -32,8 +32,16 @@ FAILURES = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError)
 OPEN: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
 """The connections of this process, which must not be used after a fork."""
 
-_PAUSE_SECONDS = 0.001
-_LOG_PAGES = 4000  # 16 MB, worked into the file by whoever commits past them
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a writer waits, and when the log is worked into the file."""
+
+    pause_seconds: float = 0.001
+    log_pages: int = 4000  # 16 MB, worked into the file by whoever commits past them
+
+
+LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +116,7 @@ def make_durable(connection: apsw.Connection, path: Path) -> None:
     connection.pragma("synchronous", "full")
     connection.pragma("fullfsync", True)  # macOS: fsync alone does not reach the disk
     connection.pragma("foreign_keys", True)
-    connection.pragma("wal_autocheckpoint", _LOG_PAGES)
+    connection.pragma("wal_autocheckpoint", LIMITS.log_pages)
 
 
 def _patience(wait: float) -> Callable[[int], bool]:
@@ -125,7 +133,7 @@ def _patience(wait: float) -> Callable[[int], bool]:
         now = time.monotonic()
         if tries == 0:
             deadline = now + wait
-        time.sleep(random.uniform(0, _PAUSE_SECONDS))
+        time.sleep(random.uniform(0, LIMITS.pause_seconds))
         return now < deadline
 
     return again

@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from neyman.publishing.engines import duckdb, spark
-from neyman.publishing.engines.column_types import MAX_MICROSECONDS, plain_table
+from neyman.publishing.engines.column_types import LIMITS as COLUMN_TYPES_LIMITS
+from neyman.publishing.engines.column_types import plain_table
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.duckdb import Opening
 from neyman.publishing.engines.progress import Progress, Steps, followed
@@ -134,7 +135,12 @@ class Backend(ABC):
         if column.type().scale != 9:
             return micros
         # The ends of 64 bits stand for infinity or for what is missing.
-        return ibis.cases((micros.between(-MAX_MICROSECONDS, MAX_MICROSECONDS), micros))
+        return ibis.cases(
+            (
+                micros.between(-COLUMN_TYPES_LIMITS.microseconds, COLUMN_TYPES_LIMITS.microseconds),
+                micros,
+            )
+        )
 
     def step_value(self, number: Value, starts: list[int], values: list[int]) -> Value:
         """Return the value of the last start that a number has reached; see `step_function`."""

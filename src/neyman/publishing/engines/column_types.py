@@ -8,6 +8,7 @@ decides nothing here: no conversion raises.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -19,13 +20,23 @@ from neyman.publishing.engines.csv_reader import DataError, without_empty
 # pyright does not see the functions that Arrow makes on import.
 _compute: Any = pc
 _TEXT = ("string", "large_string", "string_view")
-_MAX_DAYS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The dates and times that a column may hold."""
+
+    days: int = 2**31 - 1
+    # The most microseconds of a timestamp of nanoseconds: 64 bits have the ends for what is none.
+    microseconds: int = (2**63 - 1) // 1000 - 1
+
+
+LIMITS = Limits()
+
 _DAY_MILLISECONDS = 86_400_000
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000}
 _FIRST_SECOND, _LAST_SECOND = -62_135_683_200, 253_402_387_199  # a day around years 1 to 9999
 
-MAX_MICROSECONDS = (2**63 - 1) // 1000 - 1
-"""The most microseconds of a timestamp of nanoseconds: 64 bits have the ends for what is none."""
 
 PLACEHOLDER = pa.binary()
 """What stands for a type that no plan can use, where a form has a column of it."""
@@ -121,7 +132,10 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_dictionary(kind):
         return plain(column.cast(kind.value_type))
     if pa.types.is_date64(kind):
-        ends = pa.scalar(-_MAX_DAYS * _DAY_MILLISECONDS), pa.scalar(_MAX_DAYS * _DAY_MILLISECONDS)
+        ends = (
+            pa.scalar(-LIMITS.days * _DAY_MILLISECONDS),
+            pa.scalar(LIMITS.days * _DAY_MILLISECONDS),
+        )
         return _between(column, column.cast(pa.int64()), *ends).cast(pa.date32(), safe=False)
     if pa.types.is_timestamp(kind):
         return _microseconds(column)
@@ -142,7 +156,7 @@ def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
         quotient = _compute.divide(number, 1000)
         below = _compute.less(number, _compute.multiply(quotient, 1000)).cast(pa.int64())
         number = _compute.subtract(quotient, below)
-        ends = -MAX_MICROSECONDS, MAX_MICROSECONDS
+        ends = -LIMITS.microseconds, LIMITS.microseconds
         return _between(number, number, *map(pa.scalar, ends)).cast(plain_type(column.type))
     ends = (second * _PER_SECOND[unit] for second in (_FIRST_SECOND, _LAST_SECOND))
     number = _between(number, number, *map(pa.scalar, ends))

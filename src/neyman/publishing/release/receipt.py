@@ -6,6 +6,7 @@ import importlib.metadata
 import math
 import platform
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, lru_cache, reduce
 from operator import add
@@ -31,14 +32,23 @@ from neyman.publishing.release import receipt_format as parts
 from neyman.publishing.tables.estimates import half_width, rank_error, standard_error
 from neyman.publishing.tables.key_selection import threshold
 
-LEAST_DELTA = 1e-12
+
+@dataclass(frozen=True)
+class Limits:
+    """The curve of a receipt."""
+
+    least_delta: float = 1e-12
+    curve_points: int = 60
+
+
+LIMITS = Limits()
+
 DELTAS = (1e-3, 1e-6, 1e-9, 1e-12)
 LEVELS = (0.01, 0.05, 0.10)
 NEAR = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.125, 0.15, 0.175, 0.2)
 EPSILONS = (0.693, 2.302, 4.605)
 """Logarithms of the factors 2, 10 and 100, cut: what exceeds the factor exceeds these."""
 BELIEVERS = ("arbitrary-prior", "knows-the-rest")
-_CURVE_POINTS = 60
 
 
 def draft(
@@ -143,7 +153,7 @@ def _answers(mechanism: Mechanism, replaced: bool) -> _Answers:
     with question_meter(OPERATIONS_LIMITS.batches):  # one question: its parts share their engines
         curve = mechanism.tradeoff()
         # Dense at both ends, as the curve is steep.
-        levels = ndtr(np.linspace(-3.75, 3.75, _CURVE_POINTS)).tolist()
+        levels = ndtr(np.linspace(-3.75, 3.75, LIMITS.curve_points)).tolist()
         powers = dict(zip(asked := [*LEVELS, *NEAR, *levels], curve.powers(asked), strict=True))
         return _Answers(
             _points((level, powers[level]) for level in levels),
