@@ -113,7 +113,7 @@ def noise_rates(setting: Setting) -> Numbers:
         key = tensor_laws.new_key(setting.device)
         is_table = isinstance(tensors, tensor_laws.TableTensors)
         kernel = engine.draw_table if is_table else engine.draw_strips
-        part = out[: engine.PART]
+        part = out[: engine.KEY_DRAWS]
         alone = seconds(setting, lambda k=kernel, t=tensors, p=part, w=key: k(p, w, t))
         kernel(part, key, tensors)
         goal = GOALS["up to 100" if is_table else "any"]

@@ -393,7 +393,7 @@ def test_the_first_words_of_strips_at_their_ends(kernel, sigma_squared, rounded)
 class Undecided:
     """An engine that leaves everything open, with the words of a keystream."""
 
-    PART = 10**6
+    KEY_DRAWS = 10**6
 
     @staticmethod
     def draw_strips(out, key, law):

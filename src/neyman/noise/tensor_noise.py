@@ -91,8 +91,8 @@ def fill(name: str, exact: Fraction, size: int, bits: Bits | None, out: Tensor) 
 
 def draw(out: torch.Tensor, law: TableTensors | StripTensors, engine: Engine) -> None:
     """Write draws to a tensor on the device of the law, each part under keys of its own."""
-    for start in range(0, out.numel(), engine.PART):
-        law.fill(out[start : start + engine.PART], engine)
+    for start in range(0, out.numel(), engine.KEY_DRAWS):
+        law.fill(out[start : start + engine.KEY_DRAWS], engine)
 
 
 @lru_cache(maxsize=STRIPS_LIMITS.tables)
