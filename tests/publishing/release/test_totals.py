@@ -22,6 +22,7 @@ from neyman.publishing.consistency import check_consistency, consistent_tables
 from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.totals import joined_order
 from neyman.publishing.planning.rewrite import toml_text
+from neyman.publishing.planning.totals_notes import totals_notes
 from neyman.publishing.release.run import FirstRun
 from neyman.publishing.release.verify.verification import verify
 from plans import release
@@ -350,6 +351,22 @@ def test_a_release_names_the_claims_that_no_total_moves(tmp_path):
         for key in (row["state"], row["year"]):
             sums[key] = sums.get(key, 0) + row["value"]
     assert sums == {"Ohio": 60, "Iowa": 40, 2020: 70, 2021: 30}
+
+
+def test_a_total_that_no_query_reads_is_named_as_a_claim_without_a_limit(tmp_path):
+    """The plan, the receipt, and the report say that the total reveals it."""
+    query = {"name": "race", "measure": "count", "by": ["race"], "share": "1"}
+    own = plan(YEAR, query=[query])
+    words = "no total moves: race. Every other claim has no limit: year, and each claim"
+    assert words in totals_notes(own)[0]
+    done = release(own, PEOPLE, marked(tmp_path / "l.db", own), out=tmp_path / "out")
+    scenarios = {each.attributes: each.no_limit for each in done.receipt.guarantee.scenarios}
+    assert scenarios == {("race",): False, ("year",): True}
+    text = page(done)
+    assert words in text
+    assert "exact totals</td>" in text
+    assert "none: no risk" not in text
+    assert all(check.ok for check in verify(done.folder))
 
 
 @pytest.mark.parametrize("forged", ["totals", "held", "no_limit", "value"])

@@ -14,7 +14,7 @@ true one, in [level, 1]. ``prior`` is the probability of the claim before the te
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -233,19 +233,30 @@ def held_conditions(held: Sequence[str]) -> tuple[str, ...]:
     return (f"All candidates and records have the same {_listed(held)}.",) if held else ()
 
 
-def open_claims(limited: Sequence[str], unlimited: Sequence[str], totals: Sequence[str]) -> str:
+def about(attributes: Sequence[str], within: str | None) -> str:
+    """Name a claim by what it is about: "county within a known state"."""
+    names = " and ".join(attributes)
+    return f"{names} within a known {within}" if within else names
+
+
+def open_claims(claims: Iterable[tuple[str, bool]], totals: Sequence[str]) -> str:
     """Return which claims have a limit beside exact totals, and which have none.
 
     Args:
-        limited, unlimited: what single claims are about, such as "race".
+        claims: what each claim of one attribute is about, such as "race", and True if a change of
+            it can move a total.
         totals: what each table of totals is by.
     """
+    listed = [*claims]
+    limited = [name for name, moves in listed if not moves]
+    unlimited = [name for name, moves in listed if moves]
+    rest = ", and each claim that combines one of these with others"
     first = (
         f"The limit is for claims that no total moves: {'; '.join(limited)}. " if limited else ""
     )
     return (
         f"Exact totals are public (by {'; by '.join(totals)}). {first}Every other claim has no "
-        f"limit: {'; '.join(unlimited)}, and each claim that combines one of these with others."
+        f"limit{': ' + '; '.join(unlimited) + rest if unlimited else ''}."
     )
 
 

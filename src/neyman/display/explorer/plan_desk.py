@@ -176,8 +176,7 @@ class PlanDesk(Desk):
         rows: list[list[str]] = []
         named: list[NamedCurve] = []
         for attributes, within in usual(plan):
-            name = " and ".join(attributes)
-            known = f"{name} within a known {within}" if within else name
+            name, known = " and ".join(attributes), words.about(attributes, within)
             if moves_total(plan, attributes, within):
                 rows.append([f"The {holder}’s {known}", guessing, "no limit"])
                 continue

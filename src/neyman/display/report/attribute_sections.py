@@ -54,7 +54,11 @@ def section(receipt: Receipt) -> markup.Fold | None:
     levels = [proportion(point.level) for point in scenarios[0].power]
     limited = [each for each in scenarios if not each.no_limit]
     rows = [
-        [about(each), *["no limit"] * (len(levels) + 1), _tables(each.tables)]
+        [
+            about(each),
+            *["no limit"] * (len(levels) + 1),
+            "; ".join(filter(None, ["exact totals", each.tables and _tables(each.tables)])),
+        ]
         if each.no_limit
         else _row(about(each), each.power, each.rho, _tables(each.tables))
         for each in scenarios

@@ -132,16 +132,12 @@ def totals_sentence(receipt: Receipt) -> str:
     if not sections:
         return ""
     claims = [(about(each), each.no_limit) for each in receipt.guarantee.scenarios]
-    limited = [name for name, no_limit in claims if not no_limit]
-    unlimited = [name for name, no_limit in claims if no_limit]
-    return words.open_claims(limited, unlimited, [", ".join(each["by"]) for each in sections])
+    return words.open_claims(claims, [", ".join(each["by"]) for each in sections])
 
 
 def about(scenario: Scenario) -> str:
     """Name a scenario by what it is about: "county within a known state"."""
-    names = " and ".join(scenario.attributes)
-    within = scenario.within
-    return names if within is None else f"{names} within a known {within}"
+    return words.about(scenario.attributes, scenario.within)
 
 
 def unit(receipt: Receipt) -> tuple[str, int]:

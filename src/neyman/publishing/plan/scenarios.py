@@ -34,8 +34,8 @@ class _Change:
     """What is free to change: columns, and the place below a depth (-1: to anywhere).
 
     The columns are those of the data, with the derived ones that they change; and levels that
-    expressions read. A hierarchy whose places stay is not in ``below``. Columns that are held may
-    change among values of one key.
+    expressions read. A hierarchy whose places stay is not in ``below``. A held column
+    keeps its key, but its value may become another value of that key.
     """
 
     columns: frozenset[str]
@@ -136,7 +136,7 @@ def keeping_totals(plan: PlanModel, entries: Iterable[Entry]) -> tuple[Entry, ..
 
 
 def unmoved(plan: PlanModel) -> Iterator[str]:
-    """Give a problem for each table that no change moves if all totals are kept.
+    """Yield a problem for each table that no change moves if all totals are kept.
 
     It would have no noise. Then a run would compute exact numbers from private rows.
     """
@@ -155,17 +155,23 @@ def unmoved(plan: PlanModel) -> Iterator[str]:
 def usual(plan: PlanModel) -> tuple[Scenario, ...]:
     """Return the scenarios that a report shows: each column, and each level within the one above.
 
-    The top level is one of them if it has several places. What no query reads is left out.
+    The top level is one of them if it has several places. What no query reads and no total counts
+    is left out.
     """
-    scenarios: list[Scenario] = [
-        ((name,), None) for name in _attributes(plan) if _read(plan, _widened(plan, {name}, {}))
+    changes: list[tuple[Scenario, _Change]] = [
+        (((name,), None), _widened(plan, {name}, {})) for name in _attributes(plan)
     ]
     for one in plan.hierarchies:
         for depth, level in enumerate(one.levels):
-            change = _widened(plan, set(), {one.name: depth - 1})
-            if _read(plan, change) and _several(one, depth, -1):
-                scenarios.append(((level,), one.levels[depth - 1] if depth else None))
-    return tuple(scenarios)
+            if _several(one, depth, -1):
+                within = one.levels[depth - 1] if depth else None
+                change = _widened(plan, set(), {one.name: depth - 1})
+                changes.append((((level,), within), change))
+    return tuple(
+        scenario
+        for scenario, change in changes
+        if _read(plan, change) or _moves_total(plan, change)
+    )
 
 
 def _any_change(plan: PlanModel) -> _Change:

@@ -104,7 +104,10 @@ def read_totals(
 
 
 def held(totals: Iterable[Total], hierarchy: Hierarchy | None) -> tuple[str | None, frozenset[str]]:
-    """Return the level and the columns that a change of one row must keep to move no total."""
+    """Return the level and the columns that a change of one row must keep to move no total.
+
+    The lowest level decides the levels above it: each level knows a place by its whole path.
+    """
     totals = tuple(totals)
     levels = [total.level for total in totals if total.level != ALL]
     lowest = max(levels, key=hierarchy.depth) if hierarchy and levels else None
