@@ -122,6 +122,8 @@ def mixture_of_normals(shifts: Mapping[float, float]) -> Loss | None:
     if len(used) == 1:
         return GaussianLoss(distances[0] ** 2) if distances[0] else None
     if len(used) == 2 and not distances[0]:
+        if shares[1] == 1:  # the rest is below the rounding of a share; the shift dominates it
+            return GaussianLoss(distances[1] ** 2)
         return SubsampledGaussianLoss(distances[1], shares[1], True)
     return GaussianMixtureLoss(distances, shares, True)
 

@@ -122,8 +122,9 @@ class LikelihoodRatioLoss(Loss):
         return tilt + 1 if self.removed else -tilt
 
     def spacing(self, reach: float, w: float) -> float:
-        """Return a step of y with strip bound e^-ACCURACY for |Im
-        w| <= reach, on the best line [C-7].
+        """Return a step of y for |Im w| <= reach, on the best line [C-7].
+
+        The strip bound is e^-ERROR_EFOLDS.
         """
         c, digits = self.farthest, ERROR_EFOLDS + 1
         edge = 0.97 * math.pi / c

@@ -57,9 +57,8 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 
     def __post_init__(self) -> None:
         check_distance(self.distance)
-        # A share of nearly all records may be 1 as a float.
-        least = math.log1p(-self.rate) if self.rate < 1 else -math.inf
-        self._keep(self.distance, 0.0, least)  # log R is as good as its own rounding
+        # Log R is as good as its own rounding.
+        self._keep(self.distance, 0.0, math.log1p(-self.rate))
 
     def places(self, tilt: float, height: float) -> float:
         """Return a sum over more nodes the farther up."""
@@ -120,7 +119,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 
     def slope(self, y: Array) -> Array:
         """Return the derivative of log R, which rises with y."""
-        return self.distance * -np.expm1(math.log1p(-self.rate) - self.log_ratio(y))
+        return self.distance * -np.expm1(self.log_least - self.log_ratio(y))
 
     def range(self, w: float) -> tuple[float, float]:
         """Where e^{-y^2/2} R^w is: its log slope is s w mu - y with s in [0, 1]."""
@@ -196,7 +195,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 
     def inverse(self, ratio: Array, low: float, high: float) -> Array:
         """Return the y at which log R takes these values, all above log(1 - q)."""
-        ratio = ratio[ratio > math.log1p(-self.rate)]
+        ratio = ratio[ratio > self.log_least]
         near = np.expm1(np.minimum(ratio, 30.0)) + self.rate
         far = np.maximum(ratio, 30.0) + np.log1p(
             -(1 - self.rate) * np.exp(-np.maximum(ratio, 30.0))
@@ -235,7 +234,7 @@ def _log_mixture(rate: Array | float, t: Array) -> Array:
     return np.where(cancels, np.log(np.where(cancels, total, 1.0)), ratio)
 
 
-LOG_SLOPE_PAD = 20.0  # a log-concave density beyond a point where its log slope is -PAD_DEVIATIONS
+LOG_SLOPE_PAD = 20.0  # a log-concave density is cut off where its log slope is minus this
 
 
 @dataclass(frozen=True)
@@ -558,7 +557,7 @@ def _mapped(s: Stretch, q: float, up: bool, size: float, floor: float) -> Piece:
 
 
 def _ends(piece: Piece, size: float) -> tuple[tuple[float, float], ...]:
-    """Return what lies beyond both ends: from there on the log slope is at least PAD - 1 outward.
+    """Return what lies beyond both ends: there the log slope is at least LOG_SLOPE_PAD - 1 outward.
 
     Where an end was not cut off this counts a little that does not exist.
     """
