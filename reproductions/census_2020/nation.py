@@ -315,7 +315,7 @@ class Nation:
             stage: [
                 json.loads(path.read_text()) for path in self.folder.glob(f"{stage}/*/facts.json")
             ]
-            for stage in ("measurements", "tables")
+            for stage in _STAGES
         }
         every = [fact for stage in facts.values() for fact in stage]
         places: dict[str, int] = {}

@@ -358,12 +358,13 @@ def test_disjoint_queries_with_detail_are_charged_for_the_worst():
         ({"name": "count-first"}, ""),
         ({"by": ["first_count"]}, "the tables use the name 'first_count'"),
         ({"detail": [[], ["below"], ["sex"]]}, "the tables use the name 'below'"),
+        ({"detail": [[], ["total"], ["sex"]]}, "two levels would have one name in the table"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(change, words):
     """Every message names the field; a good name is no problem."""
     columns = {**COLUMNS, "word": {"discover": True}} | {
-        name: ny.keys(["a"]) for name in ("first_count", "below")
+        name: ny.keys(["a"]) for name in ("first_count", "below", "total")
     }
     fields = {"measure": "count", "by": ["k"], **{n: v for n, v in DETAIL.items() if n != "by"}}
     query = {name: value for name, value in (fields | change).items() if value is not None}

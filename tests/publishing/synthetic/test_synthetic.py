@@ -71,6 +71,30 @@ def test_rows_are_near_four_tables_of_fifty_thousand_people(release):
     assert b"belong to the released tables" in result.rows.schema.metadata[b"neyman"]
 
 
+def test_tables_by_two_hierarchies_are_left_out_by_name(tmp_path):
+    """A row with a county and another state would be an impossible one."""
+    plan = ny.Plan.from_dict({
+        "schema": 2, "name": "p", "dataset": "p@1", "table": "people",
+        "unit": {"protects": "person", "neighboring": "replace-one", "rows": 1},
+        "hierarchy": {
+            "place": {"levels": ["state"], "keys": [["A"], ["B"]]},
+            "job": {"levels": ["sector"], "keys": [["x"], ["y"]]},
+        },
+        "budget": {"zcdp": "1/2"},
+        "query": [
+            {"name": "all", "measure": "count", "share": 1}
+            | {"at": ["state", "sector", "state x sector"]}
+        ],
+    })  # fmt: skip
+    ledger = ny.Ledger(str(tmp_path / "ledger.db"))
+    ledger.create("p@1", protects="person", neighboring="replace-one", cap=1)
+    data = pa.table({"state": ["A", "B"] * 50, "sector": ["x"] * 100})
+    result = synthesize(ny.run(plan, {"people": data}, ledger, tmp_path / "out", pages={}))
+    assert list(result.unused) == ["all.state x sector"]
+    assert "two hierarchies" in result.unused["all.state x sector"]
+    assert {one.table for one in result.tables} == {"all.state", "all.sector"}
+
+
 def test_the_command_reads_nothing_but_the_release_and_says_what_is_lost(
     release, tmp_path, monkeypatch
 ):

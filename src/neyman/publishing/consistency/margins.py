@@ -56,9 +56,9 @@ class Margin:
 class Margins:
     """Tables that must add up, over the places of one tree, or of two.
 
-    A table's values have shape (places, k_0, k_1, ..., alike): places of two trees are pairs, those
-    of the second one fastest, k_i is the number of keys of column
-    i where the table is by it, else 1; ``alike`` counts independent problems.
+    A table's values have shape (places, k_0, k_1, ..., alike). Places of two trees are pairs, with
+    the second tree's places fastest. k_i is the number of keys of column i if the table is by it,
+    else 1; ``alike`` counts independent problems.
 
     Args:
         parents: for each level of places but the top one, each place's position in the level above.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import ClassVar, Literal
@@ -29,6 +29,9 @@ NoiseKind = Literal["discrete-gaussian", "rounded-gaussian"]
 
 Duplicates = Literal["drop", "least"]
 """Which row a unit with several rows has, in a table that is joined: none, or the least."""
+
+
+TOTAL = "total"  # the level of detail at which a group has one count
 
 
 def first_table(name: str) -> str:
@@ -59,6 +62,11 @@ class Detail:
     def columns(self) -> tuple[str, ...]:
         """Return the columns of all levels, each once."""
         return tuple(dict.fromkeys(name for level in self.levels for name in level))
+
+
+def detail_label(columns: Sequence[str]) -> str:
+    """Return the name of a level of detail in the published table."""
+    return ", ".join(columns) or TOTAL
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,15 @@ from neyman.publishing.plan.column import Column
 from neyman.publishing.plan.document import LIMITS as DOCUMENT_LIMITS
 from neyman.publishing.plan.document import PlanDocument, QueryPart, UnitPart, show, suggest
 from neyman.publishing.plan.hierarchy import ALL, CROSSED, Hierarchy, is_above, parts_of, places_of
-from neyman.publishing.plan.query import Count, Detail, Histogram, Query, UnitRows, first_table
+from neyman.publishing.plan.query import (
+    Count,
+    Detail,
+    Histogram,
+    Query,
+    UnitRows,
+    detail_label,
+    first_table,
+)
 from neyman.publishing.plan.query_numbers import QueryContext, clip_search, numbers_of
 
 
@@ -239,6 +247,8 @@ def _detail_problems(context: QueryContext) -> Iterator[str]:
     most, different = LIMITS.detail_levels, len({frozenset(one) for one in levels})
     if not 2 <= len(levels) <= most or different < len(levels):
         yield f"{spot}: must list 2 to {most} different levels, such as [[], ['sex']]"
+    if len({detail_label(one) for one in levels}) < different:
+        yield f"{spot}: two levels would have one name in the table; rename a column"
     yield from _detail_columns(context)
     needed, given = max(len(levels) - 1, 1), part.thresholds or ()
     if len(given) != needed or any(a >= b for a, b in pairwise(given)):

@@ -160,15 +160,11 @@ def _gap(
     noise: Mapping[str, Fraction],
     by_rows: Sequence[tuple[int, float, float]],
 ) -> float | None:
-    """Return the error over the least one; None where no bound is
-    proven for what the table measures.
-    """
+    """Return the error over the least one; None if no bound is proven for the table's measure."""
     relation = plan.unit.neighboring
-    if plan.totals:  # the bounds are proved for every replaced row
+    if plan.totals or query.detail is not None:  # the bounds are for every replaced row, one table
         return None
     if any(entry.public is not None or entry.searched or entry.failure for entry in entries):
-        return None
-    if query.detail is not None:
         return None
     rho = sum((entry.squared / (2 * noise[entry.measure]) for entry in entries), Fraction(0))
     if len(entries) == 1 and not query.ranked:

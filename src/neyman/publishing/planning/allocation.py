@@ -58,11 +58,11 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Part:
-    """One table's part of the budget.
+    """One table's part of the declared shares.
 
     Args:
-        share: of the whole budget, exact.
-        before: its share in the plan as it is.
+        share: of all declared shares, exact; of the whole budget if all tables add up.
+        before: the same in the plan as it is.
         error: standard error of its cells (root of their mean variance) at rho = 1, over the
             largest l2 norm of a unit's shift, after least squares where that is meant.
         made_of: how many tables of integers, each of which gets the same part.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from neyman.accounting.semantics.digits import many
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.query import TOTAL
 from neyman.publishing.tables.estimates import half_width
-from neyman.publishing.tables.forms import TOTAL
 
 
 def detail_notes(plan: Plan) -> tuple[str, ...]:
@@ -20,7 +20,7 @@ def detail_notes(plan: Plan) -> tuple[str, ...]:
         notes.append(
             f"{query.name!r}: a group's noisy count in {first!r} decides how detailed its table "
             f"is: {levels_text(query.detail.levels, query.detail.thresholds)}. A group with "
-            f"{many(round(off), 'row')} more than a threshold reaches it with probability 95% or "
+            f"{many(off, 'row')} more than a threshold reaches it with probability 95% or "
             "more. The cells above are those if every group has the most detail."
         )
     return tuple(notes)

@@ -158,7 +158,10 @@ def _usable(release: Release) -> tuple[list[_Measured], dict[str, str], dict[str
     tables: list[tuple[str, tuple[str, ...], Any, Any, Any]] = []
     for query, level in ((one, level) for one in plan.queries for level in one.levels):
         name = f"{query.name}.{level}"
-        if (reason := _reason(plan, query)) is not None:
+        reason = _reason(plan, query)
+        if reason is None and len(plan.parts(level)) > 1:
+            reason = "it is by places of two hierarchies"  # most pairs of their levels cannot be
+        if reason is not None:
             unused[name] = reason
             continue
         table = release.tables[name]

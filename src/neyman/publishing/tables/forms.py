@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from neyman.numerics.arrays import Array
 from neyman.publishing.plan.measurement import Entry
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.query import Detail, Query
+from neyman.publishing.plan.query import Detail, Query, detail_label
 from neyman.publishing.tables.estimates import Estimate, estimate, ratio_range, rows_of
 
 Integers = NDArray[np.int64]
-TOTAL = "total"  # the level of detail at which a group has one count
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +163,7 @@ class Form:
                     here = level == number
                     codes[here], known[here] = inside[here] // stride % len(values), True
             keys[name] = _coded(values, pa.array(codes, mask=~known))
-        texts = pa.array([", ".join(names) or TOTAL for names in detail.levels])
+        texts = pa.array([detail_label(names) for names in detail.levels])
         ends = pa.array([None, *detail.thresholds, None], pa.int64())
         first = np.zeros(1, np.int64) if self.first_counts is None else self.first_counts
         return keys | {
