@@ -57,7 +57,7 @@ def section(receipt: Receipt) -> markup.Fold | None:
         [
             about(each),
             *["no limit"] * (len(levels) + 1),
-            "; ".join(filter(None, ["exact totals", each.tables and _tables(each.tables)])),
+            "; ".join(["exact totals", *([_tables(each.tables)] if each.tables else [])]),
         ]
         if each.no_limit
         else _row(about(each), each.power, each.rho, _tables(each.tables))
