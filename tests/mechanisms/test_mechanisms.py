@@ -430,3 +430,10 @@ def test_a_sum_of_many_is_built_in_linear_time():
     assert many < 2.3 * few
     assert sum(parts) == sum(reversed(parts))
     assert sum(parts).neighboring == "add-remove"
+
+
+def test_a_share_that_rounds_to_one_is_the_normal_law_of_its_shift():
+    """The rest, 1e-20, is below the rounding of a share, and the shift dominates the mixture."""
+    nearly = ny.GaussianMixture(sigma=1, sensitivities=[0, 1], probabilities=[1e-20, 1.0]) * 3
+    normal = ny.Gaussian(sigma=1) * 3
+    assert nearly.tradeoff().epsilon(1e-5).upper == normal.tradeoff().epsilon(1e-5).upper
