@@ -601,7 +601,23 @@ at = ["state x sector", "county x sector"]
 share = 1
 """
 
+_TITLES = """
+[columns.race]
+keys = ["a", "b", "c"]
+
+[budget]
+zcdp = "1/2"
+
+[[query]]
+name = "count"
+title = "Number of people, by race"
+measure = "count"
+by = ["race"]
+share = 1
+"""
+
 PLANS = {
+    "titles": _plan("titles", "replace-one", _TITLES).replace("schema = 1", "schema = 2"),
     "totals": _plan("totals", "replace-one", _TOTALS),
     "detail": _plan("detail", "replace-one", _DETAIL),
     "pairs": _plan("pairs", "add-remove", _PAIRS),

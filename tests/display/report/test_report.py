@@ -26,7 +26,7 @@ from neyman.display.report import receipt_view as reading
 from neyman.display.report import report
 from neyman.display.report.measurement_units import unit_of_values
 from neyman.display.report.risk_section import LIMITS as RISK_LIMITS
-from neyman.display.report.risk_section import one_line, success_above
+from neyman.display.report.risk_section import PEOPLE, one_line, people, success_above
 from neyman.display.report.table_section import first_rows
 from neyman.elements import element
 from neyman.publishing.plan.plan import Plan
@@ -195,10 +195,14 @@ def test_the_sentence_comes_before_every_other_number():
     order = [
         "midwest",
         "every person in the data",
+        "5%: no information",
+        "(90%) at a median value of",
         words.power("0.05", "0.25"),
         "Margin of error (90%)",
         "Counts can be negative and need not add up.",
-        "25% is not the chance that a positive result is correct.",
+        "at most 12.5 of them. 50 are false, and it confirms 2.5. So a positive result is correct "
+        "at most 83.4% of the time.",
+        "Presence in the data is not protected.",
         "Trade-off curve",
         "Risk at other false positive rates",
         "Privacy budget by table",
@@ -830,6 +834,43 @@ def test_limit_curves_pass_where_the_budget_says():
     assert (
         reading.limit_curve(budget_of({"kind": "at_most", "power": "1", "level": "0.05"})) is None
     )
+
+
+@pytest.mark.parametrize(
+    ("level", "power"), [(0.05, 0.25), (0.001, 1.0), (0.3, 0.3), (0.01, 0.517)]
+)
+def test_the_colored_people_are_the_share_that_a_test_confirms(level, power):
+    """The widths of the colored figures sum to 50 powers and 50 levels of the width of one."""
+    drawing = str(people(Fraction(level), Fraction(power)))
+    for kind, share in (("confirmed", power), ("wrong", level)):
+        pattern = rf'<svg[^>]*width="([0-9.]+)"[^>]*><path[^>]*class="{kind}"'
+        widths = [float(width) for width in re.findall(pattern, drawing)]
+        assert sum(widths) / PEOPLE.width_units == pytest.approx(50 * share, abs=1e-3)
+
+
+def test_a_title_names_the_tables_of_a_query_and_is_no_markup():
+    """A query with one table is called by its title alone, and else its level follows."""
+    receipt = a_receipt()
+    title = f"People & places {HOSTILE}"
+    part = {"name": "total", "title": title, "measure": "count", "at": ["state", "county"]}
+    receipt["plan"]["query"] = [part]
+    text = text_of(receipt)
+    assert f"{title}, by state" in text
+    assert "total, by" not in text
+    receipt["plan"]["query"] = [part | {"at": []}]
+    assert f"{title}, by" not in text_of(receipt)
+    assert title in text_of(receipt)
+
+
+@pytest.mark.parametrize("value", [1234567, 1234567.25, -98765.5, 10**30, 1e21])
+def test_measured_numbers_have_separators_and_keys_do_not(value):
+    """The same digits without the commas; a year that is a key stays as it is."""
+    table = pa.table({"year": [2024], "value": [value if abs(value) < 2**63 else float(value)]})
+    text = Reader(str(first_rows("q.all", {"q.all": table}))).text
+    assert "2024" in text
+    shown = re.findall(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?", text)
+    assert len(shown) == 1
+    assert float(shown[0].replace(",", "")) == pytest.approx(float(value), rel=1e-5)
 
 
 def test_what_a_figure_is_drawn_from_stays_text():

@@ -865,3 +865,52 @@ def test_the_share_that_an_error_proposes_is_accepted(missing):
         Plan.from_dict(plan | {"query": queries})
     share = proposed(error.value, "share")
     assert Plan.from_dict(plan | {"query": [{"share": share} | query for query in queries]})
+
+
+def _titled(**queries) -> Plan:
+    """Return a plan of counts with one title each, by the name of the query."""
+    parts = [
+        {"name": name, "measure": "count", "by": ["sex"], "share": f"1/{len(queries)}"}
+        | (title if isinstance(title, dict) else {"title": title})
+        for name, title in queries.items()
+    ]
+    return Plan.from_dict(
+        {
+            "schema": 2,
+            "name": "titles",
+            "dataset": "d@1",
+            "table": "people",
+            "unit": {"protects": "person", "neighboring": "replace-one"},
+            "columns": {"sex": {"keys": ["f", "m "]}, "race": {"keys": ["a", "b"]}},
+            "budget": {"zcdp": "1/10"},
+            "query": parts,
+        }
+    )
+
+
+def test_a_title_is_part_of_the_plan_and_each_key_of_a_partition_has_its_own():
+    """The canonical form has it, and can be read back as the same plan."""
+    plan = _titled(count="People by sex")
+    assert plan.canonical()["query"][0]["title"] == "People by sex"
+    parts = {"title": "People of race", "partition": "race", "by": ["sex"]}
+    split = _titled(count=parts)
+    titles = [query["title"] for query in split.canonical()["query"]]
+    assert titles == ["People of race: a", "People of race: b"]
+    for one in (plan, split, _titled(count={"title": "t", "partition": "sex", "by": ["race"]})):
+        assert Plan.from_dict(one.canonical()).hash == one.hash
+
+
+@pytest.mark.parametrize(
+    ("queries", "error"),
+    [
+        ({"count": "two\nlines"}, "printable characters"),
+        ({"count": " blank"}, "without blanks around it"),
+        ({"count": "x" * 101}, "1 to 100"),
+        ({"count": "same", "other": "same"}, "another query has this title"),
+        ({"count": {"title": "x" * 99, "partition": "race", "by": ["sex"]}}, "write at most 97"),
+    ],
+)
+def test_a_title_that_a_report_could_not_print_is_refused(queries, error):
+    """The error names the field and what would be right."""
+    with pytest.raises(PlanError, match=rf"title.*{error}"):
+        _titled(**queries)

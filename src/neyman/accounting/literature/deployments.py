@@ -250,6 +250,11 @@ def scale(level: float) -> tuple[Mark, ...]:
     return ends[0], *sorted(marks, key=lambda mark: mark.power), ends[1]
 
 
+def census_power(level: float) -> float:
+    """Return an upper bound on the power at a level against the 2020 Census redistricting data."""
+    return next(mark.power for mark in scale(level) if mark.name.startswith(CENSUS))
+
+
 def scale_sentence(level: float, power: float) -> str:
     """Return where a power lies between the two ends of the scale, beside the 2020 Census.
 
@@ -258,7 +263,7 @@ def scale_sentence(level: float, power: float) -> str:
         >>> print(scale_sentence(0.05, 0.8)[:71])
         Scale at a 5% false positive rate: no information 5%; 2020 Census, redi
     """
-    most = next(mark.power for mark in scale(level) if mark.name.startswith(CENSUS))
+    most = census_power(level)
     marks = [(most, f"{CENSUS} {percent(most)}"), (power, f"this {percent(power)}")]
     texts = [text for _, text in sorted(marks)]
     rate = percent(level, up=False)

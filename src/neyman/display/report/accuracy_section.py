@@ -11,13 +11,14 @@ from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.digits import many
 from neyman.display.report import html as markup
 from neyman.display.report.measurement_units import unit_of_values
-from neyman.display.report.receipt_view import Entries, name, place, size, tables_of
+from neyman.display.report.receipt_view import Entries, name, size, tables_of
 from neyman.display.report.table_accuracy import Accuracy, Table
 from neyman.display.report.table_accuracy import accuracy as accuracy_of
 from neyman.elements import Node
 from neyman.publishing.release.receipt_format import Receipt, TableName
 
 _MAX_TABLES = 6  # that two printed pages have room for
+_MAX_LINES = 3  # that the first screen has room for
 _CLOSE = (0.01, 0.05)  # parts of a cell's own value
 
 
@@ -48,11 +49,8 @@ def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
     """Return the margins of error, of the least accurate tables if there are many."""
     if not errors:
         return ""
-    shown, left = list(errors), ""
+    shown, left = _least_accurate(errors, _MAX_TABLES), ""
     if len(errors) > _MAX_TABLES:
-        # A reader who sees some tables alone must not take the others to be worse.
-        shown.sort(key=lambda error: error.accuracy.within[1] if error.accuracy else Fraction(2))
-        shown = shown[:_MAX_TABLES]
         left = markup.paragraph(
             f"These are the {_MAX_TABLES} of {many(len(errors), 'table')} with the smallest share "
             "of cells within 5%. ",
@@ -86,6 +84,33 @@ def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
             "counts cells whose margin is below 5% of the published value."
         ),
     )
+
+
+def accurate(receipt: Receipt, errors: Sequence[TableError]) -> Node:
+    """Return the margins of error of a few tables in one line each, the least accurate ones."""
+    lines: list[Node] = []
+    for error in _least_accurate(errors, _MAX_LINES):
+        value, margin, _, _ = _fit(error)
+        measured = unit_of_values(receipt, error.entries[0].query, declared=True)
+        near = "" if value == "–" else f" at a median value of {value}"
+        unit = f" {measured}" if measured else ""
+        margin = markup.strong(f"{margin}{unit}")
+        lines.append([f"{name(receipt, error.entries[0])}: ", margin, f" (90%){near}"])
+    if len(errors) > _MAX_LINES:
+        lines.append(markup.link("accuracy", "see more tables"))
+    return markup.lines(lines)
+
+
+def _least_accurate(errors: Sequence[TableError], most: int) -> list[TableError]:
+    """Return the errors in order, or the largest ones if there are more than ``most``.
+
+    A reader who sees some of the tables must not take the others to be worse.
+    """
+    if len(errors) <= most:
+        return [*errors]
+    shares = [error.accuracy.within[1] if error.accuracy else Fraction(2) for error in errors]
+    order = sorted(range(len(errors)), key=shares.__getitem__)
+    return [errors[i] for i in order[:most]]
 
 
 def every_error(receipt: Receipt, errors: Sequence[TableError]) -> markup.Fold | None:
@@ -131,7 +156,7 @@ def every_error(receipt: Receipt, errors: Sequence[TableError]) -> markup.Fold |
 
 def _named(receipt: Receipt, entries: Entries) -> Node:
     measured = unit_of_values(receipt, entries[0].query, declared=True)
-    return markup.below(name(entries), f"in {measured}" if measured else "")
+    return markup.below(name(receipt, entries[0]), f"in {measured}" if measured else "")
 
 
 def _fit(error: TableError) -> list[str]:
@@ -201,7 +226,7 @@ def adding_up(receipt: Receipt) -> markup.Fold | None:
         return None
 
     def listed(tables: Sequence[TableName]) -> str:
-        return "; ".join(f"{t.query}, {place(t.level)}" for t in tables)
+        return "; ".join(name(receipt, table) for table in tables)
 
     exact, out = consistency.invariants, consistency.left_out
     what = markup.paragraph(

@@ -8,7 +8,7 @@ from typing import Any
 from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.digits import article, many
 from neyman.display.report import html as markup
-from neyman.display.report.receipt_view import detail_text, listing, tables_of, unit
+from neyman.display.report.receipt_view import detail_text, listing, tables_of, title, unit
 from neyman.elements import Node, joined
 from neyman.publishing.plan.clip_search import ROWS_TABLE
 from neyman.publishing.plan.expression_words import words as expression_words
@@ -24,7 +24,7 @@ def method(receipt: Receipt) -> markup.Fold:
     noisy = tables_of(receipt)
     change = words.change(receipt.neighboring, subject, rows, receipt.guarantee.held)
     facts: list[tuple[str, Node]] = [
-        ("Noisy tables", listing(noisy) or "none"),
+        ("Noisy tables", listing(receipt, noisy) or "none"),
         ("Noise", _noise(receipt) if noisy else ""),
         ("Filter", _filters(receipt)),
         ("Disjoint queries", _disjoint(receipt)),
@@ -35,9 +35,8 @@ def method(receipt: Receipt) -> markup.Fold:
         ("Detail of groups", _detail(receipt)),
         ("Neighboring datasets", f"this dataset, and the same {change}"),
     ]
-    title = "How the tables were made"
     about = "Noise, filters, joins, derived columns, and bounds"
-    return markup.Fold("method", title, about, markup.facts(facts))
+    return markup.Fold("method", "How the tables were made", about, markup.facts(facts))
 
 
 _NOISE = {
@@ -73,7 +72,11 @@ def _filters(receipt: Receipt) -> Node:
         if query.get("where") is not None:
             condition = expression_words(str(query["where"]))
             texts.append(
-                ["for ", markup.strong(str(query["name"])), f", only rows where {condition}"]
+                [
+                    "for ",
+                    markup.strong(title(receipt, str(query["name"]))),
+                    f", only rows where {condition}",
+                ]
             )
     return markup.with_last_line(
         texts,
@@ -167,7 +170,9 @@ def _bounds(receipt: Receipt) -> Node:
         if each is not None:
             parts.append(f"at most {each:,} to a cell")
         if parts:
-            texts.append(["for ", markup.strong(str(query["name"])), f" {', '.join(parts)}"])
+            texts.append(
+                ["for ", markup.strong(title(receipt, str(query["name"]))), f" {', '.join(parts)}"]
+            )
     return markup.with_last_line(
         [joined("; ", texts)],
         "Records over a bound were dropped at random. How many is not published: that would be one "
@@ -177,7 +182,7 @@ def _bounds(receipt: Receipt) -> Node:
 
 def _detail(receipt: Receipt) -> Node:
     texts = [
-        [markup.strong(str(query["name"])), f" {detail_text(query)}"]
+        [markup.strong(title(receipt, str(query["name"]))), f" {detail_text(query)}"]
         for query in receipt.plan.get("query", ())
         if "detail" in query
     ]

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from neyman.accounting.semantics import unchecked_claims as unchecked
 from neyman.accounting.semantics.digits import many
 from neyman.display.report import html as markup
-from neyman.display.report.receipt_view import listing, tables_of, unit
+from neyman.display.report.accuracy_section import TableError, accurate
+from neyman.display.report.receipt_view import listing, tables_of, title, unit
+from neyman.display.report.risk_section import kinds_of_disclosure, strength
 from neyman.elements import Element, Node, element
 from neyman.ledger.throwaway import NOTICE
 from neyman.publishing.plan.clip_search import ROWS_TABLE
@@ -31,11 +33,14 @@ class Limits:
 LIMITS = Limits()
 
 
-def opening(receipt: Receipt, plan: Plan | None = None) -> Element:
-    """Say what was released, by whom and when, who is protected, and which rows count.
+def opening(
+    receipt: Receipt, plan: Plan | None = None, errors: Sequence[TableError] = ()
+) -> Element:
+    """Say who is protected, how well, how accurate the tables are, and which rows count.
 
     Args:
         plan: the receipt's; None leaves out which rows count.
+        errors: of the noisy tables.
     """
     subject, rows = unit(receipt)
     noisy, public = tables_of(receipt), tables_of(receipt, public=True)
@@ -46,23 +51,28 @@ def opening(receipt: Receipt, plan: Plan | None = None) -> Element:
     )
     facts: list[tuple[str, Node]] = [
         ("Warning", markup.strong(NOTICE) if receipt.ledger.throwaway else ""),
+        ("Who is protected", f"every {subject} in the data, {each}"),
+        ("How well", strength(receipt)),
+        ("How accurate", accurate(receipt, errors)),
+        ("Which rows count", _counted(receipt, plan) if noisy else ""),
+        ("Missing values", _missing(receipt, plan)),
+        ("Filter", _filter(receipt)),
+        ("Noisy tables", listing(receipt, noisy, LIMITS.queries) or "none"),
+        (
+            "Invariants",
+            markup.lines([listing(receipt, public, LIMITS.queries), exact]) if public else "",
+        ),
+        ("Exact totals", _totals(receipt)),
         ("Publisher", str(receipt.plan.get("publisher") or "not declared in the plan")),
         (
             "Date",
             f"{date} (UTC), the day of the charge in the ledger" if date else "not in the receipt",
         ),
-        ("Privacy unit", f"every {subject} in the data, {each}"),
-        ("Noisy tables", listing(noisy, LIMITS.queries) or "none"),
-        ("Invariants", markup.lines([listing(public, LIMITS.queries), exact]) if public else ""),
-        ("Exact totals", _totals(receipt)),
-        ("Filter", _filter(receipt)),
-        ("Rows that count", _counted(receipt, plan) if noisy else ""),
-        ("Missing values", _missing(plan)),
     ]
     limits = markup.paragraph(
         f"{many(len(noisy), 'noisy table')} from dataset ",
         markup.code(receipt.dataset),
-        f". This report limits what they can reveal about any one {subject}.",
+        f". This report states a limit on what they can reveal about any one {subject}.",
     )
     content = markup.blocks(
         markup.paragraph("Privacy report", class_="eyebrow"),
@@ -88,11 +98,11 @@ def _counted(receipt: Receipt, plan: Plan | None) -> str:
     return " ".join(filter(None, counted_rows(plan, int(bounds[0]) if bounds else None)))
 
 
-def _missing(plan: Plan | None) -> Node:
+def _missing(receipt: Receipt, plan: Plan | None) -> Node:
     """Say what happens to rows without a number, a line per sentence."""
     sentences = {} if plan is None else missing_by_sentence(plan)
     lines: list[Node] = [
-        [markup.strong(", ".join(names)), f": {sentence}"]
+        [markup.strong(", ".join(title(receipt, name) for name in names)), f": {sentence}"]
         for sentence, names in [*sentences.items()][: LIMITS.queries]
     ]
     if len(sentences) > LIMITS.queries:
@@ -122,8 +132,9 @@ def caveats(receipt: Receipt) -> Element:
     """Say what the limits do not cover, and what nothing checks."""
     subject, rows = unit(receipt)
     lines = [
+        kinds_of_disclosure(receipt),
         f"The limits are for this release alone. Each other release about the same {subject} adds "
-        "to the risk."
+        "to the risk.",
     ]
     column = receipt.plan.get("unit", {}).get("id")
     if unchecked.one_row_each(subject, column):

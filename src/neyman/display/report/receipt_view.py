@@ -17,7 +17,13 @@ from neyman.curves.tradeoff.safe_mu import USUAL_LEVELS, mu_of_points
 from neyman.display.report import html as markup
 from neyman.elements import Node
 from neyman.publishing.planning.detail_notes import levels_text
-from neyman.publishing.release.receipt_format import MechanismPart, Receipt, Scenario
+from neyman.publishing.release.receipt_format import (
+    MechanismPart,
+    Receipt,
+    Scenario,
+    TableName,
+    TablePart,
+)
 
 Entries = Sequence[MechanismPart]
 Powers = NDArray[np.float64]
@@ -81,9 +87,23 @@ def place(level: str) -> str:
     return "overall" if level == "all" else f"by {level}"
 
 
-def name(entries: Entries) -> str:
-    """Return the name of a table."""
-    return f"{entries[0].query}, {place(entries[0].level)}"
+def title(receipt: Receipt, query: str) -> str:
+    """Return what a report calls the tables of a query: the title in its plan, or its name."""
+    titles = {part["name"]: part.get("title") for part in receipt.plan.get("query", ())}
+    return str(titles.get(query) or query)
+
+
+def name(receipt: Receipt, table: MechanismPart | TableName | TablePart) -> str:
+    """Return the name of a table; a title alone names a query with one table."""
+    query = title(receipt, table.query)
+    return query if _alone(receipt, table) else f"{query}, {place(table.level)}"
+
+
+def _alone(receipt: Receipt, table: MechanismPart | TableName | TablePart) -> bool:
+    """Return True if a query with a title has a table of all rows and no other."""
+    parts: Sequence[Mapping[str, Any]] = receipt.plan.get("query", ())
+    one = [part for part in parts if part["name"] == table.query and part.get("title")]
+    return bool(one) and not one[0].get("at")
 
 
 def detail_text(query: Mapping[str, Any]) -> str:
@@ -99,7 +119,7 @@ def size(entries: Entries) -> str:
     return "–" if cells is None else words.number(cells)
 
 
-def listing(tables: Iterable[Entries], most: int | None = None) -> Node:
+def listing(receipt: Receipt, tables: Iterable[Entries], most: int | None = None) -> Node:
     """Tables by query, one a line: "total by state (5 cells), by county (437 cells)".
 
     Args:
@@ -109,8 +129,9 @@ def listing(tables: Iterable[Entries], most: int | None = None) -> Node:
     for entries in tables:
         number = entries[0].cells
         cells = "discovered keys" if number is None else many(number, "cell")
-        listed = queries.setdefault(entries[0].query, [])
-        listed.append(f"{place(entries[0].level)} ({cells})")
+        listed = queries.setdefault(title(receipt, entries[0].query), [])
+        level = "" if _alone(receipt, entries[0]) else f"{place(entries[0].level)} "
+        listed.append(f"{level}({cells})")
     lines: list[Node] = []
     for query, places in list(queries.items())[:most]:
         more = f", and {len(places[most:]):,} more" if most and len(places) > most else ""

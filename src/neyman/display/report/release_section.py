@@ -8,7 +8,7 @@ from fractions import Fraction
 from neyman.accounting.semantics import digits
 from neyman.accounting.semantics.digits import plain
 from neyman.display.report import html as markup
-from neyman.display.report.receipt_view import Entries, name, place, size, tables_of, unit
+from neyman.display.report.receipt_view import Entries, name, size, tables_of, unit
 from neyman.elements import Element, Node, element, joined
 from neyman.publishing.planning.allocation import Split
 from neyman.publishing.release.receipt_format import Receipt
@@ -34,7 +34,7 @@ def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
             printed = [f"{share}%" for share in digits.shares(parts)]
         head = ["Table", "Cells", "", "Share of the budget"]
         rows: list[list[Node]] = [
-            [name(entries), size(entries), markup.bar(part), share]
+            [name(receipt, entries[0]), size(entries), markup.bar(part), share]
             for entries, part, share in zip(spent, parts, printed, strict=True)
         ]
         sizes = [entries[0].cells for entries in spent]
@@ -83,7 +83,7 @@ def checking(receipt: Receipt) -> markup.Fold:
         ),
         ("Charged", charged),
     ]
-    large = [f"{one.query}, {place(one.level)}" for one in receipt.tables if one.without_csv]
+    large = [name(receipt, one) for one in receipt.tables if one.without_csv]
     left = markup.paragraph(
         f"Tables of more than {TABLE_FILES_LIMITS.csv_cells:,} cells ({'; '.join(large)}) are "
         "published as Parquet only. They are too large for a spreadsheet."

@@ -79,29 +79,41 @@ def headline(receipt: receipt_format.Receipt) -> Element:
             "attackers with unlimited computing power who know the plan and everyone else’s "
             f"records. It excludes group patterns that appear without this {subject}."
         ),
-        markup.note(
-            "Disclosure has three kinds. Identity disclosure: an attacker recognizes a person in "
-            "the release. Attribute disclosure: they learn a value in a person’s record. "
-            "Inferential disclosure: they infer either one with high probability. "
-            f"{_kinds(adds)}"
-        ),
-        markup.note(
-            f"Chosen limit: {receipt.budget.sentence}. ",
-            deployments.scale_sentence(float(level), float(power)),
-        ),
         *_budget_warnings(receipt),
     )
 
 
-def _kinds(adds: bool) -> str:
+def strength(receipt: receipt_format.Receipt) -> Node:
+    """Draw the headline's power on the scale from no information to the data themselves."""
+    level, power = chosen(receipt)
+    census = Fraction(deployments.census_power(float(level)))
+    parts = [(x - level) / (1 - level) for x in (power, census)]
+    drawn = [element("span", f"{digits.percent(level, up=False)}: no information")]
+    drawn.append(element("span", "100%: the data themselves"))
+    return [
+        markup.bar(parts[0], mark=parts[1]),
+        element("span", *drawn, class_="ends"),
+        "An attacker confirms at most ",
+        markup.strong(digits.percent(power)),
+        f" of true claims, and {digits.percent(level, up=False)} of false ones. Upright mark: "
+        f"{deployments.CENSUS}, {digits.percent(census)}. Chosen limit: {receipt.budget.sentence}.",
+    ]
+
+
+def kinds_of_disclosure(receipt: receipt_format.Receipt) -> str:
     """Return which kinds of disclosure the headline limits [docs/semantics.md]."""
-    if adds:
+    kinds = (
+        "Disclosure has three kinds. Identity disclosure: an attacker recognizes a person in "
+        "the release. Attribute disclosure: they learn a value in a person’s record. "
+        "Inferential disclosure: they infer either one with high probability. "
+    )
+    if receipt.neighboring == "add-remove":
         return (
-            "The limit above covers presence in the data. A value of someone known to be present "
-            "has a limit of its own: the one for single attributes, or for a group of 2."
+            f"{kinds}The limit covers presence in the data. For a value of someone known to be "
+            "present, use the limit for single attributes, or for a group of 2."
         )
     return (
-        "The limit above covers them as claims about the record. Presence in the data is not "
+        f"{kinds}The limit covers them as claims about the record. Presence in the data is not "
         "protected."
     )
 
@@ -146,17 +158,11 @@ def findings(receipt: receipt_format.Receipt) -> Element:
         key=5,
         kind="findings",
     )
-    even = words.finding(level, power, Fraction(1, 2))
-    share = digits.percent(power)
     return markup.section(
         "findings",
         "Reading a positive result",
-        markup.paragraph(
-            markup.strong(f"{share} is not the chance that a positive result is correct."),
-            " It bounds the share of true claims that the test confirms. Correctness also depends "
-            f"on the prior: how likely the claim was before the test. {even}",
-            class_="warning",
-        ),
+        people(level, power),
+        markup.paragraph("The rarer true claims are, the fewer positive results are correct:"),
         table,
         markup.note(
             "This is for a test with a false positive rate of "
@@ -166,6 +172,67 @@ def findings(receipt: receipt_format.Receipt) -> Element:
             ".",
         ),
     )
+
+
+def people(level: Fraction, power: Fraction) -> Element:
+    """Draw the claims about 100 people that a test confirms, half of them true.
+
+    Args:
+        level: the share of false claims that it confirms, in [0, 1].
+        power: an upper bound on the share of true claims that it confirms, in [0, 1].
+    """
+    size = PEOPLE.rows * PEOPLE.columns
+    true, false = digits.number(size * power), digits.number(size * level, up=False)
+    even = digits.percent(words.posterior(level, power, Fraction(1, 2)))
+    said = (
+        f"100 people, with one claim about each. {size} claims are true, and the test confirms at "
+        f"most {true} of them. {size} are false, and it confirms {false}. So a positive result is "
+        f"correct at most {even} of the time."
+    )
+    width = PEOPLE.columns * PEOPLE.width_units
+    true_claims = _crowd(size * power, 0, "confirmed")
+    false_claims = _crowd(size * level, width + PEOPLE.gap_units, "wrong")
+    box = f"0 0 {2 * width + PEOPLE.gap_units} {PEOPLE.rows * PEOPLE.height_units}"
+    drawing = element(
+        "svg", true_claims, false_claims, viewBox=box, class_="people", aria_hidden="true"
+    )
+    names = element("span", element("span", "true claims"), element("span", "false claims"))
+    heads = element("div", *names.children, class_="people-names", aria_hidden="true")
+    return element("figure", heads, drawing, element("figcaption", said))
+
+
+@dataclass(frozen=True)
+class People:
+    """The drawing of two groups of people, in units of its coordinates."""
+
+    rows: int = 5
+    columns: int = 10
+    width_units: int = 12  # of a person, with the space around them
+    height_units: int = 22
+    gap_units: int = 16  # between the groups
+
+
+PEOPLE = People()
+
+_BODY = "M6 2a3 3 0 1 1 0 6a3 3 0 1 1 0-6M2 20v-7q0-4 4-4t4 4v7z"
+
+
+def _crowd(count: Fraction, left: int, kind: str) -> Node:
+    """Draw a group of people, of whom ``count`` have a color, the last one in part."""
+    drawn: list[Node] = []
+    for index in range(PEOPLE.rows * PEOPLE.columns):
+        column, row = divmod(index, PEOPLE.rows)
+        x, y = left + column * PEOPLE.width_units, row * PEOPLE.height_units
+        place = {"transform": f"translate({x} {y})"}
+        drawn.append(element("path", d=_BODY, class_="person", **place))
+        part = min(Fraction(1), max(Fraction(0), count - index))
+        if part:
+            size = float(part * PEOPLE.width_units)
+            box = {"width": f"{size:.3f}", "height": f"{PEOPLE.height_units}"}
+            seen = f"0 0 {size:.3f} {PEOPLE.height_units}"
+            color = element("path", d=_BODY, class_=kind)
+            drawn.append(element("svg", color, x=f"{x}", y=f"{y}", viewBox=seen, **box))
+    return drawn
 
 
 def attacks(receipt: receipt_format.Receipt) -> markup.Fold:

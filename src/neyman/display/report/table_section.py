@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +15,7 @@ from neyman.accounting.semantics import sentences as words
 from neyman.accounting.semantics.digits import many
 from neyman.display.report import html as markup
 from neyman.display.report.measurement_units import declared_columns, unit_of_values
-from neyman.display.report.receipt_view import Entries, detail_text, place, tables_of, unit
+from neyman.display.report.receipt_view import Entries, detail_text, place, tables_of, title, unit
 from neyman.display.report.table_accuracy import Table
 from neyman.elements import Node, element, joined
 from neyman.publishing.plan.expression_words import words as expression_words
@@ -35,6 +37,10 @@ class Limits:
 
 
 LIMITS = Limits()
+
+_DECIMAL = re.compile(r"-?[0-9]+([.][0-9]*)?")
+
+_MEASURED = frozenset({"value", "standard_error", "lower", "upper", "at_least", "below"})
 
 _MEASURES = {
     "count": "Number of rows",
@@ -74,7 +80,7 @@ def contents(
                 *_details(receipt, query, folder, missing.get(name)),
             ]
         )
-        blocks.append(markup.blocks(element("h3", name), facts, rows))
+        blocks.append(markup.blocks(element("h3", title(receipt, name)), facts, rows))
     return markup.Fold(
         "contents",
         "What each table contains",
@@ -160,17 +166,18 @@ def _protected(receipt: Receipt, query: Mapping[str, Any]) -> str:
 def _clip(receipt: Receipt, query: Mapping[str, Any], field: str) -> str | None:
     clip: Any = query.get(field)
     if isinstance(clip, Sequence) and not isinstance(clip, str) and len(_values(clip)) == 2:
-        return " to ".join(map(str, _values(clip)))
+        return " to ".join(map(_number, _values(clip)))
     for part in receipt.clips:
         if part.bounds == query["name"] and len(part.clip) == 2:
-            return f"{part.clip[0]} to {part.clip[-1]}, from a noisy histogram"
+            return f"{_number(part.clip[0])} to {_number(part.clip[-1])}, from a noisy histogram"
     return None
 
 
 def _edges(edges: Sequence[object]) -> str:
+    texts = [_number(edge) for edge in edges]
     if len(edges) <= LIMITS.edges:
-        return ", ".join(map(str, edges))
-    return f"{many(len(edges) - 1, 'bin')} from {edges[0]} to {edges[-1]}"
+        return "; ".join(texts)
+    return f"{many(len(edges) - 1, 'bin')} from {texts[0]} to {texts[-1]}"
 
 
 def _coverage(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
@@ -246,11 +253,24 @@ def first_rows(name: str, tables: Mapping[str, Table]) -> Node:
     columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
     text = [i for i, column in enumerate(columns) if any(isinstance(x, str) for x in column)]
     rounded = any(isinstance(x, float) for column in columns for x in column)
-    rows = [[_short(value) for value in row] for row in zip(*columns, strict=True)]
+    measured = [name in _MEASURED for name in batch.schema.names]
+    rows = [
+        [
+            _number(value) if number else _short(value)
+            for value, number in zip(row, measured, strict=True)
+        ]
+        for row in zip(*columns, strict=True)
+    ]
     digits = " (fractions are rounded; the files have every digit)" if rounded else ""
     return markup.table(
         names, rows, caption=f"First rows of {name}{digits}", left=text, kind="first"
     )
+
+
+def _number(value: object) -> str:
+    """Return a number of a plan or a table with separators between its thousands."""
+    text = _short(value)
+    return f"{Decimal(text):,f}" if _DECIMAL.fullmatch(text) else text
 
 
 def _short(value: object) -> str:

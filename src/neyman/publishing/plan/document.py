@@ -568,6 +568,9 @@ class QueryPart(Strict):
     """One measure, by public columns, at one or more levels."""
 
     name: Name = Field("", description="a name for the tables of this query")
+    title: Line | None = Field(
+        None, description="what a report calls its tables, such as 'People by county and sex'"
+    )
     table: Text | None = Field(
         None, description="the private table that it reads; the plan's table if not given"
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from neyman.publishing.plan.column import Column, key_text
 from neyman.publishing.plan.disjoint import LIMITS as DISJOINT_LIMITS
-from neyman.publishing.plan.document import KeyPart, PlanDocument, QueryPart, show, suggest
+from neyman.publishing.plan.document import LIMITS, KeyPart, PlanDocument, QueryPart, show, suggest
 
 _PLAIN = KeyPart.model_validate({})
 
@@ -46,6 +46,13 @@ def _problems(part: QueryPart, where: str, columns: Mapping[str, Column]) -> Ite
         odd = (key for key in column.keys if "\\" in repr(key))
         yield from (f"{spot}: the key {key!r} cannot stand in a filter; rename it" for key in odd)
         texts = [key_text(key) for key in column.keys]
+        most = LIMITS.text_letters - max(len(text) for text in texts) - len(": ")
+        if part.title is not None and len(part.title) > most:
+            yield (
+                f"{where}.title (of query {part.name!r}) = {show(part.title)}: each key is added "
+                f"to it, and a title has at most {LIMITS.text_letters} letters; write at most "
+                f"{max(most, 0)}"
+            )
         for name in (part.parts or {}).keys() - set(texts):
             yield f"{spot}: parts.{name} is for no key; {suggest(name, texts)}"
 
@@ -61,6 +68,7 @@ def _one_by_one(part: QueryPart, column: Column) -> Iterator[QueryPart]:
     for place, (name, weight, key) in enumerate(zip(names, weights, own, strict=True)):
         condition = _condition(column, place)
         update: dict[str, object] = {"name": name, "partition": None, "parts": None}
+        update["title"] = part.title and f"{part.title}: {texts[place]}".strip()
         update["where"] = f"({part.where}) and ({condition})" if part.where else condition
         update["share"] = part.share and part.share * weight / sum(weights)
         own_fields = {"at": key.at, "clip": key.clip}

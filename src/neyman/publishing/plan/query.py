@@ -74,6 +74,7 @@ class Query:
     """One measure by columns at some levels, with its exact part of the budget.
 
     Args:
+        title: what a report calls its tables; None for its name.
         column: what is summed or put into bins, or whose values are counted.
         clip: [low, high] of a sum, mean or variance, scaled whole numbers.
         by: columns with keys; with unknown keys too where ``delta`` is given; and then those of
@@ -117,6 +118,7 @@ class Query:
     unknown_keys: ClassVar[bool] = False
 
     name: str
+    title: str | None = None
     column: str | None = None
     clip: tuple[int, int] | None = None
     by: tuple[str, ...] = ()
@@ -206,7 +208,8 @@ class Query:
 
     def to_dict(self, columns: Mapping[str, Column], share: Fraction) -> Section:
         """Return the section of a canonical plan; the share has those of its histograms."""
-        section: Section = {"name": self.name, "measure": self.measure, "table": self.table}
+        section: Section = {"name": self.name, "title": self.title, "measure": self.measure}
+        section["table"] = self.table
         section["column"] = self.column
         if self.search is not None:
             section["clip"] = "discover-signed" if self.search.signed else "discover"

@@ -66,6 +66,13 @@ def read_queries(
         for index, part in enumerate(document.query)
         if names[part.name.casefold()] > 1
     )
+    titles = Counter(part.title for part in document.query if part.title is not None)
+    problems += (
+        f"query[{index}].title = {part.title!r}: another query has this title; give each its own, "
+        "since a report names tables by it"
+        for index, part in enumerate(document.query)
+        if titles[part.title] > 1
+    )
     if not problems:
         _check_shares(queries, problems)
     return queries
@@ -364,6 +371,7 @@ def _resolved(
     single = single or context.document.rows_of(part) == 1
     return measure(
         name=part.name,
+        title=part.title,
         column=part.column,
         clip=None if context.inverse_sensitivity else ends,
         by=_by(part),
