@@ -45,7 +45,7 @@ class Element:
     attributes: Mapping[str, str | bool]
 
     def __str__(self) -> str:
-        return "".join(_written(self))
+        return "".join(_write(self))
 
 
 def element(name: str, /, *children: Node, **attributes: str | bool) -> Element:
@@ -75,7 +75,7 @@ def joined(separator: Node, parts: Iterable[Node]) -> list[Node]:
     return [node for pair in pairs for node in pair][1:]
 
 
-def _written(node: object) -> Iterator[str]:
+def _write(node: object) -> Iterator[str]:
     if isinstance(node, Element):
         yield f"<{node.name}"
         for name, value in node.attributes.items():
@@ -83,11 +83,11 @@ def _written(node: object) -> Iterator[str]:
                 yield f" {name}" if value is True else f' {name}="{_text(value)}"'
         yield ">"
         if node.name not in _VOID:
-            yield from _written(node.children)
+            yield from _write(node.children)
             yield f"</{node.name}>"
     elif isinstance(node, (list, tuple)):
         for each in cast(Sequence[object], node):
-            yield from _written(each)
+            yield from _write(each)
     else:
         yield _text(node)
 

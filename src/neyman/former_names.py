@@ -83,12 +83,14 @@ def former_arguments(**current: str) -> Callable[[_T], _T]:
         if isinstance(subject, type):
             _rename_fields(subject, current)
             return subject
-        return cast("_T", _renamed(cast("Callable[..., object]", subject), current))
+        return cast("_T", _with_former_names(cast("Callable[..., object]", subject), current))
 
     return decorate
 
 
-def _renamed(function: Callable[..., object], current: dict[str, str]) -> Callable[..., object]:
+def _with_former_names(
+    function: Callable[..., object], current: dict[str, str]
+) -> Callable[..., object]:
     """Return a function that takes the former names too."""
 
     @functools.wraps(function)
@@ -115,7 +117,7 @@ def _rename_fields(subject: type, current: dict[str, str]) -> None:
         return getattr(instance, current[name])
 
     parts: dict[str, Any] = {
-        "__init__": _renamed(vars(subject)["__init__"], current),
+        "__init__": _with_former_names(vars(subject)["__init__"], current),
         "__getattr__": field,
     }
     for name, part in parts.items():

@@ -132,7 +132,7 @@ class PrivateModel(base.BaseEstimator):
         tags.non_deterministic = True
         return tags
 
-    def _given(self, *names: str) -> None:
+    def _check_arguments(self, *names: str) -> None:
         """Refuse an argument that only the user can choose and did not give."""
         for name in names:
             if getattr(self, name) is None:
@@ -166,7 +166,7 @@ class PrivateModel(base.BaseEstimator):
         validate_data(self, cast(Any, X), skip_check_array=True, reset=reset)
         return array
 
-    def _released(self, estimate: Estimate) -> None:
+    def _record_fit(self, estimate: Estimate) -> None:
         self.receipt_, self.mechanism_ = estimate.receipt, estimate.mechanism
         self.tradeoff_ = estimate.tradeoff()
         if (fits := _rehearsal.get()) is not None:
@@ -304,7 +304,7 @@ class LinearRegression(base.RegressorMixin, PrivateModel):
 
     def _estimate(self, X: object, y: object) -> Estimate:
         """Return the release of second moments."""
-        self._given("budget", "radius", "bounds")
+        self._check_arguments("budget", "radius", "bounds")
         self._confidence()
         center, half = _pair("bounds", self.bounds)
         middle = center if self.fit_intercept else Fraction(0)
@@ -323,7 +323,7 @@ class LinearRegression(base.RegressorMixin, PrivateModel):
             neighboring=self.neighboring,
             **self._payment(),
         )
-        self._released(estimate)
+        self._record_fit(estimate)
         return estimate
 
     def _set(self, value: Floats, low: Floats, high: Floats, center: float) -> None:
@@ -384,7 +384,7 @@ class Ridge(LinearRegression):
                 f"neighboring = {self.neighboring!r}: alpha is weighed against the number of rows, "
                 "which is secret then; give neighboring='replace-one', or use LinearRegression"
             )
-        self._given("radius")
+        self._check_arguments("radius")
         radius = float(radius_of(self.radius))
         # A sum over rows of (x / radius)^2 in units of the grid, as the moments are.
         weight = alpha * (RADIUS_UNITS / radius) ** 2
@@ -468,7 +468,7 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
             TypeError, ValueError: an argument, a type, or a shape is wrong.
             LedgerError, BudgetRefused: nothing was charged.
         """
-        self._given("budget", "radius", "classes")
+        self._check_arguments("budget", "radius", "classes")
         labels = self._labels()
         confidence = self._confidence()
         penalty = check.between(
@@ -488,7 +488,7 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
             neighboring=self.neighboring,
             **self._payment(),
         )
-        self._released(estimate)
+        self._record_fit(estimate)
         first = int(self.fit_intercept)
         value = np.asarray(estimate.value)
         self.classes_, self.coef_ = labels, value[None, first:]
@@ -579,7 +579,7 @@ class StandardScaler(base.OneToOneFeatureMixin, base.TransformerMixin, PrivateMo
             TypeError, ValueError: an argument, a type, or a shape is wrong.
             LedgerError, BudgetRefused: nothing was charged.
         """
-        self._given("budget", "bounds")
+        self._check_arguments("budget", "bounds")
         miss = 1 - self._confidence()
         relation_of(Shared(neighboring=self.neighboring))
         rows = self._rows(X, reset=True)
@@ -589,7 +589,7 @@ class StandardScaler(base.OneToOneFeatureMixin, base.TransformerMixin, PrivateMo
         paid = Shared(neighboring=self.neighboring, **self._payment())
         powers = _Powers(rows, center, half)
         estimate = mean_of_array(powers, False, radius, cast(Budget, self.budget), paid)
-        self._released(estimate)
+        self._record_fit(estimate)
         parts = np.asarray(estimate.value).reshape(3, -1)
         share = np.clip(parts[0] + 0.5, LIMITS.least_variance_share, 1.0)
         first, second = parts[1] / share, parts[2] / share + 0.5
@@ -717,7 +717,7 @@ class PCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, PrivateMo
             TypeError, ValueError: an argument, a type, or a shape is wrong.
             LedgerError, BudgetRefused: nothing was charged.
         """
-        self._given("budget", "radius")
+        self._check_arguments("budget", "radius")
         confidence = self._confidence()
         rows = self._rows(X, reset=True, least=2)
         size = rows.shape[1]
@@ -737,7 +737,7 @@ class PCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, PrivateMo
             neighboring=self.neighboring,
             **self._payment(),
         )
-        self._released(estimate)
+        self._record_fit(estimate)
         result, public = estimate.receipt["result"], estimate.receipt["arguments"]
         count = max(float(result.get("records", public.get("records"))), 1.0)
         unit = float(check.exact("radius", self.radius)) / public["grid"]

@@ -231,7 +231,7 @@ def test_no_holder_spends_past_the_account(ledger: Ledger):
         answer = reservation_terms(NAME, holder, "", "x", charge, 0, [], "{}")
         answer["units"] += holder == "free"
         answer["charge"] = f"{answer['units']}/{units}"
-        with pytest.raises(LedgerError, match=why), ledger._writing() as write:
+        with pytest.raises(LedgerError, match=why), ledger._write_transaction() as write:
             write.reserve(2, answer)
     assert ledger.account(NAME).spent == Fraction(1, 2)
     assert not ledger.verify().ok

@@ -61,7 +61,7 @@ def test_an_error_of_our_own_in_a_transaction_is_raised_as_it_is(
 
 
 @pytest.mark.parametrize("error", ERRORS)
-@pytest.mark.parametrize("step", ["_account", "_reserve", "_chained", "compare", "contents"])
+@pytest.mark.parametrize("step", ["_account", "_reserve", "_event_kind", "compare", "contents"])
 def test_an_error_of_our_own_in_the_audit_is_no_problem_of_the_ledger(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch, error: type[Exception], step: str
 ):

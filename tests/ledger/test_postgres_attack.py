@@ -606,7 +606,7 @@ def test_pieces_wait_for_a_release_that_is_being_written(writer: Writer):
             except psycopg.Error as error:
                 problems.append(str(error))
 
-        with ledger._writing() as write:
+        with ledger._write_transaction() as write:
             hashes = {"a": EMPTY}
             write.db.run("INSERT INTO piece VALUES (?, 'own', 'a', 0, 0, '')", entry.id)
             write.finish(entry.id, entry.id, hashes, "own")

@@ -238,7 +238,7 @@ def test_a_transaction_that_is_open_when_the_server_dies_leaves_nothing(
 
 def half(ledger: Ledger, stop: Callable[[], None]) -> None:
     """A transaction that comes as far as the server lives."""
-    with ledger._writing() as write:
+    with ledger._write_transaction() as write:
         ((number,),) = write.db.rows("SELECT max(number) FROM event")
         write.account(account_terms("other@1", *UNIT.values(), "zcdp", 1, 0, ()))
         assert write.db.rows("SELECT max(number) FROM event") == [(number + 1,)]

@@ -113,7 +113,7 @@ def test_weights_are_enclosed_and_so_is_what_lies_beyond_the_last(a, b):
     """Bounds of every weight, and of the sum of the infinitely many that follow."""
     if a == b == 0:
         return
-    bounds = list(Weights(a, b)._enclosed(192))
+    bounds = list(Weights(a, b)._weight_bounds(192))
     n = len(bounds)
     with mpmath.workprec(300):
         terms = [mpmath.exp(-real(a) * j - real(b) * j * j) for j in range(6 * n)]

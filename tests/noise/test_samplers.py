@@ -168,7 +168,9 @@ def test_bernoulli_exp_follows_the_alternating_series_over_all_words(gamma, loos
             return words
 
     n = cells**3
-    selection = rejection._alternating(np.full(n, low), np.full(n, high), lambda i: gamma, Grid())
+    selection = rejection._alternating_series(
+        np.full(n, low), np.full(n, high), lambda i: gamma, Grid()
+    )
     odd = sum(
         gamma ** (k - 1) / math.factorial(k - 1) - gamma**k / math.factorial(k) for k in (1, 3)
     )
@@ -262,7 +264,7 @@ def test_undecided_lanes_and_loose_bounds_give_the_same_answers_as_tight_ones(in
     low, high = math.floor(gamma * 2**32), math.ceil(gamma * 2**32)
     n = 5_000
     tight, loose = (
-        rejection._alternating(np.full(n, a), np.full(n, b), lambda i: gamma, injected(6))
+        rejection._alternating_series(np.full(n, a), np.full(n, b), lambda i: gamma, injected(6))
         for a, b in ((low, high), (0, 2**32))
     )
     assert np.array_equal(tight, loose)
@@ -277,7 +279,9 @@ def test_words_at_the_edge_of_the_bounds_are_decided_as_without_bounds(injected,
         rest = data.draw(st.sampled_from([0, 1, 2**31, 2**32 - 1]))
         words.append(min(max(leading, 0), 2**32 - 1) << 32 | rest)
     tight, loose = (
-        rejection._alternating(np.array([a]), np.array([b]), lambda i: gamma, injected(6, words))
+        rejection._alternating_series(
+            np.array([a]), np.array([b]), lambda i: gamma, injected(6, words)
+        )
         for a, b in ((low, high), (0, 2**32))
     )
     assert tight == loose

@@ -134,14 +134,14 @@ def test_the_last_stage_decides_next_to_the_truth(case, beside):
         slack = int(2**64 * (truth - end)) + 2 if rounded else 1
         value = int(mpmath.floor(truth * 2**64))
         if beside < 0 and value > slack:
-            assert law._below(value - slack - 1, law.counts[h], taken, x, more)
+            assert law._is_below(value - slack - 1, law.counts[h], taken, x, more)
         if beside > 0 and value < 2**64 - 2:
-            assert not law._below(value + 1, law.counts[h], taken, x, more)
+            assert not law._is_below(value + 1, law.counts[h], taken, x, more)
         if beside == 0 and not rounded:
             # What follows the 64 bits decides; the bits of the truth itself are refused.
             digits = int(mpmath.floor(truth * 2**128)) % 2**64
-            assert not law._below(value, law.counts[h], taken, x, Prescribed([digits + 1]))
-            assert law._below(value, law.counts[h], taken, x, Prescribed([digits - 1]))
+            assert not law._is_below(value, law.counts[h], taken, x, Prescribed([digits + 1]))
+            assert law._is_below(value, law.counts[h], taken, x, Prescribed([digits - 1]))
         if beside == 0 and rounded:
             # The next 64 bits of the place come after those of V.
             word = random.getrandbits(64)
@@ -149,7 +149,7 @@ def test_the_last_stage_decides_next_to_the_truth(case, beside):
                 truth = chance(F((x << 64) + word + k, 1 << law.fine + 64))
                 value, digits = divmod(int(mpmath.floor(truth * 2**128)) + off, 2**64)
                 more = Prescribed([digits, word])
-                assert law._below(value, law.counts[h], taken, x, more) is accepted
+                assert law._is_below(value, law.counts[h], taken, x, more) is accepted
 
 
 class Prescribed(Bits):

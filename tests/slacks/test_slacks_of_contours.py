@@ -88,7 +88,7 @@ def test_a_mass_that_is_added_to_a_logarithm() -> Iterator[bool]:
 
 
 @needed(
-    "curves/profiles/contour/contour.py:ContourProfile._most",
+    "curves/profiles/contour/contour.py:ContourProfile._chernoff_bound",
     "curves/profiles/contour/contour.py:ContourProfile._exponents",
 )
 def test_chernoff_by_a_few_tilts() -> Iterator[bool]:
@@ -99,7 +99,7 @@ def test_chernoff_by_a_few_tilts() -> Iterator[bool]:
         short = round(1024 * loss) / 1024
         tilts = saddle(Sure(short), epsilon) * AROUND
         exact = min(mpf(c) * mpf(short) + log_kernel(c) - mpf(c) * mpf(epsilon) for c in tilts)
-        yield sure(short)._most(np.array([epsilon]))[0] >= exact
+        yield sure(short)._chernoff_bound(np.array([epsilon]))[0] >= exact
 
 
 @needed("curves/profiles/contour/contour.py:ContourProfile._exponent")

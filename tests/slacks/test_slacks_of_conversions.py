@@ -14,9 +14,9 @@ from mpmath import mpf
 
 import neyman as ny
 from neyman.accounting import compare_noise
-from neyman.accounting.dp_accounting.privacy_loss import _connected
+from neyman.accounting.dp_accounting.privacy_loss import _connect_dots
 from neyman.accounting.literature import conversions
-from neyman.accounting.semantics.bayes import _chernoff, _predicted
+from neyman.accounting.semantics.bayes import _chernoff, _predicted_record_bounds
 from neyman.analysis.hypothesis_tests.binomial_sums import count
 from neyman.auditing.one_run_bounds import Guesses
 from neyman.curves.divergences.binary_region import _Asked, _moment, one_order
@@ -61,19 +61,19 @@ def test_errors_of_noise() -> Iterator[bool]:
         yield held(compare_noise._integer(float(k), float(k)), k + 1)
 
 
-@needed("accounting/compare_noise.py:_summed")
+@needed("accounting/compare_noise.py:_errors_by_sums")
 def test_the_variance_of_the_discrete_gaussian() -> Iterator[bool]:
     for (sigma,) in numbers(5, 6, (0.5, 3.0)):
-        answer = compare_noise._summed(sigma, (0.05,)).variance
+        answer = compare_noise._errors_by_sums(sigma, (0.05,)).variance
         weight = [mpmath.exp(-(mpf(k) ** 2) / (2 * mpf(sigma) ** 2)) for k in range(60)]
         total = 2 * mpmath.fsum(weight) - 1
         yield held(answer, 2 * mpmath.fsum(k * k * w for k, w in enumerate(weight)) / total)
 
 
-@needed("accounting/compare_noise.py:_rounded", but=(0,))
+@needed("accounting/compare_noise.py:_errors_of_rounded_normal", but=(0,))
 def test_the_variance_of_rounded_noise() -> Iterator[bool]:
     for (sigma,) in numbers(6, 4, (0.5, 2.0)):
-        answer = compare_noise._rounded(sigma, (0.05,)).variance
+        answer = compare_noise._errors_of_rounded_normal(sigma, (0.05,)).variance
         exact = mpmath.fsum(
             (2 * k + 1) * mpmath.erfc((k + mpf(0.5)) / (sigma * mpmath.sqrt(2))) for k in range(60)
         )
@@ -177,13 +177,13 @@ def test_the_moment_of_a_gaussian_pair() -> Iterator[bool]:
         yield answer[0] >= mpf(a) * (mpf(a) - 1) * v / 2
 
 
-@needed("curves/divergences/implied_profile.py:ImpliedProfile._mixed")
+@needed("curves/divergences/implied_profile.py:ImpliedProfile._mix_infinite_loss")
 def test_a_mass_of_infinite_loss_is_mixed_in() -> Iterator[bool]:
     profile = object.__new__(ImpliedProfile)
     for y, value in numbers(13, 60, (-90.0, -0.1), (-90.0, -0.1)):
         profile._infinite = math.exp(y)
         profile._keep = math.log1p(-profile._infinite)
-        low, high = profile._mixed(np.array([value]), np.array([value]))
+        low, high = profile._mix_infinite_loss(np.array([value]), np.array([value]))
         m = mpf(profile._infinite)
         yield low[0] <= mpmath.log(m + (1 - m) * mpmath.exp(value)) <= high[0]
 
@@ -266,7 +266,7 @@ def test_chances_that_a_belief_grows() -> Iterator[bool]:
 
 
 @needed(
-    "accounting/semantics/bayes.py:_predicted",
+    "accounting/semantics/bayes.py:_predicted_record_bounds",
     "accounting/semantics/bayes.py:_chernoff",
     "numerics/rounding.py:exp_up",
     "numerics/rounding.py:exp_down",
@@ -275,7 +275,9 @@ def test_chances_that_a_belief_grows() -> Iterator[bool]:
 )
 def test_chances_that_the_rest_does_not_explain() -> Iterator[bool]:
     for rho, e in numbers(19, 40, (0.1, 3.0), (3.0, 9.0)):
-        answer = _predicted(ny.zcdp(rho).tradeoff(), [F(e) + F(1, 3)], "knows-the-rest")[0]
+        answer = _predicted_record_bounds(
+            ny.zcdp(rho).tradeoff(), [F(e) + F(1, 3)], "knows-the-rest"
+        )[0]
         r, epsilon = mpf(repr(rho)), mpf(e) + mpf(1) / 3
         yield answer.lower <= mpmath.exp(-((epsilon - r) ** 2) / (4 * r) - epsilon) <= answer.upper
 
@@ -348,7 +350,7 @@ def test_a_ceiling_from_above() -> Iterator[bool]:
 
 
 @needed(
-    "mechanisms/shuffling/dominating_pairs.py:BinaryShuffleProfile._inside",
+    "mechanisms/shuffling/dominating_pairs.py:BinaryShuffleProfile._interior_bounds",
     "numerics/binomial.py:_log_binomial",
     together=[(0, 2, 4), (0, 3, 4)],
     but=(1,),
@@ -369,18 +371,18 @@ def test_delta_of_shuffled_binary_reports() -> Iterator[bool]:
             for k in range(others + 1)
             for tail in (mpmath.fsum(mass[k + 1 :]), mpmath.fsum(mass[:k]))
         )
-        low, high = BinaryShuffleProfile(others + 1, top)._inside(
+        low, high = BinaryShuffleProfile(others + 1, top)._interior_bounds(
             np.array([epsilon]), ("P, Q", "Q, P")
         )
         yield exact <= 0 or low[0] <= mpmath.log(exact) <= high[0]
 
 
-@needed("accounting/dp_accounting/privacy_loss.py:_connected")
+@needed("accounting/dp_accounting/privacy_loss.py:_connect_dots")
 def test_delta_of_a_pair_that_is_tabulated() -> Iterator[bool]:
     for mu, step in numbers(28, 12, (0.3, 2.0), (0.05, 0.2)):
         index = np.arange(-30, 60)
         high = select(ny.gdp(mu).tradeoff().alternatives[0]).log_deltas(index * step)[1]
-        table = _connected(-30, step, np.exp(high))
+        table = _connect_dots(-30, step, np.exp(high))
         for k in (0, 7, 15, 30, 45):
             delta = mpf(table.infinite) + mpmath.fsum(
                 mpf(m) * (1 - mpmath.exp(mpf(step) * (k - i)))

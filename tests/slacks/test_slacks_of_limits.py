@@ -62,7 +62,7 @@ def test_exponents_at_a_few_tilts() -> Iterator[bool]:
             yield abs(a - exponent(c, short(loss))) <= more
 
 
-@needed("curves/profiles/operation_limits.py:ExponentProfile._above", but=(1,))
+@needed("curves/profiles/operation_limits.py:ExponentProfile._upper_delta", but=(1,))
 def test_delta_by_exponents_and_by_a_proven_mu() -> Iterator[bool]:
     for loss, epsilon in numbers(2, 60, (0.0, 9.0), (1e3, 1e6)):
         exact = min(exponent(c, short(loss)) - c * mpf(epsilon) for c in CHEAP_TILTS.tolist())
@@ -76,7 +76,7 @@ def test_delta_by_exponents_and_by_a_proven_mu() -> Iterator[bool]:
         yield profile(Facts(0.0, infinite=mass)).log_delta(1e9)[1] >= mpmath.log(mass)
 
 
-@needed("curves/profiles/operation_limits.py:ExponentProfile._below", but=(0,))
+@needed("curves/profiles/operation_limits.py:ExponentProfile._lower_delta", but=(0,))
 def test_delta_by_the_test_that_rejects_large_losses() -> Iterator[bool]:
     for loss, epsilon in numbers(5, 60, (1e3, 1e6), (0.0, 9.0)):
         # No loss is below the threshold, up to e^-99.

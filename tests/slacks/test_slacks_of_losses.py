@@ -102,7 +102,7 @@ def test_atoms_of_a_loss_with_few_values() -> Iterator[bool]:
                 yield abs(w - exact) <= error * exact
 
 
-@needed("curves/losses/finite.py:FiniteLoss._moved")
+@needed("curves/losses/finite.py:FiniteLoss._weight_error")
 def test_atoms_of_values_that_are_no_floats() -> Iterator[bool]:
     step, index = F(187, 19), (-1, 2, 3, 7)
     log_p = (-10.543105263157894, -40.50033426012503, -8.701, -0.001)
@@ -397,7 +397,7 @@ def of_orders(q: float, orders: list[mpf]) -> mpf:
     )
 
 
-@needed("curves/losses/likelihood_ratio.py:_tilted")
+@needed("curves/losses/likelihood_ratio.py:_tilt_masses")
 def test_k_of_a_sampled_step() -> Iterator[bool]:
     for mu, q, z in numbers(28, 12, (0.1, 3.0), (1e-3, 0.9), (1, 200)):
         law = likelihood_ratio._law.__wrapped__(  # without its cache

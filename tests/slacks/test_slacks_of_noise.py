@@ -86,7 +86,7 @@ def test_the_density_of_the_normal_law() -> Iterator[bool]:
 
 
 @needed(
-    "mechanisms/canonical/iterates_closed_form.py:MovedLadder._moved",
+    "mechanisms/canonical/iterates_closed_form.py:MovedLadder._move_iterate",
     "mechanisms/canonical/iterates_closed_form.py:MovedLadder.log_slope",
     "mechanisms/canonical/iterates_closed_form.py:Laplace._quantile",
     "mechanisms/canonical/iterates_closed_form.py:Laplace._log_tail",

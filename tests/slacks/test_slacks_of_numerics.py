@@ -11,7 +11,7 @@ import numpy as np
 from mpmath import mpf
 
 from neyman.numerics import characteristic_function, theta
-from neyman.numerics.atoms import Atoms, _trimmed, convolve
+from neyman.numerics.atoms import Atoms, _trim, convolve
 from neyman.numerics.binomial import log_binomial, log_half
 from neyman.numerics.characteristic_function import even_series, wave_sum
 from neyman.numerics.discretization import Discretization, contract, spread
@@ -50,11 +50,11 @@ def test_weights_of_a_convolution() -> Iterator[bool]:
             yield abs(F(float(answer.weight[k])) - exact) <= error
 
 
-@needed("numerics/atoms.py:_trimmed")
+@needed("numerics/atoms.py:_trim")
 def test_weights_of_another_scale() -> Iterator[bool]:
     for y, scale in numbers(4, 40, (-690.0, -250.0), (-9.0, 9.0)):
         weight = math.exp(y)
-        answer = _trimmed(Atoms(ONE, F(0), 0, np.array([weight]), scale))
+        answer = _trim(Atoms(ONE, F(0), 0, np.array([weight]), scale))
         exact, near = weight * mpmath.exp(scale), answer.weight[0] * mpmath.exp(answer.log_scale)
         yield abs(near - exact) <= answer.relative * exact
 
@@ -147,7 +147,7 @@ def test_the_share_of_a_mass_that_moves_up() -> Iterator[bool]:
         yield atoms.weight[1] >= exact
 
 
-@needed("numerics/discretization.py:_gathered")
+@needed("numerics/discretization.py:_gather_weights")
 def test_many_masses_at_one_place() -> Iterator[bool]:
     for n in (10, 1000, 20000):
         dots = Discretization(np.zeros(n), np.full(n, 0.1), 0.0, 0.0, 0.0, 0.0)

@@ -146,8 +146,8 @@ def test_delta_below_zero() -> Iterator[bool]:
 
 
 @needed(
-    "curves/profiles/sampled_steps/one_subsampled_step.py:SubsampledStepProfile._removed",
-    "curves/profiles/sampled_steps/one_subsampled_step.py:SubsampledStepProfile._scaled",
+    "curves/profiles/sampled_steps/one_subsampled_step.py:SubsampledStepProfile._removal_delta",
+    "curves/profiles/sampled_steps/one_subsampled_step.py:SubsampledStepProfile._scale_delta",
     "curves/profiles/sampled_steps/one_subsampled_step.py:_around",
     but=(0,),
 )
@@ -168,8 +168,8 @@ def test_delta_of_a_sampled_step() -> Iterator[bool]:
 
 
 @needed(
-    "curves/profiles/sampled_steps/one_subsampled_step.py:SubsampledStepProfile._added",
-    "curves/profiles/sampled_steps/one_subsampled_step.py:SubsampledStepProfile._scaled",
+    "curves/profiles/sampled_steps/one_subsampled_step.py:SubsampledStepProfile._addition_delta",
+    "curves/profiles/sampled_steps/one_subsampled_step.py:SubsampledStepProfile._scale_delta",
 )
 def test_delta_of_a_sampled_step_in_the_other_order() -> Iterator[bool]:
     near_the_end = numbers(9, 60, (0.01, 0.9), (0.999, 0.99999), (-9.0, -1.0), (0.0, 1.0))

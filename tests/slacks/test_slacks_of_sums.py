@@ -23,8 +23,8 @@ from neyman.curves.profiles.contour.complement_line import ComplementLine, _on_l
 from neyman.curves.profiles.contour.continuous_parts import (
     ContinuousPartsProfile,
     Limits,
-    _added,
-    _moved,
+    _add_measures,
+    _convolve_few,
 )
 from neyman.curves.profiles.lattice.lattice import Side
 from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum
@@ -50,7 +50,7 @@ def log_kernel(c: float) -> mpf:
     return c * mpmath.log(c) - (mpf(c) + 1) * mpmath.log1p(c)
 
 
-@needed("curves/profiles/sampled_steps/largest_step.py:LargestStepProfile._most")
+@needed("curves/profiles/sampled_steps/largest_step.py:LargestStepProfile._chernoff_bound")
 def test_chernoff_by_a_few_tilts_of_steps() -> Iterator[bool]:
     for tilt, above, epsilon in numbers(1, 60, (1e3, 1e6), (0.0, 90.0), (0.0, 1e-3)):
         bracket = SimpleNamespace(tilts=np.array([tilt]), log_f_above=lambda _, a=above: a)
@@ -63,7 +63,7 @@ def test_chernoff_by_a_few_tilts_of_steps() -> Iterator[bool]:
         )
         profile = bare(LargestStepProfile, _sum=steps)
         exact = above + log_kernel(tilt) - mpf(tilt) * epsilon
-        yield profile._most(np.array([epsilon]))[0] >= min(exact, 0)
+        yield profile._chernoff_bound(np.array([epsilon]))[0] >= min(exact, 0)
 
 
 @needed("curves/profiles/lattice/lattice.py:Side.of")
@@ -185,8 +185,8 @@ def near(sums: Atoms, exact: list[Fraction]) -> Iterator[bool]:
 
 
 @needed(
-    "curves/profiles/contour/continuous_parts.py:_added",
-    "curves/profiles/contour/continuous_parts.py:_moved",
+    "curves/profiles/contour/continuous_parts.py:_add_measures",
+    "curves/profiles/contour/continuous_parts.py:_convolve_few",
 )
 def test_sums_of_measures_on_two_lattices() -> Iterator[bool]:
     for seed in range(20):
@@ -195,12 +195,12 @@ def test_sums_of_measures_on_two_lattices() -> Iterator[bool]:
             [Fraction(x) for x in v.weight.tolist()] for v in (fine, coarse.strided(Fraction(1)))
         )
         b += [Fraction(0)] * (len(a) - len(b))
-        yield from near(_added(fine, coarse), [x + y for x, y in zip(a, b, strict=True)])
+        yield from near(_add_measures(fine, coarse), [x + y for x, y in zip(a, b, strict=True)])
         product = [
             sum((a[i] * b[k - i] for i in range(9) if 0 <= k - i < 7), Fraction(0))
             for k in range(15)
         ]
-        yield from near(_moved(fine, coarse), product)
+        yield from near(_convolve_few(fine, coarse), product)
 
 
 NOTHING = np.array([-math.inf])

@@ -158,7 +158,7 @@ def test_lines_of_a_table_are_added_where_their_tokens_are():
 
 
 def test_kernels_for_a_compiler_give_the_same_bits(monkeypatch):
-    monkeypatch.setattr(device_clipping, "_compiled", lambda kernel: kernel)
+    monkeypatch.setattr(device_clipping, "_compile", lambda kernel: kernel)
     rows = torch.cat([hard_rows("float32"), torch.randn(3, 37)])
     for cuts in ((), (20,)):
         assert torch.equal(total(rows, cuts=cuts, compiled=True), total(rows))

@@ -73,7 +73,7 @@ def test_norms_in_whole_numbers_leave_room_for_the_last_rounding(most, kind):
 
 def test_partial_sums_stay_below_the_precision_of_float64():
     inputs, outputs = hard_products()
-    measured = device_products._measured(
+    measured = device_products._measure_norm(
         Product(inputs, outputs, torch.zeros(LINES, COLUMNS, dtype=torch.int64)), BITS
     )
     for number in (0, 1, 2, 3, 11):

@@ -95,7 +95,7 @@ def calibrate(make: Callable[[Any], Described], budget: Budget, *, whole: bool =
 
     if whole:
         return _first_admitted(lambda n: budget.admits(described(n)))
-    return _searched(budget, described, 1.0, LIMITS.relative_width)
+    return _search_parameter(budget, described, 1.0, LIMITS.relative_width)
 
 
 def _first_admitted(admits: Callable[[int], bool]) -> int:
@@ -134,7 +134,7 @@ def calibrate_exact(
     if not 2 <= check.integer("digits", digits) <= 15:
         raise ValueError(f"digits = {digits!r} must be between 2 and 15")
 
-    value = _searched(
+    value = _search_parameter(
         budget,
         lambda x: make(_decimal(x, digits)),
         start,
@@ -146,7 +146,7 @@ def calibrate_exact(
     return _decimal(value, digits)
 
 
-def _searched(
+def _search_parameter(
     budget: Budget,
     make: Callable[[float], Described],
     start: float,

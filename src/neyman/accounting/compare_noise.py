@@ -155,8 +155,8 @@ def error_of(noise: Kind, tails: Iterable[float] = TAILS) -> Alike:
     if isinstance(noise, CanonicalNoise):
         return _canonical(noise, levels)
     if isinstance(noise, RoundedGaussian):
-        return _rounded(noise.sigma, levels)
-    return (_summed if noise.sigma <= LIMITS.summed_sigma else _wide)(noise.sigma, levels)
+        return _errors_of_rounded_normal(noise.sigma, levels)
+    return (_errors_by_sums if noise.sigma <= LIMITS.summed_sigma else _wide)(noise.sigma, levels)
 
 
 def _enough(kind: str, budget: Budget, count: int, shift: int) -> Kind | None:
@@ -226,7 +226,7 @@ def _discrete_laplace(scale: float, levels: tuple[float, ...]) -> Alike:
     )
 
 
-def _summed(sigma: float, levels: tuple[float, ...]) -> Alike:
+def _errors_by_sums(sigma: float, levels: tuple[float, ...]) -> Alike:
     """By sums of the mass function from far to near; what is beyond them falls geometrically."""
     k = np.arange(1, math.ceil(LIMITS.summed_deviations * sigma) + 8, dtype=float)
     exponent = -((k / sigma) ** 2) / 2
@@ -252,7 +252,7 @@ def _summed(sigma: float, levels: tuple[float, ...]) -> Alike:
     return _row("discrete Gaussian", sigma, mean(2), mean(1), levels, at)
 
 
-def _rounded(sigma: float, levels: tuple[float, ...]) -> Alike:
+def _errors_of_rounded_normal(sigma: float, levels: tuple[float, ...]) -> Alike:
     """P(|X| > k) = P(|Z| > k + 1/2), with sums of it for the moments [EE-8]."""
     at = [_integer(-sigma * _normal(p) - 0.5, -sigma * _normal(p) - 0.5) for p in levels]
     if sigma > LIMITS.summed_sigma:

@@ -190,7 +190,7 @@ def searched(
     fit, choose, test = np.split(order, [number // 4, number // 2])
     scores = output_features.scores_by_name(features.rows(fit), labels[fit], learner)
     chance = below((1 - confidence) / 2)
-    name, threshold = _chosen(
+    name, threshold = _choose_score(
         scores, features.rows(choose), labels[choose], curve, chance, len(test) // 2
     )
     values, sides = scores[name](features.rows(test)), labels[test]
@@ -204,7 +204,7 @@ def searched(
     )  # fmt: skip
 
 
-def _chosen(
+def _choose_score(
     scores: dict[str, output_features.Score],
     features: output_features.Features,
     labels: Array,

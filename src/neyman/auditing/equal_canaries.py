@@ -78,12 +78,12 @@ def _sequence(values: Sequence[object]) -> Key:
         array = np.asarray(values)
     except (ValueError, TypeError, OverflowError):  # of several lengths
         array = None
-    if array is not None and array.dtype.kind in "biuf" and _small(array):
+    if array is not None and array.dtype.kind in "biuf" and _has_exact_integers(array):
         return _floats(array)
-    return _joined([key_of(value) for value in values])
+    return _sequence_key([key_of(value) for value in values])
 
 
-def _joined(keys: list[Key]) -> Key:
+def _sequence_key(keys: list[Key]) -> Key:
     """Return the key of a sequence by those of its parts; that of
     an array if all are equal in shape.
     """
@@ -92,7 +92,7 @@ def _joined(keys: list[Key]) -> Key:
     return "sequence", tuple(keys)
 
 
-def _small(array: Array) -> bool:
+def _has_exact_integers(array: Array) -> bool:
     """Return True if no whole number was rounded when the array was made."""
     sizes = np.abs(array.astype(float))
     return array.dtype.itemsize <= 8 and bool((~(sizes >= MAX_EXACT_FLOAT) | np.isinf(sizes)).all())
@@ -100,10 +100,10 @@ def _small(array: Array) -> bool:
 
 def _array(array: Array) -> Key:
     kind = array.dtype.kind
-    if kind in "biuf" and array.dtype.itemsize <= 8 and (kind == "f" or _small(array)):
+    if kind in "biuf" and array.dtype.itemsize <= 8 and (kind == "f" or _has_exact_integers(array)):
         return _floats(array)
     if not array.ndim:
         item = array.item()
         is_numpy = isinstance(item, (np.generic, np.ndarray))
         return ("object", str(cast(object, item))) if is_numpy else key_of(item)
-    return _joined([key_of(part) for part in (array.tolist() if array.ndim == 1 else array)])
+    return _sequence_key([key_of(part) for part in (array.tolist() if array.ndim == 1 else array)])

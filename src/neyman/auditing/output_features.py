@@ -83,7 +83,9 @@ def features_of(outputs: Sequence[object]) -> Features:
     width = min(max(len(numbers) for _, numbers in flat), LIMITS.numbers)
     values = np.full((len(flat), width), LIMITS.missing_place)
     for i, (_, numbers) in enumerate(flat):
-        values[i, : min(len(numbers), width)] = _placed(np.array(numbers[:width], dtype=float))
+        values[i, : min(len(numbers), width)] = _finite_places(
+            np.array(numbers[:width], dtype=float)
+        )
     lengths = np.array([[float(len(numbers))] for _, numbers in flat])
     pairs = combinations(range(min(width, LIMITS.paired_numbers)), 2)
     differences = [values[:, i] - values[:, j] for i, j in pairs]
@@ -95,7 +97,7 @@ def features_of(outputs: Sequence[object]) -> Features:
     return Features(np.hstack(columns), tuple(texts))
 
 
-def _placed(numbers: Array) -> Array:
+def _finite_places(numbers: Array) -> Array:
     """Numbers with a finite place for each of +inf, -inf, and NaN, apart from all others."""
     cut = np.where(np.isinf(numbers), np.sign(numbers) * LIMITS.infinite_place, numbers)
     cut = np.where(
@@ -148,7 +150,7 @@ def scores_by_name(features: Features, labels: Array, learner: Learner | None) -
     scores["linear"] = _linear(features.numbers, labels)
     if learner is not None:
         learner.fit(features.numbers, labels)
-        scores["learner"] = lambda f: _predicted(learner, f.numbers)
+        scores["learner"] = lambda f: _positive_scores(learner, f.numbers)
     return scores
 
 
@@ -164,7 +166,7 @@ def check_learner(learner: object) -> None:
             )
 
 
-def _predicted(learner: Learner, numbers: Array) -> Array:
+def _positive_scores(learner: Learner, numbers: Array) -> Array:
     answers = np.asarray(learner.predict_proba(numbers), dtype=float)
     if answers.shape != (len(numbers), 2):
         raise ValueError(

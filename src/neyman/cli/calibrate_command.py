@@ -93,7 +93,7 @@ def at_error(
         )
     except PlanError as refused:
         raise ValueError(f"error = {error!r} cannot be reached: {refused}") from None
-    return _calibrated(other, scale, ".".join(table_named(plan, table)), consistent=consistent)
+    return _calibrate_plan(other, scale, ".".join(table_named(plan, table)), consistent=consistent)
 
 
 def at_promise(plan: Plan, budget: dict[str, Any]) -> Calibration:
@@ -109,7 +109,7 @@ def at_promise(plan: Plan, budget: dict[str, Any]) -> Calibration:
     _ = other.mechanism()  # refuses noise that cannot be drawn
     measured = [e for e in errors(other) if e.standard_error != 0]
     plain = [e for e in measured if e.standard_error is not None]
-    return _calibrated(other, other.scale, (plain or measured)[0].name, consistent=False)
+    return _calibrate_plan(other, other.scale, (plain or measured)[0].name, consistent=False)
 
 
 def _with_budget(plan: Plan, budget: Mapping[str, Any]) -> Plan:
@@ -126,7 +126,7 @@ def _delta(plan: Plan) -> Fraction | None:
     return sum((e.failure for e in plan.entries() if e.delta is not None), Fraction(0)) or None
 
 
-def _calibrated(plan: Plan, scale: Fraction, table: str, *, consistent: bool) -> Calibration:
+def _calibrate_plan(plan: Plan, scale: Fraction, table: str, *, consistent: bool) -> Calibration:
     from neyman.publishing.planning.accuracy import errors, promise
 
     def point(at: Fraction) -> Point:

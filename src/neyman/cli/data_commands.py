@@ -153,7 +153,7 @@ def _show_lines(lines: Lines) -> None:
         out.say(file)
         table = columns("line", "reason", "column")
         for fault in faults:
-            table.add_row(str(fault.line), fault.reason, text_cell(_quoted(fault.column)))
+            table.add_row(str(fault.line), fault.reason, text_cell(_quote_value(fault.column)))
         out.print(table)
     more = sum(lines.reasons.values()) - len(lines.listed)
     if more:
@@ -216,7 +216,7 @@ def _show_numbers(numbers: NumberMatch, plan: Plan) -> None:
 
 def _show_readings(texts: TextMatch) -> None:
     """Print what is no number or date by the plan's marks, and the marks that would read more."""
-    example = next((_quoted(one.value[0]) for one in texts.frequent), "")
+    example = next((_quote_value(one.value[0]) for one in texts.frequent), "")
     _page(
         f"{texts.unread:,} of {texts.texts:,} values of {texts.column} "
         + (f"is no {texts.reading}" if texts.unread == 1 else f"are no {texts.reading}s")
@@ -225,7 +225,7 @@ def _show_readings(texts: TextMatch) -> None:
     for fields in texts.suggestions:
         declared = " and ".join(f"{name} = {_toml(mark)}" for name, mark in fields.items())
         out.say(
-            f"If {_written(fields)}, declare [source] {declared}. The plan then reads "
+            f"If {_format_sentence(fields)}, declare [source] {declared}. The plan then reads "
             f"{texts.suggested:,} of {texts.texts:,} values."
         )
     if len(texts.suggestions) > 1:
@@ -233,7 +233,7 @@ def _show_readings(texts: TextMatch) -> None:
     _show_frequent(texts.frequent, f"value that is no {texts.reading}")
 
 
-def _written(fields: Mapping[str, str]) -> str:
+def _format_sentence(fields: Mapping[str, str]) -> str:
     """Say how texts write numbers or dates, for fields of [source]."""
     if "dates" in fields:
         return f"dates are written as {fields['dates']}"
@@ -250,7 +250,9 @@ def _toml(mark: str) -> str:
 def _show_frequent(frequent: Sequence[Frequent], head: str) -> None:
     table = columns(head, "rows")
     for value in frequent:
-        path = " > ".join("(no value)" if part is None else _quoted(part) for part in value.value)
+        path = " > ".join(
+            "(no value)" if part is None else _quote_value(part) for part in value.value
+        )
         table.add_row(text_cell(path), f"{value.rows:,}")
     out.print(table)
 
@@ -315,7 +317,7 @@ def _show_join(rows: JoinRows, plan: Plan) -> None:
     )
 
 
-def _quoted(value: str | None) -> str:
+def _quote_value(value: str | None) -> str:
     """Return a value with quotes, so that its blanks show, and no characters that move a cursor."""
     if value is None:
         return ""

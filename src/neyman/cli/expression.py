@@ -112,7 +112,7 @@ def _value(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
             pairs = zip(keys, values, strict=True)
             return {_key(k): _value(v, unknowns) for k, v in pairs if k is not None}
         case ast.BinOp(left=left, right=right):
-            combined = _combined(node, _value(left, unknowns), _value(right, unknowns))
+            combined = _combine(node, _value(left, unknowns), _value(right, unknowns))
             if combined is not None:
                 return combined
         case ast.Call(func=function, args=args, keywords=keywords):
@@ -127,7 +127,7 @@ def _value(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
     )
 
 
-def _combined(node: ast.BinOp, left: object, right: object) -> object:
+def _combine(node: ast.BinOp, left: object, right: object) -> object:
     """Return a sum or a multiple of mechanisms, or a calculated number; None for anything else."""
     match left, node.op, right:
         case Mechanism(), ast.Add(), Mechanism():
@@ -139,12 +139,12 @@ def _combined(node: ast.BinOp, left: object, right: object) -> object:
         ):
             return one * cast(int, count)  # a fraction is refused, by its name
         case int() | float() | Fraction(), operation, int() | float() | Fraction():
-            return _calculated(node, left, right) if type(operation) in _OPERATORS else None
+            return _calculate(node, left, right) if type(operation) in _OPERATORS else None
         case _:
             return None
 
 
-def _calculated(
+def _calculate(
     node: ast.BinOp, a: int | float | Fraction, b: int | float | Fraction
 ) -> int | float | Fraction:
     """Return what two numbers come to: exactly, but for a root and for what has an unknown.

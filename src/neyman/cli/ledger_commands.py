@@ -86,7 +86,7 @@ def ledger_create(
     """
     from neyman.cli.ledger_tables import account_dict
 
-    with failing(as_json), _opened(ledger, checkpoint) as book:
+    with failing(as_json), _open_ledger(ledger, checkpoint) as book:
         given: dict[str, Any] = {
             "dataset": dataset,
             "protects": protects,
@@ -140,7 +140,7 @@ def ledger_allocate(
     """Cap a team's or project's charges."""
     from neyman.cli.ledger_tables import account_dict
 
-    with failing(as_json), _opened(ledger, checkpoint) as book:
+    with failing(as_json), _open_ledger(ledger, checkpoint) as book:
         allocation = book.allocate(dataset, to, cap=cap, delta_cap=delta_cap, of=of)
         answer(account_dict(allocation), as_json, lambda: out.say(repr(allocation)))
 
@@ -158,7 +158,7 @@ def ledger_show(
     """Show caps, charges, and balances."""
     from neyman.cli.ledger_tables import standing, standing_dict
 
-    with failing(as_json), _opened(ledger) as book:
+    with failing(as_json), _open_ledger(ledger) as book:
         accounts = [book.account(dataset)] if dataset else list(book.datasets())
         with working("composing what was spent"):
             balances = [standing_dict(book, account, last, curve) for account in accounts]
@@ -174,7 +174,7 @@ def ledger_history(
     """List events in order."""
     from neyman.cli.ledger_tables import history, history_list
 
-    with failing(as_json), _opened(ledger) as book:
+    with failing(as_json), _open_ledger(ledger) as book:
         events = history_list(book, last)
         answer({"events": events}, as_json, lambda: history(events))
 
@@ -198,7 +198,7 @@ def ledger_void(
     """
     from neyman.cli.ledger_tables import entry_dict
 
-    with failing(as_json), _opened(ledger, checkpoint) as book:
+    with failing(as_json), _open_ledger(ledger, checkpoint) as book:
         voided = book.void(entry, why)
         answer(entry_dict(voided), as_json, lambda: out.say(repr(voided)))
 
@@ -219,7 +219,7 @@ def ledger_confirm_location(
 
     Stop all runs first. The command verifies the ledger and refuses it if its log is missing.
     """
-    with failing(as_json), _opened(ledger, checkpoint) as book:
+    with failing(as_json), _open_ledger(ledger, checkpoint) as book:
         with working("verifying the ledger"):
             place = book.confirm_location(why)
 
@@ -252,7 +252,7 @@ def ledger_checkpoint(
 
     It exposes a ledger that is later rolled back, restored, or copied.
     """
-    with failing(as_json), _opened(ledger) as book:
+    with failing(as_json), _open_ledger(ledger) as book:
         latest = book.checkpoint() if into is None else book.keep_checkpoint(into)
         content = {**asdict(latest), "line": str(latest)}
         answer(content, as_json, lambda: out.say(str(latest)))
@@ -272,7 +272,7 @@ def ledger_verify(
     """Verify the hash chain and balances."""
     from neyman.ledger.chain import Checkpoint
 
-    with failing(as_json), _opened(ledger) as book:
+    with failing(as_json), _open_ledger(ledger) as book:
         saved = None
         if checkpoint is not None:
             line = checkpoint.startswith("neyman-ledger ")
@@ -318,7 +318,7 @@ def ledger_export(
     Each line has the hash of the line before. docs/ledger.md explains it. The lines go to
     stdout or to a file. With --json and --out, the command prints a summary.
     """
-    with failing(as_json), _opened(ledger) as book:
+    with failing(as_json), _open_ledger(ledger) as book:
         if into is None and as_json:
             raise ValueError("the export is JSON lines already: give --out FILE, or leave --json")
         check_suffix(into, ".jsonl", ".ndjson")
@@ -416,7 +416,7 @@ def _of_plan(
     return {**caps, **given, **terms}
 
 
-def _opened(ledger: str, checkpoint: Path | None = None) -> Ledger:
+def _open_ledger(ledger: str, checkpoint: Path | None = None) -> Ledger:
     from neyman.ledger.ledger import Ledger
 
     return Ledger(ledger, checkpoint=checkpoint)

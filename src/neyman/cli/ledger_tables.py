@@ -60,11 +60,11 @@ def standing_dict(book: Ledger, account: Account, last: int, curve: bool) -> dic
     return account_dict(account) | {
         "allocations": [account_dict(one) for one in book.allocations(account.dataset)],
         "entries": [entry_dict(entry) for entry in entries],
-        "composed": _composed(book, account) if curve else None,
+        "composed": _spent_curve(book, account) if curve else None,
     }
 
 
-def _composed(book: Ledger, account: Account) -> dict[str, Any]:
+def _spent_curve(book: Ledger, account: Account) -> dict[str, Any]:
     """Return the curve of all that was spent, in the part that
     has spent most; or why there is none.
     """
@@ -115,13 +115,13 @@ def standing(accounts: Iterable[Mapping[str, Any]]) -> None:
         out.say(
             f"{account['dataset']}: protects each {account['protects']}"
             f" ({account['neighboring']}, {rows}{totals}); {account['currency']}:"
-            f" spent {_plain(account['spent'])} of {_plain(account['cap'])},"
-            f" left {_plain(account['left'])}"
+            f" spent {_amount_text(account['spent'])} of {_amount_text(account['cap'])},"
+            f" left {_amount_text(account['left'])}"
         )
         if Fraction(account["delta_cap"]):
             out.say(
-                f"  delta: spent {_plain(account['spent_delta'])} of"
-                f" {_plain(account['delta_cap'])}, left {_plain(account['left_delta'])}"
+                f"  delta: spent {_amount_text(account['spent_delta'])} of"
+                f" {_amount_text(account['delta_cap'])}, left {_amount_text(account['left_delta'])}"
             )
         _show_composed(account)
         _show_parts(account)
@@ -154,8 +154,8 @@ def _show_parts(account: Mapping[str, Any]) -> None:
     for part in account["parts"]:
         table.add_row(
             Text(part["name"]),
-            _plain(part["spent"]),
-            _plain(part["spent_delta"]),
+            _amount_text(part["spent"]),
+            _amount_text(part["spent_delta"]),
             str(part["entries"]),
         )
     out.print(table)
@@ -169,7 +169,7 @@ def _show_allocations(allocations: Sequence[Mapping[str, Any]]) -> None:
         table.add_row(
             Text(allocation["to"]),
             Text(allocation["of"] or "the account"),
-            *(_plain(allocation[name]) for name in ("cap", "spent", "left")),
+            *(_amount_text(allocation[name]) for name in ("cap", "spent", "left")),
             str(allocation["count"]),
         )
     out.print(table)
@@ -185,10 +185,10 @@ def _show_entries(entries: Sequence[Mapping[str, Any]]) -> None:
         table.add_row(
             str(entry["id"]),
             entry["state"],
-            _plain(entry["charge"]),
-            _plain(entry["delta"]),
+            _amount_text(entry["charge"]),
+            _amount_text(entry["delta"]),
             *([Text(to)] * by),
-            _when(entry["created"]),
+            _moment_text(entry["created"]),
             Text(str(entry["plan"] or "")),
         )
     out.print(table)
@@ -202,13 +202,13 @@ def history_list(book: Ledger, last: int) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
     for line in book.lines(after):
         try:
-            events.append(_checked(line))
+            events.append(_event_fields(line))
         except Damage as damage:
             raise damaged("the ledger", damage) from None
     return events
 
 
-def _checked(line: str) -> dict[str, Any]:
+def _event_fields(line: str) -> dict[str, Any]:
     """Return an event's fields that a history shows, or lists as JSON."""
     event = fields(line)
     for long in ("plan", "mechanisms", "files", "salt"):
@@ -230,7 +230,7 @@ def history(events: Iterable[Mapping[str, Any]]) -> None:
     table = columns("event", "when", "what", "entry", "about")
     for event in events:
         entry = str(event.get("entry", ""))
-        when, about = _when(event["when"]), Text(_about(event))
+        when, about = _moment_text(event["when"]), Text(_about(event))
         table.add_row(str(event["number"]), when, event["kind"], entry, about)
     out.print(table)
 
@@ -241,24 +241,24 @@ def _about(event: Mapping[str, Any]) -> str:
         return f"id {event['id'][:16]}"
     if kind == "account":
         parts = f", parts {', '.join(event['parts'])}" if event["parts"] else ""
-        return f"{event['dataset']}, cap {_plain(event['cap'])} in {event['currency']}{parts}"
+        return f"{event['dataset']}, cap {_amount_text(event['cap'])} in {event['currency']}{parts}"
     if kind == "allocation":
         of = event["of"] or event["dataset"]
-        return f"{event['to']} of {of}, cap {_plain(event['cap'])}"
+        return f"{event['to']} of {of}, cap {_amount_text(event['cap'])}"
     if kind == "reserve":
         to = "".join(f" {word}" for word in (event["to"], event["part"]) if word)
-        return f"{_plain(event['charge'])} of {event['dataset']}{to}"
+        return f"{_amount_text(event['charge'])} of {event['dataset']}{to}"
     if kind == "finish":
         other = f", as entry {event['published']}" if event["published"] != event["entry"] else ""
         return f"published {event['digest'][:12]}{other}"
     return str(event.get("why", ""))
 
 
-def _plain(amount: str) -> str:
+def _amount_text(amount: str) -> str:
     return plain(Fraction(amount))
 
 
-def _when(moment: str) -> str:
+def _moment_text(moment: str) -> str:
     return moment[:19].replace("T", " ")
 
 

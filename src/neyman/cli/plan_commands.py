@@ -198,7 +198,7 @@ def plan_check(
             elif split is not None:
                 out.say("\n" + " ".join(split.standing()))
                 out.say(split.measured(read.unit.protects))
-            elif (saved := _saved(read)) >= MIN_SAVED_SHARE:
+            elif (saved := _error_saving(read)) >= MIN_SAVED_SHARE:
                 out.say(
                     f"\nWith other shares the tables' squared errors, each counted alike, sum to "
                     f"{100 * saved:.0f}% less: neyman plan split"
@@ -504,7 +504,7 @@ def _noise_or_bounds(plan: Plan) -> tuple[tuple[str, ...], dict[str, object]]:
     return (noise.text(),), {"noise": noise.to_dict()}
 
 
-def _saved(plan: Plan) -> float:
+def _error_saving(plan: Plan) -> float:
     """Return the part of the squared error that the best shares
     save; 0 where finding it takes long.
     """

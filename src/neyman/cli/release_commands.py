@@ -141,12 +141,12 @@ def explore(
             explorer = Explorer(None if file is None else str(file), port=port, witness=witness)
         out.say(f"Open {explorer.address}")
         out.say("once, in a browser on this machine. Ctrl-C stops it.")
-        if not no_browser and not _opened(explorer.address):
+        if not no_browser and not _open_browser(explorer.address):
             out.say("No browser could be started: open the address yourself.")
         explorer.serve()
 
 
-def _opened(address: str) -> bool:
+def _open_browser(address: str) -> bool:
     import webbrowser
 
     screen = {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"} & set(os.environ)

@@ -247,7 +247,7 @@ def failing(
         except ImportError as error:
             failed(2, advice(error), as_json)
         except Exception as error:
-            code, charged = _code(error), _charged()
+            code, charged = _code(error), _charge_errors()
             if code == 1 and isinstance(error, charged):
                 failed(1, str(error), as_json)
             if code == 1:
@@ -270,7 +270,7 @@ def _kinds() -> tuple[tuple[type[Exception], ...], tuple[type[Exception], ...]]:
     return (BudgetRefused,), (ValueError, OSError, LedgerError)
 
 
-def _charged() -> tuple[type[Exception], ...]:
+def _charge_errors() -> tuple[type[Exception], ...]:
     try:
         from neyman.ledger.records import ChargedError
     except ImportError:

@@ -161,13 +161,13 @@ class _Replay:
             if own != said:
                 raise Damage("its hash is not that of its line")
             event = fields(line)
-            kind = self._chained(number, event, line)
+            kind = self._event_kind(number, event, line)
             getattr(self, f"_{kind}")(event)
         except Damage as damage:
             self.say(f"event {number}: {damage}"[:300])
         self.number, self.head = number, own
 
-    def _chained(self, number: int, event: Mapping[str, Any], line: str) -> str:
+    def _event_kind(self, number: int, event: Mapping[str, Any], line: str) -> str:
         """Return the kind of the next event, which is that and written as events are."""
         if number != self.number + 1 or typed_field(event, "number", int) != number:
             raise Damage(f"follows event {self.number}: events are missing")

@@ -168,7 +168,7 @@ class Ledger:
         )
         line = line_of(1, START, "ledger", {"id": secrets.token_hex(16), "version": VERSION})
         self._store.create(line, digest(line))
-        with self._writing() as write:
+        with self._write_transaction() as write:
             query = "SELECT e.line FROM account a JOIN event e ON e.number = a.event"
             existing = typed_rows(write.db, (str,), f"{query} WHERE a.dataset = ?", dataset)
             if existing:
@@ -198,7 +198,7 @@ class Ledger:
             LedgerError: the name is taken with other terms, or the cap is more than that above.
         """
         names(dataset=dataset, of=of)
-        with self._writing() as write:
+        with self._write_transaction() as write:
             above = account_of(write.db, dataset, of)
             delta_cap = above.delta_cap if delta_cap is None else delta_cap
             terms = allocation_terms(dataset, account, of, cap, delta_cap)
@@ -349,7 +349,7 @@ class Ledger:
         unit = unit_of(protects, neighboring, rows, totals)
         number = None if self._checkpoint_path else self._reserve_fast(terms, unit)
         if number is None:
-            with self._writing() as write:
+            with self._write_transaction() as write:
                 now = situation(write.db, dataset, account, part, key)
                 write.at(now.number, now.head)
                 if now.tries and settle(write, dataset, key, again):
@@ -383,8 +383,8 @@ class Ledger:
         Raises:
             LedgerError: there is no such entry, it has begun, or it is void.
         """
-        asked = _named(entry)
-        with self._writing() as write:
+        asked = _entry_or_number(entry)
+        with self._write_transaction() as write:
             entry = meant(write.db, asked)
             if entry.state != "reserved":
                 why = {
@@ -403,7 +403,7 @@ class Ledger:
         Args:
             entry: one that is reading, or its number. One that is released has no count.
         """
-        asked = _named(entry)
+        asked = _entry_or_number(entry)
         with self._reading(self._checkpoint_path) as db:
             return steps_of(db, meant(db, asked).id)
 
@@ -422,10 +422,10 @@ class Ledger:
             LedgerError: the entry is not reading, or the ledger has another number than
                 ``before``. Then nothing is counted.
         """
-        asked = _named(entry)
+        asked = _entry_or_number(entry)
         least = 1 if before is None else check.integer("before", before) + 1
         number = check.integer("after", after, least)
-        with self._writing() as write:
+        with self._write_transaction() as write:
             count_steps(write, asked, before, number)
 
     def void(self, entry: Entry | int, why: str = "by the operator") -> Entry:
@@ -438,8 +438,8 @@ class Ledger:
         Raises:
             LedgerError: there is no such entry, or it began reading: that is spent for ever.
         """
-        asked = _named(entry)
-        with self._writing() as write:
+        asked = _entry_or_number(entry)
+        with self._write_transaction() as write:
             entry = meant(write.db, asked)
             if entry.state == "void":
                 return entry
@@ -466,7 +466,7 @@ class Ledger:
         Raises:
             LedgerError: there is no such entry, or it is not reading.
         """
-        return publish(self._writing, _named(entry), files)
+        return publish(self._write_transaction, _entry_or_number(entry), files)
 
     def published(self, dataset: str, key: str) -> tuple[Entry, StoredFiles] | None:
         """Return the released entry of a key with its files, so that a retry gets the same bytes.
@@ -578,7 +578,7 @@ class Ledger:
             yield db
 
     @contextmanager
-    def _writing(self) -> Generator[Writer]:
+    def _write_transaction(self) -> Generator[Writer]:
         with _sound(self._store.where), self._store.writing() as db:
             if self._checkpoint_path:
                 _refuse_behind(
@@ -595,7 +595,7 @@ class Ledger:
             write_checkpoint(self._checkpoint_path, checkpoint)
 
 
-def _named(entry: Entry | int) -> Entry | int:
+def _entry_or_number(entry: Entry | int) -> Entry | int:
     return entry if isinstance(entry, Entry) else check.integer("entry", entry)
 
 

@@ -71,10 +71,10 @@ def stored(db: Transaction, entry: int, attempt: str, path: str, number: int) ->
         " WHERE entry = ? AND attempt = ? AND path = ? AND number = ?"
     )
     rows = db.rows(query, entry, attempt, path, number)
-    return _unzipped(*rows[0]) if rows else None
+    return _decompress(*rows[0]) if rows else None
 
 
-def _unzipped(zipped: int, content: bytes) -> bytes:
+def _decompress(zipped: int, content: bytes) -> bytes:
     """Decompress a piece; the hash of its file detects damage later.
 
     No more is made of a piece than one can hold, whatever it says.

@@ -361,7 +361,7 @@ class Composed(Mechanism):
             ordered = tuple(sorted(ordered, key=order_key))
         if len(ordered) == 1 and ordered[0][1] == 1:
             return ordered[0][0]
-        return Composed(ordered)._checked()
+        return Composed(ordered)._check()
 
     def _with(self, leaf: Mechanism) -> Composed | None:
         """Put one more part where it belongs: sums of many are made one by one.
@@ -375,7 +375,7 @@ class Composed(Mechanism):
         parts = (*self.parts[:at], (leaf, 1), *self.parts[at:])
         relations = {self.neighboring, leaf.neighboring} - {"any"}
         if len(relations) > 1:
-            return Composed(parts)._checked()
+            return Composed(parts)._check()
         # Only the new part is looked at, so that a sum of many takes no square of their number.
         total = object.__new__(Composed)
         keys = (*self._keys[:at], key, *self._keys[at:])
@@ -389,7 +389,7 @@ class Composed(Mechanism):
         """What the parts are sorted by."""
         return tuple(map(order_key, self.parts))
 
-    def _checked(self) -> Composed:
+    def _check(self) -> Composed:
         _ = self.neighboring  # refuses two relations now rather than later
         return self
 

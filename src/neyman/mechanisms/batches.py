@@ -162,12 +162,12 @@ def _poisson(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[
             yield members[coins(rate, members.size, bits)]
 
 
-def _fixed(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
+def _fixed_batches(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
     for _ in range(after, mechanism.steps):
         yield subset(rows, mechanism.batch, bits)
 
 
-def _allocated(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
+def _allocated_batches(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
     bins = mechanism.pass_steps
     for _ in range(after, mechanism.steps, bins):
         places = uniform(bins, rows, bits)
@@ -175,7 +175,7 @@ def _allocated(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterato
         yield from np.split(by_bin, np.cumsum(np.bincount(places, minlength=bins))[:-1])
 
 
-def _shuffled(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
+def _shuffled_batches(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
     for _ in range(after, mechanism.steps, mechanism.pass_steps):
         yield from map(np.sort, np.array_split(order(rows, bits), mechanism.pass_steps))
 
@@ -196,10 +196,10 @@ def _k_of_t(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[R
 
 SCHEMES: dict[str, Callable[[Sampled, int, Bits, int], Iterator[Rows]]] = {
     "poisson": _poisson,
-    "allocated": _allocated,
+    "allocated": _allocated_batches,
     "k-of-t": _k_of_t,
-    "fixed": _fixed,
-    "shuffled": _shuffled,
+    "fixed": _fixed_batches,
+    "shuffled": _shuffled_batches,
     "cyclic": _cyclic,
 }
 """How each ``sampling`` draws."""

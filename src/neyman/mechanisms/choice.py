@@ -29,7 +29,7 @@ from neyman.numerics.relation import Relation
 Parts = tuple[tuple[float, Mechanism], ...]
 
 
-def _written(parts: Parts) -> list[dict[str, object]]:
+def _write_parts(parts: Parts) -> list[dict[str, object]]:
     return [{"probability": p, "mechanism": m.to_dict()} for p, m in parts]
 
 
@@ -48,7 +48,7 @@ class Choice(Mechanism):
     That everyone sees the coin is the worst case: it bounds a mechanism that keeps it to itself.
     """
 
-    parts: Parts = field(metadata=form(write=_written, read=_read))
+    parts: Parts = field(metadata=form(write=_write_parts, read=_read))
 
     def __post_init__(self) -> None:
         for p, _ in self.parts:
@@ -96,7 +96,7 @@ def _only_loss(mechanism: Mechanism) -> Part:
     return composition.parts[0][0] if composition.parts else FiniteLoss(Fraction(1), (0,), (0.0,))
 
 
-def _sorted(name: str, mechanisms: object) -> tuple[Mechanism, ...]:
+def _sort_mechanisms(name: str, mechanisms: object) -> tuple[Mechanism, ...]:
     if not mechanisms:
         raise ValueError(f"{name} = {mechanisms!r} must list at least one mechanism")
     distinct = set(cast("Iterable[object]", mechanisms))
@@ -111,7 +111,7 @@ class Alternatives(Mechanism):
     """The worst of several mechanisms: the change of the data decides which one runs [UN-11]."""
 
     mechanisms: tuple[Mechanism, ...] = field(
-        metadata=form(_sorted, read=lambda given: tuple(map(Mechanism.from_dict, given)))
+        metadata=form(_sort_mechanisms, read=lambda given: tuple(map(Mechanism.from_dict, given)))
     )
 
     def __post_init__(self) -> None:

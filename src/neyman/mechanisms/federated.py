@@ -132,7 +132,7 @@ class Federated(StandIn):
         self.made_of()
 
     def _check_participants(self) -> None:
-        if self._sampled() < 1 or self._sampled().denominator != 1:
+        if self._round_clients() < 1 or self._round_clients().denominator != 1:
             raise ValueError(
                 f"client_rate = {self.client_rate!r} must draw a whole number of the clients = "
                 f"{self.clients}, at least 1: a round draws clients * client_rate of them; give a "
@@ -143,10 +143,10 @@ class Federated(StandIn):
                 "least_participants = None must be given with secure_aggregation=True: if clients "
                 "drop out, the sum has less noise. Declare how many updates a sum has at least"
             )
-        if self.least_participants is not None and self.least_participants > self._sampled():
+        if self.least_participants is not None and self.least_participants > self._round_clients():
             raise ValueError(
                 f"least_participants = {self.least_participants} must be at most "
-                f"{self._sampled()}, the clients that a round draws"
+                f"{self._round_clients()}, the clients that a round draws"
             )
 
     def _check_hidden(self) -> None:
@@ -165,17 +165,17 @@ class Federated(StandIn):
                 f"{asked} against = 'server', which sees who takes part, also with secure "
                 f"aggregation; {instead}"
             )
-        if self.secure_aggregation and self._colluding():
+        if self.secure_aggregation and self._colluding_clients():
             raise ValueError(
                 f"{asked} against = {self.against!r} with secure_aggregation=True and colluding = "
-                f"{self._colluding()}: its participants see who takes part and report it; "
+                f"{self._colluding_clients()}: its participants see who takes part and report it; "
                 f"{instead}"
             )
-        if self.least_participants != self._sampled():
+        if self.least_participants != self._round_clients():
             raise ValueError(
                 f"{asked} with least_participants = {self.least_participants!r}: if clients drop "
                 "out, the noise and the sum show who took part. Give least_participants="
-                f"{self._sampled()}, if every client that is drawn answers; or {instead}"
+                f"{self._round_clients()}, if every client that is drawn answers; or {instead}"
             )
 
     @property
@@ -219,7 +219,7 @@ class Federated(StandIn):
         """Return h, of how many honest clients the noise counts at least [FE-2]."""
         if self.against == "server" and not self.secure_aggregation:
             return 1
-        return max(1, (self.least_participants or 1) - self._colluding())
+        return max(1, (self.least_participants or 1) - self._colluding_clients())
 
     def made_of(self) -> Mechanism:
         """Return the composition whose curve is claimed [FE-1]."""
@@ -228,16 +228,16 @@ class Federated(StandIn):
             step = Gaussian(self.sigma).subsample(rate=self.record_rate)
             last = last.subsample(rate=self.record_rate)
             return (step * (self.local_steps - 1) + last) * self.rounds  # [FE-3]
-        sampled, others = int(self._sampled()), self.clients - self._colluding()
+        sampled, others = int(self._round_clients()), self.clients - self._colluding_clients()
         if self.client_rate == 1 or sampled >= others:
             return last * self.rounds
         return last.subsample(size=sampled, population=others) * self.rounds  # [FE-4]
 
-    def _sampled(self) -> Fraction:
+    def _round_clients(self) -> Fraction:
         """How many clients a round draws."""
         return self.clients * rational(self.client_rate)
 
-    def _colluding(self) -> int:
+    def _colluding_clients(self) -> int:
         """Of the clients that are not protected: an observer that is a client is one of them."""
         least = min(1, self.clients - 1) if self.against == "clients" else 0
         return max(self.colluding, least)

@@ -221,7 +221,7 @@ class NoisyGradientDescent(_Gaussian):
         s = _decimal(self.sensitivity) / (_decimal(self.sigma) * self.n)
         t = Decimal(self.steps)
         if self.contraction is not None:
-            return s * s * _forgetting(_factor(self.contraction), t)
+            return s * s * _contraction(_factor(self.contraction), t)
         reach = _reach(self, self.n)
         if t < reach:
             return s * s * t
@@ -280,7 +280,7 @@ class NoisyCyclicGradientDescent(_Gaussian):
         batches, later = self.n // self.batch, Decimal(self.epochs - 1)
         c = Decimal(1) if self.contraction is None else _factor(self.contraction)
         if batches == 1:
-            factor = _forgetting(c, later + 1)
+            factor = _contraction(c, later + 1)
         elif c == 1:
             factor = 1 + later / batches
         else:
@@ -400,7 +400,7 @@ def _factor(contraction: float | Fraction) -> Decimal:
     return c if 1 - c >= NEAR_ONE else Decimal(1)
 
 
-def _forgetting(c: Decimal, t: Decimal) -> Decimal:
+def _contraction(c: Decimal, t: Decimal) -> Decimal:
     """(1 - c^t)(1 + c) / ((1 + c^t)(1 - c)), t at c = 1."""
     if c == 1:
         return t

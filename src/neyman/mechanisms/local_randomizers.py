@@ -103,7 +103,7 @@ class Encoding(Mechanism):
         """Return an unbiased estimate of the mean of a number that each category stands for."""
         return float(np.asarray(values, dtype=float) @ self.frequencies(reports))
 
-    def _held(self, values: Sequence[int] | Array) -> Array:
+    def _check_values(self, values: Sequence[int] | Array) -> Array:
         held = np.asarray(values)
         if held.ndim != 1 or (held.size and held.dtype.kind not in "iu"):
             raise TypeError(f"values must be a list of whole numbers, not {values!r:.80}")
@@ -152,7 +152,7 @@ class CategoryResponse(Encoding):
 
     def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
         """Categories, shape (n,); see `Encoding.report`."""
-        held, source = self._held(values), bits or SecureBits()
+        held, source = self._check_values(values), bits or SecureBits()
         lies = _happens(self._random, len(held), source)
         return np.where(lies, _uniform(self.categories, len(held), source), held)
 
@@ -217,7 +217,7 @@ class UnaryEncoding(Encoding):
 
     def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
         """Bits, shape (n, k); see `Encoding.report`."""
-        held, source = self._held(values), bits or SecureBits()
+        held, source = self._check_values(values), bits or SecureBits()
         p, q = self._bits
         sent = _happens(q, len(held) * self.categories, source)
         sent = sent.reshape(len(held), self.categories)
@@ -260,19 +260,19 @@ class HadamardResponse(Encoding):
         return 1 << (self.categories - 1).bit_length()
 
     @cached_property
-    def _flipped(self) -> Fraction:
+    def _flip_probability(self) -> Fraction:
         return _up(1 / (exponential(rational(self.epsilon))[0] + 1))
 
     def losses(self) -> tuple[Composition, ...]:
         """Return the exact pair of two rows."""
-        half, f = Fraction(1, 2), self._flipped
+        half, f = Fraction(1, 2), self._flip_probability
         return self._pair([half, (1 - f) / 2, f / 2], [half, f / 2, (1 - f) / 2])
 
     def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
         """Columns and signs (1 or -1), shape (n, 2); see `Encoding.report`."""
-        held, source = self._held(values), bits or SecureBits()
+        held, source = self._check_values(values), bits or SecureBits()
         column = _uniform(self.columns, len(held), source)
-        flip = _happens(self._flipped, len(held), source)
+        flip = _happens(self._flip_probability, len(held), source)
         return np.stack([column, np.where(flip, -1, 1) * _sign(held & column)], axis=1)
 
     def frequencies(self, reports: Array) -> Array:
@@ -284,11 +284,11 @@ class HadamardResponse(Encoding):
             pairs = total.reshape(-1, 2, step)
             total = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], 1).ravel()
             step *= 2
-        return total[: self.categories] / (len(column) * float(1 - 2 * self._flipped))
+        return total[: self.categories] / (len(column) * float(1 - 2 * self._flip_probability))
 
     def variance(self, share: float, people: int) -> float:
         """(1 / (1 - 2 f)^2 - share) / n."""
-        return (float(1 - 2 * self._flipped) ** -2 - share) / people
+        return (float(1 - 2 * self._flip_probability) ** -2 - share) / people
 
 
 def _up(probability: Fraction) -> Fraction:

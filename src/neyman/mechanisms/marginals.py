@@ -199,9 +199,9 @@ class Marginals(Mechanism):
         exact: dict[Part, NDArray[np.int64]] = {}
         for names, given in tables.items():
             part = ordered("tables", names, sizes)
-            exact[part] = _transposed(names, part, given, sizes)
+            exact[part] = _transpose(names, part, given, sizes)
         source = SecureBits() if bits is None else bits
-        covering = {part: _within(part, exact) for part, _ in self.noise}
+        covering = {part: _smallest_table(part, exact) for part, _ in self.noise}
         noisy: dict[Part, NDArray[np.int64]] = {}
         for part, variance in self.noise:
             table = exact[covering[part]]
@@ -343,7 +343,7 @@ def _check_parts(parts: Mapping[Part, Fraction], neighboring: Neighboring) -> No
                 raise ValueError(f"noise has {part} and not {fewer}: marginals need both")
 
 
-def _transposed(
+def _transpose(
     names: Iterable[str], part: Part, table: NDArray[Any], sizes: Mapping[str, int]
 ) -> NDArray[np.int64]:
     given = (names,) if isinstance(names, str) else tuple(names)
@@ -358,7 +358,7 @@ def _transposed(
     return values.astype(np.int64).transpose([given.index(name) for name in part])
 
 
-def _within(part: Part, tables: Mapping[Part, NDArray[Any]]) -> Part:
+def _smallest_table(part: Part, tables: Mapping[Part, NDArray[Any]]) -> Part:
     """Return the smallest table that a part can be computed from."""
     covering = [names for names in tables if set(part) <= set(names)]
     if not covering:

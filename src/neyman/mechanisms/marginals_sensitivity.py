@@ -113,7 +113,7 @@ def worst_change(sizes: Mapping[str, int], weights: Mapping[Part, float]) -> Par
     """
     if len(sizes) > LIMITS.attributes:
         return None
-    return _named(sizes, int(np.argmax(_sums(sizes, weights)[0])))
+    return _part_names(sizes, int(np.argmax(_sums(sizes, weights)[0])))
 
 
 def isomorphic(sizes: Mapping[str, int], weights: Mapping[Part, object]) -> list[Part]:
@@ -161,7 +161,7 @@ def _contenders(sizes: Mapping[str, int], weights: Mapping[Part, int]) -> list[P
     classes = isomorphic(sizes, weights)
     kinds: dict[tuple[int, ...], Part] = {}
     for place in places.tolist():
-        changed = _named(sizes, place)
+        changed = _part_names(sizes, place)
         kinds.setdefault(tuple(sum(n in group for n in changed) for group in classes), changed)
     return list(kinds.values()) if len(kinds) <= LIMITS.compared else None
 
@@ -197,5 +197,5 @@ def _sums(
     return table, 2.0 * steps * size * 2.0**-53
 
 
-def _named(sizes: Mapping[str, int], place: int) -> Part:
+def _part_names(sizes: Mapping[str, int], place: int) -> Part:
     return tuple(name for i, name in enumerate(sizes) if place >> i & 1)

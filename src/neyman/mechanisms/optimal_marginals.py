@@ -230,15 +230,15 @@ def optimal_marginals(
 
     def cost(changed: Part | None) -> Floats:
         moved = [shift_squared(part, changed, own) for part in parts]
-        return _averaged(np.array(moved, dtype=float) / norms, orbits)
+        return _orbit_means(np.array(moved, dtype=float) / norms, orbits)
 
     if neighboring == "add-remove":
-        precisions, lower = _balanced(variances, np.array([cost(None)]))[:2]
+        precisions, lower = _balance(variances, np.array([cost(None)]))[:2]
     elif (few := few_changes(own, kinds)) is not None:
-        precisions, lower = _balanced(variances, np.array([cost(c) for c in few]))[:2]
+        precisions, lower = _balance(variances, np.array([cost(c) for c in few]))[:2]
     else:
         precisions, lower = _against_worst(own, parts, variances, cost, norms)
-    precisions = _averaged(precisions, orbits) / norms
+    precisions = _orbit_means(precisions, orbits) / norms
     return MarginalStrategy(
         own,
         weights,
@@ -267,7 +267,7 @@ def _orbits(parts: Iterable[Part], classes: Iterable[Part]) -> list[list[int]]:
     return list(orbits.values())
 
 
-def _averaged(values: Floats, orbits: Iterable[list[int]]) -> Floats:
+def _orbit_means(values: Floats, orbits: Iterable[list[int]]) -> Floats:
     """Return the mean of each orbit: what a change costs, averaged over the exchanges."""
     averaged = np.empty(len(values))
     for orbit in orbits:
@@ -298,7 +298,7 @@ def _variances(
     return cast(Any, table)[shown]  # it has the operators that are used
 
 
-def _balanced(variances: Floats, costs: Floats) -> tuple[Floats, float, Floats]:
+def _balance(variances: Floats, costs: Floats) -> tuple[Floats, float, Floats]:
     """Precisions of the parts, the lower bound, and the marginals' weights that prove it [MA-6]."""
     mu = np.full(variances.shape[0], 1 / variances.shape[0])
     by_change = np.full(len(costs), 1 / len(costs))
@@ -333,7 +333,7 @@ def _against_worst(
     costs = np.array([cost(changed) for changed in known])
     best, precision, lower = math.inf, np.ones(len(parts)), 0.0
     for _ in range(LIMITS.rounds):
-        precisions, bound, _ = _balanced(variances, costs)
+        precisions, bound, _ = _balance(variances, costs)
         lower = max(lower, bound)
         worst = worst_change(sizes, dict(zip(parts, precisions / norms, strict=True)))
         if worst is None:
@@ -354,5 +354,5 @@ def _against_worst(
     # replacement, of which a record and its like are two independent draws, from below.
     most = np.array([[largest_shift(part, sizes) for part in parts]], dtype=float) / norms
     random = np.array([2 * shift_squared(part, None, sizes) for part in parts], dtype=float) / norms
-    precisions, _, proof = _balanced(variances, most)
+    precisions, _, proof = _balance(variances, most)
     return precisions, max(lower, float(np.sum(np.sqrt((variances.T @ proof) * random))) ** 2)

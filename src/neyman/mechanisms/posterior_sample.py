@@ -111,7 +111,7 @@ class PosteriorSample(Mechanism):
                 f"lipschitz = {self.lipschitz!r} and convexity = {self.convexity!r}: "
                 "lipschitz^2 / convexity must be between 1e-300 and 1e300"
             )
-        if self.wasserstein is not None and not 1 / MOST_RATIO <= self._moved() <= MOST_MOVE:
+        if self.wasserstein is not None and not 1 / MOST_RATIO <= self._shift() <= MOST_MOVE:
             raise ValueError(
                 f"wasserstein = {self.wasserstein!r} and sigma = {self.sigma!r}: "
                 "wasserstein / sigma must be between 1e-300 and 1e150"
@@ -203,7 +203,7 @@ class PosteriorSample(Mechanism):
             "convexity", self.convexity
         )
 
-    def _moved(self) -> Fraction:
+    def _shift(self) -> Fraction:
         """2 D / sigma, 0 without noise."""
         if self.wasserstein is None or self.sigma is None:
             return Fraction(0)
@@ -212,4 +212,4 @@ class PosteriorSample(Mechanism):
 
     def _mu(self) -> float:
         """Mu of the Gaussian part, rounded up [PS-1, PS-3]."""
-        return up(math.sqrt(above(self._mu_squared())) + above(self._moved()))
+        return up(math.sqrt(above(self._mu_squared())) + above(self._shift()))

@@ -60,7 +60,7 @@ class ExponentialMechanism(Mechanism):
 
     def losses(self) -> tuple[Composition, ...]:
         """One loss of bounded range."""
-        return (_ranged(rational(self.epsilon)),)
+        return (_range_loss(rational(self.epsilon)),)
 
     def rho(self) -> Fraction:
         """log(sinh(a) / a) + a coth(a) - 1, a = epsilon / 2, rounded up [ZC-7]."""
@@ -120,9 +120,9 @@ class ReportNoisyMax(Mechanism):
         """One loss: of bounded range for Gumbel noise, else of pure epsilon."""
         epsilon = self.epsilon()
         if self.noise == "gumbel":
-            return (_ranged(epsilon),)
+            return (_range_loss(epsilon),)
         double = self.noise == "laplace"
-        return (_pure(epsilon, _swapped(float(epsilon) / 2, double=double)),)
+        return (_pure(epsilon, _swap_bound(float(epsilon) / 2, double=double)),)
 
     def rho(self) -> Fraction:
         """Return the rho of a bounded range for Gumbel noise, else
@@ -187,7 +187,7 @@ class SparseVector(Mechanism):
         # One query, half of the sensitivity below the threshold or above it; with the larger of the
         # two scales for both noises it is hidden the better.
         wider = max(float(self.threshold_scale), float(self.query_scale))
-        lower = _swapped(float(self.sensitivity) / (2 * wider), double=True)
+        lower = _swap_bound(float(self.sensitivity) / (2 * wider), double=True)
         return (_pure(self.epsilon(), lower),)
 
     def rho(self) -> Fraction:
@@ -195,7 +195,7 @@ class SparseVector(Mechanism):
         return pure_rho(self.epsilon())
 
 
-def _ranged(epsilon: Fraction) -> Composition:
+def _range_loss(epsilon: Fraction) -> Composition:
     return Composition.of([(BoundedRangeLoss(epsilon), 1)] if epsilon else [])
 
 
@@ -208,7 +208,7 @@ def _pure(epsilon: Fraction, lower: float) -> Composition:
     return Composition.of([(LossBracket(below, response_loss(epsilon), why), 1)])
 
 
-def _swapped(r: float, *, double: bool) -> float:
+def _swap_bound(r: float, *, double: bool) -> float:
     """Below log((1 - s) / s), s the chance that noise hides a lead of r scales [BR-6].
 
     The difference of two exponentials is one Laplace variable, s = e^-r / 2; that of two Laplace

@@ -109,7 +109,7 @@ class Subsampled(Mechanism):
 
     @cached_property
     def _losses(self) -> tuple[Composition, ...]:
-        composition, rate = _only(self.mechanism), float(self.rate)
+        composition, rate = _single_sum(self.mechanism), float(self.rate)
         if not rate or not composition.parts:
             return (Composition(),)
         if self.neighboring == "replace-one":
@@ -192,7 +192,7 @@ class FixedSize(Mechanism):
 
     def losses(self) -> tuple[Composition, ...]:
         """One loss, which is its own reverse."""
-        composition = _only(self.mechanism)
+        composition = _single_sum(self.mechanism)
         if not self.size or self.size == self.population:
             return (composition if self.size else Composition(),)
         if composition.reverse() != composition:
@@ -247,7 +247,7 @@ class ShuffledBatches(Mechanism):
 
     def losses(self) -> tuple[Composition, ...]:
         """Return the losses of one release of the mechanism."""
-        return (_only(self.mechanism),)
+        return (_single_sum(self.mechanism),)
 
     def rho(self) -> Fraction:
         """Return the rho of one release of the mechanism."""
@@ -289,7 +289,7 @@ def subsampled(
     return FixedSize(mechanism, size, population)
 
 
-def _only(mechanism: Mechanism) -> Composition:
+def _single_sum(mechanism: Mechanism) -> Composition:
     """Return the one sum of losses that the mechanism may have."""
     composition, *more = mechanism.losses()
     if more:

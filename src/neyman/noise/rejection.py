@@ -140,7 +140,7 @@ def bernoulli_exp(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[
     for i in np.flatnonzero(accepted & (high > FIXED_POINT_ONE)):
         accepted[i] = _bernoulli_exp_alone(exact(int(i)) - int(integers[i]), bits)
     lanes = np.flatnonzero(accepted & (high <= FIXED_POINT_ONE))
-    accepted[lanes] = _alternating(
+    accepted[lanes] = _alternating_series(
         low[lanes], high[lanes], lambda i: exact(int(lanes[i])) - int(integers[lanes[i]]), bits
     )
     return accepted
@@ -164,14 +164,14 @@ def _one_sided(scale: Fraction, n: int, bits: Bits) -> Lanes:
     u = uniform(block, n, bits)
     if block > 1:
         low, high = _quotient(u, scale)
-        u = u[_alternating(low, high, lambda i: int(u[i]) / scale, bits)]
+        u = u[_alternating_series(low, high, lambda i: int(u[i]) / scale, bits)]
     v = _geometric(block / scale, u.size, bits)
     if v.size and int(v.max()) >= (2**63 - 1) // block:
         raise OverflowError(f"a draw of scale = {scale} left the range of 64-bit integers")
     return u + block * v
 
 
-def _alternating(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[np.bool_]:
+def _alternating_series(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[np.bool_]:
     """Bernoulli(exp(-gamma)) for 0 <= gamma <= 1, by von Neumann's alternating series.
 
     Trials of probability gamma / k, k = 1, 2, ..., first fail at k with probability
@@ -207,7 +207,7 @@ def _bernoulli_exp_alone(gamma: Fraction, bits: Bits) -> bool:
 
 def _geometric(gamma: Fraction, size: int, bits: Bits) -> Lanes:
     """How many trials of probability exp(-gamma) succeed before the first that fails."""
-    trial = _alternating if gamma <= 1 else bernoulli_exp
+    trial = _alternating_series if gamma <= 1 else bernoulli_exp
     # A gamma out of range keeps bounds 2 apart, so that bernoulli_exp turns to the exact one.
     low = min(math.floor(gamma * FIXED_POINT_ONE), NO_BOUND - 2 * FIXED_POINT_ONE)
     high = min(math.ceil(gamma * FIXED_POINT_ONE), NO_BOUND)

@@ -151,7 +151,7 @@ class Strips:
         for start in range(0, out.size, LIMITS.batch_draws):
             part = out[start : start + LIMITS.batch_draws]
             words = bits.words(part.size)
-            low = self._low(words, bits)
+            low = self._low_bits(words, bits)
             cells = (words & np.uint64(0xFFFF)).view(np.int64)
             # No cell is outside the guide: "wrap" only spares a copy.
             picked = np.take(self.guide, cells, mode="wrap")
@@ -160,7 +160,7 @@ class Strips:
             place = (picked >> np.uint32(LEAD_BITS)).astype(np.int64)
             place <<= self.width + self.fine
             place |= low.view(np.int64)
-            part[:] = self._signed(place, cells >> (LEAD_BITS - 1))
+            part[:] = self._sign_lanes(place, cells >> (LEAD_BITS - 1))
             left.append((undecided + start, words[undecided], low[undecided]))
         lanes = np.concatenate([a for a, _, _ in left])
         if lanes.size:
@@ -180,7 +180,7 @@ class Strips:
         """
         cells = (words & np.uint64(0xFFFF)).view(np.int64)
         place = (np.take(self.guide, cells) >> np.uint32(LEAD_BITS)).astype(np.int64)
-        out = self._signed(place << self.width + self.fine | low, cells >> LEAD_BITS - 1)
+        out = self._sign_lanes(place << self.width + self.fine | low, cells >> LEAD_BITS - 1)
         self._finish(out, np.arange(out.size), words, low, more, bits)
         return out
 
@@ -193,13 +193,13 @@ class Strips:
             self._block(new, bits)
         out[again] = new
 
-    def _low(self, words: Words, bits: Bits) -> Words:
+    def _low_bits(self, words: Words, bits: Bits) -> Words:
         """Fair bits of each place within its strip, of the first word where it has room."""
         length = self.width + self.fine
         source = words if length <= FIRST_WORD_BITS else bits.words(words.size)
         return source >> np.uint64(64 - length)
 
-    def _signed(self, place: Lanes, minus: Lanes) -> Lanes:
+    def _sign_lanes(self, place: Lanes, minus: Lanes) -> Lanes:
         """Return the whole number of a place, with a sign."""
         if self.rounded:
             place += 1 << self.fine - 1
@@ -221,7 +221,7 @@ class Strips:
         for i in np.flatnonzero((value >= least) & (value < most)):
             v = int(first[i]) << 48 | int(more[i])
             x = (int(strip[i]) << self.width + self.fine) + int(low[i])
-            accepted[i] = self._below(v, self.counts[int(strip[i])], Fraction(0), x, bits)
+            accepted[i] = self._is_below(v, self.counts[int(strip[i])], Fraction(0), x, bits)
         tail = np.flatnonzero(strip == self.number)
         far = np.empty(tail.size, np.int64)
         one_sided(1 / self._rate, far, bits)
@@ -229,9 +229,9 @@ class Strips:
             v = int(first[i]) << 48 | int(more[i])
             x = (self.number << self.width) + g << self.fine
             x += int(low[i]) & (1 << self.fine) - 1
-            accepted[i] = self._below(v, self.counts[-1], g * self._rate, x, bits)
+            accepted[i] = self._is_below(v, self.counts[-1], g * self._rate, x, bits)
             place = np.array([x], np.int64)
-            out[lanes[i]] = self._signed(place, np.array([cells[i] >> LEAD_BITS - 1]))[0]
+            out[lanes[i]] = self._sign_lanes(place, np.array([cells[i] >> LEAD_BITS - 1]))[0]
         if not self.rounded:
             accepted &= (out[lanes] != 0) | (cells < CELLS)
         return accepted
@@ -254,7 +254,7 @@ class Strips:
         least[tail] = most[tail] = 0
         return least, most
 
-    def _below(self, value: int, count: int, taken: Fraction, x: int, bits: Bits) -> bool:
+    def _is_below(self, value: int, count: int, taken: Fraction, x: int, bits: Bits) -> bool:
         """Whether V is below C w(x) e^taken / n, of which the tail takes 1 / (2^b (1 - r)) too.
 
         Args:

@@ -67,7 +67,7 @@ def table_draws(word: torch.Tensor, law: TableTensors) -> torch.Tensor:
     k = torch.searchsorted(law.entries, value, right=True, out_int32=True) - 1
     low = law.entries[k]
     signed = torch.where(word < 0, -k, k).to(torch.int64)
-    return torch.where(low < value - 1, signed, _unsigned(word) + OPEN_DRAW)
+    return torch.where(low < value - 1, signed, _low_word(word) + OPEN_DRAW)
 
 
 def draw_strips(out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None:
@@ -83,9 +83,9 @@ def strip_draws(words: torch.Tensor, law: StripTensors) -> torch.Tensor:
     still = first >= (entry & 0xFFFF)
     if law.is_discrete:
         still |= minus & (strip == 0)
-    low = _low(words[law.words // 2], words[-1], law.length)
-    signed = _signed(strip, low, minus, law)
-    return torch.where(still, _unsigned(words[0]) + OPEN_DRAW, signed)
+    low = _low_bits(words[law.words // 2], words[-1], law.length)
+    signed = _signed_place(strip, low, minus, law)
+    return torch.where(still, _low_word(words[0]) + OPEN_DRAW, signed)
 
 
 def decide_strips(
@@ -115,7 +115,7 @@ def decisions(
         entry = law.guide[word & 0x7FFF]
         strip, first = (entry >> 16).to(torch.int64), (word >> 16) & 0xFFFF
         minus = (word & 0x8000) != 0
-        low = _low(high, rest, law.length)
+        low = _low_bits(high, rest, law.length)
         near = (low >> law.right) << law.left
         far = near + law.step
         d_low, d_high = exponents(strip, near, far, law.factor)
@@ -123,9 +123,9 @@ def decisions(
         tail = strip == law.number
         least = torch.where(tail, 0, least)
         most = torch.where(tail, law.most, most)
-        value = (first.to(torch.int64) << 14) | (_unsigned(more) >> 18)
+        value = (first.to(torch.int64) << 14) | (_low_word(more) >> 18)
         sure = first < (entry & 0xFFFF)
-        signed = _signed(strip, low, minus, law)
+        signed = _signed_place(strip, low, minus, law)
         accepted = sure | (value < least)
         refused = ~accepted & (value >= most)
         if law.is_discrete:
@@ -149,13 +149,13 @@ def words_of(key: torch.Tensor, size: int, count: int) -> torch.Tensor:
     return grid.reshape(count, -1)[:, :size]
 
 
-def _low(high: torch.Tensor, rest: torch.Tensor, length: int) -> torch.Tensor:
+def _low_bits(high: torch.Tensor, rest: torch.Tensor, length: int) -> torch.Tensor:
     """Return the first ``length`` bits, at most 48, of two words."""
-    both = (_unsigned(high) << 32) | _unsigned(rest)
+    both = (_low_word(high) << 32) | _low_word(rest)
     return (both >> 64 - length) & ((1 << length) - 1)
 
 
-def _signed(
+def _signed_place(
     strip: torch.Tensor, low: torch.Tensor, minus: torch.Tensor, law: StripTensors
 ) -> torch.Tensor:
     """Return the whole number of a place."""
@@ -164,5 +164,5 @@ def _signed(
     return torch.where(minus, -place, place)
 
 
-def _unsigned(word: torch.Tensor) -> torch.Tensor:
+def _low_word(word: torch.Tensor) -> torch.Tensor:
     return word.to(torch.int64) & LOW_HALF

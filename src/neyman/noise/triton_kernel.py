@@ -41,14 +41,14 @@ _CONSTANTS = tl.constexpr(CONSTANTS)
 _DOUBLE_ROUNDS = tl.constexpr(DOUBLE_ROUNDS)
 
 
-def _shared(function):
+def _share_kernel(function):
     """Return a function of operators as a part of kernels; the interpreter takes it as it is."""
     part = triton.jit(function)
     return part if isinstance(part, triton.JITFunction) else function
 
 
-_quarter, _exponents = _shared(quarter), _shared(exponents)
-_series, _chances = _shared(series), _shared(chances)
+_quarter, _exponents = _share_kernel(quarter), _share_kernel(exponents)
+_series, _chances = _share_kernel(series), _share_kernel(chances)
 
 
 @triton.jit
@@ -83,19 +83,19 @@ def _block(key, counter):
 
 
 @triton.jit
-def _unsigned(word):
+def _low_word(word):
     return word.to(tl.int64) & 0xFFFFFFFF
 
 
 @triton.jit
-def _low(high, rest, length):
-    both = (_unsigned(high) << 32) | _unsigned(rest)
-    one = _unsigned(high ^ high) + 1
+def _low_bits(high, rest, length):
+    both = (_low_word(high) << 32) | _low_word(rest)
+    one = _low_word(high ^ high) + 1
     return (both >> (64 - length)) & ((one << length) - 1)
 
 
 @triton.jit
-def _signed(strip, low, minus, length, half, fine):
+def _signed_place(strip, low, minus, length, half, fine):
     place = (strip.to(tl.int64) << length) | low
     place = (place + half) >> fine
     return tl.where(minus, -place, place)
@@ -110,7 +110,7 @@ def _table_draw(word, entries, step):
         k = tl.where(tl.load(entries + above) <= value, above, k)
         step = step >> 1
     signed = tl.where(word < 0, -k, k).to(tl.int64)
-    return tl.where(tl.load(entries + k) < value - 1, signed, _unsigned(word) + _OPEN)
+    return tl.where(tl.load(entries + k) < value - 1, signed, _low_word(word) + _OPEN)
 
 
 @triton.jit
@@ -121,8 +121,8 @@ def _strip_draw(word, high, rest, guide, length, half, fine, IS_DISCRETE: tl.con
     still = ((word >> 16) & 0xFFFF) >= (entry & 0xFFFF)
     if IS_DISCRETE:
         still = still | (minus & (strip == 0))
-    signed = _signed(strip, _low(high, rest, length), minus, length, half, fine)
-    return tl.where(still, _unsigned(word) + _OPEN, signed)
+    signed = _signed_place(strip, _low_bits(high, rest, length), minus, length, half, fine)
+    return tl.where(still, _low_word(word) + _OPEN, signed)
 
 
 @triton.jit
@@ -131,7 +131,7 @@ def _decisions(word, words, guide, starts, settings, IS_DISCRETE: tl.constexpr):
     length, half, fine = tl.load(settings), tl.load(settings + 1), tl.load(settings + 2)
     right, left, step = tl.load(settings + 3), tl.load(settings + 4), tl.load(settings + 5)
     number, factor, most = tl.load(settings + 6), tl.load(settings + 7), tl.load(settings + 8)
-    result = _unsigned(word ^ word) + (_OPEN + 1)
+    result = _low_word(word ^ word) + (_OPEN + 1)
     s0, s1, s2, s3 = word, word, word, word
     active = word == word
     for turn in tl.static_range(_ROUNDS):
@@ -140,14 +140,14 @@ def _decisions(word, words, guide, starts, settings, IS_DISCRETE: tl.constexpr):
         entry = tl.load(guide + (word & 0x7FFF))
         strip, first = (entry >> 16).to(tl.int64), (word >> 16) & 0xFFFF
         minus = (word & 0x8000) != 0
-        low = _low(high, rest, length)
+        low = _low_bits(high, rest, length)
         near = (low >> right) << left
         d_low, d_high = _exponents(strip, near, near + step, factor)
         least, greatest = _chances(tl.load(starts + strip), _series(d_low), _series(d_high))
         least = tl.where(strip == number, 0, least)
         greatest = tl.where(strip == number, most, greatest)
-        value = (first.to(tl.int64) << 14) | (_unsigned(more) >> 18)
-        signed = _signed(strip, low, minus, length, half, fine)
+        value = (first.to(tl.int64) << 14) | (_low_word(more) >> 18)
+        signed = _signed_place(strip, low, minus, length, half, fine)
         accepted = (first < (entry & 0xFFFF)) | (value < least)
         refused = (value >= greatest) & (accepted == 0)
         if IS_DISCRETE:

@@ -66,7 +66,7 @@ class Weights:
         200 for a Gaussian and 1,000 for a Laplace law, of any scale.
         """
         n = bisect_left(range(2**40), 45, key=lambda j: self.a * j + self.b * j * j)
-        weights = self._leading(n)  # e^45 > 2^64
+        weights = self._leading_words(n)  # e^45 > 2^64
         high, low = np.cumsum(weights >> HALF_WORD), np.cumsum(weights & LOW_HALF)
         high += (low >> HALF_WORD) + np.uint64(2**31)
         # 2^64 (2 S(k) - 1) is now within 2 WEIGHT_ERROR_UNITS k above 2 (2^32 high + low).
@@ -82,7 +82,7 @@ class Weights:
         slack = -(-((4 * WEIGHT_ERROR_UNITS * n + beyond) << 64) // least) + 8
         return entries, slack
 
-    def _leading(self, n: int) -> Words:
+    def _leading_words(self, n: int) -> Words:
         """2^64 exp(-a j - b j^2) for j = 1, ..., n, at most ``WEIGHT_ERROR_UNITS`` below the truth.
 
         In front of them is a zero.
@@ -121,14 +121,14 @@ class Weights:
         precision = length + 129
         one = 1 << precision
         low = high = 0
-        for least, most, rest in self._enclosed(precision):
+        for least, most, rest in self._weight_bounds(precision):
             low, high = low + least, high + most + rest
         # 2^precision (2 S - 1) lies between these two; F is compared without division.
         all_low, all_high = 2 * low - one, 2 * high - one
         surely_below = -(-(value + 1) * all_high >> length)
         surely_above = value * all_low >> length
         low = high = 0
-        for k, (least, most, _) in enumerate(self._enclosed(precision)):
+        for k, (least, most, _) in enumerate(self._weight_bounds(precision)):
             low, high = low + least, high + most
             if 2 * low - one >= surely_below:
                 return k
@@ -136,7 +136,7 @@ class Weights:
                 return None
         return None
 
-    def _enclosed(self, precision: int) -> Iterator[tuple[int, int, int]]:
+    def _weight_bounds(self, precision: int) -> Iterator[tuple[int, int, int]]:
         """Bounds of 2^precision exp(-a j - b j^2) for j = 0, 1, ..., and of the rest [NT-4]."""
         one = 1 << precision
         ratio_low, ratio_high = exponential(self.a + self.b, precision)
@@ -157,7 +157,11 @@ def _powers(a: Fraction, b: Fraction, n: int) -> Words:
 
     Rounding down throughout loses at most 2 j^2 + 2 j units of the working precision.
     """
-    weight, (ratio, _), (step, _) = 1 << PRECISION_BITS, _below(a + b), _below(2 * b)
+    weight, (ratio, _), (step, _) = (
+        1 << PRECISION_BITS,
+        _exponential_bounds(a + b),
+        _exponential_bounds(2 * b),
+    )
     cut = PRECISION_BITS - 64
     powers: list[int] = []
     for _ in range(n):
@@ -167,7 +171,7 @@ def _powers(a: Fraction, b: Fraction, n: int) -> Words:
     return np.array(powers, np.uint64)
 
 
-def _below(x: Fraction) -> tuple[int, int]:
+def _exponential_bounds(x: Fraction) -> tuple[int, int]:
     return exponential(x, PRECISION_BITS)
 
 

@@ -125,7 +125,7 @@ def convolve(a: Atoms, b: Atoms, work: float = 3e7) -> Atoms:
     )
 
 
-def _trimmed(a: Atoms) -> Atoms:
+def _trim(a: Atoms) -> Atoms:
     """Without the negligible ends, whose weight goes into the tail; rescaled if need be."""
     total = float(a.weight.sum())
     if not 0 < total < math.inf:
@@ -163,12 +163,12 @@ def power(a: Atoms, count: int) -> Atoms:
     square = a
     while True:
         if count & 1:
-            result = square if result is None else _trimmed(convolve(result, square))
+            result = square if result is None else _trim(convolve(result, square))
         count >>= 1
         if not count:
             assert result is not None
             return result
-        square = _trimmed(convolve(square, square))
+        square = _trim(convolve(square, square))
 
 
 def common_step(steps: Sequence[Fraction]) -> Fraction:
@@ -183,5 +183,5 @@ def compose(parts: Sequence[tuple[Atoms, int]]) -> Atoms:
     powers = sorted((power(a, n).strided(step) for a, n in parts), key=len)
     result = powers[0]
     for other in powers[1:]:
-        result = _trimmed(convolve(result, other))
+        result = _trim(convolve(result, other))
     return result

@@ -106,7 +106,7 @@ class Bound:
         places = 6 if precision is None else int(precision)
         number = self._decimal()
         if kind in ("f", "F", "%"):
-            number = self._quantized(number, -places - 2 * (kind == "%"))
+            number = self._quantize(number, -places - 2 * (kind == "%"))
             digits = number.adjusted() + places + 3
         else:
             digits = places + 1 if kind in ("e", "E") else max(places, 1)
@@ -128,7 +128,7 @@ class Bound:
         places = operator.index(ndigits)
         if math.isinf(end) or places > 330:
             return end
-        return float(self._quantized(self._decimal(), -places) or 0)
+        return float(self._quantize(self._decimal(), -places) or 0)
 
     def _decimal(self) -> Decimal:
         """Return the safe end: what a float of this value prints if both ends agree on it."""
@@ -138,27 +138,27 @@ class Bound:
     def _context(self, digits: int) -> Context:
         return Context(prec=digits, rounding=ROUND_CEILING if self.safe == "upper" else ROUND_FLOOR)
 
-    def _quantized(self, number: Decimal, exponent: int) -> Decimal:
+    def _quantize(self, number: Decimal, exponent: int) -> Decimal:
         digits = max(number.adjusted(), exponent) - exponent + 2
         return number.quantize(Decimal((0, (1,), exponent)), context=self._context(digits))
 
     def __lt__(self, other: Bound | SupportsFloat) -> bool:
         ends = _ends(other)
-        return NotImplemented if ends is None else self._below(ends, strictly=True)
+        return NotImplemented if ends is None else self._is_below(ends, strictly=True)
 
     def __le__(self, other: Bound | SupportsFloat) -> bool:
         ends = _ends(other)
-        return NotImplemented if ends is None else self._below(ends, strictly=False)
+        return NotImplemented if ends is None else self._is_below(ends, strictly=False)
 
     def __gt__(self, other: Bound | SupportsFloat) -> bool:
         ends = _ends(other)
-        return NotImplemented if ends is None else not self._below(ends, strictly=False)
+        return NotImplemented if ends is None else not self._is_below(ends, strictly=False)
 
     def __ge__(self, other: Bound | SupportsFloat) -> bool:
         ends = _ends(other)
-        return NotImplemented if ends is None else not self._below(ends, strictly=True)
+        return NotImplemented if ends is None else not self._is_below(ends, strictly=True)
 
-    def _below(self, other: tuple[Any, Any], *, strictly: bool) -> bool:
+    def _is_below(self, other: tuple[Any, Any], *, strictly: bool) -> bool:
         """Return True if this number is certainly below another, False if certainly not."""
         low, high = other
         if self.upper < low or (not strictly and self.upper <= low):
@@ -178,7 +178,7 @@ def _ends(other: object) -> tuple[Any, Any] | None:
         return other.lower, other.upper
     number: Any = other
     if not isinstance(other, int | float | Fraction | Decimal):
-        number = _plain(other)
+        number = _python_number(other)
         if number is None:
             return None
     if number != number:
@@ -186,7 +186,7 @@ def _ends(other: object) -> tuple[Any, Any] | None:
     return number, number
 
 
-def _plain(scalar: Any) -> int | Fraction | float | None:
+def _python_number(scalar: Any) -> int | Fraction | float | None:
     """Return a scalar of another library as an exact Python number; None if it is none."""
     try:
         if hasattr(scalar, "__index__"):

@@ -33,7 +33,7 @@ def wave_sum(place: Array, weight: Array, u: Array) -> Array:
         charge(CALL + WAVE_OPERATIONS * len(u) * len(place))
         rows = max(1, BLOCK_NUMBERS // len(place))
         blocks = [
-            _applied(np.expm1(1j * np.multiply.outer(u[k : k + rows], place)), weight)
+            _apply_matrix(np.expm1(1j * np.multiply.outer(u[k : k + rows], place)), weight)
             for k in range(0, len(u), rows)
         ]
         return np.concatenate(blocks)
@@ -48,7 +48,7 @@ def wave_sum(place: Array, weight: Array, u: Array) -> Array:
     following = fine[-1] * (first + 1) + first  # the wave of u[short]
     far = _powers(following, math.ceil(count / short))
     parts = (far + 1) * weight
-    return (_product(parts, fine.T) + _applied(far, weight)[:, None]).ravel()[:count]
+    return (_product(parts, fine.T) + _apply_matrix(far, weight)[:, None]).ravel()[:count]
 
 
 def wave_sums(place: Array, weight: Array, u: Array) -> Array:
@@ -96,7 +96,7 @@ def series(weight: Array, angle: Array) -> Array:
     if len(weight) < 8 or (len(angle) < 8 and len(angle) * len(weight) < 1 << 10):
         charge(CALL + WAVE_OPERATIONS * len(weight) * len(angle))
         k = np.arange(len(weight))
-        return _applied(np.exp(np.multiply.outer(angle, -1j * k)), weight)
+        return _apply_matrix(np.exp(np.multiply.outer(angle, -1j * k)), weight)
     short = math.ceil(math.sqrt(len(weight)))
     long = math.ceil(len(weight) / short)
     charge(CALL + len(angle) * (4 * len(weight) + 2 * WAVE_OPERATIONS * short))
@@ -165,7 +165,7 @@ def _product(left: Array, right: Array) -> Array:
     return parts.sum(axis=0) + np.matmul(left[:, even:], right[even:])
 
 
-def _applied(matrix: Array, vector: Array) -> Array:
+def _apply_matrix(matrix: Array, vector: Array) -> Array:
     """Return the product of a matrix and a vector, as `_product` does."""
     return np.add.reduce(matrix * vector, axis=1)
 

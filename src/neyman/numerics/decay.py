@@ -56,7 +56,7 @@ def by_pieces(places: Array, mass: Array, edges: Array, wanted: Array | None = N
         edges: shape (m,), above 0.
         wanted: where a bound is of use, shape (m,); elsewhere nothing is claimed.
     """
-    edges, repeat = _thinned(edges)
+    edges, repeat = _thin_edges(edges)
     if wanted is None or len(wanted) != len(edges):
         wanted = np.ones(len(edges), bool)
     if not wanted.any():
@@ -122,7 +122,7 @@ def _gain(sums: Array, width: Array, slack: float, u: float, following: float) -
     return np.maximum(spread, 0.0) * np.maximum(worth, 0.0) / 2
 
 
-def _thinned(edges: Array) -> tuple[Array, Callable[[Array], Array]]:
+def _thin_edges(edges: Array) -> tuple[Array, Callable[[Array], Array]]:
     """Fewer edges, and how their bounds spread over all: a wider interval's holds within it."""
     if len(edges) <= MAX_EDGES:
         return edges, lambda bound: bound

@@ -64,7 +64,7 @@ class Discretization:
         )
 
 
-def _gathered(
+def _gather_weights(
     index: NDArray[np.int64], weight: Array, step: float, dots: Discretization, terms: int = 0
 ) -> Atoms:
     """Return the weights by place. Each of them is a sum of so many terms that came before."""
@@ -97,20 +97,20 @@ def spread(dots: Discretization, step: float) -> Atoms:
             dots.weight * up * np.exp(dots.tilt * (step - inside)),
         ]
     )
-    return _gathered(np.concatenate([index, index + 1]), weight, step, dots)
+    return _gather_weights(np.concatenate([index, index + 1]), weight, step, dots)
 
 
 def contract(dots: Discretization, step: float) -> Atoms:
     """Return a dominated measure on the multiples of ``step``, under the same tilt [DI-2]."""
     charge(CALL + ATOM_OPERATIONS * len(dots.loss))
-    loss, weight, terms = _merged(dots, 2 * step)
+    loss, weight, terms = _merge_cells(dots, 2 * step)
     if not len(loss):  # all of it drowned: nothing is claimed
         loss, weight = np.zeros(1), np.zeros(1)
     down = np.floor(loss / step).astype(np.int64)
     up = np.ceil(loss / step).astype(np.int64)
     floor_weight = weight * np.exp(dots.tilt * (down * step - loss))
     if len(loss) == 1:
-        return _gathered(down, floor_weight, step, dots, terms)
+        return _gather_weights(down, floor_weight, step, dots, terms)
     share = np.full(len(loss), 0.5)
     share[0] = share[-1] = 1.0
     lower, upper = slice(None, -1), slice(1, None)
@@ -141,7 +141,7 @@ def contract(dots: Discretization, step: float) -> Atoms:
             (share * floor_weight)[upper][bad],
         ]
     )
-    return _gathered(index, moved, step, dots)
+    return _gather_weights(index, moved, step, dots)
 
 
 def contract_dense(dots: Discretization, step: float) -> Atoms:
@@ -202,7 +202,7 @@ def contract_dense(dots: Discretization, step: float) -> Atoms:
     )
 
 
-def _merged(dots: Discretization, width: float) -> tuple[Array, Array, int]:
+def _merge_cells(dots: Discretization, width: float) -> tuple[Array, Array, int]:
     """All atoms of one cell as one atom: its two measures are the sums (post-processing).
 
     Returns:

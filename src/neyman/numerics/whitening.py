@@ -140,21 +140,21 @@ def _least_eigenvalue(matrix: list[list[Fraction]]) -> Fraction:
     # The error of the computed eigenvalue is a few units of the largest one; the test decides.
     margin = len(matrix) * 1e-15 * float(values[-1])
     while (low := float(values[0]) - margin) > 0:
-        if _forms(_shifted(matrix, Fraction(low)), []) is not None:
+        if _forms(_shift_diagonal(matrix, Fraction(low)), []) is not None:
             return Fraction(low)
         margin *= 4
     # A power of 1/2 of the smallest diagonal entry: the first that passes, by bisection.
     start, fails, passes = min(exact), 0, 1
 
     def passing(power: int) -> bool:
-        return _forms(_shifted(matrix, start / 2**power), []) is not None
+        return _forms(_shift_diagonal(matrix, start / 2**power), []) is not None
 
     while not passing(passes):
         fails, passes = passes, 2 * passes
     return start / 2 ** bisect_integers(passing, passes, fails)
 
 
-def _shifted(matrix: list[list[Fraction]], value: Fraction) -> list[list[Fraction]]:
+def _shift_diagonal(matrix: list[list[Fraction]], value: Fraction) -> list[list[Fraction]]:
     return [
         [entry - value if i == j else entry for j, entry in enumerate(row)]
         for i, row in enumerate(matrix)

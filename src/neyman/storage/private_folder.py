@@ -78,7 +78,7 @@ def private_folder(kind: str, above: str | Path | None = None) -> PrivateFolder:
     above = Path(tempfile.gettempdir() if above is None else above).absolute()
     sweep(above)
     for _ in range(_NAME_TRIES):
-        folder = _locked(Path(tempfile.mkdtemp(prefix=f"neyman-{kind}-", dir=above)))
+        folder = _lock_folder(Path(tempfile.mkdtemp(prefix=f"neyman-{kind}-", dir=above)))
         if folder is not None:
             break
     else:
@@ -96,7 +96,7 @@ def private_folder(kind: str, above: str | Path | None = None) -> PrivateFolder:
     return folder
 
 
-def _locked(path: Path) -> PrivateFolder | None:
+def _lock_folder(path: Path) -> PrivateFolder | None:
     """Return a new folder with its lock; None if another process
     has swept it before it was locked.
     """

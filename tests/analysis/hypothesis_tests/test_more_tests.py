@@ -97,7 +97,7 @@ def test_each_alternative_is_another_one_with_the_groups_exchanged(monkeypatch):
 def test_a_p_value_of_one_is_no_evidence_and_of_zero_is_all_of_it():
     """The sum of two normal scores where one of them is infinite, or both are."""
     first, second = np.array([1.0, 1.0, 0.0, 0.5]), np.array([0.0, 0.5, 0.5, 0.5])
-    both = proportions_test._combined(first, second, np.full(4, 0.6), np.full(4, 0.8))
+    both = proportions_test._combined_p_value(first, second, np.full(4, 0.6), np.full(4, 0.8))
     assert both.tolist() == [1, 1, 0, 0.5]
 
 

@@ -606,8 +606,8 @@ def test_a_bound_from_a_stored_bracket_has_the_tilts_of_that_bracket():
     at = np.array([ends[0], 6.0, ends[1]])
     truth = LargestStepProfile(losses).log_deltas(at)[0]
     profile = LargestStepProfile(losses)
-    profile._most(np.array([ends[0], 1.0, ends[1]]))  # stores a bracket for these ends
-    assert np.all(profile._most(at) >= truth)
+    profile._chernoff_bound(np.array([ends[0], 1.0, ends[1]]))  # stores a bracket for these ends
+    assert np.all(profile._chernoff_bound(at) >= truth)
 
 
 def test_a_delta_of_very_many_rare_steps_has_an_upper_bound():

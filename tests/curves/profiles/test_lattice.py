@@ -401,13 +401,13 @@ def test_sums_beyond_the_floats_claim_nothing():
 def test_powers_at_many_levels_share_their_compositions(monkeypatch):
     """One composed law serves every level whose threshold is within a deviation or two of it."""
     composed: list[float] = []
-    original = LatticeProfile._composed
+    original = LatticeProfile._compose_sides
 
     def counted(self, tilt):
         composed.append(tilt)
         return original(self, tilt)
 
-    monkeypatch.setattr(LatticeProfile, "_composed", counted)
+    monkeypatch.setattr(LatticeProfile, "_compose_sides", counted)
     pairs = [((F(1, 4), 1), 2), ((F(9), 7), 3)]
     parts = [(rounded_gaussian_loss(*pair, alone=False).lower, n) for pair, n in pairs]
     profile = dots_profile(Composition.of(parts), 1 << 14)

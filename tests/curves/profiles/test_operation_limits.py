@@ -153,9 +153,9 @@ def test_exponents_hold_the_curve(name):
 
 def test_exponents_that_take_too_many_operations_claim_nothing_from_below():
     profile = ExponentProfile(ny.gdp(9).alternatives[0])
-    assert np.isfinite(profile._below(np.zeros(2))).all()
+    assert np.isfinite(profile._lower_delta(np.zeros(2))).all()
     vars(profile)["_misses"] = None
-    assert profile._below(np.zeros(2)).tolist() == [-math.inf, -math.inf]
+    assert profile._lower_delta(np.zeros(2)).tolist() == [-math.inf, -math.inf]
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])

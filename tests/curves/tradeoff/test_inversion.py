@@ -102,8 +102,8 @@ def test_a_hundred_epsilons_take_a_tenth_of_the_operations_of_a_hundred_searches
 
 def test_an_engine_that_remembers_nothing_searches_once(monkeypatch):
     searches = []
-    search = queries._searched
-    monkeypatch.setattr(queries, "_searched", lambda *a: searches.append(a) or search(*a))
+    search = queries._search_profile
+    monkeypatch.setattr(queries, "_search_profile", lambda *a: searches.append(a) or search(*a))
     ny.RandomizedResponse(1, 4).shuffle(users=50).tradeoff().epsilon(delta=1e-3)
     assert len(searches) == 1
 

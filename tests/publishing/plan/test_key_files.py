@@ -17,7 +17,7 @@ from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.hierarchy import MAX_KEY_FILE_BYTES
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.public_keys import key_lists, key_warnings
-from neyman.publishing.release.private_key_files import _below
+from neyman.publishing.release.private_key_files import _files_below
 from plans import release
 
 PLAN = """
@@ -187,7 +187,7 @@ def test_each_folder_of_the_data_is_looked_through_once(tmp_path):
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "data.csv").write_text("x")
     (tmp_path / "deep" / "circle").symlink_to(tmp_path / "deep")
-    assert list(_below(str(tmp_path))) == [str(tmp_path / "deep" / "data.csv")]
+    assert list(_files_below(str(tmp_path))) == [str(tmp_path / "deep" / "data.csv")]
 
 
 def test_a_key_file_beside_the_data_is_public_and_is_used(home):

@@ -119,7 +119,7 @@ def _epsilon_delta(event: Any, neighboring: Neighboring) -> Mechanism:
             "delta may be on both sides, which no mechanism here has under add-remove; its curve "
             "is ny.approximate(epsilon, delta), which composes with other curves by @",
         )
-    return pure + _revealed(delta, neighboring)
+    return pure + _full_disclosure(delta, neighboring)
 
 
 def _allocation(event: Any, neighboring: Neighboring) -> Mechanism:
@@ -196,7 +196,7 @@ def _poisson(event: Any, neighboring: Neighboring) -> Mechanism:
             f"a Poisson sample has no fixed size, but an event on it is of {min(sizes)} records",
         )
     if isinstance(inner, NonPrivate):
-        return _revealed(product(rate, inner.rate), neighboring)
+        return _full_disclosure(product(rate, inner.rate), neighboring)
     if not rate or inner == Mechanism.nothing():
         return Mechanism.nothing()
     if rate == 1:
@@ -227,7 +227,7 @@ def _without_replacement(event: Any, neighboring: Neighboring) -> Mechanism:
         )
     if isinstance(inner, NonPrivate):
         share = Fraction(size, population) if population else Fraction(0)
-        return _revealed(product(share, inner.rate), neighboring)
+        return _full_disclosure(product(share, inner.rate), neighboring)
     try:
         return inner.subsample(size=size, population=population)
     except ValueError as refusal:
@@ -241,7 +241,7 @@ def _rate(event: Any) -> float | Fraction:
     return probability("sampling_probability", one)
 
 
-def _revealed(rate: float | Fraction, neighboring: Neighboring) -> Mechanism:
+def _full_disclosure(rate: float | Fraction, neighboring: Neighboring) -> Mechanism:
     return NonPrivate(rate, "any" if rate in (0, 1) else neighboring)
 
 
@@ -257,7 +257,7 @@ def _sizes(event: Any) -> set[int]:
     return _sizes(event.event) if hasattr(event, "event") else set()
 
 
-def _truncated(event: Any, neighboring: Neighboring) -> Mechanism:
+def _truncated_sample(event: Any, neighboring: Neighboring) -> Mechanism:
     """Return a Poisson sample, cut down at random to a largest batch.
 
     Let k of n - 1 other records be sampled. Below the limit B the record joins with probability q.
@@ -281,7 +281,7 @@ def _truncated(event: Any, neighboring: Neighboring) -> Mechanism:
 
     def used(share: float, moves: int) -> Mechanism:
         if not sigma:
-            return _revealed(share, neighboring)
+            return _full_disclosure(share, neighboring)
         noise = Gaussian(sigma, moves)
         if neighboring == "replace-one" and moves == 2:
             size, population = _integer_share(share)
@@ -365,7 +365,7 @@ READERS: dict[str, Reader] = {
         described(event.event, relation) * check.integer("count", event.count)
     ),
     "SingleEpochTreeAggregationDpEvent": _tree,
-    "TruncatedSubsampledGaussianDpEvent": _truncated,
+    "TruncatedSubsampledGaussianDpEvent": _truncated_sample,
 }
 
 _REFUSED = {

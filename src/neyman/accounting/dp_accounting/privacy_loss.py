@@ -148,7 +148,7 @@ def from_pld(
     removed, added = (pld.compose(part, 0.0) for part in _units(pld, step))
     ahead = _read(removed, step)
     # Where the two directions answer alike, one reading will do.
-    behind = ahead if _alike(removed, added, ahead, step) else _read(added, step)
+    behind = ahead if _same_delta(removed, added, ahead, step) else _read(added, step)
     if not ahead.mass or not behind.mass:
         return Tradeoff.of([Composition.of([(NonPrivateLoss(), 1)])], neighboring)
     source = "upper bound stated by a pessimistic PLD, not certified here"
@@ -192,9 +192,9 @@ def to_pld(
         raise ValueError(f"tail = {tail!r} must be between 0 and 1, both excluded")
     f = check.described("of", of).tradeoff()
     ahead, behind = _orders(f)
-    removed, added = _tabulated(ahead, step, tail), None
+    removed, added = _table_of_profiles(ahead, step, tail), None
     if behind != ahead:
-        added = _tabulated(behind, step, tail)
+        added = _table_of_profiles(behind, step, tail)
     return _distribution().create_from_rounded_probability(
         dict(zip(removed.index, removed.mass, strict=True)),
         removed.infinite,
@@ -231,7 +231,7 @@ class _Table:
     missing: float
 
 
-def _connected(first: int, step: float, delta: Array) -> _Table:
+def _connect_dots(first: int, step: float, delta: Array) -> _Table:
     """Return the pair whose delta is linear in e^epsilon between its values at the grid's points
     [DI-4].
 
@@ -303,18 +303,18 @@ def _bent(index: Array, delta: Array, top: float, step: float, tail: float) -> t
     return int(index[low]), int(index[high])
 
 
-def _tabulated(profiles: tuple[Profile, ...], step: float, tail: float) -> _Table:
+def _table_of_profiles(profiles: tuple[Profile, ...], step: float, tail: float) -> _Table:
     """Return a dominating pair for all of these, from certified upper ends of delta."""
 
     above = [p.from_above() for p in profiles]
 
     def delta(epsilon: Array) -> Array:
         highest = np.max([p.log_deltas(epsilon)[1] for p in above], axis=0)
-        # The power itself errs by 2 units, which are among the 24 of `_connected`.
+        # The power itself errs by 2 units, which are among the 24 of `_connect_dots`.
         return np.exp(np.minimum(highest * (1 - 4 * UNIT), 0.0))
 
     low, high = _window(delta, step, tail)
-    return _connected(low, step, delta(np.arange(low, high + 1) * step))
+    return _connect_dots(low, step, delta(np.arange(low, high + 1) * step))
 
 
 def _units(pld: PrivacyLossDistribution, step: float) -> tuple[Any, Any]:
@@ -358,10 +358,10 @@ def _delta(pld: Any, epsilon: Array) -> Array:
 def _read(pld: PrivacyLossDistribution, step: float) -> _Table:
     """One direction, from its delta at its own grid points."""
     low, high = _window(partial(_delta, pld), step, 0.0)
-    return _connected(low, step, _delta(pld, np.arange(low, high + 1) * step))
+    return _connect_dots(low, step, _delta(pld, np.arange(low, high + 1) * step))
 
 
-def _alike(
+def _same_delta(
     one: PrivacyLossDistribution, other: PrivacyLossDistribution, read: _Table, step: float
 ) -> bool:
     """Whether two directions have the same delta wherever the first one bends, and beyond."""

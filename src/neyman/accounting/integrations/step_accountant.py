@@ -125,7 +125,7 @@ assumed exact>
             noise_multiplier: sigma over the clipping norm, at least 0; 0 reveals everything.
             sample_rate: the chance that a record is in the batch, in [0, 1].
         """
-        one = _checked(noise_multiplier, sample_rate, 1)
+        one = _check_step(noise_multiplier, sample_rate, 1)
         if self.history and tuple(self.history[-1][:2]) == one[:2]:
             self.history[-1] = (*one[:2], self.history[-1][2] + 1)
         else:
@@ -251,7 +251,7 @@ assumed exact>
         state: MutableMapping[str, Any] = OrderedDict() if destination is None else destination
         state["history"] = list(self.history)
         state["mechanism"] = self.mechanism()
-        if unchecked := self._unchecked + self._unaccounted():
+        if unchecked := self._unchecked + self._unaccounted_draws():
             state["unchecked"] = unchecked
         if self._exact:
             state["exact"] = self._exact
@@ -293,7 +293,7 @@ assumed exact>
         """Return "neyman", the name that Opacus knows this accountant by."""
         return "neyman"
 
-    def _unaccounted(self) -> int:
+    def _unaccounted_draws(self) -> int:
         return sum(hook.draws.unaccounted for hook in self._hooks if hook.draws is not None)
 
     def _refuse_unchecked(self) -> None:
@@ -304,7 +304,7 @@ assumed exact>
                 "module) after make_private or load_checkpoint, and before the next step. "
                 "accountant.history = [...] asks about any steps without a check"
             )
-        if samples := self._unaccounted():
+        if samples := self._unaccounted_draws():
             raise ValueError(
                 f"samples of the loader that no step accounts for: {samples}. Draw one sample for "
                 "each step, keep optimizer.step_hook, and look at data through another loader"
@@ -389,7 +389,7 @@ def check_model(model: Any) -> None:
             )
 
 
-def _checked(sigma: float, rate: float, count: int) -> tuple[float, float, int]:
+def _check_step(sigma: float, rate: float, count: int) -> tuple[float, float, int]:
     return (
         check.non_negative("noise_multiplier", sigma),
         check.probability("sample_rate", rate),
@@ -398,7 +398,7 @@ def _checked(sigma: float, rate: float, count: int) -> tuple[float, float, int]:
 
 
 def _steps(history: Iterable[Any]) -> Steps:
-    return tuple(_checked(*step) for step in history)
+    return tuple(_check_step(*step) for step in history)
 
 
 @lru_cache(maxsize=64)

@@ -236,7 +236,7 @@ def edgeworth(mechanism: Described, order: int = 3) -> Expansion:
     if number > 3:
         raise ValueError(f"order = {order!r} must be 0, 1, 2 or 3")
     curve = check.described("mechanism", mechanism).tradeoff()
-    pairs = [(_summed(c, number), _summed(c.reverse(), number)) for c in curve.alternatives]
+    pairs = [(_sum_losses(c, number), _sum_losses(c.reverse(), number)) for c in curve.alternatives]
     if not curve.ordered:
         pairs += [(q, p) for p, q in pairs]
     return Expansion(number, tuple(dict.fromkeys(pairs)))
@@ -336,7 +336,7 @@ def normal(mu: Estimate | float) -> Expansion:
     return Expansion(0, ((law, law),))
 
 
-def _summed(losses: Composition, order: int) -> _Sum:
+def _sum_losses(losses: Composition, order: int) -> _Sum:
     mean, variance, *higher = cumulants(losses)
     deviation = math.sqrt(max(variance, 0.0))
     if deviation == 0:

@@ -49,7 +49,7 @@ def expansion_band(
     if any(isinstance(loss, LossBracket) for loss, _ in losses.parts):
         return None
     t = STEP_DEVIATIONS * np.arange(round(NEAR_DEVIATIONS / STEP_DEVIATIONS) + 2)
-    gap, error = _apart(losses, mean, deviation, terms, t)
+    gap, error = _transform_difference(losses, mean, deviation, terms, t)
     # A cubic through four nodes errs by at most (9/16) h^4 / 24 of the fourth derivative between
     # the inner two, which is at most the two laws' fourth moments [EE-2].
     fourth = fourth_moment(losses, mean) / deviation**4 + _moment(terms)
@@ -69,7 +69,7 @@ def expansion_band(
     return min(float(bounds.min()) * (1 + 1e-9), 1.0)
 
 
-def _apart(
+def _transform_difference(
     losses: Composition, mean: float, deviation: float, terms: Terms, t: Array
 ) -> tuple[Array, float]:
     """phi - gamma at the nodes, and the largest error."""

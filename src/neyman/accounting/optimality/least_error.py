@@ -282,7 +282,7 @@ def _bernoulli(ask: _Question) -> Methods:
     }
 
 
-def _bounded(ask: _Question) -> Methods:
+def _bernoulli_bounds(ask: _Question) -> Methods:
     scale = (2 * ask.radius) ** 2
     return {
         name: scale * value * (1 - OPTIMALITY_LIMITS.rounding_share)
@@ -426,7 +426,7 @@ class _Problem:
 PROBLEMS = {
     "bernoulli-mean": _Problem(_bernoulli, _local_bernoulli, (), ("prior",)),
     "share": _Problem(_bernoulli, _local_bernoulli, (), ("prior",)),
-    "bounded-mean": _Problem(_bounded, _local_bounded, ("radius",)),
+    "bounded-mean": _Problem(_bernoulli_bounds, _local_bounded, ("radius",)),
     "normal-mean": _Problem(_normal, _local_normal, ("sigma",), ("radius", "prior")),
     "regression-coefficient": _Problem(_normal, _local_normal, ("sigma",), ("radius", "prior")),
     "ball-mean": _Problem(_ball, _local_ball, ("radius", "dimension")),

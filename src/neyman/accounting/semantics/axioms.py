@@ -132,7 +132,7 @@ class _Search:
 
     def channels(self) -> Iterator[Channel]:
         """Yield half of the channels by enumeration, as far as there are so many, and then draw."""
-        for channel in itertools.islice(self._small(), self.most // 2):
+        for channel in itertools.islice(self._small_channels(), self.most // 2):
             self.asked += 1
             yield channel
         while self.asked < self.most:
@@ -157,7 +157,7 @@ class _Search:
         self.checks += 1
         return not definition(channel)
 
-    def _small(self) -> Iterator[Channel]:
+    def _small_channels(self) -> Iterator[Channel]:
         known: set[Channel] = set()
         for denominator in ENUMERATED:
             rows = list(_compositions(denominator, self.outputs))
@@ -178,7 +178,7 @@ class _Search:
         near it, or tilted by small factors.
         """
         first = self._row()
-        ways = (self._row, lambda: self._near(first), lambda: self._tilted(first))
+        ways = (self._row, lambda: self._neighbor_row(first), lambda: self._tilt_row(first))
         others = self.generator.integers(0, len(ways), self.datasets - 1)
         return (first, *(ways[int(way)]() for way in others))
 
@@ -188,12 +188,12 @@ class _Search:
         counts = self.generator.multinomial(denominator, chances)
         return tuple(Fraction(int(x), denominator) for x in counts)
 
-    def _near(self, row: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
+    def _neighbor_row(self, row: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
         away, to = (int(i) for i in self.generator.choice(self.outputs, 2, replace=False))
         part = row[away] * Fraction(int(self.generator.integers(0, 5)), 4)
         return tuple(x - part * (i == away) + part * (i == to) for i, x in enumerate(row))
 
-    def _tilted(self, row: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
+    def _tilt_row(self, row: tuple[Fraction, ...]) -> tuple[Fraction, ...]:
         factors = self.generator.integers(1, 4, (2, self.outputs))
         tilted = [x * Fraction(int(a), int(b)) for x, a, b in zip(row, *factors, strict=True)]
         return tuple(x / sum(tilted) for x in tilted)

@@ -179,8 +179,12 @@ def posterior_ratios(
     # One question: its searches share their engines.
     with question_meter(OPERATIONS_LIMITS.batches):
         if attacker == "arbitrary-prior" and counterfactual != "predicted-record":
-            return two_factors(lambda at: _predicted(f, at, attacker), exact, f.exact_pure())
-        return _predicted(f.group(2) if counterfactual == "no-record" else f, exact, attacker)
+            return two_factors(
+                lambda at: _predicted_record_bounds(f, at, attacker), exact, f.exact_pure()
+            )
+        return _predicted_record_bounds(
+            f.group(2) if counterfactual == "no-record" else f, exact, attacker
+        )
 
 
 def tails(guarantee: Tradeoff | Described, epsilons: list[Fraction]) -> list[Bound]:
@@ -189,10 +193,10 @@ def tails(guarantee: Tradeoff | Described, epsilons: list[Fraction]) -> list[Bou
     The neighbors may be of any kind; the probability is under the law in the numerator [PO-2].
     """
     f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
-    return _predicted(f, epsilons, "arbitrary-prior")
+    return _predicted_record_bounds(f, epsilons, "arbitrary-prior")
 
 
-def _predicted(f: Tradeoff, exact: list[Fraction], attacker: Attacker) -> list[Bound]:
+def _predicted_record_bounds(f: Tradeoff, exact: list[Fraction], attacker: Attacker) -> list[Bound]:
     """Return the answers where the record is replaced by what the rest predicts."""
     if attacker == "true-record":
         # What the record is as a whole has one law; no two directions mix [PO-4].
@@ -420,7 +424,7 @@ def _tails(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Int
 
     first = at[:, None] - EPSILON_GAPS * (at[:, None] + 12 * max(_size(c) for c in pairs))
     first = np.concatenate([first, *(np.minimum(k, first[:, :1]) for k in kinks)], axis=1)
-    high, places = _least(value, np.sort(first, axis=1))
+    high, places = _row_minima(value, np.sort(first, axis=1))
     high = np.minimum(high, 0.0)
     low = np.minimum(_beneath(log_deltas, at, places), high)
     ends = dict(zip(asked, zip(low.tolist(), high.tolist(), strict=True), strict=True))
@@ -495,11 +499,11 @@ def _chernoff(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[
             each.append(k + error + 16 * UNIT * (1 + len(c.parts)) * np.abs(k))
         return np.max(each, axis=0).reshape(z.shape) - z * at[:, None] * (1 - 8 * UNIT)
 
-    high = np.minimum(_least(value, np.sort(first, axis=1))[0], 0.0)
+    high = np.minimum(_row_minima(value, np.sort(first, axis=1))[0], 0.0)
     return [(v * (1 + 1e-9), v) for v in high.tolist()]
 
 
-def _least(value: Callable[[Array], Array], points: Array) -> tuple[Array, Array]:
+def _row_minima(value: Callable[[Array], Array], points: Array) -> tuple[Array, Array]:
     """Return the least value in each row, and where, of a function that falls and then rises.
 
     Any value that is found is an upper bound of the least.

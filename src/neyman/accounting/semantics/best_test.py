@@ -169,10 +169,10 @@ def experiment(mechanism: Mechanism) -> Experiment:
         others = mechanism.categories - 2
         truth = _exp(rational(mechanism.epsilon))
         if not others:
-            return _scaled(["first", "second"], [truth, Fraction(1)], [Fraction(1), truth])
+            return _scale_weights(["first", "second"], [truth, Fraction(1)], [Fraction(1), truth])
         rest = Fraction(others)
         names = ["first", "second", "another"]
-        return _scaled(names, [truth, Fraction(1), rest], [Fraction(1), truth, rest])
+        return _scale_weights(names, [truth, Fraction(1), rest], [Fraction(1), truth, rest])
     if isinstance(mechanism, DiscreteLaplace):
         shift = mechanism.sensitivity
         _few(shift)
@@ -182,7 +182,7 @@ def experiment(mechanism: Mechanism) -> Experiment:
         ends = (1 + tail, q**shift * (1 + tail)) if shift else (1 + tail, tail)
         null = [ends[0], *inner, ends[1]]
         names = ["at most 0", *map(str, range(1, shift)), f"at least {max(shift, 1)}"]
-        return _scaled(names, null, null[::-1] if shift else null)
+        return _scale_weights(names, null, null[::-1] if shift else null)
     if isinstance(mechanism, DiscreteGaussian):
         vectors = mechanism.sensitivity
         if len(vectors) != 1 or len(vectors[0]) != 1:
@@ -197,7 +197,7 @@ def experiment(mechanism: Mechanism) -> Experiment:
         twice = 2 * mechanism.sigma_squared
         mass = {x: _exp(-(x * x) / twice) for x in range(shift + reach + 1)}
         names = [f"at most {places[0]}", *map(str, places[1:-1]), f"at least {places[-1]}"]
-        return _scaled(
+        return _scale_weights(
             names, [mass[abs(x)] for x in places], [mass[abs(x - shift)] for x in places]
         )
     raise TypeError(
@@ -219,6 +219,8 @@ def _exp(x: Fraction) -> Fraction:
     return Fraction(_WIDE.exp(_WIDE.divide(Decimal(x.numerator), Decimal(x.denominator))))
 
 
-def _scaled(names: list[str], null: list[Fraction], alternative: list[Fraction]) -> Experiment:
+def _scale_weights(
+    names: list[str], null: list[Fraction], alternative: list[Fraction]
+) -> Experiment:
     first, second = (tuple(m / sum(masses) for m in masses) for masses in (null, alternative))
     return Experiment(tuple(names), first, second)

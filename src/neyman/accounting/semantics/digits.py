@@ -63,9 +63,9 @@ def number(x: Numeric, digits: int = 3, *, up: bool = True) -> str:
         return "0"
     size = _magnitude(exact)
     if -5 < size < 15:
-        return _plain(exact, max(0, digits - 1 - size), up)
+        return _decimal_text(exact, max(0, digits - 1 - size), up)
     scaled = exact / Fraction(10) ** size
-    mantissa = _plain(scaled, digits - 1, up)
+    mantissa = _decimal_text(scaled, digits - 1, up)
     if abs(Fraction(mantissa.replace("−", "-"))) == 10:
         mantissa, size = mantissa.replace("10", "1", 1), size + 1
     return f"{mantissa} × 10{str(size).translate(_SUPERSCRIPT)}"
@@ -85,7 +85,7 @@ def percent(x: Numeric, *, up: bool = True) -> str:
     if gap == 0:
         return f"{exact * 100}%"
     places = max(1, 1 - _magnitude(gap))
-    digits = _plain(exact * 100, min(places, 9), up)
+    digits = _decimal_text(exact * 100, min(places, 9), up)
     if Fraction(digits) in (0, 100):
         return "0%" if Fraction(digits) == 0 else "100%"
     return digits + "%"
@@ -150,7 +150,7 @@ def _magnitude(x: Fraction) -> int:
     return size if x >= Fraction(10) ** size else size - 1
 
 
-def _plain(x: Fraction, places: int, up: bool) -> str:
+def _decimal_text(x: Fraction, places: int, up: bool) -> str:
     """``x`` with at most ``places`` decimals and no trailing zeros."""
     scaled = x * 10**places
     units = math.ceil(scaled) if up else math.floor(scaled)

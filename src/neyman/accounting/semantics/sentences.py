@@ -200,15 +200,15 @@ def right_guess(guess: str, baseline: Numeric, success: Numeric, knows: str = ""
         it."
     """
     b, s = proportion("baseline", baseline), proportion("success", success)
-    start = f"An attacker who{knows} would {guess} {_often(b, up=False)} without the release"
+    start = f"An attacker who{knows} would {guess} {_frequency(b, up=False)} without the release"
     if s <= b:
         return f"{start} can do so at most equally often with it."
     if percent(s) == "100%":
         return f"{start} might do so every time with it."
-    return f"{start} can do so at most {_often(s)} with it."
+    return f"{start} can do so at most {_frequency(s)} with it."
 
 
-def _often(x: Fraction, *, up: bool = True) -> str:
+def _frequency(x: Fraction, *, up: bool = True) -> str:
     """ "25% of the time", or "1 time in 10,000" where it is rare; two digits if rounded down."""
     if x >= _RARE_PROBABILITY:
         return f"{percent(x, up=up)} of the time"
@@ -225,12 +225,12 @@ def known(subject: str, held: Sequence[str]) -> str:
     Args:
         held: the attributes that exact totals hold; the subject alone if there are none.
     """
-    return f"{subject} with a known {_listed(held)}" if held else subject
+    return f"{subject} with a known {_list_words(held)}" if held else subject
 
 
 def held_conditions(held: Sequence[str]) -> tuple[str, ...]:
     """Return the condition of a named attack beside exact totals; none without totals."""
-    return (f"All candidates and records have the same {_listed(held)}.",) if held else ()
+    return (f"All candidates and records have the same {_list_words(held)}.",) if held else ()
 
 
 def about(attributes: Sequence[str], within: str | None) -> str:
@@ -293,7 +293,7 @@ def change(
 
 
 def _same(held: Sequence[str]) -> str:
-    return f" with the same {_listed(held)}" if held else ""
+    return f" with the same {_list_words(held)}" if held else ""
 
 
 def concerning(
@@ -315,7 +315,7 @@ def concerning(
         know everything else about that person and everyone else’s record. Guessing would confirm it
         5% of the time."
     """
-    what = f"{article(subject)} {subject}’s {_listed(attributes)}"
+    what = f"{article(subject)} {subject}’s {_list_words(attributes)}"
     if within:
         what += f" within a known {within}"
     return _test(
@@ -593,7 +593,7 @@ def _finite(name: str, x: Numeric) -> Fraction:
     return exact
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_words(names: Sequence[str]) -> str:
     """ "race", "race and age", "race, age and block"."""
     if isinstance(names, str) or not names:
         raise ValueError(f"attributes = {names!r} must be a list of at least one name")

@@ -93,12 +93,12 @@ def _at(f: Tradeoff, heights: list[float], allowed: float) -> list[float]:
     """Return the bound that each h gives; 1 where it gives none."""
     chances = [tail.upper for tail in tails(f, [Fraction(h) for h in heights])]
     return [
-        _most(h, tail, allowed) if tail < allowed else 1.0
+        _distance_bound(h, tail, allowed) if tail < allowed else 1.0
         for h, tail in zip(heights, chances, strict=True)
     ]
 
 
-def _most(h: float, tail: float, allowed: float) -> float:
+def _distance_bound(h: float, tail: float, allowed: float) -> float:
     """Return the bound that one h gives, rounded up [PO-14]."""
     left = allowed - tail
     rare = (1 + math.exp(-h)) * (1 + math.exp(h / 2)) ** 2 * tail / (left * (1 - 2**-40))

@@ -124,7 +124,7 @@ def quantile(
     miss = _miss(confidence, relation)
     # Under add-remove n is secret, and nothing but the draws may depend on it.
     n = len(array) if relation == "replace-one" else None
-    released, targets = _planned(budget, levels, n, points, miss)
+    released, targets = _quantile_release(budget, levels, n, points, miss)
     arguments: dict[str, Any] = {
         "q": [str(level) for level in levels],
         "lower": str(first),
@@ -240,7 +240,7 @@ def _in_order(levels: Sequence[Fraction], values: Sequence[float]) -> NDArray[np
     return result
 
 
-def _planned(
+def _quantile_release(
     budget: Budget, levels: Sequence[Fraction], n: int | None, points: int, miss: Fraction | None
 ) -> tuple[InverseSensitivity, list[tuple[Fraction | None, ...]]]:
     """Return what is released, and the levels of the draws for each quantile.

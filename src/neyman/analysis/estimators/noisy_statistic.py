@@ -73,7 +73,7 @@ class Statistic(Generic[Noisy]):
             ChargedError: the computation failed after its charge, which stands. Without a ledger
                 a RuntimeError. Neither has anything of the data.
         """
-        payer, price = self._checked(paid)
+        payer, price = self._check_price(paid)
         receipt = self._draft(paid)
         bits = SecureBits()
         entry = None
@@ -104,7 +104,7 @@ class Statistic(Generic[Noisy]):
             call.finish({RECEIPT: receipt.to_bytes()})
         return noisy, receipt.to_dict()
 
-    def _checked(self, paid: Shared) -> tuple[Payer | None, tuple[Fraction, Fraction]]:
+    def _check_price(self, paid: Shared) -> tuple[Payer | None, tuple[Fraction, Fraction]]:
         """Return who pays, and the price, which the ledger would grant. Charge nothing."""
         ledger, dataset, to = paid.get("ledger"), paid.get("dataset"), paid.get("account")
         neighboring = paid.get("neighboring", "replace-one")

@@ -74,11 +74,11 @@ def shares_arguments(function: Callable[Arguments, Result]) -> Callable[Argument
         return function(*args, **kwargs)
 
     checked.__signature__ = signature.replace(parameters=[*own, *listed])  # pyright: ignore[reportAttributeAccessIssue]
-    checked.__doc__ = _described(inspect.cleandoc(function.__doc__ or ""), known)
+    checked.__doc__ = _docstring_with(inspect.cleandoc(function.__doc__ or ""), known)
     return checked
 
 
-def _described(text: str, names: set[str]) -> str:
+def _docstring_with(text: str, names: set[str]) -> str:
     """Return a docstring with the shared arguments that it lacks, and with the shared errors."""
     texts = TEXTS if "neighboring" in names else TEXTS_OF_TESTS  # tests have a public n
     missing = [

@@ -320,7 +320,7 @@ class _Counts:
             ends.append(np.nan_to_num(end, nan=0.0 if side < 0 else 1.0))
         unclear = self.risk < LIMITS.at_risk_deviations * self._deviation_at_risk() + 1
         hidden = np.logical_or.accumulate(unclear)
-        return _falling(np.where(hidden, 0.0, ends[0]), np.where(hidden, 1.0, ends[1]))
+        return _monotone_ends(np.where(hidden, 0.0, ends[0]), np.where(hidden, 1.0, ends[1]))
 
     def band_of_data(self, miss: float) -> tuple[Floats, Floats]:
         """Return a band about the records' own curve, proven [SV-1].
@@ -345,10 +345,10 @@ class _Counts:
             lower = np.where(first > most_events, 1 - most_events / first, 0.0)
             upper = np.where(most > least_events, 1 - least_events / most, 0.0)
         upper = np.where(least_events > 0, upper, 1.0)
-        return _falling(np.cumprod(lower, dtype=float), np.cumprod(upper, dtype=float))
+        return _monotone_ends(np.cumprod(lower, dtype=float), np.cumprod(upper, dtype=float))
 
 
-def _falling(low: Floats, high: Floats) -> tuple[Floats, Floats]:
+def _monotone_ends(low: Floats, high: Floats) -> tuple[Floats, Floats]:
     """Return the ends in [0, 1], falling, as the curve does."""
     lower: Floats = np.maximum.accumulate(np.clip(low, 0.0, 1.0)[::-1])[::-1]
     upper: Floats = np.minimum.accumulate(np.clip(high, 0.0, 1.0))

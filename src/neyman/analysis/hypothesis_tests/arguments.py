@@ -85,7 +85,7 @@ def noise_of(budget: Described) -> CanonicalNoise:
         polygons(curve)
     except ValueError as error:
         raise ValueError(f"budget: {error}") from None
-    if not _admitted(getattr(budget, "admits", given.admits), noise):
+    if not _admits_noise(getattr(budget, "admits", given.admits), noise):
         raise ValueError(
             f"budget = {budget!r}: canonical noise of its curve does not meet it, because it bounds"
             " more than a curve. Give a curve, such as ny.gdp(0.5) or ny.approximate(1, 1e-6)"
@@ -93,7 +93,7 @@ def noise_of(budget: Described) -> CanonicalNoise:
     return noise
 
 
-def _admitted(admits: Callable[[CanonicalNoise], bool], noise: CanonicalNoise) -> bool:
+def _admits_noise(admits: Callable[[CanonicalNoise], bool], noise: CanonicalNoise) -> bool:
     try:
         return admits(noise)
     except ValueError:  # no parameter of the budget's kind is proven for this noise

@@ -58,14 +58,14 @@ class SimulatedPower:
     @property
     def lower(self) -> float:
         """Return the lower end of the interval."""
-        return 1 - self._most(self.simulations - self.rejected)
+        return 1 - self._largest_acceptance(self.simulations - self.rejected)
 
     @property
     def upper(self) -> float:
         """Return the upper end of the interval."""
-        return self._most(self.rejected)
+        return self._largest_acceptance(self.rejected)
 
-    def _most(self, count: int) -> float:
+    def _largest_acceptance(self, count: int) -> float:
         """Return the largest chance that a count does not refute."""
         if count == self.simulations:
             return 1.0

@@ -110,7 +110,7 @@ class ProportionsTest:
         return NoisyCount(first, self.mechanism), NoisyCount(second, self.mechanism)
 
     @property
-    def _swapped(self) -> tuple[NoisyCount, NoisyCount]:
+    def _swap_groups(self) -> tuple[NoisyCount, NoisyCount]:
         first, second = self._groups
         return second, first
 
@@ -180,7 +180,7 @@ class ProportionsTest:
     def _sides(self, places: Pair) -> list[LargerProportion]:
         """Return one test per side of the alternative."""
         greater = LargerProportion(places, self._groups, self._noise_variance)
-        less = LargerProportion((places[1], places[0]), self._swapped, self._noise_variance)
+        less = LargerProportion((places[1], places[0]), self._swap_groups, self._noise_variance)
         sides = {"greater": [greater], "less": [less], "two-sided": [greater, less]}
         return sides[self.alternative]
 
@@ -266,10 +266,10 @@ class LargerProportion:
         grid[0], grid[-1] = lower, upper
         return grid
 
-    def _large(self, share: float) -> float:
+    def _upper_tail(self, share: float) -> float:
         return self.groups[0].greater(self.places[0], share)[1]
 
-    def _small(self, share: float) -> float:
+    def _lower_tail(self, share: float) -> float:
         return self.groups[1].less(self.places[1], share)[1]
 
     def _weights(self, share: Array) -> list[Array]:
@@ -282,12 +282,12 @@ class LargerProportion:
         grid = self._grid
         if not isinstance(grid, np.ndarray):
             return (0.0 if grid < 1 else 1.0), grid
-        large = np.array([self._large(p) for p in grid])
-        small = np.array([self._small(p) for p in grid])
+        large = np.array([self._upper_tail(p) for p in grid])
+        small = np.array([self._lower_tail(p) for p in grid])
         # The first rises with p and the second falls: a cell lies below its two worst ends.
         weights = self._weights(0.5 * (grid[1:] + grid[:-1]))
-        most = float(np.max(_combined(large[1:], small[:-1], *weights)))
-        least = float(np.max(_combined(large[:-1], small[1:], *weights)))
+        most = float(np.max(_combined_p_value(large[1:], small[:-1], *weights)))
+        least = float(np.max(_combined_p_value(large[:-1], small[1:], *weights)))
         low = min(max(least * (1 - LIMITS.rounding_share) - SURE[1], 0.0) + LIMITS.miss_chance, 1.0)
         return low, _upper_end(most)
 
@@ -306,9 +306,9 @@ class LargerProportion:
         while open_:
             first, last = open_.pop()
             extremes = middle[sorted({first, min(max(central, first), last - 1), last - 1})]
-            large, small = self._large(grid[last]), self._small(grid[first])
+            large, small = self._upper_tail(grid[last]), self._lower_tail(grid[first])
             each = np.full(len(extremes), large), np.full(len(extremes), small)
-            most = float(np.max(_combined(*each, *self._weights(extremes))))
+            most = float(np.max(_combined_p_value(*each, *self._weights(extremes))))
             if last - first == 1:
                 if _upper_end(most) > level:
                     return False
@@ -322,7 +322,7 @@ def _upper_end(most: float) -> float:
     return min(most * (1 + LIMITS.rounding_share) + LIMITS.miss_chance, 1.0)
 
 
-def _combined(
+def _combined_p_value(
     first: np.ndarray, second: np.ndarray, weight: np.ndarray, other: np.ndarray
 ) -> np.ndarray:
     """Return the p-value of a weighted sum of two normal scores."""

@@ -122,7 +122,7 @@ def _add(parts: Sequence[Part], weights: Tensor, scale: float, most: int, compil
     if len(parts) == 1 and not compiled:
         parts[0].add(rounded(rows, factors, most)[0])
         return
-    run = _compiled if compiled else _eager
+    run = _compile if compiled else _eager
     squares = torch.stack([run(_squares)(part, factors) for part in rows]).sum(0)
     short = squares <= float(most * most)
     for part in parts:
@@ -179,7 +179,7 @@ def norm_bounds(rows: Sequence[Tensor], *, compiled: bool = False) -> tuple[Tens
     The rough norm has entries up to 2^18, by a power of two, which is exact, and so is the sum of
     their squares in any order. The bound is larger by what rounding moved: half a unit per entry.
     """
-    run = _compiled if compiled else _eager
+    run = _compile if compiled else _eager
     peak = torch.stack([run(_peak)(part) for part in rows]).amax(0)
     size = sum(part.shape[1] for part in rows)
     exact = torch.float64 if size <= LIMITS.float_squares else torch.int64
@@ -262,5 +262,5 @@ def _eager(kernel: Kernel) -> Kernel:
 
 
 @cache
-def _compiled(kernel: Kernel) -> Kernel:
+def _compile(kernel: Kernel) -> Kernel:
     return torch.compile(kernel, dynamic=True)

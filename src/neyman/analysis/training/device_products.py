@@ -113,7 +113,7 @@ def add_products(
         most: the largest norm of a row in units.
         bits: of the totals of products, below a unit.
     """
-    measured = [_measured(product, bits) for product in products]
+    measured = [_measure_norm(product, bits) for product in products]
     squares = torch.stack([x.norm**2 for x in measured]).sum(0)
     errors = torch.stack([(x.error * 0.5**bits) ** 2 for x in measured]).sum(0)
     finite = torch.stack([x.finite for x in measured]).all(0)
@@ -140,7 +140,7 @@ def add_products(
         x.total.add_(sums.to(torch.int64))
 
 
-def _measured(product: Product, bits: int) -> _Measured:
+def _measure_norm(product: Product, bits: int) -> _Measured:
     """Return whole inputs, and an upper bound of the norm of the gradient with them."""
     inputs, shift, finite = _integers(product.inputs, INPUT_BITS)
     rough, other, known = _integers(product.outputs, OUTPUT_BITS)

@@ -204,7 +204,7 @@ class ModuleGradients:
                     f"x.to({str(self.device)!r})"
                 )
         dummy = tuple(x.new_zeros(self._rows, *x.shape[1:]) for x in rows)
-        with self._computing():
+        with self._deterministic_context():
             if failure := self._failure(dummy):
                 raise ValueError(failure)
 
@@ -268,7 +268,7 @@ class ModuleGradients:
         count = _row_count(rows)
         if count > self.most_rows:
             raise ValueError(f"rows has {count} rows; a sum has at most {self.most_rows}")
-        with self._computing():
+        with self._deterministic_context():
             totals = self._zeros(rows)
             for start in range(0, count, self._rows):
                 self._add(totals, tuple(x[start : start + self._rows] for x in rows))
@@ -277,7 +277,7 @@ class ModuleGradients:
         return torch.cat([x.reshape(-1).to(torch.int64) for x in totals.values()])
 
     @contextmanager
-    def _computing(self) -> Generator[None]:
+    def _deterministic_context(self) -> Generator[None]:
         """Fix kernels and randomness, and allow derivatives within ``torch.no_grad()`` too."""
         with (
             torch.inference_mode(False),
@@ -312,7 +312,7 @@ class ModuleGradients:
 
     def _add(self, totals: Mapping[str, Tensor], rows: tuple[Tensor, ...]) -> None:
         with self._precision():
-            gradients = self._gradients(_filled(rows, self._rows))
+            gradients = self._gradients(_pad_rows(rows, self._rows))
         weights = (torch.arange(self._rows, device=self.device) < len(rows[0])).double()
         scale, products = self.grid / self.clip, self._products(rows)
         for names, most in zip(self._groups.values(), self._most, strict=True):
@@ -349,7 +349,9 @@ class ModuleGradients:
             (gradients, outputs), inputs = run(state, taps.zeros, others, rows, taps)
         else:
             taps = _Taps({self._layers[k]: k for k in names})
-            gradients, outputs = self._alone(state, others, tuple(x[0] for x in rows), taps)
+            gradients, outputs = self._example_gradient(
+                state, others, tuple(x[0] for x in rows), taps
+            )
             inputs = [x[None] for x in taps.inputs]
         for (name, x), version in zip(tensors.items(), versions, strict=True):
             if x._version != version:
@@ -388,7 +390,7 @@ class ModuleGradients:
         by_name = dict(zip(copies, gradients, strict=False))
         return (by_name, gradients[len(copies) :]), [x.detach() for x in inputs]
 
-    def _alone(
+    def _example_gradient(
         self,
         state: dict[str, Tensor],
         others: dict[str, Tensor],
@@ -581,7 +583,7 @@ def _row_count(rows: tuple[Tensor, ...]) -> int:
     return len(rows[0])
 
 
-def _filled(rows: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:
+def _pad_rows(rows: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:
     missing = count - len(rows[0])
     if not missing:
         return rows
@@ -668,7 +670,7 @@ def _part(gradients: Sequence[Tensor], total: Tensor, layer: Module | None) -> P
     """Return the gradients of one parameter, one row per example."""
     if layer is None or len(gradients) == 1:
         return Part(flat_rows(gradients[0]), total.view(-1))
-    lines, tokens = _joined(gradients, layer)
+    lines, tokens = _join_uses(gradients, layer)
     if not isinstance(layer, Embedding):
         kind = torch.float64 if lines.dtype == torch.float64 else torch.float32
         return Part((lines.mT.to(kind) @ tokens.to(kind)).flatten(1), total.view(-1))
@@ -677,7 +679,7 @@ def _part(gradients: Sequence[Tensor], total: Tensor, layer: Module | None) -> P
 
 
 def _product(gradients: Sequence[Tensor], total: Tensor, layer: Module) -> Product:
-    outputs, inputs = _joined(gradients, layer)
+    outputs, inputs = _join_uses(gradients, layer)
     return Product(inputs, outputs, total.flatten(1))
 
 
@@ -687,7 +689,7 @@ def _shape(layer: Module) -> tuple[int, int]:
     return lines, columns
 
 
-def _joined(gradients: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tensor]:
+def _join_uses(gradients: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tensor]:
     """Return the gradients of what a layer returned and its inputs, one line for each place."""
     pairs: list[tuple[Tensor, Tensor]] = []
     for outputs, inputs in zip(gradients[::2], gradients[1::2], strict=True):

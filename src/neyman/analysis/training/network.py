@@ -173,13 +173,13 @@ class NetworkRun:
         The schedule moves as often as it will, because some end early.
         """
         try:
-            before = self._packed()
+            before = self._pack_state()
             self._unpack(before)
             try:
                 for parameter in self._gradient.gradients.parameters.values():
                     parameter.grad = torch.zeros_like(parameter)
                 self._move()
-                self._unpack(self._packed())
+                self._unpack(self._pack_state())
                 if schedule := self._scheduler:
                     steps = self.terms.mechanism.steps
                     for _ in range(getattr(schedule, "last_epoch", steps), steps):
@@ -213,7 +213,7 @@ class NetworkRun:
 
     def save(self, folder: Path, state: State) -> None:
         """Write a checkpoint, durably."""
-        write(folder, state, SCHEMA, self._packed(), environments=self._environments)
+        write(folder, state, SCHEMA, self._pack_state(), environments=self._environments)
 
     def step(self, step: int, batch: NDArray[np.int64]) -> None:
         """Add up clipped gradients, add noise, and move."""
@@ -222,13 +222,13 @@ class NetworkRun:
                 "data changed its length during the run: give a dataset of one length, such as a "
                 "TensorDataset. The charge stands"
             )
-        rows = without_content(partial(self._taken, batch), "the dataset")
+        rows = without_content(partial(self._take_rows, batch), "the dataset")
         without_content(partial(self._gradient.add, *rows), "the model or the loss")
         self._gradient.steps = step  # where an earlier process took the steps before it
         self._gradient.set()
         self._move()
 
-    def _taken(self, batch: NDArray[np.int64]) -> tuple[Tensor, ...]:
+    def _take_rows(self, batch: NDArray[np.int64]) -> tuple[Tensor, ...]:
         with fresh_randomness(self._rows.device):
             return self._rows.take(batch)
 
@@ -257,7 +257,7 @@ class NetworkRun:
     def _tensors(self) -> dict[str, Tensor]:
         return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
 
-    def _packed(self) -> memoryview:
+    def _pack_state(self) -> memoryview:
         """Return the parameters, buffers, optimizer, and schedule; no state of randomness."""
         buffer = io.BytesIO()
         schedule = self._scheduler.state_dict() if self._scheduler is not None else None
@@ -309,7 +309,7 @@ def train_network(
         "model": _text(model),
         "loss": _text(loss),
         "mode": "train" if model.training else "eval",
-        "autocast": _short(gradients.dtype),
+        "autocast": _type_name(gradients.dtype),
         "fast": gradient.fast,
         "optimizer": _text(mover),
     }
@@ -337,7 +337,7 @@ def train_network(
     return trained
 
 
-def _short(dtype: torch.dtype | None) -> str | None:
+def _type_name(dtype: torch.dtype | None) -> str | None:
     return None if dtype is None else str(dtype).removeprefix("torch.")
 
 
@@ -405,8 +405,8 @@ def _environment(gradients: ModuleGradients) -> dict[str, Any]:
     return {
         "framework": f"torch {torch.__version__}",
         "device": f"{device}{card}",
-        "dtype": _short(next(iter(gradients.parameters.values())).dtype),
-        "autocast": _short(gradients.dtype),
+        "dtype": _type_name(next(iter(gradients.parameters.values())).dtype),
+        "autocast": _type_name(gradients.dtype),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "tf32": "tf32" in products,
         "benchmark": torch.backends.cudnn.benchmark,

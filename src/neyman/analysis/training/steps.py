@@ -106,22 +106,22 @@ def run(job: Job, rows: int, request: Request) -> Trained:
     with turn, _folder(Path(request.out)) as folder:
         published = book.published(terms.dataset, terms.key)
         if published is not None:
-            return _finished(folder, published[1][RECEIPT])
+            return _load_finished_run(folder, published[1][RECEIPT])
         # What can fail without data fails before the charge.
         unpaid = LedgerPart.of(terms.dataset, paid.currency, 0, 0, throwaway=book.throwaway)
         job.check()
         report(draft(terms, 0, paid.protects, unpaid, b"", job.setting()))
         payer = Payer.of(book, paid)
-        state, entry = _reserved(job, payer, folder, delta, again=request.charge_again)
+        state, entry = _reserve_run(job, payer, folder, delta, again=request.charge_again)
         with ChargedCall(
             payer,
             entry,
-            message=lambda kind, text: _failed(text or kind, entry, folder),
+            message=lambda kind, text: _failure_message(text or kind, entry, folder),
             public_errors=(OSError,),  # about files of ours
             unchanged_errors=(ChargedError, LedgerError, CheckpointError),
             logs_errors=True,
         ) as call:
-            state = _moved(job, state, many, folder, every, book)
+            state = _take_steps(job, state, many, folder, every, book)
             part = payer.ledger_part(entry)
             content = job.content()
             receipt = draft(terms, state.lost, paid.protects, part, content, job.setting())
@@ -148,7 +148,7 @@ def without_content(function: Callable[[], Result], what: str) -> Result:
     )
 
 
-def _failed(failure: str, entry: Entry, folder: Path) -> str:
+def _failure_message(failure: str, entry: Entry, folder: Path) -> str:
     """Return the message of a run that failed after its charge, and what to do."""
     return (
         f"failed after the charge, which stands (entry {entry.id} of {entry.dataset}): "
@@ -158,7 +158,7 @@ def _failed(failure: str, entry: Entry, folder: Path) -> str:
     )
 
 
-def _moved(job: Job, state: State, rows: int, folder: Path, every: int, book: Ledger) -> State:
+def _take_steps(job: Job, state: State, rows: int, folder: Path, every: int, book: Ledger) -> State:
     """Take the steps of a run whose charge stands.
 
     Args:
@@ -211,7 +211,7 @@ def _check_unit(terms: RunTerms, paid: Account) -> None:
         )
 
 
-def _reserved(
+def _reserve_run(
     job: Job, payer: Payer, folder: Path, delta: Fraction, *, again: bool
 ) -> tuple[State, Entry]:
     """Return a run that is charged, by an earlier process or by this one."""
@@ -267,7 +267,7 @@ def _publish(
     call.finish(files)
 
 
-def _finished(folder: Path, receipt: bytes) -> Trained:
+def _load_finished_run(folder: Path, receipt: bytes) -> Trained:
     path = folder / RECEIPT
     if not path.is_file() or path.read_bytes() != receipt:
         first = TrainingReceipt.read(json.loads(receipt))

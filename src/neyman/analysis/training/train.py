@@ -190,7 +190,7 @@ class _Descent:
 
     def _gradients(self, parameters: Floats, rows: NDArray[np.int64]) -> Floats:
         """Return what the user's function gives, one row per record."""
-        array = self._given(parameters, rows)
+        array = self._user_gradient(parameters, rows)
         expected = (rows.size, *parameters.shape)
         if array.shape != expected:
             raise ChargedError(
@@ -204,7 +204,7 @@ class _Descent:
             )
         return np.asarray(array, np.float64).reshape(rows.size, -1)
 
-    def _given(self, parameters: Floats, rows: NDArray[np.int64]) -> NDArray[Any]:
+    def _user_gradient(self, parameters: Floats, rows: NDArray[np.int64]) -> NDArray[Any]:
         """Return the array of the user's function, whose errors have their type alone."""
 
         def given() -> NDArray[Any]:

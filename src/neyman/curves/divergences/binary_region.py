@@ -192,8 +192,8 @@ class Region:
             cut = ask.ahead.shape[1]
             ask = _Asked.of(
                 ways,
-                _zoomed(ask.ahead, place[:, :cut], width, self.ahead.top),
-                _zoomed(ask.behind, place[:, cut:], width, self.behind.top),
+                _zoom_orders(ask.ahead, place[:, :cut], width, self.ahead.top),
+                _zoom_orders(ask.behind, place[:, cut:], width, self.behind.top),
             )
             w, g, place = self._solve(ask, x, w)
         best: Array = np.argmin(np.where(g > 0, place, math.inf), axis=1)
@@ -265,7 +265,7 @@ class Region:
         )
 
 
-def _zoomed(orders: Array, place: Array, width: float, top: float) -> Array:
+def _zoom_orders(orders: Array, place: Array, width: float, top: float) -> Array:
     """Orders around the best of each row, which stays among them.
 
     Args:

@@ -51,7 +51,7 @@ def renyi_divergence(c: Composition, order: float | Fraction) -> Interval:
         low = renyi_divergence(c.known, min(ends))[0]
         high = renyi_divergence(c.known, max(ends))[1]
         most = above(bare.divergence(Fraction(order)))
-        reached = min(_attained(bare, order), most)
+        reached = min(_attained_divergence(bare, order), most)
         sure = low + reached
         if high and sure < math.inf:
             sure = down(sure, 1)
@@ -155,7 +155,7 @@ def zcdp_above(c: Composition) -> float:
     return trusted_rho(c) - math.log1p(-missing) if missing else c.rho
 
 
-def _attained(bare: RenyiBound, order: float | Fraction) -> float:
+def _attained_divergence(bare: RenyiBound, order: float | Fraction) -> float:
     """Lower bound: a Renyi divergence attained by some pair that satisfies the guarantee."""
     exact = bare.divergence(Fraction(order))
     if exact == math.inf or not (bare.corners or bare.kl):

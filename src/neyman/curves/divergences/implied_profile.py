@@ -74,13 +74,15 @@ class ImpliedProfile(Profile):
         alone = Ceiling.above(bare)
         self._alone = Region(alone, alone, least) if felt.parts else self._regions[0]
         self._pure = ahead.largest
-        most = 1 - UNIT  # so that a logarithm is a number; `_mixed` moves by 32 units and more
+        most = (
+            1 - UNIT
+        )  # so that a logarithm is a number; `_mix_infinite_loss` moves by 32 units and more
         self._infinite = min(known.infinite, most)
         self._missing = min(known.reverse().infinite, most)
         self._keep, self._held = math.log1p(-self._infinite), math.log1p(-self._missing)
         self._tangents = False  # whether many tangents are enough
 
-    def _mixed(self, low: Array, high: Array) -> tuple[Array, Array]:
+    def _mix_infinite_loss(self, low: Array, high: Array) -> tuple[Array, Array]:
         """With the mass of infinite loss: m + (1 - m) value [RB-6]."""
         high = np.minimum(high, 0.0)
         if not self._infinite:
@@ -94,7 +96,7 @@ class ImpliedProfile(Profile):
         shift = self._held - self._keep
         slack = 8 * UNIT * (np.abs(epsilons) + abs(shift)) if shift else 0.0 * epsilons
         low = self._inner(epsilons + shift + slack)[0]
-        low, high = self._mixed(low, self._inner(epsilons + shift - slack)[1])
+        low, high = self._mix_infinite_loss(low, self._inner(epsilons + shift - slack)[1])
         if self._reached is not None:
             low = np.maximum(low, self._reached.log_deltas(epsilons)[0])
         return np.minimum(low, high), high
@@ -183,7 +185,7 @@ class ImpliedProfile(Profile):
             x = _odds(lower[asked])
             low[asked] = logs(self._alone.reached(x))[0] - slack[asked]
         low[levels >= 0] = 0.0
-        low, high = self._mixed(low, high)
+        low, high = self._mix_infinite_loss(low, high)
         if self._reached is not None:
             low = np.maximum(low, self._reached.log_powers(levels)[0])
         return np.minimum(low, high), high

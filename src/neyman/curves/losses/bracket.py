@@ -79,7 +79,7 @@ class ComposedLattice(Loss):
         return math.sqrt(math.fsum(n * loss.mu**2 for loss, n in self.parts))
 
     def reverse(self) -> ComposedLattice:
-        return _reversed(self)
+        return _reverse_lattice(self)
 
     def log_mgf(self, z: Array) -> Array:
         return sum((n * loss.log_mgf(z) for loss, n in self.parts), np.zeros(np.shape(z)))
@@ -105,7 +105,7 @@ class ComposedLattice(Loss):
 
 
 @array_cache
-def _reversed(joint: ComposedLattice) -> ComposedLattice:
+def _reverse_lattice(joint: ComposedLattice) -> ComposedLattice:
     parts = tuple(sorted(((loss.reverse(), n) for loss, n in joint.parts), key=order_key))
     reverse = ComposedLattice(parts, joint.side)
     return joint if reverse == joint else reverse
@@ -116,14 +116,14 @@ def _step(joint: ComposedLattice) -> Fraction:
     steps = [loss.step for loss, _ in laws(joint.parts)]
     deviation = math.sqrt(float(joint.moments(np.zeros(1))[2][0]))
     reach = min(float(joint.supremum + joint.reverse().supremum), 80 * deviation)
-    grid = _aligned(joint, reach / (1 << 14))  # about 16,000 places
+    grid = _align_step(joint, reach / (1 << 14))  # about 16,000 places
     if any(s is None for s in steps):
         return grid
     common = common_step([s for s in steps if s is not None])
     return common if joint.side == 0 or 4 * common >= grid else grid
 
 
-def _aligned(joint: ComposedLattice, grid: float) -> Fraction:
+def _align_step(joint: ComposedLattice, grid: float) -> Fraction:
     """Adjust the step so that the largest bounded loss falls just above a grid point.
 
     Laplace pairs have half of their mass there: the lower side moves it down to the grid, by a
@@ -138,7 +138,7 @@ def _aligned(joint: ComposedLattice, grid: float) -> Fraction:
 
 @array_cache
 def _atoms(joint: ComposedLattice, tilt: float) -> Atoms:
-    total = _rounded(joint, tilt)
+    total = _round_sum(joint, tilt)
     weight = np.maximum(total.weight + joint.side * total.absolute, 0.0)
     if joint.side < 0:
         weight = weight * _shrunk(joint)
@@ -150,7 +150,7 @@ def _atoms(joint: ComposedLattice, tilt: float) -> Atoms:
     return replace(total, weight=weight, absolute=0.0, relative=relative)
 
 
-def _rounded(joint: ComposedLattice, tilt: float) -> Atoms:
+def _round_sum(joint: ComposedLattice, tilt: float) -> Atoms:
     """Return the sum on the lattice, or rounded to one side of it."""
     step = joint.step
     parts = laws(joint.parts)
@@ -170,7 +170,7 @@ def _shrunk(joint: ComposedLattice) -> float:
 
     With it the lower side stays below at every epsilon, also where the mixture counts Q.
     """
-    atoms = _rounded(joint, -1.0)
+    atoms = _round_sum(joint, -1.0)
     total = float((atoms.weight + atoms.absolute).sum()) + atoms.tail
     # NumPy's sum in pairs errs by 40 units, a power by 2, and the rest by one each.
     return min(math.exp(-atoms.log_scale) / total, 1.0) * (1 - atoms.relative) * (1 - 64 * UNIT)

@@ -89,7 +89,9 @@ def law_under_q(inner: Loss, size: float) -> Base:
     low = -math.inf
     for k in range(len(discretized) - 1):
         middle = 0.5 * (centers[k] + centers[k + 1]) - float(first.offset)
-        cut, good = _agreeing(tilts[k : k + 2], discretized[k : k + 2], math.ceil(middle / step))
+        cut, good = _agreement_index(
+            tilts[k : k + 2], discretized[k : k + 2], math.ceil(middle / step)
+        )
         overlap = 0 if good or not side else SEAM_INDICES * side
         ends.append((low, cut + overlap))
         low = cut - overlap
@@ -119,7 +121,7 @@ def _log_q(tilt: float, atoms: Atoms, place: Array) -> Array:
         return np.log(atoms.weight) + (atoms.log_scale - (tilt + 1) * place)
 
 
-def _agreeing(
+def _agreement_index(
     tilts: list[float], discretized: list[tuple[Atoms, Array]], near: int
 ) -> tuple[int, bool]:
     """Return an index at which two tilts show the same atoms all around, and whether there is one.

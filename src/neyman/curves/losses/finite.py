@@ -176,7 +176,7 @@ class FiniteLoss(_ValuesLoss):
             self.index[0],
             weight,
             scale,
-            relative=(2 * size + 8) * UNIT + self._moved(tilt),
+            relative=(2 * size + 8) * UNIT + self._weight_error(tilt),
         )
 
     def dots(self, tilt: float, step: float) -> Discretization:
@@ -184,10 +184,10 @@ class FiniteLoss(_ValuesLoss):
         scale = float(self.log_mgf(np.array([tilt]))[0])
         size = float(np.max(np.abs(log_p) + np.abs(tilt * value))) + abs(scale)
         weight = np.exp(log_p - scale + tilt * value)
-        relative = (2 * size + 8) * UNIT + self._moved(tilt)
+        relative = (2 * size + 8) * UNIT + self._weight_error(tilt)
         return Discretization(value, weight, tilt, scale, 0.0, relative)
 
-    def _moved(self, tilt: float) -> float:
+    def _weight_error(self, tilt: float) -> float:
         """How much a weight errs because its value does: by 2 units, or not at all."""
         digits = self.lattice.numerator * max(abs(self.index[0]), abs(self.index[-1]))
         if digits.bit_length() <= 53 and self.lattice.denominator.bit_count() == 1:
@@ -358,7 +358,7 @@ class OffLatticeLoss(_ValuesLoss):
     def _arrays(self) -> tuple[Array, Array]:
         return np.array(self.values), np.array(self.log_p)
 
-    def _tilted(self, tilt: float) -> tuple[float, Array]:
+    def _tilt_weights(self, tilt: float) -> tuple[float, Array]:
         """K(tilt) and the tilted weights, with the sum 1."""
         value, log_p = self._arrays
         exponent = log_p + tilt * value
@@ -372,7 +372,7 @@ class OffLatticeLoss(_ValuesLoss):
         z = np.atleast_1d(z)
         if not np.iscomplexobj(z):
             return super().log_mgf(z)
-        k, weight = self._tilted(float(z[0].real))
+        k, weight = self._tilt_weights(float(z[0].real))
         return k + log1p(wave_sum(self._arrays[0], weight, np.imag(z)))
 
     def mgf_rounding(self, z: Array) -> Array:
@@ -383,14 +383,14 @@ class OffLatticeLoss(_ValuesLoss):
         each = each + 4 * UNIT * (8 + len(value) + float(np.abs(log_p).max()))
         each = each + 4 * UNIT * np.abs(np.real(z)) * self._largest
         if np.iscomplexobj(z):
-            _, weight = self._tilted(float(z[0].real))
+            _, weight = self._tilt_weights(float(z[0].real))
             each = each + rounding(value, weight, np.imag(z))
         return each
 
     def dots(self, tilt: float, step: float) -> Discretization:
         """Return the weights p e^{tilt v} / e^{K(tilt)}."""
         value, log_p = self._arrays
-        k, weight = self._tilted(tilt)
+        k, weight = self._tilt_weights(tilt)
         size = float(np.max(np.abs(log_p) + np.abs(tilt * value))) + abs(k)
         return Discretization(
             value, weight, tilt, k, 0.0, (2 * size + 16) * UNIT, PLACE_ERROR * self._largest

@@ -334,7 +334,7 @@ def _law(loss: LikelihoodRatioLoss, tilt: float, reach: float) -> _Law:
     w = loss.power(tilt)
     y, h = _grid(*loss.range(w), loss.spacing(reach, w))
     ratio = loss.ratios((loss,), y)
-    p, k, error, units = _tilted(ratio, np.array([w]), y, h, loss.ratio_units)
+    p, k, error, units = _tilt_masses(ratio, np.array([w]), y, h, loss.ratio_units)
     spread = max(float(units[0, 0]) / len(y), 1.0)
     return counted(_Law(loss, w, y, ratio[0], p[0, 0], float(k[0, 0]), float(error[0, 0]), spread))
 
@@ -345,7 +345,7 @@ def _grid(low: float, high: float, h: float) -> tuple[Array, float]:
     return low + h * np.arange(math.ceil((high - low) / h) + 1), h
 
 
-def _tilted(
+def _tilt_masses(
     ratio: Array, w: Array, y: Array, h: float, ratio_units: float
 ) -> tuple[Array, Array, Array, Array]:
     """Return the masses of y of several losses under several powers, log M, its error, and its
@@ -434,7 +434,7 @@ def _real_sums(
         sign = 1 if first.removed else -1
         for k in range(0, len(losses), rows):
             ratio = first.ratios(losses[k : k + rows], y)
-            p, log_m, error, _ = _tilted(ratio, some, y, h, units)
+            p, log_m, error, _ = _tilt_masses(ratio, some, y, h, units)
             powers = p @ np.array([ratio, ratio * ratio]).transpose(1, 2, 0)
             mean = powers[:, :, 0]
             variance = powers[:, :, 1] - mean * mean
@@ -467,5 +467,5 @@ def _laws(losses: Sequence[LikelihoodRatioLoss], tilt: float, reach: float) -> _
     y, h = _grid(low, high, first.spacing(reach, w))
     ratio = first.ratios(losses, y)
     units = max(loss.ratio_units for loss in losses)
-    p, k, error, spread = (v[:, 0] for v in _tilted(ratio, np.array([w]), y, h, units))
+    p, k, error, spread = (v[:, 0] for v in _tilt_masses(ratio, np.array([w]), y, h, units))
     return _Laws(ratio, p, k, error, np.maximum(spread / len(y), 1.0))

@@ -119,7 +119,7 @@ class PiecewiseAnalyticLoss(Loss):
         """K(z) by quadrature; complex z lie on one vertical line, on which they share nodes."""
         z = np.atleast_1d(z)
         if not np.iscomplexobj(z):
-            return np.array([_tilted(self, float(c), 0.0).log_mgf for c in z])
+            return np.array([_tilt_density(self, float(c), 0.0).log_mgf for c in z])
         line = _on_line(self, z)
         return line.log_mgf + log1p(wave_sum(line.loss, line.p, np.imag(z)))
 
@@ -127,7 +127,7 @@ class PiecewiseAnalyticLoss(Loss):
         """Mass left out, the quadrature's error, and units for each exponent and sum."""
         z = np.atleast_1d(z)
         if not np.iscomplexobj(z):
-            return np.array([_tilted(self, float(c), 0.0).error for c in z])
+            return np.array([_tilt_density(self, float(c), 0.0).error for c in z])
         line = _on_line(self, z)
         u = np.imag(z)
         apart = np.minimum(2 * line.blur, np.abs(u) * line.sway)
@@ -142,7 +142,7 @@ class PiecewiseAnalyticLoss(Loss):
             if nodes is not None:
                 out[:, mine] = nodes.moments(tilts[mine])
             else:
-                each = [_tilted(self, float(c), 0.0) for c in tilts[mine]]
+                each = [_tilt_density(self, float(c), 0.0) for c in tilts[mine]]
                 out[:, mine] = np.array([(t.log_mgf, t.mean, t.variance) for t in each]).T
         return out[0], out[1], out[2]
 
@@ -155,7 +155,7 @@ class PiecewiseAnalyticLoss(Loss):
         A density of variation V on a stretch at whose ends it is f and g has a characteristic
         function of at most (f + g + V) / |u|, and of at most its mass; atoms keep their masses.
         """
-        tilted = _tilted(self, tilt, 0.0)
+        tilted = _tilt_density(self, tilt, 0.0)
         best = self._decay_by_moments(tilt, edges)
         if not tilted.law.pieces:  # atoms never die out
             return best
@@ -167,13 +167,13 @@ class PiecewiseAnalyticLoss(Loss):
 
     def _decay_by_moments(self, tilt: float, edges: Array) -> Array:
         """Return bounds as `decay` does, sharp near 0."""
-        tilted = _tilted(self, tilt, 0.0)
+        tilted = _tilt_density(self, tilt, 0.0)
         return by_moments(tilted.variance * (1 - 1e-6), tilted.fourth * (1 + 1e-6), edges)
 
     def dots(self, tilt: float, step: float) -> Discretization:
         """Its atoms, and nodes in panels that the multiples of ``step`` of the loss bound."""
         law = self.law(_size(tilt))
-        scale = _tilted(self, tilt, 0.0).log_mgf
+        scale = _tilt_density(self, tilt, 0.0).log_mgf
         exponent = tilt * law.loss + law.log_p - scale
         return _nodes_of_law(law, tilt, step, 0.0, scale, (law.loss, exponent, law.log_p))
 
@@ -196,13 +196,13 @@ class PiecewiseAnalyticLoss(Loss):
         The losses are those less the origin; so are the weights' tilts.
         """
         none = np.zeros(0), np.zeros(0), np.zeros(0)
-        scale = _tilted(self, tilt, 0.0).log_mgf
+        scale = _tilt_density(self, tilt, 0.0).log_mgf
         dots = _nodes_of_law(self.law(_size(tilt)), tilt, step, origin, scale, none)
         return replace(dots, loss=dots.loss - origin, log_scale=dots.log_scale - tilt * origin)
 
     def shares(self, tilt: float) -> Shares:
         """Of its atoms and of its density under a tilt."""
-        tilted = _tilted(self, tilt, 0.0)
+        tilted = _tilt_density(self, tilt, 0.0)
         count = len(tilted.law.loss)
         parts = [(tilted.loss[part], tilted.p[part]) for part in (slice(count), slice(count, None))]
         atoms, density = (float(p.sum()) for _, p in parts)
@@ -261,7 +261,7 @@ class PiecewiseAnalyticLoss(Loss):
 
     def density_decay(self, tilt: float, edges: Array) -> Array:
         """Bound |E e^{zL}| over its density, over e^{K(tilt)}, from each height on [PA-2]."""
-        tilted = _tilted(self, tilt, 0.0)
+        tilted = _tilt_density(self, tilt, 0.0)
         _, _, rough, share = tilted.density
         return np.minimum(rough / edges, share) * (1 + 1e-9) + tilted.lost
 
@@ -400,7 +400,7 @@ class _Tilted:
             if place[-1] < place[0]:
                 place, mass = place[::-1], mass[::-1]
             stretches.append((place, mass))
-        for place, mass in sorted(_apart(stretches), key=lambda s: float(s[0][0])):
+        for place, mass in sorted(_separate_ranges(stretches), key=lambda s: float(s[0][0])):
             if places:  # nothing between two stretches
                 masses.append(np.zeros(1))
             places.append(place)
@@ -411,7 +411,7 @@ class _Tilted:
         return together, np.concatenate(masses), rough, max(1.0 - self.atoms, 0.0)
 
 
-def _apart(stretches: list[tuple[Array, Array]]) -> list[tuple[Array, Array]]:
+def _separate_ranges(stretches: list[tuple[Array, Array]]) -> list[tuple[Array, Array]]:
     """Return those with most mass whose ranges share no more than rounding leaves."""
     chosen: list[tuple[Array, Array]] = []
     for place, mass in sorted(stretches, key=lambda s: -float(s[1].sum())):
@@ -429,7 +429,7 @@ def _size(tilt: float) -> float:
 def _on_line(loss: PiecewiseAnalyticLoss, z: Array) -> _Tilted:
     reach = float(np.abs(np.imag(z)).max())
     reach = 2.0 ** math.ceil(math.log2(reach)) if reach > 1e-300 else 0.0
-    return _tilted(loss, float(z[0].real), reach)
+    return _tilt_density(loss, float(z[0].real), reach)
 
 
 @array_cache
@@ -510,7 +510,7 @@ class _RoughNodes:
 
 
 @array_cache
-def _tilted(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Tilted:
+def _tilt_density(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Tilted:
     law = _law(loss, _size(tilt))
     places, plain = [law.loss], [law.log_p]
     dropped: list[float] = []

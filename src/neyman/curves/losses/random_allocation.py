@@ -189,7 +189,7 @@ def _law(mu: float, batches: int, side: int) -> _Law:
 def _added_up(mu: float, batches: int, side: int) -> _Sum:
     """By doubling."""
     total: _Sum | None = None
-    double = _one(mu, side)
+    double = _single_loss(mu, side)
     rest = batches
     while True:
         if rest & 1:
@@ -220,7 +220,7 @@ def _deviation(mu: float, count: int) -> float:
     return math.sqrt(np.logaddexp(0.0, log_variance))
 
 
-def _one(mu: float, side: int) -> _Sum:
+def _single_loss(mu: float, side: int) -> _Sum:
     """Return the law of one Y: each cell split between its ends, or put at its mean."""
     place = _places(mu, 1)
     x = (np.log(place) + mu * mu / 2) / mu

@@ -265,7 +265,7 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
         """g at the largest loss; -g at the least, at most -log(1 - q)."""
         if self.removed:
             return _up(float(_g(np.array([_up(float(self.inner.supremum))]), self.rate)[0]))
-        least = -math.inf if self._missing else -_up(float(self.inner.reverse().supremum))
+        least = -math.inf if self._missing_mass else -_up(float(self.inner.reverse().supremum))
         return _up(-float(_g(np.array([least]), self.rate)[0]))
 
     @property
@@ -282,7 +282,7 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
         return math.inf if _fails(self.inner) else self.inner.mu
 
     @property
-    def _missing(self) -> float:
+    def _missing_mass(self) -> float:
         return self.inner.reverse().infinite
 
     def reverse(self) -> SubsampledLoss:
@@ -292,11 +292,11 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
         """Return the law of g(l) under the mixture, or of -g(l) under Q."""
         base, q = law_under_q(self.inner, size), self.rate
         loss, log_q = base.loss, base.log_q
-        if self._missing:
+        if self._missing_mass:
             loss = np.append(-np.inf, loss)
-            log_q = np.append(math.log(self._missing), log_q)
+            log_q = np.append(math.log(self._missing_mass), log_q)
         value = _g(loss, q)
-        pieces = tuple(_mapped(s, q, self.removed, size, -math.inf) for s in base.stretches)
+        pieces = tuple(_map_loss(s, q, self.removed, size, -math.inf) for s in base.stretches)
         lost = tuple(x for p in pieces for x in _ends(p, size))
         lost += _lost(base, q, self.removed, -math.inf)
         return Law(
@@ -306,7 +306,7 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
             lost,
             base.relative + _units(value if self.removed else value[:0]) * UNIT,
             not base.side,
-            _each(base, value if self.removed else 0 * value),
+            _mass_bounds(base, value if self.removed else 0 * value),
             _moves(loss, value, q),
         )
 
@@ -369,7 +369,7 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
         place, log_q = base.loss[positive], base.log_q[positive]
         value, mass = _g(place, p), np.exp(log_q)
         both = [(s, up) for s in base.stretches for up in (True, False)]
-        pieces = tuple(_mapped(s, p, up, size, 0.0) for s, up in both)
+        pieces = tuple(_map_loss(s, p, up, size, 0.0) for s, up in both)
         if base.side:
             # What makes the whole 1, or a little more or less on the safe side.
             rest = 1 - float((mass + np.exp(log_q + value)).sum()) - self.infinite
@@ -399,7 +399,7 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
         )
 
     def _units(self, base: Base, positive: Array, value: Array) -> Array | None:
-        each = _each(
+        each = _mass_bounds(
             replace(base, units=None if base.units is None else base.units[positive]), value
         )
         if each is None:
@@ -493,7 +493,7 @@ def _units(value: Array) -> float:
     return 16 * float(np.max(np.abs(value), where=np.isfinite(value), initial=1.0))
 
 
-def _each(base: Base, value: Array) -> Array | None:
+def _mass_bounds(base: Base, value: Array) -> Array | None:
     """Return the same of each mass by itself, where the base knows its own."""
     if base.units is None or len(base.units) != len(value):
         return None
@@ -527,7 +527,7 @@ def _inverse(value: Array, q: float) -> Array:
     return np.where(value < 30, near, value - math.log(q) + np.log1p((q - 1) * np.exp(-value)))
 
 
-def _mapped(s: Stretch, q: float, up: bool, size: float, floor: float) -> Piece:
+def _map_loss(s: Stretch, q: float, up: bool, size: float, floor: float) -> Piece:
     """Return the loss g (up) or -g where the inner loss is above ``floor``."""
     low, high = max(s.low, (floor - s.shift) / s.scale), s.high
     if math.isinf(high):  # Gaussian: the tilted log slope is -t + w scale g', |w| <= size + 1

@@ -138,11 +138,11 @@ class Density(Law):
         if self.curvature is None and self.slope is None and not self.monotone:
             raise ValueError("state curvature=, slope=, or monotone=True: see Density")
         for name in ("curvature", "slope"):
-            each = self._each(name)
+            each = self._piece_bounds(name)
             if each is not None and not (np.isfinite(each).all() and (each >= 0).all()):
                 raise ValueError(f"{name} = {getattr(self, name)!r} must be finite, at least 0")
 
-    def _each(self, name: str) -> Array | None:
+    def _piece_bounds(self, name: str) -> Array | None:
         """Return a bound for each piece."""
         given, pieces = getattr(self, name), len(self.breaks) + 1
         if given is None:
@@ -164,7 +164,7 @@ class Density(Law):
             f"the integral of the density is {total}, of which at most {self.tails:g} is outside",
         ]
         for name, words in (("curvature", "second derivative"), ("slope", "derivative")):
-            if (each := self._each(name)) is not None:
+            if (each := self._piece_bounds(name)) is not None:
                 given = each.tolist()
                 shown = ", ".join(map(repr, given if len(set(given)) > 1 else given[:1]))
                 said.append(f"its {words} is at most {shown}{within}")
@@ -199,7 +199,9 @@ class Density(Law):
         g = _finite(self.log_density, x)
         m = (g[1] - g[0]) / width
         each = {
-            name: v[piece] for name in ("curvature", "slope") if (v := self._each(name)) is not None
+            name: v[piece]
+            for name in ("curvature", "slope")
+            if (v := self._piece_bounds(name)) is not None
         }
         steepest = np.abs(m) + each["curvature"] * width if "curvature" in each else np.abs(m)
         steepest = np.minimum(steepest, each.get("slope", np.inf))
@@ -216,7 +218,7 @@ class Density(Law):
             away.append(np.convolve(np.abs(g[1] - g[0]), np.ones(3), "same"))
         slack = np.minimum.reduce(away) + near
         mass = np.maximum(width * np.exp(g.mean(axis=0)) * _sinhc(0.5 * (g[1] - g[0])), 1e-300)
-        cells = _normalized(self, known, mass, slack, g, self.total)
+        cells = _normalize(self, known, mass, slack, g, self.total)
         if narrow.any():
             between = float(np.diff(edges)[narrow].sum()) * math.exp(
                 1 + float(cells.edge[:, known].max())
@@ -227,7 +229,11 @@ class Density(Law):
 
     def _near_shifts(self, cells: _Cells, edges: Array, near: Array) -> _Cells:
         """Widen the cells so that they hold for all shifts that are within the spare [UD-4]."""
-        spare, cuts, slopes = self._moved[1], self.places(), cast(Array, self._each("slope"))
+        spare, cuts, slopes = (
+            self._moved[1],
+            self.places(),
+            cast(Array, self._piece_bounds("slope")),
+        )
         left, right, known = edges[:-1], edges[1:], cells.known
         move, g = np.zeros(len(left)), cells.edge
         for k, slope in enumerate(slopes):  # all that a place may come from
@@ -351,7 +357,7 @@ class Masses(Law):
             g = np.stack([np.log(mass)] * 2)
         size = np.where(np.isfinite(g[0]), np.abs(g[0]), 0.0)
         slack = self.error + limits.rounding_units * UNIT * (8 + size)
-        return _normalized(self, known, mass, slack, g, 1.0)
+        return _normalize(self, known, mass, slack, g, 1.0)
 
 
 def _check_mass(tails: float, error: float) -> None:
@@ -380,7 +386,7 @@ def _sinhc(t: Array) -> Array:
     return np.where(small, 1 + t * t / 6, np.sinh(safe) / safe)
 
 
-def _normalized(
+def _normalize(
     law: Density | Masses, known: Mask, mass: Array, slack: Array, g: Array, total: float | None
 ) -> _Cells:
     """Divide by the total, which must be what is stated [UD-1]."""

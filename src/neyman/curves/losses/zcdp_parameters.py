@@ -27,13 +27,13 @@ def pure_rho(epsilon: Fraction) -> Fraction:
         less = (-e).exp()
         return e * (1 - less) / (1 + less)
 
-    return _least(epsilon, exact, epsilon**2 / 2)
+    return _smaller_rho(epsilon, exact, epsilon**2 / 2)
 
 
 @lru_cache(maxsize=4096)
 def laplace_rho(epsilon: Fraction) -> Fraction:
     """Return epsilon - 1 + e^-epsilon: Laplace noise, epsilon = shift / scale [ZC-6]."""
-    return _least(epsilon, lambda e: e - 1 + (-e).exp(), epsilon**2 / 2)
+    return _smaller_rho(epsilon, lambda e: e - 1 + (-e).exp(), epsilon**2 / 2)
 
 
 @lru_cache(maxsize=4096)
@@ -52,7 +52,7 @@ def discrete_laplace_rho(scale: Fraction, shift: int) -> Fraction:
     epsilon = shift / scale
     if epsilon <= QUADRATIC_EPSILON:
         return epsilon**2 / 2
-    return _least(1 / scale, exact, epsilon**2 / 2, least=Fraction(0))
+    return _smaller_rho(1 / scale, exact, epsilon**2 / 2, least=Fraction(0))
 
 
 @lru_cache(maxsize=4096)
@@ -64,7 +64,7 @@ def bounded_range_rho(epsilon: Fraction) -> Fraction:
         rest = 1 - less
         return e / 2 + (rest / e).ln() + e / 2 * (1 + less) / rest - 1
 
-    return _least(epsilon, exact, epsilon**2 / 8)
+    return _smaller_rho(epsilon, exact, epsilon**2 / 8)
 
 
 @lru_cache(maxsize=4096)
@@ -75,7 +75,7 @@ def envelope_rho(epsilon: Fraction) -> Fraction:
         less = (-e).exp()
         return e * (1 + less) / (1 - less) - 2
 
-    return _least(epsilon, exact, epsilon**2 / 6)
+    return _smaller_rho(epsilon, exact, epsilon**2 / 6)
 
 
 @lru_cache(maxsize=4096)
@@ -140,10 +140,10 @@ def _three_values(epsilon: Fraction, middle: Callable[[Decimal], Decimal]) -> Fr
             return e  # no order is certified to be the worst: D_a <= epsilon
         return e * e * steep / (2 * low)
 
-    return min(_least(epsilon, exact, epsilon**2 / 2), pure_rho(epsilon))
+    return min(_smaller_rho(epsilon, exact, epsilon**2 / 2), pure_rho(epsilon))
 
 
-def _least(
+def _smaller_rho(
     epsilon: Fraction,
     exact: Callable[[Decimal], Decimal],
     quadratic: Fraction,

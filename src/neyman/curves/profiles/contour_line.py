@@ -572,9 +572,11 @@ def _uneven_tilts(
     """Tilts about the place of an epsilon or of a log delta, and that place."""
     x = _steep_place(losses, _tilts(losses, blocks), epsilon, log_delta)
     places = x + ABOUT
-    while len(places) > len(FACTORS) + 1 and not _short(losses, math.exp(float(places[-1]))):
+    while len(places) > len(FACTORS) + 1 and not _has_few_terms(
+        losses, math.exp(float(places[-1]))
+    ):
         places = places[:-1]
-    return _steered(_rows(losses, places), 0, 0, complete=True), x
+    return _steer_tilts(_rows(losses, places), 0, 0, complete=True), x
 
 
 def _steep_place(losses: Sum, tilts: Tilts, epsilon: float | None, log_delta: float) -> float:
@@ -620,10 +622,10 @@ def _tilts(losses: Sum, blocks: int) -> Tilts:
         rows = np.concatenate([before.rows, block[:, 1:]], axis=1)
     end = first + LIMITS.first_octaves + LIMITS.further_octaves * (blocks - 1)
     complete = float(rows[0, -1]) < (end - 0.5) * LOG_2
-    return _steered(rows, blocks, first, complete=complete)
+    return _steer_tilts(rows, blocks, first, complete=complete)
 
 
-def _steered(rows: Array, blocks: int, first: int, *, complete: bool) -> Tilts:
+def _steer_tilts(rows: Array, blocks: int, first: int, *, complete: bool) -> Tilts:
     """Return the tilts with what follows from K at them."""
     x, k, mean, variance = rows
     c = np.exp(x)
@@ -648,24 +650,24 @@ def _steered(rows: Array, blocks: int, first: int, *, complete: bool) -> Tilts:
         rows,
         x.tolist(),
         Row(k.tolist(), (c * mean).tolist()),
-        _rising(own, steep, size),
-        _rising(depth, c * steep + widens, size),
+        _monotone_row(own, steep, size),
+        _monotone_row(depth, c * steep + widens, size),
         Row(log_width.tolist(), widens.tolist()),
-        _rising(cell, _slopes(cell, size), size),
+        _monotone_row(cell, _slopes(cell, size), size),
         _bent(rows).tolist(),
     )
 
 
 def _bent(rows: Array) -> Array:
     """Where the epsilon of which c is the saddle rises unevenly from one tilt to the next."""
-    c, own, size = np.exp(rows[0]), _own(rows), rows[0, 1:] - rows[0, :-1]
+    c, own, size = np.exp(rows[0]), _integrand_slope(rows), rows[0, 1:] - rows[0, :-1]
     steep = c * rows[3] + 1 / c + c / (c + 1) ** 2
     rise = own[1:] - own[:-1]
     bent = np.abs(0.5 * size * (steep[1:] + steep[:-1]) - rise) > LIMITS.rise_share * rise
     return bent & (c[1:] * rise > LIMITS.flat_efolds)
 
 
-def _beside(values: Array) -> tuple[Array, Array]:
+def _neighbor_values(values: Array) -> tuple[Array, Array]:
     """Split values between neighbors into the parts left of each tilt and right of it."""
     left, right = np.empty((2, len(values) + 1))
     left[0], left[1:], right[:-1], right[-1] = values[0], values, values, values[-1]
@@ -674,13 +676,13 @@ def _beside(values: Array) -> tuple[Array, Array]:
 
 def _slopes(values: Array, size: Array) -> Array:
     """Of a function whose values are known: the mean of the slopes on both sides."""
-    left, right = _beside((values[1:] - values[:-1]) / size)
+    left, right = _neighbor_values((values[1:] - values[:-1]) / size)
     return 0.5 * (left + right)
 
 
-def _rising(values: Array, slopes: Array, size: Array) -> Row:
+def _monotone_row(values: Array, slopes: Array, size: Array) -> Row:
     """Return a row whose slopes keep each cubic monotone."""
-    most = np.minimum(*_beside(3 * (values[1:] - values[:-1]) / size))
+    most = np.minimum(*_neighbor_values(3 * (values[1:] - values[:-1]) / size))
     return Row(values.tolist(), np.minimum(np.maximum(slopes, 0.0), most).tolist())
 
 
@@ -688,11 +690,11 @@ def _first_block(losses: Sum) -> tuple[int, Array]:
     """Return the tilts whose first one is the saddle of an
     epsilon below 0, and its binary logarithm.
     """
-    least = _own(_rows(losses, np.array(LIMITS.start_octaves[1:]) * LOG_2))
+    least = _integrand_slope(_rows(losses, np.array(LIMITS.start_octaves[1:]) * LOG_2))
     first = LIMITS.start_octaves[int(np.count_nonzero(least <= 0))]
     while True:
         rows = _block(losses, first, LIMITS.first_octaves)
-        if first <= LOG_LEAST or float(_own(rows[:, :1])[0]) <= 0:
+        if first <= LOG_LEAST or float(_integrand_slope(rows[:, :1])[0]) <= 0:
             return first, rows
         first -= LIMITS.first_octaves
 
@@ -703,7 +705,7 @@ def _block(losses: Sum, first: int, octaves: int) -> Array:
     They end where K has too many terms, or is no number.
     """
     exponents = first + 0.5 * np.arange(2 * octaves + 1)
-    while len(exponents) > 2 and not _short(losses, 2.0 ** float(exponents[-1])):
+    while len(exponents) > 2 and not _has_few_terms(losses, 2.0 ** float(exponents[-1])):
         exponents = exponents[:-1]
     rows = _rows(losses, exponents * LOG_2)
     bent = _bent(rows)
@@ -722,12 +724,12 @@ def _rows(losses: Sum, x: Array) -> Array:
     return rows if np.logical_and.reduce(known) else rows[:, : max(int(np.argmin(known)), 2)]
 
 
-def _own(rows: Array) -> Array:
+def _integrand_slope(rows: Array) -> Array:
     c = np.exp(rows[0])
     return rows[2] - 1 / c - 1 / (c + 1)
 
 
-def _short(losses: Sum, c: float) -> bool:
+def _has_few_terms(losses: Sum, c: float) -> bool:
     """Whether K has few terms."""
     return c <= LIMITS.largest_tilt and losses.places(c, 0.0) <= 0.1 * LIMITS.terms
 
@@ -798,7 +800,7 @@ def _best_plan(losses: Sum, tilts: Tilts, aim: Aim, release: bool, blurred: bool
         places = losses.places(best.c, best.end)
         if places <= LIMITS.terms and best.count * places <= work:
             return best
-    return _smoothed(losses, tilts, aim) if blurred else None
+    return _plan_with_gaussian(losses, tilts, aim) if blurred else None
 
 
 Place = tuple[float, float, float]
@@ -834,7 +836,7 @@ def _places(tilts: Tilts, aim: Aim, most: int = 1) -> list[Place]:
     return [(float(c[i]), float(others[best[i]]), float(cost[i])) for i in order.tolist()]
 
 
-def _smoothed(losses: Sum, tilts: Tilts, aim: Aim) -> _Plan | None:
+def _plan_with_gaussian(losses: Sum, tilts: Tilts, aim: Aim) -> _Plan | None:
     """Plan a line with a Gaussian release that is as small as the limits permit [C-6].
 
     None where a few nodes already need too many terms of K.

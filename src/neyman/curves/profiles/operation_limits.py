@@ -71,15 +71,15 @@ class ExponentProfile(Profile):
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """From above by exponents, a proven mu, and the total variation."""
         epsilons = np.asarray(epsilons, float)
-        low, high = self._least(len(epsilons)), np.zeros(len(epsilons))
+        low, high = self._lower_infinite(len(epsilons)), np.zeros(len(epsilons))
         below = epsilons < 0
         if below.any():
             other = ExponentProfile(self.losses.reverse())
             ends = log_delta_below_zero(epsilons[below], other.log_deltas(-epsilons[below]))
             low[below], high[below] = np.maximum(low[below], ends[0]), ends[1]
         if not below.all():
-            high[~below] = self._above(epsilons[~below])
-            low[~below] = np.maximum(low[~below], self._below(epsilons[~below]))
+            high[~below] = self._upper_delta(epsilons[~below])
+            low[~below] = np.maximum(low[~below], self._lower_delta(epsilons[~below]))
         return np.minimum(low, high), high
 
     @cached_property
@@ -92,7 +92,7 @@ class ExponentProfile(Profile):
             return None
         return most if np.all(np.isfinite(most)) else None
 
-    def _below(self, epsilons: Array) -> Array:
+    def _lower_delta(self, epsilons: Array) -> Array:
         """From the test that rejects where L > epsilon + s: P(L > t) - e^epsilon Q(L > t).
 
         P(L <= t) is at most e^{K(-a) + a t}, and Q(L > t) at most e^-t.
@@ -109,11 +109,11 @@ class ExponentProfile(Profile):
             best = np.maximum(best, (1 - miss - math.exp(-s)) - 8 * UNIT)
         return np.where(best > 0, np.log(np.maximum(best, 1e-300)), -math.inf)
 
-    def _least(self, count: int) -> Array:
+    def _lower_infinite(self, count: int) -> Array:
         mass = self.losses.least.infinite
         return np.full(count, _log_mass(mass, -1) if mass else -math.inf)
 
-    def _above(self, epsilons: Array) -> Array:
+    def _upper_delta(self, epsilons: Array) -> Array:
         """Upper bounds on log delta at epsilons of at least 0."""
         c, most, slack = self._exponents
         rows = [np.zeros(len(epsilons))]
@@ -137,7 +137,7 @@ class ExponentProfile(Profile):
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """At least the level; at most delta(epsilon) + e^epsilon level, for exponents' delta."""
         levels = np.asarray(log_levels, float)
-        low, high = np.maximum(levels, self._least(len(levels))), np.zeros(len(levels))
+        low, high = np.maximum(levels, self._lower_infinite(len(levels))), np.zeros(len(levels))
         if self._misses is not None:
             low = np.maximum(low, least_log_powers(self._misses, levels))
         inside = (levels > -1e300) & (levels < 0)
@@ -188,7 +188,7 @@ class LimitProfile(Profile):
     def _rest(self) -> ExponentProfile:
         return in_question(("exponents", self._losses), lambda: ExponentProfile(self._losses))
 
-    def _asked(self, ask: Callable[[Profile], T], rest: Callable[[Profile], T]) -> T:
+    def _ask_engine(self, ask: Callable[[Profile], T], rest: Callable[[Profile], T]) -> T:
         try:
             with engine_limit() as meter:
                 return ask(meter.result(self._key, self._build))
@@ -225,25 +225,27 @@ class LimitProfile(Profile):
 
     def meets(self, epsilon: float, log_delta: float) -> bool:
         """Whether the engine or an exponent certifies it."""
-        sure = self._asked(lambda p: p.meets(epsilon, log_delta), lambda _: False)
+        sure = self._ask_engine(lambda p: p.meets(epsilon, log_delta), lambda _: False)
         return sure or self._rest.log_delta(epsilon)[1] <= log_delta
 
     def alone(self, epsilon: float) -> bool:
-        return self._asked(lambda p: p.alone(epsilon), lambda _: False)
+        return self._ask_engine(lambda p: p.alone(epsilon), lambda _: False)
 
     def log_delta_above(self, epsilon: float, enough: float = -math.inf) -> float:
-        return self._asked(lambda p: p.log_delta_above(epsilon, enough), lambda _: 0.0)
+        return self._ask_engine(lambda p: p.log_delta_above(epsilon, enough), lambda _: 0.0)
 
     def log_powers_above(self, log_levels: Array) -> Array:
         none = np.zeros(len(log_levels))
-        return self._asked(lambda p: p.log_powers_above(log_levels), lambda _: none)
+        return self._ask_engine(lambda p: p.log_powers_above(log_levels), lambda _: none)
 
     def epsilon_near(self, log_delta: float) -> float:
         """Return the engine's guess, or where a search begins that knows nothing."""
-        return self._asked(lambda p: p.epsilon_near(log_delta), lambda _: 1.0)
+        return self._ask_engine(lambda p: p.epsilon_near(log_delta), lambda _: 1.0)
 
     def log_total_variation(self) -> float:
-        return self._asked(lambda p: p.log_total_variation(), lambda p: p.log_total_variation())
+        return self._ask_engine(
+            lambda p: p.log_total_variation(), lambda p: p.log_total_variation()
+        )
 
     def _like(self, name: str, derive: Callable[[Profile], Profile]) -> Profile:
         return LimitProfile((name, self._key), lambda: derive(self.inner), self._losses, self)
@@ -258,7 +260,7 @@ class LimitProfile(Profile):
         return self._like("coarse", lambda p: p.coarse())
 
     def mu(self) -> Interval | None:
-        return self._asked(lambda p: p.mu(), lambda _: None)
+        return self._ask_engine(lambda p: p.mu(), lambda _: None)
 
 
 def _log_mass(mass: float, side: int) -> float:

@@ -63,7 +63,9 @@ class RareChoiceProfile(Profile):
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Return bounds on log delta at many epsilons."""
         ends = self._likely.log_deltas(epsilons)
-        return self._asked(epsilons, *ends, np.exp(ends[0]), lambda p, x: p.log_deltas(x))
+        return self._ask_likely_losses(
+            epsilons, *ends, np.exp(ends[0]), lambda p, x: p.log_deltas(x)
+        )
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         """Return bounds on log power at many levels."""
@@ -73,7 +75,7 @@ class RareChoiceProfile(Profile):
         raised = np.minimum(np.where(finite > levels, levels, raised), 0.0)
         low, high = self._likely.log_powers(levels)[0], self._likely.log_powers(raised)[1]
         least = np.minimum(np.exp(low), -np.expm1(high))
-        return self._asked(levels, low, high, least, lambda p, x: p.log_powers(x))
+        return self._ask_likely_losses(levels, low, high, least, lambda p, x: p.log_powers(x))
 
     def epsilon_near(self, log_delta: float) -> float:
         """Guess the epsilon that has this log delta: that of the likely losses."""
@@ -81,13 +83,13 @@ class RareChoiceProfile(Profile):
 
     def log_total_variation(self) -> float:
         """Return the total variation of the likely losses, moved."""
-        return float(self._moved(np.array(self._likely.log_total_variation())))
+        return float(self._move_up(np.array(self._likely.log_total_variation())))
 
-    def _moved(self, high: Array) -> Array:
+    def _move_up(self, high: Array) -> Array:
         high = np.logaddexp(high, math.log(self._rare))  # errs by 2 units of 1 + its size
         return np.minimum(high + 4 * UNIT * (1 + np.abs(high)), 0.0)
 
-    def _asked(
+    def _ask_likely_losses(
         self,
         places: Array,
         low: Array,
@@ -96,7 +98,7 @@ class RareChoiceProfile(Profile):
         ask: Callable[[Profile, Array], tuple[Array, Array]],
     ) -> tuple[Array, Array]:
         """Return the bounds of the likely losses, moved, and those of the sum where m is large."""
-        high = self._moved(high)
+        high = self._move_up(high)
         low = low - 2 * self._rare  # log(1 - m) > -2 m for m < 1/2, with room for the rounding
         large = self._rare > LIMITS.mass_share * least
         if large.any():

@@ -104,7 +104,7 @@ def enclosed(losses: Composition) -> Pair:
 def corners(losses: Composition) -> Pair | None:
     """Return the polygon of a finite pair; None where there is none, or it is too large."""
     if len(losses.parts) != 1 or losses.parts[0][1] != 1:
-        return _multiplied(losses)
+        return _product_polygon(losses)
     loss = losses.parts[0][0]
     if isinstance(loss, LossBracket):
         sides = [enclosed(Composition.of([(x, 1)])) for x in (loss.lower, loss.upper)]
@@ -118,7 +118,7 @@ def corners(losses: Composition) -> Pair | None:
     return _by_values(loss) if isinstance(loss, OffLatticeLoss) else _on_lattice(losses)
 
 
-def _multiplied(losses: Composition) -> Pair | None:
+def _product_polygon(losses: Composition) -> Pair | None:
     """Return the polygon of independent exact pairs, if they have few outcomes together."""
     outcomes: dict[Fraction, Corner] = {Fraction(1): (Fraction(1), Fraction(1))}
     for loss, count in losses.parts:
@@ -176,7 +176,7 @@ def _by_values(loss: OffLatticeLoss) -> Pair:
     """From the logarithms of its masses."""
     value, log_p = np.array(loss.values), np.array(loss.log_p)
     size = 8 + len(value) + 4 * float(np.abs(value).max() + np.abs(log_p).max())
-    return _rounded(
+    return _round_polygon(
         np.exp(log_p),
         np.exp(log_p - value),
         2 * size * UNIT,
@@ -205,10 +205,12 @@ def _on_lattice(losses: Composition) -> Pair | None:
     # A power of e errs by 2 units and by its exponent's rounding, a product by one; sums are exact.
     slack = p.relative + q.relative + 16 * UNIT * (len(p) + abs(p.log_scale) + abs(q.log_scale) + 1)
     missing = joint.reverse().infinite
-    return _rounded(masses[0], masses[1], slack, (joint.infinite, missing), (tails[0], tails[1]))
+    return _round_polygon(
+        masses[0], masses[1], slack, (joint.infinite, missing), (tails[0], tails[1])
+    )
 
 
-def _rounded(
+def _round_polygon(
     p: Array, q: Array, relative: float, alone: tuple[float, float], tails: tuple[float, float]
 ) -> Pair:
     """Each corner from the masses on either side of it, so that both its errors keep their digits.
@@ -231,10 +233,10 @@ def _rounded(
     for x, y, u, v in zip(level, power, rest, beta, strict=True):
         below.append((min(x * more, 1 - u * less), max(y * less, 1 - v * more - lost_p)))
         above.append((max(x * less, 1 - u * more - lost_q), min(y * more + lost_p, 1 - v * less)))
-    return hull(_within(below)), hull(_within(above))
+    return hull(_clamp_corners(below)), hull(_clamp_corners(above))
 
 
-def _within(points: list[Corner]) -> list[Corner]:
+def _clamp_corners(points: list[Corner]) -> list[Corner]:
     return [
         (min(max(x, Fraction(0)), Fraction(1)), min(max(y, Fraction(0)), Fraction(1)))
         for x, y in points

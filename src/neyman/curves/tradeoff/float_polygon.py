@@ -60,17 +60,17 @@ def _gap(a: _Coordinates, b: _Coordinates) -> Array:
     return np.where(b.high & ~a.high, (0.5 - a.value) + (0.5 - b.value), near)
 
 
-def _joined(parts: Sequence[_Coordinates]) -> _Coordinates:
+def _join_coordinates(parts: Sequence[_Coordinates]) -> _Coordinates:
     return _Coordinates(
         np.concatenate([x.value for x in parts]), np.concatenate([x.high for x in parts])
     )
 
 
-def _chosen(first: NDArray[np.bool_], a: _Coordinates, b: _Coordinates) -> _Coordinates:
+def _choose_coordinates(first: NDArray[np.bool_], a: _Coordinates, b: _Coordinates) -> _Coordinates:
     return _Coordinates(np.where(first, a.value, b.value), np.where(first, a.high, b.high))
 
 
-def _moved(low: Array, rest: Array, high: NDArray[np.bool_], side: int) -> _Coordinates:
+def _move_coordinates(low: Array, rest: Array, high: NDArray[np.bool_], side: int) -> _Coordinates:
     """Return a number about ``low``, or 1 - ``rest`` where ``high``, moved to its side [TC-4]."""
     rising = np.where(high, -side, side) > 0
     value = np.where(high, rest, low)
@@ -85,7 +85,7 @@ def _moved(low: Array, rest: Array, high: NDArray[np.bool_], side: int) -> _Coor
     return _Coordinates(value, high)
 
 
-def _between(
+def _chord_value(
     x: _Coordinates,
     ends: tuple[_Coordinates, _Coordinates],
     values: tuple[_Coordinates, _Coordinates],
@@ -99,9 +99,9 @@ def _between(
         low = np.where(first.high, 0.0, first.value) + rise * (before / width)
         rest = np.where(last.high, last.value, 0.0) + rise * (after / width)
     high = first.high | (last.high & (low > 0.5))
-    result = _moved(low, rest, high, side)
+    result = _move_coordinates(low, rest, high, side)
     for at, end in ((before == 0, first), (after == 0, last)):
-        result = _chosen(at, end, result)
+        result = _choose_coordinates(at, end, result)
     return result
 
 
@@ -117,16 +117,18 @@ def after_rounded(first: Polygon, second: Polygon, side: int) -> Polygon:
     s, t = (_Coordinates.of(v) for v in zip(*second, strict=True))
     # The first one's corners, with the second one's power there.
     j = np.clip(np.searchsorted(s.key, y.key), 1, len(s.value) - 1)
-    powers = _between(y, (s.at(j - 1), s.at(j)), (t.at(j - 1), t.at(j)), side)
+    powers = _chord_value(y, (s.at(j - 1), s.at(j)), (t.at(j - 1), t.at(j)), side)
     # The second one's corners, at the level where the first one's power is theirs.
     rising = int(np.argmax(y.key == 2 * HALF_BITS)) + 1  # up to the first power of 1
     i = np.searchsorted(y.key[:rising], s.key)
     met = (i > 0) & (i < rising)
     i = i[met]
     i, met = i[s.key[met] < y.key[i]], np.flatnonzero(met)[s.key[met] < y.key[i]]
-    levels = _between(s.at(met), (y.at(i - 1), y.at(i)), (x.at(i - 1), x.at(i)), -side)
+    levels = _chord_value(s.at(met), (y.at(i - 1), y.at(i)), (x.at(i - 1), x.at(i)), -side)
     corners = zip(
-        _joined([x, levels]).fractions(), _joined([powers, t.at(met)]).fractions(), strict=True
+        _join_coordinates([x, levels]).fractions(),
+        _join_coordinates([powers, t.at(met)]).fractions(),
+        strict=True,
     )
     return hull(corners)
 
@@ -151,13 +153,13 @@ def thinned(polygon: Polygon, side: int) -> Polygon:
     share = np.where(np.isfinite(share), share, 0.5)
     low = np.where(bx.high, 0.0, bx.value) + middle * share
     rest = np.where(cx.high, cx.value, 0.0) + middle * (1 - share)
-    level = _moved(low, rest, bx.high | (cx.high & (low > 0.5)), 1)
+    level = _move_coordinates(low, rest, bx.high | (cx.high & (low > 0.5)), 1)
     key = np.clip(level.key, bx.key, cx.key)
-    level = _chosen(key == bx.key, bx, _chosen(key == cx.key, cx, level))
+    level = _choose_coordinates(key == bx.key, bx, _choose_coordinates(key == cx.key, cx, level))
     ahead = by, _gap(bx, level), up / before  # the line before, continued
     back = cy, _gap(level, cx), on / last  # the line after, continued to the left
-    powers = [_continued(*ahead, 1), _continued(*back, -1)]
-    power = _chosen(powers[0].key > powers[1].key, *powers)
+    powers = [_extend_line(*ahead, 1), _extend_line(*back, -1)]
+    power = _choose_coordinates(powers[0].key > powers[1].key, *powers)
     # No corner stands for a line that has passed 1: what was between stays there.
     passed = powers[0].key == 2 * HALF_BITS
     corners: list[Corner] = [polygon[0]]
@@ -166,7 +168,7 @@ def thinned(polygon: Polygon, side: int) -> Polygon:
     return hull([*corners, *polygon[2 * len(k) + 1 :]])
 
 
-def _continued(start: _Coordinates, distance: Array, slope: Array, way: int) -> _Coordinates:
+def _extend_line(start: _Coordinates, distance: Array, slope: Array, way: int) -> _Coordinates:
     """At least the power at a distance from a corner on its line, to the right or to the left."""
     move = distance * slope
     low = np.where(start.high, (0.5 - start.value) + 0.5, start.value)
@@ -175,4 +177,4 @@ def _continued(start: _Coordinates, distance: Array, slope: Array, way: int) -> 
     error = RELATIVE_MOVE * (np.where(high, rest, low) + move)
     low, rest = low + way * move + error, rest - way * move - error
     small = np.maximum(np.where(high, rest, low), 0.0)
-    return _moved(small, small, high, 1)
+    return _move_coordinates(small, small, high, 1)

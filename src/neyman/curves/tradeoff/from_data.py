@@ -118,7 +118,7 @@ def between(
                     f"{name} = {value!r} must be a frozen distribution of scipy.stats like the "
                     "other one, or both must be sequences of probabilities"
                 )
-        return Tradeoff.of([_estimated(cast(Distribution, p), cast(Distribution, q))])
+        return Tradeoff.of([_estimate_pair(cast(Distribution, p), cast(Distribution, q))])
     first, _ = law("p", cast(Iterable[object], p))
     second, _ = law("q", cast(Iterable[object], q))
     if len(first) != len(second):
@@ -159,7 +159,7 @@ def from_points(alphas: Iterable[object], betas: Iterable[object]) -> Tradeoff:
             f"alphas and betas have {len(xs)} and {len(ys)} entries; they must have the same "
             "number, at least 1"
         )
-    slack = FLOAT_TOLERANCE if _rounded(xs) or _rounded(ys) else Fraction(0)
+    slack = FLOAT_TOLERANCE if _has_floats(xs) or _has_floats(ys) else Fraction(0)
     points = [
         (check.exact(f"alphas[{i}]", x), check.exact(f"betas[{i}]", y))
         for i, (x, y) in enumerate(zip(xs, ys, strict=True))
@@ -246,7 +246,7 @@ def law(name: str, masses: Iterable[object]) -> tuple[list[Fraction], bool]:
     for i, x in enumerate(exact):
         if x < 0:
             raise ValueError(f"{name}[{i}] = {entries[i]!r} must be at least 0")
-    total, rounded = sum(exact, Fraction(0)), _rounded(entries)
+    total, rounded = sum(exact, Fraction(0)), _has_floats(entries)
     if abs(total - 1) > (FLOAT_TOLERANCE if rounded else 0):
         within = " to within 1e-12" if rounded else ""
         raise ValueError(f"the sum of {name} is {_shown(total)}; it must be 1{within}")
@@ -275,7 +275,7 @@ def _profile(name: str, profile: Mapping[Any, object], *, signed: bool) -> list[
                 "order: give that order's profile as reverse="
             )
         low, high = exponential(epsilon)
-        if delta < 1 - high - (FLOAT_TOLERANCE if _rounded([key, value]) else 0):
+        if delta < 1 - high - (FLOAT_TOLERANCE if _has_floats([key, value]) else 0):
             raise ValueError(
                 f"{name}[{key!r}] = {value!r} must be at least 1 - e^epsilon = "
                 f"{_shown(1 - low)}: no pair of distributions has less"
@@ -285,7 +285,7 @@ def _profile(name: str, profile: Mapping[Any, object], *, signed: bool) -> list[
     return lines
 
 
-def _rounded(values: Iterable[object]) -> bool:
+def _has_floats(values: Iterable[object]) -> bool:
     return any(isinstance(x, Real) and not isinstance(x, Rational) for x in values)
 
 
@@ -332,7 +332,7 @@ def _curve(points: list[Point], slack: Fraction) -> list[Point]:
     return curve
 
 
-def _estimated(p: Distribution, q: Distribution) -> Composition:
+def _estimate_pair(p: Distribution, q: Distribution) -> Composition:
     """Return the pair seen in cells, its losses moved onto a lattice with both masses kept."""
     a, b = _cells(p, q)
     both = (a > 0) & (b > 0)

@@ -84,7 +84,7 @@ class Garbling:
         """
         if self.exact is None:
             return False
-        return True if self._missed(self.exact) == 0 else None
+        return True if self._garbling_error(self.exact) == 0 else None
 
     @cached_property
     def channel(self) -> NDArray[np.float64] | None:
@@ -104,9 +104,9 @@ class Garbling:
         if self.channel is None:
             return math.inf
         rows = tuple(tuple(Fraction(float(x)) for x in row) for row in self.channel)
-        return above(self._missed(rows))
+        return above(self._garbling_error(rows))
 
-    def _missed(self, rows: Rows) -> Fraction:
+    def _garbling_error(self, rows: Rows) -> Fraction:
         pairs = (self.p, self.p2), (self.q, self.q2)
         return max(_distance(_through(before, rows), after) for before, after in pairs)
 

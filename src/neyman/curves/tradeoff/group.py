@@ -65,13 +65,13 @@ def group(f: Curve, size: int) -> Curve:
     if size == 1:
         return f
     curves = f.directions
-    closed = _closed(curves[0], size) if len(curves) == 1 else None
+    closed = _closed_form_group(curves[0], size) if len(curves) == 1 else None
     if closed is None:
-        closed = resting_on(curves, composition_between(_repeated(joint(curves), size)))
+        closed = resting_on(curves, composition_between(_repeat(joint(curves), size)))
     return f.replace([closed])
 
 
-def _closed(curve: Composition, size: int) -> Composition | None:
+def _closed_form_group(curve: Composition, size: int) -> Composition | None:
     """Return the curve of a group where it is of the same kind."""
     if not curve.parts or isinstance(curve.parts[0][0], NonPrivateLoss):
         return curve
@@ -102,7 +102,7 @@ def _closed(curve: Composition, size: int) -> Composition | None:
     return None
 
 
-def _repeated(m: Pair, times: int) -> Pair:
+def _repeat(m: Pair, times: int) -> Pair:
     """m after m after m ..., by repeated squaring, on either side of it [TC-7]."""
     power, square = None, m if m[0] is m[1] else (rounded(m[0], -1), rounded(m[1], 1))
     while True:
@@ -129,10 +129,10 @@ def _after(first: Pair, second: Pair) -> Pair:
     below, above = (
         after_rounded(one, other, side) for one, other, side in zip(*both, (-1, 1), strict=True)
     )
-    return _limited(below, -1), _limited(above, 1)
+    return _limit_corners(below, -1), _limit_corners(above, 1)
 
 
-def _limited(polygon: Polygon, side: int) -> Polygon:
+def _limit_corners(polygon: Polygon, side: int) -> Polygon:
     """Return a polygon on its side with at most about `PIECEWISE_LINEAR_LIMITS.corners`."""
     while len(polygon) > PIECEWISE_LINEAR_LIMITS.corners:
         fewer = thinned(polygon, side)

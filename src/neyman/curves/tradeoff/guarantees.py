@@ -27,7 +27,7 @@ def _single(loss: Part) -> Tradeoff:
     return Tradeoff.of([Composition.of([(loss, 1)])])
 
 
-def _defined(curve: Tradeoff, **numbers: Fraction) -> Tradeoff:
+def _define(curve: Tradeoff, **numbers: Fraction) -> Tradeoff:
     """Give a curve that nothing else has the exact numbers by name that it was made from."""
     object.__setattr__(curve, "definition", tuple(numbers.items()))
     return curve
@@ -88,7 +88,7 @@ def approximate(epsilon: float | Fraction | str, delta: float | Fraction | str) 
     check.non_negative("epsilon", float(exact))
     if exact and not LEAST_EPSILON <= exact <= MOST_EPSILON:
         raise ValueError(f"epsilon = {epsilon!r} must be 0, or from 1e-150 to {MOST_EPSILON:g}")
-    share = _above("delta", delta)
+    share = _float_above("delta", delta)
     if not 0 <= share < 1:
         raise ValueError(f"delta = {delta!r} must be at least 0 and below 1")
     if share == 0:
@@ -96,7 +96,7 @@ def approximate(epsilon: float | Fraction | str, delta: float | Fraction | str) 
     loss = FiniteLoss(Fraction(1), (0,), (math.log1p(-share),), share, share)
     if exact:
         loss = response_loss(exact, failure=share)
-    return _defined(_single(loss), epsilon=exact, delta=_decimal(share))
+    return _define(_single(loss), epsilon=exact, delta=_decimal(share))
 
 
 def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Tradeoff:
@@ -161,7 +161,7 @@ def gdp(mu: float) -> Tradeoff:
         raise ValueError(f"mu = {mu!r} must be 0, or between 1e-150 and 1e150")
     if not mu * mu > 0:
         return perfect()
-    return _defined(_single(GaussianLoss(mu * mu)), gdp=Fraction(repr(mu)))
+    return _define(_single(GaussianLoss(mu * mu)), gdp=Fraction(repr(mu)))
 
 
 def gdp_of_square(squared: Fraction) -> Tradeoff:
@@ -190,8 +190,8 @@ def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tr
     """
     exact = _rate("rho", rho)
     bare = _single(RenyiBound(exact)) if exact else perfect()
-    beside = {"delta": _decimal(_above("delta", delta))} if delta else {}
-    return _defined(bare @ approximate(0, delta), zcdp=exact, **beside)
+    beside = {"delta": _decimal(_float_above("delta", delta))} if delta else {}
+    return _define(bare @ approximate(0, delta), zcdp=exact, **beside)
 
 
 def tcdp(rho: float | Fraction | str, omega: float | Fraction | str) -> Tradeoff:
@@ -256,7 +256,7 @@ def renyi(bounds: Mapping[Any, Any]) -> Tradeoff:
     return _single(from_orders(rates))
 
 
-def _above(name: str, value: object) -> float:
+def _float_above(name: str, value: object) -> float:
     """Return a float as it is; what else is a number at the float at or above it."""
     exact = check.exact(name, value)
     return float(exact) if isinstance(value, float) else above(exact)

@@ -82,13 +82,13 @@ def mixture(
         both = f.ordered and not ordered  # it then speaks of both orders
         choices.append((*f.composable, *(c.reverse() for c in f.composable if both)))
     composition = (
-        _mixed(list(zip((w for w, _ in positive), chosen, strict=True)), observed)
+        _mix_curves(list(zip((w for w, _ in positive), chosen, strict=True)), observed)
         for chosen in product(*choices)
     )
     return Tradeoff.of(composition, relation, ordered=ordered)
 
 
-def _mixed(curves: list[tuple[Fraction, Composition]], observed: bool) -> Composition:
+def _mix_curves(curves: list[tuple[Fraction, Composition]], observed: bool) -> Composition:
     """Return the choice between sums of losses; with those that
     reveal all as a leak beside it [TC-12].
     """
@@ -125,10 +125,10 @@ def _choice(parts: list[tuple[float, Part]]) -> Part:
 def _two_sides(curve: Composition) -> tuple[Part, Part]:
     """One loss below a sum and one above it; the same where it is one loss, or on a lattice."""
     lower, upper = sides(curve.parts)
-    return _one(lower, -1), _one(upper, 1)
+    return _single_part(lower, -1), _single_part(upper, 1)
 
 
-def _one(parts: Parts, side: int) -> Part:
+def _single_part(parts: Parts, side: int) -> Part:
     if not parts:
         return PERFECT
     if len(parts) == 1 and parts[0][1] == 1:

@@ -119,10 +119,10 @@ def nearest_gaussian(profiles: Sequence[Profile], method: str) -> NearestGaussia
             for c, m in zip(curves, more, strict=True)
         ]
         levels = np.insert(levels, at, new)
-    return _certified(mu, levels, curves, method)
+    return _certify(mu, levels, curves, method)
 
 
-def _certified(mu: float, levels: Array, curves: list[_Curve], method: str) -> NearestGaussian:
+def _certify(mu: float, levels: Array, curves: list[_Curve], method: str) -> NearestGaussian:
     """Return the interval around mu at whose ends the order of the two excesses is certain."""
 
     def sure(at: float, over: int) -> bool:

@@ -74,11 +74,11 @@ def at_least(f: Curve, g: Curve) -> bool:
         known = _by_definition(f, g)  # of all at once, where the worst may be enough
         if known is not None:
             return known
-    lies_below = cache(_below)
+    lies_below = cache(_has_smaller_delta)
     return all(
         any(
             set(a.directions) <= set(b.directions)
-            or (lies_below(a, b) and lies_below(_turned(a), _turned(b)))
+            or (lies_below(a, b) and lies_below(_inverse_curve(a), _inverse_curve(b)))
             for b in _curves(g)
         )
         for a in _curves(f)
@@ -92,12 +92,12 @@ def _curves(f: Curve) -> list[Curve]:
     return [f.part(c) for c in f.directions]
 
 
-def _turned(f: Curve) -> Curve:
+def _inverse_curve(f: Curve) -> Curve:
     """Return the other order of its pair; a curve that covers both is its own inverse."""
     return f.inverse() if f.ordered else f
 
 
-def _below(f: Curve, g: Curve) -> bool:
+def _has_smaller_delta(f: Curve, g: Curve) -> bool:
     """Whether delta of ``f`` is certainly at most that of ``g`` at every epsilon of at least 0."""
     by_definition = _by_definition(f, g)
     if by_definition is not None:

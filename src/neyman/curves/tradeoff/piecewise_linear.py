@@ -162,7 +162,7 @@ def shortened(pair: Pair) -> Pair:
     numbers; itself where it has few [TC-6].
     """
     below, above = pair
-    if not _large(below) and not _large(above):
+    if not _is_large(below) and not _is_large(above):
         return pair
     return rounded(_fewer(below, -1), -1), rounded(_fewer(above, 1), 1)
 
@@ -172,10 +172,10 @@ def rounded(polygon: Polygon, side: int) -> Polygon:
 
     Both ends of a rising piece then lie on that side of its line, and so does what is between.
     """
-    return hull((_snapped(x, -side), _snapped(y, side)) for x, y in polygon)
+    return hull((_snap(x, -side), _snap(y, side)) for x, y in polygon)
 
 
-def _large(polygon: Polygon) -> bool:
+def _is_large(polygon: Polygon) -> bool:
     bits = max(x.denominator.bit_length() + y.denominator.bit_length() for x, y in polygon)
     tiny = any(0 < x < LIMITS.least_level or 0 < 1 - y < LIMITS.least_level for x, y in polygon)
     return len(polygon) > LIMITS.corners or bits > LIMITS.corner_bits or tiny
@@ -196,13 +196,13 @@ def chords(polygon: Polygon) -> Polygon:
     return hull([*polygon[:-1:2], polygon[-1]])
 
 
-def _snapped(x: Fraction, side: int) -> Fraction:
+def _snap(x: Fraction, side: int) -> Fraction:
     """Return a float's distance from 0 or from 1, whichever is
     nearer, so that both keep their digits.
     """
     n, d = x.as_integer_ratio()  # whole numbers are compared faster
     if 2 * n > d:
-        return 1 - _snapped(1 - x, -side)
+        return 1 - _snap(1 - x, -side)
     if n * LIMITS.least_level.denominator < d * LIMITS.least_level.numerator:
         return ZERO if side < 0 or n == 0 else LIMITS.least_level
     near = n / d
@@ -223,11 +223,11 @@ def composition_between(pair: Pair) -> Composition:
     upper = lower if below is above else _of(above)
     if lower == upper:
         return upper
-    least, most = _only(lower), _only(upper)
+    least, most = _single_part(lower), _single_part(upper)
     return Composition.of([(LossBracket(least, most, BETWEEN), 1)])
 
 
-def _only(composition: Composition) -> Part:
+def _single_part(composition: Composition) -> Part:
     return composition.parts[0][0] if composition.parts else PERFECT
 
 

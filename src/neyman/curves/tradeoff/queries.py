@@ -121,17 +121,17 @@ def epsilon_at(
     if profile.log_total_variation() + slack <= target:
         return 0.0, 0.0
     near = min(max(profile.epsilon_near(target), 1e-9), LIMITS.largest_epsilon)
-    ends = _searched(profile, target, slack, supremum, near)
+    ends = _search_profile(profile, target, slack, supremum, near)
     if not alone or not 0 < ends[1] < above(supremum) or profile.alone(ends[1]):
         return ends
     with fresh_engines():
         meets = profile.log_delta(ends[1])[1] + slack <= target
         if meets and profile.log_delta(ends[1] * (1 - LIMITS.epsilon_width))[1] + slack > target:
             return ends  # what this engine would find, too
-        return _searched(profile, target, slack, supremum, ends[1])
+        return _search_profile(profile, target, slack, supremum, ends[1])
 
 
-def _searched(
+def _search_profile(
     profile: Profile, target: float, slack: float, supremum: Fraction | float, near: float
 ) -> Interval:
     """Return the same by one engine, which answers from what is nearby, from a guess on."""

@@ -371,7 +371,7 @@ class HalfCurve:
             return profile.log_power(log_level)
         around = epsilon[min(line + 1, len(epsilon) - 1)] - epsilon[max(line - 1, 0)]
         low, high = log_power_near(
-            profile.log_deltas, log_level, self._near(log_level), float(around)
+            profile.log_deltas, log_level, self._tangent_epsilon(log_level), float(around)
         )
         ends = _quantile(np.array([low, high]))
         if not ends[1] - ends[0] <= 0.1 * self._width(float(ends[1] - ndtri_exp(log_level))):
@@ -380,7 +380,7 @@ class HalfCurve:
         slack = 2 * UNIT * (1 + abs(log_level))  # log power moves by no more than log level
         return low - slack, high
 
-    def _near(self, log_level: float) -> float:
+    def _tangent_epsilon(self, log_level: float) -> float:
         """About the epsilon of the tangent at a level: linear in z for a Gaussian curve."""
         meet, middle = self._meetings(), (self._epsilon[1:] + self._epsilon[:-1]) / 2
         z = ndtri_exp(np.clip(meet, -1e300, -1e-300))
@@ -413,7 +413,7 @@ class HalfCurve:
             before = float(epsilon[at - 1]) if at else float(epsilon[0]) - span
             after = float(epsilon[-1]) + span if last else float(epsilon[at + 1])
             here = float(epsilon[at])
-            near = min(max(self._near(float(corners.level[k])), before), after)
+            near = min(max(self._tangent_epsilon(float(corners.level[k])), before), after)
             if last or not at:
                 places.append(np.array([before, after]))
             places.append(np.array([(before + here) / 2, near, (here + after) / 2]))

@@ -220,7 +220,7 @@ class Tradeoff:
         return tuple(dict.fromkeys(c for a in self.alternatives for c in (a, a.reverse())))
 
     @cached_property
-    def _ranked(self) -> tuple[Pair, ...]:
+    def _worst_candidates(self) -> tuple[Pair, ...]:
         """What is asked for the worst: the pairs, or the one profile that they are joined to."""
         return by_decreasing_mu(zip(self.directions, self.profiles, strict=False))
 
@@ -252,7 +252,7 @@ class Tradeoff:
         parts = [loss for c in self.alternatives for loss, _ in c.parts]
         return tuple(dict.fromkeys(s for x in parts for u in user_pairs(x) for s in u.statements))
 
-    def _named(self, method: str) -> str:
+    def _method_text(self, method: str) -> str:
         return method_note("; ".join([*self.sources, method]))
 
     @property
@@ -273,7 +273,7 @@ class Tradeoff:
             least = max(least, ends[0])
             return ends
 
-        return supremum(self._ranked, ask, lambda _, profile: profile.log_delta(epsilon))
+        return supremum(self._worst_candidates, ask, lambda _, profile: profile.log_delta(epsilon))
 
     # Questions
 
@@ -319,7 +319,7 @@ class Tradeoff:
         """
         f = self.symmetric() if self.ordered else self
         costly = any(c.bare is not None for c in f.directions)
-        return affinity(list(f.profiles), self._named("mean of delta"), costly=costly)
+        return affinity(list(f.profiles), self._method_text("mean of delta"), costly=costly)
 
     @question
     def deltas(self, epsilons: Iterable[float]) -> list[Bound]:
@@ -351,7 +351,9 @@ class Tradeoff:
             return low, high
 
         if len(places):
-            low, high = supremum(self._ranked, ask, lambda _, profile: profile.log_deltas(places))
+            low, high = supremum(
+                self._worst_candidates, ask, lambda _, profile: profile.log_deltas(places)
+            )
             for place, *ends in zip(places.tolist(), low, high, strict=True):
                 value = exp_down(float(ends[0])), exp_up(float(ends[1]))
                 answers[place] = Bound(*value, "upper", self.method)
@@ -361,7 +363,9 @@ class Tradeoff:
     def deltas_above(self, epsilons: Array) -> Array:
         """Return certified upper bounds on delta at many real epsilons, also below 0."""
         asked = np.asarray(epsilons)
-        log_deltas = supremum(self._ranked, lambda _, p: p.one_sided(1).log_deltas(asked))[1]
+        log_deltas = supremum(
+            self._worst_candidates, lambda _, p: p.one_sided(1).log_deltas(asked)
+        )[1]
         return np.array([exp_up(float(v)) for v in log_deltas])
 
     @question
@@ -397,7 +401,7 @@ class Tradeoff:
             most = self._most_epsilon(losses, delta, target)
             return (math.inf, math.inf) if most is None else epsilon_at(profile, target, most)
 
-        low, high = supremum(self._ranked, ask, search)
+        low, high = supremum(self._worst_candidates, ask, search)
         return Bound(max(low, 0.0), max(high, 0.0), "upper", self.method)
 
     def _most_epsilon(
@@ -458,7 +462,7 @@ class Tradeoff:
             return low, high
 
         if falling:
-            low, high = supremum(self._ranked, ask, search)
+            low, high = supremum(self._worst_candidates, ask, search)
             for log, *ends in zip(targets.tolist(), low, high, strict=True):
                 least, most = (max(float(v), 0.0) for v in ends)
                 answers[log] = Bound(least, most, "upper", self.method)
@@ -496,7 +500,9 @@ class Tradeoff:
             largest = np.maximum(largest, low)
             return low, high
 
-        low, high = supremum(self._ranked, ask, lambda _, profile: profile.log_powers(logs))
+        low, high = supremum(
+            self._worst_candidates, ask, lambda _, profile: profile.log_powers(logs)
+        )
         ends = (settled(*v) for v in zip(logs, low, high, strict=True))
         return [Bound(exp_down(a), exp_up(b), "upper", self.method) for a, b in ends]
 
@@ -528,7 +534,7 @@ class Tradeoff:
         exact = check.exact("baseline", baseline)
         if not 0 < exact <= 1:
             raise ValueError(f"baseline = {baseline!r} must be above 0 and at most 1")
-        method = self._named(f"{self.method}; {PRIOR_OF_SUCCESS}")
+        method = self._method_text(f"{self.method}; {PRIOR_OF_SUCCESS}")
         if not any(c.parts for c in self.alternatives):  # perfect: no release changes the chance
             near = float(exact)
             decimal = Fraction(repr(near)) == exact  # then the float stands for it
@@ -571,7 +577,7 @@ class Tradeoff:
             largest = max(largest, low)
             return low, high
 
-        return supremum(self._ranked, ask, lambda _, cover: cover.log_power(log_level))
+        return supremum(self._worst_candidates, ask, lambda _, cover: cover.log_power(log_level))
 
     @question
     def __call__(self, alpha: float) -> Bound:
@@ -589,7 +595,7 @@ class Tradeoff:
         """Return the smallest pure epsilon, the largest loss; inf if an outcome reveals all."""
         value = self.exact_pure()
         near = float(value)
-        method = self._named("largest loss")
+        method = self._method_text("largest loss")
         least = max(math.inf if c.least.infinite else c.least.supremum for c in self.directions)
         if least < value:
             high = near if value == near else up(near, 1)
@@ -629,14 +635,16 @@ class Tradeoff:
                 math.inf if c.least.infinite else renyi_divergence(c.least, a)[0]
                 for c in self.directions
             ]
-            return Bound(max(sure), math.inf, "upper", self._named("outcomes of infinite loss"))
+            return Bound(
+                max(sure), math.inf, "upper", self._method_text("outcomes of infinite loss")
+            )
         low = high = 0.0
         for c in self.directions:
             # A bare guarantee speaks of the order that was written: 1.1 is 11/10 there.
             asked = check.exact("order", order) if c.bare is not None else a
             below, above = renyi_divergence(c, asked)
             low, high = max(low, below), max(high, above)
-        return Bound(low, high, "upper", self._named("moment generating function"))
+        return Bound(low, high, "upper", self._method_text("moment generating function"))
 
     @question
     def zcdp(self) -> Bound:
@@ -650,7 +658,7 @@ class Tradeoff:
         for c in self.directions:
             if c.infinite:
                 low = math.inf if c.least.infinite else low
-                return Bound(low, math.inf, "upper", self._named("outcomes of infinite loss"))
+                return Bound(low, math.inf, "upper", self._method_text("outcomes of infinite loss"))
             if c.bare is not None and c.bare.top < math.inf:
                 return Bound(math.inf, math.inf, "upper", "nothing is said of large orders")
             high = max(high, zcdp_above(c))
@@ -659,7 +667,9 @@ class Tradeoff:
                     low, *(renyi_divergence(c, a)[0] / a for a in (1.0, 1.5, 2.0, 4.0, 16.0, 64.0))
                 )
         high = up(high, 4)
-        return Bound(min(low, high), high, "upper", self._named("sum of the parts' proven rho"))
+        return Bound(
+            min(low, high), high, "upper", self._method_text("sum of the parts' proven rho")
+        )
 
     @overload
     def gdp(self) -> Bound: ...
@@ -686,7 +696,9 @@ class Tradeoff:
             mu = profile.mu()
             low = max(low, sampled_mu(profile) if mu is None else mu[0])
         high = self.gdp_above()
-        return Bound(min(low, high), high, "upper", self._named("largest z(power) - z(level)"))
+        return Bound(
+            min(low, high), high, "upper", self._method_text("largest z(power) - z(level)")
+        )
 
     def _safe_mu(self, levels: tuple[float, float]) -> SafeMu:
         known = 0.0  # a lower bound of the pairs that were asked before
@@ -708,9 +720,11 @@ class Tradeoff:
                 known = max(known, low)
             return low, high
 
-        low, high = supremum(self._ranked, ask, lambda _, cover: cast(Interval, cover.mu()))
+        low, high = supremum(
+            self._worst_candidates, ask, lambda _, cover: cast(Interval, cover.mu())
+        )
         high = min(high, self.gdp_above())
-        method = self._named("largest z(power) - z(level) under tangents")
+        method = self._method_text("largest z(power) - z(level) under tangents")
         mu = Bound(min(low, high), high, "upper", method)
         return SafeMu(mu, levels, self.ordered, self.sources)
 
@@ -724,7 +738,7 @@ class Tradeoff:
 
         Source: Gomez and others 2025, who report mu with its regret.
         """
-        return nearest_gaussian(self.profiles, self._named("power at many levels"))
+        return nearest_gaussian(self.profiles, self._method_text("power at many levels"))
 
     def gdp_above(self) -> float:
         """Return the upper end of `gdp`, without a search."""
@@ -743,7 +757,7 @@ class Tradeoff:
         """
         at = check.non_negative("epsilon", epsilon)
         if self.exact_pure() <= check.exact("epsilon", epsilon):
-            return Bound(0.0, 0.0, "upper", self._named("largest loss"))
+            return Bound(0.0, 0.0, "upper", self._method_text("largest loss"))
         low = high = 0.0
         for profile in self.profiles:
             least, most = pbdp_delta(profile, at, low)

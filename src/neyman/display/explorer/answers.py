@@ -432,7 +432,7 @@ class Desk:
                 sampled = question["kind"] == "sampled"
                 return Guarantee(curve, None, python, claim=claim, more=normal, training=sampled)
             case "guarantee":
-                curve, code = _promised(question)
+                curve, code = _guarantee_curve(question)
                 normal = _normal(curve) if question["promise"] == "gdp" else ()
                 return Guarantee(curve, None, f"curve = {code}", more=normal)
             case _:
@@ -470,7 +470,7 @@ def _mechanism(question: Question) -> tuple[Mechanism, str]:
     return mechanism * steps, code if steps == 1 else f"{code} * {steps}"
 
 
-def _promised(question: Question) -> tuple[Tradeoff, str]:
+def _guarantee_curve(question: Question) -> tuple[Tradeoff, str]:
     match _among(question, "promise", ("approximate", "gdp", "zcdp")):
         case "approximate":
             curve = guarantees.approximate(

@@ -54,12 +54,14 @@ def outline(curve: Tradeoff, levels: Sequence[float], level: float) -> tuple[lis
     powers, nearest = np.zeros(len(levels)), 0.0
     for profile in curve.profiles:
         deltas = profile.log_deltas(epsilons)[1]
-        powers = np.maximum(powers, _above(epsilons, deltas, np.asarray(levels)).min(axis=0))
+        powers = np.maximum(
+            powers, _tangent_heights(epsilons, deltas, np.asarray(levels)).min(axis=0)
+        )
         nearest = max(nearest, _closer(profile, epsilons, deltas, level))
     return [float(p) for p in np.maximum(powers, levels)], max(nearest, level)
 
 
-def _above(epsilons: Array, log_deltas: Array, levels: Array) -> Array:
+def _tangent_heights(epsilons: Array, log_deltas: Array, levels: Array) -> Array:
     """Return the height of every tangent at every level, rounded up."""
     logs = np.logaddexp(log_deltas[:, None], epsilons[:, None] + np.log(levels))
     return np.minimum(np.exp(np.minimum(logs, 0.0)) * (1 + LIMITS.rounding), 1.0)
@@ -69,7 +71,7 @@ def _closer(profile: Profile, epsilons: Array, log_deltas: Array, level: float) 
     """Return the least of the tangents at a level, and of more of them about the best one."""
     best, at = 1.0, np.array([level])
     for left in range(LIMITS.level_rounds, -1, -1):
-        heights = _above(epsilons, log_deltas, at)[:, 0]
+        heights = _tangent_heights(epsilons, log_deltas, at)[:, 0]
         k = int(np.argmin(heights))
         best = min(best, float(heights[k]))
         if left:

@@ -123,7 +123,7 @@ class PlanDesk(Desk):
         """Return what the page has to know of the file before it asks anything."""
         opened, plan = self.opened, None
         if opened.plan is not None:
-            queries = self._measured
+            queries = self._measured_queries
             weights = _weights(self._shares)
             rho = float(1 / opened.plan.scale)
             plan = OpenedPlan(opened.plan.name, rho, [query.name for query in queries], weights)
@@ -139,7 +139,7 @@ class PlanDesk(Desk):
         """Bound the power of the plan as it was opened, where the question has other settings."""
         if question["about"] != "plan" or self._settings(question) == self._settings({}):
             return []
-        return self._own.powers(number_in(question, "level"))[0]
+        return self._plan_guarantee.powers(number_in(question, "level"))[0]
 
     def of_plan(self, question: Question) -> Guarantee:
         """Return the guarantee of the plan with the settings of a question."""
@@ -211,7 +211,7 @@ class PlanDesk(Desk):
             more = {"delta": str(outright)} if outright else {}
             written["budget"] = {"zcdp": str(1 / scale), **more}
         if split:
-            shares = dict(zip((q.name for q in self._measured), given, strict=True))
+            shares = dict(zip((q.name for q in self._measured_queries), given, strict=True))
             for query in written["query"]:
                 name = query.get("name", query["measure"])
                 if name in shares:
@@ -238,7 +238,7 @@ class PlanDesk(Desk):
         return self.opened.plan
 
     @cached_property
-    def _own(self) -> Guarantee:
+    def _plan_guarantee(self) -> Guarantee:
         return self._guarantee_of(self._plan, self._plan.scale)
 
     @cached_property
@@ -246,7 +246,7 @@ class PlanDesk(Desk):
         return [_margin(error) for error in errors(self._plan)]
 
     @cached_property
-    def _measured(self) -> list[Query]:
+    def _measured_queries(self) -> list[Query]:
         """The declared queries that take a part of the budget."""
         taking = {entry.query for entry in self._plan.entries() if entry.public is None}
         return [q for q in self._plan.queries if q.name in taking and not q.searched]
@@ -254,13 +254,13 @@ class PlanDesk(Desk):
     @cached_property
     def _shares(self) -> list[Fraction]:
         """Their shares, with those of the histograms that bound them."""
-        return [declared_share(query, self._plan.unit) for query in self._measured]
+        return [declared_share(query, self._plan.unit) for query in self._measured_queries]
 
     def _settings(self, question: Question) -> tuple[object, list[int]]:
         return question.get("rho"), self._weights_asked(question)
 
     def _weights_asked(self, question: Question) -> list[int]:
-        given, queries = question.get("weights"), self._measured
+        given, queries = question.get("weights"), self._measured_queries
         if given is None:
             return _weights(self._shares)
         weights = cast(list[object], given) if isinstance(given, list) else []
@@ -277,7 +277,7 @@ class PlanDesk(Desk):
         return self._moved[1]
 
     def _resplit(self, question: Question) -> tuple[Plan, Fraction]:
-        plan, measured = self._plan, self._measured
+        plan, measured = self._plan, self._measured_queries
         scale = plan.scale
         if question.get("rho") is not None:
             scale = 1 / Fraction(repr(number_in(question, "rho")))

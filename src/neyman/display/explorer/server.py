@@ -94,7 +94,7 @@ class Explorer:
     ) -> None:
         self.answering = Answering(path, witness, seconds)
         try:
-            self.server = _listening(port)
+            self.server = _listen(port)
         except BaseException:
             self.answering.close()
             raise
@@ -155,7 +155,7 @@ class _Server(ThreadingHTTPServer):
         if not self._places.acquire(blocking=False):
             for oldest in [*self.strangers][:1]:
                 self.strangers.pop(oldest, None)
-                _ended(oldest)
+                _end_connection(oldest)
             if not self._places.acquire(timeout=LIMITS.room_seconds):
                 self.shutdown_request(request)
                 return
@@ -180,7 +180,7 @@ class _Server(ThreadingHTTPServer):
         """Ignore a browser that goes away."""
 
 
-def _listening(port: int | None) -> _Server:
+def _listen(port: int | None) -> _Server:
     ports = range(LIMITS.port, LIMITS.port + LIMITS.ports) if port is None else [port]
     for each in ports:
         try:
@@ -196,7 +196,7 @@ def _listening(port: int | None) -> _Server:
     raise ValueError(f"port = {port} is in use; name another, or leave --port out for a free one")
 
 
-def _ended(connection: socket.socket) -> None:
+def _end_connection(connection: socket.socket) -> None:
     """End what is read from a connection and written to it; its thread then ends."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
@@ -210,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
     def handle_one_request(self) -> None:
         # A limit for each piece alone would let a request last for as long as it has bytes.
         seconds = self.timeout or LIMITS.request_seconds
-        self._limit = threading.Timer(seconds, _ended, [self.connection])
+        self._limit = threading.Timer(seconds, _end_connection, [self.connection])
         self._limit.daemon = True
         self._limit.start()
         try:
@@ -244,9 +244,9 @@ class _Handler(BaseHTTPRequestHandler):
                     },
                 )
             else:
-                self._refused(403, "This address was used before. Start the explorer again.")
+                self._refuse(403, "This address was used before. Start the explorer again.")
         elif not self._known():
-            self._refused(403, "Open the address that neyman explore printed.")
+            self._refuse(403, "Open the address that neyman explore printed.")
         elif where.path in _ASSETS:
             name, kind = _ASSETS[where.path]
             content = resources.files("neyman").joinpath(name).read_bytes()
@@ -258,25 +258,25 @@ class _Handler(BaseHTTPRequestHandler):
         elif where.path == "/alive":
             self._json(200, {})
         else:
-            self._refused(404, "There is nothing here.")
+            self._refuse(404, "There is nothing here.")
 
     def do_POST(self) -> None:
         explorer = self.explorer
         if not self._from_here():
             return None
         if self.headers.get("Origin") not in self._names("http://"):
-            return self._refused(403, "Only the explorer's own page may ask.")
+            return self._refuse(403, "Only the explorer's own page may ask.")
         if not self._known():
-            return self._refused(403, "Open the address that neyman explore printed.")
+            return self._refuse(403, "Open the address that neyman explore printed.")
         if self.path != "/answer":
-            return self._refused(404, "There is nothing here.")
+            return self._refuse(404, "There is nothing here.")
         if self.headers.get("Content-Type", "").split(";")[0] != "application/json":
-            return self._refused(415, "Ask in JSON.")
+            return self._refuse(415, "Ask in JSON.")
         length = self.headers.get("Content-Length", "")
         if not length.isascii() or not length.isdigit() or len(length) > 9:
-            return self._refused(411, "Say how long the question is.")
+            return self._refuse(411, "Say how long the question is.")
         if int(length) > LIMITS.request_bytes:
-            return self._refused(413, "The question is too long.")
+            return self._refuse(413, "The question is too long.")
         try:
             asked = json.loads(self.rfile.read(int(length)), parse_constant=_never)
             page, number, question = asked["page"], asked["number"], asked["question"]
@@ -284,7 +284,7 @@ class _Handler(BaseHTTPRequestHandler):
             if not good or not isinstance(question, dict):
                 raise ValueError
         except (ValueError, KeyError, TypeError, RecursionError):
-            return self._refused(400, "The question cannot be read.")
+            return self._refuse(400, "The question cannot be read.")
         self._limit.cancel()
         # A question without an answer is no failure of the page's: 200, and the reason in words.
         self._json(200, explorer.answering.reply(page, number, cast(dict[str, object], question)))
@@ -294,9 +294,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Whether the request names this machine, and no other page sent it."""
         site = self.headers.get("Sec-Fetch-Site", "none")
         if self.headers.get("Host") not in self._names(""):
-            self._refused(421, "Open this page by the address that neyman explore printed.")
+            self._refuse(421, "Open this page by the address that neyman explore printed.")
         elif site not in ("none", "same-origin") and self.path.partition("?")[0] != "/":
-            self._refused(403, "Only the explorer's own page may ask.")
+            self._refuse(403, "Only the explorer's own page may ask.")
         else:
             return True
         return False
@@ -321,7 +321,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.dumps(content, ensure_ascii=True, allow_nan=False).encode()
         self._respond(code, body, "application/json")
 
-    def _refused(self, code: int, why: str) -> None:
+    def _refuse(self, code: int, why: str) -> None:
         self.close_connection = True  # whatever else was sent is not read
         self._respond(
             code, f"{why}\n".encode(), "text/plain; charset=utf-8", {"Connection": "close"}

@@ -134,7 +134,7 @@ class ExplorerWidget(anywidget.AnyWidget):
         super().close()
 
     @traitlets.validate("weights")
-    def _checked(self, proposal: Any) -> list[int]:
+    def _check_weights(self, proposal: Any) -> list[int]:
         weights, count = list(proposal["value"]), len(self.queries)
         if (
             len(weights) != count

@@ -58,7 +58,8 @@ def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
             ".",
         )
     rows = [
-        [_named(receipt, error.entries), *(_fit(error)[i] for i in (0, 1, 3))] for error in shown
+        [_table_name(receipt, error.entries), *(_fit(error)[i] for i in (0, 1, 3))]
+        for error in shown
     ]
     table = markup.table(
         ["Table", "Median value", "Margin of error (90%)", "Cells within 5%"],
@@ -121,7 +122,7 @@ def every_error(receipt: Receipt, errors: Sequence[TableError]) -> markup.Fold |
         return None
     rows = [
         [
-            _named(receipt, error.entries),
+            _table_name(receipt, error.entries),
             size(error.entries),
             *_fit(error),
             _gap(receipt, error.entries),
@@ -154,7 +155,7 @@ def every_error(receipt: Receipt, errors: Sequence[TableError]) -> markup.Fold |
     return markup.Fold("errors", title, about, markup.blocks(table, note, last))
 
 
-def _named(receipt: Receipt, entries: Entries) -> Node:
+def _table_name(receipt: Receipt, entries: Entries) -> Node:
     measured = unit_of_values(receipt, entries[0].query, declared=True)
     return markup.below(name(receipt, entries[0]), f"in {measured}" if measured else "")
 

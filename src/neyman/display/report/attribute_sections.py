@@ -75,7 +75,7 @@ def section(receipt: Receipt) -> markup.Fold | None:
             "From tables of",
         ],
         rows,
-        key=1 + _asked(receipt, levels),
+        key=1 + _level_index(receipt, levels),
         left=(2 + len(levels),),
         kind="scenarios",
     )
@@ -115,7 +115,7 @@ def beliefs(receipt: Receipt) -> markup.Fold | None:
         points = {(p.attacker, _epsilon(p)): p.upper for p in posterior}
         asked = [("arbitrary-prior", factor) for factor in factors]
         asked.append(("knows-the-rest", LIMITS.tenfold_epsilon))
-        rows.append([label, *(_often(proportion(points[a])) for a in asked)])
+        rows.append([label, *(_chance_text(proportion(points[a])) for a in asked)])
     rows += [
         [about(each), *["no limit"] * (len(factors) + 1)] for each in scenarios if each.no_limit
     ]
@@ -162,7 +162,7 @@ def belief_sentences(scenario: Scenario, subject: str) -> list[str]:
     ]
 
 
-def _often(chance: Fraction) -> str:
+def _chance_text(chance: Fraction) -> str:
     return (
         f"under {words.percent(LIMITS.rare_chance)}"
         if 0 < chance < LIMITS.rare_chance
@@ -214,7 +214,7 @@ def _heading(subject: str, scenarios: Sequence[Scenario]) -> str:
     return f"{subject}’s {', '.join(others)}{' or ' if others else ''}{last}"
 
 
-def _asked(receipt: Receipt, levels: Sequence[Fraction]) -> int:
+def _level_index(receipt: Receipt, levels: Sequence[Fraction]) -> int:
     """Which of the levels the sentence is at: the one chosen, 5%, or the last."""
     for level in (chosen(receipt)[0], LIMITS.sentence_level):
         if level in levels:
@@ -224,7 +224,7 @@ def _asked(receipt: Receipt, levels: Sequence[Fraction]) -> int:
 
 def _sentence(receipt: Receipt, scenarios: Sequence[Scenario], levels: Sequence[Fraction]) -> str:
     """Return the scenario with the largest risk, in words."""
-    at = _asked(receipt, levels)
+    at = _level_index(receipt, levels)
     worst = max(scenarios, key=lambda each: power_points(each.power, each.rho)[at][1])
     level, power = power_points(worst.power, worst.rho)[at]
     return words.concerning(worst.attributes, level, power, unit(receipt)[0], worst.within)
@@ -248,7 +248,7 @@ def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> Node:
     curve_points = sorted((number(p.level), number(p.upper)) for p in receipt.guarantee.curve)
     inside = [point for point in curve_points if point[0] < last]
     beyond = [point for point in curve_points if point[0] >= last]
-    curves = [(_short(names), "scenario", points) for points, names in most]
+    curves = [(_short_names(names), "scenario", points) for points, names in most]
     groups = [names for _, names in most]
     if _comparable(receipt) and inside and beyond:
         (x, y), (x2, y2) = inside[-1], beyond[0]
@@ -257,7 +257,7 @@ def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> Node:
         first = most[0]
         if _one_line(record_curve, first[0]):
             groups[0] = [_all_claims(receipt), *first[1]]
-            curves[0] = (_short(groups[0]), "release", record_curve)
+            curves[0] = (_short_names(groups[0]), "release", record_curve)
         else:
             curves.insert(0, (_all_claims(receipt), "release", record_curve))
     shown = [{"name": name, "kind": kind, "points": points} for name, kind, points in curves]
@@ -278,7 +278,7 @@ def _one_line(larger: Points, points: Points) -> bool:
     return bool(np.all(np.abs(above - powers) < LIMITS.line_power))
 
 
-def _short(names: Sequence[str]) -> str:
+def _short_names(names: Sequence[str]) -> str:
     """Return the first name, cut to fit, and how many others share its line."""
     more = f" +{len(names) - 1}" if len(names) > 1 else ""
     text = names[0].replace(" within a known ", " in ")

@@ -44,7 +44,7 @@ def record(receipt: Receipt) -> dict[str, Any]:
         "output_measure": "Trade-off function: power of the best test at each level",
         "bound_on_output_distance": _powers(receipt),
         "data_domain": f"Every table with the columns that the plan of {receipt.dataset} reads",
-        "unprotected_quantities": _unprotected(receipt),
+        "unprotected_quantities": _unprotected_tables(receipt),
     }
     return {
         "status": "Draft",
@@ -211,7 +211,7 @@ def _epsilons(receipt: Receipt) -> str:
     return f"Epsilon, at most: {points}."
 
 
-def _unprotected(receipt: Receipt) -> str:
+def _unprotected_tables(receipt: Receipt) -> str:
     declared = [f"{part.query} by {part.level}" for part in receipt.mechanisms if part.public]
     declared += [f"totals by {', '.join(each['by'])}" for each in receipt.plan.get("totals", ())]
     keys = "Table names, declared keys, and the plan are public."

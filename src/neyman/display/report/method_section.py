@@ -28,10 +28,10 @@ def method(receipt: Receipt) -> markup.Fold:
         ("Noise", _noise(receipt) if noisy else ""),
         ("Filter", _filters(receipt)),
         ("Disjoint queries", _disjoint(receipt)),
-        ("Joins", _joined(receipt)),
-        ("Derived columns", _computed(receipt)),
+        ("Joins", _joined_tables(receipt)),
+        ("Derived columns", _derived_columns(receipt)),
         ("Contribution bounds", _bounds(receipt)),
-        ("Noisy clips", _searched(receipt)),
+        ("Noisy clips", _discovered_clips(receipt)),
         ("Detail of groups", _detail(receipt)),
         ("Neighboring datasets", f"this dataset, and the same {change}"),
     ]
@@ -97,7 +97,7 @@ def _disjoint(receipt: Receipt) -> str:
     return rule if receipt.plan.get("disjoint") else ""
 
 
-def _joined(receipt: Receipt) -> Node:
+def _joined_tables(receipt: Receipt) -> Node:
     """Return the tables that have one row per unit, one a line."""
     plan = receipt.plan
     tables: Mapping[str, Any] = plan.get("tables", {})
@@ -113,7 +113,7 @@ def _joined(receipt: Receipt) -> Node:
     return markup.lines(texts)
 
 
-def _computed(receipt: Receipt) -> Node:
+def _derived_columns(receipt: Receipt) -> Node:
     """Return the derived columns, one a line."""
     derived: Mapping[str, Any] = receipt.plan.get("derive", {})
     texts = [[markup.strong(name), f" {_rule(part)}"] for name, part in derived.items()]
@@ -193,7 +193,7 @@ def _detail(receipt: Receipt) -> Node:
     )
 
 
-def _searched(receipt: Receipt) -> Node:
+def _discovered_clips(receipt: Receipt) -> Node:
     texts: list[Node] = []
     for part in receipt.clips:
         bound = (

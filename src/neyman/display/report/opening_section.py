@@ -54,8 +54,8 @@ def opening(
         ("Who is protected", f"every {subject} in the data, {each}"),
         ("How well", strength(receipt)),
         ("How accurate", accurate(receipt, errors)),
-        ("Which rows count", _counted(receipt, plan) if noisy else ""),
-        ("Missing values", _missing(receipt, plan)),
+        ("Which rows count", _row_counts(receipt, plan) if noisy else ""),
+        ("Missing values", _missing_values(receipt, plan)),
         ("Filter", _filter(receipt)),
         ("Noisy tables", listing(receipt, noisy, LIMITS.queries) or "none"),
         (
@@ -90,7 +90,7 @@ def _totals(receipt: Receipt) -> str:
     return f"Rows {names}. Declared public: exact, and not protected." if names else ""
 
 
-def _counted(receipt: Receipt, plan: Plan | None) -> str:
+def _row_counts(receipt: Receipt, plan: Plan | None) -> str:
     """Which rows count, and what it does to the tables that the others do not."""
     if plan is None:
         return ""
@@ -98,7 +98,7 @@ def _counted(receipt: Receipt, plan: Plan | None) -> str:
     return " ".join(filter(None, counted_rows(plan, int(bounds[0]) if bounds else None)))
 
 
-def _missing(receipt: Receipt, plan: Plan | None) -> Node:
+def _missing_values(receipt: Receipt, plan: Plan | None) -> Node:
     """Say what happens to rows without a number, a line per sentence."""
     sentences = {} if plan is None else missing_by_sentence(plan)
     lines: list[Node] = [

@@ -96,10 +96,10 @@ def title(receipt: Receipt, query: str) -> str:
 def name(receipt: Receipt, table: MechanismPart | TableName | TablePart) -> str:
     """Return the name of a table; a title alone names a query with one table."""
     query = title(receipt, table.query)
-    return query if _alone(receipt, table) else f"{query}, {place(table.level)}"
+    return query if _has_one_table(receipt, table) else f"{query}, {place(table.level)}"
 
 
-def _alone(receipt: Receipt, table: MechanismPart | TableName | TablePart) -> bool:
+def _has_one_table(receipt: Receipt, table: MechanismPart | TableName | TablePart) -> bool:
     """Return True if a query with a title has a table of all rows and no other."""
     parts: Sequence[Mapping[str, Any]] = receipt.plan.get("query", ())
     one = [part for part in parts if part["name"] == table.query and part.get("title")]
@@ -130,7 +130,7 @@ def listing(receipt: Receipt, tables: Iterable[Entries], most: int | None = None
         number = entries[0].cells
         cells = "discovered keys" if number is None else many(number, "cell")
         listed = queries.setdefault(title(receipt, entries[0].query), [])
-        level = "" if _alone(receipt, entries[0]) else f"{place(entries[0].level)} "
+        level = "" if _has_one_table(receipt, entries[0]) else f"{place(entries[0].level)} "
         listed.append(f"{level}({cells})")
     lines: list[Node] = []
     for query, places in list(queries.items())[:most]:

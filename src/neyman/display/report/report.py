@@ -83,8 +83,8 @@ def page_from(
     receipt = Receipt.read(receipt)
     split = None
     if plan is None:
-        plan = Plan.from_dict(receipt.plan) if _weighed(receipt) else _plan_of(receipt)
-    if _weighed(receipt) and plan is not None and not (plan.disjoint or plan.has_detail):
+        plan = Plan.from_dict(receipt.plan) if _has_weights(receipt) else _plan_of(receipt)
+    if _has_weights(receipt) and plan is not None and not (plan.disjoint or plan.has_detail):
         split = best_split(plan, work=ALLOCATION_LIMITS.quick_operations)
     errors = accuracy_section.table_errors(receipt, tables)
     folds = [
@@ -127,6 +127,6 @@ def _plan_of(receipt: Receipt) -> Plan | None:
         return None
 
 
-def _weighed(receipt: Receipt) -> bool:
+def _has_weights(receipt: Receipt) -> bool:
     """Whether the plan says how much the errors of its tables count."""
     return any("weight" in query for query in receipt.plan.get("query", ()))

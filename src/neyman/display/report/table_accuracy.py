@@ -110,7 +110,7 @@ def median(parts: Callable[[], Iterator[Numbers]]) -> float:
             return float(np.median(numbers) if rank < 0 else numbers[rank])
         rank = (size - 1) // 2 if rank < 0 else rank
         counts = np.zeros(LIMITS.bins, dtype=np.int64)
-        for part in map(partial(_between, least, most), parts()):
+        for part in map(partial(_values_between, least, most), parts()):
             counts += np.bincount(_bins(least, most, part), minlength=LIMITS.bins)
         reached = np.cumsum(counts)
         place = int(np.searchsorted(reached, rank, side="right"))
@@ -122,7 +122,7 @@ def _all(part: Numbers) -> Numbers:
     return part
 
 
-def _between(least: float, most: float, part: Numbers) -> Numbers:
+def _values_between(least: float, most: float, part: Numbers) -> Numbers:
     return part[(least <= part) & (part <= most)]
 
 
@@ -134,5 +134,5 @@ def _bins(least: float, most: float, part: Numbers) -> NDArray[np.int64]:
 
 
 def _in_bin(least: float, most: float, place: int, part: Numbers) -> Numbers:
-    part = _between(least, most, part)
+    part = _values_between(least, most, part)
     return part[_bins(least, most, part) == place]

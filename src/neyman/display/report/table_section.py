@@ -142,19 +142,19 @@ def _details(
     files = [markup.file_link(t.path, folder) for t in receipt.tables if t.query in names]
     return [
         ("Unit of the values", unit_of_values(receipt, str(query["name"]))),
-        ("Privacy unit", "; ".join([_protected(receipt, query), *most])),
+        ("Privacy unit", "; ".join([_privacy_unit(receipt, query), *most])),
         ("Detail", detail_text(query) if "detail" in query else ""),
         ("Coverage", markup.lines(_coverage(receipt, query))),
         ("Clip", markup.lines(clips)),
         ("Bins", bins),
         ("Filter", " and ".join(expression_words(str(text)) for text in conditions)),
-        ("Missing values", missing or markup.lines(_missing(receipt, query))),
+        ("Missing values", missing or markup.lines(_missing_values(receipt, query))),
         ("Threshold of discovered keys", markup.lines(thresholds)),
         ("Files", joined(", ", files)),
     ]
 
 
-def _protected(receipt: Receipt, query: Mapping[str, Any]) -> str:
+def _privacy_unit(receipt: Receipt, query: Mapping[str, Any]) -> str:
     """Return the privacy unit, with the most of its rows that count in the query's table."""
     tables: Mapping[str, Any] = receipt.plan.get("tables", {})
     own = receipt.plan.get("unit", {}).get("rows", receipt.unit.rows)
@@ -207,7 +207,7 @@ def _coverage(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
     return lines
 
 
-def _missing(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
+def _missing_values(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
     columns = declared_columns(receipt)
     return [
         [markup.code(name), ": ", _replacement(columns[name]["unknown"])]
@@ -249,14 +249,14 @@ def first_rows(name: str, tables: Mapping[str, Table]) -> Node:
         batch = next(table.iter_batches(LIMITS.first_rows, use_threads=False), None)
     if batch is None or batch.num_rows == 0:
         return ""
-    names: list[str] = [_short(column) for column in batch.schema.names]
+    names: list[str] = [_short_text(column) for column in batch.schema.names]
     columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
     text = [i for i, column in enumerate(columns) if any(isinstance(x, str) for x in column)]
     rounded = any(isinstance(x, float) for column in columns for x in column)
     measured = [name in _MEASURED for name in batch.schema.names]
     rows = [
         [
-            _number(value) if number else _short(value)
+            _number(value) if number else _short_text(value)
             for value, number in zip(row, measured, strict=True)
         ]
         for row in zip(*columns, strict=True)
@@ -269,11 +269,11 @@ def first_rows(name: str, tables: Mapping[str, Table]) -> Node:
 
 def _number(value: object) -> str:
     """Return a number of a plan or a table with separators between its thousands."""
-    text = _short(value)
+    text = _short_text(value)
     return f"{Decimal(text):,f}" if _DECIMAL.fullmatch(text) else text
 
 
-def _short(value: object) -> str:
+def _short_text(value: object) -> str:
     """Return a value as text, cut to fit a cell."""
     text = "–" if value is None else str(value)
     if isinstance(value, float):

@@ -225,7 +225,7 @@ class Connections:
         try:
             # One type for all whole numbers: a statement is prepared once for each set of types.
             connection.adapters.register_dumper(int, Int8BinaryDumper)
-            return self._checked(connection)
+            return self._check_session(connection)
         except Lost as lost:
             connection.close()
             raise _Starting(f"{where} cannot be reached: {lost}; nothing was written") from None
@@ -233,7 +233,7 @@ class Connections:
             connection.close()
             raise
 
-    def _checked(self, connection: psycopg.Connection[Any]) -> Session:
+    def _check_session(self, connection: psycopg.Connection[Any]) -> Session:
         where = self.address.shown
         if connection.info.server_version < _MIN_SERVER_VERSION:
             raise LedgerError(
@@ -327,10 +327,10 @@ def in_words(address: Address, wait: float) -> Generator[None]:
     except psycopg.OperationalError as error:
         if error.sqlstate is None or error.sqlstate[:2] in ("08", "57"):
             raise Lost(address.hide(str(error))) from None
-        raise _unwritten(where, error) from error
+        raise _write_error(where, error) from error
     except psycopg.Error as error:
         if re.match("could not (extend|write|fsync)", _primary(error)):
-            raise _unwritten(where, error) from error
+            raise _write_error(where, error) from error
         if error.sqlstate == "NY001":
             raise LedgerError(
                 f"{where} has ledger schema {_primary(error)}, and this version of neyman reads"
@@ -347,7 +347,7 @@ def in_words(address: Address, wait: float) -> Generator[None]:
         ) from error
 
 
-def _unwritten(where: str, error: psycopg.Error) -> LedgerError:
+def _write_error(where: str, error: psycopg.Error) -> LedgerError:
     return LedgerError(
         f"{where} could not do it ({_primary(error)}): look at the server's disk, memory and log;"
         " what it was writing does not count"

@@ -60,7 +60,7 @@ def _matches(value: str, form: str) -> str:
     return f"{value} ~ $re$^{form}$$re$"
 
 
-def _short(field: str) -> str:
+def _line_rule(field: str) -> str:
     """Return a text of 1 to 200 characters on one line."""
     value = f"told ->> '{field}'"
     return f"length({value}) BETWEEN 1 AND 200 AND {value} !~ '[[:cntrl:]]'"
@@ -142,12 +142,12 @@ BEGIN
         RETURN (told ->> 'entry')::bigint = (SELECT coalesce(max(id), 0) + 1 FROM @.entry)
             AND (told ->> 'units')::bigint = @.units_up(told ->> 'charge', {UNIT})
             AND (told ->> 'delta_units')::bigint = @.units_up(told ->> 'delta', {DELTA})
-            AND {_short("key")}
+            AND {_line_rule("key")}
             AND @.readable(told ->> 'mechanisms') AND @.readable(told ->> 'plan');
     ELSIF kind = 'begin' THEN
         RETURN {_STATE} = 'reserved';
     ELSIF kind = 'void' THEN
-        RETURN {_STATE} = 'reserved' AND {_short("why")};
+        RETURN {_STATE} = 'reserved' AND {_line_rule("why")};
     ELSIF kind = 'finish' THEN
         SELECT array_agg(path ORDER BY place) INTO paths
             FROM json_object_keys(files::json) WITH ORDINALITY AS file (path, place);

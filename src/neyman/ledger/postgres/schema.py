@@ -215,13 +215,13 @@ _BEGINNINGS = [
 
 def rules_of(name: str) -> list[str]:
     """Return the statements that make the functions and triggers of a ledger with its tables."""
-    return _within(name, [*_RULES, *_BEGINNINGS])
+    return _qualify(name, [*_RULES, *_BEGINNINGS])
 
 
 def schema_of(name: str) -> list[str]:
     """Return the statements that make a ledger in a schema that exists."""
-    return _within(name, [*map(_table, TABLES), "CREATE TABLE @.turn ()"]) + rules_of(name)
+    return _qualify(name, [*map(_table, TABLES), "CREATE TABLE @.turn ()"]) + rules_of(name)
 
 
-def _within(name: str, statements: list[str]) -> list[str]:
+def _qualify(name: str, statements: list[str]) -> list[str]:
     return [statement.replace("@", f'"{name}"') for statement in statements]

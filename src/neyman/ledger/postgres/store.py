@@ -45,12 +45,12 @@ class _Transaction:
         self.committing = False
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        return self.session.connection.execute(_marked(query), values, binary=True).fetchall()
+        return self.session.connection.execute(_placeholders(query), values, binary=True).fetchall()
 
     def run(self, query: str, *values: object) -> None:
         if query.startswith(_EVENT):
             self.event = cast(int, values[0]), cast(str, values[2])
-        self.session.connection.execute(_marked(query), values)
+        self.session.connection.execute(_placeholders(query), values)
 
 
 class PostgreSQL(Store):
@@ -86,7 +86,7 @@ class PostgreSQL(Store):
     def exists(self) -> bool:
         """Whether there is anything in the schema."""
         with self._rolled_back("nothing was written"):
-            return self._occupied(self._connections.get())
+            return self._has_tables(self._connections.get())
 
     def create(self, line: str, digest: str) -> None:
         """Make a ledger, and its schema, unless there is something in it."""
@@ -94,7 +94,7 @@ class PostgreSQL(Store):
             "whether the ledger was made is not known: try again, which is harmless"
         ):
             session = self._connections.get()
-            if not self._occupied(session):
+            if not self._has_tables(session):
                 with session.connection.transaction():
                     self._create(session, line, digest)
 
@@ -108,7 +108,7 @@ class PostgreSQL(Store):
         # Of those who make it at once the first does, and the others find it made.
         name = self.address.schema
         run("SELECT pg_advisory_xact_lock(hashtextextended('neyman ' || %s, 0))", (name,))
-        if self._occupied(session):
+        if self._has_tables(session):
             return
         if not run("SELECT 1 FROM pg_namespace WHERE nspname = %s", (name,)).fetchall():
             run(sql(f"CREATE SCHEMA {self._schema}"))
@@ -116,7 +116,7 @@ class PostgreSQL(Store):
             run(sql(statement), prepare=False)
         run(sql(f"INSERT INTO {self._schema}.event VALUES (1, %s, %s)"), (line, digest))
 
-    def _occupied(self, session: Session) -> bool:
+    def _has_tables(self, session: Session) -> bool:
         query = (
             "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
             " WHERE n.nspname = %s LIMIT 1"
@@ -201,7 +201,7 @@ class PostgreSQL(Store):
             # Both end in the same salt only if they are the same.
             if rows and rows[0][1].endswith(asked.line[-1]):
                 return rows[0][0]
-            raise self._nothing(lost) from None
+            raise self._lost_connection_error(lost) from None
         except LedgerError as error:
             if isinstance(error.__cause__, (errors.IntegrityError, errors.DataError)):
                 return None
@@ -217,9 +217,9 @@ class PostgreSQL(Store):
         number, digest = transaction.event
         query = "SELECT hash FROM event WHERE number = ?"
         if self._after(transaction.session, lost, query, number) != [(digest,)]:
-            raise self._nothing(lost)
+            raise self._lost_connection_error(lost)
 
-    def _nothing(self, lost: Lost) -> LedgerError:
+    def _lost_connection_error(self, lost: Lost) -> LedgerError:
         return LedgerError(
             f"{self.where} was cut off ({lost}) as it was writing; it answers again, and nothing"
             " was written: try again"
@@ -292,5 +292,5 @@ class PostgreSQL(Store):
 
 
 @lru_cache(maxsize=256)
-def _marked(query: str) -> LiteralString:
+def _placeholders(query: str) -> LiteralString:
     return sql(query.replace("%", "%%").replace("?", "%s"))

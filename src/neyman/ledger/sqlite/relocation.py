@@ -48,7 +48,7 @@ def relocating(path: Path, wait: float) -> Generator[SQLiteTransaction | None]:
     """
     location.look(path)
     location.refuse_mount(path)
-    connection = _alone(path, wait)
+    connection = _exclusive_connection(path, wait)
     db, version = SQLiteTransaction(connection), connection.pragma("user_version")
     try:
         try:
@@ -81,7 +81,7 @@ def relocating(path: Path, wait: float) -> Generator[SQLiteTransaction | None]:
     sync_folder(path.parent)
 
 
-def _alone(path: Path, wait: float) -> apsw.Connection:
+def _exclusive_connection(path: Path, wait: float) -> apsw.Connection:
     """Return the only connection to a ledger's file, under
     whatever name, with a transaction open.
     """

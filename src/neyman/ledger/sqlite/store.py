@@ -209,7 +209,7 @@ class SQLiteFile(Store):
                     opened.close()
                 elif not connection.get_autocommit():
                     connection.execute("ROLLBACK")
-                if not _closed(opened):
+                if not _is_closed(opened):
                     self._idle.append(opened)
                 raise
             self._idle.append(opened)
@@ -222,12 +222,12 @@ class SQLiteFile(Store):
             try:
                 idle = self._idle.pop()
             except IndexError:
-                return self._open(file)
+                return self._open_file(file)
             if idle.file == file:
                 return idle
             idle.close()  # another file has been put in its place
 
-    def _open(self, file: tuple[int, int]) -> _Open:
+    def _open_file(self, file: tuple[int, int]) -> _Open:
         self._refuse_stranded()
         location.refuse_mount(self.path)
         connection = connected(self.path, self.wait)
@@ -250,7 +250,7 @@ class SQLiteFile(Store):
             )
 
 
-def _closed(opened: _Open) -> bool:
+def _is_closed(opened: _Open) -> bool:
     return opened.connection not in OPEN
 
 

@@ -134,7 +134,9 @@ class CanonicalNoise(Mechanism):
             tail = 0.5 * (np.exp(low) + np.exp(high))
             return np.where(y > 0, 1 - tail, tail)
 
-        return _each("x", x, lambda y: _ended(y, self.sensitivity, inside, (0.0, 1.0)))
+        return _ask_elementwise(
+            "x", x, lambda y: _ask_finite(y, self.sensitivity, inside, (0.0, 1.0))
+        )
 
     def pdf(self, x: ArrayLike) -> float | Array:
         """Return the density: 1 - 2c in the middle, falling from unit to unit.
@@ -152,7 +154,9 @@ class CanonicalNoise(Mechanism):
             with np.errstate(over="ignore"):
                 return np.exp(np.where(np.isfinite(high), 0.5 * (low + high), low)) / scale
 
-        return _each("x", x, lambda y: _ended(y, self.sensitivity, inside, (0.0, 0.0)))
+        return _ask_elementwise(
+            "x", x, lambda y: _ask_finite(y, self.sensitivity, inside, (0.0, 0.0))
+        )
 
     def ppf(self, u: ArrayLike) -> float | Array:
         """Return the quantile: the x with F(x) = u. Bounded noise has its ends at u = 0 and 1.
@@ -160,7 +164,9 @@ class CanonicalNoise(Mechanism):
         Args:
             u: in [0, 1]; a number or an array of any shape. Small ones keep all their digits.
         """
-        return _each("u", u, lambda v: np.where(v <= 0.5, -1.0, 1.0) * self._isf(_beyond(v)) + 0.0)
+        return _ask_elementwise(
+            "u", u, lambda v: np.where(v <= 0.5, -1.0, 1.0) * self._isf(_beyond(v)) + 0.0
+        )
 
     def isf(self, u: ArrayLike) -> float | Array:
         """Return the x with upper tail probability u: -ppf(u), accurate for small u.
@@ -168,7 +174,9 @@ class CanonicalNoise(Mechanism):
         Args:
             u: in [0, 1]; a number or an array of any shape.
         """
-        return _each("u", u, lambda v: np.where(v <= 0.5, 1.0, -1.0) * self._isf(_beyond(v)) + 0.0)
+        return _ask_elementwise(
+            "u", u, lambda v: np.where(v <= 0.5, 1.0, -1.0) * self._isf(_beyond(v)) + 0.0
+        )
 
     def _isf(self, log_u: Array) -> Array:
         low, high = self.law.place(log_u)
@@ -257,7 +265,7 @@ class CanonicalNoise(Mechanism):
         )
 
     def _fields(self) -> dict[str, Any]:
-        return {"of": _described(self.given), "sensitivity": to_json(self.sensitivity)}
+        return {"of": _describe(self.given), "sensitivity": to_json(self.sensitivity)}
 
     @classmethod
     def _from_fields(cls, given: Mapping[str, Any]) -> Self:
@@ -277,7 +285,7 @@ def _wider(low: float, high: float, method: str) -> Bound:
     return Bound(min(low * (1 - 1e-15), MOST), up(high * (1 + 1e-15), 1), "upper", method)
 
 
-def _each(name: str, value: ArrayLike, ask: Callable[[Array], Array]) -> float | Array:
+def _ask_elementwise(name: str, value: ArrayLike, ask: Callable[[Array], Array]) -> float | Array:
     """Return a question about an array of any shape, or about a number."""
     given = np.asarray(value)
     if given.dtype.kind not in "iuf" and not isinstance(value, Fraction):
@@ -291,7 +299,7 @@ def _each(name: str, value: ArrayLike, ask: Callable[[Array], Array]) -> float |
     return float(result) if array.ndim == 0 else result
 
 
-def _ended(
+def _ask_finite(
     x: Array, scale: float | Fraction, ask: Callable[[Array], Array], ends: tuple[float, float]
 ) -> Array:
     """Asked at finite places only, in units of the scale."""
@@ -335,7 +343,7 @@ def _(loss: FiniteLoss) -> Fraction:
 # As JSON: a mechanism by its description, a curve by the name and the parameters of its family.
 
 
-def _described(given: Tradeoff | Mechanism) -> dict[str, Any]:
+def _describe(given: Tradeoff | Mechanism) -> dict[str, Any]:
     if isinstance(given, Mechanism):
         return {"mechanism": given.to_dict()}
     if len(given.alternatives) == 1 and not given.joined and not given.ordered:

@@ -319,10 +319,10 @@ def composes_as(curve: Tradeoff) -> Composition:
         loss = composition.parts[0][0]
         if isinstance(loss, BoundedRangeLoss):  # one release has the curve of two logistic laws
             return Composition.of([(EnvelopeLoss(loss.exact_epsilon), 1)])
-    return _held(composition)
+    return _hold_symmetric(composition)
 
 
-def _held(composition: Composition) -> Composition:
+def _hold_symmetric(composition: Composition) -> Composition:
     """Return a curve that is its own inverse between points on it and lines above its power."""
     profile, infinite = select(composition), Fraction(composition.infinite)
     log_levels = log_ndtr(np.linspace(0.0, -LIMITS.least_normal_quantile, LIMITS.tests))

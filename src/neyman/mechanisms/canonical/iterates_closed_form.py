@@ -99,20 +99,20 @@ class MovedLadder(ClosedLadder):
     def _log_density(self, y: Array, error: Array) -> Arrays:
         """Return the log density, up to a constant, and a bound on its error."""
 
-    def _moved(self, log_s: Array, n: Array) -> Arrays:
+    def _move_iterate(self, log_s: Array, n: Array) -> Arrays:
         y, error = self._quantile(log_s)
         move = n * self._distance
         with np.errstate(over="ignore"):
             value, error = self._log_tail(y + move, error + 4 * UNIT * (np.abs(move) + np.abs(y)))
-        return _held(np.where(n == 0, log_s, value), np.where(n == 0, 0.0, error))
+        return _clip_ends(np.where(n == 0, log_s, value), np.where(n == 0, 0.0, error))
 
     def out(self, log_s: Array, n: Array) -> Arrays:
         """Return a move to the right."""
-        return self._moved(log_s, n)
+        return self._move_iterate(log_s, n)
 
     def back(self, log_u: Array, n: Array) -> Arrays:
         """Return a move to the left."""
-        return self._moved(log_u, -n)
+        return self._move_iterate(log_u, -n)
 
     def steps(self, log_u: Array) -> Array:
         """How often the distance fits."""
@@ -125,7 +125,7 @@ class MovedLadder(ClosedLadder):
         near = self._log_density(y, error)
         with np.errstate(over="ignore"):
             far = self._log_density(y + move, error + 4 * UNIT * move)
-        return _held(far[0] - near[0], far[1] + near[1])
+        return _clip_ends(far[0] - near[0], far[1] + near[1])
 
 
 class Normal(MovedLadder):
@@ -211,7 +211,7 @@ class Exponential(ClosedLadder):
         # 1 - 2c = tanh(epsilon / 2) + 2 delta / (1 + e^epsilon)
         self.gap = _relative(math.tanh(epsilon / 2) + delta * 2 / (1 + _exp(epsilon)))
 
-    def _taken(self, n: Array) -> Array:
+    def _step_difference(self, n: Array) -> Array:
         """Delta h(n)."""
         if not self.delta:
             return np.zeros(np.shape(n))
@@ -229,7 +229,7 @@ class Exponential(ClosedLadder):
         """In one step."""
         error = np.where(n == 0, 0.0, self._units(log_s, n))
         with np.errstate(over="ignore", divide="ignore"):
-            share = self._taken(n) * np.exp(-log_s)
+            share = self._step_difference(n) * np.exp(-log_s)
             low, high = 1 - share * (1 + error), 1 - share * (1 - error)
             low, high = np.log(np.maximum(low, 0.0)), np.log(np.maximum(high, 0.0))
         value = log_s - n * self.epsilon
@@ -238,7 +238,7 @@ class Exponential(ClosedLadder):
     def back(self, log_u: Array, n: Array) -> Arrays:
         """In one step."""
         with np.errstate(divide="ignore"):
-            value = np.logaddexp(log_u + n * self.epsilon, np.log(self._taken(n)))
+            value = np.logaddexp(log_u + n * self.epsilon, np.log(self._step_difference(n)))
         error = np.where(n == 0, 0.0, self._units(log_u, n) if self.delta == 0 else 0.0)
         if self.delta:
             error = np.where(n == 0, 0.0, 16 * UNIT * (2 + np.abs(value) + n * self.epsilon))
@@ -266,7 +266,7 @@ class Exponential(ClosedLadder):
         return value - error, value + error
 
 
-def _held(value: Array, error: Array) -> Arrays:
+def _clip_ends(value: Array, error: Array) -> Arrays:
     """Both ends; where squares have left the floats, the logarithm is below -1e300."""
     far = ~np.isfinite(error)
     value, error = np.where(far, -math.inf, value), np.where(far, 0.0, error)

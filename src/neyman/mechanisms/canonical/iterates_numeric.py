@@ -122,10 +122,10 @@ class Stepwise(Ladder):
             x = np.where(known, inner, outward)
         best = np.where(np.isfinite(fa) & (-fa < np.abs(fb)), a, b)
         best = np.where(np.isfinite(a), best, x)
-        low[at], high[at] = self._asked(log_ndtr(best), log_p[at], blur)
+        low[at], high[at] = self._ask_power(log_ndtr(best), log_p[at], blur)
         return low, high
 
-    def _asked(self, log_level: Array, log_p: Array, blur: Array) -> Arrays:
+    def _ask_power(self, log_level: Array, log_p: Array, blur: Array) -> Arrays:
         """Levels on either side of a guess at which the power has been compared with p."""
         low = np.full(len(log_p), -math.inf)
         high = np.minimum(log_p, 0.0)

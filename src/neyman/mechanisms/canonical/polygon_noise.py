@@ -145,14 +145,14 @@ class PolygonNoise:
         """Return the power at a level of at most c, rounded down, or minus it if side is -1."""
         i = max(bisect_right(self._levels, tail / (1 << length)) - 1, 0)
         i = min(i, len(self._lines) - 1)
-        while i and not self._reached(i, tail, length):
+        while i and not self._reaches(i, tail, length):
             i -= 1
-        while i + 1 < len(self._lines) and self._reached(i + 1, tail, length):
+        while i + 1 < len(self._lines) and self._reaches(i + 1, tail, length):
             i += 1
         start, slope, bottom = self._lines[i]
         return side * ((start << length) + slope * tail) // bottom
 
-    def _reached(self, i: int, tail: int, length: int) -> bool:
+    def _reaches(self, i: int, tail: int, length: int) -> bool:
         level = self.corners[i][0]
         return tail * level.denominator >= level.numerator << length
 

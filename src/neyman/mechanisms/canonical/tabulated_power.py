@@ -50,7 +50,7 @@ def _reach(profile: Profile, log_delta: float, most: float) -> float:
     return bisect(lambda e: profile.log_delta(e)[1] <= log_delta, end, 0.0, rounds=20)[0]
 
 
-def _touching(epsilon: Array, log_delta: Array) -> Array:
+def _tangent_levels(epsilon: Array, log_delta: Array) -> Array:
     """log of minus the slopes of delta in e^epsilon: levels at which the minimum moves on."""
     with np.errstate(all="ignore"):
         drop = np.log(-np.expm1(np.minimum(np.diff(log_delta), -1e-300)))
@@ -73,7 +73,7 @@ class TabulatedPower:
         )
         first = np.geomspace(far * LIMITS.first_share, far, LIMITS.first_nodes)
         # Nodes are wanted where tests have them: evenly by the normal quantiles of the levels.
-        z = -ndtri_exp(np.minimum(_touching(first, profile.log_deltas(first)[1]), -1e-12))
+        z = -ndtri_exp(np.minimum(_tangent_levels(first, profile.log_deltas(first)[1]), -1e-12))
         z = np.maximum.accumulate(np.where(np.isfinite(z), z, 0.0))
         z, at = np.unique(z, return_index=True)
         near = np.linspace(float(z[0]), 8.0, LIMITS.nodes)
@@ -98,7 +98,7 @@ class TabulatedPower:
         # where the curve has the slope e^epsilon at (level, power), it has e^-epsilon at
         # (1 - power, 1 - level).
         at = np.concatenate([[0.0], nodes])
-        touch = _touching(at, high)
+        touch = _tangent_levels(at, high)
         power = np.exp(high[:-1]) + np.exp(at[:-1] + touch)
         mirror = np.log1p(-np.minimum(power, 1 - 1e-16))[::-1]
         self._touch = np.minimum.accumulate(np.concatenate([mirror, touch]))
@@ -125,7 +125,7 @@ class TabulatedPower:
         for m in SPREADS:
             good = np.flatnonzero((star >= 2 * m) & (star <= last - 2 * m))
             if len(good):
-                lower = self._least(star[good], m, log_levels[good], high[good])
+                lower = self._power_floor(star[good], m, log_levels[good], high[good])
                 low[good] = np.maximum(low[good], lower)
         if self._anchors.size:
             levels, powers, ratio = self._anchors
@@ -135,7 +135,7 @@ class TabulatedPower:
         size = np.where(np.isfinite(high), np.abs(high), 0.0)
         return np.minimum(low - slack, high), np.minimum(high + slack + 8 * UNIT * size, 0.0)
 
-    def _least(self, star: Array, m: int, log_levels: Array, base: Array) -> Array:
+    def _power_floor(self, star: Array, m: int, log_levels: Array, base: Array) -> Array:
         """Lower bounds on log power from five nodes, m apart [CN-6]."""
         at = star[:, None] + m * np.arange(-2, 3)
         epsilon, line = self._epsilon[at], self._epsilon[at] + log_levels[:, None]

@@ -206,7 +206,9 @@ class ShuffleProfile(_Crowded):
         starts = np.concatenate([left, np.minimum(right, n)], 1)
         ends = np.concatenate([ends, right_ends], 1)
         real = np.concatenate([left <= ends[:, : left.shape[1]], right <= right_ends], 1)
-        alone = self._given(starts, epsilon[:, None], self._following(ends) * (1 - 1e-12))[1]
+        alone = self._bracket_logs(
+            starts, epsilon[:, None], self._weight_ratio(ends) * (1 - 1e-12)
+        )[1]
         rest = np.where(real, log_between(n, self._p, self._q, starts, ends) + alone, -math.inf)
         high = np.logaddexp(high, _log_sum(rest))
         # Differences from the largest term, 20 units at most in the mean, a power by 2, a sum in
@@ -274,15 +276,15 @@ class ShuffleProfile(_Crowded):
         """Logarithms of the terms, rounded down and up."""
         n, p, q = self.crowd.others, self._p, self._q
         weight, error = log_binomial(n, p, q, c, self.crowd.epsilon)
-        low, high = self._given(c, epsilon, self._following(c))
+        low, high = self._bracket_logs(c, epsilon, self._weight_ratio(c))
         return low + weight - error, high + weight + error
 
-    def _following(self, c: Array) -> Array:
+    def _weight_ratio(self, c: Array) -> Array:
         """w_{c+1} / w_c."""
         odds = self._p / self._q if self._q else 0.0
         return np.maximum(self.crowd.others - c, 0) / (np.maximum(c, 0) + 1.0) * odds
 
-    def _given(self, c: Array, epsilon: Array, following: Array) -> tuple[Array, Array]:
+    def _bracket_logs(self, c: Array, epsilon: Array, following: Array) -> tuple[Array, Array]:
         """Return the brackets in the sum, w_m / w_{m-1} being
         ``following``: logarithms, both sides.
         """
@@ -434,11 +436,11 @@ class BinaryShuffleProfile(Profile):
         for side, orders in ((~below, self._orders), (below, other)):
             asked = inside & side
             if asked.any():
-                low[asked], high[asked] = self._inside(np.abs(at[asked]), orders)
+                low[asked], high[asked] = self._interior_bounds(np.abs(at[asked]), orders)
         low[below], high[below] = log_delta_below_zero(at[below], (low[below], high[below]))
         return low, np.minimum(high, 0.0)
 
-    def _inside(self, epsilons: Array, orders: tuple[Order, ...]) -> tuple[Array, Array]:
+    def _interior_bounds(self, epsilons: Array, orders: tuple[Order, ...]) -> tuple[Array, Array]:
         n, top, s = self._users - 1, self._epsilon, math.expm1(self._epsilon)
         b, a = 1 / (s + 2), (s + 1) / (s + 2)
         t, more = np.exp(epsilons), np.expm1(epsilons)[:, None]

@@ -155,7 +155,7 @@ def _(loss: ShuffledLoss) -> Profile:
 
 
 @register(60, "a part is a shuffled report: it is held between two finite pairs")
-def _shuffled(composition: Composition) -> Profile | None:
+def _shuffled_profile(composition: Composition) -> Profile | None:
     if ShuffledLoss not in composition.kinds:
         return None
     return select(

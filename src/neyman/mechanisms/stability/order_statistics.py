@@ -39,10 +39,10 @@ class OrderStatistic:
     def sensitivity(self, changes: int) -> int:
         """A(k) at k = ``changes``, from 0 to n [ST-8]."""
         first = self.rank - changes - 1
-        window = self._between(first, self.rank + changes + 2)
+        window = self._rows_between(first, self.rank + changes + 2)
         return int((window[changes + 1 :] - window[: changes + 2]).max())
 
-    def _between(self, first: int, end: int) -> NDArray[np.int64]:
+    def _rows_between(self, first: int, end: int) -> NDArray[np.int64]:
         """Rows from place ``first`` to before ``end``, with the grid's ends beyond them."""
         inner = self.rows[max(first, 0) : max(end, 0)]
         before, after = max(-first, 0), max(end - len(self.rows), 0)

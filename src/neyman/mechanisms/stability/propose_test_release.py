@@ -141,7 +141,7 @@ class ProposeTestRelease(Mechanism):
         one = exponential(-1 / self._scale)
         return low / (1 + one[1]), high / (1 + one[0])
 
-    def _passing(self, distance: int) -> tuple[Interval, Interval]:
+    def _pass_chances(self, distance: int) -> tuple[Interval, Interval]:
         """Bounds on the chances to pass, and to fail, at a distance."""
         continuous = isinstance(self.test, Laplace)
         short = Fraction(self.threshold) - distance
@@ -171,14 +171,16 @@ class ProposeTestRelease(Mechanism):
         pairs: list[Pair] = [(GUESSING, GUESSING)]
         if self.release is not None:
             pairs = [enclosed(losses) for losses in self.release.tradeoff().directions]
-        leak = self._passing(0)[0]
+        leak = self._pass_chances(0)[0]
         ends: list[Polygon] = []
         for side in (0, 1):
             points: list[Corner] = [(Fraction(0), leak[side]), (1 - leak[side], Fraction(1))]
             for pair in pairs:
                 points += pair[side]  # both are certain to pass
                 for i, j in self._distances():
-                    points += _after_test(pair[side], self._passing(i), self._passing(j), side)
+                    points += _after_test(
+                        pair[side], self._pass_chances(i), self._pass_chances(j), side
+                    )
             ends.append(hull(points))
         return ends[0], ends[1]
 

@@ -43,7 +43,7 @@ class Limits:
 LIMITS = Limits()
 
 
-def _written(shape: float | Fraction) -> object:
+def _shape_json(shape: float | Fraction) -> object:
     return "poisson" if shape == math.inf else to_json(shape)
 
 
@@ -77,7 +77,7 @@ class Runs(Description):
     """
 
     mean: float | Fraction = field(metadata=POSITIVE)
-    shape: float | Fraction = field(metadata=form(write=_written, read=_read))
+    shape: float | Fraction = field(metadata=form(write=_shape_json, read=_read))
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -168,11 +168,11 @@ class SelectBest(Mechanism):
         z = float(order) - 1
         ours = one + float(np.max(a + z * (a - b))) / z
         if not self.runs.poisson_law:
-            return _up(min(ours, one + self._published(z)))
+            return _up(min(ours, one + self._theorem_bound(z)))
         # The empty release has the same mass under both laws, and adds to the moment.
         return _up(float(np.logaddexp(-float(self.runs.mean), z * ours)) / z)
 
-    def _published(self, z: float) -> float:
+    def _theorem_bound(self, z: float) -> float:
         """Return what theorem 2 of Papernot and Steinke adds at the order 1 + z [BS-5]."""
         stop = math.log(self.runs.halting * (1 - LIMITS.relative_rounding))
         each = [(1 - 1 / a) * divergence(self.mechanism, a) - stop / a for a in ORDERS]

@@ -127,7 +127,7 @@ def consistent_tables(
         ):
             left_out |= dict.fromkeys(pairs, "its values add up to more than doubles can count")
             continue
-        fitted, rest = _fitted(family, pairs, method, plan.rounded)
+        fitted, rest = _fit_family(family, pairs, method, plan.rounded)
         tables |= fitted
         residual = max(residual, rest)
         variances_of.append(tuple(m.name for m in family.members if m.total is None))
@@ -197,7 +197,7 @@ def consistent_variances(plan: Plan, variances: Mapping[Name, float]) -> dict[Na
     return by_table
 
 
-def _fitted(
+def _fit_family(
     family: Family,
     pairs: Mapping[Name, tuple[Integers, Fraction]],
     method: ConsistencyMethod,

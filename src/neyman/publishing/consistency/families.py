@@ -181,12 +181,12 @@ def families(plan: Plan) -> list[Family]:
             member = Member(name, "count", total.level, (0, 0), False, by, shape, None, total)
             groups[group].append(member)
     return [
-        _family(plan, members, alike, sizes, signed=_signed(plan, members[0]))
+        _family(plan, members, alike, sizes, signed=_has_signed_clip(plan, members[0]))
         for (_, _, _, alike), members in groups.items()
     ]
 
 
-def _signed(plan: Plan, member: Member) -> bool:
+def _has_signed_clip(plan: Plan, member: Member) -> bool:
     clip = plan.query(member.name[0]).clip
     return member.measure == "sum" and clip is not None and clip[0] < 0
 

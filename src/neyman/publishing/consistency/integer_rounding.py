@@ -101,22 +101,22 @@ def rounded_tables(
         while at[tree]:
             upper = (at[0] - 1, at[1]) if tree == 0 else (at[0], at[1] - 1)
             above = chains[tree].parents[at[tree] - 1]
-            tables[upper] = _placed(tables[at], above, tree)
+            tables[upper] = _tree_sums(tables[at], above, tree)
             path.insert(0, (upper, at, tree))
             at = upper
     columns = range(2, tables[at].ndim - 1)
     done = set[int]()
     known = np.rint(tables[at].sum(axis=tuple(columns), keepdims=True)).astype(np.int64)
     if exact:
-        start, known = _joined(exact, tables, margins.places)
+        start, known = _join_margins(exact, tables, margins.places)
         at, path, done = start.at, path[start.level :], set(start.columns)
     top = tables[at]
     for axis in columns:
         if axis - 2 in done:
             continue
         done.add(axis - 2)
-        finer = _summed(top, done)
-        known = _rounded(np.moveaxis(known, axis, -1), np.moveaxis(finer, axis, -1))
+        finer = _margin(top, done)
+        known = _round_parts(np.moveaxis(known, axis, -1), np.moveaxis(finer, axis, -1))
         known = np.moveaxis(known, -1, axis)
     integers = {at: known}
     for upper, lower, tree in path:
@@ -131,13 +131,13 @@ def rounded_tables(
         source = (last[0], m.across) if tree == 0 else (m.level, last[1])
         table = integers[m.at] if m.at in integers else integers[source]
         if m.at not in integers:
-            table = _placed(table, chains[tree].above(m.at[tree], last[tree]), tree)
-        table = _summed(table, m.columns)
+            table = _tree_sums(table, chains[tree].above(m.at[tree], last[tree]), tree)
+        table = _margin(table, m.columns)
         sums.append(table.reshape(-1, *table.shape[2:]))
     return sums
 
 
-def _joined(
+def _join_margins(
     exact: Sequence[tuple[Margin, Integers]], tables: Mapping[tuple[int, int], Floats], chain: Chain
 ) -> tuple[Margin, Integers]:
     """Return one table of whole numbers of which all exact tables are margins, near the estimates.
@@ -160,7 +160,7 @@ def _joined(
             joint, known = exact[i]
             continue
         both = Margin(max(joint.level, other.level), joint.columns | other.columns, 0.0)
-        target = _summed(tables[both.at], both.columns)
+        target = _margin(tables[both.at], both.columns)
         common = Margin(min(joint.level, other.level), joint.columns & other.columns, 0.0)
         rows, columns, groups = (
             _positions(target.shape, both.level, part, chain) for part in (joint, other, common)
@@ -216,19 +216,19 @@ def _matrices(
     return integers
 
 
-def _summed(table: NDArray[Number], columns: AbstractSet[int]) -> NDArray[Number]:
+def _margin(table: NDArray[Number], columns: AbstractSet[int]) -> NDArray[Number]:
     """Return a table's sums over the columns not named, each of which has then length 1."""
     gone = tuple(i + 2 for i in range(table.ndim - 3) if i not in columns)
     return table.sum(axis=gone, keepdims=True) if gone else table
 
 
-def _rounded(totals: Integers, parts: Floats) -> Integers:
+def _round_parts(totals: Integers, parts: Floats) -> Integers:
     """Parts along the last axis rounded to whole totals, whose last axis has length 1."""
     index = np.repeat(np.arange(totals.size), parts.shape[-1])
     return rounded_parts(totals.ravel(), parts.ravel(), index).reshape(parts.shape)
 
 
-def _placed(table: NDArray[Number], above: Integers, tree: int) -> NDArray[Number]:
+def _tree_sums(table: NDArray[Number], above: Integers, tree: int) -> NDArray[Number]:
     """Return a table's sums over the places of one tree's level above."""
     sums = np.zeros_like(
         table, shape=(int(above.max()) + 1, *np.moveaxis(table, tree, 0).shape[1:])

@@ -52,12 +52,14 @@ class TreePair:
                 raise ValueError(f"variance {variance} at {level}: a table must have noise")
         self._turned = matrix_size(first) < matrix_size(second)
         nodes, across = (second, first) if self._turned else (first, second)
-        self._shapes = [(nodes.sizes[a], across.sizes[b]) for a, b in map(self._ordered, levels)]
+        self._shapes = [
+            (nodes.sizes[a], across.sizes[b]) for a, b in map(self._order_level, levels)
+        ]
         # A level of one place is the top, and a top of one place is above all others.
         across = Chain(1, (np.zeros(across.places, np.int64), *across.parents))
         places = [
             (0 if m == 1 else a, 0 if n == 1 else b + 1)
-            for (a, b), (m, n) in zip(map(self._ordered, levels), self._shapes, strict=True)
+            for (a, b), (m, n) in zip(map(self._order_level, levels), self._shapes, strict=True)
         ]
         lowest = max(b for _, b in places)
         self._block = across.parents[lowest - 1] if lowest else np.zeros(1, np.int64)
@@ -85,7 +87,7 @@ class TreePair:
             for table, variance in zip(self._after(), variances, strict=True)
         ]
 
-    def _ordered(self, level: Level) -> Level:
+    def _order_level(self, level: Level) -> Level:
         return (level[1], level[0]) if self._turned else level
 
     def _after(self) -> Iterator[Floats]:
@@ -105,7 +107,10 @@ class TreePair:
                 independent problems with the same variances.
         """
         tables = [self._as_grid(i, table) for i, table in enumerate(values)]
-        sums = [_added(t, self._block, 1) if i in self._lowest else t for i, t in enumerate(tables)]
+        sums = [
+            _parent_sums(t, self._block, 1) if i in self._lowest else t
+            for i, t in enumerate(tables)
+        ]
         means = {i: (sums[i] / self._within[:, None])[:, self._block] for i in self._lowest}
         rest = [tables[i] - means[i] for i in self._order]
         fitted = self._sums.fit(sums)
@@ -186,7 +191,7 @@ class _Sums:
         matrix[self._across.above(upper, lower), np.arange(matrix.shape[1])] = 1
         return matrix
 
-    def _summed(self, vectors: Floats, lower: int, upper: int) -> Floats:
+    def _sum_to_level(self, vectors: Floats, lower: int, upper: int) -> Floats:
         return vectors if lower == upper else self._sum(lower, upper) @ vectors
 
     def _upward(self, depth: int) -> _Nodes:
@@ -220,7 +225,7 @@ class _Sums:
             for k, variance in enumerate(variances):
                 noise = below[k] if i is None else np.diag(self._tables[i].variances)
                 shared = sums @ variance
-                gain = _solved(shared @ sums.T + noise, shared).T
+                gain = _solve(shared @ sums.T + noise, shared).T
                 left = np.eye(len(variance)) - gain @ sums
                 variances[k] = left @ variance @ left.T + gain @ noise @ gain.T
                 gains.append(gain)
@@ -243,7 +248,7 @@ class _Sums:
             rows: list[tuple[int, int]] = pairs.tolist()
             for parent, child in rows:
                 own = lower.variances[child]
-                way = _solved(upper.below[owner[parent]], own).T
+                way = _solve(upper.below[owner[parent]], own).T
                 known_sum = sums @ after[parent] @ sums.T
                 variances.append(own - way @ own + way @ known_sum @ way.T)
                 ways.append(way)
@@ -267,29 +272,29 @@ class _Sums:
         for depth in range(len(self._levels) - 1, -1, -1):
             nodes = self._levels[depth]
             below = (
-                _added(joined[0], self._nodes.parents[depth], 0, self._nodes.sizes[depth])
+                _parent_sums(joined[0], self._nodes.parents[depth], 0, self._nodes.sizes[depth])
                 if joined
                 else np.zeros(0)
             )
             estimate = below if nodes.prior is None else values[nodes.prior]
             for update in nodes.updates:
                 observed = below if update.table is None else values[update.table]
-                apart = observed - self._summed(estimate, nodes.level, update.level)
-                estimate = estimate + _applied(update.gains, nodes.kinds, apart)
+                apart = observed - self._sum_to_level(estimate, nodes.level, update.level)
+                estimate = estimate + _apply_matrices(update.gains, nodes.kinds, apart)
             joined.insert(0, estimate)
             sums.insert(0, below)
         fitted = [joined[0]]
         for depth in range(1, len(self._levels)):
             upper, lower = self._levels[depth - 1], self._levels[depth]
             above, (kinds, ways) = self._nodes.parents[depth - 1], self._ways[depth - 1]
-            total = self._summed(fitted[-1], upper.level, lower.level)
-            moved = joined[depth] + _applied(ways, kinds, (total - sums[depth - 1])[above])
+            total = self._sum_to_level(fitted[-1], upper.level, lower.level)
+            moved = joined[depth] + _apply_matrices(ways, kinds, (total - sums[depth - 1])[above])
             # What rounding leaves of the sum, so that it holds.
-            left = total - _added(moved, above, 0, len(total))
+            left = total - _parent_sums(moved, above, 0, len(total))
             share = np.bincount(above, minlength=len(total)).astype(np.float64)
             fitted.append(moved + (left / share[:, None, None])[above])
         tables = [
-            self._summed(fitted[table.depth], self._levels[table.depth].level, table.level)
+            self._sum_to_level(fitted[table.depth], self._levels[table.depth].level, table.level)
             for table in self._tables
         ]
         for i, table in enumerate(self._tables):
@@ -298,7 +303,7 @@ class _Sums:
         return tables
 
 
-def _solved(matrix: Floats, right: Floats) -> Floats:
+def _solve(matrix: Floats, right: Floats) -> Floats:
     """Return the solution of a system with a symmetric positive
     matrix, with each row scaled alike.
     """
@@ -310,7 +315,7 @@ def _solved(matrix: Floats, right: Floats) -> Floats:
         return np.linalg.pinv(scaled, hermitian=True) @ (right / size[:, None]) / size[:, None]
 
 
-def _applied(matrices: Sequence[Floats], kinds: Integers, vectors: Floats) -> Floats:
+def _apply_matrices(matrices: Sequence[Floats], kinds: Integers, vectors: Floats) -> Floats:
     """Each node's vectors times the matrix of its class."""
     result = np.empty((len(vectors), len(matrices[0]), vectors.shape[2]))
     order = np.argsort(kinds, kind="stable")
@@ -321,7 +326,7 @@ def _applied(matrices: Sequence[Floats], kinds: Integers, vectors: Floats) -> Fl
     return result
 
 
-def _added(table: Floats, parents: Integers, axis: int, size: int = 0) -> Floats:
+def _parent_sums(table: Floats, parents: Integers, axis: int, size: int = 0) -> Floats:
     """Return sums of a table over the places of each place above."""
     size = size or int(parents.max()) + 1
     shape = list(table.shape)

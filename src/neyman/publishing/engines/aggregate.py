@@ -149,16 +149,18 @@ def _tables_of(
 ) -> dict[Key, Cells]:
     plan = coding.plan
     if plan.unit.id is None:
-        return dict(_unbounded(coding, table, queries, progress))
+        return dict(_row_unit_cells(coding, table, queries, progress))
     wanted = dict.fromkeys(one for query in queries for one in needed_columns(coding, query))
     parts: dict[Key, list[Cells]] = {}
     with coded_rows(coding, table, wanted, key) as (buckets, secret):
-        uses = sum(len(query.split) for query in queries if _alone(query))
-        uses += sum(1 for _ in _shared(coding, [q for q in queries if not _alone(q)]))
+        uses = sum(len(query.split) for query in queries if _has_own_rows(query))
+        uses += sum(
+            1 for _ in _shared_dimensions(coding, [q for q in queries if not _has_own_rows(q)])
+        )
         steps = Steps(len(buckets) * (uses + (uses > 1)), progress)
         for bounded in buckets:
             with held(bounded, steps) if uses > 1 else nullcontext(bounded) as shared:
-                for target, cells in _bounded(coding, shared, queries, secret, steps):
+                for target, cells in _bounded_cells(coding, shared, queries, secret, steps):
                     parts.setdefault(target, []).append(cells)
     return {target: together(cells) for target, cells in parts.items()}
 
@@ -221,7 +223,7 @@ def discover(
         for bucket in buckets:
             rows = chosen_rows(coding, bucket, query, secret)
             tables.append(fetched(_by_key(coding, rows, query, group), steps))
-    return _named(coding, query, level, pa.concat_tables(tables), group)
+    return _key_numbers(coding, query, level, pa.concat_tables(tables), group)
 
 
 def _by_key(coding: Coding, rows: ibis.Table, query: Query, group: Sequence[str]) -> ibis.Table:
@@ -247,7 +249,7 @@ def chosen_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Tab
     return rows
 
 
-def _named(
+def _key_numbers(
     coding: Coding, query: Query, level: str, table: pa.Table, group: Sequence[str]
 ) -> KeyNumbers:
     """Numbers by codes and bytes as a sorted table of texts, and the numbers by measure."""
@@ -363,7 +365,9 @@ def _dimensions(coding: Coding, query: Query) -> _Dimensions:
     return _Dimensions(tuple(places.get(one.name, -1) for one in coding.plan.hierarchies), others)
 
 
-def _shared(coding: Coding, queries: Sequence[Query]) -> Iterator[tuple[_Dimensions, list[Query]]]:
+def _shared_dimensions(
+    coding: Coding, queries: Sequence[Query]
+) -> Iterator[tuple[_Dimensions, list[Query]]]:
     """Yield the largest sets of dimensions, each with the queries that it answers."""
     left = {query.name: (query, _dimensions(coding, query)) for query in queries}
     kinds = list(dict.fromkeys(own for _, own in left.values()))
@@ -376,11 +380,11 @@ def _shared(coding: Coding, queries: Sequence[Query]) -> Iterator[tuple[_Dimensi
         yield largest, served
 
 
-def _unbounded(
+def _row_unit_cells(
     coding: Coding, table: ibis.Table, queries: Sequence[Query], progress: Progress | None
 ) -> Iterator[tuple[Key, Cells]]:
     """Tables where each row is a unit: grouped by keys as they are, then by their codes."""
-    shared = list(_shared(coding, queries))
+    shared = list(_shared_dimensions(coding, queries))
     steps = Steps(len(shared), progress)
     for largest, served in shared:
         axes = largest.columns
@@ -434,7 +438,7 @@ def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, 
             known: Any = ibis.and_(*needed) if needed else None
             column = _column_of(coding, query, measure)
             if measure in _PREFIX and added_up is not None and clip is not None:
-                value = _added(rows[added_up.name], measure, clip)
+                value = _summand(rows[added_up.name], measure, clip)
                 part = value if known is None else ibis.cases((known, value), else_=0)
                 measures[column] = total(part)
             elif known is not None:
@@ -442,7 +446,7 @@ def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, 
     return measures
 
 
-def _added(value: Value, measure: str, clip: tuple[int, int]) -> Value:
+def _summand(value: Value, measure: str, clip: tuple[int, int]) -> Value:
     if measure == "offset":
         about = middle(clip)
         return value * about.denominator - about.numerator
@@ -465,7 +469,7 @@ def _tables(
     queries: Sequence[Query],
     steps: Steps,
 ) -> Iterator[tuple[Key, Cells]]:
-    table, codes = _grouped(rows, axes, measures, steps)
+    table, codes = _group_rows(rows, axes, measures, steps)
     for query in queries:
         for level, _ in query.split:
             for part in measures_of(query):
@@ -473,7 +477,7 @@ def _tables(
                 yield (query.name, level, part), _cells(coding, codes, values, query, level)
 
 
-def _grouped(
+def _group_rows(
     rows: ibis.Table, axes: Sequence[CodeColumn], measures: Mapping[str, Any], steps: Steps
 ) -> tuple[pa.Table, dict[CodeColumn, NDArray[np.int64]]]:
     grouped = rows.group_by(*names_of(axes)) if axes else rows
@@ -509,12 +513,14 @@ def _cells(
     return added(math.prod(shape), index, values[known])
 
 
-def _bounded(
+def _bounded_cells(
     coding: Coding, rows: ibis.Table, queries: Sequence[Query], secret: ibis.Table, steps: Steps
 ) -> Iterator[tuple[Key, Cells]]:
     """Tables of some units, whose rows have been cut down to the plan's."""
-    alone = [query for query in queries if _alone(query)]
-    for largest, served in _shared(coding, [query for query in queries if not _alone(query)]):
+    alone = [query for query in queries if _has_own_rows(query)]
+    for largest, served in _shared_dimensions(
+        coding, [query for query in queries if not _has_own_rows(query)]
+    ):
         measures = _measures(coding, rows, served)
         yield from _tables(coding, rows, largest.columns, measures, served, steps)
     for query in alone:
@@ -527,12 +533,12 @@ def _bounded(
             # A unit in several places is one unit of what is above them: nothing adds up here.
             axes = coding.axes(query, level)
             each = own.select("unit", *names_of(axes)).distinct()
-            table, codes = _grouped(each, axes, {"units": each.count()}, steps)
+            table, codes = _group_rows(each, axes, {"units": each.count()}, steps)
             cells = _cells(coding, codes, _integers(table["units"]), query, level, level)
             yield (query.name, level, "units"), cells
 
 
-def _alone(query: Query) -> bool:
+def _has_own_rows(query: Query) -> bool:
     """Whether a query takes other rows than the plan's, or counts units."""
     bounds = (query.groups, query.rows_per_group)
     return query.measure == "units" or any(bound is not None for bound in bounds)

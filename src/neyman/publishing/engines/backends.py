@@ -266,23 +266,23 @@ class DuckDB(OwnBackend):
         self.connection.con.register(f"{name}_arrow", rows)
         self._run(f"CREATE TEMP TABLE {name} AS FROM {name}_arrow")
         self.connection.con.unregister(f"{name}_arrow")
-        yield from self._dropped(self.connection.table(name), f"TABLE {name}")
+        yield from self._temporary_table(self.connection.table(name), f"TABLE {name}")
 
     @contextmanager
     def hold(self, rows: ibis.Table, steps: Steps) -> Generator[ibis.Table]:
         """Put rows into a temporary table."""
         name, create = _name(), self.connection.create_table
         table = steps.run(self.follow, lambda: create(name, rows, temp=True))
-        yield from self._dropped(table, f"TABLE {name}")
+        yield from self._temporary_table(table, f"TABLE {name}")
 
     @contextmanager
     def view(self, rows: ibis.Table) -> Generator[ibis.Table]:
         """Make a temporary view of rows; nothing is read."""
         name = _name()
         self._run(f"CREATE TEMP VIEW {name} AS {self.connection.compile(rows)}")
-        yield from self._dropped(self.connection.table(name), f"VIEW {name}")
+        yield from self._temporary_table(self.connection.table(name), f"VIEW {name}")
 
-    def _dropped(self, table: ibis.Table, name: str) -> Iterator[ibis.Table]:
+    def _temporary_table(self, table: ibis.Table, name: str) -> Iterator[ibis.Table]:
         try:
             yield table
         finally:

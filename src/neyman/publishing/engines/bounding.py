@@ -39,9 +39,9 @@ def first_rows(
         within: those of the names that make the cell.
     """
     single = backend_of(rows).copies(rows, ["unit", *names])
-    numbered = _ranked(single, key, label, [*names, "copy"])
+    numbered = _rank_rows(single, key, label, [*names, "copy"])
     order = ["rank", *names, "copy"]
-    return _below(numbered, ibis.row_number(), ["unit", *within], order, most, names)
+    return _rows_below(numbered, ibis.row_number(), ["unit", *within], order, most, names)
 
 
 def first_cells(
@@ -55,11 +55,11 @@ def first_cells(
     """Keep all rows of at most so many cells of each unit; see `first_rows`."""
     if not cell:
         return rows
-    numbered = _ranked(rows, key, label, cell)
-    return _below(numbered, ibis.dense_rank(), ["unit"], ["rank", *cell], most, names)
+    numbered = _rank_rows(rows, key, label, cell)
+    return _rows_below(numbered, ibis.dense_rank(), ["unit"], ["rank", *cell], most, names)
 
 
-def _ranked(rows: ibis.Table, key: ibis.Table, label: int, numbers: Sequence[str]) -> ibis.Table:
+def _rank_rows(rows: ibis.Table, key: ibis.Table, label: int, numbers: Sequence[str]) -> ibis.Table:
     both = rows.cross_join(key)
     hashed = digest(
         both["key"], [ibis.literal(label), *(both[name] for name in numbers)], both["unit"]
@@ -67,7 +67,7 @@ def _ranked(rows: ibis.Table, key: ibis.Table, label: int, numbers: Sequence[str
     return both.mutate(rank=hashed.substr(0, _DIGEST_DIGITS)).drop("key")
 
 
-def _below(
+def _rows_below(
     rows: ibis.Table,
     number: Value,
     group: list[str],

@@ -136,14 +136,14 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
             pa.scalar(-LIMITS.days * _DAY_MILLISECONDS),
             pa.scalar(LIMITS.days * _DAY_MILLISECONDS),
         )
-        return _between(column, column.cast(pa.int64()), *ends).cast(pa.date32(), safe=False)
+        return _null_outside(column, column.cast(pa.int64()), *ends).cast(pa.date32(), safe=False)
     if pa.types.is_timestamp(kind):
         return _microseconds(column)
     if pa.types.is_decimal(kind):
         wide = pa.decimal128(38, kind.scale)
         least, most = (Decimal((sign, (9,) * kind.precision, -kind.scale)) for sign in (1, 0))
         column = column.cast(wide, safe=False)
-        column = _between(column, column, pa.scalar(least, wide), pa.scalar(most, wide))
+        column = _null_outside(column, column, pa.scalar(least, wide), pa.scalar(most, wide))
         return column.cast(plain_type(kind), safe=False)
     wanted = plain_type(kind)
     return column if str(kind) in _TEXT or kind == wanted else column.cast(wanted)
@@ -157,14 +157,14 @@ def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
         below = _compute.less(number, _compute.multiply(quotient, 1000)).cast(pa.int64())
         number = _compute.subtract(quotient, below)
         ends = -LIMITS.microseconds, LIMITS.microseconds
-        return _between(number, number, *map(pa.scalar, ends)).cast(plain_type(column.type))
+        return _null_outside(number, number, *map(pa.scalar, ends)).cast(plain_type(column.type))
     ends = (second * _PER_SECOND[unit] for second in (_FIRST_SECOND, _LAST_SECOND))
-    number = _between(number, number, *map(pa.scalar, ends))
+    number = _null_outside(number, number, *map(pa.scalar, ends))
     number = _compute.multiply(number, _PER_SECOND["us"] // _PER_SECOND[unit])
     return number.cast(plain_type(column.type))
 
 
-def _between(
+def _null_outside(
     column: pa.ChunkedArray, number: pa.ChunkedArray, least: pa.Scalar, most: pa.Scalar
 ) -> pa.ChunkedArray:
     inside = _compute.and_(_compute.greater_equal(number, least), _compute.less_equal(number, most))

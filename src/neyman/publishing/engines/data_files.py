@@ -52,7 +52,7 @@ def data_files(source: Paths) -> list[str]:
     for path in map(str, paths):
         if "\0" in path:
             raise DataError("data: a path has a null character in it; give the path of a file")
-        files = list(_named(path))
+        files = list(_files_of_path(path))
         if not files:
             raise DataError(
                 f"data = {path!r}: there is no such file, or no Parquet file in the folder; names "
@@ -66,7 +66,7 @@ def data_files(source: Paths) -> list[str]:
     return names
 
 
-def _named(path: str) -> Iterator[str]:
+def _files_of_path(path: str) -> Iterator[str]:
     """Yield the files that one path names, each under at least one name."""
     if os.path.isdir(path):
         yield from _Search(path, path).files(path)

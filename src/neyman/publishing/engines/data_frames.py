@@ -247,7 +247,7 @@ def _check_files(source: ds.FileSystemDataset, schema: pa.Schema, columns: Seque
 def _of_pandas(source: Any) -> Frame:
     names = [str(name) for name in source.columns]
     empty = source.head(0)
-    declared = [_declared(empty.iloc[:, i]) for i in range(len(names))]
+    declared = [_declared_type(empty.iloc[:, i]) for i in range(len(names))]
     kinds = [kind or pa.string() for kind in declared]
 
     def marked(columns: Sequence[str], marks: SourcePart) -> pa.Table:
@@ -268,7 +268,7 @@ _UNDECLARED = ("object", "str")
 """What pandas makes of values whose type nobody declared: which of the two depends on them."""
 
 
-def _declared(empty: Any) -> pa.DataType | None:
+def _declared_type(empty: Any) -> pa.DataType | None:
     """Return the Arrow type of a pandas column without rows, by its dtype; None if that is no type.
 
     Arrow would look into the categories of a dtype, so their own dtype must be one.

@@ -248,7 +248,7 @@ def _of_rows(
         for step in ("taken", "named", "read"):
             yield query.name, step, every
         yield query.name, "known", _with_keys(coding, table, rows, query)
-        left = _with_keys(coding, table, _numbered(coding, rows, query), query)
+        left = _with_keys(coding, table, _number_rows(coding, rows, query), query)
         for step in _BOUNDED:
             yield query.name, step, left
 
@@ -263,7 +263,7 @@ def _with_keys(coding: Coding, table: ibis.Table, rows: ibis.Table, query: Query
         return row_sum(_known(coding, coding.looked_up(groups, wanted, keys), query))
 
 
-def _numbered(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
+def _number_rows(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
     if query.delta is not None:
         return rows
     axes = coding.axes(query, coding.lowest(query))

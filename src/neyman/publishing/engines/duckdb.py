@@ -171,7 +171,9 @@ def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Sc
                     f"data = {file!r}: column {name!r} has type {kinds[name]}, and "
                     f"{types[name]} in {files[0]!r}; it must have one type in all files"
                 )
-        return pa.schema([(name, _agreed(kind, natives.get(name))) for name, kind in types.items()])
+        return pa.schema(
+            [(name, _common_type(kind, natives.get(name))) for name, kind in types.items()]
+        )
     finally:
         close(connection)
 
@@ -208,7 +210,7 @@ def quoted(text: str, mark: str = '"') -> str:
     return mark + text.replace(mark, 2 * mark) + mark
 
 
-def _agreed(kind: pa.DataType, native: Any) -> pa.DataType:
+def _common_type(kind: pa.DataType, native: Any) -> pa.DataType:
     """Return an Arrow type if DuckDB reads it as its plain type, else one that no plan can use."""
     plain = plain_type(kind)
     if plain is None or pa.types.is_null(kind) or not reads_as_is(kind):

@@ -242,7 +242,7 @@ class Coding:
             }
         )
         for number, right in enumerate(keys):
-            pairs = [(one.name, _listed(number, one)) for one in sources]
+            pairs = [(one.name, _key_column(number, one)) for one in sources]
             on = [joined[own] == right[other] for own, other in pairs if other in right.columns]
             joined = joined.left_join(right, on)
         rest = [name for name in rows.columns if name not in names_of(sources)]
@@ -256,7 +256,7 @@ class Coding:
     def keys(self, wanted: Iterable[CodeColumn]) -> list[pa.Table]:
         """Tables of public keys: what they are looked up by, and their codes."""
         return [
-            pa.table({_listed(number, one): right[one] for one in right})
+            pa.table({_key_column(number, one): right[one] for one in right})
             for number, right in enumerate(self._keys(set(wanted)))
         ]
 
@@ -322,6 +322,6 @@ class Coding:
         return codes_above
 
 
-def _listed(number: int, column: CodeColumn) -> str:
+def _key_column(number: int, column: CodeColumn) -> str:
     """Return a column's name in a table of public keys, which are joined one after another."""
     return f"j{number}{column.name}" if column.kind is Kind.SOURCE else column.name

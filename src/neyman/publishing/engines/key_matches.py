@@ -168,17 +168,17 @@ def key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
             unknown = () if hierarchy.unknown is None else hierarchy.rows[hierarchy.unknown]
             goes = " > ".join(unknown) or None
             levels = level_columns(hierarchy, coding.present)
-            yield _matched(coding, table, coding.place(own, own.levels[-1]), levels, goes, most)
+            yield _match_keys(coding, table, coding.place(own, own.levels[-1]), levels, goes, most)
     used = {name for query in plan.queries for name in query.by}
     for column in plan.columns:
         if column.name not in used:
             continue
         if column.discover:
-            yield _discovered(coding, table, column)
+            yield _discovered_match(coding, table, column)
             continue
         axis = coding.key(column.name)
         goes = None if column.unknown is None else key_text(column.keys[column.unknown])
-        yield _matched(coding, table, axis, (column.name,), goes, most)
+        yield _match_keys(coding, table, axis, (column.name,), goes, most)
 
 
 def _strict(plan: Plan) -> Plan:
@@ -188,7 +188,7 @@ def _strict(plan: Plan) -> Plan:
     return plan.changed(columns=columns, hierarchies=hierarchies)
 
 
-def _matched(
+def _match_keys(
     coding: Coding,
     table: ibis.Table,
     axis: CodeColumn,
@@ -220,7 +220,7 @@ def _others(
     return row_sum(groups.filter(absent)), row_sum(unmatched), row_count(unmatched), frequent
 
 
-def _discovered(coding: Coding, table: ibis.Table, column: Column) -> KeyMatch:
+def _discovered_match(coding: Coding, table: ibis.Table, column: Column) -> KeyMatch:
     source = coding.source(column.name)
     rows: Any = coding.read(table, {source}, unit=False)
     counts = fetched(rows.aggregate(rows=rows.count(), known=rows[source.name].count()))
@@ -388,8 +388,8 @@ def _suggestions(
     if best <= read:
         return (), 0
     most = [field for field, number in zip(fields, numbers, strict=True) if number == best]
-    fewest = min(map(_declared, most))
-    return tuple(field for field in most if _declared(field) == fewest), best
+    fewest = min(map(_declaration_count, most))
+    return tuple(field for field in most if _declaration_count(field) == fewest), best
 
 
 def _with_marks(text: Value, source: SourcePart) -> Value:
@@ -398,7 +398,7 @@ def _with_marks(text: Value, source: SourcePart) -> Value:
     )
 
 
-def _declared(fields: Mapping[str, str]) -> int:
+def _declaration_count(fields: Mapping[str, str]) -> int:
     return len(fields) - (fields.get("decimal") == ".")
 
 

@@ -100,7 +100,7 @@ def prepared(plan: Plan, table: ibis.Table) -> Generator[ibis.Table]:
             }
             ready = ready.mutate(**own, **{k: v for each in looked for k, v in each.items()})
             for one, keys in zip(joins, looked, strict=True):
-                ready = _joined(ready, one, values[one.name], list(keys), scope)
+                ready = _join_label(ready, one, values[one.name], list(keys), scope)
         asked = {query.where for query in plan.queries}
         asked |= set[str | None]() if early else {rows.where}
         conditions = {text: filter_column(plan, text) for text, _ in rows.filters if text in asked}
@@ -235,7 +235,7 @@ def _code(one: Derived) -> Callable[[str], Value]:
     return lambda text: ibis.literal(one.texts.index(text), "int32")
 
 
-def _joined(
+def _join_label(
     table: ibis.Table, one: Derived, label: str, looked: Sequence[str], scope: ExitStack
 ) -> ibis.Table:
     """Return the table with the label that a public list gives

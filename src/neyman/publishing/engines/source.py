@@ -87,7 +87,7 @@ def open_table(
             "the plan's [source] declares the form of a CSV file, and data is not one; give a CSV "
             "file, or leave delimiter, encoding, and compression out of [source]"
         )
-    return _opened(known, opening)
+    return _open_source(known, opening)
 
 
 def check_engine(engine: str, memory: str | None, master: str | None) -> None:
@@ -222,13 +222,13 @@ def close_table(table: ibis.Table) -> None:
     type(backend).close(backend.connection)
 
 
-def _held(opening: Opening, data: pa.Table | ds.Dataset) -> ibis.Table:
+def _load_arrow(opening: Opening, data: pa.Table | ds.Dataset) -> ibis.Table:
     """Put Arrow data on the engine, without empty texts; a dictionary of texts has none."""
     coded = [field.name for field in data.schema if pa.types.is_dictionary(field.type)]
     return without_empty_text(OWN[opening.engine].register(data, opening), coded)
 
 
-def _opened(source: object, opening: Opening) -> ibis.Table:
+def _open_source(source: object, opening: Opening) -> ibis.Table:
     """Open what `as_source` gives as a table on its engine."""
     if isinstance(source, ibis.Table):
         return _of_table(source, opening)
@@ -270,7 +270,7 @@ def _of_table(table: ibis.Table, opening: Opening) -> ibis.Table:
             error, f"data is an Ibis expression that cannot be evaluated ({type(error).__name__})"
         ) from None
     check_types(held.schema, columns)
-    return _held(opening, plain_table(held) if opening.rows else plain_form(held.schema))
+    return _load_arrow(opening, plain_table(held) if opening.rows else plain_form(held.schema))
 
 
 def _of_frame(frame: Frame, opening: Opening) -> ibis.Table:
@@ -281,8 +281,8 @@ def _of_frame(frame: Frame, opening: Opening) -> ibis.Table:
     picked = pa.schema([schema.field(name) for name in names])
     if not opening.rows:
         frame.check(columns or ())
-        return _held(opening, plain_form(picked))
-    return _held(opening, OWN[opening.engine].take(frame.rows(picked.names, opening.csv)))
+        return _load_arrow(opening, plain_form(picked))
+    return _load_arrow(opening, OWN[opening.engine].take(frame.rows(picked.names, opening.csv)))
 
 
 def _are_parquet(files: list[str]) -> bool:
@@ -308,7 +308,7 @@ def _of_csv(files: list[str], opening: Opening) -> ibis.Table:
         headers = [header_of(file, opening.csv) for file in files]
         columns = [name for name in _unambiguous(headers[0]) if all(name in h for h in headers)]
     parts = [read_csv(file, columns, rows=rows, source=opening.csv) for file in files]
-    return _held(opening, pa.concat_tables(parts))
+    return _load_arrow(opening, pa.concat_tables(parts))
 
 
 def _unambiguous(names: Sequence[str]) -> list[str]:

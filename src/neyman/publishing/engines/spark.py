@@ -99,7 +99,9 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
         if master.startswith("sc://"):
             session = _remote(master, memory)
         else:
-            active = getattr(SparkSession, "_instantiatedSession", None) or _started(master, memory)
+            active = getattr(SparkSession, "_instantiatedSession", None) or _start_spark(
+                master, memory
+            )
             session = active.newSession()
         for name, value in _OURS.items():
             session.conf.set(name, value)
@@ -112,7 +114,7 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
     if ours is not None:
         _tables.add(connection)
     connection.neyman_close = weakref.finalize(
-        connection, _closed, ours, active is None and session
+        connection, _close_spark, ours, active is None and session
     )
     return connection
 
@@ -136,7 +138,7 @@ def _remote(address: str, memory: str | None) -> Any:
         raise fault(error, f"{text} ({type(error).__name__})") from None
 
 
-def _started(master: str, memory: str | None) -> Any:
+def _start_spark(master: str, memory: str | None) -> Any:
     """Return a Spark of ours, which writes what does not fit in memory to a folder of its own."""
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
@@ -214,7 +216,7 @@ def _last(said: str) -> str:
     return "".join(f"\n  {line[:200]}" for line in errors[-3:])
 
 
-def _closed(ours: Any, remote: Any) -> None:
+def _close_spark(ours: Any, remote: Any) -> None:
     if remote:
         with suppress(Exception):  # the server may be gone
             remote.stop()
@@ -254,7 +256,7 @@ def registered(data: pa.Table, opening: Opening) -> ibis.Table:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     try:
-        plain = pa.table({name: _plain(data[name]) for name in data.column_names})
+        plain = pa.table({name: _plain_column(data[name]) for name in data.column_names})
         # Spark Connect takes no form from an Arrow table without rows.
         form = (plain,) if plain.num_rows else ([], from_arrow_schema(plain.schema))
         frame = connection._session.createDataFrame(*form)
@@ -269,7 +271,7 @@ def registered(data: pa.Table, opening: Opening) -> ibis.Table:
         raise untaken(error, "Spark", data.schema) from None
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column of a plain type in one that Spark has."""
     kind: Any = column.type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind

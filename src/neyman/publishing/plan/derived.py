@@ -143,7 +143,7 @@ class Derived:
             return {"expression": self.text, **ends, **({"measurement_unit": unit} if unit else {})}
         if self.rule == "cut":
             scale = 10 ** (self.value.scale if self.value else 0)
-            edges = [_written(Fraction(edge, scale)) for edge in self.edges]
+            edges = [_number_text(Fraction(edge, scale)) for edge in self.edges]
             return {"cut": self.text, "edges": edges, "labels": list(self.labels), **unknown}
         if self.rule == "map":
             return {"map": self.text, "to": {row[0]: row[1] for row in self.pairs}, **unknown}
@@ -229,8 +229,8 @@ NO_ROWS = Rows()  # a plan without derived columns and filters
 
 def read_rows_of(document: PlanDocument, folder: Path | None, problems: list[str]) -> Rows:
     """Parse a plan's derived columns and filters, and report what is wrong with them."""
-    types = dict(_declared(document))
-    derived = _derived(document, types, folder, problems)
+    types = dict(_declared_types(document))
+    derived = _derive_columns(document, types, folder, problems)
     filters: dict[str, Node] = {}
     places = [("where", "", document.where)]
     places += [
@@ -261,9 +261,9 @@ def read_rows_of(document: PlanDocument, folder: Path | None, problems: list[str
 
 def column_types(document: PlanDocument, folder: Path | None) -> ColumnTypes:
     """Return how expressions read each column of a plan: declared, derived, looked up, a level."""
-    types = dict(_declared(document))
+    types = dict(_declared_types(document))
     problems: list[str] = []
-    _derived(document, types, folder, problems)
+    _derive_columns(document, types, folder, problems)
     if problems:
         raise PlanError(problems)
     return types
@@ -287,7 +287,7 @@ def _are_texts(keys: tuple[str | int | bool, ...]) -> bool:
     return bool(keys) and all(isinstance(key, str) for key in keys)
 
 
-def _declared(document: PlanDocument) -> Iterator[tuple[str, ColumnType]]:
+def _declared_types(document: PlanDocument) -> Iterator[tuple[str, ColumnType]]:
     for part in document.hierarchy.values():
         for level in part.levels:
             yield level, ColumnType("number" if level in part.integer else "text")
@@ -310,7 +310,7 @@ def _type_of(part: ColumnPart) -> ColumnType:
     return ColumnType("number" if isinstance(first, int) else "text")
 
 
-def _derived(
+def _derive_columns(
     document: PlanDocument, types: dict[str, ColumnType], folder: Path | None, problems: list[str]
 ) -> list[Derived]:
     """Return the derived columns, each after those that it reads; ``types`` gets theirs."""
@@ -536,7 +536,7 @@ def _labels(node: Node) -> list[str] | None:
     return None
 
 
-def _written(number: Fraction) -> int | str:
+def _number_text(number: Fraction) -> int | str:
     return int(number) if number.denominator == 1 else str(number)
 
 

@@ -87,10 +87,10 @@ def _cases(node: Node, truth: bool) -> list[Case] | None:
                 a, b, sign = b, a, _MIRRORED[sign]
             if b.op == "literal" and a.op != "literal":
                 sign = sign if truth else _OPPOSITES[sign]
-                return [[(_core(a), *_compared(sign, _scaled(a, b.value)))]]
+                return [[(_core(a), *_comparison(sign, _scale_constant(a, b.value)))]]
         case "member":
             (part,) = node.parts
-            values = {_scaled(part, value) for value in node.value}
+            values = {_scale_constant(part, value) for value in node.value}
             return [[(_core(part), "in" if truth else "out", values)]]
         case _:
             pass
@@ -106,7 +106,7 @@ def _all_of(parts: Sequence[list[Case]]) -> list[Case]:
     return cases
 
 
-def _compared(sign: str, constant: Any) -> tuple[str, Any]:
+def _comparison(sign: str, constant: Any) -> tuple[str, Any]:
     if sign in ("==", "!="):
         return ("in" if sign == "==" else "out"), {constant}
     if sign in (">", ">="):  # whole numbers of the last digit
@@ -125,7 +125,7 @@ def _core(node: Node) -> Node:
     return node
 
 
-def _scaled(part: Node, value: Any) -> Any:
+def _scale_constant(part: Node, value: Any) -> Any:
     """Return a constant beside an expression in units of the core's last digit; else as it is."""
     number = part.type == "number"
     return Fraction(value, 10 ** (part.scale - _core(part).scale)) if number else value

@@ -352,7 +352,7 @@ class UnitPart(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _searched(cls, data: object) -> object:
+    def _with_search(cls, data: object) -> object:
         """Rows to discover are the largest candidate, with the terms of the histogram."""
         if not check.is_mapping(data):
             return data
@@ -663,7 +663,7 @@ class QueryPart(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _named(cls, data: object) -> object:
+    def _with_name(cls, data: object) -> object:
         """Return a query without a name is called after its measure."""
         if check.is_mapping(data) and isinstance(data.get("measure"), str) and "name" not in data:
             return {"name": data["measure"], **data}
@@ -943,11 +943,11 @@ def _describe(
 
 def show(value: object) -> str:
     """Return a value as its author wrote it, shortened."""
-    text = _written(value)
+    text = _value_text(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _written(value: object) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, Fraction):
         return plain(value)
     if isinstance(value, bool):

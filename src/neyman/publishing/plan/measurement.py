@@ -157,12 +157,12 @@ def together(parts: Calibrated) -> Mechanism:
 
 def at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
     """Return the release of tables, each with its `sigma_squared` at 1/rho = ``scale``."""
-    return together([(entry, entry.sigma_squared(scale)) for entry in _measured(entries)])
+    return together([(entry, entry.sigma_squared(scale)) for entry in _noisy_entries(entries)])
 
 
 def normal_at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
     """Return the release of tables with normal noise in place of rounded noise [RG-1]."""
-    measured = _measured(entries)
+    measured = _noisy_entries(entries)
     share = sum((entry.share for entry in measured if entry.rounded), Fraction(0))
     total = Gaussian(sigma=math.sqrt(scale / (2 * share))) if share else Mechanism.nothing()
     for entry in measured:
@@ -175,7 +175,7 @@ def normal_at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
 
 def calibrates_as_normal(entries: Iterable[Entry]) -> bool:
     """Return True if rounded noise is calibrated as normal noise: not that of one listed shift."""
-    measured = _measured(entries)
+    measured = _noisy_entries(entries)
     single = [len(vector) for entry in measured for vector in entry.shifts] == [1]
     return not single and any(entry.rounded for entry in measured)
 
@@ -183,7 +183,7 @@ def calibrates_as_normal(entries: Iterable[Entry]) -> bool:
 def claims_rho_alone(cases: Cases) -> bool:
     """Return True if only rho is claimed, and the curve that it implies: shifts are too many."""
     # Rounded noise has a curve for every shift of one norm.
-    listed_ones = [[e for e in _measured(entries) if not e.rounded] for entries in cases]
+    listed_ones = [[e for e in _noisy_entries(entries) if not e.rounded] for entries in cases]
     measured = [entry for entries in listed_ones for entry in entries]
     if not all(entry.shifts for entry in measured):
         return True
@@ -197,5 +197,5 @@ def claims_rho_alone(cases: Cases) -> bool:
     return any(composition.bare is not None for composition in losses)
 
 
-def _measured(entries: Iterable[Entry]) -> list[Entry]:
+def _noisy_entries(entries: Iterable[Entry]) -> list[Entry]:
     return [entry for entry in entries if entry.public is None]

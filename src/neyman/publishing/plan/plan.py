@@ -174,7 +174,7 @@ class Plan(PlanModel):
         parts["consistency"] = document.consistency.method if document.consistency else None
         parts["budget"] = budget_of(document.budget.numbers)
         plan = cls._of(parts)
-        problems = [*unmoved(plan)] or [*plan._outright(), *plan._unlisted()]
+        problems = [*unmoved(plan)] or [*plan._outright(), *plan._curve_problems()]
         if problems:
             raise PlanError(problems)
         return plan
@@ -263,7 +263,7 @@ class Plan(PlanModel):
                 + fitting_delta(most, sum(entry.keys for entry, _ in chances))
             )
 
-    def _unlisted(self) -> Iterator[str]:
+    def _curve_problems(self) -> Iterator[str]:
         """Yield a budget that needs a curve, where only rho is claimed."""
         if not self.bare or not self.budget.curve_needed:
             return
@@ -294,7 +294,7 @@ class Plan(PlanModel):
         Args:
             scale: 1/rho in place of the calibrated one.
         """
-        return self._calibrated if scale is None else self.at_scale(scale)
+        return self._calibrate if scale is None else self.at_scale(scale)
 
     def concerning(self, *attributes: str, within: str | None = None) -> Mechanism:
         """Return the mechanism of the tables that some attributes of one record can move.
@@ -325,11 +325,11 @@ class Plan(PlanModel):
         Raises:
             ValueError: an attribute that the plan does not have, or ``within`` that does not fit.
         """
-        _ = self._calibrated  # refuses noise that cannot be drawn
+        _ = self._calibrate  # refuses noise that cannot be drawn
         return concerning(self, attributes, within, self.scale)
 
     @cached_property
-    def _calibrated(self) -> Mechanism:
+    def _calibrate(self) -> Mechanism:
         with self._budget_named():
             return self.at_scale(self.scale)
 
@@ -432,7 +432,7 @@ class Plan(PlanModel):
 
     def calibrated(self) -> tuple[tuple[Entry, Fraction], ...]:
         """Return every entry with its exact sigma squared (0 for a declared value)."""
-        _ = self._calibrated  # refuses noise that cannot be drawn
+        _ = self._calibrate  # refuses noise that cannot be drawn
         return tuple(
             (entry, Fraction(0) if entry.public is not None else entry.sigma_squared(self.scale))
             for entry in self.entries()

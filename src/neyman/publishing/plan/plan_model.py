@@ -155,10 +155,10 @@ class PlanModel:
 
     def finest(self, query: Query) -> str:
         """Return the level of a query's finest table, which has all others as margins [UN-13]."""
-        every = (low for low in query.levels if all(self._above(up, low) for up in query.levels))
+        every = (low for low in query.levels if all(self._is_above(up, low) for up in query.levels))
         return next(every)
 
-    def _above(self, upper: str, lower: str) -> bool:
+    def _is_above(self, upper: str, lower: str) -> bool:
         return is_above(self.hierarchies, upper, lower)
 
     def shape(self, query: Query, level: str) -> tuple[int, ...]:

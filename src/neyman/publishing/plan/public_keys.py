@@ -81,7 +81,7 @@ def key_warnings(plan: Plan) -> Iterator[str]:
     totals = [total for query in plan.queries for _, total in query.public]
     totals += [plan.most_rows] if plan.most_rows is not None else []
     rows = min(totals, default=None)
-    for what, name, number in _counted(plan):
+    for what, name, number in _key_counts(plan):
         if _IDENTIFIER.fullmatch(re.sub(r"[\W\d_]", "", name.casefold())):
             yield (
                 f"The {what} {name!r} is named like an identifier of a {plan.unit.protects}, and a "
@@ -94,7 +94,7 @@ def key_warnings(plan: Plan) -> Iterator[str]:
             )
 
 
-def _counted(plan: Plan) -> Iterator[tuple[str, str, int]]:
+def _key_counts(plan: Plan) -> Iterator[tuple[str, str, int]]:
     """Each level and column with public keys, and how many it has."""
     for one in plan.hierarchies:
         for level in one.levels:

@@ -216,12 +216,12 @@ class Query:
             section["clip_share"] = exact_text(self.search.share)
             section["clip_above"] = exact_text(self.search.above)
         elif self.inverse_sensitivity and self.bins:
-            section["clip"] = _unscaled((self.bins[0], self.bins[-1] - 1), columns, self.column)
+            section["clip"] = _unscale((self.bins[0], self.bins[-1] - 1), columns, self.column)
         else:
-            section["clip"] = _unscaled(self.clip, columns, self.column)
-            section["edges"] = _unscaled(self.bins, columns, self.column)
+            section["clip"] = _unscale(self.clip, columns, self.column)
+            section["edges"] = _unscale(self.bins, columns, self.column)
         section["over"] = self.over
-        section["clip_over"] = _unscaled(self.clip_over, columns, self.over)
+        section["clip_over"] = _unscale(self.clip_over, columns, self.over)
         section["complete"] = self.complete or None
         section["method"] = "inverse-sensitivity" if self.inverse_sensitivity else None
         listed = "quantiles" in self.takes
@@ -241,7 +241,7 @@ class Query:
         return {field: value for field, value in section.items() if value is not None}
 
 
-def _unscaled(
+def _unscale(
     numbers: Iterable[int] | None, columns: Mapping[str, Column], name: str | None
 ) -> list[int | str] | None:
     if numbers is None or name is None:

@@ -106,7 +106,7 @@ def numbers_of(context: QueryContext, problems: list[str]) -> Mapping[str, tuple
             return None  # the column's own errors are told
         for field, name in names.items():
             if getattr(part, field) is not None:
-                numbers[field] = _scaled(context, field, columns[name or ""], errors)
+                numbers[field] = _scale_field(context, field, columns[name or ""], errors)
     if not errors and "clip" in context.measure.takes:
         for field, (low, high) in numbers.items():
             errors += _overflow(context, field, (low, high))
@@ -251,7 +251,7 @@ def _fitting(document: PlanDocument) -> str:
     return f", such as {fitting_delta(limit, keys)}" if known and limit > 0 else ""
 
 
-def _scaled(
+def _scale_field(
     context: QueryContext, field: str, column: Column, problems: list[str]
 ) -> tuple[int, ...]:
     """Return the numbers of a field as whole numbers of the column's last decimal."""

@@ -153,8 +153,8 @@ def _query(
     errors += _share_problems(context)
     errors += _detail_problems(context)
     query = None
-    if numbers is not None and not errors and not _broken(context, hierarchies):
-        query = _resolved(context, numbers, search)
+    if numbers is not None and not errors and not _has_failed_parts(context, hierarchies):
+        query = _resolve_query(context, numbers, search)
         errors += _size_problems(context, query, hierarchies)
     problems += errors
     return None if errors else query
@@ -173,17 +173,17 @@ def _by(part: QueryPart) -> tuple[str, ...]:
     )
 
 
-def _failed(context: QueryContext) -> list[str]:
+def _failed_columns(context: QueryContext) -> list[str]:
     """Columns that failed themselves, which is told already: no second error for their users."""
     declared = context.document.columns.items()
     return [name for name, one in declared if one.type is None and name not in context.columns]
 
 
-def _broken(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> bool:
+def _has_failed_parts(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> bool:
     """Whether a hierarchy failed, or a column that the query uses."""
     used = {*_by(context.part), context.part.column, context.part.over}
     lost = len(hierarchies) < len(context.document.hierarchy)
-    return lost or not used.isdisjoint(_failed(context))
+    return lost or not used.isdisjoint(_failed_columns(context))
 
 
 def _with_clip(context: QueryContext, clip: tuple[int, int]) -> QueryContext:
@@ -199,9 +199,9 @@ def _key_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> It
     keyed = [column.name for column in context.columns.values() if not column.integer]
     levels = [level for one in hierarchies for level in one.levels]
     levels += [at for at in part.at if at not in levels and _is_level(hierarchies, at)]
-    lost = part.at if _broken(context, hierarchies) else ()
+    lost = part.at if _has_failed_parts(context, hierarchies) else ()
     for field, names, known, kind, failures in (
-        ("by", part.by, keyed, "a column with keys", _failed(context)),
+        ("by", part.by, keyed, "a column with keys", _failed_columns(context)),
         ("at", part.at, levels, "a level of the hierarchy", lost),
     ):
         crossed = field == "at" and len(hierarchies) > 1
@@ -266,7 +266,7 @@ def _detail_problems(context: QueryContext) -> Iterator[str]:
 
 
 def _detail_columns(context: QueryContext) -> Iterator[str]:
-    part, failed = context.part, _failed(context)
+    part, failed = context.part, _failed_columns(context)
     keyed = [column.name for column in context.columns.values() if column.keys]
     for number, level in enumerate(part.detail or ()):
         for position, name in enumerate(level):
@@ -360,7 +360,7 @@ def _share_problems(context: QueryContext) -> Iterator[str]:
         yield f"{context.spot('weight')}: all its levels are public, so it has no error"
 
 
-def _resolved(
+def _resolve_query(
     context: QueryContext, numbers: Mapping[str, tuple[int, ...]], search: ClipSearch | None
 ) -> Query:
     part, measure, (names, measured) = context.part, context.measure, _levels(context.part)

@@ -57,7 +57,7 @@ ALL_PAIRS = "all pairs"  # stands for each level of one of two hierarchies with 
 def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
     """Resolve columns, hierarchies, queries, rows, tables, and totals, or list the problems."""
     problems: list[str] = []
-    document, files = _listed(document, folder, problems)
+    document, files = _list_keys(document, folder, problems)
     tables = read_tables(document, problems)
     rows = read_rows_of(document, folder, problems)
     columns = _columns(document, files, problems)
@@ -67,7 +67,7 @@ def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
     levels = {level for part in document.hierarchy.values() for level in part.levels}
     columns += tuple(one for one in computed if one is not None and one.name not in levels)
     _twins(document, problems)
-    _parsing(document, problems)
+    _check_column_types(document, problems)
     hierarchies = _hierarchies(document, folder, problems)
     check_marks(document, readings_of(columns, hierarchies, rows), problems)
     _unit_and_budget(document, problems)
@@ -87,7 +87,7 @@ def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
     return columns, hierarchies, with_histograms(queries, document), rows, tables, totals
 
 
-def _listed(
+def _list_keys(
     document: PlanDocument, folder: Path | None, problems: list[str]
 ) -> tuple[PlanDocument, Mapping[str, KeyFile | None]]:
     """List the keys of ranges and files; a column whose keys cannot be listed has no file."""
@@ -148,7 +148,7 @@ def _twins(document: PlanDocument, problems: list[str]) -> None:
             )
 
 
-def _parsing(document: PlanDocument, problems: list[str]) -> None:
+def _check_column_types(document: PlanDocument, problems: list[str]) -> None:
     for name, part in document.columns.items():
         first = part.listed[0] if part.listed else None
         numbers = part.integer or part.decimals is not None or type(first) is int
@@ -192,7 +192,7 @@ def _column(
     elif measured:
         yield from _numeric(where, name, part, document, problems)
     elif part.keys is not None:
-        yield from _keyed(where, name, part, problems)
+        yield from _keyed_columns(where, name, part, problems)
     elif part.unknown in (None, "drop"):
         yield Column(name, (), None, discover=True)
     else:
@@ -233,7 +233,9 @@ def _numeric(
         yield Column(name, (), value, decimals, measurement_unit=part.measurement_unit)
 
 
-def _keyed(where: str, name: str, part: ColumnPart, problems: list[str]) -> Iterable[Column]:
+def _keyed_columns(
+    where: str, name: str, part: ColumnPart, problems: list[str]
+) -> Iterable[Column]:
     keys = part.listed
     texts = [key_text(key) for key in keys]
     twice = [text for text, times in Counter(texts).items() if times > 1]

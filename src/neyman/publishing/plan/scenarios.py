@@ -130,7 +130,7 @@ def moves_total(plan: PlanModel, attributes: tuple[str, ...], within: str | None
 
 def keeping_totals(plan: PlanModel, entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """Return entries as they are moved by every change of one row that moves no total [UN-14]."""
-    change = _keeping(plan)
+    change = _change_within_totals(plan)
     still = Shifts((), 0)
     return tuple(entry.moved(_shifts(plan, entry, change) or still) for entry in entries)
 
@@ -159,13 +159,13 @@ def usual(plan: PlanModel) -> tuple[Scenario, ...]:
     is left out.
     """
     changes: list[tuple[Scenario, _Change]] = [
-        (((name,), None), _widened(plan, {name}, {})) for name in _attributes(plan)
+        (((name,), None), _widen_change(plan, {name}, {})) for name in _attributes(plan)
     ]
     for one in plan.hierarchies:
         for depth, level in enumerate(one.levels):
             if _several(one, depth, -1):
                 within = one.levels[depth - 1] if depth else None
-                change = _widened(plan, set(), {one.name: depth - 1})
+                change = _widen_change(plan, set(), {one.name: depth - 1})
                 changes.append((((level,), within), change))
     return tuple(
         scenario
@@ -178,10 +178,10 @@ def _any_change(plan: PlanModel) -> _Change:
     """Return a change of everything in a record."""
     everything = {column.name for column in plan.columns}
     everything |= {name for name, _ in plan.rows.readings}
-    return _widened(plan, everything, {one.name: -1 for one in plan.hierarchies})
+    return _widen_change(plan, everything, {one.name: -1 for one in plan.hierarchies})
 
 
-def _keeping(plan: PlanModel) -> _Change:
+def _change_within_totals(plan: PlanModel) -> _Change:
     """Return a change of everything in a record but its cell in each table of totals.
 
     A value may become another one that counts in the same cell: an unlisted one. So whatever reads
@@ -262,7 +262,7 @@ def _attributes(plan: PlanModel) -> list[str]:
     return [*names, *(name for name, _ in plan.rows.types)]
 
 
-def _widened(plan: PlanModel, columns: set[str], below: Mapping[str, int]) -> _Change:
+def _widen_change(plan: PlanModel, columns: set[str], below: Mapping[str, int]) -> _Change:
     """Return a change of columns and places, with all that is derived from them."""
     changed = set(plan.rows.following(plan.rows.bases(columns)))
     places = dict(below)
@@ -342,8 +342,8 @@ def _change(plan: PlanModel, attributes: tuple[str, ...], within: str | None) ->
     below: dict[str, int] = {}
     for one in changing:
         own = staying[one.name] if len(changing) > 1 else stays
-        below[one.name] = _below(one, min(places[one.name]), own)
-    return _widened(plan, set(named), below)
+        below[one.name] = _fixed_depth(one, min(places[one.name]), own)
+    return _widen_change(plan, set(named), below)
 
 
 def _levels_in(plan: PlanModel, within: str | None) -> tuple[str, ...]:
@@ -356,7 +356,7 @@ def _levels_in(plan: PlanModel, within: str | None) -> tuple[str, ...]:
         return (within,)
 
 
-def _below(hierarchy: Hierarchy, highest: int, stays: Collection[str]) -> int:
+def _fixed_depth(hierarchy: Hierarchy, highest: int, stays: Collection[str]) -> int:
     """Return the depth of what stays, for places that change from a depth on down."""
     level, above = hierarchy.levels[highest], hierarchy.levels[:highest]
     choice = " or ".join(f"within = {name!r}" for name in above)

@@ -113,7 +113,7 @@ def shifts(
         full, rest = divmod(total, most)
         return Shifts(_few(vectors), (full * most**2 + rest**2) * max(up, down) ** 2)
     shared = 2 * places if apart else cells
-    return Shifts(_few(_both(side, shared, up, down)), _together(side, shared, up, down))
+    return Shifts(_few(_both(side, shared, up, down)), _joint_norm(side, shared, up, down))
 
 
 def maximal(vectors: Iterable[Vector]) -> tuple[Vector, ...]:
@@ -195,13 +195,13 @@ def _both(side: _Side, cells: int, up: int, down: int) -> Iterator[Vector]:
         return
     shared = min(cells, 2 * side.cells)
     for leaving in range(max(shared - side.cells, (shared + 1) // 2), side.cells + 1):
-        for left in _partitions(_within(side, leaving)):
-            for entered in _partitions(_within(side, shared - leaving)):
+        for left in _partitions(_fit_side(side, leaving)):
+            for entered in _partitions(_fit_side(side, shared - leaving)):
                 moves = (k * max(up, down) for k in (*left, *entered))
                 yield tuple(sorted(moves, reverse=True))
 
 
-def _within(side: _Side, cells: int) -> _Side:
+def _fit_side(side: _Side, cells: int) -> _Side:
     """Return the same side with fewer cells, in which fewer rows may fit."""
     return _Side(min(side.total, cells * side.most), cells, side.most, side.size, side.room)
 
@@ -235,7 +235,7 @@ def _less(side: _Side, k: int) -> _Side:
 # ---- the largest norm -------------------------------------------------------------------------
 
 
-def _together(side: _Side, cells: int, up: int, down: int) -> int:
+def _joint_norm(side: _Side, cells: int, up: int, down: int) -> int:
     """Return the largest squared norm when rows leave and others enter [UN-2]."""
 
     def square(k: int, n: int) -> int:

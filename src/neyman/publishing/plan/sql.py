@@ -120,7 +120,7 @@ def translate(
         raise PlanError("the SQL is nested too deep; derive a part in the plan") from None
 
 
-def _parsed(source: SqlText) -> exp.Select:
+def _parse(source: SqlText) -> exp.Select:
     """Return the one statement of a text."""
     text = source.text
     if len(text) > MAX_STATEMENT_LETTERS:
@@ -169,7 +169,7 @@ class _Translator:
         delta: object,
     ) -> None:
         self.source, self.document, self.clips, self.delta = source, document, clips, delta
-        self.tree = tree = _parsed(source)
+        self.tree = tree = _parse(source)
         self.used = set[str]()
         source.check_arguments(tree, _CLAUSES)
         types = column_types(document, folder)
@@ -274,7 +274,7 @@ class _Translator:
         if column is None:
             reason = "derive the column in the plan, and list its keys"
             raise self.source.refuse(tree, f"has no public keys of its own; {reason}")
-        return self._derived(tree, alias, {"expression": piece.text})
+        return self._derive_column(tree, alias, {"expression": piece.text})
 
     def _is_level(self, name: str) -> bool:
         return any(name in levels for levels in self.levels)
@@ -304,7 +304,7 @@ class _Translator:
             )
         return {"by": by, "at": at, "delta": self.delta if discovered else None}
 
-    def _derived(self, tree: exp.Expr, alias: str, section: Section) -> str:
+    def _derive_column(self, tree: exp.Expr, alias: str, section: Section) -> str:
         """Return the name of a derived column; the same section is derived once."""
         for name, known in self.derive.items():
             if known == section:
@@ -361,7 +361,10 @@ class _Translator:
         if measure in _NOTES:
             self.notes.append(_NOTES[measure])
         if measure != "quantiles":
-            return {"measure": measure, **self._bounded(tree.this, alias, measure in _RANKED)}
+            return {
+                "measure": measure,
+                **self._bounded_column(tree.this, alias, measure in _RANKED),
+            }
         value, level = tree.this, tree.args.get("quantile") or tree.expression
         if isinstance(tree, exp.WithinGroup):
             level, ordered = tree.this.this, tree.expression.expressions
@@ -371,7 +374,11 @@ class _Translator:
             value = ordered[0].this
         if not isinstance(level, exp.Literal) or level.is_string:
             raise self.source.refuse(tree, "takes one quantile, a number such as 0.25")
-        return {"measure": measure, "quantiles": [level.this], **self._bounded(value, alias, True)}
+        return {
+            "measure": measure,
+            "quantiles": [level.this],
+            **self._bounded_column(value, alias, True),
+        }
 
     def _count(self, tree: exp.Expr, where: list[Piece]) -> Section:
         part, one = tree.this, tree.this
@@ -406,7 +413,7 @@ class _Translator:
             raise self.source.refuse(tree, reason)
         return {"measure": "distinct", "column": name}
 
-    def _bounded(self, tree: exp.Expr, alias: str, ranked: bool) -> Section:
+    def _bounded_column(self, tree: exp.Expr, alias: str, ranked: bool) -> Section:
         """Return the column to sum of a form, and its clip; quantiles are drawn from it."""
         piece = self.rows.read(tree)
         if piece.node.type != "number":
@@ -434,7 +441,7 @@ class _Translator:
             reason = "is no column to sum, and a derived one has whole numbers and a clip of them"
             raise self.source.refuse(tree, f"{reason}; declare a column to sum")
         if not summed:
-            name = self._derived(tree, alias, {"expression": piece.text, "range": pair})
+            name = self._derive_column(tree, alias, {"expression": piece.text, "range": pair})
         method = {"method": "inverse-sensitivity"} if ranked else {}
         return {"column": name, "clip": ends, **method}
 

@@ -205,7 +205,7 @@ class RowReader:
             for tree, piece in zip(trees, pieces, strict=True)
         ]
 
-    def _quoted(self, tree: exp.Expr, value: str) -> str:
+    def _quote(self, tree: exp.Expr, value: str) -> str:
         if any(ord(mark) < 32 or mark == "\x7f" for mark in value) or {"'", '"'} <= set(value):
             raise self.source.refuse(tree, "has a control character, or both kinds of quotes")
         return f'"{value}"' if "'" in value else f"'{value}'"
@@ -225,12 +225,12 @@ class RowReader:
                 tree, f"is no column that the plan declares; {case}{text}{known}"
             )
         plain = _IDENTIFIER.fullmatch(name) and not keyword.iskeyword(name)
-        text = name if plain else f"column({self._quoted(tree, name)})"
+        text = name if plain else f"column({self._quote(tree, name)})"
         return self.typed(tree, text, atom=True)
 
     def _literal(self, tree: exp.Expr) -> Piece:
         if tree.is_string:
-            return self.typed(tree, self._quoted(tree, tree.this), atom=True)
+            return self.typed(tree, self._quote(tree, tree.this), atom=True)
         try:
             number = Decimal(tree.this)
         except InvalidOperation:
@@ -245,7 +245,7 @@ class RowReader:
         return self.typed(tree, "None" if null else str(bool(tree.this)), atom=True)
 
     def _date(self, tree: exp.Expr) -> Piece:
-        return self.typed(tree, f"date({self._quoted(tree, tree.this)})", atom=True)
+        return self.typed(tree, f"date({self._quote(tree, tree.this)})", atom=True)
 
     def _cast(self, tree: exp.Expr) -> Piece:
         if tree.args["to"].sql() == "DATE" and tree.this.is_string:
@@ -261,7 +261,7 @@ class RowReader:
             raise self.source.refuse(tree, "only NULL may follow IS; write = TRUE or = FALSE")
         return self.typed(tree, f"{self.read(tree.this).part} is None")
 
-    def _connected(self, tree: exp.Expr) -> Piece:
+    def _connective(self, tree: exp.Expr) -> Piece:
         word = " and " if isinstance(tree, exp.And) else " or "
         return self.typed(tree, word.join(self.read(part).part for part in tree.flatten()))
 
@@ -298,7 +298,7 @@ class RowReader:
     # fmt: off
     forms: Mapping[type[exp.Expr], Callable[[Any, Any], Piece]] = {
         exp.Column: _column, exp.Literal: _literal, exp.Boolean: _word, exp.Null: _word,
-        exp.Cast: _cast, exp.In: _in, exp.Is: _is, exp.And: _connected, exp.Or: _connected,
+        exp.Cast: _cast, exp.In: _in, exp.Is: _is, exp.And: _connective, exp.Or: _connective,
         exp.IntDiv: _divide, exp.Mod: _divide, exp.Case: _cases, exp.If: _cases,
         exp.Coalesce: _coalesce, exp.Extract: _extract,
         exp.Paren: lambda self, tree: self.read(tree.this),

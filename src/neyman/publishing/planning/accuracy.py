@@ -144,7 +144,7 @@ def errors(
                 half_width(sigma_squared, rounded=plan.rounded) / unit if single else None,
                 by_rows,
                 None if least is None else (least[0] / unit, least[1] / unit),
-                *_needed(plan, query, noise),
+                *_key_threshold(plan, query, noise),
                 by_rank=query.ranked,
                 gap=_gap(plan, query, entries, noise, by_rows),
                 share=sum((entry.share for entry in entries), Fraction(0)),
@@ -178,7 +178,7 @@ def _gap(
     return mean_gap(error, rho, width, n, relation)
 
 
-def _needed(
+def _key_threshold(
     plan: Plan, query: Query, noise: Mapping[str, Fraction]
 ) -> tuple[int | None, int | None]:
     """Return the threshold of keys that are found, and the number of units with which one passes

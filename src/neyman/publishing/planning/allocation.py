@@ -257,10 +257,10 @@ def best_split(
     if joint or len(cases) > 1:
         each = (2 * len(names) + 1) * (_places(plan, names) if joint else 1)
         steps = LIMITS.steps if work is None else min(LIMITS.steps, work // each)
-        best, lower = _searched(value, (own, best), steps, cases)
+        best, lower = _search_shares(value, (own, best), steps, cases)
     else:
         lower = value(best)
-    exact = _rounded(best)
+    exact = _round_shares(best)
     shares = spent(np.array([float(share) for share in exact]))
     if value(own) <= value(shares) * (1 + LIMITS.relative_width):
         exact, shares = before_shares, own
@@ -347,7 +347,7 @@ def _after(plan: Plan, names: list[Name], alone: Floats) -> Floats:
     )
 
 
-def _searched(
+def _search_shares(
     value: Callable[[Floats], float], starts: Iterable[Floats], steps: int, cases: Floats
 ) -> tuple[Floats, float]:
     """Shares near the best, and a lower bound on the objective: 0 if there are no steps for one.
@@ -389,7 +389,7 @@ def _first(result: tuple[float, Floats]) -> float:
     return result[0]
 
 
-def _rounded(shares: Floats) -> list[Fraction]:
+def _round_shares(shares: Floats) -> list[Fraction]:
     """Whole thousandths (finer for many tables), at least one each, that sum to 1."""
     parts = LIMITS.parts
     while parts < 20 * len(shares):

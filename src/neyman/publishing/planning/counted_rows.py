@@ -28,7 +28,7 @@ def counted_rows(plan: Plan, rows: int | None = None) -> tuple[str, str]:
         which = f"Every row {'that the filter takes ' if filtered else ''}counts"
         skipping = any(query.optional for query in queries)
         return f"{which}{', apart from missing values' if skipping else ''}.", ""
-    first = "; ".join([*_bound(plan, queries, rows), *_outside(plan, queries)])
+    first = "; ".join([*_bound(plan, queries, rows), *_uncounted_rows(plan, queries)])
     sentences = [first, *_in_some(plan, queries), *_further(plan, queries)]
     which = " ".join(f"{text[0].upper()}{text[1:]}." for text in sentences if text)
     return which, _effect(dropping)
@@ -43,7 +43,7 @@ def _bound(plan: Plan, queries: Sequence[Query], rows: int | None) -> Iterator[s
         yield f"a noisy histogram sets how many rows per {subject} count"
         return
     read = dict.fromkeys(query.table for query in queries)
-    bounds = {name or plan.table: _most(plan, name, rows) for name in read}
+    bounds = {name or plan.table: _row_bound(plan, name, rows) for name in read}
     if len(bounds) == 1:
         (most,) = bounds.values()
         yield f"at most {many(most, 'row')} per {subject} {'counts' if most == 1 else 'count'}"
@@ -52,14 +52,14 @@ def _bound(plan: Plan, queries: Sequence[Query], rows: int | None) -> Iterator[s
     yield f"of the rows per {subject}, at most {listed} count"
 
 
-def _most(plan: Plan, name: str | None, rows: int | None) -> int:
+def _row_bound(plan: Plan, name: str | None, rows: int | None) -> int:
     table = plan.further_table(name)
     if table is not None:
         return table.rows
     return plan.unit.rows if rows is None else rows
 
 
-def _outside(plan: Plan, queries: Sequence[Query]) -> Iterator[str]:
+def _uncounted_rows(plan: Plan, queries: Sequence[Query]) -> Iterator[str]:
     """Which rows no table counts, by what they hold."""
     kinds = ["rows without an id"] if plan.unit.id is not None else []
     lost = [set(_lost(plan, query)) for query in queries]

@@ -33,17 +33,17 @@ def disjoint_notes(plan: Plan) -> tuple[str, ...]:
             left.append(f"{pair} {'read no column in common' if alone else 'may both be true'}")
     if len(plan.row_sets) > 1:
         part = 1 / sum((entry.share for entry in plan.entries()), Fraction(0))
-        sets = _listed([f"({', '.join(sorted(one))})" for one in plan.row_sets])
+        sets = _list_queries([f"({', '.join(sorted(one))})" for one in plan.row_sets])
         rule = (
             f"The filters prove that one {plan.unit.protects} is in the queries of one set at most:"
             f" {sets}. {_RULES[plan.unit.neighboring]} The variance of the noise is {plain(part)} "
             "of what their sum would need."
         )
-        more = f"Charged as a sum, because one row may meet both: {_listed(left)}."
+        more = f"Charged as a sum, because one row may meet both: {_list_queries(left)}."
         return (rule, more) if left else (rule,)
     no_filters = "no two queries have different filters"
     why = (
-        _listed(left) or no_filters
+        _list_queries(left) or no_filters
         if not proved
         else f"more than {DISJOINT_LIMITS.sets} sets are possible"
     )
@@ -58,10 +58,10 @@ def disjoint_notes(plan: Plan) -> tuple[str, ...]:
     if plan.disjoint:
         return (f"disjoint = true, and all queries are charged as a sum: {why}.",)
     rule = "With disjoint = true a plan charges the worst of such queries, and not their sum."
-    return (f"No row meets both {_listed(proved)}. {rule}",) if proved and not blocked else ()
+    return (f"No row meets both {_list_queries(proved)}. {rule}",) if proved and not blocked else ()
 
 
-def _listed(texts: list[str]) -> str:
+def _list_queries(texts: list[str]) -> str:
     more = (
         f"; and {len(texts) - _MAX_QUERIES_SHOWN} more" if len(texts) > _MAX_QUERIES_SHOWN else ""
     )

@@ -142,7 +142,7 @@ class Release:
                 content = read_file(folder / "receipt.json", LIMITS.receipt_bytes)
                 receipt = Receipt.read(json.loads(content))
             release = cls(folder, receipt, published_before, plan)
-            for path in release._listed.values():
+            for path in release._file_paths.values():
                 (folder / path).stat()
             return release
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -152,7 +152,7 @@ class Release:
             ) from None
 
     def __repr__(self) -> str:
-        tables = many(len(self._listed), "table")
+        tables = many(len(self._file_paths), "table")
         return f"<Release of {self.receipt.dataset}: {tables} in {str(self.folder)!r}>"
 
     def _repr_html_(self) -> str:
@@ -175,7 +175,7 @@ class Release:
                     receipt.neighboring,
                 )
                 yield notebook.paragraph(said)
-        for name in list(self._listed)[: LIMITS.shown_tables]:
+        for name in list(self._file_paths)[: LIMITS.shown_tables]:
             with self.parquet(name) as file:
                 batches = file.iter_batches(LIMITS.shown_rows, use_threads=False)
                 batch = next(batches, None)
@@ -185,7 +185,7 @@ class Release:
             caption = f"{name}: {many(cells, 'row')}"
             caption += f", of which {len(rows)} are here" if cells > len(rows) else ""
             yield notebook.table(head, [list(row) for row in rows], caption=caption)
-        left = len(self._listed) - LIMITS.shown_tables
+        left = len(self._file_paths) - LIMITS.shown_tables
         if left > 0:
             yield notebook.paragraph(f"{many(left, 'more table')}: .tables")
         yield notebook.paragraph(
@@ -216,7 +216,7 @@ class Release:
         return self.known or Plan.from_dict(self.receipt.plan)
 
     @cached_property
-    def _listed(self) -> dict[str, str]:
+    def _file_paths(self) -> dict[str, str]:
         paths: dict[str, str] = {}
         for listed in self.receipt.tables:
             path = PurePosixPath(listed.path)
@@ -249,7 +249,7 @@ class Release:
             KeyError: there is no such table.
             OutputError: its file is no Parquet file.
         """
-        path = self.folder / self._listed[name]
+        path = self.folder / self._file_paths[name]
         open_file(path).close()  # a named pipe would be waited for
         try:
             return pyarrow.parquet.ParquetFile(path)
@@ -274,10 +274,10 @@ class _Tables(Mapping[str, pa.Table]):
             return file.read(use_threads=False)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._release._listed)  # pyright: ignore[reportPrivateUsage]
+        return iter(self._release._file_paths)  # pyright: ignore[reportPrivateUsage]
 
     def __len__(self) -> int:
-        return len(self._release._listed)  # pyright: ignore[reportPrivateUsage]
+        return len(self._release._file_paths)  # pyright: ignore[reportPrivateUsage]
 
 
 def resolved(out: str | Path) -> Path:

@@ -63,14 +63,14 @@ def _files(data: object) -> Iterator[str]:
             places.update(matches(str(data)))
         for place in places:
             yield place
-            yield from _below(place)
+            yield from _files_below(place)
     else:
         files = getattr(data, "files", None)  # of a dataset of Arrow
         if isinstance(files, (list, tuple)):
             yield from _files(cast("object", files))
 
 
-def _below(folder: str) -> Iterator[str]:
+def _files_below(folder: str) -> Iterator[str]:
     """Each file below a folder, also behind links; each folder once, since links may go round."""
     identities: set[tuple[int, int]] = set()
     for place, folders, names in os.walk(folder, followlinks=True):

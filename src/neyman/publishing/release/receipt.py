@@ -251,10 +251,14 @@ def _meets_zcdp(budget: PlanBudget, rho: Fraction) -> bool:
 def mechanism_list(plan: Plan, calibrated: Calibrated) -> tuple[parts.MechanismPart, ...]:
     """Each entry of the plan with its exact noise, as the receipt and the ledger keep it."""
     curves = listed(entry for entry, _ in calibrated)
-    return tuple(_listed(plan, entry, sigma_squared, curves) for entry, sigma_squared in calibrated)
+    return tuple(
+        _mechanism_part(plan, entry, sigma_squared, curves) for entry, sigma_squared in calibrated
+    )
 
 
-def _listed(plan: Plan, entry: Entry, sigma_squared: Fraction, curves: bool) -> parts.MechanismPart:
+def _mechanism_part(
+    plan: Plan, entry: Entry, sigma_squared: Fraction, curves: bool
+) -> parts.MechanismPart:
     content: dict[str, Any] = {
         "query": entry.query,
         "level": entry.level,

@@ -138,7 +138,7 @@ class FirstRun:
             with ChargedCall(
                 payer,
                 entry,
-                message=lambda _, text: self._failed(text, steps.at, entry),
+                message=lambda _, text: self._failure_text(text, steps.at, entry),
                 public_errors=(LedgerError, OutputError, LostConnection),
                 logs_errors=True,
             ) as call:
@@ -167,13 +167,15 @@ class FirstRun:
         deciding = [form for form in tables if form.query.searched]
         opened = self.source.open_tables(self.plan, form)
         with joined_tables.prepared_tables(self.plan, opened) as prepared:
-            first = _counted(prepared, deciding, lambda part: None)
+            first = _count_cells(prepared, deciding, lambda part: None)
             if deciding:
                 files += write_tables(stage, deciding, first, lambda part: None)
             clips = clip_tables.chosen_clips(tables, stage.folder)
             known = forms_with_first_counts(clip_tables.forms_with(tables, clips), stage.folder)
             others = [form for form in known if not form.query.searched]
-            exact = _counted(prepared, others, lambda part: tell("counting", 0.55 + 0.15 * part))
+            exact = _count_cells(
+                prepared, others, lambda part: tell("counting", 0.55 + 0.15 * part)
+            )
         for table in opened.values():
             close_table(table)
         paid = {"entry": str(entry.id), "date": entry.created[:10]}
@@ -198,7 +200,7 @@ class FirstRun:
         tell("writing the report", 0.9)
         _add_pages(stage, self.pages, self.plan)
 
-    def _failed(self, text: str, at: str, entry: Spend) -> str:
+    def _failure_text(self, text: str, at: str, entry: Spend) -> str:
         then = self.remedy.published if at == _LAST else self.remedy.unpublished
         if text:
             then = f"{text}; {then}"
@@ -234,7 +236,7 @@ def copy_published(files: Contents, out: Path) -> None:
     sweep(out)
 
 
-def _counted(
+def _count_cells(
     prepared: Sequence[tuple[Plan, ibis.Table]],
     tables: Sequence[Form],
     done: Callable[[float], None],
@@ -251,7 +253,7 @@ def _counted(
     cells: dict[Any, Any] = {}
     discovered: dict[Any, Any] = {}
     for every, rows in prepared:
-        own = _bounded(every, tables, names) if tables else every
+        own = _table_plan(every, tables, names) if tables else every
         if not tables or not own.queries:
             continue
         cells |= aggregate_cells(own, rows, progress=part())
@@ -264,7 +266,7 @@ def _counted(
     return Exact(cells | dict(detailed_cells(tables, cells)), discovered)
 
 
-def _bounded(own: Plan, tables: Sequence[Form], names: AbstractSet[str]) -> Plan:
+def _table_plan(own: Plan, tables: Sequence[Form], names: AbstractSet[str]) -> Plan:
     """Return the plan of one private table, with some queries
     alone and with the clips that they have.
     """
@@ -343,7 +345,7 @@ class Source:
         """Return the forms alone, once the tables of a plan are known to follow from them."""
         sources = {plan.table: self, **self.others}
         # What is needed alone, as it will be read: other columns may hold anything.
-        forms = self._opened(self.columns(plan), plan, rows=False)
+        forms = self._open_tables(self.columns(plan), plan, rows=False)
         untyped = {
             name: untyped_columns(source.data, source.csv) for name, source in sources.items()
         }
@@ -364,9 +366,9 @@ class Source:
             plan, {name: form.columns for name, form in forms.items()}
         )
         columns[plan.table] = tuple(dict.fromkeys((*columns[plan.table], *more)))
-        return self._opened(columns, plan, rows=True)
+        return self._open_tables(columns, plan, rows=True)
 
-    def _opened(
+    def _open_tables(
         self, columns: Mapping[str, tuple[str, ...]], plan: Plan, *, rows: bool
     ) -> dict[str, ibis.Table]:
         tables: dict[str, ibis.Table] = {}

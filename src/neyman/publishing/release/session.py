@@ -292,7 +292,7 @@ class Session:
             ChargedError: the question failed after its charge, which stands.
         """
         questions: Any = question if isinstance(question, (list, tuple)) else [question]
-        return self._asked(self._plan(questions, budget))
+        return self._ask_plan(self._plan(questions, budget))
 
     def sql(
         self,
@@ -329,11 +329,11 @@ class Session:
             plan = self._plan(translated.queries, budget, derive)
         except PlanError as error:
             raise translated.placed(error) from None
-        answer = self._asked(plan)
+        answer = self._ask_plan(plan)
         selected = _selected_rows(translated, answer.tables)
         return replace(answer, selected=selected, notes=translated.notes)
 
-    def _asked(self, plan: Plan) -> Answer:
+    def _ask_plan(self, plan: Plan) -> Answer:
         check_key_files(plan, self._data)
         run = FirstRun(plan, self._source, self._payer, None, {}, _REMEDY)
         folder = private_folder("answer")

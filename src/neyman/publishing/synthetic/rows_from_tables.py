@@ -135,7 +135,7 @@ def synthesize(release: Release, people: int | None = None) -> SyntheticRows:
             f"({'; '.join(f'{name}: {why}' for name, why in unused.items())})"
         )
     total = people or _total(measured)
-    codes = _fitted(measured, {name: len(own) for name, own in keys.items()}, total)
+    codes = _fit_rows(measured, {name: len(own) for name, own in keys.items()}, total)
     rows = pa.table(
         {
             name: pa.DictionaryArray.from_arrays(
@@ -145,7 +145,7 @@ def synthesize(release: Release, people: int | None = None) -> SyntheticRows:
         }
     ).replace_schema_metadata({"neyman": f"Synthetic rows. {STATEMENT}"})
     fits = tuple(_fit(one, codes, total) for one in measured)
-    return SyntheticRows(rows, fits, unused, _apart(measured, list(keys)))
+    return SyntheticRows(rows, fits, unused, _separate_pairs(measured, list(keys)))
 
 
 def _usable(release: Release) -> tuple[list[_Measured], dict[str, str], dict[str, list[str]]]:
@@ -213,7 +213,7 @@ def _total(measured: Sequence[_Measured]) -> int:
     return max(1, round(float(np.average(totals, weights=weights))))
 
 
-def _fitted(
+def _fit_rows(
     measured: Sequence[_Measured], sizes: Mapping[str, int], total: int
 ) -> dict[str, NDArray[np.int64]]:
     """Return the codes of the rows' keys, by column."""
@@ -255,7 +255,9 @@ def _fit(one: _Measured, codes: Mapping[str, NDArray[np.int64]], total: int) -> 
     return TableFit(one.table, one.columns, float(away), float(noise))
 
 
-def _apart(measured: Sequence[_Measured], names: Sequence[str]) -> tuple[tuple[str, str], ...]:
+def _separate_pairs(
+    measured: Sequence[_Measured], names: Sequence[str]
+) -> tuple[tuple[str, str], ...]:
     together = {
         frozenset((a, b)) for one in measured for a in one.columns for b in one.columns if a != b
     }

@@ -195,13 +195,13 @@ def shown(
     def low_enough(c: Integers) -> NDArray[np.bool_]:
         return log_tail(distinct + 1 - c) < log_tail(least - c) + math.log(0.95 * (1 - 1e-9))
 
-    lower = _halved(one, np.maximum(distinct, 1), high_enough)
-    upper = _halved(one, np.maximum(distinct + reach, 1), lambda c: ~low_enough(c + 1))
+    lower = _bisect(one, np.maximum(distinct, 1), high_enough)
+    upper = _bisect(one, np.maximum(distinct + reach, 1), lambda c: ~low_enough(c + 1))
     error = np.full(len(values), standard_error(sigma_squared, rounded=rounded))
     return Estimate(values, error, lower[back], np.maximum(upper, lower)[back])
 
 
-def _halved(low: Integers, high: Integers, passed: Callable[[Integers], Bools]) -> Integers:
+def _bisect(low: Integers, high: Integers, passed: Callable[[Integers], Bools]) -> Integers:
     """For each entry the first whole number from ``low`` on that passes; at most ``high``."""
     while np.any(low < high):
         middle = (low + high) // 2
@@ -458,7 +458,9 @@ def quantiles(
     number = len(bins) - 1
     edges = np.array(bins, dtype=np.int64)
     reached = np.cumsum(values.reshape(-1, number), axis=1, dtype=np.int64)
-    located = [_located(reached, float(level), sigma_squared, edges, rounded) for level in levels]
+    located = [
+        _locate_quantile(reached, float(level), sigma_squared, edges, rounded) for level in levels
+    ]
     value, lower, upper = (
         np.stack(column, axis=1).reshape(-1) for column in zip(*located, strict=True)
     )
@@ -513,7 +515,7 @@ def _normal_margin(variance: Floats, sigma_squared: Fraction) -> Floats:
     return np.minimum(margin, _ONE_SIDED * np.sqrt(variance) + 1)
 
 
-def _located(
+def _locate_quantile(
     reached: Integers, q: float, sigma_squared: Fraction, edges: Integers, rounded: bool
 ) -> tuple[Integers, Integers, Integers]:
     """Value, lower and upper edge of one quantile for each row of cumulated counts."""
@@ -543,4 +545,4 @@ def _located(
 def _search(passed: NDArray[np.bool_]) -> NDArray[np.int64]:
     """By halving, where each row turns true; the last place is taken to be."""
     row = np.arange(len(passed))
-    return _halved(0 * row, 0 * row + passed.shape[1] - 1, lambda at: passed[row, at])
+    return _bisect(0 * row, 0 * row + passed.shape[1] - 1, lambda at: passed[row, at])

@@ -162,12 +162,12 @@ class Form:
                     stride = math.prod(len(self.plan.column(one).keys) for one in below)
                     here = level == number
                     codes[here], known[here] = inside[here] // stride % len(values), True
-            keys[name] = _coded(values, pa.array(codes, mask=~known))
+            keys[name] = _dictionary_array(values, pa.array(codes, mask=~known))
         texts = pa.array([detail_label(names) for names in detail.levels])
         ends = pa.array([None, *detail.thresholds, None], pa.int64())
         first = np.zeros(1, np.int64) if self.first_counts is None else self.first_counts
         return keys | {
-            "detail": _coded(texts, pa.array(level.astype(np.int32))),
+            "detail": _dictionary_array(texts, pa.array(level.astype(np.int32))),
             "first_count": pa.array(first[groups % len(first)]),
             "at_least": ends.take(pa.array(level)),
             "below": ends.take(pa.array(level + 1)),
@@ -309,10 +309,12 @@ class _Key:
     stride: int
 
     def column(self, rows: Integers) -> pa.Array:
-        return _coded(self.values, pa.array(self.codes[rows // self.stride % len(self.codes)]))
+        return _dictionary_array(
+            self.values, pa.array(self.codes[rows // self.stride % len(self.codes)])
+        )
 
 
-def _coded(values: pa.Array, index: pa.Array) -> pa.Array:
+def _dictionary_array(values: pa.Array, index: pa.Array) -> pa.Array:
     """Return values by their numbers, texts in a dictionary."""
     if pa.types.is_string(values.type):
         return pa.DictionaryArray.from_arrays(index, values)

@@ -45,7 +45,7 @@ def threshold(sigma_squared: Fraction, delta: Fraction, *, rounded: bool = False
         raise ValueError(f"sigma_squared = {sigma_squared} must be above 0")
     if not Fraction(1, 10**300) <= delta <= Fraction(1, 2):
         raise ValueError(f"delta = {delta} must be from 1e-300 to 1/2")
-    return 1 + (_least_rounded if rounded else _least)(sigma_squared, delta)
+    return 1 + (_least_rounded if rounded else _smallest_threshold)(sigma_squared, delta)
 
 
 def tail(sigma_squared: Fraction, k: int, precision: int = 1200) -> tuple[Fraction, Fraction]:
@@ -70,12 +70,12 @@ def selected(keys: pa.Table, noisy: Integers, least: int) -> NDArray[np.int64]:
     return shown[np.array(sorted(range(len(rows)), key=rows.__getitem__), dtype=np.int64)]
 
 
-def _least(sigma_squared: Fraction, delta: Fraction) -> int:
+def _smallest_threshold(sigma_squared: Fraction, delta: Fraction) -> int:
     """Return the least k with P(X >= k) <= delta: at least 1,
     as P(X >= 0) is above a half [UN-5].
     """
     if sigma_squared > _SUMMED_SIGMA_SQUARED:
-        return _far(sigma_squared, delta)
+        return _distant_threshold(sigma_squared, delta)
     precision = 128 + (delta.denominator // delta.numerator).bit_length()
     terms = list(_terms(sigma_squared, precision))
     # What is left out beyond the last term is less than one unit.
@@ -126,8 +126,8 @@ def _terms(sigma_squared: Fraction, precision: int) -> Iterator[tuple[int, int]]
             return
 
 
-def _far(sigma_squared: Fraction, delta: Fraction) -> int:
-    """As `_least`, where the tail has too many terms.
+def _distant_threshold(sigma_squared: Fraction, delta: Fraction) -> int:
+    """As `_smallest_threshold`, where the tail has too many terms.
 
     P(X >= k) <= Q((k - 1/2) / sigma) from sigma on [UN-5]. It is asked with a margin of 1e-6 in k,
     far beyond the rounding of the normal quantile.

@@ -29,7 +29,7 @@ SPECIAL_FUNCTION_ERROR = 64 * UNIT
 SUBNORMAL_LOSS = 1e-322  # what numbers below the normal floats may lose
 
 
-def _widened(value: float, error: float) -> Interval:
+def _widen(value: float, error: float) -> Interval:
     return value - error, value + error
 
 
@@ -42,7 +42,7 @@ class PerfectProfile(Profile):
         """log (1 - e^epsilon)_+."""
         if epsilon >= 0:
             return -math.inf, -math.inf
-        return _widened(math.log(-math.expm1(epsilon)), SPECIAL_FUNCTION_ERROR)
+        return _widen(math.log(-math.expm1(epsilon)), SPECIAL_FUNCTION_ERROR)
 
     def log_power(self, log_level: float) -> Interval:
         return log_level, log_level
@@ -74,7 +74,7 @@ class GaussianProfile(Profile):
             if gap <= 0:
                 return -math.inf, first
             error = SPECIAL_FUNCTION_ERROR * (1 + abs(epsilon) + abs(second)) / gap
-            return _widened(first + math.log(gap), error) if error < 1 else (-math.inf, first)
+            return _widen(first + math.log(gap), error) if error < 1 else (-math.inf, first)
         # R(a) - R(b) = integral of 1 - x R(x) over (a, b), R(x) = sqrt(pi/2) erfcx(x / sqrt 2).
         if a * a > LARGEST:
             return -math.inf, -LARGEST / 4
@@ -180,11 +180,11 @@ class LaplaceProfile(Profile):
             return 0.0, 0.0
         error = SPECIAL_FUNCTION_ERROR * (1 + a + abs(log_level))
         if log_level <= -a - math.log(2):
-            low, high = _widened(log_level + a, error)
+            low, high = _widen(log_level + a, error)
         elif log_level <= -math.log(2):
-            low, high = _widened(math.log1p(-math.exp(-a - log_level) / 4), error)
+            low, high = _widen(math.log1p(-math.exp(-a - log_level) / 4), error)
         else:
-            low, high = _widened(math.log1p(math.exp(-a) * math.expm1(log_level)), error)
+            low, high = _widen(math.log1p(math.exp(-a) * math.expm1(log_level)), error)
         return low, min(high, 0.0)
 
 
@@ -352,7 +352,7 @@ def _log_excess(m: float, length: float, epsilon: float) -> Interval:
     value = -((g + peak) ** 2) / 2 + math.log(float((f @ weights).sum()) * width / 2)
     # g and the end are rounded, and so is the square.
     place = 4 * UNIT * (epsilon / m + m + high)
-    return _widened(value, SPECIAL_FUNCTION_ERROR + place * (steep + 12) + 4 * UNIT * abs(value))
+    return _widen(value, SPECIAL_FUNCTION_ERROR + place * (steep + 12) + 4 * UNIT * abs(value))
 
 
 class MixtureProfile(Profile):

@@ -96,7 +96,7 @@ class ComplementLine:
 @array_cache
 def complement_line(losses: Sum, epsilon: float) -> ComplementLine | None:
     """Return a line that suits an epsilon; none where it would need too many nodes."""
-    c = _falling(lambda c: epsilon - _mean(losses, c) + 1 / c + 1 / (c + 1))
+    c = _crossing(lambda c: epsilon - _mean(losses, c) + 1 / c + 1 / (c + 1))
     log_m = min(_rough(losses, c, epsilon), 0.0)
     best, narrowest = None, math.inf
     for _ in range(LIMITS.lines):
@@ -128,7 +128,7 @@ def log_type_two_error(
         missing = -math.expm1(min(float(losses.mgf(np.array([-1.0]))[0][0]), 0.0))
         return _from_reverse(reverse, log_level, missing)
     lines = [] if lines is None else lines
-    c = _falling(lambda c: _log_rejected(losses, c) - log_level)
+    c = _crossing(lambda c: _log_rejected(losses, c) - log_level)
     star, spread = _mean(losses, c), _deviation(losses, c)
     line = _suitable(lines, losses, star)
     if line is None:
@@ -249,7 +249,7 @@ def _gain(
     return low * (1 - down) - taken - error, high * (1 + up) - taken + error
 
 
-def _falling(function: Callable[[float], float]) -> float:
+def _crossing(function: Callable[[float], float]) -> float:
     """About the c in (-1, 0) at which a falling function crosses 0; an end where it does not.
 
     Lines are right at any c; a closer one has fewer nodes.

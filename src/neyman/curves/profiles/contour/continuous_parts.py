@@ -205,21 +205,21 @@ class _Power:
     def doubled(self) -> _Power:
         """Return the sum of two of them: A A, and R (R + 2 A)."""
         twice = replace(self.atoms, weight=2 * self.atoms.weight)
-        rest = convolve(self.rest, _added(self.rest, twice), 1e6)
+        rest = convolve(self.rest, _add_measures(self.rest, twice), 1e6)
         return _Power(convolve(self.atoms, self.atoms), rest)
 
     def extended(self, one: _Power) -> _Power:
         """Return the sum with one loss more: A a, and (R + A) r + R a."""
         rest = convolve(self.total(), one.rest, 1e6)
-        rest = _added(rest, _moved(self.rest, one.atoms))
+        rest = _add_measures(rest, _convolve_few(self.rest, one.atoms))
         return _Power(convolve(self.atoms, one.atoms), rest)
 
     def total(self) -> Atoms:
         """All sums."""
-        return _added(self.rest, self.atoms)
+        return _add_measures(self.rest, self.atoms)
 
 
-def _added(fine: Atoms, coarse: Atoms) -> Atoms:
+def _add_measures(fine: Atoms, coarse: Atoms) -> Atoms:
     """Return the sum of two measures of one scale; the second is
     on a lattice that the first refines.
     """
@@ -235,7 +235,7 @@ def _added(fine: Atoms, coarse: Atoms) -> Atoms:
     )
 
 
-def _moved(fine: Atoms, few: Atoms) -> Atoms:
+def _convolve_few(fine: Atoms, few: Atoms) -> Atoms:
     """Return the convolution with few atoms on a coarser
     lattice, each of which moves all weights.
     """

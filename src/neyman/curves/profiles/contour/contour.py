@@ -178,15 +178,15 @@ class ContourProfile(Profile):
             if line is None:
                 high[k] = min(high[k], log_chernoff(self._losses, epsilon))
             else:
-                self._ask(self._added(line, epsilon), epsilons, low, high, wanting)
+                self._ask(self._add_line(line, epsilon), epsilons, low, high, wanting)
             wanting &= ~self._hopeless(epsilons)
             wanting[k] = False
         if np.any((low == -math.inf) & (high > -math.inf)):
             with reserve():
-                high = np.minimum(high, self._most(epsilons))
+                high = np.minimum(high, self._chernoff_bound(epsilons))
         return _plus(low, high, self._infinite)
 
-    def _most(self, epsilons: Array) -> Array:
+    def _chernoff_bound(self, epsilons: Array) -> Array:
         """Chernoff's bound by a few tilts, a little above log delta where no line goes [C-1]."""
         places: list[float] = np.quantile(epsilons, SADDLE_SHARES).tolist()
         saddles = [saddle(self._losses, epsilon) for epsilon in {*places}]
@@ -275,7 +275,7 @@ class ContourProfile(Profile):
     def _line(self, epsilon: float) -> Lines | None:
         return line_at(self._losses, epsilon, release=self._release)
 
-    def _added(
+    def _add_line(
         self, line: Lines, place: float, width: float | None = None
     ) -> tuple[Lines, float, float]:
         self._lines.append((line, place, line.width(place) if width is None else width))
@@ -435,7 +435,7 @@ class ContourProfile(Profile):
         if line_and_epsilon is None:
             return 1.0
         line, epsilon = line_and_epsilon
-        self._added(line, epsilon)
+        self._add_line(line, epsilon)
         return min(epsilon, self._supremum)
 
 

@@ -71,12 +71,14 @@ def dots_profile(
     """Return the profile between a dominating and a dominated law
     on a grid of about so many points.
     """
-    between = partial(_between, losses, points or limits.grid_places, limits)
+    between = partial(_bracket_atoms, losses, points or limits.grid_places, limits)
     return _profile(losses, between, "lattice, connecting the dots", Engine.GRID, limits)
 
 
 @array_cache
-def _between(losses: Composition, points: int, limits: Limits, tilt: float) -> tuple[Atoms, Atoms]:
+def _bracket_atoms(
+    losses: Composition, points: int, limits: Limits, tilt: float
+) -> tuple[Atoms, Atoms]:
     reach = _reach(losses, limits)
     # Rare large losses may lie far beyond what the deviation says.
     ends = [loss.dots(tilt, max(reach, 1.0)).loss[[0, -1]] for loss, _ in losses.laws]

@@ -277,19 +277,19 @@ class Side:
         )
 
     @cached_property
-    def _rising(self) -> tuple[Array, Array]:
+    def _tail_logs(self) -> tuple[Array, Array]:
         """-log Q(L >= l_k) and -log delta(l_k) from the first known place on."""
         first = self.tails.first
         return -self.tails.q[first:], -self.tails.delta[first:]
 
     def place_of_level(self, log_level: float) -> int:
         """Return the first place k with Q(L >= l_k) within the level."""
-        place = np.searchsorted(self._rising[0], self.log_scale - log_level, side="left")
+        place = np.searchsorted(self._tail_logs[0], self.log_scale - log_level, side="left")
         return self.tails.first + int(place)
 
     def epsilon_near(self, log_delta: float) -> float:
         """About the epsilon that has this log delta, by the line between its two places."""
-        place = np.searchsorted(self._rising[1], self.log_scale - log_delta, side="left")
+        place = np.searchsorted(self._tail_logs[1], self.log_scale - log_delta, side="left")
         k = self.tails.first + int(place)
         if k == self.tails.first or k >= len(self.loss):
             return float(self.loss[min(k, len(self.loss) - 1)])
@@ -485,17 +485,17 @@ class LatticeProfile(Profile):
         self._sides: list[tuple[Side, Side]] = []
         self._miss_sides: list[tuple[Side, Side]] = []
 
-    def _composed(self, tilt: float) -> tuple[Side, Side]:
+    def _compose_sides(self, tilt: float) -> tuple[Side, Side]:
         dominating, dominated = self._compose(tilt)
         above = Side.of(dominating, tilt)
         charge(200 * (len(above.loss) + 1))
         return above, above if dominated is dominating else Side.of(dominated, tilt)
 
     def _add(self, tilt: float) -> tuple[Side, Side]:
-        self._sides.append(self._composed(tilt))
+        self._sides.append(self._compose_sides(tilt))
         return self._sides[-1]
 
-    def _near(self, epsilon: float) -> tuple[Side, Side]:
+    def _nearest_sides(self, epsilon: float) -> tuple[Side, Side]:
         """Return the two sides whose center is nearest, in
         deviations; new ones if there are none.
         """
@@ -690,7 +690,7 @@ class LatticeProfile(Profile):
 
         near = min(self._miss_sides, key=away, default=None)
         if near is None or away(near) > self._limits.shared_deviations:
-            near = self._composed(tilt)
+            near = self._compose_sides(tilt)
             self._miss_sides.append(near)
         return near
 
@@ -712,7 +712,7 @@ class LatticeProfile(Profile):
         if tilt is None:
             side = self._flat()[0]
         else:
-            side = self._near(float(self._moments(np.array([tilt]))[1][0]))[0]
+            side = self._nearest_sides(float(self._moments(np.array([tilt]))[1][0]))[0]
         threshold = 0.0
         for _ in range(6):
             k = side.place_of_level(log_level)
@@ -725,7 +725,7 @@ class LatticeProfile(Profile):
             if reliable and abs(threshold - center) <= 12 * deviation:
                 break
             self._power_beyond(threshold, log_level)
-            now = self._near(threshold)[0]
+            now = self._nearest_sides(threshold)[0]
             if now is side:
                 break
             side = now
@@ -737,7 +737,7 @@ class LatticeProfile(Profile):
         if self._losses is not None:
             guess = max(rough_epsilon(self._losses, log_delta), 0.0)
         for _ in range(3):
-            sides = self._near(guess)
+            sides = self._nearest_sides(guess)
             guess = sides[0].epsilon_near(log_delta)
             if self._losses is None or _distance(sides, guess) <= self._limits.known_deviations:
                 break
@@ -758,8 +758,8 @@ class LatticeProfile(Profile):
         weight = above.weight * math.exp(above.log_scale)
         other = weight * np.exp(-above.loss)
         # Both chances of each corner, summed from their own ends: neither is one minus the other.
-        level, cover = _from_above(other), _below(other)
-        power, miss = _from_above(weight), _below(weight)
+        level, cover = _from_above(other), _cumulative_sums(other)
+        power, miss = _from_above(weight), _cumulative_sums(weight)
         used = (level > 0) & (cover > 0) & (power > 0) & (miss > 0)
         if not used.any():
             return None
@@ -793,7 +793,7 @@ def _reach(sides: tuple[Side, Side]) -> float:
     return 5.0 if sides[0].absolute or sides[0].tail > 1e-60 else 12.0
 
 
-def _below(weight: Array) -> Array:
+def _cumulative_sums(weight: Array) -> Array:
     """Return sums of all places below each."""
     return np.append(0.0, _from_above(weight[::-1])[::-1][:-1])
 

@@ -76,13 +76,13 @@ class BracketSum:
         self.bulk = self.nodes[0].bulk
         self.count = sum(step.count for step in self.nodes)
         # log F at the tilts: to steer by.
-        self.log_f = self._steered()
+        self.log_f = self._steering_logs()
         self._above: dict[int, float] = {}
         self._falls: tuple[float, list[list[tuple[_Fall, _Fall]]]] | None = None  # of a tilt
         # How many tilts, from the first on, may have a bound near log F.
         self._good = len(self.tilts)
 
-    def _steered(self) -> Array:
+    def _steering_logs(self) -> Array:
         low, log_gains = np.zeros(len(self.tilts)), np.full(len(self.tilts), -math.inf)
         for step in self.nodes:
             below, bracket = step.log_sums(self.tilts, LIMITS.guess_stride)

@@ -179,7 +179,7 @@ class DistantStepsProfile(Profile):
         slack = counts.error + UNIT * (len(k) + 64 + 4 * np.abs(counts.log_chance))
         return log_sum(low + counts.log_chance - slack), log_sum(high + counts.log_chance + slack)
 
-    def _summed(self, epsilon: Array) -> tuple[Array, Array]:
+    def _removal_sum(self, epsilon: Array) -> tuple[Array, Array]:
         """Bounds on log delta of a removal [LS-12, LS-13]."""
         depth = self.limits.depth_efolds
         while True:
@@ -208,10 +208,10 @@ class DistantStepsProfile(Profile):
         """Return bounds on log delta at many epsilons."""
         epsilons = np.clip(np.asarray(epsilons, float), -self.limits.farthest, self.limits.farthest)
         if not self.removed:
-            return self._added(epsilons)
+            return self._addition_bounds(epsilons)
         size = max(1, self.limits.cells // len(self._counts(self.limits.depth_efolds).k))
         blocks = [
-            self._summed(epsilons[i : i + size]) for i in range(0, max(len(epsilons), 1), size)
+            self._removal_sum(epsilons[i : i + size]) for i in range(0, max(len(epsilons), 1), size)
         ]
         low, high = (np.concatenate([b[side] for b in blocks]) for side in (0, 1))
         return np.where(np.abs(epsilons) < self.limits.farthest, low, -math.inf), high
@@ -223,7 +223,7 @@ class DistantStepsProfile(Profile):
         """-T log(1 - q), the loss of all steps."""
         return -self.count * self._without
 
-    def _added(self, epsilons: Array) -> tuple[Array, Array]:
+    def _addition_bounds(self, epsilons: Array) -> tuple[Array, Array]:
         mu = np.array([math.sqrt(self.variance)])
         moved = 8 * UNIT * (np.abs(epsilons)[:, None] + self._gain)
         high = _gaussian(epsilons[:, None] - self._gain, moved, mu)[1][:, 0]
@@ -320,7 +320,7 @@ class DistantStepsProfile(Profile):
 
     def _middle(self, epsilon: float) -> float:
         if not self.removed:
-            return float(self._added(np.array([epsilon]))[1][0])
+            return float(self._addition_bounds(np.array([epsilon]))[1][0])
         counts = self._counts(self.limits.depth_efolds)
         charge(CALL + TERM_OPERATIONS * len(counts.k))
         return float(self._means(np.array([epsilon]), counts, is_known=False)[1][0])

@@ -74,10 +74,10 @@ class FewSteps:
         self.low, self.high = low, high
         level = depth - LIMITS.tail_efolds - math.log1p(math.exp(low))
         bottom = _end(lambda tau: log_left(self._steps, tau), low, level, -0.25)
-        self._density = self._composed(bottom, high)
+        self._density = self._compose_density(bottom, high)
         self._accumulate()
 
-    def _composed(self, low: float, high: float) -> Density:
+    def _compose_density(self, low: float, high: float) -> Density:
         total = sum(count for _, count in self._steps)
         result: Density | None = None
         for step, count in self._steps:

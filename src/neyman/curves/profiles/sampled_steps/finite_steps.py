@@ -163,7 +163,7 @@ class _Side:
         return low, high
 
 
-def _even(chi: Array, alpha: float, count: int) -> Array:
+def _even_power_bound(chi: Array, alpha: float, count: int) -> Array:
     """At least (chi + alpha)^count, and of positive coefficients in chi^2 [FV-2].
 
     It rises with chi. What is below e^-60 counts as that.
@@ -198,7 +198,7 @@ def majorant(chis: Sequence[Array], alphas: Sequence[float], counts: Sequence[in
         alphas: the share of each in the bracket; all 0 for the sum without one.
         counts: copies of each.
     """
-    evens = [_even(chi, a, n) for chi, a, n in zip(chis, alphas, counts, strict=True)]
+    evens = [_even_power_bound(chi, a, n) for chi, a, n in zip(chis, alphas, counts, strict=True)]
     with np.errstate(over="ignore"):  # there is no bound
         full = np.multiply.reduce(evens)
     if not any(alphas):
@@ -212,7 +212,7 @@ def majorant(chis: Sequence[Array], alphas: Sequence[float], counts: Sequence[in
         if a:
             rest = [x for j, x in enumerate(evens) if j != i]
             with np.errstate(over="ignore"):
-                total += n * a * np.multiply.reduce([_even(chis[i], a, n - 1), *rest])
+                total += n * a * np.multiply.reduce([_even_power_bound(chis[i], a, n - 1), *rest])
     return total / scale * (1 + 1e-9)
 
 
@@ -646,7 +646,7 @@ class FiniteStepsProfile(ContourProfile):
             rough = low
         return best
 
-    def _near(self, epsilon: float) -> Lines | None:
+    def _nearest_lines(self, epsilon: float) -> Lines | None:
         for lines, place, width in self._lines:
             near = abs(epsilon - place) <= 0.2 * (place + self._spread)
             if near and lines.width(epsilon) <= max(4 * width, self.good):
@@ -659,7 +659,7 @@ class FiniteStepsProfile(ContourProfile):
         low, high = np.full(len(log_levels), -math.inf), np.zeros(len(log_levels))
         for k, level in enumerate(log_levels.tolist()):
             t = self._threshold(level)
-            lines = None if t is None else self._near(t)
+            lines = None if t is None else self._nearest_lines(t)
             if t is None or not isinstance(lines, Listing | Telescope):
                 low[[k]], high[[k]] = super()._by_duality(log_levels[[k]])
                 continue
@@ -681,7 +681,7 @@ class FiniteStepsProfile(ContourProfile):
             return None
         t = math.exp(bisect(above, *ends, width=0.05, tolerance=1e-9)[0])
         for _ in range(12):
-            lines = self._near(t)
+            lines = self._nearest_lines(t)
             if not isinstance(lines, Listing | Telescope):
                 return None
             tail = lines.log_tails(t * np.array([1.0, 1.001]), ahead=False)
@@ -711,7 +711,7 @@ class FiniteStepsProfile(ContourProfile):
         else:
             epsilon = math.exp(bisect(enough, first, last, width=0.05, tolerance=1e-9)[0])
         for _ in range(12):
-            lines = self._near(epsilon)
+            lines = self._nearest_lines(epsilon)
             if lines is None:
                 return epsilon
             below, higher = lines.log_delta(epsilon * (1 + np.array([0.0, 1e-5])))

@@ -374,11 +374,11 @@ class LargestStepProfile(ContourProfile):
         self._middle = 0.5 * self._supremum if self._bounded else 0.1 * self._spread
         self._start = 0.5 * min(self._spread, 0.5 * self._supremum)
 
-    def _most(self, epsilons: Array) -> Array:
+    def _chernoff_bound(self, epsilons: Array) -> Array:
         """Chernoff's bound by a few tilts of the whole sum [C-1]."""
         places = np.minimum(np.quantile(epsilons, (0, 0.5, 1)), LIMITS.largest_epsilon)
         table = self._sum.rough(float(places[2]))[1]
-        saddles = {_rounded(table.saddle(float(e))[0]) for e in places}
+        saddles = {_round_scale(table.saddle(float(e))[0]) for e in places}
         most = math.inf
         if self._sum.removed:  # beyond it sums over y are long
             most = LIMITS.largest_peak / self._sum.farthest
@@ -394,7 +394,7 @@ class LargestStepProfile(ContourProfile):
         size = np.abs(above) + moved + tilts * np.abs(np.log(tilts))
         bound = np.minimum((exponent + 16 * UNIT * (1 + size)).min(axis=1), 0.0)
         # Above 10^15 steps these bounds lose all digits; a K of its own errs less, near 1.
-        return np.minimum(bound, super()._most(epsilons)) if self._sum.cheap else bound
+        return np.minimum(bound, super()._chernoff_bound(epsilons)) if self._sum.cheap else bound
 
     def _line(self, epsilon: float) -> Telescope | None:
         if self._sum.ordinary:
@@ -436,7 +436,7 @@ class LargestStepProfile(ContourProfile):
     def _farthest(self, place: float) -> float:
         return self._about(place)
 
-    def _near(self, epsilon: float) -> Telescope | None:
+    def _suitable_telescope(self, epsilon: float) -> Telescope | None:
         """Lines for an epsilon: those that are there if they suit it."""
         for lines, place, width in self._lines:
             far = abs(epsilon - place) > self._about(place)
@@ -444,9 +444,9 @@ class LargestStepProfile(ContourProfile):
                 continue
             if lines.width(epsilon) <= max(4 * width, CONTOUR_LIMITS.reuse_width):
                 return lines
-        return self._own(epsilon)
+        return self._telescope_at(epsilon)
 
-    def _own(self, epsilon: float) -> Telescope | None:
+    def _telescope_at(self, epsilon: float) -> Telescope | None:
         """Return the lines of the place of an epsilon."""
         lines = self._line_at(epsilon)
         if not isinstance(lines, Telescope):
@@ -486,7 +486,7 @@ class LargestStepProfile(ContourProfile):
             LIMITS.repeated_failures if self._sum.atom_at_zero else LIMITS.threshold_failures
         )
         for step in range(LIMITS.threshold_steps):
-            lines = self._near(t)
+            lines = self._suitable_telescope(t)
             failures += lines is None
             if failures > most_failures:
                 return None
@@ -555,7 +555,7 @@ class LargestStepProfile(ContourProfile):
         t = self.threshold(log_level, ahead=False)
         if t is None:
             return self._reversed_conjugate(log_level, alone=alone)
-        lines = self._near(t)
+        lines = self._suitable_telescope(t)
         if lines is None:
             return None
         places = t * (1 + np.linspace(-0.02, 0.02, 9))
@@ -578,7 +578,7 @@ class LargestStepProfile(ContourProfile):
         t = other.threshold(math.log(-math.expm1(log_level)), ahead=True)
         if t is None:
             return None
-        lines = other._near(t)
+        lines = other._suitable_telescope(t)
         if lines is None:
             return None
 
@@ -609,7 +609,7 @@ class LargestStepProfile(ContourProfile):
         if not near:  # delta may be below this already at 0
             epsilon = 1e-3 * self._spread
         for _ in range(LIMITS.newton_steps):
-            lines = self._own(epsilon)
+            lines = self._telescope_at(epsilon)
             if lines is None:  # another engine is asked
                 return epsilon
             below, above = lines.log_delta(epsilon * (1 + np.array([0.0, 1e-5])))
@@ -641,7 +641,7 @@ def _reach(lines: Telescope, t: float, step: float) -> float:
     return reach
 
 
-def _rounded(scale: float) -> float:
+def _round_scale(scale: float) -> float:
     """To a quarter of an octave, so that neighboring epsilons have the same brackets."""
     return 2.0 ** (round(4 * math.log2(scale)) / 4)
 

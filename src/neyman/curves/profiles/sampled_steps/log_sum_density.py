@@ -233,7 +233,7 @@ def convolve(one: Density, two: Density, low: float, high: float, half: float) -
     panels = max(math.ceil((high - low) / (2 * half)), 1)
     steps = tuple(counts.items())
     prior = _prior(one, two, low + 2 * half * np.arange(panels + 1))
-    return _tabulated(steps, low, half, panels, prior, lambda tau: _row(one, two, tau))
+    return _tabulate(steps, low, half, panels, prior, lambda tau: _row(one, two, tau))
 
 
 def _prior(one: Density, two: Density, edges: Array) -> Array:
@@ -353,7 +353,7 @@ def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
         return np.log(total) + top, relative + UNIT * (8 * np.abs(top) + terms)
 
 
-def _tabulated(
+def _tabulate(
     steps: tuple[tuple[Step, int], ...],
     low: float,
     half: float,
@@ -382,7 +382,7 @@ def _tabulated(
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         nodes = (error * flat).max(axis=1)
         tops = tops + np.log1p(nodes) + 2e-6
-        peaks, missed = _settled(steps, half, middle, tops, slope, scale, prior)
+        peaks, missed = _panel_errors(steps, half, middle, tops, slope, scale, prior)
         # A polynomial in cos(x) moves by at most its degree times its size times the way of x.
         least = (coefficients.T @ _chebyshev()).min(axis=1) - PANEL_NODES * math.pi / LIMITS.samples
         least = np.where(least > 0.02, least, np.nan)
@@ -396,7 +396,7 @@ def _tabulated(
     return Density(steps, low, half, coefficients, slope, scale, peaks, relative)
 
 
-def _settled(
+def _panel_errors(
     steps: tuple[tuple[Step, int], ...],
     half: float,
     middle: Array,

@@ -61,13 +61,13 @@ class SubsampledStepProfile(Profile):
         epsilon >= 0 (Zhu, Dong and Wang 2022).
         """
         if self._order == "added":
-            return self._added(epsilon)
+            return self._addition_delta(epsilon)
         if self._order == "both" and epsilon < 0:
-            low, high = log_delta_below_zero(epsilon, self._removed(-epsilon))
+            low, high = log_delta_below_zero(epsilon, self._removal_delta(-epsilon))
             return float(low), float(high)
-        return self._removed(epsilon)
+        return self._removal_delta(epsilon)
 
-    def _removed(self, epsilon: float) -> Interval:
+    def _removal_delta(self, epsilon: float) -> Interval:
         q = self._rate
         if epsilon > 700:
             place = epsilon - math.log(q)
@@ -79,12 +79,12 @@ class SubsampledStepProfile(Profile):
         error = 8 * UNIT * (abs(place) + (abs(math.expm1(min(-place, 700.0))) + 1))
         low, high = self._pair.log_delta(place + error)[0], self._pair.log_delta(place - error)[1]
         log_q = math.log(q)
-        return self._scaled(low, log_q, -1), min(self._scaled(high, log_q, 1), 0.0)
+        return self._scale_delta(low, log_q, -1), min(self._scale_delta(high, log_q, 1), 0.0)
 
-    def _added(self, epsilon: float) -> Interval:
+    def _addition_delta(self, epsilon: float) -> Interval:
         q = self._rate
         if epsilon < 0:
-            low, high = log_delta_below_zero(epsilon, self._removed(-epsilon))
+            low, high = log_delta_below_zero(epsilon, self._removal_delta(-epsilon))
             return float(low), float(high)
         # 1 - t (1 - q) = q - (t - 1) (1 - q)
         factor = q - math.expm1(min(epsilon, 700.0)) * (1 - q)
@@ -96,14 +96,14 @@ class SubsampledStepProfile(Profile):
         slack = 8 * UNIT * (1 + abs(first))
         # Delta falls with its place, and the factor rises with what is kept.
         high = self._reverse.log_delta(first - math.log(high_factor) - slack)[1]
-        high = self._scaled(high, math.log(high_factor), 1)
+        high = self._scale_delta(high, math.log(high_factor), 1)
         if not low_factor:
             return -math.inf, min(high, 0.0)
         low = self._reverse.log_delta(first - math.log(low_factor) + slack)[0]
-        return self._scaled(low, math.log(low_factor), -1), min(high, 0.0)
+        return self._scale_delta(low, math.log(low_factor), -1), min(high, 0.0)
 
     @staticmethod
-    def _scaled(log_delta: float, log_factor: float, side: int) -> float:
+    def _scale_delta(log_delta: float, log_factor: float, side: int) -> float:
         """Return a sum of logarithms, moved to its side: they err
         by 2 units, and the sum by one.
         """

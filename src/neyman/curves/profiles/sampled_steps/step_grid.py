@@ -121,7 +121,7 @@ class StepGrid:
             self._count = max(count, self._count + self._count // 2)
             self._arrays.clear()
 
-    def _stored(self, name: str, *key: float) -> Any:
+    def _stored_array(self, name: str, *key: float) -> Any:
         at = (name, *key)
         if at not in self._arrays:
             charge(CALL + LIMITS.node_operations * self._count)
@@ -130,7 +130,7 @@ class StepGrid:
 
     def x(self) -> Array:
         """Return the parameter of the path."""
-        return self._stored("x")
+        return self._stored_array("x")
 
     def _x(self) -> Array:
         return self.h * (self._first + np.arange(self._count))
@@ -141,7 +141,7 @@ class StepGrid:
         y = x, and y = mu / 2 + log(1 + e^{kappa x}) / kappa for the symmetric order, which begins
         at log R = 0. All are real at the height 0.
         """
-        return self._stored("path", height)
+        return self._stored_array("path", height)
 
     def _path(self, height: float) -> tuple[Array, Array, Array]:
         mu, z = self.loss.farthest, self.x() + (1j * height if height else 0.0)
@@ -152,7 +152,7 @@ class StepGrid:
 
     def log_ratio(self, height: float) -> Array:
         """log R on the path, up to a quarter turn."""
-        return self._stored("log_ratio", height)
+        return self._stored_array("log_ratio", height)
 
     def _log_ratio(self, height: float) -> Array:
         y, t, _ = self.path(height)
@@ -160,7 +160,7 @@ class StepGrid:
 
     def log_opposite(self, height: float) -> Array:
         """log R(-y) on the line Im y = height, the conjugate of that at the mirrored place."""
-        return self._stored("log_opposite", height)
+        return self._stored_array("log_opposite", height)
 
     def _log_opposite(self, height: float) -> Array:
         mirrored = -self.x() + (1j * height if height else 0.0)
@@ -186,7 +186,7 @@ class StepGrid:
 
     def normal(self, height: float) -> Array:
         """Return the logarithm of the normal law's part, with the share of a node."""
-        return self._stored("normal", height)
+        return self._stored_array("normal", height)
 
     def _normal(self, height: float) -> Array:
         y, _, log_jacobian = self.path(height)
@@ -194,7 +194,7 @@ class StepGrid:
 
     def normal_bounds(self, height: float) -> Array:
         """Bounds on the logarithm of the normal law's part over each panel but the last."""
-        return self._stored("normal_bounds", height)
+        return self._stored_array("normal_bounds", height)
 
     def _normal_bounds(self, height: float) -> Array:
         y, _, log_jacobian = self.path(height)
@@ -213,7 +213,7 @@ class StepGrid:
 
         The second is of R to the power 0 or 1, the third times c.
         """
-        return self._stored("units", height)
+        return self._stored_array("units", height)
 
     def _units(self, height: float) -> tuple[Array, Array, Array]:
         loss, mu = self.loss, self.loss.farthest
@@ -232,7 +232,7 @@ class StepGrid:
 
     def reaches(self, height: float) -> Array:
         """Sizes of both logarithms of R, and of their errors over a unit."""
-        return self._stored("reaches", height)
+        return self._stored_array("reaches", height)
 
     def _reaches(self, height: float) -> Array:
         reach = np.abs(self.log_ratio(height))

@@ -166,7 +166,7 @@ class StepNodes:
     def _psi_units(self) -> float:
         return self._grid.psi_units(self.low, self.high)
 
-    def _stored(self, build: Callable[[float], T], at: float) -> T:
+    def _cache_once(self, build: Callable[[float], T], at: float) -> T:
         """Return what a method returns for a tilt or a height, computed once."""
         key = build.__name__, at
         if key not in self._cache:
@@ -245,7 +245,7 @@ class StepNodes:
 
     def log_above(self, tilt: float) -> tuple[float, float]:
         """Upper bounds on log M_low and log M_bracket: the strip, the ends, and rounding."""
-        return self._stored(self._log_above, tilt)
+        return self._cache_once(self._log_above, tilt)
 
     def _log_above(self, tilt: float) -> tuple[float, float]:
         sums = self.log_sums(np.array([tilt]))
@@ -267,7 +267,7 @@ class StepNodes:
 
         Of the law up to the lower level, of the only one if there is one [LS-10].
         """
-        return self._stored(self._moments, tilt)
+        return self._cache_once(self._moments, tilt)
 
     def _moments(self, tilt: float) -> tuple[float, float]:
         grid, size = self._grid, self.size
@@ -298,7 +298,7 @@ class StepNodes:
     def _moment_errors(self, tilt: float, mean: float, log_mass: float) -> list[float]:
         """By how much sums of |L - mean|^k err, k = 0, 2, 4, over the mass [LS-10]."""
         parts: list[tuple[Array, Array, float]] = []
-        outer = self._bounded(self._stored(self._outer_shape, 0.0), 0.0, tilt)
+        outer = self._bound_panels(self._cache_once(self._outer_shape, 0.0), 0.0, tilt)
         # The strip's height, its panels, and the logarithm by which they count.
         for height, panels, share in (
             (self.a, self.panels(self.a, tilt), math.log(2) - self._digits),
@@ -500,7 +500,7 @@ class StepNodes:
     # Bounds on panels
 
     @property
-    def _far(self) -> float:
+    def _last_real_part(self) -> float:
         """The real part of y at the last node, at least, which then rises as fast as x."""
         last = self._grid.start + self._grid.h * (self.size - 1)
         return last + (self.loss.farthest / 2 if self.order == "symmetric" else 0.0)
@@ -509,11 +509,11 @@ class StepNodes:
         """Bounds on the integrand at c on the path at a height [LS-4]."""
         last = self._cache.get(("panels", height))  # of one tilt, which is asked several times
         if last is None or last[0] != tilt:
-            last = tilt, self._bounded(self._stored(self._shape, height), height, tilt)
+            last = tilt, self._bound_panels(self._cache_once(self._shape, height), height, tilt)
             self._cache["panels", height] = last
         return last[1]
 
-    def _bounded(self, shape: _Shape, height: float, tilt: float) -> Panels:
+    def _bound_panels(self, shape: _Shape, height: float, tilt: float) -> Panels:
         g = shape.constant + tilt * shape.slope
         w = self._most_power(tilt)
         # log R errs by ratio_units of 1 and of 3 times its size; the parts of g may cancel. A place
@@ -537,7 +537,7 @@ class StepNodes:
 
     def _ends(self, tilt: float) -> tuple[float, float]:
         """Bounds on what lies beyond the nodes on the real line, of low and of the bracket."""
-        panels = self._bounded(self._stored(self._outer_shape, 0.0), 0.0, tilt)
+        panels = self._bound_panels(self._cache_once(self._outer_shape, 0.0), 0.0, tilt)
         return float(log_sum(panels.low[panels.outer])), float(
             log_sum(panels.bracket[panels.outer])
         )
@@ -548,13 +548,13 @@ class StepNodes:
 
     def _bound_last(self, height: float, tilt: float, bracket: Array, low: Array) -> None:
         """Bound the integrals from the last node on."""
-        loss, mu, far = self.loss, self.loss.farthest, self._far
+        loss, mu, far = self.loss, self.loss.farthest, self._last_real_part
         grid, last = self._grid, self.size - 1
         w = self._most_power(tilt)
         first, second = (v[last] for v in grid.exponent(height))
         size = float((first + tilt * second).real)
         lift = 0.5 * height * height
-        # As in `_bounded`; the normal law's rest is known to 64 units, and sums round it.
+        # As in `_bound_panels`; the normal law's rest is known to 64 units, and sums round it.
         log_normal = float(log_ndtr(-far))
         each = 8 * (1 + loss.ratio_units)
         units = UNIT * (each * (abs(size) + abs(w) + 1) + 80 * abs(log_normal))
@@ -626,7 +626,7 @@ class StepNodes:
         if self.order == "symmetric":  # of losses below 0 the size falls from 1
             ratio = np.real(grid.log_ratio(height)[:size])
             rest = normal.copy()
-            rest[-1] = float(log_ndtr(-self._far)) + 0.5 * height * height
+            rest[-1] = float(log_ndtr(-self._last_real_part)) + 0.5 * height * height
             fall = np.append(0.0, -ratio)
         return _Shape(normal + constant, slope, bracket, low, angle, outer, rest, fall)
 

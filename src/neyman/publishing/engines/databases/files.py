@@ -71,7 +71,9 @@ class DuckDBTable(DatabaseTable):
                 f"data = {self._url!r}: no such table, no DuckDB file, or one that another process"
                 f" writes ({cause(error)})",
             ) from None
-        kinds = {field.name: _agreed(field.type, table.schema()[field.name]) for field in arrow}
+        kinds = {
+            field.name: _common_type(field.type, table.schema()[field.name]) for field in arrow
+        }
         try:
             check_names(table.columns, columns or ())
             check_types(pa.schema(list(kinds.items())), columns)
@@ -82,7 +84,7 @@ class DuckDBTable(DatabaseTable):
         return picked if rows else picked.limit(0)
 
 
-def _agreed(kind: pa.DataType, own: dt.DataType) -> pa.DataType:
+def _common_type(kind: pa.DataType, own: dt.DataType) -> pa.DataType:
     """Return an Arrow type if DuckDB reads the column as its plain
     type, else one that no plan can use.
     """

@@ -115,7 +115,7 @@ class _Server(Backend, Server):
         return self.table_of(f"SELECT {name} AS `key`", ibis.schema({"key": dt.string}))
 
 
-def _connected(shown: str, parameters: dict[str, Any]) -> _Server:
+def _open_connection(shown: str, parameters: dict[str, Any]) -> _Server:
     given = {"connect_timeout": 10, "charset": "utf8mb4", "local_infile": 0, **parameters}
     try:
         connection = MySQLdb.connect(**given, read_default_file=str(Path.home() / ".my.cnf"))
@@ -143,7 +143,7 @@ def _connected(shown: str, parameters: dict[str, Any]) -> _Server:
 class MariaTable(ServerTable):
     """A table on a MariaDB server."""
 
-    _connect = staticmethod(_connected)
+    _connect = staticmethod(_open_connection)
     _table = ""
 
     @classmethod
@@ -184,8 +184,8 @@ class MariaTable(ServerTable):
         described = {row[0]: row[:-2] for row in rows_of_columns}
         check_names(list(described), columns or ())
         picked = {
-            name: _plain(*described[name])
-            or (_RAW if columns is None else _refused(*described[name]))
+            name: _plain_type(*described[name])
+            or (_RAW if columns is None else _refuse_type(*described[name]))
             for name in (described if columns is None else columns)
         } or {"one": ("int32", "1")}
         chosen = ", ".join(f"{text} AS {quoted(name, '`')}" for name, (_, text) in picked.items())
@@ -193,7 +193,7 @@ class MariaTable(ServerTable):
         return server.table_of(query, ibis.schema({n: dt.dtype(k) for n, (k, _) in picked.items()}))
 
 
-def _plain(
+def _plain_type(
     name: str, kind: str, shown: str, charset: str | None, size: int | None, *rest: Any
 ) -> tuple[str, str] | None:
     """Return the Ibis type that a column is read as, and the SQL
@@ -220,7 +220,7 @@ def _plain(
     return "string", f"CASE WHEN NOT {half} THEN {text} END" if "utf8" in charset else text
 
 
-def _refused(name: str, _: str, shown: str, charset: str | None, *rest: Any) -> tuple[str, str]:
+def _refuse_type(name: str, _: str, shown: str, charset: str | None, *rest: Any) -> tuple[str, str]:
     kind = " ".join(filter(None, (shown, charset, rest[-1].lower())))
     raise DataError(
         f"data column {name!r} has type {kind}: a column that a plan uses holds whole numbers,"

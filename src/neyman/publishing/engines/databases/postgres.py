@@ -121,7 +121,7 @@ class _Server(Backend, Server):
         return self.table_of(query, ibis.schema({"key": dt.string}))
 
 
-def _connected(shown: str, parameters: dict[str, Any]) -> _Server:
+def _open_connection(shown: str, parameters: dict[str, Any]) -> _Server:
     settings = {"connect_timeout": 10, "application_name": "neyman", "keepalives_idle": 60}
     given = settings | parameters | {"client_encoding": "utf8"}
     try:
@@ -156,7 +156,7 @@ def _connected(shown: str, parameters: dict[str, Any]) -> _Server:
 class PostgresTable(ServerTable):
     """A table on a PostgreSQL server, or a query of it."""
 
-    _connect = staticmethod(_connected)
+    _connect = staticmethod(_open_connection)
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class PostgresTable(ServerTable):
         wanted = [column for column in described if columns is None or column.name in columns]
         picked: dict[str, tuple[str, str]] = {}
         for column in wanted:
-            plain = _plain(column)
+            plain = _plain_type(column)
             if plain is None and columns is not None:
                 kind = server.asked("SELECT format_type(%s, NULL)", (column.type_code,))[0][0]
                 own = quoted(column.name)
@@ -268,7 +268,7 @@ def _with_schemas(table: Any, backend: Any) -> Any:
     return table.op().replace(places).to_expr()
 
 
-def _plain(column: Any) -> tuple[str, str] | None:
+def _plain_type(column: Any) -> tuple[str, str] | None:
     """Return the Ibis type that a column is read as, and the SQL
     that reads it; None for no such type.
     """

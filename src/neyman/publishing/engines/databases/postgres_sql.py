@@ -72,7 +72,7 @@ class SnapshotCompiler(PostgresCompiler):
         """Return the functions that `expressions` names."""
         name, arg = self.__sql_name__(op), next(iter(given.values()))
         if name in ("scaled_text", "scaled_decimal"):
-            return self._scaled(*given.values(), is_text=name == "scaled_text")
+            return self._scaled_integer(*given.values(), is_text=name == "scaled_text")
         if name == "encode":
             return self._bytes(arg)
         if name == "hex":
@@ -89,7 +89,7 @@ class SnapshotCompiler(PostgresCompiler):
             return sge.paren(epoch + sge.paren(arg))
         return super().visit_ScalarUDF(op, **given)
 
-    def _scaled(self, value: Sql, decimals: Sql, most: Sql, *, is_text: bool) -> Sql:
+    def _scaled_integer(self, value: Sql, decimals: Sql, most: Sql, *, is_text: bool) -> Sql:
         """Return the whole number floor(x 10^decimals) within
         +-most; NULL for what is no number.
         """

@@ -60,17 +60,23 @@ def local_days(
     times = [name for name, kind in kinds.items() if kind.is_timestamp() and name != plan.unit.id]
     if not times:
         return table
-    ready = table.mutate(**{_own("utc", name): _seconds(table[name], backend) for name in times})
+    ready = table.mutate(
+        **{_function_name("utc", name): _seconds(table[name], backend) for name in times}
+    )
     ready = staged(ready)
-    listed = {name: _listed_second(ready[_own("utc", name)], zones.get(name)) for name in times}
-    ready = staged(ready.mutate(**{_own("listed", name): one for name, one in listed.items()}))
+    listed = {
+        name: _listed_second(ready[_function_name("utc", name)], zones.get(name)) for name in times
+    }
+    ready = staged(
+        ready.mutate(**{_function_name("listed", name): one for name, one in listed.items()})
+    )
     ready = staged(
         ready.mutate(
             **{
-                _own("local", name): _inside(
-                    ready[_own("utc", name)]
+                _function_name("local", name): _seconds_in_range(
+                    ready[_function_name("utc", name)]
                     + backend.step_value(
-                        ready[_own("listed", name)], *offsets(zones.get(name) or "UTC")
+                        ready[_function_name("listed", name)], *offsets(zones.get(name) or "UTC")
                     ),
                     backend,
                 )
@@ -80,14 +86,14 @@ def local_days(
     )
     columns: dict[str, Any] = {name: ready[name] for name in table.columns}
     for name in times:
-        seconds = ready[_own("local", name)]
+        seconds = ready[_function_name("local", name)]
         columns[name] = backend.date_of(quotient(seconds, _DAY_SECONDS).cast("int32"))
         if name in plan.rows.hours:
             columns[hour_column(name)] = quotient(remainder(seconds, _DAY_SECONDS), 3600)
     return ready.select(**columns)
 
 
-def _own(kind: str, name: str) -> str:
+def _function_name(kind: str, name: str) -> str:
     return f"neyman:{kind}:{name}"
 
 
@@ -101,7 +107,7 @@ def _seconds(column: Value, backend: Backend) -> Value:
     return quotient(ibis.cases((near, micros)), _SECOND_MICROSECONDS)
 
 
-def _inside(seconds: Value, backend: Backend) -> Value:
+def _seconds_in_range(seconds: Value, backend: Backend) -> Value:
     """Return the seconds since 1970; NULL outside the years 1 to 9999."""
     return backend.barrier(ibis.cases((seconds.between(_FIRST, _LAST), seconds)))
 

@@ -50,7 +50,7 @@ def changed_text(data: Value, changes: Sequence[str], backend: Backend) -> Value
         if change == "strip":
             short, long = (backend.strip(one, BLANKS).nullif("") for one in (short, long))
         elif change == "normalize":
-            long = ibis.cases((long.re_search(f"[^{_settled()}]"), long), else_=_nfc(long))
+            long = ibis.cases((long.re_search(f"[^{_stable_points()}]"), long), else_=_nfc(long))
         else:
             short = _native(short, change)
             long = backend.change_case(long, _native(long, change), long.translate(*_cases(change)))
@@ -88,15 +88,15 @@ def is_settled(point: int) -> bool:
 
 
 @cache
-def _settled() -> str:
+def _stable_points() -> str:
     """Return the code points that are settled, as ranges of a pattern."""
     parts: list[str] = []
     for settled, points in groupby(range(_CODE_POINT_END), is_settled):
         if settled:
             several = list(points)
-            parts.append(f"{_escaped(several[0])}-{_escaped(several[-1])}")
+            parts.append(f"{_escape(several[0])}-{_escape(several[-1])}")
     return "".join(parts)
 
 
-def _escaped(point: int) -> str:
+def _escape(point: int) -> str:
     return ("\\" if 0x20 < point < 0x7F and not chr(point).isalnum() else "") + chr(point)

@@ -126,10 +126,12 @@ def check_tables(
     for own in plan.table_plans():
         with named_errors(plan, own.table):
             form, source = _form(plan, own, forms), (sources or {}).get(own.table)
-            check_schema(own, form, source, untyped and _untyped(plan, own, untyped))
+            check_schema(own, form, source, untyped and _untyped_columns(plan, own, untyped))
 
 
-def _untyped(plan: Plan, own: Plan, untyped: Mapping[str, Collection[str]]) -> frozenset[str]:
+def _untyped_columns(
+    plan: Plan, own: Plan, untyped: Mapping[str, Collection[str]]
+) -> frozenset[str]:
     """Return the columns of a table without types, with those that are joined to it."""
     names = frozenset(untyped[own.table])
     if own.table == plan.table:
@@ -199,7 +201,7 @@ def _rows(plan: Plan, own: Plan, tables: Mapping[str, ibis.Table]) -> Generator[
         for right in plan.tables:
             if right.join:
                 single = one_row_per_unit(right, tables[right.name])
-                rows = _joined(rows, plan.unit.id or "", right, scope, single)
+                rows = _join_unit_table(rows, plan.unit.id or "", right, scope, single)
         yield rows
 
 
@@ -252,7 +254,7 @@ def _order(column: Value, backend: Backend) -> Iterator[Value]:
         yield column
 
 
-def _joined(
+def _join_unit_table(
     rows: ibis.Table, unit: str, right: PrivateTable, scope: ExitStack, single: ibis.Table
 ) -> ibis.Table:
     """Return the rows of the plan's table with the columns of a table that has one row per unit."""

@@ -28,8 +28,8 @@ _UNSIGNED = (
 
 def check_signed(case: Case, key: str | Path | None) -> str:
     """Check that the receipt is signed, by a key if one is given."""
-    text = _checked(case, key, SIGNATURE, check_signature)
-    ssh = _checked(case, key, SSH_SIGNATURE, check_ssh_signature)
+    text = _signer(case, key, SIGNATURE, check_signature)
+    ssh = _signer(case, key, SSH_SIGNATURE, check_ssh_signature)
     if text and ssh and text != ssh:
         raise Differs(
             f"its two signatures are by two keys: {SIGNATURE} is {text}; {SSH_SIGNATURE} is {ssh}"
@@ -39,7 +39,7 @@ def check_signed(case: Case, key: str | Path | None) -> str:
     return text or ssh or _UNSIGNED
 
 
-def _checked(case: Case, key: str | Path | None, name: str, check: Check) -> str | None:
+def _signer(case: Case, key: str | Path | None, name: str, check: Check) -> str | None:
     """Who signed by one of the files; None if it is not there."""
     file = case.folder / name
     if not os.path.lexists(file):

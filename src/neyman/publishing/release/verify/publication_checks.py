@@ -89,8 +89,8 @@ def _looked_through(
     It is shown ``size`` of them at a time, with the number of the first. A CSV file need only say
     what the Parquet file says.
     """
-    path = _listed(case, f"{name}.{ending}")
-    parquet = path if ending == "parquet" else _listed(case, f"{name}.parquet")
+    path = _file_of(case, f"{name}.{ending}")
+    parquet = path if ending == "parquet" else _file_of(case, f"{name}.parquet")
     with case.memory.table(parquet, schema, rows, rows if ending == "csv" else size) as file:
         if ending == "csv":
             return _same_as_parquet(path, file, case.memory)
@@ -103,7 +103,7 @@ def _looked_through(
     return many(rows, "cell")
 
 
-def _listed(case: Case, path: str) -> Path:
+def _file_of(case: Case, path: str) -> Path:
     """Where a file is, whose bytes are those that the receipt lists."""
     listed = next(one for one in case.receipt["tables"] if one["path"] == path)
     with open_file(case.folder / path, links=False) as file:
@@ -175,7 +175,7 @@ def _check_discovered(form: Form, table: pa.Table, memory: size_limits.MemoryLim
     names = plan.key_columns(query, form.level)
     memory.check_texts(table)
     # As ranks of the distinct keys: a few of them can stand for millions of rows.
-    columns = [_ranked(table.column(name)) for name in names]
+    columns = [_rank_keys(table.column(name)) for name in names]
     same_so_far, rising = (np.full(max(len(table) - 1, 0), first) for first in (True, False))
     for ranks, _ in columns:
         rising |= same_so_far & (ranks[:-1] < ranks[1:])
@@ -202,7 +202,7 @@ def _check_discovered(form: Form, table: pa.Table, memory: size_limits.MemoryLim
         raise Differs(f"a value is below the threshold, {least}")
 
 
-def _ranked(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
+def _rank_keys(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
     """Return the rank of each row's key in the order of bytes,
     and the distinct keys in this order.
     """

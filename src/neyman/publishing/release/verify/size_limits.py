@@ -94,7 +94,7 @@ class MemoryLimit:
                     raise Differs(f"its columns are {names} of other types or names")
                 if about.num_rows != rows:
                     raise Differs(f"it has {about.num_rows:,} rows, and the table {rows:,} cells")
-                encoded = [_encoded(about.row_group(n)) for n in range(about.num_row_groups)]
+                encoded = [_group_bytes(about.row_group(n)) for n in range(about.num_row_groups)]
                 decoded = min(rows, size) * len(schema) * LIMITS.value_bytes
                 self.check("the file", 2 * max(encoded, default=0) + decoded)
             texts = [field.name for field in schema if pa.types.is_string(field.type)]
@@ -117,7 +117,7 @@ def _footer(handle: BinaryIO) -> int:
     return min(length, end)
 
 
-def _encoded(group: pyarrow.parquet.RowGroupMetaData) -> int:
+def _group_bytes(group: pyarrow.parquet.RowGroupMetaData) -> int:
     """Return the bytes of a row group once it is decompressed, as the footer states them."""
     size = 0
     for number in range(group.num_columns):

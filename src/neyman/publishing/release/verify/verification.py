@@ -116,26 +116,26 @@ def verify(
         ("guarantee", _guarantee),
         ("tables", _listing),
     ):
-        checks.append(_tried(name, partial(check, case)))
+        checks.append(_try_check(name, partial(check, case)))
     if checks[-1].ok:
         for one in case.files:
             ending = one.path.rpartition(".")[2]
             added_up = one.path.startswith(FOLDER)
             look = publication.check_consistent if added_up else publication.check_table
-            checks.append(_tried(one.path, partial(look, case, one.query, one.level, ending)))
-    checks.append(_tried("files", partial(publication.check_files, case, pages)))
-    checks.append(_tried("signature", partial(evidence.check_signed, case, key)))
+            checks.append(_try_check(one.path, partial(look, case, one.query, one.level, ending)))
+    checks.append(_try_check("files", partial(publication.check_files, case, pages)))
+    checks.append(_try_check("signature", partial(evidence.check_signed, case, key)))
     if ledger is not None:
-        checks.append(_tried("ledger", partial(evidence.check_ledger, ledger, checkpoint)))
-        checks.append(_tried("published", partial(evidence.check_published, case, ledger)))
+        checks.append(_try_check("ledger", partial(evidence.check_ledger, ledger, checkpoint)))
+        checks.append(_try_check("published", partial(evidence.check_published, case, ledger)))
     if pages and all(check.ok for check in checks):
         for name, page in pages.items():
             if (path.parent / name).exists():
-                checks.append(_tried(name, partial(publication.check_page, case, name, page)))
+                checks.append(_try_check(name, partial(publication.check_page, case, name, page)))
     return checks
 
 
-def _tried(name: str, check: Callable[[], str]) -> Check:
+def _try_check(name: str, check: Callable[[], str]) -> Check:
     try:
         return Check(name, True, check())
     except Differs as error:
