@@ -83,7 +83,7 @@ R² of linear models at ε = {EPSILON}, on the rows of the fit:
 
 {_scores(results, "linear")}
 
-Accuracy of logistic models at ε = {EPSILON} and the same penalty. Neyman penalizes the constant too:
+Accuracy of logistic models at ε = {EPSILON}, with one penalty. Neyman penalizes the constant too:
 
 {_scores(results, "logistic")}
 
@@ -121,7 +121,7 @@ One replaced record moves the fit by at most D/(n λ). The textbook has D = 2 fo
 
 This is a coefficient θ of y = θ x + N(0, 1), at θ = 0 with x = ±1, y clipped at ±{BOUND:g},
 μ = {MU:g}, and no intercept. The error is to first order in noise over second moments, and without
-the bias of clipping. The least error is at the worst θ (`ny.least_error("regression-coefficient")`):
+the bias of clipping. `ny.least_error("regression-coefficient")` is the least error at the worst θ:
 
 {_least()}
 
