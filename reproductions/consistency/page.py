@@ -161,30 +161,29 @@ def _opening() -> str:
 
 <!-- Written by `python -m reproductions.consistency.page docs`. Edit that module. -->
 
-Noise is drawn for each table apart, so the counties of a published state do not add up to it, and
-the races of a county do not add up to its total. Least squares makes them: of all tables that add
-up it takes the nearest ones, where a table with less noise is moved less. Every cell then knows
-what its neighbors know: **tables that add up get more exact, and nothing more is revealed**, since
-only published numbers go in.
+Add this to a plan, for tables that add up:
 
 ```toml
 [consistency]
 method = "least-squares"     # or "nonnegative", or "integer"
 ```
 
-The raw tables are published as ever, and these beside them, so anyone can make them again.
+Each table has its own noise, so the counties of a published state do not add up to the
+state. Least squares makes them add up: it takes the nearest tables that do, and moves a table with
+less noise less. Each cell then also uses its neighbors' information. **Consistent tables are more
+accurate, and reveal nothing more**, because only published numbers go in.
 
-**Which tables add up** follows from the plan. Counts and histograms do, and sums of one column with
-one clip. Means, variances, quantiles and distinct units do not. A table by race adds up to the
-total only if every row has a listed race: write `unknown = "other"` in its column, so that rows of
-no listed race count as that key. With `unknown = "drop"` they are missing there, and the two are
-left apart rather than forced together, which would move both away from the truth. So it is with
-places: a declared total counts every row, and tables by place add up to it where the hierarchy's
-`unknown` is one of its places.
+The noisy tables are published too, so anyone can recompute the consistent ones.
 
-Below: the demo's {PEOPLE:,} people ([studies/midwest.py](../src/neyman/cli/demo/midwest.py)) with
-its plan and such an `unknown` for races and places; errors are from {RELEASES} simulated releases.
-Everything on this page is computed anew by a test."""
+**Tables that can be consistent** are counts, histograms, and sums of one column with one
+clip. Means, variances, quantiles, and distinct units are not. A table by race adds up to the
+total only if every row has a listed race. Write `unknown = "other"` in its column, so that other
+rows count as that key. With `unknown = "drop"` those rows are missing, and the two tables stay
+separate. Likewise, tables by place add up to a declared total only if the hierarchy's `unknown`
+is one of its places.
+
+The numbers below are for the demo's {PEOPLE:,} people with such an `unknown` for races and places,
+from {RELEASES} simulated releases."""
 
 
 def _errors(measured: _Measured) -> str:
@@ -217,8 +216,7 @@ def _errors(measured: _Measured) -> str:
 {table(head, rows)}
 
 *Root mean square over a table's cells, in people. `total.region` is declared, so it has no noise.
-Stated standard errors are exact formulas: they hold for each cell, and here they are what was
-measured. A table of 5 cells in {RELEASES} releases measures them to about 3%.*"""
+Stated standard errors are exact formulas for each cell.*"""
 
 
 def _epsilons(plan: Plan, measured: _Measured) -> str:
@@ -245,9 +243,8 @@ def _epsilons(plan: Plan, measured: _Measured) -> str:
     return f"""\
 ## The same error at less ε
 
-As drawn, this plan has ε = {_up(now)} at δ = 10⁻⁶. With consistent tables, noise may be
-larger before the error is what it was. Variances all grow alike with the scale of the noise, so the
-table says what ε buys the error that was to be had without (rounded up).
+The noisy tables of this plan have ε = {_up(now)} at δ = 10⁻⁶. The table gives the ε at which
+consistent tables have the error of the noisy tables (rounded up).
 
 {table(head, rows)}"""
 
@@ -270,8 +267,8 @@ def _total(plan: Plan) -> str:
     return f"""\
 ## The total of everyone
 
-If the plan did not declare the total, the sum of each table would estimate it. Least squares
-estimates it better than the best table:
+Without a declared total, the sum of each table would estimate it. Least squares is better than the
+best table:
 
 {table(("from", "cells", "variance of the total"), rows)}"""
 
@@ -304,45 +301,40 @@ def _bias(measured: _Measured, truth: Mapping[Name, NDArray[np.int64]]) -> str:
     return f"""\
 ## What it costs to have no negative counts
 
-Least squares is unbiased: each cell is right on average, and so are sums of cells, however many. It
-can be negative, and it has decimals. *Nonnegative* takes the nearest tables that add up and have
-no negative cell. *Integer* rounds those, largest remainders up, so that the whole numbers still add
-up. Both take cells near zero **up**, and the cells that share a total with them **down**. Cells of
-`race.county`, by their true count:
+Least squares is unbiased for each cell and for all sums of cells. It has decimals, and can be
+negative. *Nonnegative* takes the nearest consistent tables without a negative cell. *Integer*
+rounds those, and the whole numbers still add up. Both move cells near zero **up**, and cells that
+share a total with them **down**. These are cells of `race.county`, by their true count:
 
 {table(head, rows)}
 
-*Mean and root mean square error, in people; "by chance" is one standard deviation of the mean
+*Mean and root mean square error, in people. "By chance" is one standard deviation of the mean
 error of least squares over the simulated releases.*
 
-Sums of many small cells gather their bias: add up least-squares tables, and show the others. In the
-norm of least squares the nonnegative tables are never farther from the truth, whatever the noise
-was. The standard errors beside both are those of least squares, and the intervals are its intervals
-(1.645 standard errors and a half on either side, cut at 0), which hold the truth at least as often;
-they are widened where the published value would lie outside."""
+Sums of many small cells add up their bias. So add up least-squares tables, and show the others.
+In the norm of least squares the nonnegative tables are never farther from the truth. The other two
+methods have the standard errors of least squares, and its intervals (1.645 standard errors and a
+half on either side, cut at 0). These contain the truth at least as often. They are wider where the
+published value would be outside."""
 
 
 def _guarantee() -> str:
     return """\
 ## What the guarantee covers
 
-Made of published numbers alone, these tables reveal nothing that those do not, and cost nothing.
-**Declared totals are another matter**: they are published exactly, no noise hides them, and the
-guarantee does not cover them. It speaks of neighbors with the same declared totals. What adds up to
-a declared total is taken at its word: if it is wrong, every table is moved by it.
+Consistent tables use only published numbers, so they reveal nothing more and cost nothing.
+**Declared totals are different.** They are published exactly, without noise, and the guarantee
+does not cover them. It compares neighbors with the same declared totals. If a declared total is
+wrong, it moves every table.
 
 ## How
 
-Noise is alike on all cells of a table, so the problem splits into parts that do not touch: for each
-set of columns, what cells by these columns say beyond their margins. For each of them the places
-are a tree, where two passes, up and down, are least squares exactly
-([tree.py](../src/neyman/publishing/consistency/tree.py),
-[margins.py](../src/neyman/publishing/consistency/margins.py)). So time grows with the number of
-cells alone, also for tables by race and by sex that share no finer one. For linear constraints of
-your own there is `least_squares`
-([constraints.py](../src/neyman/publishing/consistency/constraints.py)), which is iterative where
-the problem is large. The derivation is in
-[the certificates](certificates/consistency.md)."""
+All cells of a table have the same noise, so the problem splits into independent parts, one
+for each set of columns. In each part the places are a tree, and two passes, up and down, give
+exact least squares. So time grows with the number of cells. For your own linear constraints use
+`least_squares` ([constraints.py](../src/neyman/publishing/consistency/constraints.py)), which is
+iterative on large problems.
+The derivation is in [the certificates](certificates/consistency.md)."""
 
 
 # ---- figure and digits ------------------------------------------------------------------------
