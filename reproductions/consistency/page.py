@@ -29,7 +29,6 @@ Noisy = Mapping[tuple[str, str, str], tuple[NDArray[np.int64], Fraction]]
 
 RELEASES = 200
 DELTA = 1e-6
-WAYS = ("as drawn", *METHODS)
 SIZES = ((0, 0), (1, 4), (5, 19), (20, PEOPLE))
 BLUE, PALE = "#1d4f91", "#8b939b"
 
@@ -195,19 +194,10 @@ def _errors(measured: _Measured) -> str:
                 f"{len(product.value):,}",
                 _two(measured.errors[name]),
                 _two(measured.after(name)),
-                *(_two(measured.rms(way, name)) for way in WAYS),
+                *(_two(measured.rms(way, name)) for way in ("nonnegative", "integer")),
             )
         )
-    head = (
-        "table",
-        "cells",
-        "standard error of the noise",
-        "after least squares, stated",
-        "measured: as drawn",
-        "least squares",
-        "nonnegative",
-        "integer",
-    )
+    head = ("table", "cells", "noise", "least squares", "nonnegative", "integer")
     return f"""\
 ## Error, by level
 
@@ -215,8 +205,8 @@ def _errors(measured: _Measured) -> str:
 
 {table(head, rows)}
 
-*Root mean square over a table's cells, in people. `total.region` is declared, so it has no noise.
-Stated standard errors are exact formulas for each cell.*"""
+*Root mean square over a table's cells, in people. The columns of noise and least squares are exact
+formulas. The last two are measured. `total.region` is declared, so it has no noise.*"""
 
 
 def _epsilons(plan: Plan, measured: _Measured) -> str:
@@ -229,24 +219,20 @@ def _epsilons(plan: Plan, measured: _Measured) -> str:
     noisy = [name for name in product if measured.errors[name] > 0]
     before = {name: measured.errors[name] ** 2 * len(product[name].value) for name in noisy}
     after = {name: measured.after(name) ** 2 * len(product[name].value) for name in noisy}
-    rows = []
-    for words, names in [
-        ("**all cells together**", noisy),
-        *((".".join(name), [name]) for name in noisy),
-    ]:
-        selection = sum(after[name] for name in names) / sum(before[name] for name in names)
-        small = epsilon(1 / selection)
-        rows.append(
-            (words, f"{100 * selection:.0f}%", f"{small:.3f}", f"{100 * (1 - small / now):.0f}%")
-        )
-    head = ("table", "squared error left", "ε for the error as drawn", "less by")
+
+    def left(names: list[Name]) -> float:
+        return sum(after[name] for name in names) / sum(before[name] for name in names)
+
+    small = epsilon(1 / left(noisy))
+    by_table = sorted((1 - epsilon(1 / left([name])) / now, ".".join(name)) for name in noisy)
+    (least, worst), (most, best) = by_table[0], by_table[-1]
     return f"""\
 ## The same error at less ε
 
-The noisy tables of this plan have ε = {_up(now)} at δ = 10⁻⁶. The table gives the ε at which
-consistent tables have the error of the noisy tables (rounded up).
-
-{table(head, rows)}"""
+Least squares leaves {100 * left(noisy):.0f}% of the squared error of all cells. Noisy tables have
+ε = {_up(now)} at δ = 10⁻⁶. Consistent tables have the same error at ε = {small:.3f}, which is
+{100 * (1 - small / now):.0f}% less. For single tables it is {100 * least:.0f}% less (`{worst}`) to
+{100 * most:.0f}% less (`{best}`)."""
 
 
 def _total(plan: Plan) -> str:
@@ -257,20 +243,17 @@ def _total(plan: Plan) -> str:
     free = Plan.from_dict(said)
     truth = true_tables(free)
     product = consistent_tables(free, noisy_tables(free, truth, 1))
-    rows = []
-    for entry, sigma_squared in free.calibrated():
-        cells = len(truth[entry.query, entry.level])
-        alone = float(sigma_squared) * cells
-        rows.append((f"{entry.query}.{entry.level}", f"{cells:,}", f"{alone:,.2f}"))
+    alone = {
+        f"{entry.query}.{entry.level}": float(sigma_squared) * len(truth[entry.query, entry.level])
+        for entry, sigma_squared in free.calibrated()
+    }
+    best = min(alone, key=lambda name: alone[name])
     own = float(product.tables["total", "region"].standard_error[0] ** 2)
-    rows.append(("**all of them, by least squares**", "", f"**{own:,.2f}**"))
     return f"""\
 ## The total of everyone
 
-Without a declared total, the sum of each table would estimate it. Least squares is better than the
-best table:
-
-{table(("from", "cells", "variance of the total"), rows)}"""
+Without a declared total, the sum of the best table (`{best}`) estimates it with variance
+{alone[best]:,.2f}. Least squares of all tables has variance {own:,.2f}."""
 
 
 def _bias(measured: _Measured, truth: Mapping[Name, NDArray[np.int64]]) -> str:

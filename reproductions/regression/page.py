@@ -198,8 +198,8 @@ def _ratio(loss: float) -> str:
 
 
 def _moves() -> str:
-    rows = [[f"{p:g}", f"{largest_move(1, p, False) * p:.3f}", "2"] for p in PENALTIES]
-    return table(["λ", "D", "textbook"], rows)
+    rows = [[f"{p:g}", f"{largest_move(1, p, False) * p:.3f}"] for p in PENALTIES]
+    return table(["λ", "D"], rows)
 
 
 def _least() -> str:
