@@ -156,19 +156,18 @@ with a bound near one dataset, which two points prove, so a part of its gap belo
 
 ## The pictures
 
-Each chart shows one problem. Solid lines are mechanisms, calibrated to one guarantee. No release
-with that guarantee has a largest error below the dashed line. Discrete and rounded noise coincide
-with continuous noise in these charts.
+Solid lines are mechanisms, calibrated to one guarantee. No release with that guarantee has a largest
+error below the dashed line. Discrete and rounded noise coincide with continuous noise here.
 
 ![Error by the number of records](optimality-size.svg)
 
-With few records the noise dominates, and the error falls as 1/n. With many it falls as 1/√n, as
-without privacy. The local model needs 1/√n at every size.
+With few records the error falls as 1/n. With many it falls as 1/√n, as without privacy. The local
+model needs 1/√n at every size.
 
 ![Error by the budget](optimality-budget.svg)
 
 The dashed lines bend where another method proves more. Where they are flat on the left, the least
-error is the error of a constant, because the possible answers are bounded.
+error is the error of a constant answer.
 
 ## Laplace against Gaussian noise in d dimensions
 
