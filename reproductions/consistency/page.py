@@ -29,7 +29,6 @@ Noisy = Mapping[tuple[str, str, str], tuple[NDArray[np.int64], Fraction]]
 
 RELEASES = 200
 DELTA = 1e-6
-WAYS = ("as drawn", *METHODS)
 SIZES = ((0, 0), (1, 4), (5, 19), (20, PEOPLE))
 BLUE, PALE = "#1d4f91", "#8b939b"
 
@@ -161,30 +160,29 @@ def _opening() -> str:
 
 <!-- Written by `python -m reproductions.consistency.page docs`. Edit that module. -->
 
-Noise is drawn for each table apart, so the counties of a published state do not add up to it, and
-the races of a county do not add up to its total. Least squares makes them: of all tables that add
-up it takes the nearest ones, where a table with less noise is moved less. Every cell then knows
-what its neighbors know: **tables that add up get more exact, and nothing more is revealed**, since
-only published numbers go in.
+Add this to a plan, for tables that add up:
 
 ```toml
 [consistency]
 method = "least-squares"     # or "nonnegative", or "integer"
 ```
 
-The raw tables are published as ever, and these beside them, so anyone can make them again.
+Each table has its own noise, so the counties of a published state do not add up to the
+state. Least squares makes them add up: it takes the nearest tables that do, and moves a table with
+less noise less. Each cell then also uses its neighbors' information. **Consistent tables are more
+accurate, and reveal nothing more**, because only published numbers go in.
 
-**Which tables add up** follows from the plan. Counts and histograms do, and sums of one column with
-one clip. Means, variances, quantiles and distinct units do not. A table by race adds up to the
-total only if every row has a listed race: write `unknown = "other"` in its column, so that rows of
-no listed race count as that key. With `unknown = "drop"` they are missing there, and the two are
-left apart rather than forced together, which would move both away from the truth. So it is with
-places: a declared total counts every row, and tables by place add up to it where the hierarchy's
-`unknown` is one of its places.
+The noisy tables are published too, so anyone can recompute the consistent ones.
 
-Below: the demo's {PEOPLE:,} people ([studies/midwest.py](../src/neyman/cli/demo/midwest.py)) with
-its plan and such an `unknown` for races and places; errors are from {RELEASES} simulated releases.
-Everything on this page is computed anew by a test."""
+**Tables that can be consistent** are counts, histograms, and sums of one column with one
+clip. Means, variances, quantiles, and distinct units are not. A table by race adds up to the
+total only if every row has a listed race. Write `unknown = "other"` in its column, so that other
+rows count as that key. With `unknown = "drop"` those rows are missing, and the two tables stay
+separate. Likewise, tables by place add up to a declared total only if the hierarchy's `unknown`
+is one of its places.
+
+The numbers below are for the demo's {PEOPLE:,} people with such an `unknown` for races and places,
+from {RELEASES} simulated releases."""
 
 
 def _errors(measured: _Measured) -> str:
@@ -196,19 +194,10 @@ def _errors(measured: _Measured) -> str:
                 f"{len(product.value):,}",
                 _two(measured.errors[name]),
                 _two(measured.after(name)),
-                *(_two(measured.rms(way, name)) for way in WAYS),
+                *(_two(measured.rms(way, name)) for way in ("nonnegative", "integer")),
             )
         )
-    head = (
-        "table",
-        "cells",
-        "standard error of the noise",
-        "after least squares, stated",
-        "measured: as drawn",
-        "least squares",
-        "nonnegative",
-        "integer",
-    )
+    head = ("table", "cells", "noise", "least squares", "nonnegative", "integer")
     return f"""\
 ## Error, by level
 
@@ -216,9 +205,8 @@ def _errors(measured: _Measured) -> str:
 
 {table(head, rows)}
 
-*Root mean square over a table's cells, in people. `total.region` is declared, so it has no noise.
-Stated standard errors are exact formulas: they hold for each cell, and here they are what was
-measured. A table of 5 cells in {RELEASES} releases measures them to about 3%.*"""
+*Root mean square over a table's cells, in people. The columns of noise and least squares are exact
+formulas. The last two are measured. `total.region` is declared, so it has no noise.*"""
 
 
 def _epsilons(plan: Plan, measured: _Measured) -> str:
@@ -231,25 +219,20 @@ def _epsilons(plan: Plan, measured: _Measured) -> str:
     noisy = [name for name in product if measured.errors[name] > 0]
     before = {name: measured.errors[name] ** 2 * len(product[name].value) for name in noisy}
     after = {name: measured.after(name) ** 2 * len(product[name].value) for name in noisy}
-    rows = []
-    for words, names in [
-        ("**all cells together**", noisy),
-        *((".".join(name), [name]) for name in noisy),
-    ]:
-        selection = sum(after[name] for name in names) / sum(before[name] for name in names)
-        small = epsilon(1 / selection)
-        rows.append(
-            (words, f"{100 * selection:.0f}%", f"{small:.3f}", f"{100 * (1 - small / now):.0f}%")
-        )
-    head = ("table", "squared error left", "ε for the error as drawn", "less by")
+
+    def left(names: list[Name]) -> float:
+        return sum(after[name] for name in names) / sum(before[name] for name in names)
+
+    small = epsilon(1 / left(noisy))
+    by_table = sorted((1 - epsilon(1 / left([name])) / now, ".".join(name)) for name in noisy)
+    (least, worst), (most, best) = by_table[0], by_table[-1]
     return f"""\
 ## The same error at less ε
 
-As drawn, this plan has ε = {_up(now)} at δ = 10⁻⁶. With consistent tables, noise may be
-larger before the error is what it was. Variances all grow alike with the scale of the noise, so the
-table says what ε buys the error that was to be had without (rounded up).
-
-{table(head, rows)}"""
+Least squares leaves {100 * left(noisy):.0f}% of the squared error of all cells. Noisy tables have
+ε = {_up(now)} at δ = 10⁻⁶. Consistent tables have the same error at ε = {small:.3f}, which is
+{100 * (1 - small / now):.0f}% less. For single tables it is {100 * least:.0f}% less (`{worst}`) to
+{100 * most:.0f}% less (`{best}`)."""
 
 
 def _total(plan: Plan) -> str:
@@ -260,20 +243,17 @@ def _total(plan: Plan) -> str:
     free = Plan.from_dict(said)
     truth = true_tables(free)
     product = consistent_tables(free, noisy_tables(free, truth, 1))
-    rows = []
-    for entry, sigma_squared in free.calibrated():
-        cells = len(truth[entry.query, entry.level])
-        alone = float(sigma_squared) * cells
-        rows.append((f"{entry.query}.{entry.level}", f"{cells:,}", f"{alone:,.2f}"))
+    alone = {
+        f"{entry.query}.{entry.level}": float(sigma_squared) * len(truth[entry.query, entry.level])
+        for entry, sigma_squared in free.calibrated()
+    }
+    best = min(alone, key=lambda name: alone[name])
     own = float(product.tables["total", "region"].standard_error[0] ** 2)
-    rows.append(("**all of them, by least squares**", "", f"**{own:,.2f}**"))
     return f"""\
 ## The total of everyone
 
-If the plan did not declare the total, the sum of each table would estimate it. Least squares
-estimates it better than the best table:
-
-{table(("from", "cells", "variance of the total"), rows)}"""
+Without a declared total, the sum of the best table (`{best}`) estimates it with variance
+{alone[best]:,.2f}. Least squares of all tables has variance {own:,.2f}."""
 
 
 def _bias(measured: _Measured, truth: Mapping[Name, NDArray[np.int64]]) -> str:
@@ -304,45 +284,40 @@ def _bias(measured: _Measured, truth: Mapping[Name, NDArray[np.int64]]) -> str:
     return f"""\
 ## What it costs to have no negative counts
 
-Least squares is unbiased: each cell is right on average, and so are sums of cells, however many. It
-can be negative, and it has decimals. *Nonnegative* takes the nearest tables that add up and have
-no negative cell. *Integer* rounds those, largest remainders up, so that the whole numbers still add
-up. Both take cells near zero **up**, and the cells that share a total with them **down**. Cells of
-`race.county`, by their true count:
+Least squares is unbiased for each cell and for all sums of cells. It has decimals, and can be
+negative. *Nonnegative* takes the nearest consistent tables without a negative cell. *Integer*
+rounds those, and the whole numbers still add up. Both move cells near zero **up**, and cells that
+share a total with them **down**. These are cells of `race.county`, by their true count:
 
 {table(head, rows)}
 
-*Mean and root mean square error, in people; "by chance" is one standard deviation of the mean
+*Mean and root mean square error, in people. "By chance" is one standard deviation of the mean
 error of least squares over the simulated releases.*
 
-Sums of many small cells gather their bias: add up least-squares tables, and show the others. In the
-norm of least squares the nonnegative tables are never farther from the truth, whatever the noise
-was. The standard errors beside both are those of least squares, and the intervals are its intervals
-(1.645 standard errors and a half on either side, cut at 0), which hold the truth at least as often;
-they are widened where the published value would lie outside."""
+Sums of many small cells add up their bias. So add up least-squares tables, and show the others.
+In the norm of least squares the nonnegative tables are never farther from the truth. The other two
+methods have the standard errors of least squares, and its intervals (1.645 standard errors and a
+half on either side, cut at 0). These contain the truth at least as often. They are wider where the
+published value would be outside."""
 
 
 def _guarantee() -> str:
     return """\
 ## What the guarantee covers
 
-Made of published numbers alone, these tables reveal nothing that those do not, and cost nothing.
-**Declared totals are another matter**: they are published exactly, no noise hides them, and the
-guarantee does not cover them. It speaks of neighbors with the same declared totals. What adds up to
-a declared total is taken at its word: if it is wrong, every table is moved by it.
+Consistent tables use only published numbers, so they reveal nothing more and cost nothing.
+**Declared totals are different.** They are published exactly, without noise, and the guarantee
+does not cover them. It compares neighbors with the same declared totals. If a declared total is
+wrong, it moves every table.
 
 ## How
 
-Noise is alike on all cells of a table, so the problem splits into parts that do not touch: for each
-set of columns, what cells by these columns say beyond their margins. For each of them the places
-are a tree, where two passes, up and down, are least squares exactly
-([tree.py](../src/neyman/publishing/consistency/tree.py),
-[margins.py](../src/neyman/publishing/consistency/margins.py)). So time grows with the number of
-cells alone, also for tables by race and by sex that share no finer one. For linear constraints of
-your own there is `least_squares`
-([constraints.py](../src/neyman/publishing/consistency/constraints.py)), which is iterative where
-the problem is large. The derivation is in
-[the certificates](certificates/consistency.md)."""
+All cells of a table have the same noise, so the problem splits into independent parts, one
+for each set of columns. In each part the places are a tree, and two passes, up and down, give
+exact least squares. So time grows with the number of cells. For your own linear constraints use
+`least_squares` ([constraints.py](../src/neyman/publishing/consistency/constraints.py)), which is
+iterative on large problems.
+The derivation is in [the certificates](certificates/consistency.md)."""
 
 
 # ---- figure and digits ------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from reproductions.markdown import main, table
 __all__ = ["pages"]
 
 PEOPLE = 100_000
-SETTINGS = ((1.0, 2), (1.0, 16), (1.0, 256), (4.0, 256))
+SETTINGS = ((1.0, 2), (1.0, 256), (4.0, 256))
 
 
 def pages() -> dict[str, str]:
@@ -23,12 +23,11 @@ def pages() -> dict[str, str]:
 
 def _opening() -> str:
     return f"""\
-# Reports that nobody has to be trusted with
+# The local model
 
 <!-- Written by `python -m reproductions.local_model.page docs`. Edit that module. -->
 
-Each of {PEOPLE:,} people holds one of k categories and sends a noisy report of it. What does that
-cost, compared with handing the records to someone who is trusted and publishes noisy counts?
+Each person adds noise to their own category before they send it, so they trust no one:
 
 ```python
 made = HadamardResponse(epsilon=1, categories=256)
@@ -36,17 +35,21 @@ reports = made.report(values)          # on secure bits
 made.frequencies(reports)              # unbiased shares of all categories
 ```
 
+With few categories, send the category itself. With many, bits have a smaller error. Hadamard sends
+the least. All have the same pure ε and different curves. With many categories, the category itself
+reveals less to an attacker, so a trusted party with the same limit must add more noise.
+
+The tables compare this with a trusted party that publishes noisy counts, for {PEOPLE:,} people with
+one of k categories. One person's record is replaced.
+
 - *Power*: of the best attacker, at level {local.LEVEL}, who sees one person's report.
-- *Error*: standard error of a share, where the true one is 1/k.
-- *Trusted*: that of a count with discrete Gaussian noise against which the best attacker has the
-  same power, at the same level; one record moves two cells.
+- *Error*: standard error of a share, where the true share is 1/k.
+- *Trusted*: the same for a count with discrete Gaussian noise, at the same power and level. One
+  record moves two cells. *Times* is the ratio of both errors.
 - *Over the least*: mean squared error at the worst share of a population, as a multiple of the
   proven lower bound for every way to report at this ε (`ny.least_error`). Both include the variance
-  of the share among the people, who are drawn from that population, so no ratio is below 1. The
-  bound is van Trees' inequality for two categories, or for the sum over all if that is larger.
-
-One person's record is replaced. Everything here is computed anew by a test
-([studies/local.py](../reproductions/local_model/errors.py))."""
+  of the share among the people, who are a sample, so no ratio is below 1. The bound is van Trees'
+  inequality for two categories, or for the sum over all if that is larger."""
 
 
 def _table_of(epsilon: float, categories: int) -> str:
@@ -67,13 +70,8 @@ def _table_of(epsilon: float, categories: int) -> str:
 
 def _closing() -> str:
     return """\
-With two categories randomized response is within a factor of 1.0073 of the least error: nobody can
-do better by 1%. Le Cam's two points alone would put it 13 times off.
-
-With few categories, it is best to send the category itself. With many, bits are better. Hadamard
-sends the least. All have the same pure ε and different curves. With many categories, the category
-itself reveals less to an attacker. A trusted party with the same limit on the attacker must then
-add more noise."""
+With two categories, randomized response is within a factor of 1.0073 of the least error, so no
+report has an error that is smaller by 1%."""
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def _rows() -> list[tuple[str, str, str, str, str, str]]:
             math.sqrt(1 / n + 4 * d / (n * mu) ** 2),
         ),
         (
-            "mean of a normal law, σ = 1, θ in [-2, 2]",
+            "mean of a normal distribution, σ = 1, θ in [-2, 2]",
             least_error("normal-mean", n=n, budget=budget, sigma=1, radius=BOUND),
             "clipping and Gaussian noise",
             normal["Gaussian"],
@@ -127,9 +127,8 @@ def _text() -> str:
 
 <!-- Written by `python -m reproductions.optimality.page docs`. Edit that module. -->
 
-`ny.least_error` bounds the error of any release that is as private as a budget. It covers the
-library's mechanisms, all others, and those that nobody has found. The bound holds for every
-trade-off curve, and its [proof](certificates/optimality.md) names no definition.
+`ny.least_error` bounds the error of any release that is as private as a budget. It covers every
+mechanism, known or not, and every trade-off curve ([proof](certificates/optimality.md)).
 
 ```python
 import neyman as ny
@@ -138,66 +137,61 @@ least = ny.least_error("share", n=10_000, budget=ny.gdp(0.1))  # .lower is prove
 print(ny.alike(ny.gdp(0.1), problem="histogram", categories=10))
 ```
 
+One record is replaced, and the number of records is public. A budget under add-remove counts
+through groups of two. With an unknown number of records no bound is proven.
+
 ## The table
 
-Errors are root mean squared errors at μ = {MU} for {PEOPLE:,} records, of which one is replaced.
-For a population they include that the records are a sample. *Gap* is the error over the least
-error: no release with the same guarantee is better by more than that factor on its worst data.
+Errors are root mean squared errors at μ = {MU} for {PEOPLE:,} records. For a population they
+include the error of the sample. *Gap* is the error over the least error: no release with the same
+guarantee is better by more than that factor on its worst data.
 
 {table(head, _rows(), words=3)}
 
-Gaussian noise is optimal for shares and means: the gap tends to 1 as n grows. For a histogram its
-gap is the root of k/(k-1), because the noise ignores that the counts add up to n. For a normal law
-and for a regression coefficient, the noise covers values up to six deviations, and the bound is not
-sharp either. We do not know how much of the gap belongs to which. A median is compared with a bound
-near one dataset, which two points prove, so a part of its gap belongs to the bound.
+Gaussian noise is optimal for shares and means: the gap tends to 1 as n grows. For a histogram the
+gap is the root of k/(k-1), because the noise ignores that the counts add up to n. For a normal
+distribution and a regression coefficient, the noise covers values up to six deviations, and the
+bound is not sharp either. We do not know how much of the gap belongs to which. A median is compared
+with a bound near one dataset, which two points prove, so a part of its gap belongs to the bound.
 
 ## The pictures
 
-Each chart shows one problem. Solid lines are mechanisms, all calibrated to the same guarantee. No
-release with that guarantee has a largest error below the dashed line. Discrete and rounded noise
-are less than a line's width away from continuous noise, so the charts leave them out.
+Solid lines are mechanisms, calibrated to one guarantee. No release with that guarantee has a largest
+error below the dashed line. Discrete and rounded noise coincide with continuous noise here.
 
 ![Error by the number of records](optimality-size.svg)
 
-With few records the error falls as 1/n, because the noise dominates. With many it falls as 1/√n, as
-without privacy. The local model needs 1/√n at every size.
+With few records the error falls as 1/n. With many it falls as 1/√n, as without privacy. The local
+model needs 1/√n at every size.
 
 ![Error by the budget](optimality-budget.svg)
 
 The dashed lines bend where another method proves more. Where they are flat on the left, the least
-error is that of a constant: the set of possible answers is bounded, and the mechanisms shown do not
-use that.
+error is the error of a constant answer.
 
 ## Laplace against Gaussian noise in d dimensions
 
-Duchi (2025) asks how both mechanisms estimate the mean of n vectors of length at most r. One
-replaced record moves the mean by at most 2r/n in l2, and by 2r√d/n in l1. Laplace noise pays for
-the l1 shift in each of d coordinates, so the root mean square of its length is 2r√2 d/(nε).
-Gaussian noise pays for the l2 shift, and the root mean square of its length is 2r√d σ/n.
+Duchi (2025) compares the mechanisms for the mean of n vectors of length at most r. One replaced
+record moves the mean by at most 2r/n in l2, and by 2r√d/n in l1. So the root mean square of the
+length of the noise is 2r√2 d/(nε) for Laplace noise, and 2r√d σ/n for Gaussian noise.
 
 ![Error by the dimension](optimality-dimension.svg)
 
-The guarantees differ: Laplace noise meets pure ε = {EPSILON:g}, and Gaussian noise meets
-(ε, δ) = ({EPSILON:g}, {DELTA:g}). Errors include that the records are a sample, and r = 1.
-In 5 dimensions they are {number(low["Laplace"])} for Laplace noise and {number(low["Gaussian"])}
-for Gaussian noise. In 1000 dimensions they are {number(high["Laplace"])} and
-{number(high["Gaussian"])}. The dashed line is the least error of any release with pure
+The guarantees differ: pure ε = {EPSILON:g} for Laplace noise, and (ε, δ) = ({EPSILON:g}, {DELTA:g})
+for Gaussian noise. At r = 1, with the error of the sample, the errors are {number(low["Laplace"])}
+and {number(low["Gaussian"])} in 5 dimensions, and {number(high["Laplace"])} and
+{number(high["Gaussian"])} in 1000. The dashed line is the least error of any release with pure
 ε = {EPSILON:g}.
 
 ## The methods
 
-- *One moved record*: the error of the sample without privacy, plus what privacy adds, as one sum.
-  The output depends on a population through the data alone, so nothing is lost by adding.
+- *One moved record*: the error of the sample without privacy, plus what privacy adds. The output
+  depends on a population through the data alone, so nothing is lost by adding.
 - *Two points*, and *Assouad* for several coordinates: an estimator that is good at two parameters
-  separates them, which the affinity `f.affinity()` of the curve of a group prevents.
+  separates them, which the affinity `f.affinity()` of the curve of a group limits.
 - *Van Trees*: the information of an output is at most what the records have and what χ² of the
   curve lets through.
-- *Packing* and *Fano*: many parameters at once. They are the best in many dimensions with few
-  records.
-
-The bound is for one replaced record and a public number of records. A budget under add-remove
-counts through groups of two. With an unknown number of records no bound is proven.
+- *Packing* and *Fano*: many parameters at once, for many dimensions with few records.
 """
 
 

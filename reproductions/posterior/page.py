@@ -62,14 +62,14 @@ def _opening() -> str:
 
 <!-- Written by `python -m reproductions.posterior.page docs`. Edit that module. -->
 
-A Bayesian who publishes one draw from the posterior adds noise already: the spread of the
-posterior. How private is the draw? Let the density be proportional to e^−F. If both neighbors'
-potentials F are m-strongly convex, and their *difference* is L-Lipschitz, the curve is at least
-that of a Gaussian with μ = L / √m. It is exact for Gaussian posteriors.
+`ny.PosteriorSample` accounts for one draw from a posterior, whose spread is the noise. If both
+neighbors' densities are proportional to e^−F with m-strongly convex potentials F, and the
+*difference* of the potentials is L-Lipschitz, the curve is at least that of a Gaussian with
+μ = L / √m. It is exact for Gaussian posteriors.
 
-Take a logistic regression on {ROWS:,} rows of norm at most 1, with the ridge penalty
-{ROWS} · {float(RIDGE):g} |w|² / 2. Each row's loss is {LIPSCHITZ}-Lipschitz. If a row is
-replaced, one term leaves and another comes, so L = {L}. The penalty alone gives m = {float(M):g}.
+This is a logistic regression on {ROWS:,} rows of norm at most 1, with the ridge penalty
+{ROWS} · {float(RIDGE):g} |w|² / 2, which gives m = {float(M):g}. The loss of a row is
+{LIPSCHITZ}-Lipschitz. A replaced row removes one term and adds another, so L = {L}.
 
 ```pycon
 >>> import neyman as ny
@@ -83,8 +83,8 @@ replaced, one term leaves and another comes, so L = {L}. The penalty alone gives
 
 ![What each observer can learn](posterior-sample.svg)
 
-*Left: the curves of all observers below. Right: posteriors on the line with one L and m, computed
-by quadrature. No attack is above the bound; the linear one attains it.*"""
+*Left: the curves of the observers below. Right: attacks on posteriors on the line with one L and m,
+by quadrature. The linear one attains the bound.*"""
 
 
 def _observers() -> str:
@@ -112,15 +112,14 @@ def _observers() -> str:
 
 {table(head, rows, words=2)}
 
-- **An exact draw.** The observer sees one draw, and knows the model, the prior, and every other
-  row. Further draws compose: n of them have μ √n.
-- **A chain of finitely many steps** draws from another law. `PosteriorSample(exact=False)`
-  without a distance is refused, and no diagnostic of convergence is one. Give a bound that is
-  proven for *every* dataset: `total_variation=`, whose cost is a chance that everything is
-  revealed, or `wasserstein=` and `sigma=`, noise that hides the distance and keeps the curve
-  Gaussian.
-- **Langevin dynamics** needs no distance. Its steps are noisy gradients, and so it *is*
-  `ny.NoisyGradientDescent`, at every number of steps, near its limit or not.
+- **An exact draw.** The observer knows the draw, the model, the prior, and every other row. Draws
+  compose: n of them have μ √n.
+- **A chain of finitely many steps** has another distribution. `PosteriorSample(exact=False)` needs
+  a bound on the distance that is proven for *every* dataset. Diagnostics of convergence do not
+  prove one. `total_variation=` adds a probability that everything is revealed. `wasserstein=` and
+  `sigma=` add noise that hides the distance and leaves the curve Gaussian.
+- **Langevin dynamics** needs no distance. Its steps are noisy gradients, so it is
+  `ny.NoisyGradientDescent`, at every number of steps.
 
 ```pycon
 >>> chain = ny.NoisyGradientDescent.langevin(
@@ -139,8 +138,9 @@ A step w − η (mean gradient) + √(2 η T) Z has σ = √(2 T / η) in the un
 `NoisyGradientDescent`, and T = 1 / n for the posterior of a sum of n losses. In the limit of short
 steps and long chains its μ is that of the exact draw.
 
-**A run by exact steps** is `ny.train` with all rows in each batch. With noise σ and the norm C of a
-clipped gradient, the step size h of the sum of the losses is 2 / (σ C)² at temperature 1:
+To run the chain with exact noise, use `ny.train` with all rows in each batch. With noise σ and the
+norm C of a clipped gradient, the step size of the sum of the losses is h = 2 / (σ C)² at
+temperature 1. Clipping changes the target:
 
 ```python
 import numpy as np
@@ -164,7 +164,7 @@ print(abs(float(run.parameters[0]) - x.mean()) < 0.3)
 True
 ```
 
-Its receipt covers every point of the chain, and clipping is part of the target."""
+Its receipt covers every point of the chain."""
 
 
 def _bounded() -> str:
@@ -189,12 +189,12 @@ def _limits() -> str:
     return """\
 ## What makes it fail
 
-- A likelihood whose log is neither Lipschitz nor bounded: a Gaussian likelihood on unbounded rows
-  or weights. Clip the rows, or restrict w to a convex set, in the model itself.
-- Rows that may have any norm: L is a bound over all possible rows, not over those in the data.
-- A posterior mean, a credible interval, or many draws that are averaged: each draw is charged.
-- A prior or a penalty that was chosen from the data.
-- Draws in floating point follow their law up to rounding, which is not covered.
+- The log of the likelihood is neither Lipschitz nor bounded, such as a Gaussian likelihood on
+  unbounded rows or weights. Clip the rows, or restrict w to a convex set, in the model itself.
+- L covers only the rows in the data. It must be a bound over all possible rows.
+- A posterior mean, a credible interval, or an average uses many draws. Each draw is charged.
+- The prior or the penalty was chosen from the data.
+- Draws in floating point follow their distribution up to rounding, which is not covered.
 
 The proofs are in the [certificate](certificates/posterior-sample.md). The result for exact draws is
 due to Gopi, Lee, and Liu (2022)."""

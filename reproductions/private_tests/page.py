@@ -33,10 +33,7 @@ HEAD = (
     "# Private hypothesis tests\n"
 )
 TEXT = f"""
-A test of a count releases the count with canonical noise, and computes its p-value with that
-noise. So its size is at most the level for every number of records. In a one-sided problem no
-other test with the same privacy guarantee has more power, up to the digits below. The power is
-known before there are any data.
+Test whether a share is above 1/2, by a noisy count:
 
 ```python
 import neyman as ny
@@ -48,11 +45,16 @@ result = test.release(successes=131)          # add ledger= and dataset= to char
 result.p_value, result.interval, result.rejects(level=0.05)
 ```
 
+A test of a count releases the count with canonical noise, and computes its p-value with that
+noise. So its size is at most the level for every number of records. In a one-sided problem no
+other test with the same guarantee has more power, up to the digits below
+([proofs](certificates/private-tests.md)).
+
 ## The price of privacy
 
 The table has the power at level {LEVEL:g} with {N} records and the null 1/2. Without privacy it
-is the power of the most powerful test, which decides at random on one count. Each number is
-rounded. At the truth 0.5 the power is the size.
+is the power of the most powerful test, which decides at random on one count. At the truth 0.5 the
+power is the size.
 """
 MORE = """
 ![Power of the private tests by the truth](private-tests.svg)
@@ -62,18 +64,14 @@ MORE = """
 - `ProportionsTest` compares two groups. Its p-value is the largest over a confidence set for
   the common proportion.
 - `GoodnessOfFitTest` compares noisy counts with shares. It simulates the noisy counts under
-  the null, so no chi-square table is needed, and its p-value is valid for any number of
-  simulations. It needs a budget that Gaussian noise can meet.
-- `MeanTest` is a t-test of clipped records. It holds for every law that is symmetric about
-  its center and falls away from it, such as a normal law, and for every n. It pays for this:
-  with few records its p-value is a bound without a normal approximation, which costs power. A
-  skewed law is not covered.
+  the null, so its p-value is valid for any number of simulations. It needs a budget that Gaussian
+  noise can meet.
+- `MeanTest` is a t-test of clipped records. It is valid for every n, and for every distribution
+  that is symmetric about its center and falls away from it, such as a normal one. It does not cover
+  a skewed distribution. With few records its p-value is a bound, which costs power.
 
-## Power and the number of records
-
-Each test has a method `power`. That of a count is a certified sum. The others simulate releases
-with the noise of the test, and return the share that rejects with an interval at a stated
-confidence.
+Each test has a method `power`, which needs no data. The power of a count is a certified sum. The
+others simulate releases, and return the share that rejects with a confidence interval.
 
 ```python
 from neyman.analysis.hypothesis_tests.goodness_of_fit_test import GoodnessOfFitTest
@@ -91,8 +89,6 @@ print(center.power(truth=lambda rng, n: rng.normal(0.2, 1, n), level=0.05))
 `least_records` finds the number of records for a power:
 
 ```pycon
->>> import neyman as ny
->>> from neyman.analysis.hypothesis_tests.binomial_test import BinomialTest
 >>> from neyman.analysis.hypothesis_tests.power import least_records
 >>> def power(n, budget):
 ...     test = BinomialTest(n=n, null="1/2", alternative="greater", budget=budget)
@@ -102,19 +98,16 @@ print(center.power(truth=lambda rng, n: rng.normal(0.2, 1, n), level=0.05))
 ```
 
 Choose the effect, the level, and the budget before there are any data. An effect that is taken
-from the private records has to be paid for.
+from the private records needs its own budget.
 
 ## Limits
 
 - The number of records is public. Neighbors replace one record.
-- Only the released noisy numbers and what is computed from them may be published. The exact
-  count may not.
+- Publish only the noisy numbers and what is computed from them, and not the exact count.
 - Without `ledger=` and `dataset=` nothing is charged, and the receipt says so. Each test of the
-  same records is a release of its own.
-- A rejected null hypothesis says something about the population, if the records are a random
+  same records is a separate release.
+- A rejected null hypothesis is a statement about the population only if the records are a random
   sample of it.
-
-Proofs: [Private tests](certificates/private-tests.md).
 """
 
 

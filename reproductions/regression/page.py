@@ -27,7 +27,7 @@ PAIRS = (
 )
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 PENALTIES = (1.0, 0.1, 0.01, 0.001)
-MU, BOUND = 0.1, 4.0
+MU, BOUND, EPSILON = 0.1, 4.0, 1
 
 
 def pages() -> dict[str, str]:
@@ -43,9 +43,7 @@ def _page(results: dict[str, Any], simulated: dict[str, Any]) -> str:
 
 <!-- Written by `python -m reproductions.regression.page docs`. Edit that module. -->
 
-`ny.estimate.regression` and `ny.estimate.logistic` release coefficients with a receipt. Their
-sensitivity holds for the integers that are computed, and noise is exact
-([proof](certificates/regression.md), [proof](certificates/logistic.md)).
+`ny.estimate.regression` and `ny.estimate.logistic` release coefficients with a receipt:
 
 ```python
 import numpy as np
@@ -58,76 +56,76 @@ low, high = fit.interval(confidence=0.95)                  # sampling and noise,
 low, high = fit.interval(confidence=0.95, about="data")    # noise alone, proven for all data
 ```
 
+The sensitivity holds for the integers that are computed, and the noise is exact
+([regression](certificates/regression.md), [logistic](certificates/logistic.md)).
+
 ## What the intervals cover
 
 {_coverage()}
 
 No interval covers what clipping y, or the penalty, changes.
 
-Coverage of the approximate 95% intervals, for the first slope of a linear model with
-standard normal features and errors of deviation 0.5, in {simulated["runs"]:,} simulations
-each. The last column is a 99% confidence interval of the coverage. With radius 1 most
-rows are clipped:
+This is the coverage of the approximate 95% intervals for the first slope of a linear model, in
+{simulated["runs"]:,} simulations each. Features are standard normal, and errors have deviation 0.5.
+The last column is a 99% confidence interval of the coverage. With radius 1 most rows are clipped:
 
 {_simulated(simulated)}
 
-## Beside diffprivlib {results["diffprivlib"]}
+## Compared with diffprivlib {results["diffprivlib"]}
 
-Both libraries get the same scaled data of scikit-learn, and as bounds the ranges of the columns,
-as if those were public (the radius is 1, and √10/2 for ten features). diffprivlib claims pure ε.
-Neyman's noise is Gaussian, which has no pure ε, so two budgets stand beside it: the zCDP that
-pure ε implies, ρ = ε²/2, and (ε, {results["delta"]:g}). The second one needs more noise. Each
-cell has the median and the lowest tenth of {results["runs"]} runs.
+Both libraries get the same scaled data of scikit-learn, and the ranges of the columns as public
+bounds (the radius is 1, and √10/2 for ten features). diffprivlib claims pure ε. Neyman's noise is
+Gaussian, so the tables have two budgets: the zCDP that pure ε implies, ρ = ε²/2, and
+(ε, {results["delta"]:g}), which needs more noise. Each cell has the median and the lowest tenth of
+{results["runs"]} runs.
 
-R² of linear models, on the rows of the fit:
+R² of linear models at ε = {EPSILON}, on the rows of the fit:
 
 {_scores(results, "linear")}
 
-Accuracy of logistic models, at the same penalty. Neyman penalizes the constant too:
+Accuracy of logistic models at ε = {EPSILON}, with one penalty. Neyman penalizes the constant too:
 
 {_scores(results, "logistic")}
 
 At equal zCDP Neyman's models are at least as accurate as diffprivlib's, or within 0.1 points. At
-(ε, δ) diffprivlib's logistic models are at least as accurate as Neyman's in most rows. Its linear
-models have more error than Neyman's at either budget for ten features, although their noise is too
-small.
+(ε, δ) diffprivlib's logistic models are at least as accurate as Neyman's in most rows. For ten
+features its linear models have more error than Neyman's at both budgets. The same holds at ε = 10
+([all scores](../reproductions/data/regression.json)).
 
 ## Validity
 
-The guarantee of diffprivlib's `LinearRegression` does not hold. It takes the sensitivity of x²
-from the lower bound of x alone (issue 105 of its repository). The table has the largest privacy
-loss of two neighbors in its noisy sums, by its own noise scales, over the ε that it states. It is
-for one feature without an intercept, and for the sums before coefficients are computed from them.
-A right release has at most 1:
+The guarantee of diffprivlib's `LinearRegression` does not hold, because its noise is too small. It
+takes the sensitivity of x² from the lower bound of x alone (issue 105 of its repository). The table
+has the largest privacy loss of two neighbors over the ε that it states, by its own noise scales, in
+the noisy sums for one feature without an intercept. A valid release has at most 1:
 
 {_losses()}
 
 With bounds (0, 1) the sum of x² gets no noise, and an [audit](howto/audit.md) of the coefficients
-refutes ε = 1. With an intercept the parts of the budget add up to (d + 2)/(d + 1) ε for d
-features: the mean of y has a share of its own that the rest does not leave free. The bounds are
-then moved by noisy means, so that even symmetric ones have a lower end that is not the largest
-absolute value. The comparison above uses bounds of (-1, 1) with an intercept, as a user would.
+refutes ε = 1. With an intercept, as in the comparison above with bounds of (-1, 1), two more things
+fail. The parts of the budget add up to (d + 2)/(d + 1) ε for d features. Noisy means move the
+bounds, so the lower end of symmetric bounds is not the largest absolute value.
 
 We found no fault in the noise of its `LogisticRegression`, and we did not audit it. Its proof is
-for the exact minimum of the noisy objective, and the search stops at a tolerance that the proof
-does not count. Its classes are those that appear in the data.
+for the exact minimum of the noisy objective. The search stops at a tolerance that the proof does
+not count. Its classes are those that appear in the data.
 
 ## How far a logistic fit can move
 
 One replaced record moves the fit by at most D/(n λ). The textbook has D = 2 for features of norm
-1. Neyman's D is smaller, because no fit has two opposite records that it gets very wrong:
+1. Neyman's D is smaller, because no fit is very wrong on two opposite records:
 
 {_moves()}
 
-## Beside the least error
+## Compared with the least error
 
-A coefficient θ of y = θ x + N(0, 1), at θ = 0 with x = ±1, y clipped at ±{BOUND:g}, μ = {MU:g},
-no intercept. The error is to first order in noise over second moments, and without the bias of
-clipping. The least error is `ny.least_error("regression-coefficient")`, for the worst θ:
+This is a coefficient θ of y = θ x + N(0, 1), at θ = 0 with x = ±1, y clipped at ±{BOUND:g},
+μ = {MU:g}, and no intercept. The error is to first order in noise over second moments, and without
+the bias of clipping. `ny.least_error("regression-coefficient")` is the least error at the worst θ:
 
 {_least()}
 
-Few records cost most where y has to be clipped far from 0: noise grows with the bound.
+The noise grows with the bound of y, so a wide bound costs most with few records.
 """
 
 
@@ -142,8 +140,8 @@ def _coverage() -> str:
         ],
         [
             "`logistic`",
-            "with `sampling=True` the penalized fit of the clipped law, approximate ([coverage]"
-            "(howto/estimates.md)); else none, as the release does not show how fits vary",
+            "with `sampling=True` the penalized fit of the clipped population, approximate "
+            "([coverage](howto/estimates.md)); else none",
             "the penalized fit of the clipped records; proven",
         ],
     ]
@@ -166,18 +164,17 @@ def _simulated(simulated: dict[str, Any]) -> str:
 
 
 def _scores(results: dict[str, Any], model: str) -> str:
-    cells: dict[tuple[str, Any, float], dict[str, dict[str, Any]]] = {}
+    cells: dict[tuple[str, Any], dict[str, dict[str, Any]]] = {}
     for row in results["rows"]:
-        if row["model"] == model:
-            key = row["task"], row["penalty"], row["epsilon"]
+        if row["model"] == model and row["epsilon"] == EPSILON:
+            key = row["task"], row["penalty"]
             cells.setdefault(key, {})[row["budget"]] = row
-    head = ["data", "ε", "diffprivlib, ε", "Neyman, ρ = ε²/2", "Neyman, (ε, δ)", "no privacy"]
+    head = ["data", "diffprivlib, ε", "Neyman, ρ = ε²/2", "Neyman, (ε, δ)", "no privacy"]
     rows: list[list[str]] = []
-    for (task, penalty, epsilon), by in cells.items():
+    for (task, penalty), by in cells.items():
         name = task if penalty is None else f"{task}, λ = {penalty:g}"
         rows.append([
             name,
-            f"{epsilon:g}",
             *(f"{_shown(by[b]['median'])} ({_shown(by[b]['tenth'])})" for b in BUDGETS),
             _shown(by["pure"]["without_privacy"]),
         ])  # fmt: skip
@@ -201,8 +198,8 @@ def _ratio(loss: float) -> str:
 
 
 def _moves() -> str:
-    rows = [[f"{p:g}", f"{largest_move(1, p, False) * p:.3f}", "2"] for p in PENALTIES]
-    return table(["λ", "D", "textbook"], rows)
+    rows = [[f"{p:g}", f"{largest_move(1, p, False) * p:.3f}"] for p in PENALTIES]
+    return table(["λ", "D"], rows)
 
 
 def _least() -> str:

@@ -36,8 +36,7 @@ def _opening() -> str:
 
 <!-- Written by `python -m reproductions.shuffling.page docs`. Edit that module. -->
 
-Everyone sends a noisy report, and the reports arrive in random order: nobody knows whose is whose.
-How much less does that tell about one person than the report alone?
+`shuffle` accounts for reports that arrive in random order, so no one knows whose is whose:
 
 ```pycon
 >>> import math
@@ -47,13 +46,13 @@ How much less does that tell about one person than the report alone?
 ({shuffle.LOCAL:.6f}, {_example():.4f})
 ```
 
-**Convention.** One person's record is replaced, and they still report. *At most* holds for any
-report of that ε₀ (the clones of Feldman, McMillan and Talwar 2023, exactly). *The worst is at
-least* is what randomized response of three categories reveals if all others hold the third one. The
-closed form is ε = log(1 + (e^ε₀ − 1)(4√(2 log(4/δ)) / √((e^ε₀ + 1) n) + 4/n)), which holds where
-ε₀ ≤ log(n / (8 log(2/δ)) − 1): here, n = {shuffle.USERS:,} and ε₀ = {LOCAL}, for
-δ ≥ 10⁻⁶. Everything on this page is computed anew by a test
-([studies/shuffle.py](../reproductions/shuffling/tables.py))."""
+One person's record is replaced, and they still report. Here ε₀ = {LOCAL} and n = {shuffle.USERS:,}.
+
+- *At most* holds for any report of that ε₀ (the clones of Feldman, McMillan and Talwar 2023).
+- *The worst is at least* is what randomized response of three categories reveals if all others hold
+  the third one.
+- *Closed form*: ε = log(1 + (e^ε₀ − 1)(4√(2 log(4/δ)) / √((e^ε₀ + 1) n) + 4/n)). It holds where
+  ε₀ ≤ log(n / (8 log(2/δ)) − 1): here, for δ ≥ 10⁻⁶."""
 
 
 def _example() -> float:
@@ -81,8 +80,7 @@ def _deltas() -> str:
 {table(head, rows, words=0)}
 
 *Table 2 of Su's review. The row that it labels Rényi is the closed form. The printed f-DP figures
-are ours rounded, or up to twice as large: on the safe side. (Their ε, in the next table, are
-ours.)*
+are ours rounded, or up to twice as large, on the safe side.*
 
 ![Delta by epsilon](shuffle.svg)"""
 
@@ -114,8 +112,8 @@ def _epsilons() -> str:
 
 {table(head, rows, words=0)}
 
-*Table 3. The printed lower row comes from a coarse discretisation: three categories show that the
-worst report is within one percent of what the clones allow.*"""
+*Table 3. The printed lower row comes from a coarse grid. Three categories show that the worst
+report is within one percent of what the clones allow.*"""
 
 
 def _crowds() -> str:

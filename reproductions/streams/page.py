@@ -66,10 +66,10 @@ def _opening() -> str:
 
 <!-- Written by `python -m reproductions.streams.page docs`. Edit that module. -->
 
-Numbers come in step by step, and after each step the sum so far goes out. With fresh noise for each
-sum, or for each step, the error grows like the root of the number of steps. The *matrix mechanism*
-measures a strategy C x instead, with noise Z, and reads the sums A x from it: the noise of the sums
-is then A C⁻¹ Z, correlated so that it cancels. Its error grows like a logarithm.
+Numbers arrive step by step, and each step releases the sum so far. With fresh noise the error grows
+like the square root of the number of steps. The *matrix mechanism* measures a strategy C x with
+noise Z, and reads the sums A x from it. The noise of the sums is A C⁻¹ Z. It is correlated so that
+it cancels, and the error grows like a logarithm.
 
 ```python
 import neyman as ny
@@ -120,13 +120,13 @@ def _known() -> str:
 {table(("strategy", "remembered", "largest error", "times the bound"), rows, words=2)}
 
 *Error*: standard error at μ = 1, for a record that moves one step by 1. *Bound*: no Gaussian
-strategy whatever has a largest error below {prefix_bound(STEPS):.4f}, the sum of the singular
-values of A over n, which is below the γ₂ norm of A. (Often quoted is {circulant_bound(STEPS):.4f},
-from the skew-circulant matrix of ones.)
+strategy has a largest error below {prefix_bound(STEPS):.4f}, the sum of the singular values of A
+over n, which is below the γ₂ norm of A. (The skew-circulant matrix of ones gives
+{circulant_bound(STEPS):.4f}.)
 
-`optimized(workload)` finds the best strategy for any queries of up to 1024 steps, with a bound of
-its own: for the prefix sums of 256 steps the error {best.error:.4f}, {100 * (best.gap - 1):.2f}%
-above what is possible, where the square root has {_error(root):.4f}, and
+`optimized(workload)` finds the best strategy for any queries of up to 1024 steps, with its own
+bound. For the prefix sums of 256 steps its error is {best.error:.4f}, {100 * (best.gap - 1):.2f}%
+above the bound. The square root has {_error(root):.4f}, and
 {_error(Triangular.normalized(root)):.4f} with its columns divided by their norms."""
 
 
@@ -149,10 +149,9 @@ def _often() -> str:
     return f"""\
 ## Records that take part more often
 
-In training a record comes again in each epoch: at most k steps, at least b apart. Every strategy
-takes both, and its sensitivity is a proven upper bound over all such patterns. (`.subsample` of
-such a mechanism means one sample of all records, drawn before the stream begins, not one for each
-step.)
+In training a record returns in each epoch: in at most k steps, at least b apart. Every strategy
+takes both numbers. Its sensitivity is a proven upper bound over all such patterns. (`.subsample` of
+such a mechanism draws one sample of all records before the stream begins, and not one per step.)
 
 ```python
 from neyman.mechanisms.matrix_mechanism.banded import optimized_band
@@ -164,14 +163,13 @@ print(found.gap)                             # {result.gap:.3f}
 stream = mechanism.stream(width=1000)        # vectors, such as clipped gradients on a grid
 ```
 
-There the largest error is {result.error:.2f}, and no strategy has less than {result.bound:.2f};
+There the largest error is {result.error:.2f}, and no strategy has less than {result.bound:.2f}.
 `optimized_toeplitz`, with one row of weights for all steps, has {weights.error:.2f}, the square
 root {band:.2f} with that band and {root:.2f} without.
 
 ![Largest error by the band](streams-band.svg)
 
-A stream has to remember the band. Beyond the separation a wider one hardly pays: what a record did
-an epoch ago then adds up with what it does now."""
+A stream stores the steps of its band. A band wider than the separation helps little."""
 
 
 RUN_STEPS = 200
@@ -212,36 +210,32 @@ mechanism = ny.DPSGD(
 mechanism.tradeoff().epsilon(delta=1e-5)     # {epsilon:.2f}
 ```
 
-Gradients are clipped, rounded to a grid, and added up in whole numbers. The loop remembers one
-vector of the size of the model for each step of the band: the sum less its estimate. It releases
-the row of the strategy, and moves by the estimate that follows from it. So the noise is exact, and
-the parameters follow from the rows alone ([MM-8](certificates/matrix-mechanism.md#mm-8)).
+Gradients are clipped, rounded to a grid, and added up in whole numbers. The noise is exact, and the
+parameters follow from the released rows alone ([MM-8](certificates/matrix-mechanism.md#mm-8)). The
+loop stores one vector of the size of the model for each step of the band.
 
-- `sampling="cyclic"`: records come in a fixed order, once a pass. The guarantee is that of the
-  matrix mechanism for k passes, n / batch steps apart. The strategy has one row for each step.
-  Either none of its weights is below 0, or its band is at most n / batch.
-- `sampling="poisson"`: each record is in one of b groups, b being the band, and the groups take
-  part in turn, each record by its own coin. Each block of b steps is one sampled Gaussian step
+- `sampling="cyclic"`: records come in a fixed order, once per pass. The guarantee is that of the
+  matrix mechanism for k passes, n / batch steps apart. The strategy has one row per step. Either no
+  weight is below 0, or the band is at most n / batch.
+- `sampling="poisson"`: each record is in one of b groups for band b. The groups take part in turn,
+  each record by its own coin. Each block of b steps is one sampled Gaussian step
   ([MM-10](certificates/matrix-mechanism.md#mm-10)).
 
-The error of the sum of all {RUN_STEPS} steps, over the clipping norm, for n = 1,437, batches of
-144, and 20 epochs, at the least noise for ε (δ = 10⁻⁵):
+The table has the error of the sum of all {RUN_STEPS} steps, over the clipping norm, for n = 1,437,
+batches of 144, and 20 epochs, at the least noise for ε (δ = 10⁻⁵):
 
 {table(["batches", "noise", *(f"ε = {epsilon}" for epsilon in TARGETS)], rows, words=2)}
 
-Correlated noise helps where sampling hides little: at a large ε, or where batches cannot be drawn.
-At ε = 1 sampling is worth more. A step costs 21 to 43 ms for 10⁶ parameters (bands of 1 to 32, one
-core under load), and independent noise 13 ms. With a model on a GPU the memory and the noise are
-the processor's, and the sums are copied (not measured).
+Correlated noise helps at a large ε, or where batches cannot be drawn. At ε = 1 sampling helps more.
 
-**The memory is secret.** It and the released parameters give the exact sums. So it is in no file,
-and a run that is killed goes on with an empty one: the charge covers that
+**The memory is secret.** With the released parameters it gives the exact sums, so no file has it. A
+killed run resumes with an empty memory, and the charge covers that
 ([MM-9](certificates/matrix-mechanism.md#mm-9), [decision 98](adr/0098-noise-is-not-saved.md)). The
-noise then no longer cancels the noise from before, which costs accuracy.
+noise then no longer cancels the earlier noise, which costs accuracy.
 
-**Not proven here, and refused**: amplification for a band that is wider than the number of groups,
-for batches of fixed size, for "allocated" and "k-of-t" batches (balls in bins), and for `Tree` and
-`Binned` with Poisson batches. `Tree` is refused in training altogether. Batches with a random
+**Refused, because it is not proven here**: amplification for a band that is wider than the number
+of groups, for batches of fixed size, for "allocated" and "k-of-t" batches (balls in bins), and for
+`Tree` and `Binned` with Poisson batches. Training refuses `Tree` altogether. Batches with a random
 distance of at least b (b-min-sep) have no bound here."""
 
 
@@ -249,21 +243,20 @@ def _safe() -> str:
     return """\
 ## What is certified
 
-- **What goes out is W x + Z**, W = 65536 C in whole numbers, x in whole numbers, Z exact discrete
-  Gaussian noise on secure bits. Rounding C only changes which strategy it is. The reader sees
-  nothing but what went out, so that its floating-point arithmetic costs digits and no privacy.
-- **The curve** is that of a Gaussian, with the μ of [MM-1](certificates/matrix-mechanism.md): above
-  Δ / σ by about 7 · 10⁻¹⁰ / σ², which is what whole numbers cost. It holds, too, when each step
-  (and what a record does in it) depends on what went out before.
+- **The release** is W x + Z, with W = 65536 C and x in whole numbers, and Z exact discrete Gaussian
+  noise on secure bits. The reader sees nothing else, so floating-point arithmetic after it costs
+  digits and no privacy.
+- **The curve** is Gaussian, with the μ of [MM-1](certificates/matrix-mechanism.md). Whole numbers
+  raise μ above Δ / σ by about 7 · 10⁻¹⁰ / σ². It also holds if each step (and what a record does
+  in it) depends on earlier releases.
 - **Sensitivity** is computed in whole numbers, as a bound on Σ |G_ij| over the steps i, j of each
-  possible pattern, G = WᵀW. It covers numbers up to 1 in size and vectors of norm up to 1. Where no
-  entry of G is negative (square roots, trees, blocks) numbers and vectors can do equally much.
-  It is exact for one step, for falling weights (the worst pattern is 0, b, 2b, …), for bands of at
-  most b, and for trees whose steps and b are powers of 2; elsewhere it may be above the truth.
-- **Errors and bounds on errors** are computed in floating point and are no `Bound`.
+  possible pattern, G = WᵀW. It covers numbers up to 1 in size and vectors of norm up to 1. It is
+  exact for one step, for falling weights, for bands of at most b, and for trees whose steps and b
+  are powers of 2. Elsewhere it may be too large.
+- **Errors and bounds on errors** are computed in floating point, and are not a `Bound`.
 
-A library that adds *floating-point* normal noise to real numbers is described by the same curve,
-and nothing is proven of its samples."""
+The curve also describes a library that adds *floating-point* normal noise to real numbers, but
+nothing is proven about its samples."""
 
 
 def _closing() -> str:
@@ -271,7 +264,7 @@ def _closing() -> str:
 Sources: Dwork, Naor, Pitassi and Rothblum 2010, Chan, Shi and Song 2011 (trees); Honaker 2015
 (reading them); Li et al. 2015 (the matrix mechanism); Denisov et al. 2022; Fichtenberger, Henzinger
 and Upadhyay 2023; Choquette-Choo et al. 2023; Andersson and Pagh 2024; Henzinger, Kalinin and
-Upadhyay 2025. Everything on this page is computed anew by a test."""
+Upadhyay 2025."""
 
 
 def _by_steps() -> str:
