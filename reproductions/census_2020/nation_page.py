@@ -133,7 +133,8 @@ below are about changes that no state's population shows.
 {table(head, rows)}
 
 The allocation ships as two plans in `examples/census_2020`: `persons.toml`, and
-`housing_units.toml` for the queries about housing units. The answers leave exact totals out.
+`housing_units.toml` for the queries about housing units. Commands report what they protect, exact
+totals left out:
 
 ```sh
 neyman plan check examples/census_2020/persons.toml --concerning cenrace

@@ -127,7 +127,7 @@ What ρ = {float(total.rho):g} alone allows is far more.
 
 *The paper's figure 1, for the noise that was used. Green: δ of (ε, δ)-differential privacy. Blue:
 how probably the odds of a right guess grow by more than e^ε. Red: the latter by ρ alone, by the
-formula e^(−(ε−ρ)²/4ρ); dashed: by all that ρ implies.*"""
+formula e^(−(ε−ρ)²/4ρ). Dashed red: by all that ρ implies.*"""
 
 
 def _discrete(total: Asked, alone: census.Powers) -> str:

@@ -16,7 +16,7 @@ REMARKS = {
 A formula is compared at one point. Table 2 calls the closed form Rényi.""",
     "kifer-abowd": """\
 The text at hand lost its formulas and most numbers inside sentences. *Missing* means that a number
-should be there. [The 2020 Census](../census.md) draws figures 1 to 15 anew.""",
+should be there. [The 2020 Census](../census.md) has figures 1 to 15.""",
     "duchi": """\
 The slides have no numbers, so a place is a slide's title. Formulas are compared at one point.""",
     "student": "Formulas are compared at one point.",
