@@ -178,7 +178,7 @@ Blue: this release. Red: any release with this ρ, at most. The dot is at level 
 
 
 def _beliefs(asked: Sequence[Asked]) -> str:
-    rows = [(_name(a), *(_chance(bound) for bound in a.ten)) for a in asked]
+    rows = [(_name(a).partition(":")[0], *(_chance(bound) for bound in a.ten)) for a in asked]
     head = ("a concern about", "the true record: exact", "by ρ", "any statement: exact", "by ρ")
     return f"""\
 ## Posterior beliefs
