@@ -217,10 +217,7 @@ def textbook():
         least = ny.calibrate(ny.Gaussian, ny.approximate(epsilon, float(delta)))
         spent = ny.Gaussian(ratio * least).tradeoff().delta(float(epsilon)).upper
         rows.append((f"epsilon {epsilon}", least, ratio * least, ratio**2, spent))
-    table(
-        ["at delta 1e-5", "least sigma", "textbook sigma", "variance, times", "its delta"],
-        rows,
-    )
+    table(["at delta 1e-5", "least sigma", "textbook sigma", "variance, times", "its delta"], rows)
 
 
 def noises():

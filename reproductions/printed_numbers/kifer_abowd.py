@@ -244,10 +244,7 @@ def _allocation() -> Iterator[Entry]:
         row = [facts["query_proportions"][level][query] for level in facts["geolevels"]]
         text = ", ".join("0" if share == "0/1" else share for share in row)
         yield given(
-            "8.1",
-            "table 5",
-            f"{query.replace('*', ' × ')}: shares, nation to block",
-            text,
+            "8.1", "table 5", f"{query.replace('*', ' × ')}: shares, nation to block", text
         ).covers(text.replace("/", " ").replace(",", ""))
     yield formula(
         "8.1",
