@@ -1,4 +1,4 @@
-"""Draw docs/compare: what every way of counting says of the same releases.
+"""Draw docs/compare: composition theorems compared on the same releases.
 
 Many Laplace releases, private training, and the textbook's Gaussian rule. The tables of
 docs/comparison.md are what this prints.
@@ -33,7 +33,7 @@ def solid(name, color, points):
 
 
 def exact(points):
-    """What is certified from both sides."""
+    """A curve that is certified on both sides."""
     return Line(points, "exact", BLACK, 3.2)
 
 
@@ -102,7 +102,7 @@ def laplace():
     )
     picked = [counts.index(n) for n in (1, 10, 30, 100)]
     table(
-        ["epsilon at delta 1e-6 of so many releases", "1", "10", "30", "100"],
+        ["epsilon at delta 1e-6, by number of releases", "1", "10", "30", "100"],
         [(name, *(row[i] for i in picked)) for name, row in rows.items()],
     )
     at = {name: list(zip(counts, row, strict=True)) for name, row in rows.items()}
@@ -150,7 +150,7 @@ def training():
     )
     picked = [0, 8, 16, 24]
     table(
-        ["epsilon at delta 1e-5 of so many steps", *(str(counts[i]) for i in picked)],
+        ["epsilon at delta 1e-5, by number of steps", *(str(counts[i]) for i in picked)],
         [(name, *(row[i] for i in picked)) for name, row in rows.items()],
     )
     at = {
@@ -217,14 +217,11 @@ def textbook():
         least = ny.calibrate(ny.Gaussian, ny.approximate(epsilon, float(delta)))
         spent = ny.Gaussian(ratio * least).tradeoff().delta(float(epsilon)).upper
         rows.append((f"epsilon {epsilon}", least, ratio * least, ratio**2, spent))
-    table(
-        ["at delta 1e-5", "least sigma", "textbook sigma", "variance, times", "delta it keeps"],
-        rows,
-    )
+    table(["at delta 1e-5", "least sigma", "textbook sigma", "variance, times", "its delta"], rows)
 
 
 def noises():
-    """Laplace, geometric, Gaussian and discrete Gaussian noise at the same promise."""
+    """Laplace, geometric, Gaussian and discrete Gaussian noise at the same guarantee."""
     for target, count in ((ny.approximate(1, 1e-6), 1), (ny.approximate(1, 1e-6), 30)):
         result = alike(target, count)
         table(

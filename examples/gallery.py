@@ -86,8 +86,8 @@ picture(
     ((0.262, 0.4, "start"), (0.2, 0.24, "end")),
     more=[Line([(0, 1), (1, 0)], "", PALE, 1)],
     sentence="The fewest misses of any test at each false positive rate, "
-    f"`f(alpha)`: at .05 the training leaves {say(training(0.05))}, Laplace noise "
-    f"{say(laplace(0.05))}; the straight line is guessing. Every other picture is read off "
+    f"`f(alpha)`. At .05 the training has {say(training(0.05))}, Laplace noise "
+    f"{say(laplace(0.05))}. The straight line is guessing. Every other picture follows from "
     "this one.",
 )
 tenths = tuple((10.0**-k, f"1e-{k}" if k else "1") for k in (12, 9, 6, 3, 0))
@@ -100,10 +100,9 @@ picture(
     lambda f, a: f.power(a).upper / a,
     SMALL,
     ((3e-6, 14, "start"), (3e-6, 2, "end")),
-    sentence="Power of an attacker who is rarely wrong: "
+    sentence="The power of an attacker who is rarely wrong. "
     f"`f.power(1e-6)` is {say(training.power(1e-6))} for the training and "
-    f"{say(laplace.power(1e-6))} for Laplace noise, whose power is never more than e times the "
-    "level.",
+    f"{say(laplace.power(1e-6))} for Laplace noise, whose power is at most e times the level.",
 )
 picture(
     "profile",
@@ -113,9 +112,8 @@ picture(
     lambda f, e: max(f.delta(e).upper, 1e-15),
     wide,
     ((2.3, 1e-5, "start"), (0.9, 1e-6, "end")),
-    sentence=f"`f.delta(epsilon)` for every epsilon: the training is ({say(training.epsilon(1e-5))}"
-    f", 1e-5) and ({say(training.epsilon(1e-9))}, 1e-9) at once; Laplace noise has delta 0 from "
-    "epsilon 1 on.",
+    sentence=f"`f.delta(epsilon)`. The training is both ({say(training.epsilon(1e-5))}, 1e-5) and "
+    f"({say(training.epsilon(1e-9))}, 1e-9). Laplace noise has delta 0 from epsilon 1 on.",
 )
 orders = np.sort(np.concatenate([np.geomspace(1, 64, 40), np.linspace(7.5, 9.5, 30)]))
 order = Axis(1, 64, "order", True, tuple((float(k), str(k)) for k in (1, 2, 4, 8, 16, 32, 64)))
@@ -127,9 +125,9 @@ picture(
     lambda f, a: f.renyi(a).upper,
     orders,
     ((7.6, 2.2, "end"), (20, 1.14, "start")),
-    sentence=f"`f.renyi(order)`: at order 2 the training has {say(training.renyi(2))}, less than "
-    f"Laplace noise's {say(laplace.renyi(2))}; at order 16 it has {say(training.renyi(16))} "
-    f"against {say(laplace.renyi(16))}. No one order says which is the more private.",
+    sentence=f"`f.renyi(order)`. At order 2 the training has {say(training.renyi(2))}, less than "
+    f"Laplace noise's {say(laplace.renyi(2))}. At order 16 it has {say(training.renyi(16))} "
+    f"against {say(laplace.renyi(16))}.",
 )
 picture(
     "zcdp",
@@ -139,10 +137,9 @@ picture(
     lambda f, a: f.renyi(a).upper / a,
     orders,
     ((8.6, 0.5, "end"), (2.6, 0.34, "start")),
-    sentence="`f.zcdp()` bounds the largest D / order: Laplace noise has "
-    f"{laplace.zcdp().upper:.3g}, which it comes near as the order falls to 1; the "
-    f"training's ratio rises to {say(training.zcdp())}, that of its noise without the samples: "
-    "zCDP does not see the sampling.",
+    sentence="`f.zcdp()` bounds the largest D / order. Laplace noise has "
+    f"{laplace.zcdp().upper:.3g}. The training's ratio rises to {say(training.zcdp())}, as "
+    "without the samples: zCDP does not see the sampling.",
 )
 picture(
     "gdp",
@@ -152,11 +149,11 @@ picture(
     mu_at,
     SMALL,
     ((1e-7, 0.55, "start"), (0.02, 0.95, "end")),
-    sentence="`f.gdp()` bounds the largest mu at any level: a Gaussian mechanism would be flat. "
+    sentence="`f.gdp()` bounds the largest mu at any level. "
     f"Laplace noise has its largest, {max(mu_at(laplace, a) for a in LEVELS[1:-1]):.3g}, at a "
-    f"level of .3; the training's climbs slowly, from {mu_at(training, 0.5):.3g} at level .5 to "
-    f"{mu_at(training, 1e-9):.3g} at 1e-9, and on: proven is {say(training.gdp())}, that "
-    "of its noise without the samples.",
+    f"level of .3. The training's rises from {mu_at(training, 0.5):.3g} at level .5 to "
+    f"{mu_at(training, 1e-9):.3g} at 1e-9. Its proven bound is {say(training.gdp())}, as "
+    "without the samples.",
 )
 picture(
     "pbdp",
@@ -167,7 +164,7 @@ picture(
     wide,
     ((2.3, 1e-4, "start"), (0.9, 1e-6, "end")),
     sentence="`f.pbdp(epsilon)` is the largest power of a test whose power is more than e^epsilon "
-    f"times its level: at epsilon 2 that is {say(training.pbdp(2))} for the training, where delta "
+    f"times its level. At epsilon 2 it is {say(training.pbdp(2))} for the training, and delta "
     f"is {say(training.delta(2))}.",
 )
 priors = np.linspace(0, 1, 61)
@@ -180,7 +177,7 @@ picture(
     priors,
     ((0.2, 0.64, "end"), (0.225, 0.39, "start")),
     more=[Line([(0, 0), (1, 1)], "", PALE, 1)],
-    sentence="Odds times power / level: after a positive result of the best test of level .001, a "
+    sentence="After a positive result of the best test of level .001, a "
     f"prior of 10% becomes a posterior of {100 * after(0.1, 0.001, training):.0f}% with the "
     f"training and {100 * after(0.1, 0.001, laplace):.0f}% with Laplace noise.",
 )
@@ -201,9 +198,8 @@ write(
         Note(-1, math.exp(-1) / 2, ".18", BROWN, "end", dot=True),
         Note(1, 0.5, ".50", BROWN, "start", dot=True),
     ],
-    "The logarithm of the likelihood ratio, a random number: Laplace noise has it at its largest "
-    "value, 1, with probability one half; the training's is nearly a bell, with a longer tail to "
-    "the right.",
+    "The logarithm of the likelihood ratio. Laplace noise has its largest value, 1, with "
+    "probability one half. The training's is nearly a bell, with a longer tail to the right.",
 )
 picture(
     "advantage",
@@ -213,7 +209,7 @@ picture(
     lambda f, a: f.power(a).upper - a,
     np.linspace(0, 1, 101),
     ((0.42, 0.185, "middle"), (0.5, 0.35, "start")),
-    sentence="`f.advantage()` is the largest difference of power and level, the total variation: "
+    sentence="`f.advantage()` is the largest difference of power and level (total variation): "
     f"{say(training.advantage())} for the training, {say(laplace.advantage())} for Laplace noise.",
 )
 
@@ -237,11 +233,10 @@ write(
     level,
     Axis(0, 1, "misses, at least"),
     [Line([(0, 1), (1, 0)], "", PALE, 1), *curves, Note(0.42, 0.95, "f, mu = 1", BLACK)],
-    "f-DP, for the black f of mu = 1, asks for a curve that is nowhere below f. Only the dashed "
-    f"one is: at level .3 f allows {say(f(0.3))}, Laplace noise leaves {say(THREE[0][1](0.3))}, "
+    "f-DP, for the black f of mu = 1, needs a curve that is nowhere below f. Only the dashed "
+    f"one is. At level .3 f allows {say(f(0.3))}, Laplace noise leaves {say(THREE[0][1](0.3))}, "
     f"randomized response {say(THREE[1][1](0.3))}, and the narrow Gaussian "
-    f"{say(THREE[2][1](0.3))}. "
-    "Randomized response is above f at small levels, which is not enough.",
+    f"{say(THREE[2][1](0.3))}.",
 )
 
 # Figure 2 of the review: ways to count the same rounds.
@@ -275,8 +270,8 @@ write(
         for name, (color, dash) in STYLES.items()
     ],
     f"Rounds of Gaussian noise, sigma {SIGMA}, on Poisson samples of rate {RATE}, in our own "
-    "setting, because the review prints none. Both certified ends lie within the black line. "
-    f"After 1000 rounds they are {ways['exact'][-1]:.4g}. Renyi's route has "
+    f"setting, because the review prints none. After {counts[-1]} rounds the certified epsilon is "
+    f"{ways['exact'][-1]:.4g}, and Renyi's route has "
     f"{ways['RDP'][-1]:.4g}. Edgeworth's expansion of first order, {ways['Edgeworth'][-1]:.4g}, "
     f"and the central limit, {ways['GDP'][-1]:.4g}, are estimates without a safe side.",
 )
@@ -316,8 +311,8 @@ write(
             Note(*PLACES[name], name, color),
         )
     ],
-    f"A histogram of {PEOPLE:,} people in equally large cells at epsilon {EPSILON:g}. The sampling "
-    "error hardly depends on the number of cells. Both kinds of noise grow with its square root. "
+    f"A histogram of {PEOPLE:,} people in equally large cells at epsilon {EPSILON:g}. Noise grows "
+    "with the square root of the number of cells, and the sampling error hardly depends on it. "
     f"Noise on the counts is below the sampling error up to about {even:,.0f} cells. Local "
     f"reports (unary encoding) have {worse[0]:.2g} times the sampling error for two cells, and "
     f"{worse[-1]:,.0f} times for {CELLS:,}.",
@@ -354,9 +349,9 @@ write(
         Note(12, 0.045, f"cells of at least {least}", BLUE),
         Note(PEOPLE / least * 0.9, 0.0016, f"{least} people in each", PALE, "end"),
     ],
-    f"The same people and noise in a table of {CELLS:,} cells, most of them empty. With every cell "
-    f"released, the noise of the empty cells adds up to {every[0]:.0f} for each person. With noisy "
-    f"counts below {least} set to 0, one empty cell is expected to stay, and the error is "
+    f"The same people and noise in {CELLS:,} cells, most of them empty. With every cell "
+    f"released, the noise of the empty cells adds up to {every[0]:.0f} per person. With noisy "
+    f"counts below {least} set to 0, the error is "
     f"{large[0]:.2g} if the people are in 10 cells. If they are in {filled_cells[-1]:,.0f}, nearly "
     f"every count is lost: the error is {large[-1]:.2g}.",
 )

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from neyman.accounting.semantics import sentences as words
+from neyman.accounting.semantics.digits import percent
 from reproductions.census_2020 import redistricting as census
 from reproductions.facts import read
 from reproductions.markdown import table
@@ -46,20 +47,13 @@ def _run(run: Mapping[str, Any]) -> str:
     cpu = run["cpu_seconds"]
     share = places["block"] / written["blocks"]
     rows = [
-        ("states, with DC", f"{run['states']}"),
         ("people", f"{run['people']:,}"),
-        ("counties, tracts, block groups", _listed(places, "county", "tract", "block_group")),
         ("blocks", f"{places['block']:,}"),
         ("noisy cells", f"{run['cells']:,}"),
-        ("noisy cells per second of one core", f"{run['cells'] / cpu['measurements']:,.0f}"),
         ("CPU seconds: measurement, fit", f"{cpu['measurements']:,.0f}, {cpu['tables']:,.0f}"),
         ("seconds in all, one process", f"{run['seconds']:,.0f}"),
         ("most memory", f"{run['peak_bytes'] / 1e9:.1f} GB"),
         ("disk: measurements, tables", _gigabytes(run["bytes"].values())),
-        (
-            f"of these the {written['blocks']:,} blocks of {run['blocks_of']}",
-            _gigabytes(written["bytes"].values()),
-        ),
         (
             "all blocks fitted and written, estimated: CPU hours more",
             f"{share * written['cpu_seconds'] / 3600:.1f}",
@@ -70,25 +64,22 @@ def _run(run: Mapping[str, Any]) -> str:
 ## The census on a laptop
 
 `make census` publishes every person query of the allocation for a simulated nation
-([nation.py](../reproductions/census_2020/nation.py)). *Real* are the populations of the states in
-the 2020 Census and the Bureau's estimates of July 1, 2020 by which they are shared out to the 3,143
-counties. *Simulated* are all smaller places, and every person's place and attributes. The errors of
-least squares depend on neither.
+([nation.py](../reproductions/census_2020/nation.py)). The populations of the states are real, and
+the Bureau's estimates of July 1, 2020 share them out to the 3,143 counties. All smaller places, and
+every person's place and attributes, are simulated. The errors of least squares depend on neither.
 
-1. **Measure**, state by state: exact noise with σ² = 1/ρ is drawn for every cell of every query at
-   all six levels, blocks too, and added to the counts.
-2. **Fit**, from noisy numbers and the population of each state, which is public: the estimates with
-   the least variance among all linear unbiased ones. They add up from blocks to the nation, and to
-   each state's population exactly. A state is fitted in two passes over its tree of places.
-3. **Publish** the noisy and the fitted tables of every query down to block groups, and the blocks
-   of one state. The blocks of the other states are measured, and enter the fit as sums. A plan's
-   table has at most 10⁸ cells. A stream has no such limit.
+1. **Measure** every cell of every query at all six levels with exact noise, σ² = 1/ρ, state by
+   state.
+2. **Fit** the estimates with the least variance among all linear unbiased ones, from the noisy
+   numbers and the public population of each state. They add up from blocks to the nation, and to
+   each state's population exactly.
+3. **Publish** the noisy and the fitted tables down to block groups, and the blocks of one state
+   ({run["blocks_of"]}). The blocks of the other states are measured, and enter the fit as sums.
 
 {table(("", "this run"), rows)}
 
-Seconds depend on what else the machine did, and CPU seconds hardly. A run that breaks off goes on
-with the first state that is not done. `--states VT WY` publishes some states, and `--blocks VT`
-chooses the state whose blocks are written."""
+A run that breaks off goes on with the first state that is not done. `--states VT WY` publishes some
+states, and `--blocks VT` chooses the state whose blocks are written."""
 
 
 def _errors(errors: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
@@ -109,38 +100,41 @@ def _errors(errors: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
 ### Errors by level
 
 The first number is the root mean squared error over a level's cells. The numbers in brackets are
-the least-squares bound and the σ of the noise. The bound is the root of the mean variance of the
-fit, and no linear unbiased estimate has a lower one. A level with few cells has an uncertain error:
-a single run is compared with its average. Errors of blocks are those of the state that is written.
+the least-squares bound, which is the lowest root mean variance of any linear unbiased estimate, and
+the σ of the noise. The error of a level with few cells is uncertain. Blocks are those of the
+written state.
 
 {table(head, rows)}"""
 
 
 def _sentences() -> str:
     level = census.TESTED[1]
-    lines: list[str] = []
-    for name, title in ATTRIBUTES.items():
-        power = _power(census.concerning(name, budget=census.PRODUCTION), level)
-        lines.append(words.concerning([title], level, power))
+    powers = [
+        (title, _power(census.concerning(name, budget=census.PRODUCTION), level))
+        for name, title in ATTRIBUTES.items()
+    ]
     for within, place in pairwise(census.PLACES[1:]):
-        power = _power(census.concerning("block", within=within, budget=census.PRODUCTION), level)
-        lines.append(words.concerning([_plain(place)], level, power, within=_plain(within)))
-    every = (*ATTRIBUTES, "block")
-    power = _power(census.concerning(*every, within="state", budget=census.PRODUCTION), level)
-    lines.append(words.concerning(["whole record"], level, power, within="state"))
-    listed = "\n".join(f"- {line}" for line in lines)
+        queries = census.concerning("block", within=within, budget=census.PRODUCTION)
+        powers.append((f"{_plain(place)} within a known {_plain(within)}", _power(queries, level)))
+    queries = census.concerning(*ATTRIBUTES, "block", within="state", budget=census.PRODUCTION)
+    powers.append(("whole record within a known state", _power(queries, level)))
+    first, power = powers[0]
+    head = ("a claim about a person's", f"true claims confirmed at level {level:.0%}, at most")
+    rows = [(title, percent(power)) for title, power in powers]
     return f"""\
 ### What it protects
 
 The budget is the exact one of production for persons. The population of a state is exact, so **a
-change of a person's state has no limit**: whoever knows everyone else knows it. Each sentence below
-is about a change that no state's population shows.
+change of a person's state has no limit**: an attacker who knows everyone else knows it. The limits
+below are about changes that no state's population shows.
 
-{listed}
+> {words.concerning([first], level, power)}
+
+{table(head, rows)}
 
 The allocation ships as two plans in `examples/census_2020`: `persons.toml`, and
-`housing_units.toml` for the queries about housing units. Anyone can ask what they protect. The
-answers leave exact totals out.
+`housing_units.toml` for the queries about housing units. Commands report what they protect, exact
+totals left out:
 
 ```sh
 neyman plan check examples/census_2020/persons.toml --concerning cenrace
@@ -156,10 +150,6 @@ def _power(queries: Iterable[census.Query], level: float) -> float:
 
 def _plain(place: str) -> str:
     return place.replace("_", " ")
-
-
-def _listed(places: Mapping[str, int], *levels: str) -> str:
-    return ", ".join(f"{places[level]:,}" for level in levels)
 
 
 def _gigabytes(sizes: Iterable[float]) -> str:

@@ -32,14 +32,6 @@ from reproductions.markdown import Tell, main, table
 __all__ = ["pages"]
 
 
-TITLES = {
-    "power_of_pure_dp": "Kifer, Abowd et al., table 1: power under pure differential privacy",
-    "power_of_2020_redistricting_release": "Kifer, Abowd et al., table 2: the whole release",
-    "power_in_scenario_A": "Kifer, Abowd et al., table 6: block within block group",
-    "dhc_f_dp": "Su, Su and Wang: DHC levels at delta 1e-11",
-}
-
-
 def pages(tell: Tell = lambda stage, part: None) -> dict[str, str]:
     """Return the page and its figures, each the text of a file by its name.
 
@@ -96,23 +88,22 @@ def _opening(total: Asked) -> str:
 
 <!-- Written by `python -m reproductions.census_2020.page docs`. Edit that module. -->
 
-In 2021 the Census Bureau published counts of everyone in the United States by place, race,
-ethnicity and voting age, made from counts with noise. What can those tell about one person, at
-most? Kifer, Abowd et al. (2022) answered with bounds and with simulations. Here the noise that was
-used is composed exactly ([studies/census.py](../reproductions/census_2020/redistricting.py)).
+In 2021 the Census Bureau published noisy counts of everyone in the United States by place, race,
+ethnicity, and voting age. What can they reveal about one person, at most? Kifer, Abowd et al.
+(2022) answered with bounds and simulations. Here the noise that was used is composed exactly
+([redistricting.py](../reproductions/census_2020/redistricting.py)).
 
-**Convention.** Neighbors differ in one record, which is *replaced*: in each query it leaves one
-cell and enters another, so two cells move by one, and a query with budget ρ has discrete Gaussian
-noise with σ² = 1/ρ on each cell. {total.count} queries can move. Budgets are the rounded ones of
-the paper's tables, 2.56 for persons and 0.07 for housing units; in production they were
+**Convention.** Neighbors differ in one record, which is *replaced*. In each query it leaves one
+cell and enters another, so two cells move by one. A query with budget ρ has discrete Gaussian noise
+with σ² = 1/ρ on each cell. {total.count} queries can move. Budgets are the rounded ones of the
+paper's tables, 2.56 for persons and 0.07 for housing units. In production they were
 {float(production.persons):.4f} and {float(production.housing):.4f}, which the
 [certificates](#the-published-certificates) use. What was published without noise, such as the
 population of each state, is left out, as in the paper.
 
 *Power* at a level is how often the best test confirms a true claim, if it confirms that share of
-false claims. Powers and epsilons are rounded to the nearest, and up where their certified
-ends do not round alike. A test computes everything on this page anew, except what the
-[run of a nation](#the-census-on-a-laptop) measured."""
+false claims. Powers and epsilons are rounded to the nearest, and up where their certified ends do
+not round alike."""
 
 
 def _release_section(total: Asked) -> str:
@@ -129,16 +120,14 @@ def _release_section(total: Asked) -> str:
 
 > {words.power(census.TESTED[1], p.exact[1].upper)}
 
-Exact and Gaussian power differ by less than {decade(apart(p))} here: {total.count} queries with
-very different budgets blur each other's steps. The paper's simulation could not have separated the
-two. What ρ = {float(total.rho):g} alone allows is far more, because of what else could have the
-same ρ.
+Exact and Gaussian power differ by less than {decade(apart(p))} here.
+What ρ = {float(total.rho):g} alone allows is far more.
 
 ![How probably an epsilon is exceeded](census-deltas.svg)
 
 *The paper's figure 1, for the noise that was used. Green: δ of (ε, δ)-differential privacy. Blue:
 how probably the odds of a right guess grow by more than e^ε. Red: the latter by ρ alone, by the
-formula e^(−(ε−ρ)²/4ρ); dashed: by all that ρ implies.*"""
+formula e^(−(ε−ρ)²/4ρ). Dashed red: by all that ρ implies.*"""
 
 
 def _discrete(total: Asked, alone: census.Powers) -> str:
@@ -149,8 +138,8 @@ def _discrete(total: Asked, alone: census.Powers) -> str:
     return f"""\
 ## Discrete is not Gaussian
 
-Had one query of two cells got the whole ρ = {float(total.rho):g}, the Gaussian formula would be
-wrong on either side. So it stands in for the exact curve nowhere on this page.
+If one query of two cells got the whole ρ = {float(total.rho):g}, the Gaussian formula would be
+wrong on either side:
 
 {table(("level", "if it were Gaussian", "exact"), rows)}
 
@@ -175,26 +164,24 @@ def _attributes(asked: Sequence[Asked]) -> str:
     return f"""\
 ## Attribute by attribute
 
-Who is concerned about race alone asks how well a change of race, and of nothing else, can be seen.
-Only queries by race can tell. `census.concerning("race", "block", within="tract")` picks those that
-race and the block within the tract can move, at every level of place; their noise is composed
-exactly. Letters are those of the paper's section 8. In brackets: what any release with this ρ
-allows. If the noise were Gaussian no power here would differ by {far}.
+Only queries by race can show a change of race and of nothing else. In the same way,
+`census.concerning("race", "block", within="tract")` picks the queries that race and the block
+within the tract can move, at every level of place. Letters are those of the paper's section 8. In
+brackets: what any release with this ρ allows. Gaussian noise would change no power here by {far}.
 
 {table(head, rows)}
 
 ![Power of the best test, concern by concern](census-attributes.svg)
 
 *The paper's figures 2 (anything), 6 (A), 10 (B), 12 (E) and 14 (F), and those that it leaves out.
-Blue: this release, exactly; Gaussian curves would lie on the blue ones. Red: any release with this
-ρ, at most. The dot is at level 0.05.*"""
+Blue: this release. Red: any release with this ρ, at most. The dot is at level 0.05.*"""
 
 
 def _beliefs(asked: Sequence[Asked]) -> str:
-    rows = [(_name(a), *(_chance(bound) for bound in a.ten)) for a in asked]
+    rows = [(_name(a).partition(":")[0], *(_chance(bound) for bound in a.ten)) for a in asked]
     head = ("a concern about", "the true record: exact", "by ρ", "any statement: exact", "by ρ")
     return f"""\
-## What comes to be believed
+## Posterior beliefs
 
 An attacker's posterior is compared with the one they would have if the person's record had been
 replaced by what the rest of the data predicts. How probably is it more than ten times as high,
@@ -205,7 +192,7 @@ because of the record?
 - *Any statement*: their belief in one fixed statement, true or false. They know everyone else's
   record, and this record is drawn from their prior.
 
-*By ρ* is the paper's theorem, *exact* is for the noise that was used. Chances are rounded up.
+*By ρ* is the paper's theorem, and *exact* is for the noise that was used. Chances are rounded up.
 
 {table(head, rows)}
 
@@ -223,23 +210,20 @@ def _certificates(cells: Sequence[printed.Cell]) -> str:
         rows.append(
             (
                 certificate.concern,
-                str(len(certificate.queries)),
                 f"{float(certificate.rho):.6f}",
-                f"{cell.printed:.2f}",
-                f"{cell.ours:.2f}",
+                f"{cell.printed:.2f}" + ("" if cell.agrees else f" (ours {cell.ours:.2f})"),
                 nearest(exact, 2),
             )
         )
-    head = ("what may change", "queries", "ρ", "certificate", "ours", "exact")
+    head = ("what may change", "ρ", "certificate", "exact")
     wrong = sum(not cell.agrees for cell in facts)
     said = f"Ours differ in {wrong} of them." if wrong else "Ours agree with all of them."
     return f"""\
 ## The published certificates
 
 The Bureau certified sixteen epsilons at delta 10⁻¹⁰, by the conversion of Canonne, Kamath and
-Steinke from the exact budgets of production. Each is of the sum of ρ over the queries that a
-change of its kind can move. {said}
-The last column composes their noise exactly instead.
+Steinke, from the sum of ρ over the queries that a change can move. {said} The last
+column composes their noise exactly instead.
 
 {table(head, rows)}"""
 
@@ -247,23 +231,16 @@ The last column composes their noise exactly instead.
 def _levels() -> str:
     parts = []
     for when, allocation in dhc.ALLOCATIONS.items():
-        rows = [
-            _level_row(level.place.replace("_", " "), f"{float(level.share):.4f}", level)
-            for level in allocation.levels
-        ]
-        rows.append(_level_row(f"**all {allocation.count} queries**", "1", allocation))
+        rows = [_level_row(level.place.replace("_", " "), level) for level in allocation.levels]
+        rows.append(_level_row(f"**all {allocation.count} queries**", allocation))
         head = (
             "level",
-            "share",
             "ρ",
             "Bun–Steinke",
-            "Canonne–Kamath–Steinke",
             "best by ρ",
             "exact",
             "ε reduced by",
-            "of that, by conversion",
             "noise saved",
-            "noise saved on best by ρ",
             "exact, two cells",
         )
         title = when.replace("_", " ").capitalize()
@@ -275,13 +252,13 @@ def _levels() -> str:
     return f"""\
 ## Demographic and housing characteristics
 
-Su, Su and Wang (2024) composed the noise of each level of place exactly, as is done here, and found
-less than Bun and Steinke's conversion says: at delta 10⁻¹¹ the national level of March 2022 has
-epsilon {nearest(us.exact, 2)} instead of {nearest(us.bun_steinke, 2)}.
+Su, Su and Wang (2024) composed the noise of each level of place exactly, and found less than Bun
+and Steinke's conversion states: at delta 10⁻¹¹ the national level of March 2022 has epsilon
+{nearest(us.exact, 2)} instead of {nearest(us.bun_steinke, 2)}.
 
-**Much of that gain is due to a loose baseline.** Whoever knows nothing but ρ can say
-{nearest(us.optimal, 2)}, the best that zCDP implies, which is {100 * us.by_conversion:.0f}% of the
-gain. Composing the noise brings the rest.
+**Much of that gain is due to a loose baseline.** The best conversion of ρ gives
+{nearest(us.optimal, 2)}, which is {100 * us.by_conversion:.0f}% of the gain. Composing the noise
+brings the rest.
 
 **The levels belong to one release.** One record moves the queries of all eight levels, so an
 attacker sees all {march.count} queries of March 2022. Together they have epsilon
@@ -290,57 +267,34 @@ conversion of ρ, and {nearest(together.bun_steinke, 2)} by Bun and Steinke's. T
 table composes all levels.
 
 *ε reduced by* and *noise saved* (the share of σ² that could go at the same guarantee) are against
-Bun and Steinke; *noise saved on best by ρ* is against the best conversion. In the last row the
-noise of every query falls by the same share. **One cell of each query moves**, as the paper has it,
-in all columns but the last. Under replace-one neighbors, as above, two cells move, and the same
-noise is worth the last column: {nearest(us.two_cells, 2)} at the national level.
-
-*Prim* is the Bureau's name for the primitive geographic units below the county. The paper's text
-has eight levels. The share of the prim level is what the other seven leave of the whole. It equals
-the share of the tract subset group, as in the Bureau's production code of August 2022.
+Bun and Steinke. **One cell of each query moves**, as the paper has it, in all columns but the last.
+Under replace-one neighbors, as above, two cells move, and the same noise has the epsilon of the
+last column. *Prim* is the Bureau's name for the primitive geographic units below the county.
 
 {tables}"""
 
 
-def _level_row(name: str, share: str, noise: dhc.Level | dhc.Allocation) -> tuple[str, ...]:
+def _level_row(name: str, noise: dhc.Level | dhc.Allocation) -> tuple[str, ...]:
     e = noise.epsilons
     return (
         name,
-        share,
         f"{float(noise.rho):.5f}",
-        *(nearest(x, 2) for x in (e.bun_steinke, e.canonne_kamath_steinke, e.optimal, e.exact)),
+        *(nearest(x, 2) for x in (e.bun_steinke, e.optimal, e.exact)),
         f"{sum(e.reduction) / 2:.2f}%",
-        f"{100 * e.by_conversion:.0f}%",
         f"{noise.noise_saved(e.bun_steinke.upper):.2f}%",
-        f"{noise.noise_saved(e.optimal.upper):.2f}%",
         nearest(e.two_cells, 2),
     )
 
 
 def _printed(result: Sequence[printed.Cell]) -> str:
-    wrong = [cell for cell in result if not cell.agrees]
-    parts = []
-    for name, title in TITLES.items():
-        rows = [
-            (
-                ", ".join(part.replace("_", " ") for part in cell.place),
-                f"{cell.printed:.{cell.digits}f}",
-                f"{cell.ours:.{cell.digits}f}",
-                "agree" if cell.agrees else f"**{cell.why}**",
-            )
-            for cell in result
-            if cell.table == name
-        ]
-        parts.append(f"### {title}\n\n{table(('cell', 'printed', 'ours', ''), rows)}")
-    tables = "\n\n".join(parts)
+    wrong = sum(not cell.agrees for cell in result)
     return f"""\
 ## Printed and ours
 
-Of {len(result)} printed figures, {len(result) - len(wrong)} are ours. The other {len(wrong)} are
-misprints: the formula that the paper gives for its table contradicts them. (The certificates stand
-[above](#the-published-certificates).)
-
-{tables}"""
+Of {len(result)} printed figures, {len(result) - wrong} are ours. The other {wrong} are misprints:
+the formula that the paper gives for its table contradicts them. The pages of
+[Kifer, Abowd et al.](reproduced/kifer-abowd.md) and of
+[published figures](reproduced/published.md) list each figure."""
 
 
 # ---- words and digits -------------------------------------------------------------------------

@@ -130,7 +130,8 @@ def formula(
     agree = (relation == ">=" or high <= value + room) and (relation == "<=" or low >= value - room)
     if relation == "=":
         agree = agree and low - room <= value <= high + room
-    text = f"{shown(low, high)}, the formula {value:.6g}"
+    text, at_point = shown(low, high), f"{value:.6g}"
+    text += "" if at_point == text else f", the formula {at_point}"
     verdict = _verdict(agree, why)
     entry = Entry(section, place, what, printed, text, verdict, why or remark, at=at)
     _checked(entry, agree, why)

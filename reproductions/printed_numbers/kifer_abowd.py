@@ -31,7 +31,7 @@ def _unordered() -> Iterator[Entry]:
     yield given(
         "6.1", "table 1", "epsilons and levels", "0.1, 0.5, 1, 2, 4; 0.01, 0.05, 0.10"
     ).covers(f"0.1 0.5 2 4 {LEVELS}")
-    yield from _table(cells, "power_of_pure_dp", "6.1", "table 1", 3)
+    yield from _table(cells, "power_of_pure_dp", "6.1", "table 1, power", 3)
     yield given("6.3", "text", "the year of the census", "2020, twice").covers("2020 2020")
     yield given(
         "6.3",
@@ -41,11 +41,11 @@ def _unordered() -> Iterator[Entry]:
         "we compose the noise exactly instead",
     )
     yield given("6.3", "table 2", "levels", "0.01, 0.05, 0.10").covers(LEVELS)
-    yield from _table(cells, "power_of_2020_redistricting_release", "6.3", "table 2", 2)
+    yield from _table(cells, "power_of_2020_redistricting_release", "6.3", "table 2, power", 2)
     yield from _posteriors()
     yield from _allocation()
     yield given("8.2.1", "table 6", "levels", "0.01, 0.05, 0.10").covers(LEVELS)
-    yield from _table(cells, "power_in_scenario_A", "8.2.1", "table 6", 2)
+    yield from _table(cells, "power_in_scenario_A", "8.2.1", "table 6, power", 2)
     yield from _scenarios()
     yield given("9", "sections 9 and 10", "years", "2020, three times").covers("2020 2020 2020")
 
@@ -155,7 +155,7 @@ def _table(
     """Yield the cells of one printed table of powers."""
     for cell in cells:
         if cell.table == table:
-            what = ", ".join(part.replace("_", " ") for part in cell.place) + ": power"
+            what = ", ".join(part.replace("_", " ") for part in cell.place)
             printed = f"{cell.printed:.{digits}f}"
             yield number(
                 section, place, what, printed, ny.Bound(cell.lower, cell.upper), why=cell.why
@@ -237,17 +237,14 @@ def _allocation() -> Iterator[Entry]:
         yield given(
             "8.1",
             "table 4",
-            f"{level.replace('_', ' ')}: shares of persons, of housing units",
+            f"{level.replace('_', ' ')}: shares of persons, housing units",
             f"{persons}, {housing}",
         ).covers(f"{persons} {housing} {again}".replace("/", " "))
     for query in facts["queries"]:
         row = [facts["query_proportions"][level][query] for level in facts["geolevels"]]
         text = ", ".join("0" if share == "0/1" else share for share in row)
         yield given(
-            "8.1",
-            "table 5",
-            f"{query.replace('*', ' × ')}: shares, from the nation to the block",
-            text,
+            "8.1", "table 5", f"{query.replace('*', ' × ')}: shares, nation to block", text
         ).covers(text.replace("/", " ").replace(",", ""))
     yield formula(
         "8.1",
@@ -297,6 +294,4 @@ def _scenarios() -> Iterator[Entry]:
             for level, power in zip(
                 census.TESTED, ny.gdp(sqrt(2 * rho)).powers(census.TESTED), strict=True
             ):
-                yield missing(
-                    section, "text", f"level {level:.2f}: power if the noise were Gaussian", power
-                )
+                yield missing(section, "text", f"level {level:.2f}: Gaussian power", power)

@@ -13,19 +13,17 @@ __all__ = ["VERDICTS", "pages", "summary"]
 VERDICTS: tuple[Verdict, ...] = ("agree", "differ", "input", "not computed", "missing")
 REMARKS = {
     "su": """\
-A formula is compared at one point, by numerical integration or by the normal
-distribution function.""",
+A formula is compared at one point. Table 2 calls the closed form Rényi.""",
     "kifer-abowd": """\
 The text at hand lost its formulas and most numbers inside sentences. *Missing* means that a number
-should stand there. We list ours. Figures 1 to 15 are drawn anew on
-[the 2020 Census](../census.md).""",
+should be there. [The 2020 Census](../census.md) has figures 1 to 15.""",
     "duchi": """\
 The slides have no numbers, so a place is a slide's title. Formulas are compared at one point.""",
     "student": "Formulas are compared at one point.",
     "published": """\
 These numbers come from the Census Bureau's certificates and from two papers that the other texts
-cite. The other published tables stand on the pages of
-[Kifer, Abowd et al.](kifer-abowd.md) and [Su](su.md).""",
+cite. The other published tables are on the pages of [Kifer, Abowd et al.](kifer-abowd.md) and
+[Su](su.md).""",
 }
 
 
@@ -58,18 +56,20 @@ def summary() -> str:
 
 def _page(name: str) -> str:
     source = TEXTS[name].SOURCE
-    rows = [
-        tuple(map(_cell, (_place(name, e), _what(e), e.printed, e.ours, _verdict(e))))
-        for e in entries(name)
-    ]
+    rows: list[tuple[str, ...]] = []
+    above = ""
+    for entry in entries(name):
+        place = _place(name, entry)
+        cells = (_what(entry), entry.printed, entry.ours, _verdict(entry))
+        rows.append(tuple(map(_cell, ("" if place == above else place, *cells))))
+        above = place
     return f"""\
 # {source[0].upper() + source[1:]}: printed numbers
 
 <!-- Written by `python -m reproductions.printed_numbers.page docs`. Edit that package. -->
 
-This page lists each number that the text prints, with ours.
-[Reproduced results](../reproduced.md#every-printed-number) defines which numbers count and what the
-verdicts mean.
+This page lists each number that the text prints, with ours. An empty place is that of the row
+above. [Reproduced results](../reproduced.md#every-printed-number) defines the verdicts.
 
 {REMARKS[name]}
 
@@ -78,11 +78,9 @@ verdicts mean.
 
 
 def _place(name: str, entry: Entry) -> str:
-    return (
-        entry.place
-        if name in ("duchi", "published") or entry.section == "0"
-        else f"{entry.section}, {entry.place}"
-    )
+    if name in ("duchi", "published") or entry.section == "0":
+        return entry.place
+    return entry.section if entry.place == "text" else f"{entry.section}, {entry.place}"
 
 
 def _what(entry: Entry) -> str:

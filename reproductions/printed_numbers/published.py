@@ -40,14 +40,14 @@ def entries() -> Iterator[Entry]:
 
 
 def _certificates(cells: list[printed_figures.Cell]) -> Iterator[Entry]:
-    place = "U.S. Census Bureau, certificates"
+    place = "U.S. Census Bureau"
     for cell, certificate in zip(
         [c for c in cells if c.table == CERTIFICATES], census.certificates(), strict=True
     ):
         yield number(
             CERTIFICATES,
-            place,
-            f"δ = 1e-10, {certificate.concern}: ε",
+            f"{place}, ε at δ = 1e-10",
+            certificate.concern,
             f"{cell.printed:.2f}",
             ny.Bound(cell.lower, cell.upper),
         ).covers(str(cell.printed))
@@ -78,7 +78,7 @@ def _levels(cells: list[printed_figures.Cell]) -> Iterator[Entry]:
         yield given(
             LEVELS,
             place,
-            f"shares per {total}, from the nation to the block",
+            f"shares per {total}, nation to block",
             ", ".join(map(str, shares.values())),
             "the share of the level below the county is what the other seven leave",
         ).covers(" ".join(map(str, shares.values())))

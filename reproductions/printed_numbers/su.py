@@ -201,7 +201,7 @@ def _toolbox() -> Iterator[Entry]:
         NORMAL.cdf(NORMAL.inv_cdf(0.05) - 1),
         noise.tradeoff()(0.05),
         why="a misprint: F⁻¹(1 − α) for F⁻¹(α). "
-        "What is printed is no trade-off function: it rises with α",
+        "What is printed is not a trade-off function: it rises with α",
     )
 
 
@@ -263,7 +263,7 @@ def _composition() -> Iterator[Entry]:
         "figure 2",
         "δ of the figure",
         "1e-5",
-        "[what each way of counting says](../comparison.md#bounds-of-composition) draws one such",
+        "[bounds of composition](../comparison.md#bounds-of-composition) has one such",
     ).covers("10 5")
     yield uncomputed(
         "3.3", "text", "error of the Edgeworth accountant", "O(1/m)", "no constant is printed"
@@ -300,7 +300,7 @@ def _sgd() -> Iterator[Entry]:
         float(ny.gdp(sqrt(e - 1)).delta(1)),
         (ny.Gaussian(1).subsample(rate=rate) * steps).tradeoff().delta(1),
         within=0.01,
-        remark="a limit, so equal to within 1%. It is no bound",
+        remark="a limit, so equal to within 1%. It is not a bound",
     ).covers("2 2")
     loss = lambda t: 1 - p + p * exp(t / sigma - 1 / (2 * sigma**2))  # noqa: E731
     second = quad(lambda t: loss(t) ** 2 * NORMAL.pdf(t), -FAR, FAR)[0]

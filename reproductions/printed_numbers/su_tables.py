@@ -37,7 +37,7 @@ def shuffles(section: str, deltas: str, epsilons: str) -> Iterator[Entry]:
         yield number(
             section,
             deltas,
-            f"{at}: δ by a closed form (called Rényi there)",
+            f"{at}: δ, closed form",
             _decimal(closed),
             row.formula,
             why="cut off, not rounded" if closed == 0.9494 else "",
@@ -59,14 +59,14 @@ def shuffles(section: str, deltas: str, epsilons: str) -> Iterator[Entry]:
         yield number(
             section,
             epsilons,
-            f"{at}: ε, numerical upper bound",
+            f"{at}: ε, upper bound",
             f"{row.printed['numerical_upper']:.3f}",
             row.closed or tables.LOCAL,
         )
         yield number(
             section,
             epsilons,
-            f"{at}: ε, numerical lower bound",
+            f"{at}: ε, lower bound",
             f"{row.printed['numerical_lower']:.3f}",
             row.ours,
             relation=">=",

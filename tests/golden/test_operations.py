@@ -91,7 +91,7 @@ QUESTIONS = {
     "f @ f": lambda f: (f @ ny.pure(F(1, 2))).epsilon(1e-6),
     "canonical noise": lambda f: ny.CanonicalNoise(f).cdf(1.0),
 }
-# `make test-questions` asks these too, and fails: docs/benchmarks.md lists them under what is left.
+# `make test-questions` asks these too, and fails: docs/benchmarks.md lists them.
 OVER_BUDGET = {
     (
         "ny.DiscreteGaussian(sigma=3, sensitivity=[(1, 1), (2, 0)]) * 5 + ny.Laplace(scale=20)",
