@@ -659,7 +659,7 @@ def test_each_table_states_its_measure_bounds_filter_and_files():
         "Clip pay 0 to 500 Filter age is at least 18 Missing values pay : counted as 12.5 Files "
         "tables/pay.state.csv",
         "Number of rows per bin of pay Unit of the values rows",
-        "Bins 0, 100, 500",
+        "Bins 0; 100; 500",
         "Number of people, by race , town Unit of the values people Privacy unit one person, with "
         "at most 1 row in this table; at most 3 cells Coverage race : 2 listed keys; other values: "
         "the row is dropped town : discovered keys; missing values are dropped",
@@ -923,7 +923,7 @@ def test_the_fractions_of_the_first_rows_are_rounded_and_whole_numbers_are_not()
     values = {"value": [15_546_150], "error": [3.569716602196875], "mean": [15_546_150.25]}
     rows = first_rows("a.b", {"a.b": pa.table(values | {"small": [0.0000123456789], "no": [None]})})
     text = Reader(f"<p>{rows}</p>").text
-    assert "15546150 3.56972 15546150 0.0000123457 –" in text
+    assert "15,546,150 3.56972 15546150 0.0000123457 –" in text
     assert "First rows of a.b (fractions are rounded; the files have every digit)" in text
     assert "rounded" not in str(first_rows("a.b", {"a.b": pa.table({"value": [1]})}))
 
@@ -1047,7 +1047,7 @@ def a_plan_of_patients(**unit):
         ),
         (
             {"rows": 1},
-            "Rows that count Tables by listed keys do not count the rows outside them. This lowers "
+            "Which rows count Tables by listed keys do not count the rows outside them. This lowers "
             "counts by an unknown amount. Missing values",
         ),
     ],
@@ -1075,7 +1075,7 @@ def test_a_release_that_drops_no_row_states_no_loss(change, said):
     plan["query"] = [plan["query"][0] | {"share": "1"}]
     plan = ny.Plan.from_dict(plan)
     text = text_of(a_receipt() | {"plan": plan.canonical()})
-    assert f"Rows that count {said} " in text
+    assert f"Which rows count {said} " in text
     assert "unknown amount" not in text
 
 

@@ -56,7 +56,7 @@ def tradeoff(of: Any, *, axes: Axes | None = None) -> Axes:
         >>> axes.figure.savefig("tradeoff.svg")
     """
     levels = np.concatenate([np.geomspace(1e-6, 0.05, 80), np.linspace(0.055, 1.0, 160)])
-    asked = _drawn_items(of)
+    asked = _figure_items(of)
     axes = fresh(axes)
     lines: list[Line] = []
     for name, curve, color in asked:
@@ -94,7 +94,7 @@ def power(of: Any, *, least: float = 1e-4, axes: Axes | None = None) -> Axes:
     if not 0 < check.number("least", least) <= 0.1:
         raise ValueError(f"least = {least!r} must be above 0 and at most 0.1")
     levels = np.geomspace(least, 1.0, 160)
-    asked = _drawn_items(of)
+    asked = _figure_items(of)
     axes = fresh(axes)
     lines: list[Line] = []
     for name, curve, color in asked:
@@ -131,7 +131,7 @@ def profile(of: Any, *, least: float = 1e-10, axes: Axes | None = None) -> Axes:
     """
     if not 0 < check.number("least", least) <= 0.1:
         raise ValueError(f"least = {least!r} must be above 0 and at most 0.1")
-    curves = list(_drawn_items(of))
+    curves = list(_figure_items(of))
     ends = [curve.epsilon(least).upper for _, curve, _ in curves]
     finite = [end for end in ends if math.isfinite(end) and end > 0]
     if not finite:
@@ -178,7 +178,7 @@ def posterior(of: Any, *, level: float = 0.05, axes: Axes | None = None) -> Axes
     if not 0 < check.number("level", level) < 1:
         raise ValueError(f"level = {level!r} must be above 0 and below 1")
     priors = np.linspace(0.0, 1.0, 121)
-    asked = _drawn_items(of)
+    asked = _figure_items(of)
     axes = fresh(axes)
     lines: list[Line] = []
     for name, curve, color in asked:
@@ -223,7 +223,7 @@ def composition(
     if not 0 < check.number("delta", delta) < 1:
         raise ValueError(f"delta = {delta!r} must be above 0 and below 1")
     counts = sorted({round(c) for c in np.geomspace(1, most, 16)})
-    asked = _drawn_items(of, _composable)
+    asked = _figure_items(of, _composable)
     axes = fresh(axes)
     lines: list[Line] = []
     for name, given, color in asked:
@@ -307,7 +307,7 @@ def _composable(of: Any) -> Mechanism | Tradeoff:
     )
 
 
-def _drawn_items(of: Any, read: Callable[[Any], Any] = _curve) -> list[tuple[str, Any, str]]:
+def _figure_items(of: Any, read: Callable[[Any], Any] = _curve) -> list[tuple[str, Any, str]]:
     """Name, what is to be drawn, and color of each."""
     if isinstance(of, Mapping):
         items = [(str(name), one) for name, one in cast(Mapping[Any, Any], of).items()]

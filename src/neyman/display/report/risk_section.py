@@ -88,11 +88,11 @@ def strength(receipt: receipt_format.Receipt) -> Node:
     level, power = chosen(receipt)
     census = Fraction(deployments.census_power(float(level)))
     parts = [(x - level) / (1 - level) for x in (power, census)]
-    drawn = [element("span", f"{digits.percent(level, up=False)}: no information")]
-    drawn.append(element("span", "100%: the data themselves"))
+    start = element("span", f"{digits.percent(level, up=False)}: no information")
+    ends = element("span", start, element("span", "100%: the data themselves"), class_="ends")
     return [
         markup.bar(parts[0], mark=parts[1]),
-        element("span", *drawn, class_="ends"),
+        ends,
         "An attacker confirms at most ",
         markup.strong(digits.percent(power)),
         f" of true claims, and {digits.percent(level, up=False)} of false ones. Upright mark: "
@@ -219,20 +219,20 @@ _BODY = "M6 2a3 3 0 1 1 0 6a3 3 0 1 1 0-6M2 20v-7q0-4 4-4t4 4v7z"
 
 def _crowd(count: Fraction, left: int, kind: str) -> Node:
     """Draw a group of people, of whom ``count`` have a color, the last one in part."""
-    drawn: list[Node] = []
+    figures: list[Node] = []
     for index in range(PEOPLE.rows * PEOPLE.columns):
         column, row = divmod(index, PEOPLE.rows)
         x, y = left + column * PEOPLE.width_units, row * PEOPLE.height_units
         place = {"transform": f"translate({x} {y})"}
-        drawn.append(element("path", d=_BODY, class_="person", **place))
+        figures.append(element("path", d=_BODY, class_="person", **place))
         part = min(Fraction(1), max(Fraction(0), count - index))
         if part:
             size = float(part * PEOPLE.width_units)
             box = {"width": f"{size:.3f}", "height": f"{PEOPLE.height_units}"}
-            seen = f"0 0 {size:.3f} {PEOPLE.height_units}"
+            view = f"0 0 {size:.3f} {PEOPLE.height_units}"
             color = element("path", d=_BODY, class_=kind)
-            drawn.append(element("svg", color, x=f"{x}", y=f"{y}", viewBox=seen, **box))
-    return drawn
+            figures.append(element("svg", color, x=f"{x}", y=f"{y}", viewBox=view, **box))
+    return figures
 
 
 def attacks(receipt: receipt_format.Receipt) -> markup.Fold:

@@ -66,12 +66,12 @@ def read_queries(
         for index, part in enumerate(document.query)
         if names[part.name.casefold()] > 1
     )
-    titles = Counter(part.title for part in document.query if part.title is not None)
+    titles = Counter(part.title for part in document.query)
     problems += (
         f"query[{index}].title = {part.title!r}: another query has this title; give each its own, "
         "since a report names tables by it"
         for index, part in enumerate(document.query)
-        if titles[part.title] > 1
+        if part.title is not None and titles[part.title] > 1
     )
     if not problems:
         _check_shares(queries, problems)

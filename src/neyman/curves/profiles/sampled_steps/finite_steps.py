@@ -652,7 +652,7 @@ class FiniteStepsProfile(ContourProfile):
             if near and lines.width(epsilon) <= max(4 * width, self.good):
                 return lines
         line = self._line_at(epsilon)
-        return None if line is None else self._added(line, epsilon)[0]
+        return None if line is None else self._add_line(line, epsilon)[0]
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
         """Each from deltas near the threshold of its test, where that is above 0."""

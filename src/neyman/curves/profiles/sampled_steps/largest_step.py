@@ -452,7 +452,7 @@ class LargestStepProfile(ContourProfile):
         if not isinstance(lines, Telescope):
             return None
         if all(lines is not known for known, _, _ in self._lines):
-            self._added(lines, epsilon)
+            self._add_line(lines, epsilon)
         return lines
 
     def _first_threshold(self, log_mass: float, *, ahead: bool) -> tuple[float, bool] | None:
@@ -601,7 +601,7 @@ class LargestStepProfile(ContourProfile):
             first = line_for(self._losses, log_delta, release=False)
             width = math.inf if first is None else first[0].width(first[1])
             if first is not None and width < self._sum.limits.enough_width:
-                self._added(Telescope(first[:1], ()), first[1], width)
+                self._add_line(Telescope(first[:1], ()), first[1], width)
                 return min(first[1], self._supremum)
         epsilon, near = self._guess(log_delta, "delta")
         if not near and epsilon > self._middle:
