@@ -231,3 +231,46 @@ def test_the_engine_counts_each_pair_as_plain_python_does(unit, unknown):
         shape = [one.paths(name) for one, name in example.parts(level)]
         values = [expected[tuple(path)] for path in itertools.product(*shape)]
         assert counted["n", level, "count"].dense().tolist() == values, level
+
+
+@pytest.mark.parametrize("upper", ["value", "upper", "quantile", "detail"])
+@pytest.mark.parametrize("lower", ["middle", "middle x sex"])
+def test_a_level_above_has_no_name_that_the_table_uses(upper, lower):
+    """A table at a level has a column of each level above it, also where no query names them."""
+    trees = {"place": {"levels": [upper, "middle"], "keys": [["A", "x"], ["B", "x"]]}}
+    detail = {}
+    if "x" in lower.split():
+        trees["work"] = {"levels": ["sex"], "keys": [["f"], ["m"]]}
+    if upper == "detail":
+        lower = "middle"
+        trees = {"place": trees["place"]}
+        detail = {"detail": [[], ["age"]], "thresholds": [9]}
+    document = {
+        "schema": 2,
+        "name": "names",
+        "dataset": "names@1",
+        "table": "rows",
+        "unit": {"protects": "person", "neighboring": "replace-one"},
+        "columns": {"age": {"keys": [1, 2]}},
+        "hierarchy": trees,
+        "budget": {"zcdp": 1},
+        "query": [{"name": "n", "measure": "count", "at": [lower], "share": 1} | detail],
+    }
+    with pytest.raises(PlanError, match=rf"the tables use the name '{upper}'"):
+        Plan.from_dict(document)
+
+
+@pytest.mark.parametrize("name", ["industry", "sector", "region"])
+def test_of_several_hierarchies_none_has_the_name_of_a_column_or_of_anothers_level(name):
+    """A limit is asked for by name, so a name has one meaning."""
+    document = plan().canonical()
+    document["columns"] = {"industry": {"keys": ["old", "new"]}}
+    document["hierarchy"] = {
+        name: document["hierarchy"]["place"],
+        "work": document["hierarchy"]["industry"],
+    }
+    if name == "region":  # a level of its own is no other meaning
+        assert Plan.from_dict(document).hierarchies[0].name == name
+        return
+    with pytest.raises(PlanError, match="rename the hierarchy"):
+        Plan.from_dict(document)

@@ -192,6 +192,13 @@ def test_a_plan_without_totals_keeps_its_canonical_form():
     assert own.held == ()
 
 
+@pytest.mark.parametrize("row", [[], ["US"], ["US", "Ohio"], [60]])
+def test_a_row_of_totals_without_its_keys_or_number_is_refused_by_its_place(row):
+    """An empty row has no number either."""
+    with pytest.raises(PlanError, match=r"totals\[0\].values: row 1 = .* nation, state, total"):
+        plan({"by": ["state"], "values": [row]})
+
+
 def test_the_mark_is_of_the_cells_in_which_rows_count():
     """The order of lists does not matter; other numbers, unlisted keys, or places do."""
     own, other = plan(STATE, YEAR), dict(SECTIONS["columns"])
@@ -214,6 +221,20 @@ def test_the_mark_is_of_the_cells_in_which_rows_count():
         )
     }
     assert len(marks) == 2
+    read = [
+        plan(
+            {"by": ["coded"], "values": [["no", 3], ["yes", 5]]},
+            hierarchy={"geo": {"levels": ["block"], "keys": keys, "unknown": keys[0]} | form},
+            derive={"coded": {"case": [["block is None", "no"]], "unknown": "yes"}},
+            query=[{"name": "n", "measure": "count", "by": ["race", "coded"], "share": 1}],
+        ).totals_hash
+        for keys, form in (
+            ([["7"], ["8"]], {}),
+            ([["7"], ["8"]], {"integer": ["block"]}),
+            ([["2020-01-01"], ["8"]], {}),
+        )
+    ]
+    assert len({*read}) == 3
 
 
 def test_the_order_of_totals_is_found_where_their_columns_close_no_cycle():

@@ -7,7 +7,7 @@ import json
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from neyman.elements import Node
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.choice import Alternatives
 from neyman.publishing.plan.column import Section
+from neyman.publishing.plan.derived import readings_of
 from neyman.publishing.plan.document import PLAIN_SOURCE, PlanError, json_schema, parse
 from neyman.publishing.plan.measurement import (
     Entry,
@@ -225,6 +226,14 @@ class Plan(PlanModel):
             for name, section in self._column_sections().items()
             if name in names
         }
+        # A level that a total does not list is read by rows alone, as a text, number, or day.
+        others = {level for one in self.hierarchies for level in one.levels} - {*levels}
+        forms = readings_of(self.columns, self.hierarchies, self.rows)
+        readings: Section = {
+            name: {**asdict(kind), "form": forms.get(name)}
+            for name, kind in self.rows.readings
+            if name in names & others
+        }
         content: Section = {
             "totals": sorted(map(json.dumps, map(rows_sorted, self._totals_sections()))),
             "columns": columns,
@@ -232,7 +241,7 @@ class Plan(PlanModel):
             "hierarchy": rows_sorted(self.hierarchy.to_dict()) if self.hierarchy and level else {},
             "source": self.source.to_dict(),
         }
-        return hash_of(content)
+        return hash_of(content | ({"levels": readings} if readings else {}))
 
     @property
     def held(self) -> tuple[str, ...]:

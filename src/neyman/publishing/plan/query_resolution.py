@@ -151,7 +151,7 @@ def _query(
     numbers = numbers_of(context, errors)
     errors += _public_problems(context, hierarchies)
     errors += _share_problems(context)
-    errors += _detail_problems(context)
+    errors += _detail_problems(context, hierarchies)
     query = None
     if numbers is not None and not errors and not _has_failed_parts(context, hierarchies):
         query = _resolve_query(context, numbers, search)
@@ -213,8 +213,11 @@ def _key_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> It
                 yield f"{spot}: is listed twice"
             elif value not in known and value not in failures:
                 yield f"{spot}: is not {kind}; {suggest(value, known)}"
-            elif not parts.isdisjoint(VALUE_COLUMNS):
-                yield f"{spot}: the tables use that name for what is measured; rename it"
+            elif names_used := {value, *_levels_above(hierarchies, value)} & {*VALUE_COLUMNS}:
+                yield (
+                    f"{spot}: the tables use the name {min(names_used)!r} for what is measured; "
+                    "rename it"
+                )
             elif crossed and len(value) > DOCUMENT_LIMITS.name_letters:
                 most = DOCUMENT_LIMITS.name_letters
                 yield f"{spot}: has more than {most} characters, and files are named after it"
@@ -228,7 +231,7 @@ def _key_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> It
         )
 
 
-def _detail_problems(context: QueryContext) -> Iterator[str]:
+def _detail_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> Iterator[str]:
     """Report what is wrong with levels of detail, and what does not go with them."""
     part, document = context.part, context.document
     if part.detail is None:
@@ -256,7 +259,7 @@ def _detail_problems(context: QueryContext) -> Iterator[str]:
         yield f"{spot}: must list 2 to {most} different levels, such as [[], ['sex']]"
     if len({detail_label(one) for one in levels}) < different:
         yield f"{spot}: two levels would have one name in the table; rename a column"
-    yield from _detail_columns(context)
+    yield from _detail_columns(context, hierarchies)
     needed, given = max(len(levels) - 1, 1), part.thresholds or ()
     if len(given) != needed or any(a >= b for a, b in pairwise(given)):
         what = f"{context.spot('thresholds')} = {list(given)}"
@@ -265,7 +268,7 @@ def _detail_problems(context: QueryContext) -> Iterator[str]:
         yield f"{context.given('first_share')}: must be below 1"
 
 
-def _detail_columns(context: QueryContext) -> Iterator[str]:
+def _detail_columns(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> Iterator[str]:
     part, failed = context.part, _failed_columns(context)
     keyed = [column.name for column in context.columns.values() if column.keys]
     for number, level in enumerate(part.detail or ()):
@@ -276,7 +279,8 @@ def _detail_columns(context: QueryContext) -> Iterator[str]:
                 yield f"{spot}: is in {where} already; leave it out here"
             elif name not in keyed and name not in failed:
                 yield f"{spot}: is not a column with listed keys; {suggest(name, keyed)}"
-    for name in dict.fromkeys((*part.at, *_by(part))):
+    above = (name for at in part.at for name in _levels_above(hierarchies, at))
+    for name in dict.fromkeys((*part.at, *above, *_by(part))):
         if name in DETAIL_COLUMNS or (name not in part.by and name in VALUE_COLUMNS):
             yield (
                 f"{context.spot('detail')}: the tables use the name {name!r} for what they say; "
@@ -289,6 +293,13 @@ def _is_level(hierarchies: Sequence[Hierarchy], level: str) -> bool:
         return bool(parts_of(hierarchies, level))
     except KeyError:
         return False
+
+
+def _levels_above(hierarchies: Sequence[Hierarchy], level: str) -> Iterator[str]:
+    """Yield the levels that a table at a level has columns of; none where it is no level."""
+    if _is_level(hierarchies, level):
+        for one, name in parts_of(hierarchies, level):
+            yield from one.levels[: one.depth(name) + 1]
 
 
 def _deepest(hierarchies: Sequence[Hierarchy], levels: Iterable[str]) -> list[str]:

@@ -275,6 +275,14 @@ def _hierarchies(
     hierarchies: list[Hierarchy] = []
     for name, part in document.hierarchy.items():
         before = len(problems)
+        others = {
+            n for other, one in document.hierarchy.items() if other != name for n in one.levels
+        }
+        if len(document.hierarchy) > 1 and name in {*document.columns, *document.derive, *others}:
+            problems.append(
+                f"hierarchy.{name}: a column or a level of another hierarchy has this name; rename "
+                "the hierarchy"
+            )
         for level in dict.fromkeys(part.levels):
             spot = f"hierarchy.{name}.levels: {level!r}"
             if owners.setdefault(level, name) != name:

@@ -228,7 +228,7 @@ def _total(
     }
     values: dict[int, int] = {}
     for number, row in enumerate(rows, 1):
-        *keys, value = row
+        keys, value = row[:-1], row[-1] if row else None
         spot = f"row {number} = {show(list(row))}"
         index = expected.get(tuple(map(key_text, keys)))
         if index is None:

@@ -108,7 +108,7 @@ class ManyFromDensity:
                 shares = self._loss.shares(float(c))
                 k[i] = n * shares.log_mgf + _log_sum(self._log_weights(shares))
                 least = min(shares.atoms, shares.density)  # a share errs by so much over itself
-                error[i] = math.expm1(min(4 * n * (rounding[i] + 8 * UNIT) / least, 1.0)) + units
+                error[i] = math.expm1(min(4 * n * (rounding[i] + 8 * UNIT) / least, 600.0)) + units
             return k, error
         shares = self._loss.shares(float(z[0].real))
         atoms, density, part = self._loss.characteristic_functions(z)
@@ -120,7 +120,7 @@ class ManyFromDensity:
         k = np.log(np.maximum(np.abs(value), 1e-300)) + 1j * np.angle(value)
         k += n * shares.log_mgf
         log_mass = _log_sum(self._log_weights(shares))
-        grown = np.expm1(np.minimum(n * part, 1.0))
+        grown = np.expm1(np.minimum(n * part, 600.0))
         # Where the density has died out each term has CONTOUR_PARTS - 1 factors of it at least.
         left = np.minimum(n * (np.abs(density) + part * shares.density), 1.0) ** (CONTOUR_PARTS - 1)
         grown = np.minimum(grown, 3 * n * part * left * math.exp(min(-log_mass, 600.0)))
