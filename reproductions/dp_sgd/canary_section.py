@@ -69,6 +69,7 @@ def attack_figure() -> str:
 def section() -> str:
     """Return the section of the page."""
     runs = counted()["runs"]
+    last, (power, epsilon) = evidence()[-1], certified()[-1]
     return f"""\
 ## Certified above, attacked below
 
