@@ -64,11 +64,10 @@ def _code() -> str:
 {CODE}
 
 This trains a classifier of digits at ε ≤ 2.88 (δ = 10⁻⁵). In 34 runs the accuracy was 0.923 on
-average, and 0.911 at least. The loop draws batches as `mechanism` describes, clips each gradient in
-integers, adds exact rounded Gaussian noise, and divides by the declared batch size. The ledger is
-charged before the first batch. `trained.receipt` and `trained.report` state the guarantee and its
+average, and 0.911 at least. The ledger is charged before the first batch. `trained.receipt` and
+`trained.report` state the guarantee and its
 conditions ([proof](certificates/training.md)). A killed run stays charged, and the same call
-continues it. Of two copies of the folder, only one can continue. `piece=512` computes 512 gradients
+continues it. `piece=512` computes 512 gradients
 per call, and the receipt then assumes that rows do not depend on each other. `piece=1` does not
 need this.
 
@@ -100,8 +99,8 @@ correctly flag a training record at most as often as the power says.
 {table(head, rows)}
 
 *Digits, {results()["runs"]} runs per row with one split (`python -m
-reproductions.dp_sgd.private_training`). The intervals are binomial, as if the test rows of all
-runs were different.*"""
+reproductions.dp_sgd.private_training`). The intervals are binomial, as if all test rows were
+different.*"""
 
 
 def _accountants() -> str:

@@ -247,7 +247,7 @@ is half the σ.
 
 {table(head, rows)}
 
-*poisson*: each record enters each batch by its own coin. *allocated*: once an epoch, each record
+*poisson*: each record enters each batch by its own coin. *allocated*: in each epoch, each record
 enters one random batch (balls in bins). *fixed*: a fresh sample of 256 at each step. *shuffled*:
 shuffled once an epoch and cut into batches, as in most loops. No amplification is proven or
 claimed for it. Rows with different neighbors are different guarantees."""

@@ -116,20 +116,17 @@ Gaussian(sigma={SIGMA:g}, sensitivity=1).subsample(rate={RATE}) * {ROUNDS * LOCA
 
 ![What each observer can learn](federated.svg)
 
-*Left: one record of a hospital is there or not. Right: all records of one phone are exchanged, in
-the second setting below.*
-
 ## Who sees what
 
 {table(VIEWS[0], VIEWS[1:], words=4)}
 
 - h = max(1, `least_participants` − `colluding`). A round with fewer updates must be void. Without
-  `least_participants` only the client's own noise counts. An observer that is a client colludes
-  with itself: it knows its own noise.
+  `least_participants` only the client's own noise counts. A client that observes colludes with
+  itself.
 - `clients` and `public` trust the server to show only the model. If the server colludes with them,
   use `against="server"`.
-- The public sees the model after *each* round. Nothing better is claimed for the last model alone.
-- A client sends only its last local iterate. No other client's noise hides its earlier steps, so
+- Nothing better is claimed for the last model alone.
+- No other client's noise hides the earlier local steps of a client, so
   the noise of others counts in the last of {LOCAL_STEPS} local steps.
 - The [certificate](certificates/federated.md) does not cover integer
   encodings of noise, unequal weights, Adam on the clients, or drop-outs that depend on the data."""
@@ -161,8 +158,8 @@ Nine colluding hospitals learn what the server learns. A record's curve does not
 
 Each of {PHONE_ROUNDS} rounds draws {size} of {PHONES:,} clients. σ = {PHONE_SIGMA}, over
 the diameter of the one ball
-into which all phones clip their updates. The server sees who takes part, and a phone may be drawn
-in every round, so its rows have `client_rate=1`. With secure aggregation ten phones collude with
+into which all phones clip their updates. The server sees who takes part, so its rows have
+`client_rate=1`. With secure aggregation ten phones collude with
 it. Then participants also see who takes part, and other clients learn what the server learns.
 
 {table(head, rows(_phones()))}"""
@@ -187,8 +184,8 @@ def _refused() -> str:
     return """\
 ## What is refused
 
-A rate of clients below 1 claims that the draw hides a client. It is refused where the observer sees
-more than that:
+A rate of clients below 1 claims that the draw hides a client. It is refused where this is not
+true:
 
 ```pycon
 >>> ny.Federated(clients=100, client_rate=0.1, sigma=1, rounds=50, protects="client",
@@ -200,8 +197,8 @@ ValueError: client_rate = 0.1 amplifies nothing against = 'server', which sees w
 
 - Against the server, always.
 - With secure aggregation, against clients, and against the public if clients collude.
-- For a record, against everyone: its client's other records show whether the client takes part. An
-  attack in `tests/mechanisms/test_federated.py` refutes the product of both rates.
+- For a record, against everyone: its client's other records show whether the client takes part.
+  `tests/mechanisms/test_federated.py` has an attack.
 - If clients may drop out, or their number is random: the size of the noise reveals how many took
   part. Every client that is drawn must answer. If a draw is repeated until all answer, it is a draw
   from those who do, and `clients` is their number.
