@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from functools import cache
 from typing import Any
 
@@ -71,24 +70,18 @@ def section() -> str:
     """Return the section of the page."""
     runs = counted()["runs"]
     last, (power, epsilon) = evidence()[-1], certified()[-1]
-    before = f"""
-The classifier here says whether a digit is even. It trains as above: n = 1,437, batches of 256,
-σ = 4, and 40 epochs. {runs:,} runs had a [canary](howto/audit.md) among the rows, and {runs:,} had
-none. The attacker saw every step, and used the likelihood ratio of what the canary's parameter
-showed. The threshold of each epoch was fixed before the runs."""
-    after_it = f"""
-After 40 epochs the power at level 0.05 is at most {power:.3f} (ε ≤ {epsilon:.2f}). The attack has
-shown, with 95% confidence at each epoch, that it is at least {last.power_at_least(LEVEL):.3f}
-(ε ≥ {last.epsilon(DELTA):.2f}, and among Gaussian guarantees μ ≥ {last.gdp():.2f}). The gap comes
-from the number of runs, and not from a weak attack: the likelihood ratio is the best test, so its
-rate of true positives (dashed) is near the upper curve. A canary is the worst case, and a typical
-row has less influence. Noise has no seed, so the counts are those of one execution
-(`python -m reproductions.dp_sgd.canary_attack`). A test computes the rest again."""
     return f"""\
 ## Certified above, attacked below
 
-{textwrap.fill(before.strip(), 100)}
+This classifier decides whether a digit is even, and trains as above. {runs:,} runs had a
+[canary](howto/audit.md) among the rows, and {runs:,} had none. The attacker saw every step, and
+used the likelihood ratio of the canary's parameter. All thresholds were fixed before the runs.
 
 ![Certified power and the power that an attack has shown, over the epochs](training-attack.svg)
 
-{textwrap.fill(after_it.strip(), 100)}"""
+After 40 epochs the power at level 0.05 is at most {power:.3f} (ε ≤ {epsilon:.2f}). The attack has
+shown, with 95% confidence at each epoch, that it is at least {last.power_at_least(LEVEL):.3f}
+(ε ≥ {last.epsilon(DELTA):.2f}, and among Gaussian guarantees μ ≥ {last.gdp():.2f}). The gap comes
+from the number of runs: the true positive rate of the best test (dashed)
+is near the upper curve. A canary is the worst case, and a typical row has less influence (`python
+-m reproductions.dp_sgd.canary_attack`)."""

@@ -7,7 +7,6 @@ scikit-learn, for the data of one section.
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -93,10 +92,9 @@ def _opening() -> str:
 
 ## What a run reveals
 
-Private training adds normal noise to clipped gradients, many times. What an attacker can learn
-about one record depends on the noise, on how batches are drawn, and on whether every step is seen
-or the last one alone. Each is a mechanism here, and its curve is composed exactly
-([studies/training.py](../reproductions/dp_sgd/course.py)):
+What an attacker learns about one record depends on the noise, on how batches are drawn, and on
+whether they see every step. Each case is a mechanism with an exact curve
+([course.py](../reproductions/dp_sgd/course.py)):
 
 ```python
 import neyman as ny
@@ -106,8 +104,8 @@ training.tradeoff().epsilon(delta=1e-5)
 ny.calibrate(lambda s: ny.DPSGD(60_000, 256, s, 15), ny.approximate(1, 1e-5))
 ```
 
-Unless it says otherwise δ is 10⁻⁵, epsilons are rounded to the nearest, and up where their
-certified ends do not round alike. Everything from here on is computed anew by a test."""
+Below, δ is 10⁻⁵. Epsilons are rounded to the nearest, or up where their certified ends round
+differently."""
 
 
 def _courses(courses: Sequence[training.Course]) -> str:
@@ -139,26 +137,22 @@ def _courses(courses: Sequence[training.Course]) -> str:
     under = sum(m.limit.value < m.exact.lower for c in courses for m in c.moments)
     count = sum(len(c.moments) for c in courses)
     first = courses[-1].moments[0]
-    filled = _filled(
-        f"""
-*Blue: exact, certified. Purple: by Renyi divergences and the conversion of Canonne, Kamath and
-Steinke at the best order; it holds, and costs noise. Red: the central limit
-μ = q √(T (e^(1/σ²) − 1)). Green: Edgeworth's expansion of second order. The last two are estimates
-without a safe side: of {count} points of the figure the limit is below the truth at {under}. After
-the first epoch at σ = {float(courses[-1].training.sigma):g} it says {first.limit.value:.2f}, and
-Edgeworth {first.edgeworth.value:.2f}; the truth is {nearest(first.exact, 2)}.*"""
-    )
     return f"""\
 ## Over the course of training
 
-The six settings in which Bu, Dong, Long and Su (2020) trained on MNIST: 60,000 records, Poisson
-samples of 256 on average, neighbors by add-remove.
+Bu, Dong, Long and Su (2020) trained on MNIST in six settings: 60,000 records, Poisson samples of
+256 on average, add-remove neighbors.
 
 {table(head, rows)}
 
 ![Epsilon over the epochs of six trainings](training-epochs.svg)
 
-{filled}"""
+*Blue: exact, certified. Purple: an upper bound from Renyi divergences at the best order, with the
+conversion of Canonne, Kamath and Steinke. Red: the central limit μ = q √(T (e^(1/σ²) − 1)).
+Green: Edgeworth's expansion of second order. The last two are estimates without a safe side.
+At {under} of {count} points, the limit is below the truth. After the first epoch at
+σ = {float(courses[-1].training.sigma):g}, the limit is {first.limit.value:.2f}, Edgeworth
+{first.edgeworth.value:.2f}, and the truth {nearest(first.exact, 2)}.*"""
 
 
 def _warning() -> str:
@@ -169,15 +163,14 @@ def _warning() -> str:
     curve = total.tradeoff()
     there = curve.delta(limit)
     assert curve.delta(HIDDEN).lower > training.DELTA
-    filled = _filled(
-        f"""
-One record in {round(1 / rate):,} at each of {total.steps} steps with σ = {sigma:g}: most runs
-reveal nothing, and a few reveal much. The central limit says ε = {limit:.3f}, Edgeworth
-{second:.3f}. The truth is above {HIDDEN}, and at the limit's ε not δ = 10⁻⁵ holds, but
-{few_digits(there.upper)}: {there.lower / training.DELTA:.0f} times as much. Use the limit
-to guess where to look, never to promise."""
-    )
-    return f"## Where the limit under-reports\n\n{filled}"
+    return f"""\
+## Where the limit under-reports
+
+Take one record in {round(1 / rate):,} at each of {total.steps} steps with σ = {sigma:g}. Most runs
+reveal nothing, and a few reveal much. The central limit gives ε = {limit:.3f}, and
+Edgeworth {second:.3f}.
+The truth is above {HIDDEN}. At the limit's ε, δ is {few_digits(there.upper)}, which is
+{there.lower / training.DELTA:.0f} times 10⁻⁵. Never state a guarantee from the limit."""
 
 
 def _choosing() -> str:
@@ -209,13 +202,13 @@ def _choosing() -> str:
     return f"""\
 ## Choosing
 
-`ny.calibrate` turns one knob until a target is just kept, certified. From σ = 1.3, batch 256 and
-15 epochs:
+`ny.calibrate` changes one parameter until a target is just met, certified. From σ = 1.3, batch 256
+and 15 epochs:
 
 {table(("asked", "found", "ε", f"power at level {LEVEL}"), rows)}
 
-The last row stays below 10% because it asks for more: `ny.at_most` asks for the Gaussian curve
-through that point at every level, and sampled training reveals most at the small levels."""
+The last row stays below 10%: `ny.at_most` asks for the Gaussian curve through that point at every
+level, and sampled training reveals most at small levels."""
 
 
 def _samplings() -> str:
@@ -247,18 +240,17 @@ def _samplings() -> str:
     return f"""\
 ## The same loop, drawn in four ways
 
-The loop adds noise of 1.3 times the clipping norm to each sum of clipped gradients, 256 records a
-batch, 15 epochs. What that is worth depends on how batches are drawn, and must match what the loop
-does. Where a record is exchanged for another, the sum can move by twice the clipping norm, so the
-same noise is half the σ.
+The loop adds noise of 1.3 times the clipping norm to each sum of clipped gradients, with batches of
+256 and 15 epochs. The guarantee depends on how batches are drawn, so name the way that your loop
+uses. If a record replaces another, the sum can move by twice the clipping norm, so the same noise
+is half the σ.
 
 {table(head, rows)}
 
-*poisson*: each record enters each batch by its own coin. *allocated*: once an epoch each record
-falls into one batch, drawn at random (balls in bins); as easy to run as shuffling, and certified.
-*fixed*: a fresh sample of 256 at each step. *shuffled*: shuffled once an epoch and cut into
-batches of fixed size, which is what most loops do: no amplification is proven here, and none is
-claimed. Rows under different neighbors are different promises."""
+*poisson*: each record enters each batch by its own coin. *allocated*: in each epoch, each record
+enters one random batch (balls in bins). *fixed*: a fresh sample of 256 at each step. *shuffled*:
+shuffled once an epoch and cut into batches, as in most loops. No amplification is proven or
+claimed for it. Rows with different neighbors are different guarantees."""
 
 
 def _iterates() -> str:
@@ -272,25 +264,21 @@ def _iterates() -> str:
     head = ("", "every iterate: composition", "last iterate: Renyi", "last iterate: f-DP")
     right = all(cell.agrees for cell in iterates.cells())
     said = "All nine are the printed figures." if right else "In brackets: what is printed."
-    filled = _filled(
-        f"""
-If the path is secret, the last iterate of noisy gradient descent reveals less than all iterates
-together, because each step forgets a little of what came before. Bok, Su and Altschuler (2024)
-trained a regularised logistic regression on MNIST by noisy cyclic gradient descent
-({given.n:,} records in batches of {given.batch:,}, contraction {float(given.contraction or 1):g})
-and print ε in three ways. {said}"""
-    )
     return f"""\
 ## The last iterate alone
 
-{filled}
+If the path is secret, the last iterate of noisy gradient descent reveals less than all iterates,
+because each step forgets a part of what came before. Bok, Su and Altschuler (2024) print ε in three
+ways for regularized logistic regression on MNIST (noisy cyclic gradient descent,
+{given.n:,} records,
+batches of {given.batch:,}, contraction {float(given.contraction or 1):g}). {said}
 
 {table(head, list(rows.values()))}
 
 ![Epsilon of one descent in three ways](training-iterates.svg)
 
-The paper's formula for its Renyi column was not at hand: ours is a bound that is proven to hold,
-and gives these digits ([studies/iterates.py](../reproductions/dp_sgd/last_iterate.py))."""
+The paper's formula for its Renyi column was not at hand. Ours is a proven bound that gives these
+digits ([last_iterate.py](../reproductions/dp_sgd/last_iterate.py))."""
 
 
 def _logistic() -> str:
@@ -301,47 +289,27 @@ def _logistic() -> str:
         for m in logistic.course(run, held_out, np.random.default_rng(SEED))
     ]
     head = ("epochs", "accuracy", "last iterate: ε", "every iterate: ε")
-    filled = _filled(
-        f"""
-Is a handwritten digit even? Logistic regression on the digits of scikit-learn,
-{len(problem.labels):,} of them in batches of {run.batch}, {len(held_out.labels)} held out
-([examples/logistic.py](../examples/logistic.py)). What the guarantee presumes is checked:"""
-    )
-    checked = "\n".join(
-        _filled(f"- {each}", "  ")
-        for each in (
-            f"""
-*convex, with bounded curvature*: logistic loss of rows no longer than {problem.radius:g} with
-  regularisation {problem.regularisation:g} has curvature from {problem.regularisation:g} to
-  {problem.smoothness:g};""",
-            f"""
-*steps that contract*: a step size of {run.step_size:g} brings points closer by
-  {run.contraction:g}; one that is too long is refused, and the steps are tried on points as
-  well;""",
-            f"""
-*bounded gradients*: rows are shortened first, each by its own length, so a record moves
-  its gradient by at most {problem.sensitivity:g} and nothing is clipped on the way. Clipping
-  gradients of another loss could undo the contraction.""",
-        )
-    )
     return f"""\
 ## A descent that runs
 
-{filled}
+Is a handwritten digit even? This is logistic regression on {len(problem.labels):,} digits of
+scikit-learn in batches of {run.batch}, with {len(held_out.labels)} held out
+([examples/logistic.py](../examples/logistic.py)).
+The program checks what the guarantee assumes:
 
-{checked}
+- *Convexity and bounded curvature*: for rows no longer than {problem.radius:g} and regularization
+  {problem.regularisation:g}, the curvature of the loss is from {problem.regularisation:g} to
+  {problem.smoothness:g}.
+- *Contracting steps*: a step size of {run.step_size:g} brings points closer by {run.contraction:g}.
+  A step that is too long is refused.
+- *Bounded gradients*: each row is shortened before training, so a record moves its gradient by at
+  most {problem.sensitivity:g} without clipping.
+  Clipping gradients of another loss could undo the contraction.
 
 {table(head, rows)}
 
-The accuracy is that of one run with a seed, for this page alone; a release has no seed, takes its
+The accuracy is that of one run with a seed, for this page alone. A release has no seed, takes its
 noise from a secure source, and pays for the data that it read to choose its parameters."""
-
-
-def _filled(text: str, indent: str = "") -> str:
-    """One paragraph in lines of equal length."""
-    return textwrap.fill(
-        " ".join(text.split()), 100, subsequent_indent=indent, break_on_hyphens=False
-    )
 
 
 def _up(sigma: float) -> str:

@@ -18,8 +18,8 @@ TEXT = """\
 
 <!-- Written by `python -m reproductions.dp_sgd.user_records docs`. Edit that module. -->
 
-If a user has several records, the guarantee for one record is not theirs. Say how many records a
-user can have, and how the training loop draws them:
+If a user has several records, the guarantee for one record does not cover them. State how many
+records a user can have, and how the training loop draws them:
 
 ```python
 import neyman as ny
@@ -34,12 +34,12 @@ users.tradeoff().epsilon(delta=1e-6)
 ```
 
 **Sigma has another unit in each.** With `"examples"` it is the noise divided by the clip of one
-record. With `"users"` it is the noise divided by the clip of one user's sum. `repr` says which.
+record. With `"users"` it is the noise divided by the clip of one user's sum. `repr` states which.
 
-The guarantee is for datasets that differ in all records of one user: they are in one, and absent
-from the other (add-remove). It holds only if no user has more records than that, so the loop must
-drop the others first, by a rule that looks at this user's records alone. Batches of a fixed
-size and other batches are refused, because no proof is known here.
+The guarantee is for datasets that differ in all records of one user (add-remove). It holds only if
+no user has more records than stated, so the loop must drop the others first, by a rule that reads
+this user's records alone. Records need Poisson batches. Users may also be drawn with
+`sampling="allocated"` or `"k-of-t"`.
 
 In an expression, `mechanism.user(k)` does the same:
 
@@ -48,12 +48,10 @@ neyman account "(Gaussian(1).subsample(rate=0.01) * 1000).user(8)" --delta 1e-6
 ```
 
 This answers epsilon {by_record:.2f}. `tradeoff().group(8)` answers {group:.1f}, because it follows
-from the curve alone, and also covers datasets that differ by 3 records added and 5 removed. No
-tighter bound for those is known here ([SA-9, SA-10](../certificates/sampling.md)).
-
-`user(k)` is usually the tighter one. Where noise is far below the sensitivity, its interval for
-several steps may be wide, and then `group(k)` is the better bound. In a sum, `a.user(8) + b` is
-for a user with up to 8 records in a, and one in b.
+from the curve alone, and also covers 3 records added and 5 removed
+([SA-9, SA-10](../certificates/sampling.md)). If noise is far below the sensitivity, the interval of
+`user(k)` for several steps may be wide, and `group(k)` is the better bound. In a sum,
+`a.user(8) + b` is for a user with up to 8 records in a, and one in b.
 
 ## Users with different numbers of records
 
@@ -66,32 +64,28 @@ for row in run.user_guarantees(delta=1e-6):
     print(row.records, row.users, row.epsilon)
 ```
 
-**A mean over this table is no guarantee.** A user with 8 records has the risk of 8 records. The
-table is public, so it may not be computed from the data without protection.
+**A mean over this table is not a guarantee.** A user with 8 records has the risk of 8 records. The
+table is public, so do not compute it from the data without protection.
 
 ## Which loop needs less noise
 
-Let both loops have the same number of steps and the same rate, so that a batch has the same
-expected number of records if each user has k of them. Calibrate each to one epsilon. The noise on
-the sum of a batch is sigma times the clip. Let C be the clip of one record, and r k C the clip of
-one user's sum: r is 1 if all gradients of a user are equal, and 1/sqrt(k) if they are orthogonal
-and of norm C. Then both loops have the same noise at the **crossover**
+Give both loops the same rate, number of steps, and epsilon. Let C be the clip of one record, and
+r k C the clip of one user's sum: r is 1 if all gradients of a user are equal, and 1/sqrt(k) if they
+are orthogonal and of norm C. Both loops have the same noise at the **crossover**
 
 r = sigma of "examples" / (k x sigma of "users").
 
-Below it users need less noise, and above it examples do. Rate {rate}, {steps:,} steps, delta
-{delta}:
+Below it users need less noise, and above it examples do. Rate {rate}, {steps:,} steps,
+delta {delta}:
 
 {rows}
 
 - **With strong privacy draw users**, unless their gradients are nearly equal.
-- **With weak privacy draw examples**, unless their gradients have little in common and there are
-  many of them.
+- **With weak privacy draw examples**, unless a user has many records with different gradients.
 - Where the crossover is below 1/sqrt(k), examples need less noise also for orthogonal gradients.
 
-The comparison is about noise alone: a clip that cuts many sums costs accuracy, too. In the
-training runs of Charles and others (2024, "Fine-tuning large language models with user-level
-differential privacy", arXiv 2407.07737), drawing users is better with strong privacy or a large
+This compares noise alone. A clip that cuts many sums costs accuracy, too. In the training runs of
+Charles and others (2024, arXiv 2407.07737), drawing users is better with strong privacy or a large
 compute budget.
 """
 

@@ -20,14 +20,13 @@ __all__ = ["pages"]
 
 LEAST = 8
 PHONES, SHARE, PHONE_SIGMA, PHONE_ROUNDS = 1000, 0.05, 4, 200
-BOTH, HONEST = "of records; of clients, for a client", "of h honest clients"
+BOTH, HONEST = "of records (for a client: of clients)", "of h honest clients"
 VIEWS = (
     ("observer", "sees", "noise that counts", "sampling that counts"),
     ("server", "each client's update, and who takes part", "the client's own", "of records"),
     ("server, with secure aggregation", "the sum, and who takes part", HONEST, "of records"),
-    ("clients", "each round's model, and what the colluding clients know", HONEST, BOTH),
+    ("clients, public", "each round's model, and what colluders know", HONEST, BOTH),
     ("clients, with secure aggregation", "the same, and who takes part", HONEST, "of records"),
-    ("public", "each round's model, and what the colluding clients know", HONEST, BOTH),
 )
 
 
@@ -93,9 +92,8 @@ def _opening() -> str:
 
 <!-- Written by `python -m reproductions.federated.page docs`. Edit that module. -->
 
-Ten hospitals train one model. Each keeps its records, trains locally, adds its own noise, and sends
-an update. What an attacker can learn depends on what the attacker sees. `ny.Federated` describes
-the training once, and gives the curve for each observer.
+Ten hospitals train one model. Each trains on its own records, adds its own noise, and sends an
+update. `ny.Federated` describes the training once, and gives the curve for each observer.
 
 ```pycon
 >>> import neyman as ny
@@ -118,25 +116,20 @@ Gaussian(sigma={SIGMA:g}, sensitivity=1).subsample(rate={RATE}) * {ROUNDS * LOCA
 
 ![What each observer can learn](federated.svg)
 
-*True positive rate, at most, by false positive rate. Left: one record of a hospital is there or
-not. Right: all records of one phone are exchanged, in the second setting below.*
-
 ## Who sees what
 
 {table(VIEWS[0], VIEWS[1:], words=4)}
 
 - h = max(1, `least_participants` − `colluding`). A round with fewer updates must be void. Without
-  `least_participants` only the client's own noise counts. An observer that is a client colludes
-  with itself: it knows its own noise.
-- `clients` and `public` trust the server to show nothing but the model. If the server colludes with
-  them, ask for `against="server"`.
-- The public sees the model after *each* round. Nothing more is claimed if it sees the last one
-  only.
-- The last local iterate alone leaves a client. Nobody else's noise hides its earlier steps, so the
-  noise of others counts in the last of {LOCAL_STEPS} local steps.
-- The proofs are in the [certificate](certificates/federated.md). It also says what is outside:
-  integer encodings of noise, unequal weights, Adam on the clients, and drop-outs that depend on
-  the data."""
+  `least_participants` only the client's own noise counts. A client that observes colludes with
+  itself.
+- `clients` and `public` trust the server to show only the model. If the server colludes with them,
+  use `against="server"`.
+- Nothing better is claimed for the last model alone.
+- No other client's noise hides the earlier local steps of a client, so
+  the noise of others counts in the last of {LOCAL_STEPS} local steps.
+- The [certificate](certificates/federated.md) does not cover integer
+  encodings of noise, unequal weights, Adam on the clients, or drop-outs that depend on the data."""
 
 
 def _observers() -> str:
@@ -158,45 +151,41 @@ def _observers() -> str:
 
 {table(head, rows(_hospitals()))}
 
-With nine colluding hospitals the tenth is alone with its noise, and they learn what the server
-learns. A record's curve says nothing about a hospital: 143 records together have `f.group(143)`.
+Nine colluding hospitals learn what the server learns. A record's curve does not cover a hospital:
+143 records together have `f.group(143)`.
 
 ## A thousand phones: a client
 
-{PHONES:,} clients, of which each of {PHONE_ROUNDS} rounds draws {size}. σ = {PHONE_SIGMA}, over the
-diameter of the one ball into which all phones clip their updates. The server sees who takes part,
-so no client is hidden by the draw, and a phone may be drawn in every round: its rows have
-`client_rate=1`. With secure aggregation ten phones collude with it. (Then participants see who
-takes part, too, and other clients learn what the server learns.)
+Each of {PHONE_ROUNDS} rounds draws {size} of {PHONES:,} clients. σ = {PHONE_SIGMA}, over
+the diameter of the one ball
+into which all phones clip their updates. The server sees who takes part, so its rows have
+`client_rate=1`. With secure aggregation ten phones collude with
+it. Then participants also see who takes part, and other clients learn what the server learns.
 
 {table(head, rows(_phones()))}"""
 
 
 def _accuracy() -> str:
     results = json.loads(simulation.RESULTS.read_text(encoding="utf-8"))
-    rows = []
+    means = {}
     for arm, counts in results.items():
         shares = [right / of for right, of in counts]
-        span = f"{min(shares):.3f} to {max(shares):.3f}"
-        rows.append((arm, f"{sum(shares) / len(shares):.3f}", span))
+        means[arm] = f"{sum(shares) / len(shares):.3f}"
     return f"""\
 ## The hospitals on digits
 
-Ten clients share the training rows of scikit-learn's digits and train a linear classifier with the
-settings of the first table. The noise is simulated, from a seeded generator.
-
-{table(("arm", "accuracy", "range of 5 runs"), rows)}
-
-*360 test rows (`python -m reproductions.federated.simulation`). A release must draw exact
-noise.*"""
+With the settings of the first table, a linear classifier of scikit-learn's digits has accuracy
+{means["no noise"]} without noise and {means["each client adds noise"]} with noise
+(mean of 5 runs, 360 test rows, simulated noise, `python
+-m reproductions.federated.simulation`). A release must draw exact noise."""
 
 
 def _refused() -> str:
     return """\
 ## What is refused
 
-A rate of clients below 1 claims that the draw hides a client. It is refused where the observer sees
-more than that:
+A rate of clients below 1 claims that the draw hides a client. It is refused where this is not
+true:
 
 ```pycon
 >>> ny.Federated(clients=100, client_rate=0.1, sigma=1, rounds=50, protects="client",
@@ -207,23 +196,19 @@ ValueError: client_rate = 0.1 amplifies nothing against = 'server', which sees w
 ```
 
 - Against the server, always.
-- With secure aggregation, against clients, and against the public if clients collude: participants
-  exchange keys, and so see who takes part.
-- For a record, against everyone: its client's other records show whether the client takes part. The
-  product of both rates is often used as the rate of a record. An attack in
-  `tests/mechanisms/test_federated.py` refutes it.
-- If clients may drop out, or their number is random, the size of the noise reveals how many took
-  part.
-  Every client that is drawn must answer. A draw that is repeated until all answer is one of those
-  who do, and `clients` is then their number.
+- With secure aggregation, against clients, and against the public if clients collude.
+- For a record, against everyone: its client's other records show whether the client takes part.
+  `tests/mechanisms/test_federated.py` has an attack.
+- If clients may drop out, or their number is random: the size of the noise reveals how many took
+  part. Every client that is drawn must answer. If a draw is repeated until all answer, it is a draw
+  from those who do, and `clients` is their number.
 - With secure aggregation but no `least_participants`.
 
-A cap on the rounds of one client lowers `rounds` with `client_rate=1`. But a draw that leaves out
-clients at their cap is no fresh draw, so with a cap give `client_rate=1` for every observer.
+With a cap on the rounds of one client, lower `rounds` and use `client_rate=1` for every observer: a
+draw that leaves out clients at their cap is not a fresh draw.
 
 The setting is that of Zheng, Chen, Long, and Su (2021, "Federated f-differential privacy"). We
-could not read that paper, and do not claim its definitions of weak and strong federated f-DP. Here
-`colluding=0` and `colluding=clients - 1` are the two ends."""
+could not read that paper, and do not claim its definitions of weak and strong federated f-DP."""
 
 
 def _figure() -> str:
