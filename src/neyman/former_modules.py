@@ -51,7 +51,7 @@ FORMER_MODULES: dict[str, str] = {
         for name in names
     },
 }
-"""The new path of each package or file that moved; what lies below a package moved with it."""
+"""The new path of each package or file that moved; what is below a package moved with it."""
 
 
 def current_module(path: str) -> str | None:

@@ -424,7 +424,7 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
         classes_: the two labels.
         coef_, intercept_: of shapes (1, d) and (1,), as in scikit-learn.
         interval_: approximate intervals of ``coef_`` about the population: they cover the
-            coefficients of the penalized fit of the law that the rows are drawn from.
+            coefficients of the penalized fit of the distribution that the rows are drawn from.
     """
 
     classes_: NDArray[Any]
@@ -542,8 +542,8 @@ class StandardScaler(base.OneToOneFeatureMixin, base.TransformerMixin, PrivateMo
 
     Attributes:
         mean_, var_, scale_: of each column; ``scale_`` is 1 where the variance is not above 0.
-        interval_: intervals of ``mean_``: each covers the mean of the clipped entries of the law
-            that the rows are drawn from.
+        interval_: intervals of ``mean_``: each covers the mean of the clipped entries of the
+            distribution that the rows are drawn from.
     """
 
     mean_: Floats

@@ -139,9 +139,10 @@ def alike(
         kinds: some of "Laplace", "discrete Laplace", "Gaussian", "discrete Gaussian", "rounded
             Gaussian" and, for one release, "canonical"; all of them if left out.
         tails: probabilities in (0, 1), from 1e-30 up.
-        problem: "mean" of a law on an interval of half width ``radius`` (0.5 if left out), with n
-            records; "histogram" of ``categories`` counts, for n records or the limit of many;
-            "median" of data like ``values``, public or simulated numbers within ``radius`` of 0.
+        problem: "mean" of a distribution on an interval of half width ``radius`` (0.5 if left out),
+            with n records; "histogram" of ``categories`` counts, for n records or the limit of
+            many; "median" of data like ``values``, public or simulated numbers within ``radius`` of
+            0.
         n, radius, categories, values: as the problem needs them; see `least_error`.
 
     Returns:

@@ -1,10 +1,11 @@
 """What a release costs in a currency that adds up, whatever is chosen adaptively after it [CH-1].
 
 A release that may fail outright, by revealing a record, is priced by what it does otherwise, with
-the probability of failure as a delta beside the amount. If each release's two laws are at least
-(1 - delta_i) times laws that keep the currency, then along every path of outcomes the product is at
-least 1 - sum of delta_i times that of laws that keep it, however the releases were chosen: amounts
-add up, and so do deltas (Bun and Steinke 2016, section 8; Whitehouse et al. 2023 for filters).
+the probability of failure as a delta beside the amount. If each release's two distributions are at
+least (1 - delta_i) times distributions that keep the currency, then along every path of outcomes
+the product is at least 1 - sum of delta_i times that of distributions that keep it, however the
+releases were chosen: amounts add up, and so do deltas (Bun and Steinke 2016, section 8; Whitehouse
+et al. 2023 for filters).
 """
 
 from __future__ import annotations

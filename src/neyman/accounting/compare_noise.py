@@ -1,7 +1,7 @@
-"""Kinds of noise that keep the same promise, and the error that each of them costs.
+"""Kinds of noise that keep the same guarantee, and the error that each of them costs.
 
 For one budget the least noise of each kind is found by calibration; what it does to an answer is
-then a matter of its own law: variance, mean absolute error, and how far its tails reach.
+then its own matter distribution: variance, mean absolute error, and how far its tails reach.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ TAILS = (0.05, 0.001, 1e-9)
 class Limits:
     """How noise of two kinds is compared."""
 
-    summed_sigma: float = 10_000.0  # sigma up to which a discrete Gaussian's law is summed
+    summed_sigma: float = 10_000.0  # sigma up to which a discrete Gaussian's distribution is summed
     summed_deviations: int = 14  # standard deviations that are summed
-    tail_mass: float = 1e-30  # more than what lies beyond them, up to `summed_sigma` [EE-8]
+    tail_mass: float = 1e-30  # more than what is beyond them, up to `summed_sigma` [EE-8]
     largest_noise: float = 1e12  # noise that would keep any budget that this kind can keep
     digits: int = 5
     tail_pieces: int = 4096  # of a tail that is integrated
@@ -287,7 +287,7 @@ def _wide(sigma: float, levels: tuple[float, ...]) -> Alike:
 def _canonical(noise: CanonicalNoise, levels: tuple[float, ...]) -> Alike:
     """E|Z| is twice the integral of the tail, which is convex, as the density does not rise [EE-7].
 
-    So each piece lies between the value at its middle and its chord; from unit to unit the tail
+    So each piece is between the value at its middle and its chord; from unit to unit the tail
     falls by a factor that does not rise.
     """
     law, scale = noise.law, float(noise.sensitivity)

@@ -127,9 +127,9 @@ class PersonalFilter:
         """Return the noisy sum of the vectors of all who can still pay for this step.
 
         Every person takes part in a step, or is left out because it would exceed their budget.
-        Nobody is sampled: the cost of a sampled step is not the one that is counted here. A row
+        No one is sampled: the cost of a sampled step is not the one that is counted here. A row
         with a number above 2^20 in size is left out too. No error depends on a number in the array,
-        and a step that raises an error costs nobody anything.
+        and a step that raises an error costs no one anything.
 
         Args:
             vectors: a NumPy array of an integer dtype, shape (people, d), each number at most 2^20
@@ -147,7 +147,7 @@ class PersonalFilter:
         rows: Any = vectors
         wanted = f"a NumPy array of an integer dtype, of shape (people, d) = ({self.people}, d)"
         advice = "scale, round, and clip each row, then call np.array(rows, dtype=np.int64)"
-        if type(rows) is not np.ndarray:  # subclasses have methods of their own, such as masks
+        if type(rows) is not np.ndarray:  # subclasses have their own methods, such as masks
             raise TypeError(f"vectors is a {type(rows).__name__} and must be {wanted}: {advice}")
         if rows.dtype.kind not in "iu":
             raise TypeError(f"vectors has the dtype {rows.dtype} and must be {wanted}: {advice}")

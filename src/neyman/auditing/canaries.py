@@ -34,7 +34,7 @@ Coins = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Canaries:
-    """Rows that `ny.audit.canaries` makes for a training, each with a parameter of its own.
+    """Rows that `ny.audit.canaries` makes for a training, each with its own parameter.
 
     The training gets further parameters: one per canary, and some silent ones that no row moves.
     The gradient of a canary is ``norm`` in its own parameter and 0 elsewhere. So the model is

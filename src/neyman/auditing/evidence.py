@@ -260,7 +260,7 @@ class ManyRuns(Evidence):
 
 @dataclass(frozen=True)
 class OneRun(Evidence):
-    """Evidence from one run with many canaries, each in the data by a coin of its own.
+    """Evidence from one run with many canaries, each in the data by its own coin.
 
     Args:
         canaries, guesses, correct: numbers of canaries, guesses, and correct guesses.

@@ -1,6 +1,6 @@
 """Bounds on what one run shows: the chance of so many correct guesses under a claim.
 
-Each canary is in the data by a coin of its own. An attacker guesses some of the coins. Two bounds
+Each canary is in the data by its own coin. An attacker guesses some of the coins. Two bounds
 hold on P(correct >= c) if the claim is true. Both bound the same tail, so a claim is refuted if
 either one is at most 1 - confidence: the least refuting c decides the chance of a false refutation.
 """

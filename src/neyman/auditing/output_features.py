@@ -20,7 +20,7 @@ class Limits:
     numbers: int = 32  # of an output that are looked at one by one
     paired_numbers: int = 8  # of which all differences are looked at too
     bins: int = 24
-    # Finite numbers are cut here; the others have places of their own.
+    # Finite numbers are cut here; the others have their own places.
     largest_number: float = 1e100
     infinite_place: float = 2e100  # of +inf
     nan_place: float = -3e100  # of NaN

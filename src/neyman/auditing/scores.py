@@ -27,7 +27,7 @@ class Limits:
     exchanged_deviations: float = -6.0
     least_deviation: float = 1e-12
     largest_score: float = 1e100  # so that squares stay within floats
-    sum_error: float = 1e-9  # rounding of a law that sums to 1
+    sum_error: float = 1e-9  # rounding of a distribution that sums to 1
 
 
 LIMITS = Limits()
@@ -274,16 +274,16 @@ def likelihood_ratio(outputs: object, null: object, alternative: object) -> Arra
     """Return the score of the best test: log(alternative / null) at each output.
 
     Args:
-        outputs: numbers of outcomes, each an index of the laws.
+        outputs: numbers of outcomes, each an index of the distributions.
         null, alternative: probabilities of the outcomes, as for ``ny.best_test``.
 
     Returns:
-        An array of finite scores. An outcome that one law excludes has a score beyond all others.
-        ``ny.best_test`` answers yes above a threshold on this score.
+        An array of finite scores. An outcome that one distribution excludes has a score beyond all
+        others. ``ny.best_test`` answers yes above a threshold on this score.
 
     Raises:
-        ValueError: a law has a negative number or does not sum to 1, the laws differ in length,
-            or an output is not an outcome of either law.
+        ValueError: a distribution has a negative number or does not sum to 1, the distributions
+            differ in length, or an output is not an outcome of either distribution.
 
     Source: Neyman and Pearson 1933.
     """

@@ -1,4 +1,4 @@
-"""``neyman calibrate plan.toml``: what a wanted error costs, and the errors at a promise."""
+"""``neyman calibrate plan.toml``: what a wanted error costs, and the errors at a guarantee."""
 
 # Arguments of Matplotlib's methods have no types.
 # pyright: reportUnknownMemberType=false
@@ -22,7 +22,7 @@ EXAMPLE_ROWS = 1000  # rows in a cell, at which a ratio's error is told
 
 @dataclass(frozen=True)
 class Point:
-    """What is promised and how large the errors are, at one amount of noise."""
+    """What is guaranteed and how large the errors are, at one amount of noise."""
 
     rho: float
     epsilon: float
@@ -38,12 +38,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A plan's noise with what it promises.
+    """A plan's noise with what it guarantees.
 
     Args:
         rho: exact; ``[budget] zcdp`` of it makes the plan spend that.
-        point: the promise, and the error of the table that the curve is about.
-        curve: the promise at other errors of that table, from the smallest error on.
+        point: the guarantee, and the error of the table that the curve is about.
+        curve: the guarantee at other errors of that table, from the smallest error on.
         rows: where that table's error depends on how many rows a cell has, at how many; else None.
         delta: where keys are found in the data, what ``[budget]`` needs beside zcdp; else None.
     """
@@ -97,7 +97,7 @@ def at_error(
 
 
 def at_promise(plan: Plan, budget: dict[str, Any]) -> Calibration:
-    """Return the least error of each table at a promise.
+    """Return the least error of each table at a guarantee.
 
     Args:
         plan: whose own budget is ignored.

@@ -368,7 +368,7 @@ def _clip(text: str) -> tuple[str, object]:
 
 
 def _named_risks(plan: Plan) -> tuple[list[AttackSuccess], str]:
-    """Return the risk of each usual attack, and where the plan's power lies on the scale."""
+    """Return the risk of each usual attack, and where the plan's power is on the scale."""
     from neyman.accounting.literature.deployments import scale_sentence
     from neyman.accounting.semantics.attacks import usual_attacks
     from neyman.accounting.semantics.budget import AtMost, within_limit
@@ -405,11 +405,11 @@ def calibrate_plan(
     into: Path | None,
     as_json: bool,
 ) -> None:
-    """``neyman calibrate plan.toml``: what a wanted error costs, or the errors at a promise.
+    """``neyman calibrate plan.toml``: what a wanted error costs, or the errors at a guarantee.
 
     Args:
         path: of the plan, whose own budget is ignored.
-        budget: the promise as a plan's budget has it, or nothing.
+        budget: the guarantee as a plan's budget has it, or nothing.
         error: a table and its wanted error, or None: exactly one of both.
         interval: whether the half width of the 90% interval is meant.
         consistent: whether the standard error after least squares is meant.

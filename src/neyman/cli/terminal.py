@@ -113,7 +113,7 @@ def _document(value: object) -> None:
 
 
 def _unread(stream: IO[str]) -> None:
-    """Nobody reads on: what was done is done, and the rest of the text goes nowhere."""
+    """No one reads on: what was done is done, and the rest of the text goes nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -168,7 +168,7 @@ CHARGED = (
 
 
 def check_suffix(path: Path | None, *suffixes: str) -> None:
-    """Refuse an ``--out`` whose name promises another format than the one that is written.
+    """Refuse an ``--out`` whose name guarantees another format than the one that is written.
 
     Raises:
         ValueError: the name does not end in one of the suffixes.

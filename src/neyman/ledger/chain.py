@@ -4,7 +4,7 @@ A line is JSON with sorted keys, no blanks and no character beyond ASCII; its va
 whole numbers, and lists or objects of these. ``number`` counts from 1, ``previous`` is the SHA-256
 of the line before (64 zeros in the first), ``kind`` is one of `KINDS`, ``when`` the time by the
 clock of whoever wrote it, which decides nothing, and ``salt`` is random, so that a hash tells
-nobody who guesses a plan whether the guess is right. Who changes, removes or inserts a line changes
+no one who guesses a plan whether the guess is right. Who changes, removes or inserts a line changes
 the hash of each that follows; who writes them all anew is found out by whoever kept a checkpoint.
 """
 

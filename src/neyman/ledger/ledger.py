@@ -156,7 +156,7 @@ class Ledger:
             delta_cap: the same for delta, in [0, 1), of 1/720,720,000,000,000,000.
             parts: names of disjoint parts of the data, each of which may be spent on up to the
                 cap. Changing one unit must change one part only: under replace-one, a record's
-                replacement must lie in the same part.
+                replacement must be in the same part.
             totals: `Plan.totals_hash` of a dataset with exact public totals, which each later plan
                 must declare; "" for none.
 
@@ -185,7 +185,7 @@ class Ledger:
         """Allocate part of an account, or of an allocation, to a team or project.
 
         A spend on an allocation is charged to it and to all that it is part of, so that none of
-        them is exceeded. Allocations may promise more than there is: first come, first served.
+        them is exceeded. Allocations may guarantee more than there is: first come, first served.
 
         Args:
             dataset: a registered "name@version".

@@ -170,7 +170,7 @@ class DiscreteGaussian(Mechanism):
             coordinate moves by at most d. Otherwise an iterable of integer vectors: a person who
             moves from one cell to another is ``[(1, 1)]``. Signs, order and zeros do not matter;
             a vector that another one covers coordinate by coordinate is dropped, because its
-            curve lies above (the noise is log-concave).
+            curve is above (the noise is log-concave).
         sigma_squared: sigma^2, exact, instead of sigma.
         squared_norm: the largest squared l2 norm of a shift, at least 1, instead of the shifts,
             where these are too many to list. Then only rho-zCDP is claimed, and the curve is the

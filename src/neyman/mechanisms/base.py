@@ -42,7 +42,7 @@ NAMES = (
     "against",
     "norm",
 )
-STATEMENTS = "statements"  # of the law of a user's noise
+STATEMENTS = "statements"  # of the distribution of a user's noise
 # Names of arguments that mean one thing, here and in other libraries.
 SYNONYMS = (
     ("sigma", "scale", "noise_multiplier", "noise_scale", "noise", "std", "stddev", "stdev", "b"),

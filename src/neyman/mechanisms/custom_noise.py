@@ -1,4 +1,5 @@
-"""Noise of a user's own: a law with stated bounds, added to a number or to each of several."""
+"""Noise of a user's own: a distribution with stated bounds, added to a number or to each of
+several."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from neyman.numerics.rounding import above
 class Limits:
     """How shifts of a user's noise are divided."""
 
-    shifts: int = 256  # whole shifts, each with a curve of its own
+    shifts: int = 256  # whole shifts, each with its own curve
     shift_intervals: int = 40  # of shifts, each of them this share of what is left:
     interval_share: float = 0.25  # of what is left, that each interval has
 
@@ -34,16 +35,16 @@ LIMITS = Limits()
 
 
 class CustomNoise(Mechanism):
-    """Noise on a number, whose law a user describes and states bounds of.
+    """Noise on a number, whose distribution a user describes and states bounds of.
 
-    A subclass is a frozen dataclass. Its fields are numbers, from which the law follows, so that it
-    is written as JSON, stored, and read again by its name. It has `law` and an attribute
+    A subclass is a frozen dataclass. Its fields are numbers, from which the distribution follows,
+    so that it is written as JSON, stored, and read again by its name. It has `law` and an attribute
     ``sensitivity``: the largest shift of the number between neighbors, a whole number for `Masses`.
 
     The curve covers every shift up to the sensitivity, for one of three reasons [UD-4]:
 
-    - The law is log-concave. Then the full shift is the worst one. That the likelihood ratio is
-      monotone for every shift says the same.
+    - The distribution is log-concave. Then the full shift is the worst one. That the likelihood
+      ratio is monotone for every shift says the same.
     - It is on whole numbers. Then each of at most 256 shifts has its curve, and the worst answers.
     - The slope of the log density is bounded. Then the shifts are covered by intervals.
 
@@ -86,7 +87,7 @@ class CustomNoise(Mechanism):
 
     @abstractmethod
     def law(self) -> Law:
-        """Return the law of the noise on one number: a `Density`, or `Masses`."""
+        """Return the distribution of the noise on one number: a `Density`, or `Masses`."""
 
     def losses(self) -> tuple[Composition, ...]:
         """One loss for the full shift, or one for each shift or interval of shifts."""

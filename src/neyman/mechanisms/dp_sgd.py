@@ -360,9 +360,9 @@ class DPSGD(StandIn):
     def batches(self, rows: int, *, after: int = 0) -> Batches:
         """Draw the batches of this run: one array of row numbers per step, exact, once.
 
-        The object that is accounted draws its batches. Every law holds exactly: the rate batch / n
-        of "poisson" is a rational number that random bits are compared with. The bits come from
-        the operating system. There is no seed.
+        The object that is accounted draws its batches. Every distribution holds exactly: the rate
+        batch / n of "poisson" is a rational number that random bits are compared with. The bits
+        come from the operating system. There is no seed.
 
         With ``user_sampling="users"`` a row is a user: the loop takes all records of each user that
         is drawn, and clips their sum.

@@ -111,7 +111,7 @@ def check_sum(name: str, shares: Iterable[float | Fraction]) -> None:
 
 
 def mixture_of_normals(shifts: Mapping[float, float]) -> Loss | None:
-    """Return the loss of a mixture against the normal law at 0; None if nothing moves.
+    """Return the loss of a mixture against the normal distribution at 0; None if nothing moves.
 
     Args:
         shifts: the weight of each distance, at least 0; they need not add up to one.

@@ -34,7 +34,7 @@ class Limits:
     """The reports of one person."""
 
     categories: int = 1 << 20
-    epsilon: int = 40  # beyond it 64 bits do not tell a lie from none
+    epsilon: int = 40  # beyond it 64 bits do not tell a are from none
 
 
 LIMITS = Limits()

@@ -350,7 +350,7 @@ def _against_worst(
         costs = np.vstack([costs, row])
     if best < math.inf:
         return precision, lower
-    # Nobody knows the worst change: each part's largest shift bounds it from above, and a random
+    # No one knows the worst change: each part's largest shift bounds it from above, and a random
     # replacement, of which a record and its like are two independent draws, from below.
     most = np.array([[largest_shift(part, sizes) for part in parts]], dtype=float) / norms
     random = np.array([2 * shift_squared(part, None, sizes) for part in parts], dtype=float) / norms

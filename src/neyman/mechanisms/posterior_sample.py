@@ -37,9 +37,9 @@ class PosteriorSample(Mechanism):
     each f C-Lipschitz in w. Then L = C if a record is added or removed, and L = 2C if one is
     replaced. Two Gaussians with covariance 1/m attain the curve.
 
-    The curve holds for exact draws. A chain of finitely many steps draws from another law. Give
-    ``exact=False`` and one certified distance of that law from the posterior, which must hold for
-    every dataset:
+    The curve holds for exact draws. A chain of finitely many steps draws from another distribution.
+    Give ``exact=False`` and one certified distance of that distribution from the posterior, which
+    must hold for every dataset:
 
     - ``total_variation`` = v: with probability v + Phi(mu - z), z = Phi^-1(1 - v), everything is
       revealed, and otherwise the curve is G_mu. The best proven curve is

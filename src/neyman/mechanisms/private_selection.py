@@ -31,7 +31,7 @@ class ExponentialMechanism(Mechanism):
     """One of many candidates, drawn with probability proportional to e^{its score}.
 
     Args:
-        epsilon: the *range* of the loss, at least 0: for neighbors it lies in [t - epsilon, t] for
+        epsilon: the *range* of the loss, at least 0: for neighbors it is in [t - epsilon, t] for
             some t. Scores u of sensitivity D (each moves by at most D) drawn by
             e^{epsilon u / (2 D)} have it; so have scores that all move the same way, by at most D,
             drawn by e^{epsilon u / D}. It is pure epsilon-DP.

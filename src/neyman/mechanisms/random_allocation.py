@@ -24,7 +24,7 @@ class RandomAllocation(Mechanism):
     Each record draws one of T batches, all as likely, independently of the others; the batches are
     of random size. With a record more or less the pair is P, the mean over t of N(mu e_t, I),
     against Q = N(0, I) in T coordinates, and its reverse, whatever a batch's release depends on of
-    the earlier ones. It holds only while nobody learns which batch a record was in. Passes
+    the earlier ones. It holds only while no one learns which batch a record was in. Passes
     compose: ``* epochs``, each drawn afresh. It is a bracket, certified from both sides.
 
     Where a record takes part in k of T batches, P is the mean over all sets of k. Its curve is at

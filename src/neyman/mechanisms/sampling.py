@@ -38,7 +38,7 @@ from neyman.mechanisms.full_disclosure import RandomSubset
 from neyman.mechanisms.gaussian_mixture import binomial_mixture
 from neyman.numerics.relation import Neighboring
 
-MAX_USER_RECORDS = 1000  # of a user: the mixture has that many normal laws
+MAX_USER_RECORDS = 1000  # of a user: the mixture has that many normal distributions
 
 
 @dataclass(frozen=True, repr=False)

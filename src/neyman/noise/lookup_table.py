@@ -7,7 +7,7 @@ F(k-1) <= U < F(k) [NT-1]. Bits of U, and one for the sign, are drawn in three s
    k fills altogether, which at sigma 10 are all but 0.15 percent;
 2. elsewhere the next 49 bits. U is then compared with thresholds that are known to be within a
    slack of 2^64 F(k), by bisection among those that fall into its cell [NT-2];
-3. where U lies within the slack of a threshold, or beyond the last of them (the infinite tail),
+3. where U is within the slack of a threshold, or beyond the last of them (the infinite tail),
    further bits, with F computed to as many bits as are at hand, until one answer is certain [NT-4].
 """
 
@@ -48,7 +48,7 @@ Lanes = NDArray[np.int64]
 
 
 class Law(Protocol):
-    """A law of magnitudes, of which any number of digits can be had."""
+    """A distribution of magnitudes, of which any number of digits can be had."""
 
     def place(self, value: int, length: int) -> int | None:
         """Return the k that all reals with these first ``length`` bits have in common, or None."""
@@ -91,7 +91,7 @@ class Table:
     """Symmetric integer noise, ready to be drawn.
 
     Args:
-        law: the law of the magnitude, for what the thresholds leave open.
+        law: the distribution of the magnitude, for what the thresholds leave open.
         thresholds: integers t(0) <= t(1) <= ..., at least one.
         slack: an integer with t(k) <= 2^precision F(k) <= t(k) + slack for all of them.
         lead: how many bits of the first stage, the sign among them, 2 to 16.
@@ -187,13 +187,13 @@ def _count(thresholds: Words, value: Words, first: Lanes, last: Lanes) -> Lanes:
 
 @lru_cache(maxsize=LIMITS.tables)
 def weights_table(a: Fraction, b: Fraction) -> Table:
-    """Return the table of the law of `Weights`."""
+    """Return the table of the distribution of `Weights`."""
     weights = Weights(a, b)
     return Table(weights, *weights.thresholds())
 
 
 @lru_cache(maxsize=LIMITS.tables)
 def rounded_table(sigma_squared: Fraction) -> Table:
-    """Return the table of the law of `RoundedWeights`."""
+    """Return the table of the distribution of `RoundedWeights`."""
     law = RoundedWeights(sigma_squared)
     return Table(law, *law.thresholds())

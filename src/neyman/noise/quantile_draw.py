@@ -33,7 +33,7 @@ Lanes = NDArray[np.int64]
 class Limits:
     """The rings of ranks around a quantile."""
 
-    first_ring_bits: int = 48  # what lies beyond the first ring has a weight below 2^-48
+    first_ring_bits: int = 48  # what is beyond the first ring has a weight below 2^-48
     ring_growth: int = 4  # times as many ranks in the next ring
 
 

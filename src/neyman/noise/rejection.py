@@ -4,7 +4,7 @@ All arithmetic is on integers. Every random decision is "is a uniform real U bel
 p?", taken from the leading 64 bits of U. An array of them ("lanes") is decided by 32-bit fixed
 point bounds low <= 2^32 p <= high; a lane that falls between its bounds is decided by rational
 arithmetic, drawing further bits of U as long as those at hand leave both answers possible. The
-bounds therefore cost or save time, and never change the law of the result.
+bounds therefore cost or save time, and never change the distribution of the result.
 
 Source: Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2020),
 algorithms 1 to 3.
@@ -97,7 +97,8 @@ def discrete_gaussian(
 
 
 def one_sided(scale: Fraction, out: Lanes, bits: Bits) -> None:
-    """Write draws of the geometric law to ``out``: P(X = x) = (1 - r) r^x, r = exp(-1 / scale).
+    """Write draws of the geometric distribution to ``out``: P(X = x) = (1 - r) r^x, r = exp(-1 /
+    scale).
 
     Args:
         scale: a rational in (0, 2^53].
@@ -159,7 +160,7 @@ def below(word: int, p: Fraction, bits: Bits) -> bool:
 
 
 def _one_sided(scale: Fraction, n: int, bits: Bits) -> Lanes:
-    """Up to n draws of the geometric law with ratio exp(-1 / scale)."""
+    """Up to n draws of the geometric distribution with ratio exp(-1 / scale)."""
     block = max(1, math.floor(scale))
     u = uniform(block, n, bits)
     if block > 1:

@@ -1,7 +1,7 @@
 """Which rows take part in a step of training, drawn exactly from secure bits.
 
-Each law holds exactly: a rational rate is compared with bits until the answer is certain, and whole
-numbers are drawn by rejection. No floating point takes part.
+Each distribution holds exactly: a rational rate is compared with bits until the answer is certain,
+and whole numbers are drawn by rejection. No floating point takes part.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The secret number of runs of a search, drawn exactly by inversion of its distribution function.
 
-A uniform real is compared with cumulative probabilities that are known to lie between two decimal
+A uniform real is compared with cumulative probabilities that are known to be between two decimal
 numbers. Where its first bits or the digits leave two answers, more of both are asked for. No
 floating point takes part [BS-7].
 """
@@ -33,7 +33,7 @@ LIMITS = Limits()
 
 
 def draw_poisson(mean: Fraction, bits: Bits) -> int:
-    """Draw a number of runs from the Poisson law, in a time in proportion to the mean.
+    """Draw a number of runs from the Poisson distribution, in a time in proportion to the mean.
 
     Args:
         mean: above 0.
@@ -43,7 +43,8 @@ def draw_poisson(mean: Fraction, bits: Bits) -> int:
 
 
 def draw_negative_binomial(mean: Fraction, shape: Fraction, bits: Bits) -> int:
-    """Draw a number of runs from the truncated negative binomial law, in a time as long as it is.
+    """Draw a number of runs from the truncated negative binomial distribution, in a time as long as
+    it is.
 
     Args:
         mean: E[K], at least 1.
@@ -97,7 +98,7 @@ def _negative_binomial(mean: Fraction, shape: Fraction, numbers: Enclosures) -> 
 
 @lru_cache(maxsize=64)
 def _rate(mean: Fraction, shape: Fraction, digits: int) -> Pair:
-    """Return a pair around log(1 / gamma), at which the law has its mean [BS-7]."""
+    """Return a pair around log(1 / gamma), at which the distribution has its mean [BS-7]."""
     fine = Enclosures(2 * digits + LIMITS.guard_digits)
     target = fine.of(mean)
 

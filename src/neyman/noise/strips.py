@@ -3,8 +3,9 @@
 The half line is cut into strips of 2^b, each about a hundredth of sigma wide, and a tail. One of
 2^15 equally probable cells picks a strip, fair bits pick a place x in it, and the place is accepted
 with probability C w(x) / n, w(x) = exp(-x^2 / (2 sigma^2)), where n cells pick the strip. So the
-law is exact, whatever C and n are [NT-6]. A place is a whole number for the discrete Gaussian; for
-the rounded one it is a real number, of which bits are drawn only as far as they are needed.
+distribution is exact, whatever C and n are [NT-6]. A place is a whole number for the discrete
+Gaussian; for the rounded one it is a real number, of which bits are drawn only as far as they are
+needed.
 
 The first 16 bits of a uniform real decide 98 percent of draws. For the others 30 bits, and then
 more, are compared with bounds in integers until one answer is certain [NT-7].

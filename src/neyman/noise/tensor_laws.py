@@ -25,7 +25,7 @@ from neyman.noise.strips import CELLS, FIRST_WORD_BITS, SECOND_STAGE_BITS, Lanes
 
 OPEN_DRAW = -(1 << 62)  # an open draw is this and its first word; no other draw is as far out
 OPEN_LIMIT = -(1 << 61)
-GROUP_BLOCKS = 128  # blocks whose draws lie next to each other, word after word
+GROUP_BLOCKS = 128  # blocks whose draws are next to each other, word after word
 BLOCK_PROPOSALS = 4  # proposals in one block for an open draw
 PROPOSAL_WORDS = 4  # of each
 TAIL_SIGMAS = Fraction(6)  # sigma from which on the tail is: 2e-9, and it is finished on the host
@@ -44,7 +44,7 @@ class TableTensors:
     """Thresholds of 31 bits, for noise of small scales [NT-9].
 
     Args:
-        table: the thresholds of 64 bits, and the law.
+        table: the thresholds of 64 bits, and the distribution.
         device: where draws are made.
     """
 
@@ -79,7 +79,7 @@ class StripTensors:
     """The strips of a large scale [NT-10].
 
     Args:
-        strips: the law, whose tail begins at ``TAIL_SIGMAS``.
+        strips: the distribution, whose tail begins at ``TAIL_SIGMAS``.
         device: where draws are made.
     """
 
@@ -103,7 +103,7 @@ class StripTensors:
         self.starts = torch.from_numpy(np.append(strips.starts, 0)).to(device)
 
     def fill(self, out: torch.Tensor, engine: Engine) -> None:
-        """Write draws to all of ``out``, under keys of their own."""
+        """Write draws to all of ``out``, under their own keys."""
         key = new_key(self.device)
         engine.draw_strips(out, key, self)
         key.zero_()

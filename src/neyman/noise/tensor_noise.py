@@ -1,4 +1,5 @@
-"""Integer noise for tensors of torch: drawn where the tensor is, with the law of `neyman.noise`.
+"""Integer noise for tensors of torch: drawn where the tensor is, with the distribution of
+`neyman.noise`.
 
 The memory of a tensor on a CPU is an array, and is filled like one. On a CUDA device a kernel draws
 [NT-8]. On other devices, and for large scales of the Laplace distribution, noise is drawn on the
@@ -90,7 +91,8 @@ def fill(name: str, exact: Fraction, size: int, bits: Bits | None, out: Tensor) 
 
 
 def draw(out: torch.Tensor, law: TableTensors | StripTensors, engine: Engine) -> None:
-    """Write draws to a tensor on the device of the law, each part under keys of its own."""
+    """Write draws to a tensor on the device of the distribution, each part under keys of its
+    own."""
     for start in range(0, out.numel(), engine.KEY_DRAWS):
         law.fill(out[start : start + engine.KEY_DRAWS], engine)
 
@@ -99,7 +101,8 @@ def draw(out: torch.Tensor, law: TableTensors | StripTensors, engine: Engine) ->
 def law_and_engine(
     name: str, exact: Fraction, device: torch.device
 ) -> tuple[TableTensors | StripTensors, Engine]:
-    """Return the law of a sampler on a device, and what draws it: kernels of Triton if they can.
+    """Return the distribution of a sampler on a device, and what draws it: kernels of Triton if
+    they can.
 
     Raises:
         RuntimeError: where kernels make other draws than operations of torch.
@@ -126,7 +129,7 @@ def law_and_engine(
 
 
 def tensors(name: str, exact: Fraction, device: torch.device) -> TableTensors | StripTensors:
-    """Return the law of a sampler on a device."""
+    """Return the distribution of a sampler on a device."""
     if name == "discrete_laplace":
         return TableTensors(weights_table(1 / exact, Fraction(0)), device)
     rounded = name == "rounded_gaussian"

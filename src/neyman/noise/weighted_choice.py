@@ -75,7 +75,7 @@ def ringed_choice(rings: Iterator[Ring], rate: Fraction, bits: Bits) -> int:
     """Draw a cell as `weighted_choice` does; look at later rings where bits need them [EM-6].
 
     The cells stand in the order of the rings, so each has one place among the cumulative weights,
-    whatever was looked at. What lies beyond has a weight from 0 to beyond exp(-rate least).
+    whatever was looked at. What is beyond has a weight from 0 to beyond exp(-rate least).
 
     Args:
         rings: the last one has no points beyond; the first has a cell with the score 0 and a point.
@@ -100,7 +100,7 @@ def ringed_choice(rings: Iterator[Ring], rate: Fraction, bits: Bits) -> int:
         if ring.beyond:
             low.append(low[-1])
             high.append(high[-1] + ring.beyond * exponential(ring.least * rate, precision)[1])
-        # What lies beyond is never certain, because its least weight is 0.
+        # What is beyond is never certain, because its least weight is 0.
         place = _place(low, high, value, length)
         if place is not None:
             return place

@@ -1,12 +1,12 @@
 """Certified probabilities of integer noise: P(|X| <= k).
 
-The law of `Weights` has P(X = x) proportional to exp(-a |x| - b x^2). With S(k) the sum of
+The distribution of `Weights` has P(X = x) proportional to exp(-a |x| - b x^2). With S(k) the sum of
 exp(-a j - b j^2) over j = 0, ..., k, and S without end, F(k) = P(|X| <= k) is
 (2 S(k) - 1) / (2 S - 1). `Weights.thresholds` gives all of them to 64 bits at once [NT-3];
 `Weights.place` compares one of them with a uniform real to as many bits as that takes [NT-4]. Both
 are integer arithmetic with an error that is known.
 
-The law of `RoundedWeights` is that of round(Z), Z ~ N(0, sigma^2): F(k) = erf(sqrt q),
+The distribution of `RoundedWeights` is that of round(Z), Z ~ N(0, sigma^2): F(k) = erf(sqrt q),
 q = (2 k + 1)^2 / (8 sigma^2), by a series of positive terms, in integers that are rounded down and
 up [NT-5].
 """
@@ -63,7 +63,7 @@ class Weights:
         """Integers t(k) and one slack with t(k) <= 2^64 F(k) <= t(k) + slack, k = 0, 1, ... [NT-3].
 
         They do not fall, and end where less than 2^-64 of a weight is left. The slack is about
-        200 for a Gaussian and 1,000 for a Laplace law, of any scale.
+        200 for a Gaussian and 1,000 for a Laplace distribution, of any scale.
         """
         n = bisect_left(range(2**40), 45, key=lambda j: self.a * j + self.b * j * j)
         weights = self._leading_words(n)  # e^45 > 2^64
@@ -123,7 +123,7 @@ class Weights:
         low = high = 0
         for least, most, rest in self._weight_bounds(precision):
             low, high = low + least, high + most + rest
-        # 2^precision (2 S - 1) lies between these two; F is compared without division.
+        # 2^precision (2 S - 1) is between these two; F is compared without division.
         all_low, all_high = 2 * low - one, 2 * high - one
         surely_below = -(-(value + 1) * all_high >> length)
         surely_above = value * all_low >> length
@@ -214,7 +214,7 @@ def exponential(x: Fraction, precision: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class RoundedWeights:
-    """The law of |round(Z)|.
+    """The distribution of |round(Z)|.
 
     Args:
         sigma_squared: the variance of Z, a rational above 0.

@@ -92,7 +92,7 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
     """Keep the results of a function in the one cache, as a decorator.
 
     Args:
-        function: of hashable values, which alone decide its result. Nobody changes the result.
+        function: of hashable values, which alone decide its result. No one changes the result.
 
     A result above a quarter of the limit is computed each time. Threads may share the cache.
     """

@@ -1,4 +1,4 @@
-"""A number that is known to lie between two others."""
+"""A number that is known to be between two others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Bound:
     Args:
         lower: certified lower end.
         upper: certified upper end; ``lower <= upper``.
-        safe: the end that keeps the privacy promise: "upper" for epsilon, delta and power,
+        safe: the end that keeps the privacy guarantee: "upper" for epsilon, delta and power,
             "lower" for a type II error. ``float(bound)`` is that end.
         method: how the number was computed. It says so when the number is an estimate.
 
@@ -44,7 +44,7 @@ class Bound:
         >>> ny.Bound(4.8, 4.9) < 4.85
         Traceback (most recent call last):
             ...
-        ValueError: 4.85 lies inside the interval [4.8, 4.9]; compare with .lower or .upper
+        ValueError: 4.85 is inside the interval [4.8, 4.9]; compare with .lower or .upper
     """
 
     lower: float

@@ -52,10 +52,10 @@ def wave_sum(place: Array, weight: Array, u: Array) -> Array:
 
 
 def wave_sums(place: Array, weight: Array, u: Array) -> Array:
-    """`wave_sum` of several laws at once, shape (laws, m).
+    """`wave_sum` of several distributions at once, shape (distributions, m).
 
     Args:
-        place, weight: shape (laws, n).
+        place, weight: shape (distributions, n).
         u: shape (m,), for which `evenly` holds.
     """
     short = math.ceil(math.sqrt(len(u)))
@@ -78,7 +78,7 @@ def wave_sums(place: Array, weight: Array, u: Array) -> Array:
 def rounding(place: Array, weight: Array, u: Array) -> Array:
     """Bound on the error of `wave_sum`, shape (m,): each place known to a few units.
 
-    Of several laws, as in `wave_sums`, shape (laws, m).
+    Of several distributions, as in `wave_sums`, shape (distributions, m).
 
     A wave errs by at most the phase's error; a product adds three units of the phase at each
     doubling; a sum of n terms adds n units.

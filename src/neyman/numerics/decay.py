@@ -1,4 +1,4 @@
-"""How fast a characteristic function certainly dies out: what lies beyond the last node [C-4].
+"""How fast a characteristic function certainly dies out: what is beyond the last node [C-4].
 
 Each function gives, for increasing ``edges`` u_0 < u_1 < ..., upper bounds on log |phi(u)|: entry j
 holds for every u in [u_j, u_{j+1}], the last one for every u >= u_m.
@@ -38,10 +38,10 @@ def by_moments(variance: float, fourth: float, edges: Array) -> Array:
 
 
 def by_pieces(places: Array, mass: Array, edges: Array, wanted: Array | None = None) -> Array:
-    """From a part of the law that is uniform between neighboring places.
+    """From a part of the distribution that is uniform between neighboring places.
 
-    The law is at least ``mass[k]``, spread evenly over [places[k], places[k + 1]]. Each interval
-    goes to a block, and each block of mass p keeps at most in |phi(u)|
+    The distribution is at least ``mass[k]``, spread evenly over [places[k], places[k + 1]]. Each
+    interval goes to a block, and each block of mass p keeps at most in |phi(u)|
 
     - p (1 - u^2 (1 - u^2 d^2 / 12) V / 2), for width d and variance V, because |L - L'| <= d;
     - p |sinc(u d / 2)|, if it is one interval;

@@ -5,7 +5,7 @@ A loss distribution is a pair of measures: weight p at loss l under P is weight 
 - `spread` splits each atom between its two grid neighbors so that both measures keep their mass.
   The result is a spread of the likelihood ratio: it dominates (Doroshenko et al. 2022, "connect
   the dots"), so every delta computed from it is an upper bound, also after composition.
-- `contract` mixes each atom with its neighbors until both lie on the grid. Mixing outcomes is
+- `contract` mixes each atom with its neighbors until both are on the grid. Mixing outcomes is
   post-processing, so every delta computed from it is a lower bound. Where two atoms cannot be
   mixed onto the grid they are rounded down, which lowers delta too.
 
@@ -210,7 +210,7 @@ def _merge_cells(dots: Discretization, width: float) -> tuple[Array, Array, int]
     """
     keep = dots.weight > 0
     loss, weight = dots.loss[keep], dots.weight[keep]
-    cell = np.floor(loss / width + 0.25).astype(np.int64)  # whose centers lie between places
+    cell = np.floor(loss / width + 0.25).astype(np.int64)  # whose centers are between places
     _, cell = np.unique(cell, return_inverse=True)
     p = np.bincount(cell, weights=weight)
     terms = max(int(np.bincount(cell).max(initial=0)) - 8, 0)

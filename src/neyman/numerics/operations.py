@@ -253,7 +253,7 @@ def _with_note(answer: Any) -> Any:
 def question(ask: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """Give a method that answers a question its operations, as a decorator.
 
-    Each question begins with engines that nobody has asked, so it has the same answer whatever was
+    Each question begins with engines that no one has asked, so it has the same answer whatever was
     asked before.
     """
 

@@ -59,8 +59,8 @@ def power_sums(
 
     Args:
         index: its values are ``index * unit``; shape (m,).
-        p: their probabilities given that the loss is finite, shape (m,), each rounded from a law
-            with the sum 1.
+        p: their probabilities given that the loss is finite, shape (m,), each rounded from a
+            distribution with the sum 1.
         relative: bound on the relative error of p.
         place: bound on the error of each value ``index * unit``.
     """

@@ -29,7 +29,7 @@ def bisect(
 
     The caller knows that the condition holds at ``inside``; neither end is asked. Each new
     ``inside`` has met the condition and each new ``outside`` has not, so the first number is the
-    safe side. The search ends when nothing lies between the ends, or at the first of the limits.
+    safe side. The search ends when nothing is between the ends, or at the first of the limits.
 
     Args:
         holds: the condition.

@@ -32,7 +32,7 @@ _OWNER_ONLY = struct.pack("<I", 2) + b"".join(
 
 @dataclass(frozen=True)
 class PrivateFolder:
-    """A folder of one process, and of nobody else.
+    """A folder of one process, and of no one else.
 
     Args:
         handle: its lock, or None where folders cannot be locked.
@@ -70,7 +70,7 @@ def private_folder(kind: str, above: str | Path | None = None) -> PrivateFolder:
         above: where to make it; the system's temporary folder if left out.
 
     Returns:
-        The folder. Nobody but this user can look inside.
+        The folder. No one but this user can look inside.
 
     Raises:
         OSError: the folder cannot be made.
@@ -115,7 +115,7 @@ def sweep(above: Path) -> None:
 
     Folders of running processes, of other users, and without the mark stay, and so do links.
     """
-    if os.name == "nt":  # without locks nobody knows whether a folder is in use
+    if os.name == "nt":  # without locks no one knows whether a folder is in use
         return
     with suppress(OSError), os.scandir(above) as entries:
         for entry in entries:

@@ -263,8 +263,8 @@ def _truncated_sample(event: Any, neighboring: Neighboring) -> Mechanism:
     Let k of n - 1 other records be sampled. Below the limit B the record joins with probability q.
     From B on it is in the batch with probability q B / (k + 1), in the place of another one: a move
     of twice the norm. Everyone may see which of the two is the case. From B on they see the
-    other records of the batch too, whose law does not depend on k, so only the mean of this share
-    counts, (B / n) P(Bin(n, q) > B) / P(Bin(n - 1, q) >= B).
+    other records of the batch too, whose distribution does not depend on k, so only the mean of
+    this share counts, (B / n) P(Bin(n, q) > B) / P(Bin(n - 1, q) >= B).
 
     Under add-remove the others are n - 1 or n. Where the last of them fills the batch, q at twice
     the norm covers both, and elsewhere its presence makes no share larger. A tail P(K >= k) is

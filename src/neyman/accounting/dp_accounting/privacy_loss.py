@@ -81,7 +81,7 @@ def from_dp_event(event: DpEvent, neighboring: Neighboring = "add-remove") -> Me
 
     Its noise multipliers are relative to the norm of one record, so that under replace-one, where
     one record goes and another comes, the shift is twice as large (the Poisson-subsampled Gaussian
-    has a pair of its own there).
+    has its own pair there).
 
     Args:
         event: a tree of events: all that `pld.PLDAccountant` supports, Poisson subsampling of
@@ -120,7 +120,7 @@ def from_pld(
 
     Args:
         pld: rounded up ("pessimistic"). An optimistic one bounds from below what may be lost, so
-            that no promise can rest on it; it is refused.
+            that no guarantee can rest on it; it is refused.
         interval: its value_discretization_interval.
         neighboring: the relation that it was computed for; it does not say so itself.
 
@@ -238,7 +238,7 @@ def _connect_dots(first: int, step: float, delta: Array) -> _Table:
     With a_i = (delta_i - delta_{i+1}) / (e^step - 1) the mass at i is
     delta_{i-1} - delta_i + a_{i-1} - a_i. Values that stand out above the line between their
     neighbors (rounding, intervals) are left out, so that no mass is negative: what remains is
-    convex, and lies above the curve wherever the values do.
+    convex, and is above the curve wherever the values do.
 
     Args:
         delta: upper bounds at the indices first, first + 1, ..., shape (n,), n >= 2.

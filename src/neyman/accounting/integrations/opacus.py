@@ -265,7 +265,7 @@ class OpacusDraws:
         """Begin a pass over the loader. An early end of the last one leaves one sample unused.
 
         A pass without a step may not, but for the first: samples that are drawn until one pleases
-        have another law.
+        have another distribution.
         """
         self.lost += self._excess(min(self._passes, 1))
         self._passes = max(self._passes - 1, 0)

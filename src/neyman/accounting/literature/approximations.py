@@ -1,14 +1,15 @@
 """What the central limit theorem and its corrections say of many releases: estimates, no bounds.
 
-The privacy loss of many releases is a sum of independent losses, about normal. The normal law
-(order 0) and Edgeworth's corrections (orders 1 to 3) need a few cumulants only and cost nothing;
-they can be far too low where few large losses decide, and nothing here keeps a promise. The curves
-of `Mechanism.tradeoff` are certified: compare with them.
+The privacy loss of many releases is a sum of independent losses, about normal. The normal
+distribution (order 0) and Edgeworth's corrections (orders 1 to 3) need a few cumulants only and
+cost nothing; they can be far too low where few large losses decide, and nothing here keeps a
+guarantee. The curves of `Mechanism.tradeoff` are certified: compare with them.
 
-How far the law of the loss is from its expansion is proven all the same, and is `within` on the
+How far the distribution of the loss is from its expansion is proven all the same, and is `within`
+on the
 estimate: from the characteristic function (`edgeworth_error`), or by Berry and Esseen where that
 says more. On a lattice, such as that of randomized response, a smooth correction never catches up
-with the steps of the law.
+with the steps of the distribution.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ class _Sum:
 
     @cached_property
     def band(self) -> float | None:
-        """A proven distance of the finite part's law to `below`; None where there is none."""
+        """A proven distance of the finite part's distribution to `below`; None where there is
+        none."""
         if self.losses is None:
             return None
         simple = normal_band(self.losses)
@@ -203,7 +205,7 @@ class Expansion:
         left, right = p.above(low), p.above(high)
         if q.deviation or p.deviation:
             return max(right, level)
-        # A law of one point: between its two sides the test tosses a coin.
+        # A distribution of one point: between its two sides the test tosses a coin.
         size = q.below(-low)
         return max(right + (left - right) * (level / size if size > level else 1.0), level)
 
@@ -217,11 +219,11 @@ def edgeworth(mechanism: Described, order: int = 3) -> Expansion:
 
     Args:
         mechanism: a mechanism or a curve of which the losses are known.
-        order: 0 (the normal law) to 3.
+        order: 0 (the normal distribution) to 3.
 
     Raises:
         ValueError: for a bare zCDP guarantee, a stated pair or a release without noise, which have
-            no law to expand.
+            no distribution to expand.
 
     Examples:
         >>> import neyman as ny

@@ -186,7 +186,7 @@ def _too_small(epsilon: float, more: float, rho: float, far: float) -> bool:
         return False
     width = right - left
     place = (g - f + (-rise) * width) / (down - rise)
-    # The crossing lies between; slopes err by at most 8 units of their terms (the logarithm of
+    # The crossing is between; slopes err by at most 8 units of their terms (the logarithm of
     # 1 / d is below 40), over at most the width. The difference of two near floats is exact.
     error = 64 * UNIT * width * (abs(down) + rise + (1 + 2 * right) * rho + epsilon + 40)
     return 0 <= place <= width and f + down * place - error > 0

@@ -1,4 +1,4 @@
-"""Cumulants of a privacy loss, and how far a sum of losses can be from a normal law."""
+"""Cumulants of a privacy loss, and how far a sum of losses can be from a normal distribution."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cumulants(losses: Composition) -> tuple[float, ...]:
         losses: independent losses of one ordered pair.
 
     Raises:
-        ValueError: where the loss has no law.
+        ValueError: where the loss has no distribution.
     """
     each = [(_cumulants(_moments(loss)), n) for loss, n in losses.parts]
     return tuple(math.fsum(n * k[j] for k, n in each) for j in range(LIMITS.cumulants))
@@ -114,7 +114,8 @@ def _cumulants(moments: _Moments) -> tuple[float, ...]:
 
 
 def normal_band(losses: Composition) -> float | None:
-    """Berry and Esseen: the most that the law of the finite part is away from the normal one.
+    """Berry and Esseen: the most that the distribution of the finite part is away from the normal
+    one.
 
     0.56 (sum of E|L - EL|^3) / (sum of variances)^{3/2}, from moments with their errors and
     E|X|^3 <= sqrt(E X^2 E X^4). A Gaussian loss counts nothing above: it is a sum of as many small

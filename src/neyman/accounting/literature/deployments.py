@@ -256,7 +256,7 @@ def census_power(level: float) -> float:
 
 
 def scale_sentence(level: float, power: float) -> str:
-    """Return where a power lies between the two ends of the scale, beside the 2020 Census.
+    """Return where a power is between the two ends of the scale, beside the 2020 Census.
 
     Examples:
         >>> from neyman.accounting.literature.deployments import scale_sentence

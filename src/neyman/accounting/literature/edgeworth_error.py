@@ -1,4 +1,4 @@
-"""How far the law of a sum of losses is from an Edgeworth expansion: a proven distance.
+"""How far the distribution of a sum of losses is from an Edgeworth expansion: a proven distance.
 
 Beurling's function is at least the step and has a Fourier transform on [-T, T] only. So, with phi
 the characteristic function of the sum and gamma that of the expansion E, both in standard units,
@@ -35,8 +35,8 @@ FAR = np.geomspace(NEAR_DEVIATIONS, NEAR_DEVIATIONS * 1e6, 241)
 def expansion_band(
     losses: Composition, mean: float, deviation: float, terms: Terms
 ) -> float | None:
-    """Return the most that the law of the finite part is away from an expansion, at every place
-    [EE-6].
+    """Return the most that the distribution of the finite part is away from an expansion, at every
+    place [EE-6].
 
     Args:
         losses: independent losses of one ordered pair.
@@ -51,7 +51,7 @@ def expansion_band(
     t = STEP_DEVIATIONS * np.arange(round(NEAR_DEVIATIONS / STEP_DEVIATIONS) + 2)
     gap, error = _transform_difference(losses, mean, deviation, terms, t)
     # A cubic through four nodes errs by at most (9/16) h^4 / 24 of the fourth derivative between
-    # the inner two, which is at most the two laws' fourth moments [EE-2].
+    # the inner two, which is at most the two distributions' fourth moments [EE-2].
     fourth = fourth_moment(losses, mean) / deviation**4 + _moment(terms)
     left, right = _cubics(gap)
     slack = 1.5 * error + STEP_DEVIATIONS**4 * fourth * (9 / 384)
@@ -79,8 +79,8 @@ def _transform_difference(
     normal = np.exp(-t * t / 2)
     expansion = normal * (1 + sum((a * (1j * t) ** n for n, a in terms), np.zeros(len(t))))
     # phi: t is rounded, which moves it by |phi'| u t <= u t; three terms of the exponent err by 3
-    # units of themselves, its power by 4. The normal law alike. Where terms of the expansion are
-    # far above 1 they are most of the distance, to which 1e-9 of itself is added.
+    # units of themselves, its power by 4. The normal distribution alike. Where terms of the
+    # expansion are far above 1 they are most of the distance, to which 1e-9 of itself is added.
     rounding = 2 * error + 2 * error[0] + 8 * UNIT * (8 + t * t + np.abs(k) + u * abs(mean))
     gap = phi - expansion
     gap[0] = 0.0
@@ -102,7 +102,8 @@ def _cubics(values: Array) -> tuple[Array, Array]:
 
 
 def _sizes(terms: Terms) -> Iterable[tuple[int, float]]:
-    """Return the expansion's terms with the sizes of their coefficients; the normal law is one."""
+    """Return the expansion's terms with the sizes of their coefficients; the normal distribution is
+    one."""
     return ((0, 1.0), *((n, abs(a)) for n, a in terms))
 
 

@@ -1,4 +1,4 @@
-"""What a guarantee says about k changed records, in closed forms that lie below its curve.
+"""What a guarantee says about k changed records, in closed forms that are below its curve.
 
 A lower bound on an error needs three functionals of the trade-off function f: the affinity of the
 group curve f_k, the chi-square divergence of neighbors, and the least level at which a test of f_k
@@ -32,7 +32,7 @@ class Limits:
 
 
 LIMITS = Limits()
-TRAPEZOID_STEP = 0.1  # of the trapezoid rule for the affinity of two normal laws [OP-2]
+TRAPEZOID_STEP = 0.1  # of the trapezoid rule for the affinity of two normal distributions [OP-2]
 NODES = np.arange(-8.5, 8.5 + TRAPEZOID_STEP / 2, TRAPEZOID_STEP)
 WEIGHTS = TRAPEZOID_STEP * np.exp(-NODES * NODES / 2) / math.sqrt(2 * math.pi)
 DELTAS = (1e-3, 1e-6, 1e-9)  # at which a curve without other closed forms is asked

@@ -77,7 +77,7 @@ def least_error(
 ) -> Bound:
     """Bound the least mean squared error of any release that is as private as a budget.
 
-    The bound is on the largest error over all laws of the problem (over all data, for
+    The bound is on the largest error over all distributions of the problem (over all data, for
     "histogram"), and on every release that is at least as private as the budget: the library's
     mechanisms, others, and those not yet known. For a population the error includes that the
     records are a sample. Neighbors replace one of n records, and n is public. A budget under
@@ -87,13 +87,13 @@ def least_error(
         problem: one of
 
             - "bernoulli-mean" or "share": p of n coins;
-            - "bounded-mean": the mean of a law on an interval of half width ``radius``;
+            - "bounded-mean": the mean of a distribution on an interval of half width ``radius``;
             - "normal-mean": theta of N(theta, sigma^2), abs(theta) <= ``radius`` (inf if left
               out);
             - "regression-coefficient": theta of y = theta x + N(0, sigma^2), where x has the
               second moment 1;
-            - "ball-mean": the mean of a law on a ball of this radius and dimension, squared l2
-              error;
+            - "ball-mean": the mean of a distribution on a ball of this radius and dimension,
+              squared l2 error;
             - "category-shares": the shares of k categories, squared errors summed;
             - "histogram": the counts of k categories in the data, squared error per count; the
               limit of many records if n is left out;
@@ -108,7 +108,7 @@ def least_error(
         values: public or simulated numbers, at least 3, each from -1e100 to 1e100. Never private
             ones: the bound depends on them.
         quantile: in (0, 1); the median if left out.
-        model: "central", or "local": each record is reported by a mechanism of its own, which may
+        model: "central", or "local": each record is reported by its own mechanism, which may
             depend on earlier reports.
         prior: half width of the prior in van Trees' inequality, for "bernoulli-mean",
             "normal-mean", and "regression-coefficient", at least 1e-100; the best of several if

@@ -36,7 +36,7 @@ class Limits:
     sizes: int = 24
     spread: float = 4.0
     epsilon: float = 300.0
-    count_nodes: int = 1500  # at which the law of a count is looked at
+    count_nodes: int = 1500  # at which the distribution of a count is looked at
     priors: int = 28
 
 
@@ -117,7 +117,7 @@ def data_pair(guarantee: Guarantee, changes: Array) -> float:
 def _masses() -> Array:
     """Weights of the places such that the weighted sum is at least the mean of a convex function.
 
-    On each cell the function lies below its chord, and the prior's mass and first moment there
+    On each cell the function is below its chord, and the prior's mass and first moment there
     have closed forms [OP-10].
     """
     u = UNIT_GRID
@@ -261,9 +261,9 @@ def moved_error(n: int, categories: int, alpha: float, chi_square: float) -> flo
     """Return D with E[((M - N)_a - (M - N)_b)^2] >= 4 D for counts N and every output M [OP-7].
 
     D = (1 - p_0)^2 / C, with p_j the chance that a category has j records, and C the chi-square
-    divergence of the relabeled joint law, at most
+    divergence of the relabeled joint distribution, at most
     chi_square (1 - 2 p_0 + S) + S - p_0 + 2 p_1, S = E[(r - 1)^2] of the ratio r of the counts'
-    law at the moved record.
+    distribution at the moved record.
 
     Args:
         n: number of records, at least 1.

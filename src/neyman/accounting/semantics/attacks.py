@@ -2,7 +2,7 @@
 
 The attacker guesses something about the record Z of one target: whose it is, a value in it, or
 about what it is. Z has a prior. Let b, the baseline, be the best chance of a right guess without
-the release. With it, and with a curve f that is convex and lies below all pairs of neighbors, the
+the release. With it, and with a curve f that is convex and is below all pairs of neighbors, the
 chance is at most 1 - f(b) [RK-1, RK-2]. The conditions are part of the number and are printed with
 it: above all, the prior is the attacker's belief after they know all other records.
 
@@ -162,7 +162,7 @@ class AttackSuccess:
         bound: the chance of a right guess with the release; upper is safe.
         neighboring: the relation of the guarantee.
         sources: what is not certified, as in `Tradeoff.sources`.
-        statements: what a user states of their own distributions.
+        statements: what a user their own states distributions.
 
     Examples:
         >>> import neyman as ny

@@ -3,8 +3,8 @@
 The attacker holds a prior over whole datasets, sees the output, and updates. Their posterior for
 what a person's record is, is compared with the one they would hold had the record been replaced,
 before the release, by a draw from what the rest of the data predicts for it [PO-1]. That keeps
-whatever can be learned about the person from others. With A and B the laws of the output in both
-worlds, the ratio of the posteriors is dA/dB, and
+whatever can be learned about the person from others. With A and B the distributions of the output
+in both worlds, the ratio of the posteriors is dA/dB, and
 
     A(dA/dB > e^eps) <= inf over h < eps of delta(h) / (1 - e^{h - eps}) =: tail(eps) [PO-2].
 
@@ -47,7 +47,7 @@ Claim = Literal["record", "membership"]
 CLAIMS = get_args(Claim)
 """What a statement is about: see `posterior_chance`."""
 
-# Below epsilon, of the way to where all losses lie above.
+# Below epsilon, of the way to where all losses are above.
 EPSILON_GAPS = np.geomspace(1e-4, 1.0, 40)
 ORDER_FACTORS = np.geomspace(1e-3, 1e3, 60)  # orders tried first, relative to zCDP's best
 
@@ -100,7 +100,7 @@ def posterior_ratio(
             - "default-record": a fixed record, or a draw that does not depend on the data (option
               2). For who knows all other records nothing changes, because their counterfactual is
               their prior as well [PO-10]. For "arbitrary-prior" the release has another marginal
-              law in that world, and the truth is then drawn from the prior too: the least
+              distribution in that world, and the truth is then drawn from the prior too: the least
               tail(h) + e^{h - epsilon} tail(epsilon - h), which is 0 from *twice* the pure epsilon
               on [PO-11].
             - "no-record": the record is dropped (option 1). The neighbors must differ by adding or
@@ -190,7 +190,8 @@ def posterior_ratios(
 def tails(guarantee: Tradeoff | Described, epsilons: list[Fraction]) -> list[Bound]:
     """Bound how likely the ratio of two mixtures of neighbors, equal weights, is above e^epsilon.
 
-    The neighbors may be of any kind; the probability is under the law in the numerator [PO-2].
+    The neighbors may be of any kind; the probability is under the distribution in the numerator
+    [PO-2].
     """
     f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
     return _predicted_record_bounds(f, epsilons, "arbitrary-prior")
@@ -199,7 +200,7 @@ def tails(guarantee: Tradeoff | Described, epsilons: list[Fraction]) -> list[Bou
 def _predicted_record_bounds(f: Tradeoff, exact: list[Fraction], attacker: Attacker) -> list[Bound]:
     """Return the answers where the record is replaced by what the rest predicts."""
     if attacker == "true-record":
-        # What the record is as a whole has one law; no two directions mix [PO-4].
+        # What the record is as a whole has one distribution; no two directions mix [PO-4].
         tails = _curve_tails(f, exact, [(c,) for c in f.directions])
         method = f.method
     elif any(c.infinite for c in f.directions) or not _bare(f):
@@ -269,7 +270,7 @@ def posterior_chance(
     if claim == "record":
         f = _replacement(guarantee)
         groups = [f.directions]
-    else:  # two laws and no mixtures of several
+    else:  # two distributions and no mixtures of several
         f = check.described("guarantee", guarantee).tradeoff()
         groups = [(c,) for c in f.directions]
     ends = [max(near - slack, Fraction(0)), near + slack]
@@ -298,7 +299,7 @@ def membership_success(
         guarantee: a mechanism, its curve, or a guarantee by name. Under add-remove the claim is
             presence. Under replace-one it is which of two given records the data hold.
         prior: p, in (0, 1), read as the decimal that it prints. For a curve of one ordered pair it
-            is the probability of the first law.
+            is the probability of the first distribution.
 
     Returns:
         A probability, at least max(p, 1 - p); upper is safe. At p = 1/2 it is (1 + total
@@ -321,7 +322,7 @@ def membership_success(
     p = check.exact("prior", prior)
     if not 0 < p < 1:
         raise ValueError(f"prior = {prior!r} must be above 0 and below 1")
-    if p > Fraction(1, 2):  # the roles of the two laws are exchanged
+    if p > Fraction(1, 2):  # the roles of the two distributions are exchanged
         f, p = f.inverse(), 1 - p
     epsilon = exact_log((1 - p) / p)
     # The logarithm errs by 2 units of itself, and delta falls by less than epsilon rises.
@@ -442,7 +443,7 @@ def _size(c: Composition) -> float:
 def _beneath(
     log_deltas: Callable[[Array], tuple[Array, Array]], epsilons: Array, places: Array
 ) -> Array:
-    """Lower bounds on log tail: delta is convex in u = e^{h - eps}, so it lies above its chords
+    """Lower bounds on log tail: delta is convex in u = e^{h - eps}, so it is above its chords
     continued.
 
     The largest x is sought with delta(u) >= x (1 - u) for all u < 1 [PO-8].

@@ -33,7 +33,7 @@ _WIDE = Context(prec=LIMITS.digits, Emax=10**17, Emin=-(10**17))
 
 @dataclass(frozen=True)
 class BestTest:
-    """The most powerful test of one law against another, at a level.
+    """The most powerful test of one distribution against another, at a level.
 
     It says yes where the likelihood ratio (alternative over null) exceeds ``threshold``, and with
     the probability ``tie`` where it equals it.
@@ -65,7 +65,7 @@ class BestTest:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Two laws of the same outcomes, one of which is observed.
+    """Two distributions of the same outcomes, one of which is observed.
 
     Args:
         outcomes: their names.
@@ -89,7 +89,8 @@ def best_test(
     *,
     outcomes: Sequence[str] | None = None,
 ) -> BestTest:
-    """Return the most powerful test of two finite laws, a likelihood ratio test in exact fractions.
+    """Return the most powerful test of two finite distributions, a likelihood ratio test in exact
+    fractions.
 
     Outcomes are taken in falling order of alternative / null until their mass under the null is
     the level; the last of them, with all others of the same ratio, is taken with the probability
@@ -108,7 +109,7 @@ def best_test(
         The test, its level and power exact fractions.
 
     Raises:
-        ValueError: a law or the level is none, or the outcomes differ in number.
+        ValueError: a distribution or the level is none, or the outcomes differ in number.
 
     Examples:
         >>> import neyman as ny

@@ -395,7 +395,7 @@ class AtMost(PlanBudget):
         return gdp(self.mu)
 
     def admits(self, mechanism: Described) -> bool:
-        """Whether a mechanism certainly keeps the promise.
+        """Whether a mechanism certainly keeps the guarantee.
 
         The power at the level is within the number; at every level from 1e-12 up it is within 1%
         of the Gaussian's; and delta at the epsilon where the Gaussian's is 1e-12 is at most 2e-12.
@@ -458,7 +458,7 @@ class AtMost(PlanBudget):
 
 
 def _spent(mechanism: Described) -> Tradeoff:
-    """Return the curve in both orders: a promise to neighbors is about both."""
+    """Return the curve in both orders: a guarantee to neighbors is about both."""
     return replace(check.described("mechanism", mechanism).tradeoff(), ordered=False)
 
 
@@ -492,7 +492,7 @@ def at_most(
 ) -> AtMost:
     """Return the budget "power at most ``power`` at level ``level``", in the strong sense.
 
-    A promise at one level alone is weak: a leak of everything with probability .20 passes "power
+    A guarantee at one level alone is weak: a leak of everything with probability .20 passes "power
     at most .25 at level .05". So the Gaussian curve through that point is meant,
     mu = z(1 - level) - z(1 - power). A mechanism keeps it if its power at the level is within the
     number, at every level from 1e-12 up within 1% of that Gaussian's, and its delta at that

@@ -1,7 +1,8 @@
 """Which world without the person's record the posterior is compared with.
 
-The predicted record leaves the output's marginal law P_0 as it is. A default record, or no record,
-changes it to P_i. Then the ratio of posteriors has a second factor P_i / P_0, which is a ratio of
+The predicted record leaves the output's marginal distribution P_0 as it is. A default record, or no
+record, changes it to P_i. Then the ratio of posteriors has a second factor P_i / P_0, which is a
+ratio of
 mixtures of neighbors, too: it exceeds e^eps with probability at most
 tail(h) + e^{h - eps} tail(eps - h), for every h [PO-11].
 """
@@ -25,7 +26,8 @@ Tails = Callable[[list[Fraction]], list[Bound]]
 
 
 def two_factors(tails: Tails, epsilons: list[Fraction], most: float | Fraction) -> list[Bound]:
-    """Bound the chance that the ratio of two posteriors with two marginal laws exceeds e^epsilon.
+    """Bound the chance that the ratio of two posteriors with two marginal distributions exceeds
+    e^epsilon.
 
     Args:
         tails: bounds on tail(h), the chance that one ratio of mixtures of neighbors exceeds e^h,

@@ -74,13 +74,13 @@ def mean(
             without a dimension counts as numbers that are none.
 
     Returns:
-        `Estimate`. Its standard error is an upper bound for every law on the ball. Its interval
-        about the population covers each coordinate of the mean of the law that the records are
-        drawn from, independently, if the law is on the ball: it holds for every n, with sampling,
-        noise, and rounding. About the data it covers the mean of the clipped records. If the law
-        leaves the ball, both cover the mean of the clipped law or records. The gap is to
-        "bounded-mean" or "ball-mean" of `least_error`; under add-remove there is none, because n
-        is unknown.
+        `Estimate`. Its standard error is an upper bound for every distribution on the ball. Its
+        interval about the population covers each coordinate of the mean of the distribution that
+        the records are drawn from, independently, if the distribution is on the ball: it holds for
+        every n, with sampling, noise, and rounding. About the data it covers the mean of the
+        clipped records. If the distribution leaves the ball, both cover the mean of the clipped
+        distribution or records. The gap is to "bounded-mean" or "ball-mean" of `least_error`; under
+        add-remove there is none, because n is unknown.
 
     Examples:
         >>> import neyman as ny

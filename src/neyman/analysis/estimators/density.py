@@ -55,10 +55,11 @@ def histogram(
 
     Returns:
         `Estimate` with one density per bin, which may be negative. Its standard error is an
-        estimate. Its interval covers, in each bin by itself, the mean density of the law that the
-        records are drawn from, independently: it holds for every law and n. About the data it
-        covers the exact histogram. The gap is that of the shares of the bins to "category-shares"
-        of `least_error`; under add-remove there is none.
+        estimate. Its interval covers, in each bin by itself, the mean density of the distribution
+        that the
+        records are drawn from, independently: it holds for every distribution and n. About the data
+        it covers the exact histogram. The gap is that of the shares of the bins to
+        "category-shares" of `least_error`; under add-remove there is none.
 
     Examples:
         >>> import neyman as ny

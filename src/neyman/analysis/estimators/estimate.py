@@ -46,8 +46,8 @@ class Estimate:
         mechanism: what the guarantee follows from.
         covers: what an interval covers, in one sentence.
         limits: the ends of an interval.
-        largest_error: root mean squared error of the estimator on its worst law, at most; None
-            where none is proven.
+        largest_error: root mean squared error of the estimator on its worst distribution, at most;
+            None where none is proven.
         problem: the arguments of `least_error`, without its budget; None where no bound is proven.
 
     Examples:
@@ -79,9 +79,9 @@ class Estimate:
 
         Args:
             confidence: chance that the interval covers, in (0, 1), for each coordinate by itself.
-            about: "population": the parameter of the law that the records are drawn from, with
-                sampling error. "data": the same statistic of these records after clipping, with
-                noise alone.
+            about: "population": the parameter of the distribution that the records are drawn from,
+                with sampling error. "data": the same statistic of these records after clipping,
+                with noise alone.
 
         Returns:
             (lower, upper): numbers or arrays of the shape of the value.
@@ -117,8 +117,8 @@ class Estimate:
     def gap(self) -> float | None:
         """Return the largest error over the least one, root mean squared, rounded up, or None.
 
-        The error on the worst law of the problem is at most this many times the smallest error
-        that any release with the same privacy guarantee could have.
+        The error on the worst distribution of the problem is at most this many times the smallest
+        error that any release with the same privacy guarantee could have.
         """
         least = self.least
         if least is None or self.largest_error is None or least.lower <= 0:

@@ -92,12 +92,13 @@ def quantile(
         `Estimate`. For one number q the value is a number. For a sequence the value, the errors,
         and the ends of the intervals are arrays with one entry per quantile, in the order of q. The
         drawn points are sorted, so that a larger q never has a smaller value. The receipt has the
-        points as drawn. With a confidence, each interval covers the quantile of the law that the
-        records are drawn from, independently, whatever the law is, and the quantile of the values
-        as well, with at least that chance. Without one, `Estimate.interval` raises a ValueError. An
-        end on the edge of the grid is infinite. ``standard_error`` is half the interval over the
-        normal quantile, an estimate, and NaN without an interval. ``noise_error`` is NaN, because
-        it depends on the private values. The gap, for one quantile under replace-one, is that for
+        points as drawn. With a confidence, each interval covers the quantile of the distribution
+        that the records are drawn from, independently, whatever the distribution is, and the
+        quantile of the values as well, with at least that chance. Without one, `Estimate.interval`
+        raises a ValueError. An end on the edge of the grid is infinite. ``standard_error`` is half
+        the interval over the normal quantile, an estimate, and NaN without an interval.
+        ``noise_error`` is NaN, because it depends on the private values. The gap, for one quantile
+        under replace-one, is that for
         evenly spaced values that fill the grid: the root mean squared error of the value there
         over the least one that two points prove. For other values use `least_error` with public or
         simulated values.

@@ -52,7 +52,7 @@ class Limits:
     """How a linear model is fitted."""
 
     least_step_share: float = 2.0**-60  # of a Newton step
-    sufficient_share: float = 0.1  # of the fall that a Newton step promises
+    sufficient_share: float = 0.1  # of the fall that a Newton step guarantees
     steps: int = 2000  # of a search: none took more than a hundred
     corner_width: float = 0.01  # of the corner of a hinge
 
@@ -301,7 +301,7 @@ def fit(rows: Floats, y: Floats, penalty: float, aim: Accuracy, loss: Loss) -> L
     """Return the fit in units, each coordinate rounded [LM-2].
 
     A step goes along Newton's direction, halved until F or the norm of its gradient falls by a
-    share of what the direction promises.
+    share of what the direction guarantees.
 
     Raises:
         NotConverged: after ``aim.steps`` steps.

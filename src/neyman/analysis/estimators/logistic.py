@@ -108,12 +108,13 @@ def logistic(
         `Estimate`, with an array of the coefficients, the constant first. Its interval about the
         data, ``interval(about="data")``, is proven. It covers each coefficient of the exact
         penalized fit of the clipped records, by itself, and includes noise, rounding, and the
-        search. ``noise_error`` is the deviation of the noise. Other records of the same law would
-        have another fit. With ``sampling``, ``standard_error`` includes that, and an interval about
-        the population covers each coefficient of the penalized fit of the law that the records
-        are drawn from, clipped, independently. Both are approximate, for many records. The
-        logistic model need not hold. Where noise may hide the curvature, the error is infinite, and
-        the interval has all fits. Without ``sampling`` the release does not show how much the fit
+        search. ``noise_error`` is the deviation of the noise. Other records of the same
+        distribution would have another fit. With ``sampling``, ``standard_error`` includes that,
+        and an interval about the population covers each coefficient of the penalized fit of the
+        distribution that the records are drawn from, clipped, independently. Both are approximate,
+        for many records. The logistic model need not hold. Where noise may hide the curvature, the
+        error is infinite, and the interval has all fits. Without ``sampling`` the release does not
+        show how much the fit
         varies with the records: ``standard_error`` is NaN, and an interval about the population
         raises a ValueError. No interval covers a model without the penalty. No gap is stated, since
         no lower bound is proven.

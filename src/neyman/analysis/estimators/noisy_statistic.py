@@ -81,7 +81,7 @@ class Statistic(Generic[Noisy]):
             plan = {name: part for name, part in receipt.to_dict().items() if name != "ledger"}
             entry = payer.reserve(
                 *price,
-                # Each call is a charge of its own with new noise.
+                # Each call is its own charge with new noise.
                 key=f"{self.kind} {self.name} {secrets.token_hex(16)}",
                 mechanisms=[{"mechanism": self.mechanism.to_dict(), "count": 1}],
                 plan=json.dumps(plan, sort_keys=True),

@@ -1,4 +1,4 @@
-"""Rounded Gaussian noise for a budget, and how far a value with it lies from the parameter."""
+"""Rounded Gaussian noise for a budget, and how far a value with it is from the parameter."""
 
 from __future__ import annotations
 

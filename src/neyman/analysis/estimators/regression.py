@@ -98,7 +98,7 @@ def regression(
         below 4 times the size of the noise. About the data the interval is proven for all data, for
         all coordinates together: it covers the least squares coefficients, without the ridge, of
         the rows as they are clipped and rounded. No gap is stated: the error has no finite bound
-        over all laws of x.
+        over all distributions of x.
 
     Examples:
         >>> import numpy as np

@@ -100,8 +100,8 @@ def covariance(
 
     Returns:
         `Estimate` of shape (d, d), symmetric. It may have negative eigenvalues. Its interval about
-        the population covers each entry by itself, for every law on the ball from which the
-        records are drawn independently, with sampling, noise, and rounding. About the data it
+        the population covers each entry by itself, for every distribution on the ball from which
+        the records are drawn independently, with sampling, noise, and rounding. About the data it
         covers the covariance of the clipped records, with the divisor n - 1 if centered, else n.
         The noise error is one to first order, and the standard error adds a bound on sampling.
         Under add-remove both are estimates, and the interval is infinite where there may be fewer

@@ -66,7 +66,7 @@ def survival(
     replacing it moves two cells by 1, and adding or removing it moves one. The value after time j
     is the product over i <= j of (1 - w_i / n_i)^{d_i / w_i}, with d_i events among the w_i records
     that leave in interval i, and n_i at risk at its start: exact for hazards that are constant in
-    an interval, and Kaplan and Meier's factor where nobody is censored.
+    an interval, and Kaplan and Meier's factor where no one is censored.
 
     Args:
         durations: one number per record: the time until the event or the censoring. A record

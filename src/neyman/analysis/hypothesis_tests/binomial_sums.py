@@ -32,7 +32,7 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, eq=False)
 class Count:
-    """The binomial law of a count, between two bounds near its mean [PT-6].
+    """The binomial distribution of a count, between two bounds near its mean [PT-6].
 
     Args:
         first: the smallest number with a bound.
@@ -54,7 +54,7 @@ class Count:
 
 @array_cache
 def count(n: int, p: Fraction | float) -> Count:
-    """Return the law of the number of successes in n trials.
+    """Return the distribution of the number of successes in n trials.
 
     Args:
         n: number of trials, at least 1.
@@ -84,7 +84,7 @@ def count(n: int, p: Fraction | float) -> Count:
 
 
 def tail(noise: PolygonNoise, law: Count, place: Fraction) -> Interval:
-    """Return bounds on P(X + N >= place), X with the law and N the noise [PT-6]."""
+    """Return bounds on P(X + N >= place), X with the distribution and N the noise [PT-6]."""
     low, high = noise.tail_between(place, law.first, law.last)
     least = float(np.sum(law.low * low)) * (1 - LIMITS.sum_error)
     most = float(np.sum(law.high * high)) * (1 + LIMITS.sum_error) + law.outside

@@ -147,7 +147,7 @@ class BinomialTest:
 
         Returns:
             The power; lower is safe. In a one-sided problem no test with the privacy guarantee and
-            the level has more than the upper end, if the truth lies in the alternative.
+            the level has more than the upper end, if the truth is in the alternative.
         """
         share, most = inside("truth", truth), tested_level(level)
         sides = {"greater": (1,), "less": (-1,), "two-sided": (1, -1)}[self.alternative]

@@ -1,4 +1,5 @@
-"""The private goodness-of-fit test: noisy counts against their law under the null, with noise."""
+"""The private goodness-of-fit test: noisy counts against their distribution under the null, with
+noise."""
 
 from __future__ import annotations
 
@@ -54,10 +55,10 @@ class GoodnessOfFitTest:
 
     The release is the count of each category with rounded Gaussian noise, in which one record moves
     two counts by 1. With r_i = Y_i - n p_i, centered to have sum 0, the statistic is
-    sum_i r_i^2 / (n p_i + sigma^2). The null law is that of the same statistic of multinomial
-    counts with the same integer noise. It is simulated: with B simulations of which m are at least
-    as large, the p-value is (1 + m) / (1 + B). Its size is at most the level for every n, every
-    sigma, and every B. The chi-square table plays no part.
+    sum_i r_i^2 / (n p_i + sigma^2). The null distribution is that of the same statistic of
+    multinomial counts with the same integer noise. It is simulated: with B simulations of which m
+    are at least as large, the p-value is (1 + m) / (1 + B). Its size is at most the level for every
+    n, every sigma, and every B. The chi-square table plays no part.
 
     Args:
         shares: p_i, at least 2 numbers above 0 with sum 1, exact ("1/3" is); at most 10^4.
@@ -77,8 +78,8 @@ class GoodnessOfFitTest:
         >>> result.rejects(level=0.01), result.p_value.lower == result.p_value.upper
         (True, True)
 
-    Source: Gaboardi, Lim, Rogers and Vadhan 2016 (noisy counts and simulated null laws); Barnard
-    1963 (the p-value); [PT-10].
+    Source: Gaboardi, Lim, Rogers and Vadhan 2016 (noisy counts and simulated null distributions);
+    Barnard 1963 (the p-value); [PT-10].
     """
 
     shares: tuple[Fraction, ...]

@@ -1,4 +1,4 @@
-"""The private t-test of clipped records: valid for every n and every symmetric law."""
+"""The private t-test of clipped records: valid for every n and every symmetric distribution."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RECORD_SQUARED_NORM = 4 * CLIP_UNITS**2 + 2 * CLIP_UNITS + 1  # of a record's tw
 class Limits:
     """The grid of a mean test, and the chance of a miss."""
 
-    # Chance that the sum of squares lies outside its bounds, each side half.
+    # Chance that the sum of squares is outside its bounds, each side half.
     miss_chance: float = 1e-4
     berry_esseen: float = 0.56  # Shevtsova 2010, for independent summands of any laws [PT-12]
     rounding_share: float = 1e-9  # relative: more than the rounding of each formula here
@@ -53,7 +53,7 @@ METHOD = "tail of a sum with random signs, the lesser of two bounds"
 
 @dataclass(frozen=True)
 class MeanTest:
-    """Test the center of a law from clipped records: a private t-test.
+    """Test the center of a distribution from clipped records: a private t-test.
 
     Each record is clipped to the distance ``clip`` from the null value and enters as
     y = (x - null) / clip, in [-1, 1]. The release is the sum S of y and the sum Q of y^2, with
@@ -65,9 +65,10 @@ class MeanTest:
     at most the level for every n, with clipping.
 
     The null hypothesis "greater" rejects is that, at each distance from the null value, a record is
-    no likelier above it than below. A symmetric law with a center at most the null value, whose
-    density falls from its center, obeys it: a normal law, a t law, a Laplace law. A skewed law with
-    this mean may not, and is not covered.
+    no likelier above it than below. A symmetric distribution with a center at most the null value,
+    whose
+    density falls from its center, obeys it: a normal distribution, a t distribution, a Laplace
+    distribution. A skewed distribution with this mean may not, and is not covered.
 
     Args:
         null: the center under the null hypothesis, a finite number.
@@ -154,7 +155,7 @@ class MeanTest:
         """Estimate the chance that the test rejects at a level, before there are any data.
 
         Args:
-            truth: (generator, n) -> n records with the true law.
+            truth: (generator, n) -> n records with the true distribution.
             level: in (0, 1).
             simulations: number of simulated releases, from 1 to 10^6.
             confidence: of the interval of the estimate, in (0, 1).

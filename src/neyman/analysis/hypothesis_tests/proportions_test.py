@@ -43,7 +43,7 @@ Pair = tuple[Fraction, Fraction]
 class Limits:
     """How the common proportion is searched."""
 
-    # Chance that the common proportion lies outside of what is searched [PT-9].
+    # Chance that the common proportion is outside of what is searched [PT-9].
     miss_chance: float = 1e-4
     cells: int = 400
     tail_share: float = 1e-6  # relative: more than computed tails fail to rise by [PT-13]
@@ -242,7 +242,7 @@ class LargerProportion:
 
     Args:
         places: the noisy counts.
-        groups: the laws of both.
+        groups: the distributions of both.
         noise_variance: about that of the noise; it is used in weights alone.
     """
 
@@ -284,7 +284,7 @@ class LargerProportion:
             return (0.0 if grid < 1 else 1.0), grid
         large = np.array([self._upper_tail(p) for p in grid])
         small = np.array([self._lower_tail(p) for p in grid])
-        # The first rises with p and the second falls: a cell lies below its two worst ends.
+        # The first rises with p and the second falls: a cell is below its two worst ends.
         weights = self._weights(0.5 * (grid[1:] + grid[:-1]))
         most = float(np.max(_combined_p_value(large[1:], small[:-1], *weights)))
         least = float(np.max(_combined_p_value(large[:-1], small[1:], *weights)))
@@ -294,7 +294,7 @@ class LargerProportion:
     def within(self, level: float) -> bool:
         """Return True if the upper end of the p-value is at most a level.
 
-        A run of cells lies below its two worst ends with each of the weights in it, of which the
+        A run of cells is below its two worst ends with each of the weights in it, of which the
         extreme ones are the worst [PT-13]. Runs that this does not settle are halved.
         """
         grid = self._grid

@@ -1,11 +1,11 @@
 """Clipping of rows on a torch device: whole numbers in floats, and every sum exact.
 
-The law is that of `neyman.analysis.training.clipping`: a row becomes whole numbers whose squared
-norm is checked exactly, and it depends on no other row. A row comes in parts, such as one part for
-each parameter of a model. The whole numbers here are floats. Sums of whole numbers below 2^53 are
-exact in float64 in any order, so no kernel can change a row by its position [TR-6]. Each operation
-on single elements is a product, or a rounding to a whole number. It is rounded as IEEE arithmetic
-says in any place, and a compiler has no product and sum to fuse.
+The distribution is that of `neyman.analysis.training.clipping`: a row becomes whole numbers whose
+squared norm is checked exactly, and it depends on no other row. A row comes in parts, such as one
+part for each parameter of a model. The whole numbers here are floats. Sums of whole numbers below
+2^53 are exact in float64 in any order, so no kernel can change a row by its position [TR-6]. Each
+operation on single elements is a product, or a rounding to a whole number. It is rounded as IEEE
+arithmetic says in any place, and a compiler has no product and sum to fuse.
 """
 
 # torch is no dependency, so its types are unknown where it is not installed.

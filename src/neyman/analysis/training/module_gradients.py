@@ -545,7 +545,7 @@ def fixed_kernels(device: torch.device) -> Generator[None]:
 def fresh_randomness(device: torch.device) -> Generator[None]:
     """Draw dropout from a state of the operating system, and restore torch's generators.
 
-    The masks of other rows shift if a row comes or goes. Nobody may know them [TR-8]. A seed of the
+    The masks of other rows shift if a row comes or goes. No one may know them [TR-8]. A seed of the
     generator of a CPU has 32 bits, which can be tried one by one, so its whole state is replaced.
     """
     generators = [torch.default_generator]
@@ -563,7 +563,7 @@ def fresh_randomness(device: torch.device) -> Generator[None]:
 
 
 def _fill_state(generator: torch.Generator) -> None:
-    """Replace the 624 words of a Mersenne twister, which lie in 64 bits each, by random ones."""
+    """Replace the 624 words of a Mersenne twister, which are in 64 bits each, by random ones."""
     state = generator.get_state()
     words = state[24 : 24 + 8 * TWISTER_WORDS].view(torch.int64)
     if int(words[0]) != generator.initial_seed() & 0xFFFFFFFF:

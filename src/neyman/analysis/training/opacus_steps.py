@@ -122,7 +122,7 @@ class ExactDraws(OpacusDraws):
         super().start()
         self._batch_rows.clear()
         self._used, self.requests = 0, 1  # the request that began this pass
-        if self._more:  # the last pass ended within a sample, whose sum nobody sees
+        if self._more:  # the last pass ended within a sample, whose sum no one sees
             self._more = self.optimizer._is_last_step_skipped = False
             self.pieces.clear()
             self.optimizer.zero_grad()

@@ -248,7 +248,8 @@ def price(mechanism: DPSGD, currency: str, delta: Fraction) -> tuple[Fraction, F
                 f"delta = {delta} must be between 0 and 1: the account's currency is pure epsilon, "
                 "and normal noise has a finite epsilon at a delta above 0 only, such as 1e-6"
             )
-        # (epsilon, delta) laws are (1 - delta) laws that keep epsilon, and a rest [CH-3].
+        # (epsilon, delta) distributions are (1 - delta) distributions that keep epsilon, and a rest
+        # [CH-3].
         epsilon = mechanism.tradeoff().epsilon(below(delta)).upper
         if not math.isfinite(epsilon):
             raise ValueError(

@@ -199,7 +199,7 @@ def recording(record: Record) -> Generator[None]:
 
 
 def recorded(plan: Plan, tables: Mapping[str, pa.Table]) -> Record:
-    """Run a plan on tables, with a ledger of its own, and return what was noted."""
+    """Run a plan on tables, with its own ledger, and return what was noted."""
     record = Record()
     book = throwaway(10**6)
     book.register(
@@ -291,7 +291,7 @@ def noise_faults(records: Sequence[Record], chance: float) -> Iterator[str]:
 def chance_of_draws(kind: str, variance: float, draws: Integers) -> float:
     """Return a p-value of draws against their distribution: exact, by counts in up to 24 cells.
 
-    Up to 20 cells are about equally likely, and four lie in the tails. Each cell, and each union
+    Up to 20 cells are about equally likely, and four are in the tails. Each cell, and each union
     of cells from the left, holds a binomial number of draws. The p-value is the least chance of a
     count as far out, times the number of counts and sides (Bonferroni).
     """

@@ -85,7 +85,7 @@ class Ceiling:
     def above(bare: RenyiBound, known: Composition | None = None) -> Ceiling:
         """At least what the guarantee and the known losses' finite part allow together [RB-3].
 
-        Values at any orders, joined by chords, lie above a convex function. Values, slope, and what
+        Values at any orders, joined by chords, are above a convex function. Values, slope, and what
         known losses add are 8 units more, because `allowed` takes 6 roundings of each. Sums and
         products here take at most 4.
         """

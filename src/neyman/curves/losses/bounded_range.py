@@ -1,14 +1,14 @@
-"""Mechanisms of bounded range: the loss L lies in [t - epsilon, t] for some t in [0, epsilon].
+"""Mechanisms of bounded range: the loss L is in [t - epsilon, t] for some t in [0, epsilon].
 
 The exponential mechanism is one (its scores move by so much, its normalizing sum by what it likes).
 For one t the worst pair has the two losses t and t - epsilon; the largest delta over t,
 
     delta(s) = (1 - e^{(s - epsilon)/2})^2 / (1 - e^-epsilon),    -epsilon <= s <= epsilon,
 
-is attained at t = (s + epsilon)/2, and it is the profile of one pair: of two logistic laws whose
-centers are epsilon scales apart, so that power(level) = level / (level + e^-epsilon (1 - level)).
-This envelope dominates every t, so it may be composed, also where each t depends on what came
-before; but no mechanism is as bad at every s, so for several releases it is safe, not exact.
+is attained at t = (s + epsilon)/2, and it is the profile of one pair: of two logistic distributions
+whose centers are epsilon scales apart, so that power(level) = level / (level + e^-epsilon (1 -
+level)). This envelope dominates every t, so it may be composed, also where each t depends on what
+came before; but no mechanism is as bad at every s, so for several releases it is safe, not exact.
 Divergences of one order have their own worst t, and these add up exactly.
 
 Source: Dong, Durfee and Rogers 2020; Cesar and Rogers 2021 (rho); [BR-1] to [BR-5], [ZC-7].
@@ -183,7 +183,7 @@ class BoundedRangeLoss(Part):
         return self.upper.mu
 
     def reverse(self) -> BoundedRangeLoss:
-        """Return the same: -L lies in [-t, epsilon - t]."""
+        """Return the same: -L is in [-t, epsilon - t]."""
         return self
 
     def log_mgf(self, z: Array) -> Array:
@@ -227,7 +227,7 @@ class BoundedRangeLoss(Part):
 
 
 def sides(parts: Parts) -> tuple[Parts, Parts]:
-    """Return the parts with what is known between two laws only
+    """Return the parts with what is known between two distributions only
     replaced by the lower, and the upper.
     """
     low, high = bracket_sides(parts)

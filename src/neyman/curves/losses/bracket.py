@@ -246,7 +246,7 @@ class LossBracket(Part):
 
 
 def laws(parts: Parts) -> tuple[tuple[Loss, int], ...]:
-    """Return the parts, each of which must be a law.
+    """Return the parts, each of which must be a distribution.
 
     Raises:
         TypeError: a part is a bracket, or a bound on Renyi divergences.

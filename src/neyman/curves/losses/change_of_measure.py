@@ -1,8 +1,8 @@
 """Change of measure: the distribution of the loss under Q, needed for subsampling.
 
-A lattice is evaluated under a few tilts: each covers one part of an unbounded law and counts the
-mass that it leaves out. Discrete Gaussians and finite laws list their masses. Smooth pairs give
-their densities.
+A lattice is evaluated under a few tilts: each covers one part of an unbounded distribution and
+counts the mass that it leaves out. Discrete Gaussians and finite distributions list their masses.
+Smooth pairs give their densities.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Stretch:
 
 @dataclass(frozen=True, eq=False)
 class Base:
-    """The law of the inner loss under Q.
+    """The distribution of the inner loss under Q.
 
     Args:
         loss, log_q: atoms.
@@ -51,7 +51,8 @@ class Base:
         lost: (t, a, low, high): what was left out between low and high is at most e^a under the
             weights e^{(t + 1) l} [SA-5].
         relative: bound on the relative error of each atom's mass.
-        side: 0 for the law itself, 1 for one that dominates it, -1 for one that it dominates.
+        side: 0 for the distribution itself, 1 for one that dominates it, -1 for one that it
+            dominates.
         units: the relative error of each atom's mass by itself, where it is known.
     """
 
@@ -151,7 +152,8 @@ def _(inner: DiscreteGaussianLoss, size: float) -> Base:
     """Its masses by their formula, up to 40 sigma; stretches farther out count as lost [FV-5]."""
     s2, shift = float(inner.sigma_squared), inner.shift
     sigma = math.sqrt(s2)
-    # A tilt of that size moves the law by so much; 26 sigma beyond less than e^-337 is left of it.
+    # A tilt of that size moves the distribution by so much; 26 sigma beyond less than e^-337 is
+    # left of it.
     end = (size + 2) * shift + REACH_DEVIATIONS * sigma
     dense = min(end, (14 + REACH_DEVIATIONS) * sigma + 20 * shift)  # each mass is listed so far
     x = np.arange(-math.ceil(REACH_DEVIATIONS * sigma) - 1, math.ceil(dense) + 2, dtype=float)

@@ -1,7 +1,7 @@
 """The loss of Riemannian Gaussian noise on a circle, moved along it.
 
 Two arcs join the centers and the points opposite to them. On either of them the loss is linear, and
-the density is a normal law's [CI-1].
+the density is a normal distribution's [CI-1].
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class CircularGaussianLoss(PiecewiseAnalyticLoss):
-    """The loss of two Riemannian Gaussian laws on one circle: its own reverse, by reflection.
+    """The loss of two Riemannian Gaussian distributions on one circle: its own reverse, by
+    reflection.
 
     Args:
         shift: the distance of the centers in standard deviations, exact, above 0.
@@ -77,7 +78,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
 
     @property
     def mu(self) -> float:
-        """The curve lies above that of normal noise on the line [CI-3]."""
+        """The curve is above that of normal noise on the line [CI-3]."""
         return above(self.shift)
 
     def reverse(self) -> CircularGaussianLoss:
@@ -127,7 +128,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
         return Law(np.zeros(0), np.zeros(0), tuple(pieces), tuple(lost), self.relative)
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """Bound both arcs by their ends and a whole normal law [CI-4], and by moments."""
+        """Bound both arcs by their ends and a whole normal distribution [CI-4], and by moments."""
         log_mgf = float(self.log_mgf(np.array([tilt]))[0])
         total = np.zeros(len(edges))
         for m, half in self.arcs:

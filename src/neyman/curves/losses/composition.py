@@ -101,7 +101,8 @@ class Composition:
 
     @cached_property
     def laws(self) -> tuple[tuple[Loss, int], ...]:
-        """All parts, each of which must be a law; a TypeError names the first that is none."""
+        """All parts, each of which must be a distribution; a TypeError names the first that is
+        none."""
         return laws(self.parts)
 
     @property
@@ -143,7 +144,8 @@ class Composition:
 
     @property
     def algebraic(self) -> bool:
-        """Return False: its characteristic function dies out like a normal law's, or not."""
+        """Return False: its characteristic function dies out like a normal distribution's, or
+        not."""
         return False
 
     @property
@@ -267,14 +269,15 @@ class Composition:
     def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
         """log of a bound on the tilted characteristic function between the edges.
 
-        Parts are asked until the end that they leave is near where a normal law's would be.
+        Parts are asked until the end that they leave is near where a normal distribution's would
+        be.
         """
         total = np.zeros(len(edges))
         for loss, count in self.laws:
             charge(CALL)
             total = total + count * loss.decay(tilt, edges, -need / count)
             left = np.maximum.accumulate(total[::-1])[::-1]
-            # The fourth edge is about twice as far as a normal law's end.
+            # The fourth edge is about twice as far as a normal distribution's end.
             if left[min(4, len(edges) - 1)] <= -need:
                 break
         return total

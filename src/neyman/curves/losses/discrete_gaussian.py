@@ -103,7 +103,7 @@ class DiscreteGaussianLoss(Loss):
         """Upper bound on the smallest mu with G_mu below the curve; above shift / sigma [DG-1].
 
         With q(t) = Phi^-1(P(X <= t)) it is sup_t q(t) - q(t - shift): the curve is linear between
-        the thresholds, where it has to lie above G_mu. Evaluated up to a t beyond which the bound
+        the thresholds, where it has to be above G_mu. Evaluated up to a t beyond which the bound
         of `_tail_mu` falls; that bound covers the rest. Beyond a sigma of 1000 it is `integer_mu`,
         which has no sum to take.
         """

@@ -195,7 +195,7 @@ class FiniteLoss(_ValuesLoss):
         return 2 * UNIT * abs(tilt) * self._largest
 
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
-        """Those of a binomial law, or the places of the lattice between the ends."""
+        """Those of a binomial distribution, or the places of the lattice between the ends."""
         if min(self.log_p) < LEAST_LOG_MASS:
             return math.inf
         if len(self.index) == 2:
@@ -276,8 +276,8 @@ class OffLatticeLoss(_ValuesLoss):
     Args:
         values: the finite values of the loss, increasing, at least one. Each is taken as rounded:
             the true one is within 4 units of |value|.
-        log_p: logarithm of P(L = value), same length, rounded from a law whose finite part has the
-            sum 1 - failure. The Q-masses are p e^-value.
+        log_p: logarithm of P(L = value), same length, rounded from a distribution whose finite part
+            has the sum 1 - failure. The Q-masses are p e^-value.
         failure: P(L = inf), in [0, 1).
         missing: Q-mass of outcomes that P cannot produce (the infinite mass of the reverse).
         masses: the exact masses of the values under P and under Q, where they are known; losses

@@ -13,7 +13,7 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, cells, charge
 
-# Standard deviations kept of a tilted Gaussian: what lies beyond is below 1e-147.
+# Standard deviations kept of a tilted Gaussian: what is beyond is below 1e-147.
 REACH_DEVIATIONS = 26.0
 
 

@@ -50,7 +50,7 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
 
     @property
     def mu(self) -> float:
-        """The curve lies above randomized response's, whose corner is on this G_mu."""
+        """The curve is above randomized response's, whose corner is on this G_mu."""
         return response_mu(self.epsilon)
 
     def reverse(self) -> LaplaceLoss:

@@ -38,7 +38,7 @@ class Limits:
     half_strip: float = 0.75  # of y over its distance, for the decay
     widest_strip: float = 4.0  # the same, at most
     shifts: tuple[float, ...] = (0.5, 1.0)  # of y, in parts of what is best near 0
-    enough_reach: float = 3.0  # over a normal law, with which no other bound is asked
+    enough_reach: float = 3.0  # over a normal distribution, with which no other bound is asked
     density_panels: int = 1 << 16  # of y between which the density is bounded
     decay_heights: int = 12  # for which the decay is computed
     decay_nodes: int = 4096  # for each of them
@@ -93,7 +93,8 @@ class LikelihoodRatioLoss(Loss):
     @property
     @abstractmethod
     def mean_shift(self) -> float:
-        """About how much of one standard deviation a step moves the law, at most 1 a normal."""
+        """About how much of one standard deviation a step moves the distribution, at most 1 a
+        normal."""
 
     @abstractmethod
     def slope(self, y: Array) -> Array:
@@ -136,7 +137,7 @@ class LikelihoodRatioLoss(Loss):
         return float(np.maximum.reduce(math.tau * a / (digits + cost)))
 
     def log_mgf(self, z: Array) -> Array:
-        """K(z) = log M; complex z lie on one vertical line, on which they share nodes of y."""
+        """K(z) = log M; complex z are on one vertical line, on which they share nodes of y."""
         return self.mgfs((self,), np.atleast_1d(z))[0][0]
 
     def mgf_rounding(self, z: Array) -> Array:
@@ -176,7 +177,8 @@ class LikelihoodRatioLoss(Loss):
         return np.array([counts @ k, counts @ mean, counts @ variance])
 
     def _on_line(self, z: Array) -> tuple[_Law, Array]:
-        """Return the law whose nodes reach as far as z, and the heights in terms of log R."""
+        """Return the distribution whose nodes reach as far as z, and the heights in terms of log
+        R."""
         u = imaginary_part(z) if self.removed else -imaginary_part(z)
         return _law(self, float(z[0].real), _reach(u)), u
 
@@ -224,7 +226,7 @@ class LikelihoodRatioLoss(Loss):
         size = 64 + float(np.maximum.reduce(np.abs(fixed) + 2 * np.abs(moved), axis=None))
         bound = np.minimum.reduce(np.add.reduce(np.exp(g), axis=2))
         bound = bound * (1 + 8 * UNIT * (size + len(y)) + 2 * law.error)
-        # Aliases, and what lies beyond the nodes.
+        # Aliases, and what is beyond the nodes.
         beyond = 0.5 * b * b + min(w, 0.0) * math.log(math.cos(0.5 * c * b)) - ERROR_EFOLDS
         bound = bound + 8 * math.exp(-self.limits.decay_efolds) + math.exp(min(beyond, 0.0))
         return np.log(np.minimum(bound, 1.0))
@@ -261,7 +263,7 @@ class LikelihoodRatioLoss(Loss):
 
 @dataclass(frozen=True, eq=False)
 class _Law:
-    """The law of y under a tilt: its mass at nodes of y, and what follows from it.
+    """The distribution of y under a tilt: its mass at nodes of y, and what follows from it.
 
     Up to the reach for which the nodes were chosen, sums over them err by the strip bound only.
     """
@@ -296,7 +298,7 @@ class _Law:
 
     @cached_property
     def pieces(self) -> tuple[Array, Array]:
-        """Places of log R, and masses that are uniform between them: below the law."""
+        """Places of log R, and masses that are uniform between them: below the distribution."""
         loss, w = self.loss, self.w
         low, high = float(self.y[0]), float(self.y[-1])
         count = math.ceil((high - low) / min(0.08, 0.25 / loss.farthest)) + 1
@@ -381,7 +383,8 @@ def _tilt_masses(
         and y[0] <= -PAD_DEVIATIONS
         and y[-1] >= PAD_DEVIATIONS
     ):
-        # M - 1 to relative accuracy: the weights of the normal law are all here and sum to one.
+        # M - 1 to relative accuracy: the weights of the normal distribution are all here and sum to
+        # one.
         plain = np.exp(log_weight)
         gain = np.exp(np.minimum(g, 10.0)) - plain
         np.multiply(plain, np.expm1(np.minimum(move, 1.0)), out=gain, where=size < 1)
@@ -445,7 +448,7 @@ def _real_sums(
 
 @dataclass(frozen=True, eq=False)
 class _Laws:
-    """The laws of y of several losses of one order under one tilt, on the same nodes."""
+    """The distributions of y of several losses of one order under one tilt, on the same nodes."""
 
     ratio: Array
     p: Array

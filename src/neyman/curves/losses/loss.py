@@ -56,8 +56,9 @@ class NormalRatio:
 class Part(ABC):
     """What is known about the privacy loss of one ordered pair: one summand of a composition.
 
-    A part is one of three kinds. A `Loss` is a law. A `LossBracket` holds a law between two others.
-    A `RenyiBound` bounds Renyi divergences and knows no law. Each is a frozen value.
+    A part is one of three kinds. A `Loss` is a distribution. A `LossBracket` holds a distribution
+    between two others. A `RenyiBound` bounds Renyi divergences and knows no distribution. Each is a
+    frozen value.
     """
 
     @property
@@ -158,7 +159,7 @@ class Part(ABC):
 
 
 class Loss(Part):
-    """The law of the privacy loss L = log dP/dQ under P of one ordered pair (P, Q)."""
+    """The distribution of the privacy loss L = log dP/dQ under P of one ordered pair (P, Q)."""
 
     @property
     def step(self) -> Fraction | None:

@@ -1,4 +1,5 @@
-"""Pairs that are mixtures: of normal laws, and of other pairs where it shows which one was drawn.
+"""Pairs that are mixtures: of normal distributions, and of other pairs where it shows which one was
+drawn.
 
 A mixture of normals against one of them. With non-negative distances c_i and weights p_i,
 
@@ -34,7 +35,7 @@ NEGLIGIBLE_WEIGHT = 1e-25  # weight that may be left out: it is counted as a tai
 
 @dataclass(frozen=True)
 class GaussianMixtureLoss(LikelihoodRatioLoss):
-    """The loss of a mixture of normal laws against one normal law.
+    """The loss of a mixture of normal distributions against one normal distribution.
 
     Args:
         distances: c_i in standard deviations, at least 0 and increasing, the largest above 0.
@@ -163,7 +164,7 @@ class MixtureLoss(Loss):
 
     @property
     def rho(self) -> float:
-        """The largest: Renyi divergences of such a mixture lie between those of its parts."""
+        """The largest: Renyi divergences of such a mixture are between those of its parts."""
         return max(loss.rho for _, loss in self.parts)
 
     @property

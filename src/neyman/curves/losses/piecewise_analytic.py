@@ -1,10 +1,12 @@
-"""Losses given by the law of an outcome: atoms, and stretches on which everything is analytic.
+"""Losses given by the distribution of an outcome: atoms, and stretches on which everything is
+analytic.
 
-A subclass says how its law looks (`Law`); all that the engines ask follows from quadrature here.
-On a panel of width h on which the exponent's derivative is at most W / h, also within a distance D
-of the panel in the complex plane, n Gauss-Legendre nodes err, relative to the panel's mass, by at
-most 4.4 e^{W (r/4 + 1)} r^{-2(n-1)} for every r in (2, 4D/h] (Trefethen, Approximation Theory and
-Approximation Practice, theorem 19.3: r is the parameter of an ellipse inside that distance).
+A subclass says how its distribution looks (`Law`); all that the engines ask follows from quadrature
+here. On a panel of width h on which the exponent's derivative is at most W / h, also within a
+distance D of the panel in the complex plane, n Gauss-Legendre nodes err, relative to the panel's
+mass, by at most 4.4 e^{W (r/4 + 1)} r^{-2(n-1)} for every r in (2, 4D/h] (Trefethen, Approximation
+Theory and Approximation Practice, theorem 19.3: r is the parameter of an ellipse inside that
+distance).
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """The law of a loss under P, as far as tilts up to some size ask for it.
+    """The distribution of a loss under P, as far as tilts up to some size ask for it.
 
     Args:
         loss, log_p: atoms, shape (n,).
@@ -86,15 +88,15 @@ class Law:
 
 
 class PiecewiseAnalyticLoss(Loss):
-    """A loss whose law is given."""
+    """A loss whose distribution is given."""
 
     @abstractmethod
     def law(self, size: float) -> Law:
-        """Return the law, for tilts c with -1 - size <= c <= size."""
+        """Return the distribution, for tilts c with -1 - size <= c <= size."""
 
     @property
     def log_top(self) -> float:
-        """log of the mass of the highest atom, if nothing lies above it."""
+        """log of the mass of the highest atom, if nothing is above it."""
         law = _law(self, 1.0)
         # Both are the same function at the same end, known to 8 units.
         if not len(law.loss) or law.lost or _range(law)[1] > law.loss.max() * (1 + 8 * UNIT):
@@ -116,7 +118,7 @@ class PiecewiseAnalyticLoss(Loss):
         return len(law.loss) + 200.0 + (4 * height + 30 * abs(tilt)) * turns
 
     def log_mgf(self, z: Array) -> Array:
-        """K(z) by quadrature; complex z lie on one vertical line, on which they share nodes."""
+        """K(z) by quadrature; complex z are on one vertical line, on which they share nodes."""
         z = np.atleast_1d(z)
         if not np.iscomplexobj(z):
             return np.array([_tilt_density(self, float(c), 0.0).log_mgf for c in z])
@@ -178,7 +180,7 @@ class PiecewiseAnalyticLoss(Loss):
         return _nodes_of_law(law, tilt, step, 0.0, scale, (law.loss, exponent, law.log_p))
 
     def point_masses(self) -> PointMasses | None:
-        """Its atoms, if there are two or more and all other mass lies between them."""
+        """Its atoms, if there are two or more and all other mass is between them."""
         law = _law(self, 1.0)
         if len(law.loss) < 2 or not law.pieces or law.lost or self.infinite:
             return None
@@ -231,7 +233,7 @@ class PiecewiseAnalyticLoss(Loss):
     def characteristic_functions(self, z: Array) -> tuple[Array, Array, Array]:
         """E e^{zL} over its atoms and over its density, over e^{K(Re z)}, and their errors.
 
-        z lies on one vertical line. An error is relative to the share on the real axis.
+        z is on one vertical line. An error is relative to the share on the real axis.
         """
         line = _on_line(self, z)
         u, count = np.imag(z), len(line.law.loss)
@@ -268,7 +270,7 @@ class PiecewiseAnalyticLoss(Loss):
 
 @dataclass(frozen=True, eq=False)
 class PointMasses:
-    """The atoms of a law.
+    """The atoms of a distribution.
 
     Args:
         place: in increasing order.
@@ -283,7 +285,7 @@ class PointMasses:
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """The shares of atoms and density in a law under a tilt, known to rounding.
+    """The shares of atoms and density in a distribution under a tilt, known to rounding.
 
     Mean and variance are estimates, to steer by.
 
@@ -353,7 +355,7 @@ def _nodes_of_law(
 
 @dataclass(frozen=True, eq=False)
 class _Tilted:
-    """Nodes of a law under a tilt, and what follows from them."""
+    """Nodes of a distribution under a tilt, and what follows from them."""
 
     law: Law
     tilt: float
@@ -363,7 +365,7 @@ class _Tilted:
     error: float  # of e^K, relative
     blur: float  # mean of the relative error of p
     sway: float  # and of that times the loss
-    atoms: float  # the share of the law's atoms
+    atoms: float  # the share of the distribution's atoms
     lost: float
     mean: float
     variance: float
@@ -422,7 +424,7 @@ def _separate_ranges(stretches: list[tuple[Array, Array]]) -> list[tuple[Array, 
 
 
 def _size(tilt: float) -> float:
-    """Return a power of two that covers the tilt: laws are made for it."""
+    """Return a power of two that covers the tilt: distributions are made for it."""
     return 2.0 ** math.ceil(math.log2(max(abs(tilt), 1.0)))
 
 
@@ -444,7 +446,7 @@ def _rough_nodes(loss: PiecewiseAnalyticLoss, size: float) -> _RoughNodes | None
 
 @dataclass(frozen=True, eq=False)
 class _RoughNodes:
-    """Nodes of a law that tilts of at most some size share: to steer by.
+    """Nodes of a distribution that tilts of at most some size share: to steer by.
 
     Args:
         place, log_p: losses, and logarithms of their weights under P.

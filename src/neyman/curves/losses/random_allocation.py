@@ -6,10 +6,11 @@ the loss is log(S / T). Under Q the Y_t are independent, each lognormal with mea
 
     delta of (P, Q) = E_Q[(S / T - e^epsilon)+],    delta of (Q, P) = E_Q[(1 - e^epsilon S / T)+]
 
-are means of convex functions of S. So a law of Y that is spread out with its means kept gives an
-upper bound, one whose cells are merged into their means a lower bound, and both survive adding.
-S is added up by doubling; after each sum its law is spread onto places, or merged between them,
-which lie dense where S mostly is and sparse far out. All numbers are positive: nothing cancels.
+are means of convex functions of S. So a distribution of Y that is spread out with its means kept
+gives an upper bound, one whose cells are merged into their means a lower bound, and both survive
+adding. S is added up by doubling; after each sum its distribution is spread onto places, or merged
+between them, which lie dense where S mostly is and sparse far out. All numbers are positive:
+nothing cancels.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ from neyman.numerics.discretization import Discretization
 class Limits:
     """The window of a batch, and the mass that is left out."""
 
-    reach_deviations: float = 26.0  # standard deviations of x: what lies beyond is below 1e-147
-    # Of mass, for each batch: what lies beyond, and products that underflow [RA-4].
+    reach_deviations: float = 26.0  # standard deviations of x: what is beyond is below 1e-147
+    # Of mass, for each batch: what is beyond, and products that underflow [RA-4].
     lost_mass: float = 1e-135
     least_mass: float = 1e-200  # a mass that is not kept
     mu: float = 10.0  # beyond it the floats end
@@ -156,7 +157,7 @@ class _Law:
 
 @dataclass(frozen=True, eq=False)
 class _Sum:
-    """A law of S of so many batches: places, increasing, and their weights under Q.
+    """A distribution of S of so many batches: places, increasing, and their weights under Q.
 
     Args:
         relative: bound on the relative error of each weight.
@@ -221,7 +222,7 @@ def _deviation(mu: float, count: int) -> float:
 
 
 def _single_loss(mu: float, side: int) -> _Sum:
-    """Return the law of one Y: each cell split between its ends, or put at its mean."""
+    """Return the distribution of one Y: each cell split between its ends, or put at its mean."""
     place = _places(mu, 1)
     x = (np.log(place) + mu * mu / 2) / mu
     width = np.diff(x)
@@ -240,7 +241,7 @@ def _single_loss(mu: float, side: int) -> _Sum:
 
 
 def _sum(a: _Sum, b: _Sum, mu: float, side: int) -> _Sum:
-    """Return the law of an independent sum, spread onto new
+    """Return the distribution of an independent sum, spread onto new
     places or merged between them [RA-2].
     """
     count = a.count + b.count

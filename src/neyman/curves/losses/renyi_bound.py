@@ -68,7 +68,8 @@ class RenyiBound(Part):
         return self.exact_rho * a + self.linear(a) / (a - 1)
 
     def within(self, other: RenyiBound) -> bool:
-        """Whether this promises no less than another does, where a few orders decide that exactly.
+        """Whether this guarantees no less than another does, where a few orders decide that
+        exactly.
 
         Between corners the difference of the two is convex, or made of two that are each settled
         at the corners.

@@ -1,4 +1,4 @@
-"""Integers with rounded normal noise: what one shift reveals, between two certified laws.
+"""Integers with rounded normal noise: what one shift reveals, between two certified distributions.
 
 For an integer x, round(x + Z) = x + round(Z): the release is a Gaussian one that was rounded. So
 its curve is at least the Gaussian's, for every integer shift of the same l2 norm, in any
@@ -35,9 +35,9 @@ class RoundedGaussianLoss(LossBracket):
     thresholds. The pair is its own reverse, by reflection.
 
     Args:
-        exact: a finite law that dominates the pair and differs from it by rounding alone; None
-            where sigma is too large to list all thresholds, or where the shift stands for every
-            vector of its norm.
+        exact: a finite distribution that dominates the pair and differs from it by rounding alone;
+            None where sigma is too large to list all thresholds, or where the shift stands for
+            every vector of its norm.
     """
 
     exact: OffLatticeLoss | None = None
@@ -52,7 +52,7 @@ def rounded_gaussian_loss(
     """Return the loss of one integer shift.
 
     Args:
-        sigma_squared: sigma^2 of the normal law before it is rounded, exact, above 0.
+        sigma_squared: sigma^2 of the normal distribution before it is rounded, exact, above 0.
         shift: at least 1.
         alone: True if one coordinate moves by at most ``shift``; False if ``shift`` is only one of
             the vectors that are possible.

@@ -125,8 +125,8 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         """Where e^{-y^2/2} R^w is: its log slope is s w mu - y with s in [0, 1]."""
         peak = w * self.distance
         if w < 0:
-            # One peak, where -y = |w| mu s, and log-concave about it; the normal law's beside it
-            # as long as it is not far.
+            # One peak, where -y = |w| mu s, and log-concave about it; the normal distribution's
+            # beside it as long as it is not far.
             peak = self._lower_peak(w)
             return min(
                 peak, 0.0
@@ -289,7 +289,7 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
         return SubsampledLoss(self.inner, self.rate, not self.removed)
 
     def law(self, size: float) -> Law:
-        """Return the law of g(l) under the mixture, or of -g(l) under Q."""
+        """Return the distribution of g(l) under the mixture, or of -g(l) under Q."""
         base, q = law_under_q(self.inner, size), self.rate
         loss, log_q = base.loss, base.log_q
         if self._missing_mass:
@@ -312,7 +312,8 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
 
 
 def _fails(inner: Loss) -> bool:
-    """Whether outcomes of one law are missing from the other: what is proven is of the rest."""
+    """Whether outcomes of one distribution are missing from the other: what is proven is of the
+    rest."""
     return inner.infinite > 0 or inner.reverse().infinite > 0
 
 
@@ -461,7 +462,7 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
         return self
 
     def law(self, size: float) -> Law:
-        """In the place t of the outcome, with the law of the noise in the middle."""
+        """In the place t of the outcome, with the distribution of the noise in the middle."""
         if isinstance(self.inner, GaussianLoss):
             piece = _opposite_gaussians(self.inner.mu, self.rate, size)
             return Law(np.zeros(0), np.zeros(0), (piece,), _ends(piece, size))
@@ -557,7 +558,7 @@ def _map_loss(s: Stretch, q: float, up: bool, size: float, floor: float) -> Piec
 
 
 def _ends(piece: Piece, size: float) -> tuple[tuple[float, float], ...]:
-    """Return what lies beyond both ends: there the log slope is at least LOG_SLOPE_PAD - 1 outward.
+    """Return what is beyond both ends: there the log slope is at least LOG_SLOPE_PAD - 1 outward.
 
     Where an end was not cut off this counts a little that does not exist.
     """

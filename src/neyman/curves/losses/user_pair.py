@@ -1,9 +1,10 @@
 """Pairs of distributions that a user describes by functions and states bounds of.
 
-The line is cut into cells. In each cell the log density lies within a stated distance of its chord,
+The line is cut into cells. In each cell the log density is within a stated distance of its chord,
 so both masses of a cell and the loss inside it have certified ends. From the cells follow a finite
-law that dominates the pair in both orders, and one that the pair dominates [UD-2, UD-3]. All of it
-holds under the user's statements, which the part lists. What can be checked of them is checked.
+distribution that dominates the pair in both orders, and one that the pair dominates [UD-2, UD-3].
+All of it holds under the user's statements, which the part lists. What can be checked of them is
+checked.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from neyman.numerics.atoms import UNIT
 LogDensity = Callable[[Array], Array]
 PERFECT = FiniteLoss(Fraction(1), (0,), (0.0,))
 Mask = NDArray[np.bool_]
-MAX_INTEGERS = 10**7  # whole numbers of a pair of laws
+MAX_INTEGERS = 10**7  # whole numbers of a pair of distributions
 NARROW_PIECE = 1e4 * UNIT  # of the largest place: a piece between breaks that floats set apart
 FULL_SHIFT = "estimate: the full shift alone, and no proof for smaller ones"
 
@@ -44,7 +45,8 @@ class Limits:
     cells: int = 1 << 16
     """Cells of the line: the distance to a chord falls with their square [UD-1]."""
     values: int = 1 << 12
-    """Values of the finite laws: delta errs by about the square of the range over them [UD-2]."""
+    """Values of the finite distributions: delta errs by about the square of the range over them
+    [UD-2]."""
     rounding_units: float = 64.0
     """Units of 1 and of each log density that a mass of a cell and its loss err by [UD-1]."""
     least_mass: float = 1e-280
@@ -82,7 +84,8 @@ class Law(ABC):
 
     @abstractmethod
     def shifted(self, shift: float, spare: float = 0.0) -> Law:
-        """Return the law of X + shift, for all shifts that are within ``spare`` of this one."""
+        """Return the distribution of X + shift, for all shifts that are within ``spare`` of this
+        one."""
 
     @abstractmethod
     def places(self) -> Array:
@@ -95,7 +98,8 @@ class Law(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Density(Law):
-    """A law with a density, and what is stated of it. At least one of the last three is needed.
+    """A distribution with a density, and what is stated of it. At least one of the last three is
+    needed.
 
     Args:
         log_density: the logarithm of the density at an array of places. It is asked from ``low`` to
@@ -173,7 +177,7 @@ class Density(Law):
         return (*said, "the density is log-concave") if self.log_concave else tuple(said)
 
     def shifted(self, shift: float, spare: float = 0.0) -> Density:
-        """Return the law of X + shift."""
+        """Return the distribution of X + shift."""
         if spare and self.slope is None:
             raise ValueError("slope= is needed for all smaller shifts, unless log_concave=True")
         return replace(self, _moved=(self._moved[0] + shift, self._moved[1] + spare))
@@ -187,7 +191,7 @@ class Density(Law):
         shift = self._moved[0]
         cuts = self.places()
         known = (edges[:-1] >= cuts[0]) & (edges[1:] <= cuts[-1])
-        # Breaks of both laws that should be one place may be two floats.
+        # Breaks of both distributions that should be one place may be two floats.
         narrow = known & (np.diff(edges) <= NARROW_PIECE * np.abs(edges).max())
         known &= ~narrow
         left, right = edges[:-1][known], edges[1:][known]
@@ -214,7 +218,7 @@ class Density(Law):
             away.append(each["curvature"] * width**2 / 8)
         if "slope" in each:
             away.append(each["slope"] * width / 2)
-        if self.monotone:  # a place that is rounded lies in a neighboring cell
+        if self.monotone:  # a place that is rounded is in a neighboring cell
             away.append(np.convolve(np.abs(g[1] - g[0]), np.ones(3), "same"))
         slack = np.minimum.reduce(away) + near
         mass = np.maximum(width * np.exp(g.mean(axis=0)) * _sinhc(0.5 * (g[1] - g[0])), 1e-300)
@@ -272,7 +276,8 @@ class Density(Law):
                     raise ValueError(f"monotone = True, but the density turns in piece {k}")
 
     def _refuse_jumps(self, piece: Array, near: Array) -> None:
-        """Refuse a jump at a break, inside the support of a law that is said to be log-concave."""
+        """Refuse a jump at a break, inside the support of a distribution that is said to be
+        log-concave."""
         at = np.array(self.breaks)
         if not len(at):
             return
@@ -294,14 +299,14 @@ def _refuse(name: str, largest: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Masses(Law):
-    """A law on whole numbers, and what is stated of it.
+    """A distribution on whole numbers, and what is stated of it.
 
     Args:
         masses: probabilities of first, first + 1, ...; 0 is exact.
         first: the first whole number.
         tails: the most probability of all others; 0 if there is none.
         error: the most that the logarithm of a mass errs by.
-        log_concave: whether the law is log-concave on all whole numbers.
+        log_concave: whether the distribution is log-concave on all whole numbers.
     """
 
     masses: tuple[float, ...]
@@ -338,7 +343,7 @@ class Masses(Law):
         return (*said, "the law is log-concave") if self.log_concave else said
 
     def shifted(self, shift: float, spare: float = 0.0) -> Masses:
-        """Return the law of X + shift."""
+        """Return the distribution of X + shift."""
         if spare or shift != int(shift):
             raise ValueError(f"shift = {shift!r} of masses on whole numbers must be one of them")
         return replace(self, _moved=self._moved + int(shift))
@@ -412,7 +417,7 @@ def _normalize(
 
 @dataclass(frozen=True, repr=False)
 class UserPair(LossBracket):
-    """The loss of a pair that a user states bounds of, between two finite laws.
+    """The loss of a pair that a user states bounds of, between two finite distributions.
 
     Args:
         statements: what the user states. The bounds hold under it.
@@ -434,7 +439,7 @@ class UserPair(LossBracket):
         """Return the loss of (P, Q).
 
         Args:
-            p, q: the two laws; both have densities, or both are on whole numbers.
+            p, q: the two distributions; both have densities, or both are on whole numbers.
             statements: what else is stated.
             estimate: whether the pair stands for others that nothing is proven about.
             limits: how finely they are cut.
@@ -453,7 +458,7 @@ class UserPair(LossBracket):
         return UserPair(lower, upper, how, said, source)
 
     def reverse(self) -> UserPair:
-        """Return the reversed laws, under the same statements."""
+        """Return the reversed distributions, under the same statements."""
         return replace(self, lower=self.lower.reverse(), upper=self.upper.reverse())
 
     def __repr__(self) -> str:
@@ -492,7 +497,7 @@ def _under(statements: Sequence[str]) -> str:
 
 
 def _edges(p: Law, q: Law, limits: Limits) -> Array:
-    """Edges of cells: every place of both laws, and as many between any two."""
+    """Edges of cells: every place of both distributions, and as many between any two."""
     fixed: list[float] = sorted({*p.places().tolist(), *q.places().tolist()})
     if isinstance(p, Masses):
         if fixed[-1] - fixed[0] > MAX_INTEGERS:
@@ -505,7 +510,7 @@ def _edges(p: Law, q: Law, limits: Limits) -> Array:
 
 
 def _laws(p: _Cells, q: _Cells, limits: Limits) -> tuple[Part, Part]:
-    """Return a finite law that the pair dominates, and one that dominates it."""
+    """Return a finite distribution that the pair dominates, and one that dominates it."""
     both = np.logical_and.reduce([c.known & (c.mass > limits.least_mass) for c in (p, q)])
     # Elsewhere one of them is nothing, or too small, or unknown: at most this is of infinite loss.
     most = [_mass(c, ~both, 1) + c.outside for c in (p, q)]
@@ -594,7 +599,7 @@ class _Law:
     Args:
         above, below: the outcomes.
         alone: mass of infinite loss under P, and that under Q of the reverse.
-        side: 1 for a law that dominates, -1 for one that is dominated.
+        side: 1 for a distribution that dominates, -1 for one that is dominated.
     """
 
     above: Array
@@ -609,7 +614,7 @@ class _Law:
         alone: list[float],
         side: int,
     ) -> _Law:
-        """Return the law of several lists of outcomes."""
+        """Return the distribution of several lists of outcomes."""
         none = np.zeros((2, 0))
         one, other = (np.concatenate([none, *map(np.array, x)], axis=1) for x in (above, below))
         return _Law(one, other, alone, side)

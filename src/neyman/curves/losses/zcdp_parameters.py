@@ -1,8 +1,8 @@
 """The smallest zCDP parameters of common releases: exact rationals, rounded up in the 15th digit.
 
-rho is the largest D_a / a over the orders a > 1. For all but one of these laws it is D_1, the KL
-divergence. No result is above the rho of earlier versions (epsilon^2 / 2, or epsilon^2 / 8 for a
-bounded range).
+rho is the largest D_a / a over the orders a > 1. For all but one of these distributions it is D_1,
+the KL divergence. No result is above the rho of earlier versions (epsilon^2 / 2, or epsilon^2 / 8
+for a bounded range).
 
 Proof: [ZC-1], [ZC-2], and the label of each function. arXiv 2510.25746 has another proof for
 Laplace noise. The rho of earlier versions: Bun and Steinke 2016, Cesar and Rogers 2021.

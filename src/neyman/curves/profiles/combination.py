@@ -437,7 +437,8 @@ def _cut(items: list[T], pieces: int) -> list[list[T]]:
 
 @profile_of_one.register
 def _(loss: RoundedGaussianLoss) -> Profile | None:
-    """Exact but for rounding, where every threshold is listed: its own finite law on both sides."""
+    """Exact but for rounding, where every threshold is listed: its own finite distribution on both
+    sides."""
     if loss.exact is None:
         return None
     lower, upper = (select(Composition.of([(law, 1)])) for law in (loss.lower, loss.exact))

@@ -5,7 +5,7 @@
 A trapezoid sum of step h on that line equals the sum over whole n of
 e^{2 pi n c / h} delta(epsilon + 2 pi n / h): every term is non-negative, so the sum never falls
 below delta. The terms n < 0 are at most 1 / (e^{2 pi c / h} - 1), because delta <= 1; those n > 0
-follow a Chernoff bound at some c' > c. What lies beyond the last node is bounded by the decay of
+follow a Chernoff bound at some c' > c. What is beyond the last node is bounded by the decay of
 the tilted characteristic function and the integral of 1/u^2. Errors of K enter at each node. The
 derivation stands in docs/certificates/contour.md.
 
@@ -86,7 +86,7 @@ FACTORS = (1.0, 0.985, 0.97, 0.94, 0.88, 0.8)  # c over the saddle
 # About a place, where a line may go and what follows it.
 PLACES = np.sort(np.concatenate([FACTORS, 2 - np.array(FACTORS[1:4]), BEYOND]))
 ABOUT = np.log(PLACES)
-# Where the end is looked for, in units of where a normal law's would be.
+# Where the end is looked for, in units of where a normal distribution's would be.
 END_FACTORS = 0.9 * 1.5 ** np.arange(14)
 NEAR_ENDS = np.array([1.0, 1.03, 1.07, 1.13, 1.2, 1.3, 1.45, 1.7, 2.0, 2.5, 3.5, 6.0, 12.0, 40.0])
 FINE_ENDS = np.append(END_FACTORS[:8], END_FACTORS[8] + 0.5 * np.arange(1 << 13))
@@ -388,7 +388,7 @@ def _best_line(
         width = line.largest_width([epsilon, *[e for e, _ in ends if e != epsilon]])
         middle = line.middle(epsilon)
         if best is None or width < before:
-            object.__setattr__(line, "widest", width)  # nobody else has the line yet
+            object.__setattr__(line, "widest", width)  # no one else has the line yet
             best = line
         moved = middle - log_delta
         if middle == -math.inf or width > 0.5 * before or abs(moved) < 0.5:

@@ -49,7 +49,7 @@ class Conjugate:
         points: int = 400,
         enough: float = SEARCH_WIDTH,
     ) -> Conjugate:
-        """For the levels at which the minimum lies between two epsilons."""
+        """For the levels at which the minimum is between two epsilons."""
         epsilon = np.linspace(low, high, points)
         above = log_deltas(epsilon)[1]
         least = above[np.isfinite(above)].min(initial=0.0)
@@ -62,7 +62,7 @@ class Conjugate:
         return Conjugate(log_deltas, middle, z, enough)
 
     def reaches(self, log_level: float) -> bool:
-        """Whether so small a level lies within."""
+        """Whether so small a level is within."""
         return bool(ndtri_exp(log_level) >= self.z[-1])
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
@@ -104,7 +104,7 @@ class Conjugate:
     def chords(self, star: Array, scale: float, log_levels: Array) -> tuple[Array, Array, Array]:
         """Bounds from several points about each guess, and the best of the points.
 
-        A convex function lies above its chords continued: between two points above the one that
+        A convex function is above its chords continued: between two points above the one that
         comes from the left and above the one that comes from the right.
         """
         offsets = scale * CHORDS
@@ -203,7 +203,7 @@ def log_power_near(
             low, high = max(low, float(below[0])), min(high, float(above[0]))
             if high - low <= enough:
                 break
-            # The threshold lies where the profile bends on a smaller scale.
+            # The threshold is where the profile bends on a smaller scale.
             guess, scale = float(np.interp(-z, -local.z, local.place)), scale / 8.0
             continue
         guess, scale = guess + (scale if z <= local.z[-1] else -scale), 2 * scale

@@ -76,10 +76,10 @@ def select(composition: Composition) -> Profile:
     - 50: one release whose profile has a closed form.
     - 60: a part is a shuffled report: it is held between two finite pairs.
     - 65: very many unlike parts: like ones are held between two of their kind.
-    - 70: a part is known between two laws: each side is composed by itself.
+    - 70: a part is known between two distributions: each side is composed by itself.
     - 75: each choice drawn in the open falls nearly always on the same loss.
     - 80: several releases of bounded range: an envelope above, two-point mechanisms below.
-    - 90: the losses lie on a lattice that is small enough, or have few enough sums.
+    - 90: the losses are on a lattice that is small enough, or have few enough sums.
     - 93: one release with a closed form, beside losses that are listed atom by atom.
     - 94: Gaussian steps on samples whose normals hardly overlap: a mean over counts.
     - 95: ratios of mixtures of normals, as Gaussian steps on samples: lines by largest step.
@@ -100,7 +100,8 @@ def select(composition: Composition) -> Profile:
         The profile, which holds no arrays: an engine lives for one question.
 
     Raises:
-        LookupError: no rule applies: a part is not a law, and no rule for its type is registered.
+        LookupError: no rule applies: a part is not a distribution, and no rule for its type is
+            registered.
     """
     return _first(composition)
 

@@ -2,7 +2,7 @@
 
 1 - B is an f-divergence, so it is the integral of 8 delta(log t) / (1 + t)^3 over t >= 1, for a
 curve that covers both orders. In s = 4 / (1 + t)^2 it is the mean of delta over s in [0, 1]. Delta
-is convex in t: on each piece it lies below its chord and, on average, above its value at the mean
+is convex in t: on each piece it is below its chord and, on average, above its value at the mean
 of t [OP-1].
 """
 

@@ -350,7 +350,7 @@ class _Places:
         """Return a level at each place, and a lower bound of the power there or 0 [TC-2].
 
         Of h at five places, the outer two above their neighbors: beyond them it rises outward, and
-        in between it lies above the chords of the places on either side, continued.
+        in between it is above the chords of the places on either side, continued.
         """
         level, power = np.ones(len(place)), np.zeros(len(place))
         wanting = np.arange(len(place))

@@ -84,12 +84,12 @@ def between(
     Args:
         p, q: probabilities of the same outcomes, in the same order: whole numbers, fractions,
             decimals or floats (read as the decimal that they print), at least 0. The sum is 1,
-            for floats to within 1e-12. Or two laws with stated bounds, see
+            for floats to within 1e-12. Or two distributions with stated bounds, see
             `neyman.curves.losses.user_pair`. Or two frozen distributions of scipy.stats.
 
     Returns:
-        The curve of the finite pair. For two laws with stated bounds it is certified under the
-        statements, which `Tradeoff.statements` lists. For two distributions of scipy.stats an
+        The curve of the finite pair. For two distributions with stated bounds it is certified under
+        the statements, which `Tradeoff.statements` lists. For two distributions of scipy.stats an
         estimate, marked so in `Tradeoff.method`: they are seen in some thousand cells, equally
         probable in the middle
         and finer down to tails of 1e-40, so that it errs toward privacy where the likelihood ratio

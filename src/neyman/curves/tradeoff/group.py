@@ -1,4 +1,4 @@
-"""Groups: what is promised to one person, said of several who act as one.
+"""Groups: what is guaranteed to one person, said of several who act as one.
 
 If neighbors differ by one person, data that differ by k people are k steps apart, and a test of
 level a at one end has at most the power m(a) one step on, m(m(a)) two steps on: the power of the

@@ -224,7 +224,7 @@ def tcdp(rho: float | Fraction | str, omega: float | Fraction | str) -> Tradeoff
 def renyi(bounds: Mapping[Any, Any]) -> Tradeoff:
     """Renyi DP at finitely many orders: D_a <= bounds[a] in both directions.
 
-    What lies between the orders follows from the convexity of (a - 1) D_a; beyond the largest
+    What is between the orders follows from the convexity of (a - 1) D_a; beyond the largest
     nothing is said, unless it is inf. Guarantees of this kind compose by adding their bounds, and
     become a curve last. As a budget each order is checked.
 
@@ -250,7 +250,7 @@ def renyi(bounds: Mapping[Any, Any]) -> Tradeoff:
             raise ValueError(f"bounds = {bounds!r} has the order {order!r} twice; keep one of them")
         rates[exact] = _rate(f"bounds[{order!r}]", epsilon)
     if not all(rates.values()):
-        return perfect()  # a divergence of 0: equal laws
+        return perfect()  # a divergence of 0: equal distributions
     if list(rates) == [math.inf]:
         return pure(rates[math.inf])
     return _single(from_orders(rates))

@@ -37,7 +37,7 @@ class Limits:
     """What a line may take, and how far its bounds go.
 
     Args:
-        e_folds: aliases and what lies beyond the last node are below e^-e_folds of the tail.
+        e_folds: aliases and what is beyond the last node are below e^-e_folds of the tail.
         few_e_folds: the same where a line that goes so far is not certified.
         nodes: of a line, at most.
         operations: nodes times terms of K, at most.
@@ -60,7 +60,7 @@ class Limits:
 LIMITS = Limits()
 UNKNOWN = -math.inf, 0.0
 TILT_GRID = np.linspace(0.0, 1.0, 25)
-END_FACTORS = 0.9 * 1.5 ** np.arange(84)  # heights, over that of a normal law's end
+END_FACTORS = 0.9 * 1.5 ** np.arange(84)  # heights, over that of a normal distribution's end
 BEYOND = np.array([1.02, 1.05, 1.1, 1.2, 1.35, 1.55, 1.8, 2.2, 3.0])  # (c' + s) / (c + s)
 
 
@@ -69,7 +69,7 @@ class Tail:
     """P_s(x < L < inf), for a loss x that may be an atom; on a lattice P_s(x <= L < inf).
 
     Args:
-        losses: a sum of laws.
+        losses: a sum of distributions.
         x: a finite loss; on a lattice a point of it.
         s: 0 for P and 1 for Q.
         step: of a lattice that holds all finite losses; 0 for none.

@@ -1,6 +1,6 @@
 """The privacy loss random variable of one ordered pair (P, Q): L = log dP/dQ under P.
 
-Its law follows from the profile: delta is convex in u = e^x and its right slope there is
+Its distribution follows from the profile: delta is convex in u = e^x and its right slope there is
 -Q(L > x), so that
 
     P(L > x) = delta(x) + e^x Q(L > x),
@@ -96,9 +96,9 @@ class PrivacyLoss:
         """Return P(L <= x); lower is safe.
 
         Args:
-            x: a loss, in nats; any real number, read as the decimal that it prints. Where a law
-                without a lattice has an atom at x, or within rounding of it, the interval holds
-                both P(L < x) and P(L <= x), and its method says so.
+            x: a loss, in nats; any real number, read as the decimal that it prints. Where a
+                distribution without a lattice has an atom at x, or within rounding of it, the
+                interval holds both P(L < x) and P(L <= x), and its method says so.
         """
         (low, high), _, method = self._both(x)
         return Bound(float(low), float(high), "lower", method_note(method))
@@ -167,7 +167,7 @@ class PrivacyLoss:
         """Draw losses for a simulation; for noise that protects data use a mechanism.
 
         The distribution function is inverted by interpolation: a draw is off by a probability of
-        at most 0.001 or by 0.0002 standard deviations. It is exact where losses lie on a lattice.
+        at most 0.001 or by 0.0002 standard deviations. It is exact where losses are on a lattice.
 
         Args:
             count: how many, at least 0.
@@ -226,7 +226,7 @@ class PrivacyLoss:
             return (max(1 - mass.upper, 0.0), 1 - mass.lower), (mass.lower, mass.upper), method
         if composition.least.infinite >= 1 or exact < -composition.reverse().supremum:
             return (0.0, 0.0), (1.0, 1.0), method
-        if (lattice := self._lattice) is not None:  # nothing lies between two of its points
+        if (lattice := self._lattice) is not None:  # nothing is between two of its points
             offset, step = lattice
             at = offset + step * ((exact - offset) // step)
             below, beyond = self._on_line(float(at), float(at + step), float(step))
@@ -359,7 +359,7 @@ def _complementary(one: Interval, other: Interval) -> Interval:
 def _chords(profile: Profile, x: float, lengths: Array) -> tuple[Interval, Interval]:
     """Bounds on delta(x), and on e^x times minus its slope in e^x, on either side of x.
 
-    The slope lies between the chords on the right and on the left of x. Lengths are those of the
+    The slope is between the chords on the right and on the left of x. Lengths are those of the
     floats that are asked.
     """
     right, left = x + lengths, x - lengths

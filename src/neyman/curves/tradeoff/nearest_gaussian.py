@@ -43,7 +43,7 @@ LIMITS = Limits()
 class NearestGaussian:
     """The Gaussian curve nearest to a trade-off curve f, and how far away f is.
 
-    A summary, and no guarantee: f lies on both sides of G_mu. The mu that is safe on a range of
+    A summary, and no guarantee: f is on both sides of G_mu. The mu that is safe on a range of
     levels is ``f.gdp(levels=(1e-4, 0.5))``.
 
     Args:

@@ -61,9 +61,9 @@ def compare(f: Curve, g: Curve) -> Verdict:
 def at_least(f: Curve, g: Curve) -> bool:
     """Whether ``f`` is certainly at least as private as ``g``, at every level.
 
-    One curve lies above another where its delta lies below, at every real epsilon: at those of at
+    One curve is above another where its delta is below, at every real epsilon: at those of at
     least 0 in both orders. A `Tradeoff` that is not joined is the lowest of several curves, so each
-    of f's needs one of g's that it lies above.
+    of f's needs one of g's that it is above.
     """
     for name, value in (("f", f), ("g", g)):
         if not hasattr(value, "alternatives"):
@@ -195,7 +195,7 @@ def _by_grid(f: Curve, g: Curve) -> bool:
     low_g, high_g = _deltas(g, epsilons)
     if np.any(high > low_g):
         return False
-    # On [t_i, t_{i+1}] g lies above the line through t_{i-1}, t_i continued, and likewise from the
+    # On [t_i, t_{i+1}] g is above the line through t_{i-1}, t_i continued, and likewise from the
     # right; the larger of the two and f's chord are linear between the lines' crossing.
     for i in range(LEVEL_POINTS - 1):
         lines: list[tuple[float, float]] = []

@@ -170,7 +170,7 @@ def shortened(pair: Pair) -> Pair:
 def rounded(polygon: Polygon, side: int) -> Polygon:
     """Its corners moved to floats, right and down (side -1) or left and up (side 1) [TC-4].
 
-    Both ends of a rising piece then lie on that side of its line, and so does what is between.
+    Both ends of a rising piece then are on that side of its line, and so does what is between.
     """
     return hull((_snap(x, -side), _snap(y, side)) for x, y in polygon)
 
@@ -187,12 +187,12 @@ def _fewer(polygon: Polygon, side: int) -> Polygon:
         return polygon
     if side < 0:
         return chords(polygon)
-    lines = lines_of(polygon)  # what lines are left lie above
+    lines = lines_of(polygon)  # what lines are left are above
     return envelope([*lines[:-1:2], lines[-1]])
 
 
 def chords(polygon: Polygon) -> Polygon:
-    """Return the polygon through every other corner, which lies below."""
+    """Return the polygon through every other corner, which is below."""
     return hull([*polygon[:-1:2], polygon[-1]])
 
 

@@ -269,7 +269,7 @@ def surely_within(profile: Profile, epsilons: Array, log_deltas: Array) -> Array
 def deltas_at(profile: Profile, epsilons: Array) -> tuple[Array, Array]:
     """Bounds on log delta at increasing epsilons, about as narrow as those of each alone.
 
-    An epsilon in the middle is asked alone, of an engine that nobody has asked. What serves it
+    An epsilon in the middle is asked alone, of an engine that no one has asked. What serves it
     serves its neighbors, and those that it serves badly are asked the same way.
     """
     low, high = np.empty(len(epsilons)), np.empty(len(epsilons))
@@ -298,7 +298,8 @@ def epsilons_at(
     from there on, all at once. What they find less narrow is asked the same way.
     """
     low, high = np.empty(len(targets)), np.empty(len(targets))
-    # A line serves about a deviation of a normal law, whose log delta at x of them is - x^2 / 2.
+    # A line serves about a deviation of a normal distribution, whose log delta at x of them is -
+    # x^2 / 2.
     place = np.floor(
         (np.sqrt(-2 * targets) - math.sqrt(-2 * float(targets[0]))) / LIMITS.line_deviations
     )
@@ -343,7 +344,7 @@ def _neighbors(
     near = np.maximum(center + (targets - target) / slope, 0.1 * center)
     low, high = _secants(profile, targets, near, moves=2 * LIMITS.guess_moves)
     lost = np.flatnonzero(np.isnan(low))
-    if len(lost):  # the bounds of delta are apart: each side has a crossing of its own
+    if len(lost):  # the bounds of delta are apart: each side has its own crossing
         low[lost] = _secants(profile, targets[lost], near[lost], 0, 2 * LIMITS.guess_moves)[0]
         high[lost] = _secants(profile, targets[lost], near[lost], 1, 2 * LIMITS.guess_moves)[1]
     return low, high

@@ -66,14 +66,14 @@ def joint(curves: tuple[Composition, ...]) -> Pair:
 def composable(f: Curve) -> tuple[Composition, ...]:
     """Return the compositions to use in products; one convex curve replaces joined pairs.
 
-    Whoever lies above a hull need not lie above one of the curves that it covers, and two such
+    Whoever is above a hull need not are above one of the curves that it covers, and two such
     mechanisms together may tell more than any two of those.
     """
     return (joined_composition(f),) if f.joined and len(f.directions) > 1 else f.alternatives
 
 
 def joined_composition(f: Curve) -> Composition:
-    """One loss whose curve lies below all of a tradeoff's: what composes where they are joined."""
+    """One loss whose curve is below all of a tradeoff's: what composes where they are joined."""
     curves = f.directions
     if len(curves) == 1:
         return curves[0]

@@ -1,6 +1,6 @@
 """The trade-off function: a curve over one or several ordered pairs, and its certified questions.
 
-Each question is answered for the worst pair [WD-1]. A pair's curve costs, and lies above a Gaussian
+Each question is answered for the worst pair [WD-1]. A pair's curve costs, and is above a Gaussian
 curve that costs nothing: a proven mu. `supremum` asks the pair with the largest mu first. It skips
 a pair if what the pair's Gaussian curve admits is already certain of another one.
 """
@@ -83,7 +83,7 @@ class Limits:
 LIMITS = Limits()
 
 Pair = tuple[Composition, Profile, Profile | None]
-"""The losses of an ordered pair, its profile, and a Gaussian one that it lies within, if any."""
+"""The losses of an ordered pair, its profile, and a Gaussian one that it is within, if any."""
 
 
 def mu_above(losses: Composition, profile: Profile) -> float:
@@ -97,7 +97,8 @@ def mu_above(losses: Composition, profile: Profile) -> float:
 
 
 def _singular(losses: Composition) -> bool:
-    """Return True if one law has outcomes that the other cannot produce: then no mu is finite.
+    """Return True if one distribution has outcomes that the other cannot produce: then no mu is
+    finite.
 
     `Composition.mu` is about the other outcomes. Where Q has outcomes that P cannot produce no loss
     is infinite, and a test of a level below 1 still has power 1.
@@ -131,7 +132,7 @@ def supremum(
     Args:
         pairs: from `by_decreasing_mu`.
         ask: bounds on an answer, which is the larger the less private a pair is.
-        within: the same of a Gaussian pair that a pair lies within, where ``ask`` remembers lower
+        within: the same of a Gaussian pair that a pair is within, where ``ask`` remembers lower
             bounds: that of such a pair is no bound of the pair.
     """
     low: Any = None
@@ -248,7 +249,7 @@ class Tradeoff:
 
     @cached_property
     def statements(self) -> tuple[str, ...]:
-        """Return what a user states of their own distributions. All answers hold under it."""
+        """Return what a user their own states distributions. All answers hold under it."""
         parts = [loss for c in self.alternatives for loss, _ in c.parts]
         return tuple(dict.fromkeys(s for x in parts for u in user_pairs(x) for s in u.statements))
 
@@ -410,7 +411,7 @@ class Tradeoff:
         """Return the largest epsilon that a pair may have at a delta; None where none is enough."""
         if self.joined:
             return self.exact_pure()
-        # All finite losses lie within the supremum; if what is left is not within delta no
+        # All finite losses are within the supremum; if what is left is not within delta no
         # epsilon is enough.
         if within(losses.infinite, delta, target):
             return losses.supremum
@@ -769,7 +770,7 @@ class Tradeoff:
         """Return the privacy loss random variable of the pair (P, Q); `inverse` has that of (Q, P).
 
         Raises:
-            ValueError: the curve covers several pairs, each with a loss of its own, or only bounds
+            ValueError: the curve covers several pairs, each with its own loss, or only bounds
                 are known.
         """
         if len(self.alternatives) != 1:

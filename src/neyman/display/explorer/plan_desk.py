@@ -206,7 +206,7 @@ class PlanDesk(Desk):
         given = self._weights_asked(question)
         split = given != _weights(self._shares)
         if split or scale != plan.scale:
-            # Another promise would be met with other noise than that on the screen.
+            # Another guarantee would be met with other noise than that on the screen.
             outright = sum((entry.failure for entry in plan.entries()), Fraction(0))
             more = {"delta": str(outright)} if outright else {}
             written["budget"] = {"zcdp": str(1 / scale), **more}

@@ -1,9 +1,9 @@
-"""Serves the explorer to one browser on this machine, and to nobody else.
+"""Serves the explorer to one browser on this machine, and to no one else.
 
 It listens on 127.0.0.1 alone. The address that is printed holds a random token that is exchanged
 once for a cookie that scripts cannot read; every other request needs that cookie. A request by
 another name than 127.0.0.1 or localhost (DNS rebinding), or from another page, is refused. Work is
-done in a process of its own, for a few seconds at most.
+done in its own process, for a few seconds at most.
 
 Any process of this machine can connect, and say as little and as slowly as it likes. So there are
 few connections at a time, a request has to come as a whole within a time limit, and where there is

@@ -1,6 +1,6 @@
 """Answer several pages about one opened file: the newest question of each, within a time limit.
 
-The server and the widget share this. A process of its own answers one question after the other.
+The server and the widget share this. its own process answers one question after the other.
 If an answer takes too long, the process is ended and started again.
 """
 
@@ -243,7 +243,7 @@ class Answering:
 
 
 def _work(line: Connection, source: Source) -> None:
-    """Open the file, then answer until nobody listens: the process."""
+    """Open the file, then answer until no one listens: the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server
     with contextlib.suppress(ValueError, OSError):
         if resource is not None:

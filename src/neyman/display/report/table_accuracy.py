@@ -88,7 +88,7 @@ def median(parts: Callable[[], Iterator[Numbers]]) -> float:
     them.
 
     Up to 2^22 of them are held, and the two in the middle are averaged. Of more, the lower one of
-    the two is found by counting: each time among those that lie in the same one of 2^16 bins.
+    the two is found by counting: each time among those that are in the same one of 2^16 bins.
 
     Args:
         parts: gives the parts, as often as it is called.
@@ -127,7 +127,7 @@ def _values_between(least: float, most: float, part: Numbers) -> Numbers:
 
 
 def _bins(least: float, most: float, part: Numbers) -> NDArray[np.int64]:
-    # Rounding is monotone, so what is in one bin lies between its least and its most.
+    # Rounding is monotone, so what is in one bin is between its least and its most.
     return np.minimum((part - least) / (most - least) * LIMITS.bins, LIMITS.bins - 1).astype(
         np.int64
     )

@@ -100,7 +100,7 @@ _RULES = [
             AND (told ->> 'delta_units')::bigint = NEW.delta)""",
         "an entry is the last event''s, begins reserved, has an account",
     ),
-    # With the rights of the schema's owner: nobody else needs any to change a purse. So it looks
+    # With the rights of the schema's owner: no one else needs any to change a purse. So it looks
     # at what called it, which may be a trigger on a table of anyone's.
     function("moves", _MOVES, how="SECURITY DEFINER"),
     *trigger("entry_charged", "AFTER INSERT ON entry", "moves('1')"),
@@ -166,7 +166,7 @@ _LOCKED = f"""{_CHECKED}
     LOCK TABLE @.turn IN EXCLUSIVE MODE;"""
 
 # The lock is let go at the commit, which does not wait for the disk; `settled` does, in the next
-# transaction, and nobody is told of anything before it. So writers that queue for the lock share
+# transaction, and no one is told of anything before it. So writers that queue for the lock share
 # the disk's time, and what a later one relies on is on the disk before its own is.
 _SETTLED = """
     IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN

@@ -56,7 +56,7 @@ class _Transaction:
 class PostgreSQL(Store):
     """A ledger kept in a schema of a PostgreSQL database.
 
-    Each thread of each process has a session of its own, which stays open for the next use.
+    Each thread of each process has its own session, which stays open for the next use.
 
     Args:
         url: ``postgresql://user@host:5432/database?schema=neyman``, as libpq takes it but for the
@@ -176,7 +176,7 @@ class PostgreSQL(Store):
 
     @contextmanager
     def _rolled_back(self, state: str) -> Generator[None]:
-        """For what does no harm if it was done and nobody knows."""
+        """For what does no harm if it was done and no one knows."""
         try:
             with in_words(self.address, self.wait):
                 yield
@@ -208,7 +208,7 @@ class PostgreSQL(Store):
             raise
 
     def _find_out(self, transaction: _Transaction, lost: Lost) -> None:
-        """Return if a commit that nobody answered was done; raise otherwise."""
+        """Return if a commit that no one answered was done; raise otherwise."""
         if transaction.event is None:
             raise LedgerError(
                 f"{self.where} was cut off ({lost}) while files were stored, which do not count"
@@ -263,9 +263,9 @@ class PostgreSQL(Store):
 
     @contextmanager
     def turn(self, key: str, wait: float) -> Generator[None]:
-        """Hold the turn of a plan, by an advisory lock of a session of its own.
+        """Hold the turn of a plan, by an advisory lock of its own session.
 
-        A session that breaks meanwhile gives the turn up, which costs nobody anything.
+        A session that breaks meanwhile gives the turn up, which costs no one anything.
         """
         query = "SELECT pg_try_advisory_lock(hashtextextended('neyman run ' || %s, 0))"
         own = Connections(self.address, self.wait, check_pins)

@@ -120,7 +120,7 @@ def make_durable(connection: apsw.Connection, path: Path) -> None:
 
 
 def _patience(wait: float) -> Callable[[int], bool]:
-    """Try again after random pauses that do not grow, so that nobody waits the worse for waiting.
+    """Try again after random pauses that do not grow, so that no one waits the worse for waiting.
 
     SQLite lets in whoever asks first after a commit. With such pauses each try of each writer is as
     likely to be that one, whatever happened before; longer ones would leave it to those who have

@@ -85,7 +85,7 @@ def look(path: Path) -> tuple[int, int]:
 
 
 def _refuse_names(path: Path, status: os.stat_result) -> None:
-    """Refuse a file with several names: each would have a log of its own, and a cap of its own.
+    """Refuse a file with several names: each would have its own log, and its own cap.
 
     A name under which a ledger was made, by a process killed before taking it away, is taken away.
     """

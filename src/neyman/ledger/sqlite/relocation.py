@@ -138,7 +138,7 @@ def _refuse_leftovers(db: SQLiteTransaction, path: Path, belongs: location.Locat
         entries = sorted(os.scandir(path.parent), key=lambda entry: entry.name)
     except OSError as error:
         raise LedgerError(f"{path.parent} cannot be listed: {error.strerror}") from error
-    # The log of a link lies beside the file that the link leads to.
+    # The log of a link is beside the file that the link leads to.
     files = {entry.name for entry in entries if not entry.is_symlink()}
     for name in sorted(files):
         for suffix in _LOGS:

@@ -59,11 +59,12 @@ class CanonicalNoise(Mechanism):
         TypeError: if ``tradeoff`` is neither.
         ValueError: for several curves or one that is not its own inverse (give its `symmetric()`),
             for perfect privacy (no noise is enough), for a curve that hides nothing, and for one
-            that is only known to lie between two others, as that of `ReportNoisyMax`.
+            that is only known to be between two others, as that of `ReportNoisyMax`.
 
-    What comes out: for `approximate(epsilon, delta)` the truncated uniform-Laplace law (Tulap), for
-    `approximate(0, delta)` the uniform law of width 1 / delta, for `pure(epsilon)` a smoothed
-    discrete Laplace law. For `gdp(mu)` it is *not* the normal law of standard deviation 1 / mu,
+    What comes out: for `approximate(epsilon, delta)` the truncated uniform-Laplace distribution
+    (Tulap), for `approximate(0, delta)` the uniform distribution of width 1 / delta, for
+    `pure(epsilon)` a smoothed discrete Laplace distribution. For `gdp(mu)` it is *not* the normal
+    distribution of standard deviation 1 / mu,
     though both have the curve G_mu: their distribution functions differ by .0030 at mu = 1, .021 at
     2 and .057 at 3. A curve may have many noises; this one exists for every curve.
 
@@ -75,8 +76,8 @@ class CanonicalNoise(Mechanism):
     middle of an interval that certainly holds the number: some 1e-12 wide for `gdp`, `pure`,
     `approximate` and a Laplace or exponential mechanism (relative to tails, too), 1e-9 to 1e-8 for
     sums of finite pairs, and for other curves as wide as the curve is known (1e-3 to 1e-9). Both
-    ends are to be had from ``law``, at sensitivity 1. Far out, steps are taken one by one where
-    there is no closed form.
+    ends are to be had from ``distribution``, at sensitivity 1. Far out, steps are taken one by one
+    where there is no closed form.
 
     As a mechanism it is described by its curve; what is accounted for is f itself. Noise that is a
     float must not be released as it is: round what is released, noise and number together, to

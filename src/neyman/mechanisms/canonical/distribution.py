@@ -6,9 +6,9 @@ For a curve f that is its own inverse and not perfect privacy, with c = f(c),
     F(x) = f(1 - F(x + 1))                    for x < -1/2
     F(x) = 1 - f(F(x - 1))                    for x > 1/2
 
-is the distribution function of a symmetric law Z with T(Z, Z + 1) = f (Awan and Vadhan 2023). Its
-density does not rise away from the middle: it is 1 - 2c there, and each unit of distance multiplies
-it by the likelihood ratio of the best test, which does not exceed 1 there and falls.
+is the distribution function of a symmetric distribution Z with T(Z, Z + 1) = f (Awan and Vadhan
+2023). Its density does not rise away from the middle: it is 1 - 2c there, and each unit of distance
+multiplies it by the likelihood ratio of the best test, which does not exceed 1 there and falls.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ MOST = float(np.finfo(float).max)
 
 @dataclass(frozen=True)
 class Limits:
-    """How a curve that is no law's is held between two polygons."""
+    """How a curve that is no distribution's is held between two polygons."""
 
-    tests: int = 120  # by which a curve that is no law's is held between two polygons ...
+    tests: int = 120  # by which a curve that is no distribution's is held between two polygons ...
     least_normal_quantile: float = 12.0  # ... down to this normal quantile of the level
     # Relative: how well the total variation, and its rest, must be known.
     relative_width: float = 1e-3

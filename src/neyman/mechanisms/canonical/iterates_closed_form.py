@@ -1,6 +1,6 @@
 """The rungs of canonical noise: what one unit of shift does to a tail probability.
 
-With s the probability beyond a place x >= -1/2, what lies beyond x + 1 is g(s) = f(1 - s). As f is
+With s the probability beyond a place x >= -1/2, what is beyond x + 1 is g(s) = f(1 - s). As f is
 its own inverse, g is the inverse of the power: g(s) is the level whose test has the power s. So a
 place n + t is n steps of g away from the middle, where the noise is uniform, and n steps of the
 power lead back. Where the n steps have a closed form they are one (`Normal`, `Laplace`,
@@ -28,7 +28,7 @@ class Ladder(ABC):
     """The powers of g, certified. All probabilities are natural logarithms [CN-1].
 
     Attributes:
-        log_c: bounds on log c, c = f(c): what lies beyond 1/2.
+        log_c: bounds on log c, c = f(c): what is beyond 1/2.
         gap: bounds on 1 - 2c, the density in the middle and the total variation of f.
     """
 
@@ -80,9 +80,10 @@ class ClosedLadder(Ladder):
 
 
 class MovedLadder(ClosedLadder):
-    """f is the curve of a law moved by ``distance``: then g^n moves its quantiles n times [CN-2].
+    """f is the curve of a distribution moved by ``distance``: then g^n moves its quantiles n times
+    [CN-2].
 
-    The law is symmetric; ``y`` is the place in it beyond which s is left.
+    The distribution is symmetric; ``y`` is the place in it beyond which s is left.
     """
 
     _distance: float
@@ -150,7 +151,7 @@ class Normal(MovedLadder):
 
 
 class Laplace(MovedLadder):
-    """f = that of two Laplace laws of scale 1 whose centers are ``a`` apart."""
+    """f = that of two Laplace distributions of scale 1 whose centers are ``a`` apart."""
 
     def __init__(self, a: float) -> None:
         self._distance = a
@@ -173,7 +174,7 @@ class Laplace(MovedLadder):
 
 
 class Logistic(MovedLadder):
-    """f = that of two logistic laws ``a`` scales apart: the envelope of bounded range."""
+    """f = that of two logistic distributions ``a`` scales apart: the envelope of bounded range."""
 
     def __init__(self, a: float) -> None:
         self._distance = a
@@ -198,7 +199,8 @@ class Exponential(ClosedLadder):
 
     g^n(s) = e^{-n epsilon} (s - delta h(n))_+,    h(n) = (e^{n epsilon} - 1) / (e^epsilon - 1).
 
-    The noise is the truncated uniform-Laplace law (Tulap); for epsilon = 0 the uniform one.
+    The noise is the truncated uniform-Laplace distribution (Tulap); for epsilon = 0 the uniform
+    one.
     """
 
     def __init__(self, epsilon: float, delta: float) -> None:

@@ -3,7 +3,7 @@
 What a costly engine knows of a profile is asked for once; powers follow from the table.
 
 With t = e^epsilon, g(t) = delta + t level is convex and its least value is the power. Any value is
-an upper bound. Between two neighboring nodes g lies above the line through the two nodes before
+an upper bound. Between two neighboring nodes g is above the line through the two nodes before
 them, and above the line through the two nodes after them, both continued.
 """
 
@@ -31,7 +31,7 @@ class Limits:
     first_share: float = 1e-5  # of the farthest: the first of them
     nodes: int = 1500  # for levels down to 1e-15
     far_nodes: int = 400  # beyond
-    even_nodes: int = 1000  # nodes that are there whatever the law, as it may have atoms
+    even_nodes: int = 1000  # nodes that are there whatever the distribution, as it may have atoms
     node_distance: float = 1e-9  # of their size: nodes are no nearer to each other
     least_log_delta: float = -720.0  # the log delta up to which there are any
     largest_place: float = 1e6

@@ -4,12 +4,13 @@ Of n people each sends a report, and the reports come in random order. The other
 the reports that could as well be theirs: C of them, each of the one kind or of the other with
 probability 1/2. The one adds a report of the first kind with probability a, of the second with
 probability b, and none that tells with probability 1 - a - b; under Q the kinds are swapped. Seen
-are the numbers x and y of reports of both kinds. With m = x + y, w the law of C, and t = e^epsilon,
+are the numbers x and y of reports of both kinds. With m = x + y, w the distribution of C, and t =
+e^epsilon,
 
     P - t Q = w_{m-1} Bin(m, 1/2)(x) [2 g x / m - h],
     g = (a - b)(1 + t),    h = 2 (t a - b) + (1 - a - b)(t - 1) w_m / w_{m-1},
 
-is positive from k = floor(h m / 2g) + 1 on, and by the sums of the binomial law
+is positive from k = floor(h m / 2g) + 1 on, and by the sums of the binomial distribution
 
     delta(epsilon) = sum over c of w_c [(g - h/2) Bin(c, 1/2)(k - 1) + (g - h) P(Bin(c, 1/2) >= k)].
 

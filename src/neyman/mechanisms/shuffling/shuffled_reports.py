@@ -1,4 +1,4 @@
-"""Local reports that come in random order: nobody knows whose is whose."""
+"""Local reports that come in random order: no one knows whose is whose."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class SmoothSensitivities:
     """Compute S(x) = max over k of e^{-beta k} A(k), the beta-smooth sensitivity of a statistic.
 
     A(k) is the largest local sensitivity of any dataset that differs from x in at most k records.
-    Records are replaced, and values lie on a public grid. A(k) is exact, in whole numbers. S is at
+    Records are replaced, and values are on a public grid. A(k) is exact, in whole numbers. S is at
     least the local sensitivity, and log S changes by at most beta between neighbors. It is the
     least such function [ST-13].
 

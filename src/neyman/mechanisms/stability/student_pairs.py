@@ -1,8 +1,9 @@
-"""Pairs of Student laws that differ in center and scale: the largest loss, and the worst curve.
+"""Pairs of Student distributions that differ in center and scale: the largest loss, and the worst
+curve.
 
-P is the law of Z and Q that of e^t Z + u, with |t| <= beta and 0 <= u <= s min(1, e^t). For each t
-the largest u is the worst [ST-6]. Between two values of t the scale moves the loss by at most
-max(d, 1) per unit, so finitely many t bound all [ST-7].
+P is the distribution of Z and Q that of e^t Z + u, with |t| <= beta and 0 <= u <= s min(1, e^t).
+For each t the largest u is the worst [ST-6]. Between two values of t the scale moves the loss by at
+most max(d, 1) per unit, so finitely many t bound all [ST-7].
 """
 
 from __future__ import annotations

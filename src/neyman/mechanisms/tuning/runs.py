@@ -1,4 +1,4 @@
-"""How many runs a search makes: laws of a random count K for which a bound is proven.
+"""How many runs a search makes: distributions of a random count K for which a bound is proven.
 
 The curve of the best run needs psi'(x) = E[K x^(K-1)], the derivative of the generating function,
 for x in [0, 1]. It is asked by the complement c = 1 - x, so that no digits are lost near 1.
@@ -53,15 +53,15 @@ def _read(shape: object) -> object:
 
 @dataclass(frozen=True, repr=False)
 class Runs(Description):
-    """A law of the secret number K of runs, from which `select_best` releases the best.
+    """A distribution of the secret number K of runs, from which `select_best` releases the best.
 
     Build it with `geometric`, `poisson`, `logarithmic`, or `negative_binomial`.
 
     Args:
-        mean: E[K] of the law as it is used: above 0 for Poisson, and at least 1 for the others. At
-            most 1e9.
-        shape: of the truncated negative binomial law, above -1 and at most 1e6: 1 is geometric and
-            0 logarithmic. ``math.inf`` is Poisson.
+        mean: E[K] of the distribution as it is used: above 0 for Poisson, and at least 1 for the
+            others. At most 1e9.
+        shape: of the truncated negative binomial distribution, above -1 and at most 1e6: 1 is
+            geometric and 0 logarithmic. ``math.inf`` is Poisson.
 
     Raises:
         ValueError: for a mean or a shape out of range.
@@ -110,7 +110,7 @@ class Runs(Description):
 
     @staticmethod
     def geometric(mean: float | Fraction) -> Runs:
-        """Return the law that stops after each run with chance 1 / mean; K is at least 1.
+        """Return the distribution that stops after each run with chance 1 / mean; K is at least 1.
 
         Args:
             mean: E[K], at least 1.
@@ -119,7 +119,8 @@ class Runs(Description):
 
     @staticmethod
     def logarithmic(mean: float | Fraction) -> Runs:
-        """Return the logarithmic law, P(K = k) proportional to (1 - gamma)^k / k; K is at least 1.
+        """Return the logarithmic distribution, P(K = k) proportional to (1 - gamma)^k / k; K is at
+        least 1.
 
         Args:
             mean: E[K], at least 1.
@@ -128,7 +129,7 @@ class Runs(Description):
 
     @staticmethod
     def negative_binomial(mean: float | Fraction, shape: float | Fraction) -> Runs:
-        """Return the negative binomial law given that K is at least 1.
+        """Return the negative binomial distribution given that K is at least 1.
 
         Args:
             mean: E[K], at least 1.
@@ -141,7 +142,8 @@ class Runs(Description):
 
     @staticmethod
     def poisson(mean: float | Fraction) -> Runs:
-        """Return the Poisson law, for which K is 0 with chance e^-mean: then nothing is released.
+        """Return the Poisson distribution, for which K is 0 with chance e^-mean: then nothing is
+        released.
 
         Args:
             mean: E[K], above 0.
@@ -150,7 +152,7 @@ class Runs(Description):
 
     @property
     def poisson_law(self) -> bool:
-        """True for the Poisson law."""
+        """True for the Poisson distribution."""
         return isinstance(self.shape, float) and self.shape == math.inf
 
     @property
@@ -160,10 +162,11 @@ class Runs(Description):
 
     @cached_property
     def halting(self) -> float:
-        """Return gamma of the negative binomial law, in (0, 1]: 1 / mean for the geometric law.
+        """Return gamma of the negative binomial distribution, in (0, 1]: 1 / mean for the geometric
+        distribution.
 
         Raises:
-            ValueError: for the Poisson law, which has none.
+            ValueError: for the Poisson distribution, which has none.
         """
         if self.poisson_law:
             raise ValueError("a Poisson law has no halting probability; its mean is all it has")
@@ -176,7 +179,8 @@ class Runs(Description):
         return math.exp(0.5 * sum(bisect(lambda x: _mean(x, eta) >= mean, low, high)))
 
     def draw(self, *, bits: Bits | None = None) -> int:
-        """Draw K with exactly this law, from random bits, in a time in proportion to it [BS-7].
+        """Draw K with exactly this distribution, from random bits, in a time in proportion to it
+        [BS-7].
 
         Keep K secret: the guarantee holds if no one learns it, nor how long the search took.
 
@@ -211,12 +215,12 @@ class Runs(Description):
         return top - fall + side * 1e-14 * (abs(top) + 16 * power + fall)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the law as JSON types."""
+        """Return the distribution as JSON types."""
         return self._fields()
 
     @staticmethod
     def from_dict(fields: Mapping[str, Any]) -> Runs:
-        """Return the law that `to_dict` described."""
+        """Return the distribution that `to_dict` described."""
         if not isinstance(fields, Mapping) or set(fields) != {"mean", "shape"}:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ValueError(f"runs = {fields!r} must have the fields mean and shape")
         return Runs._from_fields(fields)

@@ -59,14 +59,14 @@ def select_best(mechanism: Mechanism, runs: Runs) -> SelectBest:
 
     Args:
         mechanism: one run, with its score.
-        runs: the law of K, a `Runs`.
+        runs: the distribution of K, a `Runs`.
 
     Returns:
         A mechanism whose curve is a proven bound on the winner's. Both ends of a `Bound` enclose
         this curve. Its method ``renyi`` bounds Renyi divergences.
 
     Raises:
-        TypeError: for a law of K without a proven bound, such as a fixed number.
+        TypeError: for a distribution of K without a proven bound, such as a fixed number.
         ValueError: for a run that may reveal a record outright: it has no finite Renyi divergence.
 
     Examples:
@@ -169,7 +169,7 @@ class SelectBest(Mechanism):
         ours = one + float(np.max(a + z * (a - b))) / z
         if not self.runs.poisson_law:
             return _up(min(ours, one + self._theorem_bound(z)))
-        # The empty release has the same mass under both laws, and adds to the moment.
+        # The empty release has the same mass under both distributions, and adds to the moment.
         return _up(float(np.logaddexp(-float(self.runs.mean), z * ours)) / z)
 
     def _theorem_bound(self, z: float) -> float:

@@ -1,4 +1,4 @@
-"""The curve of the best of K runs, from the curve of one run and the law of K.
+"""The curve of the best of K runs, from the curve of one run and the distribution of K.
 
 F(y) and F'(y) are the chances that a run scores below y on the two datasets. The winner's density
 is psi'(F) times that of one run, and F is at most the power of one run at level F'. So each outcome
@@ -44,7 +44,7 @@ def winner(base: Polygon, runs: Runs) -> Polygon:
 
     Args:
         base: above the power of one run, in both orders.
-        runs: the law of K.
+        runs: the distribution of K.
     """
     a, b = weights(base, runs)
     top = float(a[-1])

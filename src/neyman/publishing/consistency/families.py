@@ -3,7 +3,7 @@
 - counts and histograms with each other, and sums of one column with one clip;
 - a table by a column adds up to one without it only where each row has one of its keys: where the
   column's ``unknown`` is a key. Where it is "drop", tables with it and without it stay apart. The
-  bins of a histogram are a column in this: a row without a number may lie in no bin. A hierarchy is
+  bins of a histogram are a column in this: a row without a number may be in no bin. A hierarchy is
   a column in this, and the table over everything the one without it, as is a declared total, which
   counts dropped rows too. A query by two hierarchies counts rows with a place in both;
 - exact totals with counts that have no filter;

@@ -1,6 +1,6 @@
 """The tables of a release that add up, made of those that it published.
 
-They lie in ``tables/consistent/``, one for each table that takes part. Who releases makes them and
+They are in ``tables/consistent/``, one for each table that takes part. Who releases makes them and
 who verifies makes them again, from the same files by the same function: nothing private comes in.
 """
 
@@ -26,7 +26,7 @@ from neyman.publishing.tables.estimates import Estimate
 from neyman.publishing.tables.forms import Form, integers
 from neyman.storage.reading import open_file
 
-FOLDER = "tables/consistent"  # where they lie in a release's folder
+FOLDER = "tables/consistent"  # where they are in a release's folder
 
 
 @dataclass(frozen=True, eq=False)

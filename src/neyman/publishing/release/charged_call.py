@@ -1,6 +1,6 @@
 """One charged call: check, charge, begin, read the data and draw the noise, and finish.
 
-The order is the promise. `Payer.check` finds out that the ledger would grant the charge.
+The order is the guarantee. `Payer.check` finds out that the ledger would grant the charge.
 `Payer.reserve` makes the charge durable. Entering a `ChargedCall` marks the entry as reading,
 durably. Only inside its block is private data read and randomness drawn. `ChargedCall.finish`
 stores the receipt and marks the entry as released.
@@ -142,7 +142,7 @@ class ChargedCall:
     to it. Without an entry a RuntimeError does.
 
     Args:
-        payer: who pays; None if nobody does.
+        payer: who pays; None if no one does.
         entry: the charge, reserved or reading; None if nothing is charged.
         message: the name of the error's type and its public message, or "" -> the message of the
             `ChargedError`.

@@ -83,7 +83,7 @@ def number(where: str, said: object) -> float:
 
 
 def intervals(where: str, own: object, said: Any) -> Iterator[bool]:
-    """Compare stored bounds with ours: the same questions, and bounds that promise no more.
+    """Compare stored bounds with ours: the same questions, and bounds that guarantee no more.
 
     Yields:
         For each pair of bounds, whether ours prove the stored ones. If not, the two intervals meet,

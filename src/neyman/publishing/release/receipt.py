@@ -83,12 +83,13 @@ def guarantee(
     """Compute what an observer of the release can learn, each number with both of its bounds.
 
     Where the budget admits the mechanism, no number is above the budget's. With a plan come
-    ``zcdp_route``, the noise that accounting by zCDP alone would have needed for the same promise;
-    ``posterior``, how probably a posterior exceeds its counterfactual (none under add-remove, where
-    no record is replaced); and ``scenarios``, the same for some attributes of one record alone.
-    ``outright`` is there only where keys are discovered: the delta of one being revealed, and the
-    rho of all else. ``scale`` is 1/rho of the plan, which sets its noise: the mechanism's own rho
-    can be a little smaller, because quantiles that are drawn cost less than their share.
+    ``zcdp_route``, the noise that accounting by zCDP alone would have needed for the same
+    guarantee; ``posterior``, how probably a posterior exceeds its counterfactual (none under
+    add-remove, where no record is replaced); and ``scenarios``, the same for some attributes of one
+    record alone. ``outright`` is there only where keys are discovered: the delta of one being
+    revealed, and the rho of all else. ``scale`` is 1/rho of the plan, which sets its noise: the
+    mechanism's own rho can be a little smaller, because quantiles that are drawn cost less than
+    their share.
     """
     replaced = plan is not None and plan.unit.neighboring == "replace-one"
     answers = _answers(mechanism, replaced)

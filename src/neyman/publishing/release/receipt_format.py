@@ -33,7 +33,7 @@ Number = int | float | Literal["inf", "-inf"]  # a number of a receipt. JSON has
 
 
 class Part(Strict):
-    """A part of a receipt. Fields that nobody set are not written."""
+    """A part of a receipt. Fields that no one set are not written."""
 
     model_config = ConfigDict(extra="ignore")
 

@@ -1,6 +1,6 @@
 """Make a release: check all that can be checked, charge the ledger, and only then read the data.
 
-The order is the promise. The charge is reserved durably. Then the ledger records that reading
+The order is the guarantee. The charge is reserved durably. Then the ledger records that reading
 begins. Only then is the first private row read.
 """
 

@@ -230,7 +230,7 @@ class Session:
         account: str | None = None,
         **sections: Unpack[Sections],
     ) -> None:
-        # Each question is a plan of its own. The session warns once for all of them.
+        # Each question is its own plan. The session warns once for all of them.
         one_unit, given = _with_rows(unit)
         self._sections: dict[str, Any] = {"dataset": dataset, "table": table, "unit": one_unit}
         self._sections |= {"columns": dict(columns or {}), **sections}

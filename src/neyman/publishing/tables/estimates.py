@@ -36,7 +36,7 @@ class Limits:
     wide_sigma: float = 50.0
     summed_size: float = 1e6
     large_sigma: int = 1000  # sigma from which the sum is the integral, but for a hundredth
-    normal_quantile: float = 1.6448536269514722  # the normal law's 95th percentile
+    normal_quantile: float = 1.6448536269514722  # the normal distribution's 95th percentile
     # Sigma squared from which sums of whole noise are whole Gaussian noise themselves.
     smooth_variance: int = 4
 
@@ -314,7 +314,7 @@ def variance(
 
         v = Q t - (S t - r)^2.
 
-    The interval is by Bonferroni: each of S, Q and n lies within its own 1 - 0.1/3 with probability
+    The interval is by Bonferroni: each of S, Q and n is within its own 1 - 0.1/3 with probability
     at least that, so all three do with 90%, and v between its extremes over that box, cut to what a
     variance of values in [low, high] can be, 0 to (high - low)^2 / 4. v grows with Q and is concave
     in S and in t, each by itself, so the least is at a corner. The most over S leaves
@@ -391,9 +391,9 @@ def ratio(
 ) -> Estimate:
     """Return the ratio of two sums of clipped values.
 
-    Each sum lies within its own 95% with probability at least that, so both do with 90%, and the
+    Each sum is within its own 95% with probability at least that, so both do with 90%, and the
     ratio between its extremes over that box. The sum below is a whole number above 0 where there is
-    a ratio. If each of its values is above 0, the ratio lies between the least and the largest
+    a ratio. If each of its values is above 0, the ratio is between the least and the largest
     ratio of one row. The standard error is to first order. A clip is of what one row adds: with 0
     where a row without a number adds nothing to one of the sums.
     """
@@ -433,7 +433,7 @@ def quantiles(
     """Quantiles from noisy counts of bins: edges between which each of them lies [IN-3].
 
     The q-quantile of n > 0 values is the least value that at least q n of them do not exceed. It
-    lies in the first bin with D_j >= 0, where D_j = C_j - q C_B and C_j counts the values of the
+    is in the first bin with D_j >= 0, where D_j = C_j - q C_B and C_j counts the values of the
     bins up to j. The noise of D_j is
 
         W_j = (1 - q) (X_1 + ... + X_j) - q (X_j+1 + ... + X_B),   variance factor
@@ -450,9 +450,10 @@ def quantiles(
 
     Returns:
         For each group, a row for each level: between the edges ``lower`` and ``upper`` of values
-        moved into the grid (a value outside lies in the first or last bin); ``value`` by a search
+        moved into the grid (a value outside is in the first or last bin); ``value`` by a search
         for where the noisy D_j changes sign, and by linear interpolation in that bin, on the grid
-        of whole scaled numbers; ``standard_error`` as a normal law's of an interval so wide.
+        of whole scaled numbers; ``standard_error`` as a normal distribution's of an interval so
+        wide.
     """
     values, sigma_squared = count
     number = len(bins) - 1
@@ -482,9 +483,9 @@ def quantile_draws(points: Sequence[int], values: Integers) -> Estimate:
 def rank_error(query: Query, sigma_squared: Fraction) -> tuple[float, float]:
     """How many ranks a quantile that is drawn may be off: standard error, and 90% margin.
 
-    The standard error is sqrt(2) over the rate, that of a Laplace law, which the distance has where
-    the values near the quantile are spread evenly. The margin holds for any rows [IS-3]: one point
-    has distance 0, so that P(d >= a) <= points exp(-rate a).
+    The standard error is sqrt(2) over the rate, that of a Laplace distribution, which the distance
+    has where the values near the quantile are spread evenly. The margin holds for any rows [IS-3]:
+    one point has distance 0, so that P(d >= a) <= points exp(-rate a).
     """
     rank = math.sqrt(sigma_squared) * float(rank_unit(query))
     points = len(query.bins or range(2)) - 1
@@ -507,7 +508,7 @@ def _normal_margin(variance: Floats, sigma_squared: Fraction) -> Floats:
 
     A and B are sums of whole noise of sigma squared each, and ``variance`` is W's factor. W is
     sub-Gaussian: P(W >= w) <= exp(-w^2 / (2 v)) (Canonne, Kamath and Steinke 2020). From sigma = 2
-    on it is also stochastically below a normal law of the variance v, plus 1.
+    on it is also stochastically below a normal distribution of the variance v, plus 1.
     """
     margin = np.sqrt(2 * math.log(20) * variance)
     if sigma_squared < LIMITS.smooth_variance:

@@ -91,7 +91,7 @@ class Form:
 
     @property
     def possible(self) -> tuple[float, float]:
-        """What a ratio or a quantile lies between, in the plan's units."""
+        """What a ratio or a quantile is between, in the plan's units."""
         low, high = self.query.clip or (0, 1)
         if self.query.measure == "ratio" and self.query.clip_over:
             ranges = self.query.row_range("sum"), self.query.row_range("over")

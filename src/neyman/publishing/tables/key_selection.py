@@ -136,7 +136,7 @@ def _distant_threshold(sigma_squared: Fraction, delta: Fraction) -> int:
 
     sigma = math.sqrt(sigma_squared)
     if delta > Fraction(1, 10):
-        delta = Fraction(1, 10)  # whose quantile, 1.28 sigma, lies where the weight is convex
+        delta = Fraction(1, 10)  # whose quantile, 1.28 sigma, is where the weight is convex
     log_delta = math.log(delta.numerator) - math.log(delta.denominator)
     quantile = -float(ndtri_exp(log_delta * (1 + 1e-12)))
     return math.ceil(sigma * quantile * (1 + 1e-6) + 1)

@@ -195,11 +195,12 @@ def value_interval(value: float, relative: float) -> Interval:
     return math.log(value) + math.log1p(-relative), min(math.log(value) + math.log1p(relative), 0.0)
 
 
-FAR_DEVIATIONS = 60.0  # standard deviations beyond which a normal law holds nothing
+FAR_DEVIATIONS = 60.0  # standard deviations beyond which a normal distribution holds nothing
 
 
 class GaussianMixtureProfile(Profile):
-    """The profile of a mixture of normal laws against one normal law, or in the other order."""
+    """The profile of a mixture of normal distributions against one normal distribution, or in the
+    other order."""
 
     method = "closed form"
 

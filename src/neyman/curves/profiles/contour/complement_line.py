@@ -282,7 +282,7 @@ def _rough(losses: Sum, c: float, epsilon: float) -> float:
 
 
 def _log_rejected(losses: Sum, c: float) -> float:
-    """About log Q(L > t) at the mean t of the law under the tilt c."""
+    """About log Q(L > t) at the mean t of the distribution under the tilt c."""
     k, mean, variance = (float(v[0]) for v in losses.moments(np.array([c])))
     return k - (c + 1) * mean - math.log(1 + (c + 1) * math.sqrt(math.tau * variance))
 

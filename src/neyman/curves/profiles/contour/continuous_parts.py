@@ -383,7 +383,7 @@ def near_thresholds(
 
 
 def newton_epsilon(profile: Profile, losses: Sum, log_delta: float, supremum: float) -> float:
-    """About the epsilon that has this log delta, from where a normal law has it."""
+    """About the epsilon that has this log delta, from where a normal distribution has it."""
     most = (1 - 1e-9) * supremum
     epsilon = min(max(rough_epsilon(losses, log_delta), 1e-9 * min(most, 1.0)), most)
     for _ in range(12):
@@ -483,7 +483,7 @@ class ContinuousPartsProfile(ContourProfile):
         if density:
             low = self._draws_at(density, False, (x + error).ravel())[0].reshape(x.shape)
             high = self._draws_at(density, True, (x - error).ravel())[1].reshape(x.shape)
-            # No draw lies beyond the highest atom.
+            # No draw is beyond the highest atom.
             high = np.where(x - 2 * error >= density * width, -math.inf, high)
         else:
             with np.errstate(divide="ignore"):
@@ -506,7 +506,7 @@ class ContinuousPartsProfile(ContourProfile):
         """
         side = _draws(self._loss, self._count, density, self._limits)[0 if above else 1]
         low, high = side.log_deltas(np.maximum(x, 0.0))
-        # Below 0 all of them lie above x: 1 - e^x of their mass, and e^x of delta at 0. The mass
+        # Below 0 all of them are above x: 1 - e^x of their mass, and e^x of delta at 0. The mass
         # errs by that of the atoms, and by a unit of 1 for each sum.
         mass = 1 - float(np.exp(self._atoms.log_mass).sum())
         error = density * (self._atoms.relative + 16 * UNIT) / mass

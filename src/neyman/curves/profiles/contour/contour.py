@@ -211,7 +211,7 @@ class ContourProfile(Profile):
         return self._exponents(tilts)
 
     def log_delta_above(self, epsilon: float, enough: float = -math.inf) -> float:
-        """Chernoff's bound [C-12]: near a normal law's saddle, then near the sum's own."""
+        """Chernoff's bound [C-12]: near a normal distribution's saddle, then near the sum's own."""
         if self._infinite:
             return 0.0
         if epsilon >= self._supremum:

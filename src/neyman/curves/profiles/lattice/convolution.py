@@ -68,7 +68,7 @@ def _lattice(losses: Composition, tilt: float) -> tuple[Atoms, Atoms]:
 def dots_profile(
     losses: Composition, points: int | None = None, limits: Limits = LIMITS
 ) -> LatticeProfile:
-    """Return the profile between a dominating and a dominated law
+    """Return the profile between a dominating and a dominated distribution
     on a grid of about so many points.
     """
     between = partial(_bracket_atoms, losses, points or limits.grid_places, limits)
@@ -80,7 +80,7 @@ def _bracket_atoms(
     losses: Composition, points: int, limits: Limits, tilt: float
 ) -> tuple[Atoms, Atoms]:
     reach = _reach(losses, limits)
-    # Rare large losses may lie far beyond what the deviation says.
+    # Rare large losses may be far beyond what the deviation says.
     ends = [loss.dots(tilt, max(reach, 1.0)).loss[[0, -1]] for loss, _ in losses.laws]
     widest = max(float(high - low) for low, high in ends)
     span = max(reach, widest / 2)

@@ -76,8 +76,8 @@ Question = Callable[["Side", NDArray[np.bool_]], tuple[Array, Array]]
 def tilt_of_level(losses: Sum, log_level: float, largest: float) -> float:
     """About the tilt whose mean is the threshold of a level, above -1: to steer by.
 
-    With the mean m and the variance v under the tilt c, and if the law were normal there, Q(L >= m)
-    were e^{K - (c + 1) m} erfcx((c + 1) sqrt(v / 2)) / 2.
+    With the mean m and the variance v under the tilt c, and if the distribution were normal there,
+    Q(L >= m) were e^{K - (c + 1) m} erfcx((c + 1) sqrt(v / 2)) / 2.
     """
 
     def excess(law: tuple[float, float, float, float], c: float) -> float:
@@ -102,7 +102,7 @@ def tilt_of_level(losses: Sum, log_level: float, largest: float) -> float:
             break
         guess = min(
             max(guess, before - LIMITS.round_efolds), before + LIMITS.round_efolds
-        )  # the law is no normal one
+        )  # the distribution is no normal one
     return math.expm1(guess)
 
 
@@ -305,7 +305,7 @@ class Side:
         """Bounds on logs of the sums of p (1 - e^{epsilon - l}) over l > epsilon; shape (n,)."""
         overhead(10 * (CALL + len(epsilon)))
         k = np.searchsorted(self.loss, epsilon, side="right")
-        # The places carry an error: those that may lie above epsilon are counted.
+        # The places carry an error: those that may be above epsilon are counted.
         near = np.searchsorted(self.loss, epsilon - 2 * self.place, side="left")
         unknown = near < self.tails.first
         following = np.where(
@@ -384,7 +384,7 @@ class Side:
         sums = self._miss_sums
         level = log_level - self.log_scale + (c + 1) * center
         if sums is None or abs(level) > SPAN_EFOLDS:
-            # As if the law were normal: -(c + 1) x - x^2 / (2 variance) is the level at x.
+            # As if the distribution were normal: -(c + 1) x - x^2 / (2 variance) is the level at x.
             variance = max(self.moments[1] ** 2, LEAST_WEIGHT)
             root = math.sqrt(max((c + 1) ** 2 - 2 * level / variance, 0.0))
             return (-math.inf, 0.0), center + variance * (root - c - 1)
@@ -663,7 +663,7 @@ class LatticeProfile(Profile):
             tilt = above.tilt
             if not above.moments[1] > 0:
                 return low, high
-            # The dominating law misses less.
+            # The dominating distribution misses less.
             (least, most), threshold = above.log_miss(log_level)
             if below is not above:
                 most = below.log_miss(log_level)[0][1]

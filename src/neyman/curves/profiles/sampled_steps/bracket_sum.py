@@ -1,6 +1,6 @@
 """The brackets of a sum, each with a vertical line in the plane of z, and the lines together.
 
-With mu_j the law of a step whose loss a window cuts at level l_j,
+With mu_j the distribution of a step whose loss a window cuts at level l_j,
 
     mu^{*T} = mu_0^{*T} + sum over j of (mu_j^{*T} - mu_{j-1}^{*T}):
 
@@ -195,7 +195,7 @@ class BracketSum:
         return best + self._log_others(tilt)[0] - 0.5 * self.variance * u * u + 1e-9
 
     def _new_falls(self, tilt: float) -> list[list[tuple[_Fall, _Fall]]]:
-        """How the law and the bracket of each step fall with u, for each height of y."""
+        """How the distribution and the bracket of each step fall with u, for each height of y."""
         falls: list[list[tuple[_Fall, _Fall]]] = []
         for share in SHARES:
             falls.append([])

@@ -2,7 +2,7 @@
 
 Discrete noise on a sample has unequal steps between its losses. Its characteristic function is a
 short sum, and no bound makes it small for good: it comes back near 1 far out. But the mean of its
-square over any window is at most about its mean around 0. So what lies beyond the last node of a
+square over any window is at most about its mean around 0. So what is beyond the last node of a
 line is bounded by the nodes themselves. Rare large losses are split off by size, as for Gaussian
 steps (`bracket_sum`). The derivation stands in docs/certificates/finite-values.md.
 """
@@ -122,7 +122,7 @@ class _Side:
 
     @cached_property
     def variance(self) -> float:
-        """Of what lies below the bracket."""
+        """Of what is below the bracket."""
         total = float(self.weight.sum())
         if not total > 0:
             return 0.0
@@ -222,7 +222,7 @@ def _log1m(alpha: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Bracket:
-    """A sum whose largest step lies in (low, high]; all sums up to ``high`` where low is -inf.
+    """A sum whose largest step is in (low, high]; all sums up to ``high`` where low is -inf.
 
     Args:
         parts: the losses with their counts.
@@ -263,7 +263,7 @@ class Bracket:
 
     @cached_property
     def empty(self) -> bool:
-        """Whether no value that is listed lies in the bracket."""
+        """Whether no value that is listed is in the bracket."""
         return not any(np.any((v.place > self.low) & (v.place <= self.high)) for v in self.values)
 
     def bell(self, epsilon: float) -> float:
@@ -349,7 +349,7 @@ class Bracket:
 def _nodes(
     sides: Sequence[_Side], h: float, c: float, split: bool, goal: float
 ) -> tuple[Array, Array, Array, float] | None:
-    """Heights, F over its value at the tilt, its error, and a bound on what lies beyond.
+    """Heights, F over its value at the tilt, its error, and a bound on what is beyond.
 
     The bound is of the sum of |F| h / (pi u^2) over all nodes that are left out.
     """
@@ -388,7 +388,7 @@ def _nodes(
 
 @dataclass(frozen=True, eq=False)
 class _Scan:
-    """What lies in cells beyond the nodes.
+    """What is in cells beyond the nodes.
 
     Args:
         edge: ends of the cells, shape (n + 1,).

@@ -51,8 +51,8 @@ class Limits:
 
     Args:
         window_slope: of log psi over t, at least; over 0.3 t / mu where that is more, and over 0.6
-            t / mu in a pair that is its own reverse. Flatter windows let larger losses into the law
-            below them, steeper ones need more nodes [LS-1].
+            t / mu in a pair that is its own reverse. Flatter windows let larger losses into the
+            distribution below them, steeper ones need more nodes [LS-1].
         window_share: of the slope of the step's log density at epsilon, at least. Below its level
             1 - s falls by m and by (m x)^2 / 18, else smaller losses outweigh those above it.
         level_ratio: of a level to the one before, and of epsilon to the first one. A level's line
@@ -144,7 +144,7 @@ class StepSum:
         self.enough_width = limits.enough_width if self.others is None else LIMITS.line_width
         self.removed = self.parts[0][0].loss.removed
         order = self.parts[0][0].order
-        # Whether K is a short sum on a line of its own, and so many steps die out soon on it.
+        # Whether K is a short sum on its own line, and so many steps die out soon on it.
         self.cheap = (self.variance > 0 or count > 2 * limits.atom_steps) and order == "one"
         self.cheap &= self.others is None or smooth(losses)
         # Whether several steps with the record are sure, so that no single one is the largest.
@@ -393,7 +393,7 @@ class LargestStepProfile(ContourProfile):
         # Both terms of log kappa are about c log c.
         size = np.abs(above) + moved + tilts * np.abs(np.log(tilts))
         bound = np.minimum((exponent + 16 * UNIT * (1 + size)).min(axis=1), 0.0)
-        # Above 10^15 steps these bounds lose all digits; a K of its own errs less, near 1.
+        # Above 10^15 steps these bounds lose all digits; its own K errs less, near 1.
         return np.minimum(bound, super()._chernoff_bound(epsilons)) if self._sum.cheap else bound
 
     def _line(self, epsilon: float) -> Telescope | None:
@@ -700,7 +700,7 @@ def _sampled_steps(composition: Composition) -> Profile | None:
         # Of steps with an atom at 0 each power would take many lines.
         asked = (0, len(engines) - 1) if order == "symmetric" else None
         return CascadeProfile(engines, composition.log_total_variation, asked)
-    # A grid of few steps is fast where a loss is a ratio alone, without a piecewise law.
+    # A grid of few steps is fast where a loss is a ratio alone, without a piecewise distribution.
     fast = few and order == "one"
     enough = LIMITS.fair_width if fast else CONTOUR_LIMITS.grid_width
     # A coarse grid decides most questions, in a tenth of the time.

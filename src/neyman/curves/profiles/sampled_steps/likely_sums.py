@@ -32,7 +32,7 @@ class Limits:
     """Where the lines of finite sums go, and how far.
 
     Args:
-        digits_efolds: aliases, and what lies beyond the nodes, should be below e^-digits of delta.
+        digits_efolds: aliases, and what is beyond the nodes, should be below e^-digits of delta.
         level_ratio: of a level to the one before.
         cancellation_efolds: by which one line's bound may exceed that of levels.
         table_tilts, fine_tilts: tilts of a table, and of one around its least terms.
@@ -218,7 +218,7 @@ class Listing:
         charge(CALL + 20 * k)
         gain = self.chance[:k] * -np.expm1(epsilon - self.loss[:k])
         value = float(gain.sum())
-        # What lies within its error below epsilon gains at most that error.
+        # What is within its error below epsilon gains at most that error.
         far = int(np.searchsorted(-self.loss, -epsilon + 2 * float(self.place.max())))
         moved = float((self.chance * self.place)[:far].sum()) + 4 * UNIT * abs(epsilon) * float(
             self.chance[:far].sum()

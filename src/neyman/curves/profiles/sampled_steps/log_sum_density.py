@@ -1,4 +1,4 @@
-"""The law of a sum of few steps on random samples, certified to relative accuracy.
+"""The distribution of a sum of few steps on random samples, certified to relative accuracy.
 
 A step with rate q and distance mu has dM/dQ = (1 - q) (1 + e^b), b ~ N(m, mu^2) under Q, with
 m = log(q / (1 - q)) - mu^2 / 2. So X = log(1 + e^b) is positive, and the sum S of several has
@@ -239,7 +239,7 @@ def convolve(one: Density, two: Density, low: float, high: float, half: float) -
 def _prior(one: Density, two: Density, edges: Array) -> Array:
     """[FS-4] Bound log h of the sum: left of the edges, between them, and right of them.
 
-    Outside, the larger of alpha and beta lies between half of tau and tau, and the smaller has at
+    Outside, the larger of alpha and beta is between half of tau and tau, and the smaller has at
     most the mass below tau. Between, each panel of r is bounded by the largest densities.
     """
     starts, stops = np.append(edges[-1], edges[:-1]), np.append(1e6, edges[1:])
@@ -286,7 +286,7 @@ def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
     edges = width * np.arange(first, last + 1)
     alpha, beta = split(tau[:, None], edges[None, :])
     inside = (alpha > one.low) & (beta > two.low)
-    # Panel j lies between the edges j and j + 1, and within both tables.
+    # Panel j is between the edges j and j + 1, and within both tables.
     j = np.arange(1, len(edges) - 2)
     good = inside[:, j] & inside[:, j + 1]
     sure = one.certified(alpha) & two.certified(beta)

@@ -45,9 +45,9 @@ def place_of(loss: LikelihoodRatioLoss, level: float) -> float:
 class RealSums:
     """Sums over real y at many tilts, cut sharply at each node: to steer by, nothing is certified.
 
-    The law of the sum is split by its largest step as for the lines, at every node whose loss is
-    above 0. Each part is about the bell of its terms around its saddle point, so that a tail costs
-    some microseconds.
+    The distribution of the sum is split by its largest step as for the lines, at every node whose
+    loss is above 0. Each part is about the bell of its terms around its saddle point, so that a
+    tail costs some microseconds.
 
     Args:
         steps: each with its count.

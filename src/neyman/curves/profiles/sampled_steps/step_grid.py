@@ -27,7 +27,7 @@ class Limits:
     """The strip and the nodes of a path."""
 
     node_operations: float = 150.0  # operations of a node in an array
-    # Standard deviation of the window's normal law, in units of 1 / m.
+    # Standard deviation of the window's normal distribution, in units of 1 / m.
     window_deviations: float = 3.0
     # The height of the strip times m and mu, at most: there Re psi > -GROWTH.
     strip_angle: float = 1.2
@@ -57,9 +57,9 @@ class StepGrid:
 
     Args:
         loss: the step's loss log R, or the log R(y) of log R(y) - log R(-y).
-        order: "one" for one order of the pair; "opposite" where the other law is R(-y) times the
-            normal law, as under replace-one; "symmetric" for the hull of both orders, with the
-            loss log R or -log R where log R is above 0 [LS-9].
+        order: "one" for one order of the pair; "opposite" where the other distribution is R(-y)
+            times the normal distribution, as under replace-one; "symmetric" for the hull of both
+            orders, with the loss log R or -log R where log R is above 0 [LS-9].
         sharpness: m, how fast a window falls; none without windows.
         last_tilt: the largest tilt that will be asked for, where the size falls with y.
         coarse: by how much nodes are farther apart than for certified sums.
@@ -105,7 +105,8 @@ class StepGrid:
 
     @property
     def rises(self) -> bool:
-        """Whether the integrand's size without the normal law rises with y: not where added."""
+        """Whether the integrand's size without the normal distribution rises with y: not where
+        added."""
         return self.order != "one" or self.loss.removed
 
     @property
@@ -185,7 +186,7 @@ class StepGrid:
         return np.zeros(len(ratio)), -ratio
 
     def normal(self, height: float) -> Array:
-        """Return the logarithm of the normal law's part, with the share of a node."""
+        """Return the logarithm of the normal distribution's part, with the share of a node."""
         return self._stored_array("normal", height)
 
     def _normal(self, height: float) -> Array:
@@ -193,7 +194,8 @@ class StepGrid:
         return -0.5 * y * y + log_jacobian + math.log(self.h / math.sqrt(math.tau))
 
     def normal_bounds(self, height: float) -> Array:
-        """Bounds on the logarithm of the normal law's part over each panel but the last."""
+        """Bounds on the logarithm of the normal distribution's part over each panel but the
+        last."""
         return self._stored_array("normal_bounds", height)
 
     def _normal_bounds(self, height: float) -> Array:

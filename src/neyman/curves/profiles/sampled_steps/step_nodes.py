@@ -62,7 +62,7 @@ class Panels:
     Args:
         low, bracket: for the two measures; -inf where there is no lower level.
         angle: lower bounds on the angle of the loss, by which a wave falls.
-        outer: whether a panel lies beyond the nodes.
+        outer: whether a panel is beyond the nodes.
     """
 
     low: Array
@@ -122,7 +122,8 @@ class StepNodes:
         if self.order == "symmetric":
             stop = max(stop / LIMITS.straight_share - self.loss.farthest / 2, PAD_DEVIATIONS)
         size = math.ceil((stop - grid.start) / grid.h) + 1
-        # The law at the tilt 0 reaches at least so far, also where a window cuts the nodes off.
+        # The distribution at the tilt 0 reaches at least so far, also where a window cuts the nodes
+        # off.
         end = PAD_DEVIATIONS + (self.loss.farthest if self.order == "symmetric" else 0.0)
         full = max(math.ceil((end - grid.start) / grid.h) + 1, size)
         grid.reach(full)
@@ -154,7 +155,8 @@ class StepNodes:
 
     @property
     def rises(self) -> bool:
-        """Whether the integrand's size without the normal law rises with y: not where added."""
+        """Whether the integrand's size without the normal distribution rises with y: not where
+        added."""
         return self._grid.rises
 
     @property
@@ -179,7 +181,8 @@ class StepNodes:
         return 2 * tilt + 1 if self.order == "opposite" else float(self.loss.power(tilt))
 
     def _stop(self) -> float:
-        """Where the integrand has died out for every tilt, by the normal law or by the window."""
+        """Where the integrand has died out for every tilt, by the normal distribution or by the
+        window."""
         mu = self.loss.farthest
         w, m = self._most_power(self.last_tilt), self.sharpness or 0.0
         stop = max(w, 1.0) * mu + PAD_DEVIATIONS
@@ -265,7 +268,7 @@ class StepNodes:
         """Return a lower bound on the variance of the loss under a tilt, an upper one on E(L -
         L')^4.
 
-        Of the law up to the lower level, of the only one if there is one [LS-10].
+        Of the distribution up to the lower level, of the only one if there is one [LS-10].
         """
         return self._cache_once(self._moments, tilt)
 
@@ -423,10 +426,12 @@ class StepNodes:
             return log_total + scale, wave / total, errors / total
 
         def measure(terms: Array, psi: Array) -> tuple[float, float, float]:
-            """Return the sum of a law up to a level, its logarithm, and a bound on its error.
+            """Return the sum of a distribution up to a level, its logarithm, and a bound on its
+            error.
 
-            Without the window and at the tilt 0 the law has mass 1. What differs from 1 is summed
-            where it is small, so that errors stay in proportion to it when many steps multiply.
+            Without the window and at the tilt 0 the distribution has mass 1. What differs from 1 is
+            summed where it is small, so that errors stay in proportion to it when many steps
+            multiply.
             """
             log_psi = float(np.abs(terms) @ np.abs(psi)) * self._psi_units
             if scale == 0.0:
@@ -463,7 +468,7 @@ class StepNodes:
     def _gain(
         self, terms: Array, below: Array, psi: Array, tilt: float, units: tuple[Array, Array]
     ) -> tuple[float, float]:
-        """By how much a law up to a level exceeds 1, and a bound on the error [LS-3]."""
+        """By how much a distribution up to a level exceeds 1, and a bound on the error [LS-3]."""
         grid, size, a = self._grid, self.size, self.a
         ratio = grid.waves(a)[:size]
         normal = grid.normal(a)[: self.full]
@@ -472,8 +477,8 @@ class StepNodes:
         plain = np.exp(normal)
         tail = plain[size:]
         if len(below):
-            # The losses 0, above, and below have mass 1 under P at the tilt 0: the law above is
-            # R phi, the one below is phi.
+            # The losses 0, above, and below have mass 1 under P at the tilt 0: the distribution
+            # above is R phi, the one below is phi.
             lifted = np.exp(normal + grid.log_ratio(a)[: self.full])
             gain, sizes = _difference_from(lifted[:size], terms, tilt * ratio - psi)
             other, other_sizes = _difference_from(plain[:size], below, -tilt * ratio)
@@ -483,7 +488,8 @@ class StepNodes:
         else:
             gain, sizes = _difference_from(plain[:size], terms, first + tilt * second - psi)
             error = float(np.abs(terms) @ moving)
-        # The trapezoid sum of the law at the tilt 0 differs from 1 by the strip and by its ends.
+        # The trapezoid sum of the distribution at the tilt 0 differs from 1 by the strip and by its
+        # ends.
         missed = 16 * math.exp(2 * a * a - self._digits) + 4 * math.exp(
             -PAD_DEVIATIONS * PAD_DEVIATIONS / 2
         )
@@ -536,7 +542,7 @@ class StepNodes:
         )
 
     def _ends(self, tilt: float) -> tuple[float, float]:
-        """Bounds on what lies beyond the nodes on the real line, of low and of the bracket."""
+        """Bounds on what is beyond the nodes on the real line, of low and of the bracket."""
         panels = self._bound_panels(self._cache_once(self._outer_shape, 0.0), 0.0, tilt)
         return float(log_sum(panels.low[panels.outer])), float(
             log_sum(panels.bracket[panels.outer])
@@ -554,7 +560,8 @@ class StepNodes:
         first, second = (v[last] for v in grid.exponent(height))
         size = float((first + tilt * second).real)
         lift = 0.5 * height * height
-        # As in `_bound_panels`; the normal law's rest is known to 64 units, and sums round it.
+        # As in `_bound_panels`; the normal distribution's rest is known to 64 units, and sums round
+        # it.
         log_normal = float(log_ndtr(-far))
         each = 8 * (1 + loss.ratio_units)
         units = UNIT * (each * (abs(size) + abs(w) + 1) + 80 * abs(log_normal))
@@ -574,7 +581,7 @@ class StepNodes:
         )
         if self.high == math.inf:
             return
-        # From the last node on the size falls, so the normal law's rest bounds it.
+        # From the last node on the size falls, so the normal distribution's rest bounds it.
         t = float(grid.path(height)[1][last].real)
         x, turn, m = t - self.high, mu * height, self.sharpness or 0.0
         growth = math.exp((turn / grid.sigma) ** 2 / 2)
@@ -593,7 +600,7 @@ class StepNodes:
         """Return the parts of the bounds, on the panels of so many nodes and beyond.
 
         Size and ratio rise with y, and the part of losses below 0 falls, so the last panel is safe
-        for whatever lies beyond the nodes, too.
+        for whatever is beyond the nodes, too.
         """
         grid, size = self._grid, int(min(self.size, most))
         normal = np.append(grid.normal_bounds(height)[:size], 0.0)

@@ -86,7 +86,7 @@ class Case:
 
     @cached_property
     def release(self) -> Release:
-        """All that lies in the folder, as a release."""
+        """All that is in the folder, as a release."""
         return Release.load(self.folder, receipt=Receipt.read(self.receipt), plan=self.plan)
 
     @cached_property

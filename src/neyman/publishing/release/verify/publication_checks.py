@@ -253,7 +253,7 @@ def _csv(content: bytes, schema: pa.Schema, *, missing: bool) -> pa.Table:
 
 
 def check_files(case: Case, pages: Mapping[str, Any] | None) -> str:
-    """Check that nothing lies in the folder but what the receipt lists, and pages."""
+    """Check that nothing is in the folder but what the receipt lists, and pages."""
     known = {one.path for one in case.files}
     known |= {case.path.name, SIGNATURE, SSH_SIGNATURE, *(pages or (_REPORT,))}
     holding = {str(above) for path in known for above in PurePosixPath(path).parents}
