@@ -181,7 +181,7 @@ def measure(name: str, runs: int, peers: bool) -> Measured:
 
 
 def memory(name: str) -> tuple[float | None, str]:
-    """Megabytes above `import neyman` that a row needs at its peak, in a process of its own."""
+    """Megabytes above `import neyman` that a row needs at its peak, in its own process."""
     command = [sys.executable, str(HERE / "bench.py"), "--memory-of", name]
     try:
         run = subprocess.run(

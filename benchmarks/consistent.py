@@ -88,7 +88,7 @@ def blocks() -> None:
 
 
 def crossed() -> None:
-    """Counts and counts by 10 keys at all levels, down to 10^6 blocks, mostly of nobody."""
+    """Counts and counts by 10 keys at all levels, down to 10^6 blocks, mostly of no one."""
     from neyman.publishing.consistency.margins import Margin, Margins
     from neyman.publishing.consistency.nonnegative import nonnegative
 

@@ -94,7 +94,7 @@ def seconds(setting: Setting, work: Callable[[], object]) -> float:
 
 
 def label(law: str, parameter: Fraction) -> str:
-    """Return the name of a law and its scale."""
+    """Return the name of a distribution and its scale."""
     scale = parameter if law == "discrete_laplace" else Fraction(math.isqrt(int(parameter)))
     return f"{law} {scale}"
 
@@ -175,7 +175,7 @@ def noise_counts(setting: Setting) -> Numbers:
 
 
 def chi_square(out: torch.Tensor, law: str, parameter: Fraction) -> Numbers:
-    """Return the probability of counts as far from their law as these are."""
+    """Return the probability of counts as far from their distribution as these are."""
     scale = float(parameter) if law == "discrete_laplace" else math.sqrt(parameter)
     shares = np.arange(1, 40) / 40
     inner = np.unique(np.floor(norm.ppf(shares) * scale)).astype(np.int64)

@@ -76,7 +76,7 @@ PEERS = {"dp-accounting": dp_accounting, "opake": opake}
 
 
 def answer(ask: Ask, point: Point) -> dict[str, float | str]:
-    """One answer in a process of its own: epsilon and CPU seconds, or what went wrong."""
+    """One answer in its own process: epsilon and CPU seconds, or what went wrong."""
     read, write = os.pipe()
     child = os.fork()
     if not child:

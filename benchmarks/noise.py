@@ -46,7 +46,7 @@ MOST_SECONDS = 6.0  # wall, for all cells on two cores
 
 @dataclass(frozen=True)
 class Row:
-    """One law at one scale."""
+    """One distribution at one scale."""
 
     law: str
     scale: int

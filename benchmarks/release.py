@@ -223,7 +223,7 @@ def process() -> list[ROW]:
 
 
 def run_command(folder: Path, table: str) -> ROW:
-    """`neyman run` in a process of its own: its seconds, its memory."""
+    """`neyman run` in its own process: its seconds, its memory."""
     args = ["run", "plan.toml", "--data", f"{table}={table}.parquet", "--ledger", "ledger.db"]
     code = (
         "import sys, time; from pathlib import Path; from neyman.cli.main import app\n"
@@ -546,7 +546,7 @@ def show(rows: list[ROW]) -> int:
 
 
 def main() -> None:
-    """Each row in a process of its own, so that memory counts for it alone."""
+    """Each row in its own process, so that memory counts for it alone."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=ONLY)
     parser.add_argument("--cells", type=float, default=1e8)

@@ -148,7 +148,7 @@ ATTACKS = {
         ("auditing/test_release_path.py::test_the_release_path_*",),
     ),
     "the samplers of noise": Attack(
-        "draws held against exact laws",
+        "draws held against exact distributions",
         ("noise/test_samplers.py::*", "noise/test_noise_table.py::*", "noise/test_bits.py::*"),
     ),
 }

@@ -1,4 +1,4 @@
-"""The command line as tests ask it: in a process of its own, or in this one, which is faster."""
+"""The command line as tests ask it: in its own process, or in this one, which is faster."""
 
 from __future__ import annotations
 

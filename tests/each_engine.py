@@ -1,4 +1,4 @@
-"""A law of both engines: the same examples on DuckDB and on Spark."""
+"""A distribution of both engines: the same examples on DuckDB and on Spark."""
 
 from hypothesis import Phase, given, settings
 from hypothesis.strategies import tuples

@@ -22,7 +22,7 @@ _keys = itertools.count()
 def reserve(
     ledger: Ledger, charge: Any = 1, key: str = "", *, dataset: str = NAME, **more: Any
 ) -> Entry:
-    """A reservation, of a key of its own unless one is given."""
+    """A reservation, of its own key unless one is given."""
     fields = {"mechanisms": [], "plan": "{}", **UNIT, **more}
     return ledger.reserve(
         dataset, key=key or f"{os.getpid()} {next(_keys)}", charge=charge, **fields

@@ -208,7 +208,7 @@ class Work(NamedTuple):
 
 
 def results(works: Iterable[Work]) -> Iterator[tuple[Any, int | None]]:
-    """Do each work in a process of its own, some at a time: its name, and None at its limit."""
+    """Do each work in its own process, some at a time: its name, and None at its limit."""
     for library in LIBRARIES:
         with suppress(ImportError):
             importlib.import_module(library)

@@ -191,7 +191,7 @@ class Plain:
         return dict(sorted(by_key.items(), key=lambda item: self.unlisted(item[0])))
 
     def unlisted_code(self, query):
-        """The code of a value that is no listed key."""
+        """The code of a value that is not a listed key."""
         return len(self.plan.column(query.column).keys) or None
 
     def unlisted(self, axis):

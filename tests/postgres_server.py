@@ -71,7 +71,7 @@ class PostgresServer(DatabaseServer):
         super().close()
 
     def url(self, schema: str = "", **parameters: str) -> str:
-        """The URL of a ledger on this server, in a schema of its own."""
+        """The URL of a ledger on this server, in its own schema."""
         given = {"host": str(self.folder), "user": "neyman", **parameters}
         if schema:
             given["schema"] = schema

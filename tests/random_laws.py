@@ -1,4 +1,6 @@
-"""How many random examples a law tries: few in `make test`, more in CI, many in `make fuzz`."""
+"""How many random examples a distribution tries: few in `make test`, more in CI, many in `make
+fuzz`.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_total_variation_of_the_unit_gaussian():
 
 
 def response(epsilon):
-    """Randomized response as two laws of the same two outcomes."""
+    """Randomized response as two distributions of the same two outcomes."""
     share = 1 / (1 + math.exp(-epsilon))
     return [share, 1 - share], [1 - share, share]
 

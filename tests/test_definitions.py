@@ -1,4 +1,6 @@
-"""docs/definitions.md row by row, and the law behind it: no arrow is tighter than what came in."""
+"""docs/definitions.md row by row, and the distribution behind it: no arrow is tighter than what
+came in.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ LEVELS = (0.05, 0.001, 1e-9)
 
 
 def summed(mass, reach):
-    """Variance, mean absolute error and tails of an even law on the whole numbers."""
+    """Variance, mean absolute error and tails of an even distribution on the whole numbers."""
     half = [mpmath.mpf(mass(k)) for k in range(reach)]
     total = half[0] + 2 * mpmath.fsum(half[1:])
     variance = 2 * mpmath.fsum(k * k * w for k, w in enumerate(half)) / total
@@ -53,7 +53,7 @@ def agrees_about(result, variance, mean, tails):
 
 @pytest.mark.parametrize("sigma", ["0.3", "1", "4.2308", "30"])
 def test_the_discrete_gaussian_by_its_sums(sigma):
-    """Moments and tails hold the law summed in forty digits."""
+    """Moments and tails hold the distribution summed in forty digits."""
     s = mpmath.mpf(sigma)
     reach = int(15 * s) + 60
     wanted = summed(lambda k: mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * s * s)), reach)

@@ -173,7 +173,7 @@ def test_a_loss_is_subgaussian_with_the_tau_that_its_rho_gives():
 
 
 def test_a_concentrated_loss_of_any_size_is_rounded_up():
-    """A square below every float is no perfect privacy, one above every float is refused."""
+    """A square below every float is not a perfect privacy, one above every float is refused."""
     for tau in (1e-300, 1e-170, 1e-161, 0.1, 3, 1e150):
         bound, exact = mean_concentrated(0, tau), Fraction(repr(tau)) ** 2 / 2
         assert Fraction(bound.lower) <= exact <= Fraction(bound.upper)

@@ -24,7 +24,7 @@ SLACK = 1e-9
 
 
 def response(epsilon, categories=2):
-    """Randomized response on two neighbors: the law of its answer under each."""
+    """Randomized response on two neighbors: the distribution of its answer under each."""
     top, rest = math.exp(epsilon), [1.0] * (categories - 2)
     total = top + categories - 1
     p = [top, 1.0, *rest]
@@ -33,7 +33,7 @@ def response(epsilon, categories=2):
 
 
 def random_pair(rng):
-    """Two laws on two or three outcomes, all of them possible under both."""
+    """Two distributions on two or three outcomes, all of them possible under both."""
     size = rng.choice([2, 3])
     p, q = ([rng.randint(1, 9) for _ in range(size)] for _ in range(2))
     return [(a / sum(p), b / sum(q)) for a, b in zip(p, q, strict=True)]

@@ -261,7 +261,9 @@ def test_mixtures_of_gaussians_are_as_tight_as_the_peer_says():
 
 
 def batch_sums(others, rate, limit, value):
-    """The law of a truncated batch's sum: every other record is -1, the one in question a value."""
+    """The distribution of a truncated batch's sum: every other record is -1, the one in question a
+    value.
+    """
     law: dict[float, float] = {}
 
     def add(total, mass):
@@ -757,7 +759,7 @@ def test_intervals_are_checked():
 
 
 def test_what_is_no_distribution_and_no_curve_is_refused_by_name():
-    """And a relation that nobody knows."""
+    """And a relation that no one knows."""
     for wrong in (None, 3, "pld", ny.Laplace(1)):
         with pytest.raises(TypeError, match="pld = "):
             interop.from_pld(wrong)

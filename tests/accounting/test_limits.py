@@ -193,7 +193,7 @@ def test_the_band_holds_the_truth(mechanism, order):
 
 @pytest.mark.parametrize("order", range(4))
 def test_the_band_holds_for_the_whole_law(order):
-    """The binomial law of a hundred answers, at every step, is within the band."""
+    """The binomial distribution of a hundred answers, at every step, is within the band."""
     n, e = 100, mpmath.mpf("0.1")
     p = mpmath.e**e / (1 + mpmath.e**e)
     pairs = limits.edgeworth(ny.RandomizedResponse(0.1) * n, order).pairs
@@ -211,7 +211,9 @@ def test_the_band_holds_for_the_whole_law(order):
 
 @pytest.mark.parametrize(("order", "most"), [(0, 0.15), (1, 0.1), (2, 0.05), (3, 0.05)])
 def test_the_band_holds_the_law_of_few_releases(order, most):
-    """Eight Laplace losses, their law summed in cells: the band is never below the distance."""
+    """Eight Laplace losses, their distribution summed in cells: the band is never below the
+    distance.
+    """
     count, cells, epsilon = 8, 4000, 0.8
     width = 2 * epsilon / cells
     middle = -epsilon + width * (np.arange(cells) + 0.5)
@@ -317,8 +319,8 @@ def test_infinite_losses_count():
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda: limits.edgeworth(ny.zcdp(0.1)), "no law"),
-        (lambda: limits.edgeworth(ny.NonPrivate()), "no law"),
+        (lambda: limits.edgeworth(ny.zcdp(0.1)), "no distribution"),
+        (lambda: limits.edgeworth(ny.NonPrivate()), "no distribution"),
         (lambda: limits.edgeworth(ny.Gaussian(1), 4), "order = 4"),
         (lambda: limits.edgeworth(ny.Gaussian(1)).delta(-1), "epsilon = -1"),
         (lambda: limits.edgeworth(ny.Gaussian(1)).power(2), "level = 2"),

@@ -321,9 +321,9 @@ def test_the_sentences():
         "With 95% confidence, this mechanism does not satisfy Laplace(scale=1, sensitivity=1)."
     )
     assert "never shows more than epsilon = 5.601" in str(shown)
-    assert shown.sentence(ny.gdp(9)).endswith("That is no proof.")
+    assert shown.sentence(ny.gdp(9)).endswith("That is not a proof.")
     nothing = ny.audit.counts(false_positives=5, negatives=10, false_negatives=5, positives=10)
-    assert nothing.sentence().endswith("refutes no epsilon. That is no proof.")
+    assert nothing.sentence().endswith("refutes no epsilon. That is not a proof.")
     one = ny.audit.one_run(canaries=1000, guesses=1000, correct=900)
     assert "At 90% accuracy, no number of canaries shows more than mu = 0.881." in str(one)
 
@@ -436,7 +436,7 @@ def test_the_likelihood_ratio_score_is_that_of_the_best_test():
 
 
 def test_lira_scores_separate_members():
-    """Shadow scores N(1 or 0, 1) of each example plus an offset of its own."""
+    """Shadow scores N(1 or 0, 1) of each example plus its own offset."""
     rng = RNG(8)
     offset, inside = 5 * rng.normal(size=400), rng.random((64, 400)) < 0.5
     shadows = offset + inside + rng.normal(size=inside.shape)

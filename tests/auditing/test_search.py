@@ -29,7 +29,7 @@ def test_a_planted_fault_is_refuted(program):
 
 @pytest.mark.parametrize("program", CORRECT, ids=lambda p: p.__name__)
 def test_a_correct_program_is_not_accused(program):
-    """At 1 - 1e-7, so that a false accusation here is no accident."""
+    """At 1 - 1e-7, so that a false accusation here is not an accident."""
     shown = ny.audit.search(
         program, LONG, SHORT, claim=CORRECT[program], runs=RUNS, confidence="0.9999999"
     )

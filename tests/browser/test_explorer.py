@@ -290,7 +290,7 @@ def test_the_curve_can_be_dragged(served, look):
 
 
 def test_what_takes_too_long_is_told_and_the_page_goes_on(serve, look):
-    """A mechanism beyond the time is no dead page: another one is answered again."""
+    """A mechanism beyond the time is not a dead page: another one is answered again."""
     serving = serve(None, seconds=1.0)
     process, _ = serving.explorer.answering._worker._running
     os.kill(process.pid, signal.SIGSTOP)  # it answers nothing, however fast the machine is

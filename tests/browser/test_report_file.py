@@ -82,7 +82,7 @@ def test_it_fits_prints_and_keeps_nobody_out(folder, look):
 
 
 def test_a_policy_maker_gets_two_printed_pages(folder, look):
-    """Closed sections are not printed but named, and an open one follows on a page of its own."""
+    """Closed sections are not printed but named, and an open one follows on its own page."""
     page = look(f"file://{folder / 'release' / 'report.html'}")
     for paper in ("A4", "Letter"):
         assert pages(page.pdf(format=paper)) == 2

@@ -26,7 +26,7 @@ def site(tmp_path_factory):
 
 
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(site):
-    """Every page is there, and all that a browser fetches for one lies beside it."""
+    """Every page is there, and all that a browser fetches for one is beside it."""
     for name in pages.pages():
         html = (site / name).with_suffix(".html").read_text()
         loaded = re.findall(r'<(?:script|img|iframe|source)[^>]*\ssrc="([^"]*)"', html)

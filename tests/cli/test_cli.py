@@ -410,7 +410,7 @@ def test_account_prints_the_safe_mu_next_to_epsilon_and_the_power_at_its_low_end
     assert "safe_mu(low=0.0001, high=0.5)" in lines[at + 1]
     assert "power(level=0.0001)" in lines[at + 2]
     assert "0.0001 to 0.5" in "".join(lines)
-    assert "nearest_gaussian_mu is no guarantee" in "".join(lines)
+    assert "nearest_gaussian_mu is not a guarantee" in "".join(lines)
     answers = json.loads(neyman("account", training, "--json", cwd=tmp_path).stdout)["answers"]
     (safe,) = (a for a in answers if a["question"] == "safe_mu")
     assert (safe["low"], safe["high"]) == (1e-4, 0.5)
@@ -569,7 +569,7 @@ def test_help_of_a_command_loads_neither_numpy_nor_an_extra():
 
 
 def test_a_command_leaves_what_its_process_does_at_ctrl_c():
-    """PySpark, for one, has a handler of its own."""
+    """PySpark, for one, has its own handler."""
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         own = signal.getsignal(signal.SIGINT)

@@ -90,7 +90,7 @@ def test_the_answer_for_machines_says_that_it_is_private_first(folder):
 
 
 def test_the_check_writes_no_file_and_needs_no_ledger(folder):
-    """In a process of its own, in the folder of the data."""
+    """In its own process, in the folder of the data."""
     neyman("data", "check", "plan.toml", "--data", "people=people.csv", cwd=folder)
     assert sorted(path.name for path in folder.iterdir()) == ["people.csv", "plan.toml"]
 

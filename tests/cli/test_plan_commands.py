@@ -275,7 +275,7 @@ def test_sql_replaces_the_queries_of_a_plan(plan, tmp_path):
     file = tmp_path / "one.sql"
     file.write_text("SELECT AVG(paid) FROM t")
     result = neyman("plan", "from-sql", plan, file, "--out", "x.toml", cwd=tmp_path, check=2)
-    assert "line 1, column 12, 'paid': is no column" in result.stderr
+    assert "line 1, column 12, 'paid': is not a column" in result.stderr
     clip = ("SELECT AVG(age) FROM t", "--clip", "age=--5,9", "--out", "x.toml")
     result = neyman("plan", "from-sql", plan, *clip, cwd=tmp_path, check=2)
     assert "clip" in result.stderr

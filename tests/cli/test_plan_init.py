@@ -109,7 +109,7 @@ def test_no_row_is_read(tmp_path):
     ["17,f,Ann", "Ann,1980-05-01", "Ann,,x", "Ann,12.5", "Ann,true", "Ann,1980-05-01 12:00", ""],
 )
 def test_a_first_line_that_may_be_a_row_is_refused_and_not_shown(tmp_path, line):
-    """A plan is published: nobody's row may get into it where a header is missing."""
+    """A plan is published: no one's row may get into it where a header is missing."""
     (tmp_path / "people.csv").write_text(line + "\n")
     out = tmp_path / "plan.toml"
     failure = json.loads(

@@ -79,7 +79,7 @@ def _template() -> Path:
 
 @contextmanager
 def copied() -> Iterator[Path]:
-    """The template, and a look afterwards at whether anything else has come to lie there."""
+    """The template, and a look afterwards at whether anything else has come to be there."""
     with tempfile.TemporaryDirectory(prefix="neyman-fuzz-") as name:
         folder = Path(name) / "above" / "here"  # two steps up is still nobody else's
         shutil.copytree(_template(), folder)
@@ -101,7 +101,7 @@ def spent(folder: Path) -> Fraction:
 
 
 def around(folder: Path) -> set[str]:
-    """What lies there beside the output folder and the ledger, and above."""
+    """What is there beside the output folder and the ledger, and above."""
     values = {path.name for path in folder.iterdir()}
     own = ("ledger.db", ".ledger.db.")  # the second: files of the turns of plans
     values = {name for name in values if name != "out" and not name.startswith(own)}

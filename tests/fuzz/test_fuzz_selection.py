@@ -101,7 +101,7 @@ def test_noisy_maxima_never_exceed(tally: Tally):
 
 
 def vector(queries: Array, first: float, each: float, answers: int) -> Array:
-    """The law of the answers, by an integral over the threshold's noise."""
+    """The distribution of the answers, by an integral over the threshold's noise."""
     ends = np.sort(np.concatenate([queries, [-45 * first, 0.0, 45 * first]]))
     pieces = [
         np.linspace(a, b, 1 + math.ceil((b - a) / min(first, each))) for a, b in pairwise(ends)

@@ -18,7 +18,7 @@ SLACK = 2e-13  # of sums over some thousands of outcomes in floats
 
 
 def counts(laws: list[Array]) -> dict[tuple[int, ...], float]:
-    """The law of how often each report was sent, by all outcomes."""
+    """The distribution of how often each report was sent, by all outcomes."""
     law = {(0,) * len(laws[0]): 1.0}
     for report in laws:
         following: dict[tuple[int, ...], float] = {}
@@ -31,7 +31,7 @@ def counts(laws: list[Array]) -> dict[tuple[int, ...], float]:
 
 
 def pair(first: Array, second: Array, others: list[Array]) -> tuple[Array, Array]:
-    """The laws of the counts if one person holds either of two values."""
+    """The distributions of the counts if one person holds either of two values."""
     p, q = counts([first, *others]), counts([second, *others])
     keys = sorted({*p, *q})
     return np.array([p.get(k, 0.0) for k in keys]), np.array([q.get(k, 0.0) for k in keys])
@@ -82,7 +82,9 @@ def test_responses_of_few_people_against_all_data_of_the_others(tally: Tally):
 
 
 def test_channels_of_few_people_tell_no_more_than_is_claimed(tally: Tally):
-    """Any channel whose laws are within e^epsilon of each other, from any data of the others."""
+    """Any channel whose distributions are within e^epsilon of each other, from any data of the
+    others.
+    """
     draw = draws("shuffled channels")
     for _ in cases(12):
         outcomes, values, users = draw.randint(2, 4), draw.randint(2, 3), draw.randint(2, 4)

@@ -97,7 +97,7 @@ def tally(
 
 
 def delta(p: Array, q: Array, epsilon: float) -> float:
-    """The hockey-stick divergence of the worse order of two finite laws."""
+    """The hockey-stick divergence of the worse order of two finite distributions."""
     t = math.exp(epsilon)
     return float(max(np.maximum(p - t * q, 0).sum(), np.maximum(q - t * p, 0).sum()))
 
@@ -116,7 +116,9 @@ def _power(p: Array, q: Array, level: float) -> float:
 
 
 def renyi(p: Array, q: Array, order: float) -> float:
-    """The Renyi divergence of the worse order of two finite laws with the same outcomes."""
+    """The Renyi divergence of the worse order of two finite distributions with the same
+    outcomes.
+    """
     both = (p > 0) & (q > 0)
     a, b = np.log(p[both]), np.log(q[both])
     sums = [np.exp(order * x - (order - 1) * y).sum() for x, y in ((a, b), (b, a))]

@@ -119,7 +119,7 @@ def test_the_same_key_takes_the_place_of_what_never_read(ledger: Ledger):
 
 
 def test_the_same_key_is_refused_after_reading_unless_charged_again(ledger: Ledger):
-    """The noise of the first try may be out, so that a second try has a charge of its own."""
+    """The noise of the first try may be out, so that a second try has its own charge."""
     first = reading(ledger, "0.5", key="k")
     with pytest.raises(LedgerError, match=r"entry 1 of census@1 .* --charge-again"):
         reserve(ledger, "0.5", key="k")
@@ -280,7 +280,7 @@ def test_an_allocation_is_no_larger_than_what_it_is_part_of(ledger: Ledger):
     for terms in large:
         with pytest.raises(LedgerError, match="is more than that of"):
             ledger.allocate("census@1", "alice", **terms)
-    with pytest.raises(LedgerError, match="no allocation 'nobody'"):
+    with pytest.raises(LedgerError, match="no allocation 'no one'"):
         ledger.allocate("census@1", "alice", cap=1, of="nobody")
     product = ledger.allocate("census@1", "alice", cap="1/2", of="team")
     assert ledger.allocate("census@1", "alice", cap="0.5", of="team") == product
@@ -463,7 +463,7 @@ def test_an_unregistered_dataset_is_refused_and_the_registered_are_named(ledger:
     "change", [{"protects": "household"}, {"neighboring": "add-remove"}, {"rows": 5}]
 )
 def test_another_unit_is_refused(ledger: Ledger, change: dict):
-    """Nobody gets a fresh budget, or a cheaper one, by describing the same people anew."""
+    """No one gets a fresh budget, or a cheaper one, by describing the same people anew."""
     with pytest.raises(LedgerError, match="registered for person, replace-one, at most 1 row,"):
         ledger.check("census@1", charge=1, **(UNIT | change))
     with pytest.raises(LedgerError, match=str(*change.values())):

@@ -82,7 +82,7 @@ def test_a_ledger_that_nobody_touched_verifies(ledger: Ledger):
 
 
 def test_the_same_plan_leaves_other_hashes_in_another_ledger(tmp_path: Path):
-    """A hash in a checkpoint tells nobody who guesses a plan whether the guess is right."""
+    """A hash in a checkpoint tells no one who guesses a plan whether the guess is right."""
     heads = set()
     for name in "ab":
         ledger = Ledger(tmp_path / name)

@@ -115,12 +115,12 @@ def mounted(folder: str) -> object:
 
 
 def granted(path: str) -> object:
-    """What a process of its own is told by a ledger that it asks for a charge of 1."""
+    """What its own process is told by a ledger that it asks for a charge of 1."""
     return asked(Path(path))
 
 
 def confirmed(path: str) -> object:
-    """What a process of its own is told that confirms a location."""
+    """What its own process is told that confirms a location."""
     try:
         return str(Ledger(path, wait=WAIT).confirm_location())
     except LedgerError as error:
@@ -298,7 +298,7 @@ def test_a_log_that_stayed_behind_beside_a_link_or_another_file_is_found(tmp_pat
 
 
 def test_a_ledger_may_move_where_another_was(tmp_path: Path):
-    """What lies at the old place is then another ledger, or no ledger, and is left alone."""
+    """What is at the old place is then another ledger, or no ledger, and is left alone."""
     path, to = new(tmp_path / "ledger.db"), tmp_path / "to.db"
     path.rename(to)
     new(path)

@@ -76,7 +76,7 @@ def wait_until(so: Callable[[], bool]) -> None:
 def test_a_table_that_is_locked_by_others_is_an_error_in_words_also_to_read(
     postgres: PostgresServer, ledger: Ledger, schema: str
 ):
-    """Whoever owns the tables can lock them; nobody waits for that without a limit."""
+    """Whoever owns the tables can lock them; no one waits for that without a limit."""
     with raw(postgres, schema) as other, other.transaction():
         other.execute("LOCK TABLE event, account, entry, purse IN ACCESS EXCLUSIVE MODE")
         with Ledger(postgres.url(schema), wait=0.3) as waiting:
@@ -120,7 +120,7 @@ def test_a_turn_passes_on_to_a_session_that_waits_for_it(
 
 
 def test_a_standby_is_refused(postgres: PostgresServer, ledger: Ledger, schema: str):
-    """A copy of the ledger answers nobody, not even who only looks."""
+    """A copy of the ledger answers no one, not even who only looks."""
     reserve(ledger)
     with PostgresServer(copy_of=postgres) as standby:
         copy = Ledger(standby.url(schema))

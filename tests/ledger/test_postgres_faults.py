@@ -64,7 +64,7 @@ def raw(server: PostgresServer) -> Iterator[psycopg.Connection]:
 
 
 class Doing:
-    """A call in a thread of its own; `answer` waits for what it returned or raised."""
+    """A call in its own thread; `answer` waits for what it returned or raised."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self.outcome: Any = None
@@ -92,13 +92,13 @@ def wait_for(server: PostgresServer, event: str) -> int:
             if rows := other.execute(query, [event]).fetchall():
                 return rows[0][0]
             time.sleep(0.01)
-    raise AssertionError(f"nobody came to wait for {event}")
+    raise AssertionError(f"no one came to wait for {event}")
 
 
 def hold_answers(server: PostgresServer) -> None:
     """From now on a commit is done, and its answer waits for a standby that never comes."""
     with raw(server) as other:
-        other.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        other.execute("ALTER SYSTEM SET synchronous_standby_names = 'no one'")
         other.execute("SELECT pg_reload_conf()")
         while other.execute("SHOW synchronous_standby_names").fetchone() != ("nobody",):
             time.sleep(0.01)

@@ -89,7 +89,9 @@ def test_one_batch_is_the_mechanism():
 
 @pytest.mark.parametrize(("mu", "count"), [(0.7, 13), (2.0, 40)])
 def test_sums_keep_their_mass_and_mean_and_vary_as_they_must(mu, count):
-    """The upper law is a spread of the true one, the lower one a merging: in variance too."""
+    """The upper distribution is a spread of the true one, the lower one a merging: in
+    variance too.
+    """
     truth = math.expm1(mu * mu) / count
     for side in (1, -1):
         result = _added_up(mu, count, side)

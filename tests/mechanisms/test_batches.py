@@ -96,7 +96,9 @@ def test_poisson_batches_have_the_binomial_law():
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_each_row_and_each_pair_of_rows_is_in_a_step_as_often_as_described(sampling):
-    """Joint law of two rows over the two first steps, against enumeration; alarm below 1e-6."""
+    """Joint distribution of two rows over the two first steps, against enumeration; alarm below
+    1e-6.
+    """
     n, batch, epochs = 6, 2, 2
     counts = Counter()
     bits = Seeded(3)

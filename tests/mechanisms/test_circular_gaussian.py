@@ -1,4 +1,4 @@
-"""Normal noise on a circle: against integrals over its arcs, its finite law, and draws."""
+"""Normal noise on a circle: against integrals over its arcs, its finite distribution, and draws."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_the_transform_is_below_its_bound(circumference, nearness, tilt, height)
 
 
 def finite_law(noise, shift=0):
-    """Masses of all points around 0, moved: cells of the normal law, over their sum."""
+    """Masses of all points around 0, moved: cells of the normal distribution, over their sum."""
     half, sigma = (noise.points - 1) // 2, real(noise.sigma)
     edges = [mpmath.ncdf((2 * k - 1) / (2 * sigma)) for k in range(-half, half + 2)]
     masses = [(b - a) / (edges[-1] - edges[0]) for a, b in itertools.pairwise(edges)]
@@ -131,7 +131,7 @@ NOISES = [
 
 @pytest.mark.parametrize("noise", NOISES, ids=repr)
 def test_what_is_drawn_is_as_private_as_the_curve_for_every_move(noise):
-    """The law of the points, enumerated; at 101 points a curve that is nearly the same."""
+    """The distribution of the points, enumerated; at 101 points a curve that is nearly the same."""
     f, p = noise.tradeoff(), finite_law(noise)
     for e in np.linspace(0, 1.1 * float(f.pure()), 7).tolist():
         upper = f.delta(e).upper

@@ -80,7 +80,7 @@ def test_record_against_the_server_is_local_training():
     ],
 )
 def test_only_the_noise_of_honest_clients_counts(more, honest):
-    """Nobody's noise but the own counts where updates are seen, or nothing is declared."""
+    """No one's noise but the own counts where updates are seen, or nothing is declared."""
     for make in (record, client):
         mechanism = make(**more)
         assert mechanism.honest == honest

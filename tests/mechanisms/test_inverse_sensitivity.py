@@ -1,4 +1,6 @@
-"""Quantiles by inverse sensitivity: exact laws of all small tables, and draws that follow them."""
+"""Quantiles by inverse sensitivity: exact distributions of all small tables, and draws that follow
+them.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +137,9 @@ def test_a_row_that_stays_in_its_group_is_worse_than_two_draws_of_half_its_move(
 
 @pytest.mark.parametrize("groups", [1, 2])
 def test_releases_by_group_stay_within_the_curve_of_their_shifts(groups):
-    """Two groups and two quantiles each: all pairs of neighbors, exact laws, both relations."""
+    """Two groups and two quantiles each: all pairs of neighbors, exact distributions, both
+    relations.
+    """
     levels, rate = (F(1, 2), F(3, 4)), F(3, 2)
     query = query_of(levels)
     unit, (low, high) = rank_unit(query), range_of(query, "rank")

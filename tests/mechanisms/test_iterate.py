@@ -196,7 +196,9 @@ def test_factors_next_to_one_lose_no_digits(digits):
 @pytest.mark.parametrize("cyclic", [False, True])
 @pytest.mark.parametrize("share", [0.1, 0.4, 1.0])
 def test_no_walk_in_an_interval_tells_more(cyclic, share):
-    """Walks projected onto [0, 1], their laws carried over a grid, stay within what is claimed."""
+    """Walks projected onto [0, 1], their distributions carried over a grid, stay within what is
+    claimed.
+    """
     noise, cells, every = 0.6 * share, 300, 3 if cyclic else 1
     edges = [k / cells for k in range(cells + 1)]
     places = np.array([0.0, *((a + b) / 2 for a, b in pairwise(edges)), 1.0])

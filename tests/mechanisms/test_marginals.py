@@ -315,7 +315,7 @@ def test_described_and_read_back():
     [
         ({"a": 1}, [("a",)], "at least 2"),
         ({}, [("a",)], "sizes"),
-        ({"a": 2}, [("b",)], "'b' is no attribute"),
+        ({"a": 2}, [("b",)], "'b' is not an attribute"),
         ({"a": 2}, [("a", "a")], "twice"),
         ({"a": 2}, [("a",), ("a",)], "twice"),
         ({"a": 2}, {("a",): 0.0}, "above 0"),

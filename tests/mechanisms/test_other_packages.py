@@ -171,7 +171,7 @@ except TypeError as error:
     done = run(installed, "-c", code)
     assert done.returncode == 0, done.stderr
     wrong, absent, unknown, printed, taken = done.stdout.splitlines()
-    assert "survey_noise:Coin is no class of mechanisms of this name" in wrong
+    assert "survey_noise:Coin is not a class of mechanisms of this name" in wrong
     assert "no_such_module" in absent
     assert "is not a mechanism; known are" in unknown
     assert "is not a mechanism; known are" in printed

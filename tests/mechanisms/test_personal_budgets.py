@@ -21,7 +21,9 @@ CLASS: Any = ny.Laplace
 
 
 def released(budgets, present, rates, t):
-    """The law of a noisy parity of the sample's size: randomized response, which is t-DP."""
+    """The distribution of a noisy parity of the sample's size: randomized response, which
+    is t-DP.
+    """
     truth = math.exp(t) / (1 + math.exp(t))
     odd = 0.0
     for entered in product((0, 1), repeat=len(budgets)):

@@ -150,7 +150,7 @@ def exponential_below(x, b):
 
 
 def winner(u, b, density, below):
-    """The law of the winner: the integral over its noisy score."""
+    """The distribution of the winner: the integral over its noisy score."""
     x, w = nodes(u, 45 * b)
     law = []
     for i, a in enumerate(u):
@@ -183,7 +183,9 @@ def test_noisy_maxima_never_exceed_and_two_candidates_attain(noise, density, bel
 
 
 def test_gumbel_noise_draws_as_the_exponential_mechanism():
-    """The winner's law is softmax(u / scale): the curve is that of the range 2 D / scale."""
+    """The winner's distribution is softmax(u / scale): the curve is that of the range 2 D /
+    scale.
+    """
     m = ReportNoisyMax(4, 3, noise="gumbel")
     assert m.losses() == ExponentialMechanism(F(3, 2)).losses()
     assert m.rho() == ExponentialMechanism(F(3, 2)).rho() < F(9, 32)
@@ -200,7 +202,9 @@ def test_gumbel_noise_draws_as_the_exponential_mechanism():
 
 
 def above_threshold(queries, first, each):
-    """The law of what is released for two queries and one answer: threshold noise integrated."""
+    """The distribution of what is released for two queries and one answer: threshold noise
+    integrated.
+    """
     x, w = nodes([*queries, 0.0], 60 * max(first, each))
     mass = w * laplace(x, first)
     a, b = (1 - laplace_below(x - v, each) for v in queries)  # query v is above threshold x
@@ -272,7 +276,7 @@ def test_a_subset_of_a_sample_is_a_smaller_subset():
 @settings(max_examples=40)
 @given(st.lists(st.integers(1, 20), min_size=2, max_size=5), st.floats(0.05, 2.0), st.data())
 def test_local_randomizers_cover_every_channel(weights, epsilon, data):
-    """Any two answers' laws within e^epsilon of each other are at most as far apart."""
+    """Any two answers' distributions within e^epsilon of each other are at most as far apart."""
     p = np.array(weights) / sum(weights)
     tilt = np.array([data.draw(st.floats(0, epsilon)) for _ in weights])
     q = p * np.exp(tilt)
@@ -328,7 +332,7 @@ def test_bad_arguments_are_named(make, said):
 
 
 def test_truth_values_are_asked_for():
-    """A number is no answer to whether scores are monotone."""
+    """A number is not an answer to whether scores are monotone."""
     for make in (lambda: ReportNoisyMax(1, monotone=1), lambda: SparseVector(1, 1, monotone="no")):
         with pytest.raises(TypeError, match="monotone"):
             make()

@@ -77,7 +77,7 @@ def test_each_scheme_says_its_relation():
     ],
 )
 def test_what_does_not_go_together_is_refused_with_the_reason(sample, reason):
-    """Scheme and relation, several shifts, and pairs that nobody has proven."""
+    """Scheme and relation, several shifts, and pairs that no one has proven."""
     with pytest.raises(ValueError, match=reason):
         sample()
 
@@ -118,7 +118,7 @@ def test_one_scheme_is_asked_for():
 
 
 def test_the_ends_of_the_rate():
-    """Nobody is drawn: nothing is told. Everyone: the mechanism itself."""
+    """No one is drawn: nothing is told. Everyone: the mechanism itself."""
     for nothing in (
         LAPLACE.subsample(0),
         LAPLACE.subsample(0, neighboring="replace-one"),
@@ -164,7 +164,7 @@ def test_a_rate_that_no_float_holds_is_refused(rate):
 
 
 def test_a_product_of_rates_that_no_float_holds_is_refused():
-    """Two samples, each of which is one in 1e200; nobody at all is another matter."""
+    """Two samples, each of which is one in 1e200; no one at all is another matter."""
     for neighboring in ("add-remove", "replace-one"):
         sampled = LAPLACE.subsample(rate=1e-200, neighboring=neighboring)
         with pytest.raises(ValueError, match="rate = "):

@@ -48,7 +48,7 @@ def direct(sigma, shares, epsilon, *, removed):
 
 
 def binomial(k, q):
-    """The law of the number of records in a sample, exact."""
+    """The distribution of the number of records in a sample, exact."""
     q = Fraction(str(q))
     return {j: math.comb(k, j) * q**j * (1 - q) ** (k - j) for j in range(k + 1)}
 
@@ -110,7 +110,9 @@ def test_noise_far_below_the_sensitivity_has_a_narrow_delta():
 @pytest.mark.parametrize(("k", "q"), [(300, 0.001), (40, 1e-7), (200, 0.97)])
 @pytest.mark.parametrize("removed", [True, False])
 def test_improbable_numbers_of_records_move_to_the_safe_side(k, q, removed):
-    """Where weights are too small for a law of their own both ends still hold, far out too."""
+    """Where weights are too small for a distribution of their own both ends still hold, far out
+    too.
+    """
     step = ny.Gaussian(10).subsample(rate=q).user(k)
     assert isinstance(step.losses()[0].parts[0][0], LossBracket)
     with mp.workdps(120):

@@ -1,4 +1,4 @@
-"""Exact laws of noise in mpmath, from sums that share nothing with the code under test."""
+"""Exact distributions of noise in mpmath, from sums that share nothing with the code under test."""
 
 import math
 from functools import cache

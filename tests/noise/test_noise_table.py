@@ -1,4 +1,4 @@
-"""A table's draws have exactly the law they should, shown bit by bit."""
+"""A table's draws have exactly the distribution they should, shown bit by bit."""
 
 import threading
 import tracemalloc
@@ -45,7 +45,7 @@ class Spelled(Bits):
 
 @dataclass(frozen=True)
 class Known:
-    """A law of magnitudes with rational F(0), F(1), ..., of which the last is 1."""
+    """A distribution of magnitudes with rational F(0), F(1), ..., of which the last is 1."""
 
     steps: tuple
 
@@ -56,7 +56,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Enclosed:
-    """A law of `Weights`, with F(k) as fractions within 2^-200 below the truth."""
+    """A distribution of `Weights`, with F(k) as fractions within 2^-200 below the truth."""
 
     weights: Weights
     law: str
@@ -73,7 +73,7 @@ class Enclosed:
 
 
 def table_of(law, lead, precision, further, slack=1):
-    """A table with thresholds as low as the slack allows, and what lies beyond 14 left out."""
+    """A table with thresholds as low as the slack allows, and what is beyond 14 left out."""
     floors = [int(step * 2**precision) for step in law.steps[:14]]
     low = [max(0, floor - (slack - 1)) for floor in floors]
     return Table(law, np.array(low, np.uint64), slack, lead, precision, further)
@@ -112,7 +112,7 @@ def enumerated(product, deepest):
 
 
 def assert_exact(law, product, deepest):
-    """All strings of bits together have the law, up to what is still undecided."""
+    """All strings of bits together have the distribution, up to what is still undecided."""
     mass, remainder, depths = {}, Fraction(0), set()
     steps = (Fraction(0), *law.steps)
     for x, read, sign, value, length in enumerated(product, deepest):

@@ -76,7 +76,9 @@ def test_thresholds_enclose_the_exact_distribution_function(law, parameter):
 
 @pytest.mark.parametrize("scale", [1000, 10**4, 10**5])
 def test_thresholds_of_wide_laws_enclose_the_exact_distribution_function(scale):
-    """The same for wide laws, by closed form (Laplace) and by Euler and Maclaurin (Gaussian)."""
+    """The same for wide distributions, by closed form (Laplace) and by Euler and Maclaurin
+    (Gaussian).
+    """
     with mpmath.workprec(300):
         sigma = mpmath.mpf(scale)
 

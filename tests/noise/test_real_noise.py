@@ -1,4 +1,6 @@
-"""Numbers of runs, staircase noise, and Student noise have their exact laws: against mpmath."""
+"""Numbers of runs, staircase noise, and Student noise have their exact distributions: against
+mpmath.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Rounded normal noise is drawn by its exact law: against erf in mpmath, in bits and counts."""
+"""Rounded normal noise is drawn by its exact distribution: against erf in mpmath, in bits and
+counts.
+"""
 
 from __future__ import annotations
 

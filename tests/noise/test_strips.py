@@ -1,4 +1,4 @@
-"""Noise of large scales has the exact law: its parts in mpmath, its draws in counts."""
+"""Noise of large scales has the exact distribution: its parts in mpmath, its draws in counts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def acceptance(law, x):
 @settings(max_examples=examples(120))
 @given(SIGMAS, st.booleans(), REACHES)
 def test_cells_cover_the_weights_of_their_strips_and_the_tail(sigma, rounded, reach):
-    """No acceptance exceeds 1, so that the law is that of the weights."""
+    """No acceptance exceeds 1, so that the distribution is that of the weights."""
     law = Strips(sigma**2, rounded, reach)
     assert sum(law.counts) == CELLS
     assert law.number < 1024

@@ -94,7 +94,7 @@ def test_a_question_pays_for_a_result_once_also_if_the_cache_loses_it(lost):
 
 
 def test_a_question_pays_for_each_use_of_a_large_result_which_leaves_the_cache_first(monkeypatch):
-    """So a question whose own results fill the cache does no work that nobody counts."""
+    """So a question whose own results fill the cache does no work that no one counts."""
     built: list[int] = []
 
     @array_cache

@@ -51,7 +51,7 @@ def test_a_refuted_mu_is_at_most_the_difference_of_quantiles() -> Iterator[bool]
 
 
 def quantile(p: float) -> mpf:
-    """The quantile of the normal law: by Newton's method on its distribution function."""
+    """The quantile of the normal distribution: by Newton's method on its distribution function."""
     from scipy.special import ndtri
 
     z = mpf(float(ndtri(p)))

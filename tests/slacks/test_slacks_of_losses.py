@@ -1,4 +1,4 @@
-"""K, laws, and atoms of losses hold exact numbers, and would not without their slacks."""
+"""K, distributions, and atoms of losses hold exact numbers, and would not without their slacks."""
 
 from __future__ import annotations
 

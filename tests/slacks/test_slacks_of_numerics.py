@@ -1,4 +1,6 @@
-"""Sums, convolutions, and binomial laws hold exact numbers, and would not without their slacks."""
+"""Sums, convolutions, and binomial distributions hold exact numbers, and would not without their
+slacks.
+"""
 
 from __future__ import annotations
 

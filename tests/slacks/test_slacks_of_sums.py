@@ -96,7 +96,7 @@ def test_the_transform_of_a_bracket_whose_factors_cancel() -> Iterator[bool]:
 
 
 def log_moment(mu: float, q: float, k: int) -> mpf:
-    """log E R^k under Q, R = 1 - q + q e^t, t of the normal law with the distance mu."""
+    """log E R^k under Q, R = 1 - q + q e^t, t of the normal distribution with the distance mu."""
     terms = (
         mpmath.binomial(k, j) * (1 - mpf(q)) ** (k - j) * mpf(q) ** j * mpmath.exp(mpf(mu) ** 2 * i)
         for j, i in ((j, j * (j - 1) // 2) for j in range(k + 1))

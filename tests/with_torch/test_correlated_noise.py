@@ -1,4 +1,6 @@
-"""Correlated noise in the loops of networks: the law of the strategy, also after a restart."""
+"""Correlated noise in the loops of networks: the distribution of the strategy, also after a
+restart.
+"""
 
 import json
 

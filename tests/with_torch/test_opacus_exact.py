@@ -311,7 +311,7 @@ def test_what_is_not_proven_is_refused_by_name():
 
 
 def test_a_step_with_other_noise_is_refused():
-    """Opacus's own noise has no law for whole numbers, and raises."""
+    """Opacus's own noise has no distribution for whole numbers, and raises."""
     without = Private(noise_multiplier=1.0)
     del without.optimizer.add_noise
     with pytest.raises(NotImplementedError):

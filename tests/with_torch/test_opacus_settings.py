@@ -388,7 +388,7 @@ def test_a_sample_that_is_used_twice_or_left_out_is_refused():
             private.optimizer.step()
         break
     private = Private(batch=1).check()  # a third of the samples is empty
-    with pytest.raises(ValueError, match="a sample that is left out changes the law"):
+    with pytest.raises(ValueError, match="a sample that is left out changes the distribution"):
         private.train(batch for batch in private.loader if len(batch[0]))
 
 

@@ -1,4 +1,6 @@
-"""Noise for tensors has the exact law: on the CPU, and on each CUDA device that there is."""
+"""Noise for tensors has the exact distribution: on the CPU, and on each CUDA device that
+there is.
+"""
 
 from __future__ import annotations
 
@@ -469,7 +471,7 @@ def test_counts_of_draws_on_a_device(law, parameter, device):
 
 
 def edges(scale):
-    """Halves of whole numbers, where a 40th part of the law lies between two."""
+    """Halves of whole numbers, where a 40th part of the distribution is between two."""
     return np.floor(norm.ppf(np.arange(1, 40) / 40) * scale) + 0.5
 
 
@@ -552,7 +554,7 @@ def test_a_tensor_has_no_seed():
 
 @pytest.mark.parametrize("parameter", [F(4), F(10**6)])
 def test_a_kernel_that_differs_draws_nothing(parameter, kernel, monkeypatch):
-    """Both engines make the same draws, or a law is not drawn on the device."""
+    """Both engines make the same draws, or a distribution is not drawn on the device."""
     monkeypatch.setattr(tensor_noise, "LIMITS", replace(tensor_noise.LIMITS, trial_draws=600))
     tensor_noise.law_and_engine.cache_clear()
     assert tensor_noise.law_and_engine("rounded_gaussian", parameter, CPU)[1] is kernel

@@ -250,7 +250,7 @@ def test_groups_have_clips_of_their_own_and_stand_in_the_terms(tmp_path):
     assert Fraction(trained.receipt["terms"]["clip"]) == Fraction(2**0.5)
     assert "clipped to norm 1.42 and" in trained.report
     assert trained.problems() == []
-    with pytest.raises(ValueError, match="which is no run"):
+    with pytest.raises(ValueError, match="which is not a run"):
         call(tmp_path, ledger, model, **{**more, "clip": {"first": 1, "last": 2}})
 
 
@@ -432,7 +432,7 @@ def test_the_same_call_after_the_end_loads_the_result_at_no_charge(tmp_path):
     with pytest.raises(LedgerError, match="does not hold its result"):
         call(tmp_path, ledger, out="elsewhere")
     for change in ({"optimizer": torch.optim.Adam}, {"loss": torch.nn.L1Loss()}, {"clip": 2}):
-        with pytest.raises(ValueError, match="which is no run"):
+        with pytest.raises(ValueError, match="which is not a run"):
             call(tmp_path, ledger, **change)
 
 
@@ -517,7 +517,7 @@ def test_steps_over_all_processes_are_those_that_were_charged(tmp_path, monkeypa
 
 
 def test_a_killed_process_is_charged_and_goes_on(tmp_path, monkeypatch):
-    """SIGKILL in a process of its own, with a checkpoint that the ledger has not counted yet."""
+    """SIGKILL in its own process, with a checkpoint that the ledger has not counted yet."""
     from neyman.analysis.training import network
 
     books(tmp_path).close()

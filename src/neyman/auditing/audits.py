@@ -295,7 +295,7 @@ def _distinct(canaries: object) -> object:
         earlier = first.setdefault(key_of(canary), i)
         if earlier != i:
             raise ValueError(
-                f"canaries[{i}] equals canaries[{earlier}]; each canary needs a coin of its own, "
+                f"canaries[{i}] equals canaries[{earlier}]; each canary needs its own coin, "
                 "so use each one once"
             )
     return len(each)

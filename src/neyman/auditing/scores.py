@@ -311,7 +311,7 @@ def likelihood_ratio(outputs: object, null: object, alternative: object) -> Arra
     if len(places) and not (places.min() >= 0 and places.max() < len(possible)):
         raise ValueError(f"outputs must be from 0 to {len(possible) - 1}")
     if not possible[places].all():
-        raise ValueError("outputs has an outcome that both laws exclude")
+        raise ValueError("outputs has an outcome that both distributions exclude")
     with np.errstate(divide="ignore"):
         logs = np.log(from_alternative) - np.log(from_null)
     beyond = float(np.max(np.abs(logs[np.isfinite(logs)]), initial=0.0)) + 1

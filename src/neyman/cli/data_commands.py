@@ -95,8 +95,7 @@ def reading_rule(plan: Plan) -> str:
         f"CSV data ({source.encoding}{packed}, values separated by {mark}{marks}): a run reads "
         "each line by itself, and drops blank and ill-formed lines without a message. A value with "
         "a line break in quotes is ill-formed. To list what a run would drop, for the custodian "
-        "alone: "
-        f"neyman data check plan.toml {' '.join(f'--data {name}=PATH' for name in names)}"
+        f"alone: neyman data check plan.toml {' '.join(f'--data {name}=PATH' for name in names)}"
     )
 
 
@@ -204,7 +203,7 @@ def _show_numbers(numbers: NumberMatch, plan: Plan) -> None:
     without = numbers.missing + numbers.unmatched
     out.say(f"{many(without, 'row')} without a number.")
     if numbers.unmatched:
-        _show_frequent(numbers.frequent, "value that is no number")
+        _show_frequent(numbers.frequent, "value that is not a number")
     table = columns("queries", "range", "below", "above")
     for clip in numbers.clips:
         ends = f"{clip.low} <= x {'<' if clip.edges else '<='} {clip.high}"
@@ -215,7 +214,7 @@ def _show_numbers(numbers: NumberMatch, plan: Plan) -> None:
 
 
 def _show_readings(texts: TextMatch) -> None:
-    """Print what is no number or date by the plan's marks, and the marks that would read more."""
+    """Print what the plan's marks read as no number or date, and the marks that would read more."""
     example = next((_quote_value(one.value[0]) for one in texts.frequent), "")
     _page(
         f"{texts.unread:,} of {texts.texts:,} values of {texts.column} "

@@ -163,7 +163,7 @@ def _calculate(
         integral = check.finite("number", value).is_integer() and value == int(value)
     except (ArithmeticError, TypeError, ValueError):
         raise ValueError(
-            f"mechanism: {ast.unparse(node)[:60]!r} is no finite number, or has too many digits"
+            f"mechanism: {ast.unparse(node)[:60]!r} is not a finite number, or has too many digits"
         ) from None
     return int(value) if exact and integral else value
 

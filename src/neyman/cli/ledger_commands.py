@@ -72,7 +72,7 @@ def ledger_create(
     part: Annotated[
         list[str] | None,
         typer.Option(
-            help="A part of the data, with a cap of its own. Nothing checks that parts are"
+            help="A part of the data, with its own cap. Nothing checks that parts are"
             " disjoint: you answer for that."
         ),
     ] = None,

@@ -163,7 +163,7 @@ def account(
             if note:
                 out.say(note.strip())
             out.print(table)
-            out.say(f"\nsafe_mu: {safe.sentence}. nearest_gaussian_mu is no guarantee.")
+            out.say(f"\nsafe_mu: {safe.sentence}. nearest_gaussian_mu is not a guarantee.")
             for statement in curve.statements:
                 out.say(stated_condition(statement))
             powers = {at["level"]: bound for name, at, bound in rows if name == "power"}

@@ -48,7 +48,7 @@ def _show_audit(report: ReleaseAudit) -> None:
     for fault in report.faults:
         out.say(f"Fault: {fault}")
     if not report.faults:
-        out.say("No fault. That is no proof that there is none.")
+        out.say("No fault. That is not a proof that there is none.")
     out.say(str(report.evidence))
 
 

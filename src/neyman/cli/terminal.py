@@ -149,7 +149,7 @@ def columns(*heads: str) -> Table:
 
 
 def text_cell(text: str) -> Text:
-    """Return a cell of a table whose text is no markup."""
+    """Return a cell of a table whose text is not markup."""
     from rich.text import Text
 
     return Text(text)

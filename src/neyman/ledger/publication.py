@@ -62,7 +62,7 @@ def publish(
             if own != [(stored,)] or write.db.rows(query, entry.id) != own:
                 raise LedgerError(
                     f"entry {entry.id} of {entry.dataset} is being finished by another process"
-                    " at the same time: each run has an entry of its own"
+                    " at the same time: each run has its own entry"
                 )
         else:
             _drop_pieces(write, entry.id)

@@ -105,7 +105,7 @@ def check_files(files: Mapping[str, bytes | Path]) -> None:
         try:
             path.encode()
         except UnicodeEncodeError:
-            raise ValueError(f"files has {path!r}, which is no text in UTF-8") from None
+            raise ValueError(f"files has {path!r}, which is not text in UTF-8") from None
         if not isinstance(content, (bytes, Path)):  # pyright: ignore[reportUnnecessaryIsInstance]
             kind = type(content).__name__
             raise TypeError(f"files[{path!r}] must be bytes or a Path, not {kind}")

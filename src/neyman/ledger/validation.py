@@ -201,7 +201,7 @@ def _caps(cap: object, delta_cap: object) -> dict[str, Any]:
     if not most:
         raise ValueError(f"cap = {cap!r} must be above 0")
     if most > MOST_CAP:
-        raise ValueError(f"cap = {cap!r} must be at most {MOST_CAP:,}: that much protects nobody")
+        raise ValueError(f"cap = {cap!r} must be at most {MOST_CAP:,}: that much protects no one")
     if most_delta >= 1:
         raise ValueError(f"delta_cap = {delta_cap!r} must be below 1")
     units, delta_units = units_down(most), units_down(most_delta, DELTA)

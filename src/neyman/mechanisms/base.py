@@ -563,7 +563,7 @@ def _sums(options: tuple[Composition, ...], count: int) -> list[Composition]:
 
 
 def _check_texts(description: Mapping[str, Any]) -> None:
-    """Refuse text that is no number, by the name of its field."""
+    """Refuse text that is not a number, by the name of its field."""
     for name, value in description.items():
         entries = cast(Sequence[object], value if isinstance(value, (list, tuple)) else [value])
         for entry in entries:

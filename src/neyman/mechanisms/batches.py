@@ -93,7 +93,7 @@ class Batches(Iterator[Rows]):
         if len(self) and self.step == self.mechanism.steps:
             raise RuntimeError(
                 f"all {len(self)} batches of this run were drawn; a second pass is another run, "
-                "with a charge of its own: call mechanism.batches(rows) again, or describe more "
+                "with its own charge: call mechanism.batches(rows) again, or describe more "
                 "epochs"
             )
         return self

@@ -81,7 +81,9 @@ class Choice(Mechanism):
         )
         if low == high:
             return (Composition.of([(low, 1)]),)
-        chosen = Composition.of([(LossBracket(low, high, "each choice between two laws"), 1)])
+        chosen = Composition.of(
+            [(LossBracket(low, high, "each choice between two distributions"), 1)]
+        )
         return (resting_on([Composition.of((x, 1) for _, x in parts)], chosen),)
 
     def rho(self) -> Fraction:

@@ -218,7 +218,7 @@ class DPSGD(StandIn):
             raise ValueError(
                 f"strategy = {strategy!r} must have a band of at most n / batch = "
                 f"{self.n / self.batch:g} with sampling='poisson': each step of a band samples "
-                "from a group of its own, n / band records, which must hold a batch"
+                "from its own group, n / band records, which must hold a batch"
             )
         if self.sampling == "poisson" and self.most_records > 1 and self.user_sampling != "users":
             raise ValueError(

@@ -321,7 +321,9 @@ def ordered(argument: str, names: Iterable[str], sizes: Mapping[str, int]) -> Pa
     given = (names,) if isinstance(names, str) else tuple(names)
     for name in given:
         if name not in sizes:
-            raise ValueError(f"{argument}: {name!r} is no attribute; there are {', '.join(sizes)}")
+            raise ValueError(
+                f"{argument}: {name!r} is not an attribute; there are {', '.join(sizes)}"
+            )
     if len(set(given)) != len(given):
         raise ValueError(f"{argument}: {given!r} names an attribute twice")
     return tuple(name for name in sizes if name in given)

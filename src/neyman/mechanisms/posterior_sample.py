@@ -95,7 +95,7 @@ class PosteriorSample(Mechanism):
             )
         if not self.exact and len(given) != 1:
             raise ValueError(
-                "exact = False needs one certified distance of the chain's law from the "
+                "exact = False needs one certified distance of the chain's distribution from the "
                 "posterior, for every dataset: give total_variation=, or wasserstein= and sigma=. "
                 "Without one nothing is proven of a chain. If its steps are noisy gradients, "
                 "NoisyGradientDescent.langevin needs none"

@@ -107,7 +107,7 @@ def type_of_package(name: str) -> type[object] | None:
     except Exception as error:
         raise ValueError(f"type = {name!r}: {value} cannot be imported: {error!r}") from error
     if not isinstance(kind, type) or kind.__name__ != name or not hasattr(kind, "tradeoff"):
-        raise ValueError(f"type = {name!r}: {value} is no class of mechanisms of this name")
+        raise ValueError(f"type = {name!r}: {value} is not a class of mechanisms of this name")
     return kind
 
 

@@ -15,7 +15,7 @@ from neyman.numerics import check
 
 
 class Tensor(Protocol):
-    """A tensor of torch, which is no dependency."""
+    """A tensor of torch, which is not a dependency."""
 
     def data_ptr(self) -> int:
         """Return where its memory is."""

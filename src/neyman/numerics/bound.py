@@ -173,7 +173,7 @@ class Bound:
 
 
 def _ends(other: object) -> tuple[Any, Any] | None:
-    """Return the ends of what a bound is compared with, exactly; None if it is no number."""
+    """Return the ends of what a bound is compared with, exactly; None if it is not a number."""
     if isinstance(other, Bound):
         return other.lower, other.upper
     number: Any = other

@@ -106,7 +106,7 @@ def entries_of(name: str, values: object) -> NDArray[Any]:
 
 
 def as_floats(array: NDArray[Any]) -> Floats:
-    """Return each entry as a double, and NaN where it is no number; this never raises."""
+    """Return each entry as a double, and NaN where it is not a number; this never raises."""
     if array.dtype.kind in "fiub":
         with np.errstate(all="ignore"):
             return array.astype(np.float64)

@@ -143,7 +143,7 @@ def posterior(n, alpha):
 @pytest.mark.parametrize(("n", "epsilon"), [(1, 0.5), (3, 1.0), (5, 0.3), (6, 2.0)])
 @pytest.mark.parametrize("alpha", [1.2, 2.0, 4.0])
 def test_no_pure_mechanism_at_all_has_a_smaller_bayes_risk(n, epsilon, alpha):
-    """A linear program over all epsilon-private laws of an answer on a grid."""
+    """A linear program over all epsilon-private distributions of an answer on a grid."""
     mass, mean, variance = posterior(n, alpha)
     grid = np.linspace(mean[0], mean[-1], 61)
     cost = mass[:, None] * (variance[:, None] + (grid[None] - mean[:, None]) ** 2)
@@ -466,7 +466,7 @@ def test_an_unknown_size_under_add_remove_is_refused():
 
 
 def test_no_random_mechanism_on_counts_has_a_smaller_bayes_risk():
-    """Any law of outputs by count, with the chi-square divergence of its own neighbors."""
+    """Any distribution of outputs by count, with the chi-square divergence of its own neighbors."""
     rng = np.random.default_rng(5)
     for _ in range(300):
         n, alpha = int(rng.integers(1, 9)), float(rng.choice([1.1, 1.5, 3.0, 12.0]))

@@ -15,7 +15,7 @@ RHO = Fraction(1, 50)
 @pytest.mark.parametrize("cells", [2, 5, 1000])
 @pytest.mark.parametrize("rho", [Fraction(1, 5000), Fraction(1, 50), Fraction(1, 2), Fraction(4)])
 def test_gaussian_noise_on_a_histogram_is_within_a_known_factor(cells, rho):
-    """sqrt(k / (k - 1)) for the total that nobody may use, times sqrt((e^2r - 1) / 2r)."""
+    """sqrt(k / (k - 1)) for the total that no one may use, times sqrt((e^2r - 1) / 2r)."""
     gap = cell_gap(math.sqrt(1 / rho), rho, [(1, 1)], cells, "replace-one")
     x = 2 * float(rho)
     assert gap == pytest.approx(math.sqrt(cells / (cells - 1) * math.expm1(x) / x), rel=1e-6)

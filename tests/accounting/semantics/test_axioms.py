@@ -198,7 +198,7 @@ def test_a_counterexample_agrees_with_the_curves_of_both_channels():
 
 
 def test_a_search_repeats_and_another_generator_gives_another_one():
-    """It is no release: a fixed seed is the default."""
+    """It is not a release: a fixed seed is the default."""
 
     def satisfied(seed=None):
         rng = None if seed is None else np.random.default_rng(seed)

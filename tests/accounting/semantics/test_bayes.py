@@ -34,7 +34,7 @@ ORDERS = [1.0, 1.25, 1.5, 2.0, 3.0, 5.0, 9.0, 17.0]
 
 @dataclass(frozen=True)
 class World:
-    """``prior[r][s]`` of record and rest, ``outputs[r][s]`` the law of the output."""
+    """``prior[r][s]`` of record and rest, ``outputs[r][s]`` the distribution of the output."""
 
     prior: tuple[Law, ...]
     outputs: tuple[tuple[Law, ...], ...]
@@ -48,7 +48,7 @@ class World:
         return range(len(self.prior[0]))
 
     def neighbors(self):
-        """Every ordered pair of laws whose data differ in the record."""
+        """Every ordered pair of distributions whose data differ in the record."""
         for s, r, other in product(self.rests, self.records, self.records):
             if r != other:
                 yield self.outputs[r][s], self.outputs[other][s]
@@ -83,7 +83,7 @@ def divergence(p, q, order):
 
 
 def mix(weights, laws):
-    """The mixture of laws, scaled."""
+    """The mixture of distributions, scaled."""
     total = sum(weights)
     return tuple(
         sum(w * law[i] for w, law in zip(weights, laws, strict=True)) / total
@@ -92,7 +92,9 @@ def mix(weights, laws):
 
 
 def mass_above(world_law, numerator, denominator, factor):
-    """Probability under the first law that the ratio exceeds the factor; and falls below 1/it."""
+    """Probability under the first distribution that the ratio exceeds the factor; and falls below
+    1/it.
+    """
     above = sum(
         (m for m, a, b in zip(world_law, numerator, denominator, strict=True) if a > factor * b),
         F(0),
@@ -113,7 +115,7 @@ def epsilons(pairs):
 
 
 def known_rest(world):
-    """(prior over records, their laws) for each rest that the attacker may know."""
+    """(prior over records, their distributions) for each rest that the attacker may know."""
     for s in world.rests:
         weights = [world.prior[r][s] for r in world.records]
         if all(weights):
@@ -121,7 +123,7 @@ def known_rest(world):
 
 
 def uncertain(world):
-    """For each true record: the law of the output, and that of its counterfactual."""
+    """For each true record: the distribution of the output, and that of its counterfactual."""
     for r in world.records:
         weights = [world.prior[r][s] for s in world.rests]
         actual = mix(weights, [world.outputs[r][s] for s in world.rests])
@@ -136,7 +138,9 @@ def uncertain(world):
 
 
 def cases(world, attacker):
-    """What the attacker compares: (law of the world, numerator, denominator) of each ratio."""
+    """What the attacker compares: (distribution of the world, numerator, denominator) of each
+    ratio.
+    """
     if attacker == "knows-the-rest":
         for prior, laws in known_rest(world):
             total = mix(prior, laws)

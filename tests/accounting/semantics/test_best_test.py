@@ -142,7 +142,7 @@ def test_nothing_moves_nothing_is_found():
     ],
 )
 def test_refusals_say_what_is_wrong(call, says):
-    """Bad laws, levels and outputs too large are named."""
+    """Bad distributions, levels and outputs too large are named."""
     with pytest.raises(ValueError, match=says):
         call()
 

@@ -21,7 +21,9 @@ laws_of = settings(max_examples=3)
 
 @st.composite
 def worlds(draw):
-    """A joint prior of record and rest, laws of the output, and laws without the record."""
+    """A joint prior of record and rest, distributions of the output, and distributions without the
+    record.
+    """
     records, rests, outputs = (draw(st.integers(*x)) for x in ((2, 3), (1, 2), (2, 3)))
     weight = st.sampled_from([1, 1, 2, 5, 30, 2000])
 
@@ -45,7 +47,7 @@ def curve(actual, without):
 
 
 def marginal(prior, laws):
-    """The law of the output."""
+    """The distribution of the output."""
     outputs = range(len(next(iter(laws.values()))))
     return [sum(prior[key] * laws[key][t] for key in prior) for t in outputs]
 

@@ -22,12 +22,16 @@ ATTACKS, MECHANISMS = 260, 40
 
 
 def curve(null, laws):
-    """What holds between the law without the record and the law with each record, both orders."""
+    """What holds between the distribution without the record and the distribution with each record,
+    both orders.
+    """
     return Tradeoff.of(pair for law in laws for pair in ny.between(null, law).alternatives)
 
 
 def mixed_laws(random):
-    """A law without the target's record, and one for each record, of small rational numbers."""
+    """A distribution without the target's record, and one for each record, of small rational
+    numbers.
+    """
     outcomes, records = (int(n) for n in random.integers(2, 6, 2))
     weights = random.integers(0, 6, (records + 1, outcomes)) ** int(random.integers(1, 4))
     weights[:, 0] += 1

@@ -83,7 +83,7 @@ def test_chance_costs_less_than_a_twentieth(x, up):
 @example(9.6e-7, True)
 @example(0.00096, True)
 def test_a_chance_is_a_rate_in_its_lowest_power_of_ten(x, up):
-    """Nobody reads "10 in 10 million": it is 1 in a million."""
+    """No one reads "10 in 10 million": it is 1 in a million."""
     count, _, size = words.chance(x, up=up).partition(" in ")
     assert read(count) % 10 != 0 or size == "100"
 

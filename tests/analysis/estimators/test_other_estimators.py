@@ -1,4 +1,6 @@
-"""Covariance, histogram, quantile, and normal mean: shifts, laws, intervals, and refusals."""
+"""Covariance, histogram, quantile, and normal mean: shifts, distributions, intervals, and
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -243,7 +245,9 @@ def test_intervals_of_several_quantiles_cover_each_one():
 
 
 def _law(values, ends, draws):
-    """Return the law of independent draws by its definition, without the sampler's code."""
+    """Return the distribution of independent draws by its definition, without the sampler's
+    code.
+    """
     laws = []
     for level, rate in draws:
         weights = {}
@@ -308,7 +312,9 @@ def test_the_grid_of_a_quantile_has_both_ends():
 
 @pytest.mark.parametrize("n", [4, 5])
 def test_the_error_on_evenly_spaced_values_counts_the_gaps_beyond_both_ends(n):
-    """Against the exact law where both outer gaps are as wide as the others, by enumeration."""
+    """Against the exact distribution where both outer gaps are as wide as the others, by
+    enumeration.
+    """
     rate, middle = 0.7, -(-n // 2)
     values = [200 * i - 1 for i in range(1, n + 1)]
     held = runs(values, [1] * n, (0, 200 * (n + 1) - 2), F(1, 2))
@@ -320,7 +326,7 @@ def test_the_error_on_evenly_spaced_values_counts_the_gaps_beyond_both_ends(n):
 
 
 def test_the_gap_of_a_quantile_is_that_of_evenly_spaced_values():
-    """The reference's error against the exact law on a small table, by enumeration."""
+    """The reference's error against the exact distribution on a small table, by enumeration."""
     n, points, rate = 5, 5 * 200, 0.7
     values = [100 + 200 * i for i in range(n)]
     held = runs(values, [1] * n, (0, points - 1), F(1, 2))

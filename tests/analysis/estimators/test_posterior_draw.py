@@ -1,4 +1,4 @@
-"""One draw from a normal posterior: its law, its curve, and what it refuses."""
+"""One draw from a normal posterior: its distribution, its curve, and what it refuses."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def test_an_interval_next_to_zero_begins_where_the_null_is_rejected():
 
 @pytest.mark.parametrize("n", [1, 10**6])
 def test_few_and_many_records_are_tested(n):
-    """The power is at least the level where the truth lies in the alternative."""
+    """The power is at least the level where the truth is in the alternative."""
     assert binomial_test(ny.gdp(1), n).power(truth=0.6, level=0.05).lower > 0.0499
 
 

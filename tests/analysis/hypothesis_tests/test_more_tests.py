@@ -109,7 +109,7 @@ def test_an_interval_of_a_difference_ends_at_one(monkeypatch):
 
 
 def exact_fit_p_value(test, noisy):
-    """The null law of the statistic for two categories, by enumeration."""
+    """The null distribution of the statistic for two categories, by enumeration."""
     n, variance = test.n, float(test.mechanism.sigma_squared)
     share, sigma = float(test.shares[0]), math.sqrt(variance)
     reach = math.ceil(9 * sigma)
@@ -203,7 +203,7 @@ def test_the_size_of_the_test_of_a_center_is_within_the_level(law):
 
 
 def test_a_shifted_center_is_found_and_no_value_raises_an_error():
-    """What is no number counts as the null value."""
+    """What is not a number counts as the null value."""
     rng = np.random.default_rng()
     values = rng.normal(0.3, 1, 4000)
     assert mean_test(4000, clip=3).release(values).rejects(0.01)

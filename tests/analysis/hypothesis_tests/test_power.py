@@ -26,7 +26,7 @@ SURE = 1 - 1e-6  # false-alarm rate of each comparison with a simulation
 
 @pytest.fixture
 def coarse(monkeypatch):
-    """A search over few common proportions: the law of each p-value stays valid."""
+    """A search over few common proportions: the distribution of each p-value stays valid."""
     monkeypatch.setattr(proportions_test, "LIMITS", replace(proportions_test.LIMITS, cells=12))
     monkeypatch.setattr(binomial_test, "BISECTION_STEPS", 12)
 
@@ -77,7 +77,9 @@ def test_the_power_at_a_common_proportion_is_the_size(coarse):
 
 
 def test_the_power_for_shares_is_the_enumerated_one():
-    """Two categories: the law of the statistic, and of the rank of each among its simulations."""
+    """Two categories: the distribution of the statistic, and of the rank of each among its
+    simulations.
+    """
     n, share, truth, level, simulations = 40, 1 / 3, 0.5, 0.1, 99
     test = GoodnessOfFitTest(["1/3", "2/3"], n=n, budget=ny.gdp(1), simulations=simulations)
     sigma = math.sqrt(float(test.mechanism.sigma_squared))

@@ -563,7 +563,7 @@ ny.train(lambda w, rows: np.zeros((len(rows), 2)), start=[0, 0], rows=60,
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL on this system")
 @pytest.mark.parametrize(("point", "lost"), [("before", 1), ("after", 1)])
 def test_a_killed_process_is_charged_and_goes_on(tmp_path, point, lost):
-    """SIGKILL in a process of its own, before or after a checkpoint is in place."""
+    """SIGKILL in its own process, before or after a checkpoint is in place."""
     ledger = books(tmp_path)
     environment = {**os.environ, "PYTHONPATH": str(Path(ny.__file__).parents[1])}
     done = subprocess.run(

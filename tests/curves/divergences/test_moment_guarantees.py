@@ -25,7 +25,7 @@ INF = math.inf
 
 
 def divergence(p: Any, q: Any, order: Any) -> Any:
-    """D_order(p || q) of finite laws without infinite loss, in 40 digits."""
+    """D_order(p || q) of finite distributions without infinite loss, in 40 digits."""
     pairs = [(mp.mpf(a), mp.mpf(b)) for a, b in zip(p, q, strict=True) if a]
     if order == INF:
         return max(mp.log(a / b) for a, b in pairs)
@@ -276,7 +276,7 @@ CASES = [
 
 
 def coins(p, q, y, x):
-    """The joint law of a finite pair and two coins."""
+    """The joint distribution of a finite pair and two coins."""
     one = [a * b for a in p for b in (y, 1 - y)]
     two = [a * b for a in q for b in (x, 1 - x)]
     return one, two

@@ -111,7 +111,7 @@ def test_a_laplace_loss_has_its_atoms_and_density(epsilon, way):
 @pytest.mark.parametrize("rate", [0.3, 0.01])
 @pytest.mark.parametrize("x", [-1.5, -0.2, -0.005, 0.0, 0.1, 2.0, 9.0])
 def test_a_sampled_gaussian_in_both_orders(rate, x):
-    """The loss log(1 - q + q e^{y - 1/2}) rises with y, so its law is normal in y."""
+    """The loss log(1 - q + q e^{y - 1/2}) rises with y, so its distribution is normal in y."""
     f = ny.Gaussian(1).subsample(rate=rate).tradeoff()
     q, at = mp.mpf(repr(rate)), mp.mpf(repr(x))
 
@@ -353,7 +353,7 @@ def test_a_curve_of_several_pairs_or_without_a_law_is_refused():
     with pytest.raises(ValueError, match=r"f\.part\(pair\)"):
         several.loss  # noqa: B018
     assert several.part(several.alternatives[0]).loss.mean.upper > 0
-    with pytest.raises(ValueError, match="no law"):
+    with pytest.raises(ValueError, match="no distribution"):
         ny.zcdp(1).loss  # noqa: B018
     for x in (math.nan, math.inf):
         with pytest.raises(ValueError, match="x ="):

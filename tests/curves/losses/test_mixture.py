@@ -1,4 +1,4 @@
-"""Mixtures of normal laws, choices that everyone sees, and what hides nothing."""
+"""Mixtures of normal distributions, choices that everyone sees, and what hides nothing."""
 
 from __future__ import annotations
 
@@ -136,7 +136,9 @@ def test_a_choice_is_between_its_parts():
 
 
 def test_losses_of_a_mixture_are_consistent():
-    """K(0) = 0, K(-1) = 0 of the normal law's mass, and K is minus itself mirrored at -1/2."""
+    """K(0) = 0, K(-1) = 0 of the normal distribution's mass, and K is minus itself mirrored at
+    -1/2.
+    """
     loss = GaussianMixtureLoss((0.0, 0.5, 2.0), (0.5, 0.3, 0.2), True)
     choice = MixtureLoss(((0.4, loss), (0.6, loss.reverse())))
     z = np.array([-1.0, 0.0])

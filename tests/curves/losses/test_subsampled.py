@@ -174,7 +174,7 @@ def test_a_gaussian_through_the_general_way_is_the_fast_one(removed):
 
 
 def sampled_law(law, q, removed, failure=0, missing=0):
-    """The mixed law from one of the inner pair, value by value."""
+    """The mixed distribution from one of the inner pair, value by value."""
     by_key = {}
     for value, p in law.items():
         base = p * mp.e**-value

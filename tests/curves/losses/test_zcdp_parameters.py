@@ -143,7 +143,7 @@ def test_discrete_laplace_noise_has_the_rho_of_its_own_law(scale, shift):
     st.lists(st.integers(0, 40), min_size=2, max_size=5),
 )
 def test_no_finite_pair_has_a_divergence_above_its_rho(first, second):
-    """Normalized, where one law has outcomes that the other lacks."""
+    """Normalized, where one distribution has outcomes that the other lacks."""
     pairs = list(zip(first, second, strict=False))
     both = [(p, q) for p, q in pairs if p and q]
     if not both or not all(sum(x) for x in zip(*pairs, strict=True)):

@@ -65,7 +65,9 @@ def test_one_engine_that_knows_nothing_is_asked_again():
 
 
 def test_intervals_that_contradict_each_other_give_the_interval_that_holds_both():
-    """An intersection would be narrow, and wrong on one side; what is no number claims nothing."""
+    """An intersection would be narrow, and wrong on one side; what is not a number claims
+    nothing.
+    """
     low, high = np.array([0.0, 0.0, 0.0, -math.inf]), np.array([1.0, 1.0, 1.0, 0.0])
     below, above = np.array([2.0, 0.5, math.nan, -1.0]), np.array([3.0, 2.0, math.nan, -0.5])
     ends = intersection(low, high, below, above)

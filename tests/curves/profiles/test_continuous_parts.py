@@ -118,7 +118,7 @@ def test_two_releases_agree_with_a_double_integral(epsilon: float, rate: float, 
 def test_the_power_of_two_releases_agrees_with_a_double_integral(
     epsilon: float, rate: float, level: float
 ):
-    """No line delta + e^eps level lies below it, and the least of many comes near."""
+    """No line delta + e^eps level is below it, and the least of many comes near."""
     losses = Composition.of([(loss_of("removal", epsilon, rate), 2)])
     profile = parts_lattice(losses)
     low, high = profile.log_power(math.log(level))
@@ -176,7 +176,7 @@ def test_a_power_from_a_few_deltas_meets_the_one_from_many(count: int, level: fl
 
 
 def test_a_type_two_error_from_two_sides_holds_the_complement():
-    """Both laws of the lattice bound 1 - power where it is small."""
+    """Both distributions of the lattice bound 1 - power where it is small."""
     losses = Composition.of([(loss_of("removal", 3.0, 0.3), 40)])
     profile = parts_lattice(losses)
     for log_level in (-4.0, -2.0, -0.5):

@@ -164,7 +164,7 @@ def test_a_split_gives_back_its_sum(tau, r):
 @settings(max_examples=60)
 @given(rate=st.floats(-7, -0.4), mu=st.floats(0.1, 4), tau=st.floats(-3, 3), share=st.floats(-1, 1))
 def test_growth_bounds_a_density_at_complex_places(rate, mu, tau, share):
-    """FS-2 for one step, where the density is a normal law in log(e^S - 1)."""
+    """FS-2 for one step, where the density is a normal distribution in log(e^S - 1)."""
     step = Step(10**rate, mu)
     angle = 0.8 * min(1.0, mu)
     place = complex(step.mean + tau * mu * 2, share * angle)

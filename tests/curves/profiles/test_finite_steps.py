@@ -206,7 +206,7 @@ def test_rounded_gaussians_on_samples_lie_below_the_gaussian_step():
 @pytest.mark.parametrize("failure", [0.0, 4e-17, 6e-17, 1.5e-10])
 @pytest.mark.parametrize("tilt", [1e-5, 0.1, 5.0])
 def test_a_mass_that_is_missing_counts_where_it_is_below_a_unit_of_one(failure, tilt):
-    """K near 0 within its error: a failure of 6e-17 is no multiple of a unit of 1."""
+    """K near 0 within its error: a failure of 6e-17 is not a multiple of a unit of 1."""
     with mpmath.workdps(50):
         places = (-0.5, -0.1, 0.0, 0.1, 0.8)
         first = [mpf("0.1"), mpf("0.25"), mpf("0.35")]

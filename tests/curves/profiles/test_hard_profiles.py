@@ -131,7 +131,7 @@ def test_a_curve_may_be_asked_at_its_ends():
 
 
 def test_a_sum_whose_exact_lattice_is_finer_than_any_float_is_answered():
-    """The exact common step of 14 float sigmas lies below every float: there is no lattice."""
+    """The exact common step of 14 float sigmas is below every float: there is no lattice."""
     mechanism = ny.DiscreteGaussian(sigma=math.sqrt(1 / 0.013))
     for i in range(1, 14):
         mechanism = mechanism + ny.DiscreteGaussian(sigma=math.sqrt(1 / (0.01 * (i + 1.3))))

@@ -235,7 +235,7 @@ def test_moments_on_few_nodes_bracket_those_on_many(case: tuple[StepNodes, float
 @pytest.mark.parametrize("removed", [True, False])
 @pytest.mark.parametrize(("rate", "sigma", "epsilon"), TWO)
 def test_two_steps_hold_the_integral(rate: float, sigma: float, epsilon: float, removed: bool):
-    """mpmath's integral with 50 digits lies within, and the interval is narrow."""
+    """mpmath's integral with 50 digits is within, and the interval is narrow."""
     losses = steps((rate, 1 / sigma, 2), removed=removed)
     if epsilon >= float(losses.supremum):
         epsilon = 0.5 * float(losses.supremum)
@@ -296,7 +296,7 @@ def test_few_added_steps_agree_with_their_density(
 
 
 def test_a_gaussian_release_beside_the_steps_counts():
-    """Against one line, which certifies its end because the Gaussian law does."""
+    """Against one line, which certifies its end because the Gaussian distribution does."""
     losses = Composition.of([*steps((1e-3, 1.0, 50)).parts, (GaussianLoss(0.3**2), 1)])
     at = np.array([0.4, 1.0])
     one = contour_profile(losses, release=False).log_deltas(at)
@@ -316,7 +316,7 @@ KINDS: dict[str, Callable[[float, float], Loss]] = {
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("q", "mu"), [(1e-5, 1.0), (1e-3, 2.0), (0.1, 0.4)])
 def test_one_step_agrees_with_its_closed_form(kind: str, q: float, mu: float):
-    """A law that is known without any line."""
+    """A distribution that is known without any line."""
     loss = KINDS[kind](q, mu)
     profile, exact = LargestStepProfile(Composition.of([(loss, 1)])), profile_of_one(loss)
     assert exact is not None
@@ -489,7 +489,7 @@ def test_a_table_of_unlike_steps_has_the_levels_of_the_largest():
 
 
 def test_a_bracket_without_a_bound_claims_nothing(monkeypatch: pytest.MonkeyPatch):
-    """An infinite bound on both measures is no bound on their difference (LS-6)."""
+    """An infinite bound on both measures is not a bound on their difference (LS-6)."""
     loss = SubsampledGaussianLoss(1.0, 1e-3, True)
     step = StepNodes(loss, "one", 3, 1.0, 3.0, 20.0, 6.0)
     bracket = BracketSum((step,), 0.0, np.array([1.0, 2.0, 4.0]))
@@ -555,7 +555,7 @@ def test_steps_that_a_gaussian_release_hides_are_answered():
 
 @pytest.mark.parametrize("y", [30.0, 50.0, 80.0])
 def test_guesses_reach_beyond_the_floats(y: float):
-    """The tail of one step at y, whose probability is no float, is about e^{-y^2 / 2}."""
+    """The tail of one step at y, whose probability is not a float, is about e^{-y^2 / 2}."""
     rate, mu = 1.6e-8, 2.9
     profile = LargestStepProfile(steps((rate, mu, 1)))
     epsilon = mu * y - mu * mu / 2 + math.log(rate)

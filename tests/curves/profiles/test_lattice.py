@@ -303,7 +303,7 @@ def test_losses_with_a_density_are_left_to_the_other_engines():
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("count", [40, 200, 1000])
 def test_the_type_ii_error_has_digits_however_small_it_is(epsilon, count, level):
-    """Against the binomial law of randomized responses, with 60 digits."""
+    """Against the binomial distribution of randomized responses, with 60 digits."""
     f = (ny.RandomizedResponse(epsilon, 2) * count).tradeoff()
     with mp.workdps(60):
         p = 1 / (1 + mp.exp(-mp.mpf(epsilon)))
@@ -350,7 +350,9 @@ def test_bounds_that_overflowed_claim_nothing():
 
 
 def test_an_epsilon_far_above_zero_is_found_where_little_noise_has_many_steps():
-    """The engine knows nothing of delta at epsilon 0, 5 million below; the law is about normal."""
+    """The engine knows nothing of delta at epsilon 0, 5 million below; the distribution is about
+    normal.
+    """
     f = (ny.DiscreteGaussian(sigma=0.3) * 10**6).tradeoff()
     for delta in (1e-1, 1e-3, 1e-5):
         epsilon = f.epsilon(delta)
@@ -399,7 +401,9 @@ def test_sums_beyond_the_floats_claim_nothing():
 
 
 def test_powers_at_many_levels_share_their_compositions(monkeypatch):
-    """One composed law serves every level whose threshold is within a deviation or two of it."""
+    """One composed distribution serves every level whose threshold is within a deviation or two of
+    it.
+    """
     composed: list[float] = []
     original = LatticeProfile._compose_sides
 

@@ -108,7 +108,7 @@ def law_of_a_sampled_lattice(sigma: float, rate: float) -> tuple[np.ndarray, np.
     ("sigma", "rate", "steps"), [(2, 1e-5, 2), (1, 1e-3, 2), (2, 0.05, 3), (4, 1e-4, 2)]
 )
 def test_samples_of_lattice_noise_are_answered_around_the_sum_of_all_outcomes(sigma, rate, steps):
-    """A law with heavy losses has masses below the floats, times factors above them."""
+    """A distribution with heavy losses has masses below the floats, times factors above them."""
     f = (ny.DiscreteGaussian(sigma).subsample(rate=rate) * steps).tradeoff()
     p, q = law_of_a_sampled_lattice(sigma, rate)
     joint = [p, q]

@@ -70,7 +70,7 @@ class Coin(Loss):
 
 
 def test_a_loss_from_outside_gets_an_engine_without_an_edit():
-    """The grid holds ten coins that it has never seen; their exact delta lies within its bounds."""
+    """The grid holds ten coins that it has never seen; their exact delta is within its bounds."""
     p, count, epsilon = 0.6, 10, 1.0
     profile = select(Composition.of([(Coin(p), count)]))
     assert profile.engine in (Engine.GRID, Engine.CONTOUR)

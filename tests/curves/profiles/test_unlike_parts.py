@@ -171,7 +171,7 @@ def test_a_few_unlike_parts_are_narrow(mechanism: Any):
 
 
 def test_powers_of_conditioned_sums_are_the_least_of_the_lines():
-    """No line delta + e^epsilon level lies below the power, and the least of many comes near."""
+    """No line delta + e^epsilon level is below the power, and the least of many comes near."""
     f = (ny.DiscreteLaplace(2) * 3 + ny.Gaussian(1).subsample(rate=0.05)).tradeoff()
     for composition in f.directions:
         profile = select(composition)

@@ -178,7 +178,7 @@ def test_sampled_points_of_a_curve_are_accepted_and_give_at_most_its_chords(curv
         (
             [0, 0.1, 0.5, 1],
             [1, 0.7, 0.4, 0],
-            r"point 2, .*\(0\.5, 0\.4\), lies above the line .* convex",
+            r"point 2, .*\(0\.5, 0\.4\), is above the line .* convex",
         ),
         ([0, 0.2, 0.4, 0.6, 1], [1, 0.5, 0.4, 0.2, 0], r"point 2, .* convex"),
         ([0, 0.1, 0.1, 1], [1, 0.7, 0.4, 0], r"point 2, .* larger alpha"),

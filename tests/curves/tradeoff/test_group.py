@@ -86,7 +86,7 @@ def clipped_geometric(center: int, size: int, ratio: F) -> list[F]:
 
 
 def test_actual_chains_of_people_never_exceed_the_group():
-    """A clipped noisy count, and randomized response on top of it: all laws, all pairs."""
+    """A clipped noisy count, and randomized response on top of it: all distributions, all pairs."""
     laws = [clipped_geometric(i, 5, F(1, 2)) for i in range(6)]
     laws = [
         [F(7, 8) * a + F(1, 8) * (j == (3 * i) % 6) for j, a in enumerate(law)]

@@ -175,7 +175,7 @@ def test_probabilistic_bounds_at_their_ends():
 
 
 def test_who_is_named_by_epsilon_delta_is_probabilistically_bounded_with_more():
-    """(epsilon, delta)-DP has pbdp 1 - f where f(a) = e^epsilon a crosses: its curve lies above."""
+    """(epsilon, delta)-DP has pbdp 1 - f where f(a) = e^epsilon a crosses: its curve is above."""
     g = ny.approximate(1, 1e-3)
     f = pbdp(2, g.pbdp(2).upper)
     for level in LEVELS:

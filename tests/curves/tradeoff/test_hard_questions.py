@@ -109,7 +109,7 @@ def test_a_level_a_hair_above_a_corner_has_an_answer():
 
 @pytest.mark.parametrize("bounds", [{10**12: 1}, {"1.000000000000001": 5}])
 def test_orders_and_levels_far_out_give_an_interval(bounds):
-    """Where an order times a logarithm is no float that order excludes nothing."""
+    """Where an order times a logarithm is not a float that order excludes nothing."""
     f = ny.renyi(bounds)
     bracket = f.log_power(log_level=-1e300)
     assert bracket.lower <= bracket.upper <= 0
@@ -117,7 +117,7 @@ def test_orders_and_levels_far_out_give_an_interval(bounds):
 
 
 def test_an_order_that_no_float_tells_from_one_is_refused():
-    """Its reciprocal distance from 1 is no number."""
+    """Its reciprocal distance from 1 is not a number."""
     for convert in (conversions.mironov, conversions.canonne_kamath_steinke):
         with pytest.raises(ValueError, match="above 1, by at least"):
             convert("1." + "0" * 399 + "1", 0.1, 1e-6)

@@ -243,7 +243,7 @@ def test_the_answer_is_a_statement_and_no_curve():
 
 
 def test_outcomes_that_only_the_null_has_count_for_mu_and_for_the_worst_pair():
-    """A power of 1 at a level below 1: no Gaussian curve lies below, in either order."""
+    """A power of 1 at a level below 1: no Gaussian curve is below, in either order."""
     pair = ny.between([1, 0], ["0.7635", "0.2365"])
     beside = Tradeoff.of([*pair.alternatives, *ny.gdp(1).alternatives])
     assert beside.power(0.77).upper == 1

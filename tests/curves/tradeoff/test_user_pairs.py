@@ -91,7 +91,7 @@ def truth(name, shift, epsilon):
 )
 @pytest.mark.parametrize("shift", [0.01, 0.7, 1.0, 3.0])
 def test_intervals_hold_the_closed_form_in_both_orders(name, law, shift):
-    """Each law is symmetric, so both orders of a shift have one curve."""
+    """Each distribution is symmetric, so both orders of a shift have one curve."""
     both = ny.between(law.shifted(shift), law)
     for f in (both, both.part(both.alternatives[0]), both.part(both.alternatives[0].reverse())):
         for epsilon in LEVELS:
@@ -102,7 +102,7 @@ def test_intervals_hold_the_closed_form_in_both_orders(name, law, shift):
 
 @dataclass(frozen=True)
 class Noise(CustomNoise):
-    """Any law of this file by its number, as a mechanism."""
+    """Any distribution of this file by its number, as a mechanism."""
 
     which: int
     sensitivity: float = 1
@@ -144,7 +144,7 @@ def test_discrete_laplace_masses_are_those_of_the_mechanism():
 
 
 def test_all_shifts_of_student_noise_are_covered_and_cost_little():
-    """Every shift lies below, and the full one is nearly reached."""
+    """Every shift is below, and the full one is nearly reached."""
     f = Noise(3, 1.0).tradeoff()
     assert len(f.alternatives) == 40
     for epsilon in (0.0, 0.5, 1.0):

@@ -68,7 +68,7 @@ def test_what_another_pair_settles_is_not_asked():
 @pytest.mark.parametrize("sigma_squared", [101, 10**4, 10**6 + 1, 10**7, 10**9, 10**12])
 @pytest.mark.parametrize("ratio", [0.1, 1, 4])
 def test_wide_noise_is_hardly_more_than_the_gaussian(sigma_squared, ratio):
-    """The proven mu lies above what every level shows, and above it by 3 / sigma^2 at most."""
+    """The proven mu is above what every level shows, and above it by 3 / sigma^2 at most."""
     shift = max(1, round(ratio * math.sqrt(sigma_squared)))
     loss = DiscreteGaussianLoss(Fraction(sigma_squared), shift)
     exact = shift / math.sqrt(sigma_squared)

@@ -621,7 +621,9 @@ def test_the_command_prints_its_address_and_ends_when_told(plan_file):
     [(None, "cannot be read"), ("{}", "neither a plan"), ("[[[", "neither a plan")],
 )
 def test_a_file_that_is_neither_is_refused(tmp_path, content, said):
-    """A file that is not there, or is no plan and no receipt, ends the command with a message."""
+    """A file that is not there, or is not a plan and no receipt, ends the command with a
+    message.
+    """
     path = tmp_path / "receipt.json"
     if content is not None:
         path.write_text(content)

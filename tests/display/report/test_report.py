@@ -471,7 +471,7 @@ def test_many_scenarios_keep_a_small_figure_readable():
 @settings(max_examples=15 if is_small() else 100)
 @given(st.lists(st.fractions(0, 1, max_denominator=10**6), min_size=1, max_size=40))
 def test_shares_add_up_to_a_hundred(parts):
-    """Printed shares add up to exactly 100, each within a tenth of its own."""
+    """Printed shares add up to exactly 100, each within its own tenth."""
     total = sum(parts)
     if total == 0:
         return
@@ -752,7 +752,7 @@ def test_shares_of_disjoint_tables_are_of_the_charge_and_may_sum_to_more(tmp_pat
 
 
 def test_a_split_is_explained_where_the_plan_states_weights(weighed):
-    """Who gets which share for which weight, and how good that is; nobody needs to trust it."""
+    """Who gets which share for which weight, and how good that is; no one needs to trust it."""
     html = (weighed.folder / "report.html").read_text(encoding="utf-8")
     section = budget_section(html)
     assert "Table Cells Weight Share of the budget" in section
@@ -1047,8 +1047,8 @@ def a_plan_of_patients(**unit):
         ),
         (
             {"rows": 1},
-            "Which rows count Tables by listed keys do not count the rows outside them. This lowers "
-            "counts by an unknown amount. Missing values",
+            "Which rows count Tables by listed keys do not count the rows outside them. This "
+            "lowers counts by an unknown amount. Missing values",
         ),
     ],
 )

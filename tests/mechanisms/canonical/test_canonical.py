@@ -124,7 +124,7 @@ def test_the_figures_that_are_published():
 
 
 def test_noise_for_a_total_variation_is_uniform():
-    """For (0, delta) it is the uniform law of width 1 / delta."""
+    """For (0, delta) it is the uniform distribution of width 1 / delta."""
     noise = CanonicalNoise(ny.approximate(0, 0.1))
     x = np.linspace(-4.99, 4.99, 41)
     np.testing.assert_allclose(noise.cdf(x), 0.5 + x / 10, rtol=0, atol=1e-14)
@@ -332,7 +332,9 @@ def test_what_is_accounted_for_is_the_curve():
 
 
 def test_noise_for_a_bare_guarantee_keeps_the_curve_and_not_the_guarantee():
-    """The curve that rho-zCDP implies is no rho-zCDP: ten releases cost more than 10 rho does."""
+    """The curve that rho-zCDP implies is not a rho-zCDP: ten releases cost more than 10 rho
+    does.
+    """
     noise = CanonicalNoise(ny.zcdp(0.5))
     one, bare = noise.tradeoff(), ny.zcdp(0.5)
     assert one.delta(1.0).upper >= bare.delta(1.0).lower
@@ -445,7 +447,7 @@ def test_a_curve_that_hides_nothing_is_not_taken_for_perfect_privacy():
 @pytest.mark.parametrize("sensitivity", [1e-300, 1e-10, 2, 1e300])
 @pytest.mark.parametrize("f", [ny.gdp(1), ny.pure(1), ny.approximate(0, 0.1), ny.gdp(1e-100)])
 def test_places_beyond_the_floats_are_answered(f, sensitivity):
-    """The largest floats, and sensitivities whose square is no float: no warning, no nan."""
+    """The largest floats, and sensitivities whose square is not a float: no warning, no nan."""
     noise = ny.CanonicalNoise(f, sensitivity)
     places = np.array([-1.7e308, 0.0, 1.7e308])
     low, middle, high = noise.cdf(places)

@@ -603,7 +603,7 @@ def test_matrices_that_are_none_are_refused(bad):
 @pytest.mark.parametrize("make", [optimized, lambda w: optimized_band(w, 2)])
 @pytest.mark.parametrize("bad", ["x", np.eye(2) * 1e300, np.eye(2) * 1e-300, np.ones((2, 2))])
 def test_workloads_without_an_answer_are_refused(make, bad):
-    """What is no matrix, too large or small for floats, or does not tell the steps apart."""
+    """What is not a matrix, too large or small for floats, or does not tell the steps apart."""
     with pytest.raises((TypeError, ValueError), match="workload"):
         make(bad)
     with pytest.raises((TypeError, ValueError), match="workload"):

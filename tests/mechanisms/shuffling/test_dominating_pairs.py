@@ -47,7 +47,7 @@ def test_both_ends_enclose_the_sum_and_are_close(users, epsilon):
 
 @pytest.mark.parametrize(("epsilon", "users"), [(1, 5), (1, 2), (2, 3), (3, 6), (0.5, 20)])
 def test_a_divergence_of_shuffled_bits_encloses_the_largest_over_all_data(epsilon, users):
-    """The larger delta of two orders is no pair's: its divergence was above the truth."""
+    """The larger delta of two orders is not a pair's: its divergence was above the truth."""
     p = 1 / (1 + math.exp(epsilon))
 
     def count(bits: list[int]) -> np.ndarray:

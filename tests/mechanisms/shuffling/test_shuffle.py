@@ -12,7 +12,7 @@ from neyman.mechanisms.randomized_response import LocalRandomizer, RandomizedRes
 
 
 def shuffled_law(laws):
-    """The law of the counts of each category, by all outcomes."""
+    """The distribution of the counts of each category, by all outcomes."""
     by_key = {(0,) * len(laws[0]): Fraction(1)}
     for law in laws:
         more = {}
@@ -84,7 +84,7 @@ def test_descriptions_survive_json(local):
 
 
 def test_what_is_not_proven_is_refused():
-    """No amplification for noise that is not pure, for add-remove, or for nobody."""
+    """No amplification for noise that is not pure, for add-remove, or for no one."""
     with pytest.raises(ValueError, match="not pure"):
         Gaussian(1).shuffle(users=100)
     with pytest.raises(ValueError, match="add-remove"):

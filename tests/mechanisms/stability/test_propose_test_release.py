@@ -1,4 +1,6 @@
-"""Propose-test-release: its curve against all distances, and exact laws of small mechanisms."""
+"""Propose-test-release: its curve against all distances, and exact distributions of small
+mechanisms.
+"""
 
 from __future__ import annotations
 

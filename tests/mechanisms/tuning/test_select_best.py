@@ -100,7 +100,7 @@ def test_the_law_has_the_mean_that_it_states(runs):
 
 
 class Finite(ny.Mechanism):
-    """One run with few outcomes, given by both of its laws."""
+    """One run with few outcomes, given by both of its distributions."""
 
     def __init__(self, p, q):
         self.curve = ny.between(p, q)
@@ -223,7 +223,7 @@ def test_an_empty_release_counts_in_a_divergence():
 
 
 def test_the_rho_of_a_winner_is_no_less_than_its_divergences():
-    """Of the enumerated laws of randomized response, in both orders."""
+    """Of the enumerated distributions of randomized response, in both orders."""
     p = np.array([1 / (1 + math.exp(-0.5)), 1 / (1 + math.exp(0.5))])
     for runs in (ny.Runs.geometric(mean=10), ny.Runs.logarithmic(20), ny.Runs.poisson(mean=9)):
         rho = float(ny.select_best(ny.RandomizedResponse(0.5), runs=runs).rho())

@@ -252,7 +252,7 @@ def clips_of(tables):
 
 
 def laws(tables, chosen, one, other):
-    """For each clip the laws of histogram and sum of two datasets, as matrices."""
+    """For each clip the distributions of histogram and sum of two datasets, as matrices."""
     ((_, noise),) = tables[0].entries
     chance = np.pad(law(noise, 8), (0, 3))  # of counts of up to 3
     parts = [
@@ -270,7 +270,7 @@ def laws(tables, chosen, one, other):
 
 @pytest.mark.parametrize("neighboring", ["replace-one", "add-remove"])
 def test_a_histogram_and_the_sum_that_follows_from_it_have_the_claimed_curve(neighboring):
-    """The law of both, clip and noise chosen by the noisy counts, over small datasets."""
+    """The distribution of both, clip and noise chosen by the noisy counts, over small datasets."""
     plan = small(neighboring)
     claimed = [plan.mechanism().tradeoff().delta(epsilon) for epsilon in (0.5, 2.0, 5.0)]
     tables = forms(plan, plan.calibrated())

@@ -175,7 +175,7 @@ KINDS = {
 def test_a_pipe_a_socket_or_a_device_is_refused_at_once_and_nothing_is_charged(
     tmp_path, monkeypatch, kind, suffix
 ):
-    """By its path, in a list, by a pattern, or in a folder: nobody waits for a writer."""
+    """By its path, in a list, by a pattern, or in a folder: no one waits for a writer."""
     monkeypatch.chdir(tmp_path)  # the address of a socket is short
     folder = tmp_path / "people"
     people(folder / "a.parquet", 1)

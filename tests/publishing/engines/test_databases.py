@@ -163,7 +163,7 @@ VIEW = "*, t AS w, f AS f2, t AS t2, n AS n2, d AS d2"
 
 @pytest.fixture(scope="module")
 def server(postgres):
-    """The test table on a server, in a database of its own, with a role that may only read it."""
+    """The test table on a server, in its own database, with a role that may only read it."""
     with psycopg.connect(postgres.url(), autocommit=True) as connection:
         connection.execute("CREATE DATABASE clinic")
     owner = postgres.url().replace("/postgres?", "/clinic?")

@@ -193,7 +193,9 @@ def law(sigma_squared: Fraction) -> list[int]:
 
 
 def statistic(weights, moves) -> tuple[Any, Any]:
-    """The laws of sum(move x cell), the likelihood ratio's statistic, without the move and with."""
+    """The distributions of sum(move x cell), the likelihood ratio's statistic, without the move and
+    with.
+    """
     both: list[Any] = [np.array([1], dtype=object)] * 2
     for move in filter(None, moves):
         size = abs(move)
@@ -362,7 +364,7 @@ def test_disjoint_queries_with_detail_are_charged_for_the_worst():
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(change, words):
-    """Every message names the field; a good name is no problem."""
+    """Every message names the field; a good name is not a problem."""
     columns = {**COLUMNS, "word": {"discover": True}} | {
         name: ny.keys(["a"]) for name in ("first_count", "below", "total")
     }

@@ -390,7 +390,7 @@ def test_a_unit_that_is_named_by_floats_is_refused():
 
 
 def test_what_is_no_source_is_refused(engine, tmp_path):
-    """A path that is not there, another kind of file, and what is no table at all."""
+    """A path that is not there, another kind of file, and what is not a table at all."""
     (tmp_path / "x.json").write_text("{}")
     for source in (tmp_path / "none.parquet", tmp_path, tmp_path / "x.json", 3, [1]):
         with pytest.raises(DataError):

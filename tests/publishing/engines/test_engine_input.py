@@ -133,7 +133,7 @@ print(said)
 
 
 def test_a_spark_that_does_not_start_says_what_java_said(tmp_path):
-    """In a process of its own: a Java that is too old is told from the error, which is ours."""
+    """In its own process: a Java that is too old is told from the error, which is ours."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'UnsupportedClassVersionError: too old' >&2\nexit 1\n")

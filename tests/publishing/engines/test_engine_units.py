@@ -1,4 +1,4 @@
-"""Units with many rows: bounds, the same choice on both engines, and a key that nobody sees."""
+"""Units with many rows: bounds, the same choice on both engines, and a key that no one sees."""
 
 import itertools
 import logging

@@ -217,7 +217,7 @@ ENDS = st.integers(-(2**53), 2**53)
     st.tuples(ENDS, ENDS).map(sorted),
 )
 def test_a_text_is_read_exactly_as_a_decimal(engine, folders, values, decimals, ends):
-    """floor(x 10^d) of the exact decimal, clipped; what is no number is the stand-in."""
+    """floor(x 10^d) of the exact decimal, clipped; what is not a number is the stand-in."""
     same(engine, pa.array(values, pa.string()), values, decimals, *ends)
 
 

@@ -218,7 +218,7 @@ def test_a_table_may_be_on_the_other_connection_or_in_a_file(engine, tmp_path):
 
 
 def test_text_that_is_no_utf8_is_joined_by_its_bytes():
-    """Such a text names its unit, and is no key."""
+    """Such a text names its unit, and is not a key."""
 
     def texts(*values):
         return pa.array(values, pa.binary()).view(pa.string())

@@ -92,7 +92,7 @@ def test_keys_from_elsewhere_are_refused_also_behind_links(home):
 
 
 def test_a_pipe_a_socket_and_a_folder_are_refused_at_once(home):
-    """In a process of its own: a pipe without a writer would be waited for."""
+    """In its own process: a pipe without a writer would be waited for."""
     os.mkfifo(home / "plan" / "pipe.csv")
     (home / "plan" / "folder.csv").mkdir()
     with socket.socket(socket.AF_UNIX) as held:
@@ -106,7 +106,7 @@ def test_a_pipe_a_socket_and_a_folder_are_refused_at_once(home):
                 timeout=120,
             )
             assert (result.returncode, result.stdout) == (2, ""), result.stderr
-            assert f"{keys!r} is no regular file" in result.stderr
+            assert f"{keys!r} is not a regular file" in result.stderr
 
 
 def test_a_device_is_refused_at_once():
@@ -129,7 +129,7 @@ def test_a_device_is_refused_at_once():
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
     )
-    assert "'zero' is no regular file" in result.stdout, result.stderr
+    assert "'zero' is not a regular file" in result.stdout, result.stderr
 
 
 def test_a_huge_file_is_refused_before_it_is_read(home):
@@ -191,7 +191,7 @@ def test_each_folder_of_the_data_is_looked_through_once(tmp_path):
 
 
 def test_a_key_file_beside_the_data_is_public_and_is_used(home):
-    """Another file with the same content is no data of the run."""
+    """Another file with the same content is not data of the run."""
     private = home / "private" / "people.csv"
     product = release(written(home, "places.csv"), private, home / "ledger.db", home / "out")
     assert list(product.tables) == ["q.street"]

@@ -53,7 +53,7 @@ MANY = SMALL | {
 
 
 def law(sigma_squared):
-    """The law of rounded noise: integers, and their probabilities in doubles."""
+    """The distribution of rounded noise: integers, and their probabilities in doubles."""
     sigma = math.sqrt(sigma_squared)
     far = int(12 * sigma) + 3
     k = np.arange(-far, far + 1)

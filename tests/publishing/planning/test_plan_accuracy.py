@@ -31,7 +31,7 @@ def plain_error(sigma_squared):
 
 @pytest.mark.parametrize("zcdp", ["1/10", "3", "40"])
 def test_counts_have_the_error_of_their_noise(zcdp):
-    """Standard error and 90% interval of a count are sums over the law of the noise."""
+    """Standard error and 90% interval of a count are sums over the distribution of the noise."""
     plan = Plan.from_dict(tomllib.loads(MIXED) | {"budget": {"zcdp": zcdp}})
     fields = {error.name: error for error in errors(plan)}
     noise = {(e.query, e.level): s for e, s in plan.calibrated()}

@@ -353,7 +353,7 @@ def test_no_grid_has_better_shares_of_disjoint_queries(relation, weights):
 
 
 def test_consistent_disjoint_queries_get_better_shares_than_a_general_optimizer_finds():
-    """With least squares of the tables of everyone, one part of which has a table of its own."""
+    """With least squares of the tables of everyone, one part of which has its own table."""
     plan = of(
         columns={
             "race": {"keys": list("abc"), "unknown": "c"},

@@ -140,7 +140,7 @@ def imported(place: Place) -> None:
 
 
 def sqlite_places(folder: Path) -> Iterator[Place]:
-    """New ledgers, whose checkpoints are kept, each with a folder of its own."""
+    """New ledgers, whose checkpoints are kept, each with its own folder."""
     create_key(folder / "key")
     (folder / "plan.toml").write_text(PLAN)
     plan = Plan.load(folder / "plan.toml")
@@ -154,7 +154,7 @@ def sqlite_places(folder: Path) -> Iterator[Place]:
 
 
 def postgres_places(folder: Path, url: str) -> Iterator[Place]:
-    """Accounts of one ledger, each with a folder of its own."""
+    """Accounts of one ledger, each with its own folder."""
     for number in itertools.count():
         dataset, own = f"people@{number}", folder / str(number)
         with Ledger(url) as book:

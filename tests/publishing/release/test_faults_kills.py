@@ -176,7 +176,7 @@ def settled(url: str, others: frozenset[int]) -> None:
 
 
 def left(place: Place) -> list[str]:
-    """What lies there and should not."""
+    """What is there and should not."""
     # The next one to write a checkpoint takes its unfinished file over.
     known = {"out", "ledger.db", "ledger.db-wal", "ledger.db-shm", "checkpoint", ".checkpoint.new"}
     return sorted({path.name for path in place.folder.iterdir()} - known)

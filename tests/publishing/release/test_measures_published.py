@@ -149,7 +149,7 @@ def test_counts_of_units_and_fixed_point_sums_are_near_the_truth(released):
 
 
 def test_a_histogram_has_the_edges_of_its_bins_and_quantiles_their_level(released):
-    """Bins follow one another in each group; a quantile lies near the one of the data."""
+    """Bins follow one another in each group; a quantile is near the one of the data."""
     rows, out, _ = released
     bins = out.tables["prices.all"].to_pylist()
     edges = [(row["shop"], row["at_least"], row["below"]) for row in bins]

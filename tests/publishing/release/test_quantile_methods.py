@@ -195,7 +195,7 @@ def test_at_equal_rho_the_rank_error_is_at_most_a_third_of_that_of_64_bins():
 
 
 def test_the_margin_of_ranks_holds_whatever_the_rows_are():
-    """Exact laws of small tables: ranks are off by more with a chance of at most 10%."""
+    """Exact distributions of small tables: ranks are off by more with a chance of at most 10%."""
     plan = a_plan(clip=[0, "0.05"], by=None)
     (form,) = forms(plan, plan.calibrated())
     ((_, _, half),) = errors(plan, rows=(10**6,))[0].by_rows

@@ -319,7 +319,7 @@ def test_an_engine_that_will_not_do_is_refused_before_anything_is_spent(place, o
 
 
 def test_under_a_memory_limit_the_tables_are_the_same_but_for_the_noise(place):
-    """The engine's memory is no part of what is published."""
+    """The engine's memory is not a part of what is published."""
     mechanism = make(place, memory="1GB")
     assert mechanism.tables["total.county"].num_rows == 3
     assert verify(place / "out")
@@ -540,7 +540,7 @@ def test_a_repeat_refuses_data_that_could_not_have_been_meant(place):
     ],
 )
 def test_each_argument_is_checked_for_a_published_plan_too(place, argument, value, error):
-    """A repeat does not read the data, but a typo is no repeat."""
+    """A repeat does not read the data, but a typo is not a repeat."""
     make(place)
     with pytest.raises(error):
         make(place, out="second", **{argument: value})
@@ -806,7 +806,7 @@ for number, data in enumerate([t, t.to_pandas(), "t.parquet", "t.csv"]):
 
 
 def test_warnings_that_are_raised_end_no_release(tmp_path):
-    """With `python -W error`, in a process of its own: the tables are those without it."""
+    """With `python -W error`, in its own process: the tables are those without it."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", WARNINGS_RAISED],
         cwd=tmp_path,

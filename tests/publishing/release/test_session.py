@@ -105,7 +105,7 @@ def test_a_budget_of_another_kind_is_charged_in_the_currency_of_the_ledger(budge
 
 
 def test_keys_of_the_data_and_places_can_be_asked():
-    """A delta beside zCDP has a cap of its own, and a question by levels has several tables."""
+    """A delta beside zCDP has its own cap, and a question by levels has several tables."""
     places = {"place": {"levels": ["state", "city"], "keys": [["A", "x"], ["A", "y"]]}}
     data = pa.table({"word": ["a", "b"] * 400, "state": ["A"] * 800, "city": ["x", "y"] * 400})
     asking = session(

@@ -81,7 +81,7 @@ def test_a_signature_names_its_key_and_refuses_another(keys):
 @settings(max_examples=200)
 @given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
 def test_a_changed_bit_is_refused_unless_the_text_means_the_same(keys, place, bit):
-    """White space and nothing else may change: it is no part of what the lines encode."""
+    """White space and nothing else may change: it is not a part of what the lines encode."""
     signature = bytearray(ssh_sign(RECEIPT, keys / "custodian"))
     signature[place % len(signature)] ^= 1 << bit
     same = b"".join(signature.split()) == b"".join(ssh_sign(RECEIPT, keys / "custodian").split())
@@ -94,7 +94,7 @@ def test_a_changed_bit_is_refused_unless_the_text_means_the_same(keys, place, bi
 
 
 def test_every_bit_of_the_last_line_counts(keys):
-    """Decoding ignores the last bits of base64 where its length is no multiple of three."""
+    """Decoding ignores the last bits of base64 where its length is not a multiple of three."""
     signature = ssh_sign(RECEIPT, keys / "custodian")
     end = signature.rindex(b"\n-----END")
     for place in range(end - 6, end):

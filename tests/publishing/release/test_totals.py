@@ -116,7 +116,7 @@ def pairs(*names: str) -> dict[str, Any]:
         ([{**YEAR, "values": "../no.csv"}], {}, "cannot read '../no.csv'"),
         ([{"by": ["year"]}], {}, "values is missing"),
         ([{**YEAR, "by": ["state", "county"]}], {}, "names several levels"),
-        ([{**YEAR, "by": ["sex"]}], {}, "'sex': is no column with listed keys and no level"),
+        ([{**YEAR, "by": ["sex"]}], {}, "'sex': is not a column with listed keys and no level"),
         ([{**YEAR, "by": ["year", "year"]}], {}, "is listed twice"),
         ([STATE], {"most_rows": 99}, "most_rows = 99: the totals by state add up to 100"),
         ([STATE], {"where": "race == 'white'"}, "a total counts all rows"),
@@ -185,7 +185,7 @@ def test_totals_come_from_a_file_in_the_plans_folder_as_from_a_list(tmp_path):
 
 
 def test_a_plan_without_totals_keeps_its_canonical_form():
-    """An empty list of totals is no section, and has no mark."""
+    """An empty list of totals is not a section, and has no mark."""
     own = plan()
     assert "totals" not in own.canonical()
     assert own.totals_hash == ""

@@ -465,5 +465,5 @@ def test_a_version_that_is_no_version_is_refused_by_name(version):
     assert _schema(SimpleNamespace(receipt=receipt))
     name = next(iter(receipt["versions"]))
     receipt["versions"] = receipt["versions"] | {name: version}
-    with pytest.raises(Differs, match=f"versions.{name} is .*, which is no version"):
+    with pytest.raises(Differs, match=f"versions.{name} is .*, which is not a version"):
         _schema(SimpleNamespace(receipt=receipt))

@@ -86,7 +86,7 @@ def size(folder):
 
 
 def memory_of(folder):
-    """The most memory that checking a release takes in a process of its own, in bytes."""
+    """The most memory that checking a release takes in its own process, in bytes."""
     code = """
 import resource, sys
 from neyman.publishing.release.verify.verification import verify

@@ -41,7 +41,7 @@ class Words(Bits):
 
 
 def mass(sigma_squared):
-    """The law of the noise: integers, and their probabilities in doubles."""
+    """The distribution of the noise: integers, and their probabilities in doubles."""
     far = int(12 * math.sqrt(sigma_squared)) + 12
     k = np.arange(-far, far + 1)
     weights = np.exp(-(k**2) / (2 * float(sigma_squared)))
@@ -289,7 +289,7 @@ def test_a_variance_s_interval_is_its_extremes_over_the_box(clip):
 @pytest.mark.parametrize("bins", [1, 2, 3, 16, 50])
 @pytest.mark.parametrize("noise", [Fraction(1), Fraction(40)])
 def test_intervals_of_quantiles_cover(bins, noise):
-    """The value at the quantile's place among the data lies between the two edges."""
+    """The value at the quantile's place among the data is between the two edges."""
     edges = tuple(range(0, 10 * bins + 1, 10))
     values = sorted((7 * i * i) % (10 * bins) for i in range(60))
     held = [sum(a <= x < b for x in values) for a, b in itertools.pairwise(edges)]

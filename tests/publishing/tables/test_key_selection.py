@@ -142,7 +142,7 @@ FAR = 30
 
 
 def counted(counts):
-    """The law of what is published: for each key hidden, or its noisy number."""
+    """The distribution of what is published: for each key hidden, or its noisy number."""
     least = threshold(SIGMA_SQUARED, DELTA)
     x = np.arange(-FAR, FAR + 1)
     mass = np.exp(-(x**2) / (2 * float(SIGMA_SQUARED)))
@@ -197,7 +197,9 @@ CHANGES = [
 def test_what_is_seen_of_unknown_keys_is_within_the_declared_mechanism(
     neighboring, rows, without, having
 ):
-    """Both deltas of the enumerated laws are at most the certified ones, at every epsilon."""
+    """Both deltas of the enumerated distributions are at most the certified ones, at every
+    epsilon.
+    """
     (entry,) = plan_of(neighboring, rows).entries()
     assert entry.measure == "keys"
     assert (entry.cells, entry.keys) == (None, rows)
@@ -271,7 +273,9 @@ MEASURED = [
 def test_what_is_seen_of_numbers_by_unknown_keys_is_within_the_declared_mechanism(
     neighboring, rows, measure, bounds, without, having
 ):
-    """Both deltas of the enumerated laws are at most the certified ones, at every epsilon."""
+    """Both deltas of the enumerated distributions are at most the certified ones, at every
+    epsilon.
+    """
     plan = plan_that_measures(neighboring, rows, measure, **bounds)
     keys, values = plan.entries()
     assert (keys.measure, values.measure) == ("keys", measure)

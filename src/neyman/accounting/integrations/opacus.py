@@ -297,8 +297,8 @@ class OpacusDraws:
         if more := self._excess(0):
             raise ValueError(
                 f"the sampler drew {1 + more} samples for this step, and one is accounted: "
-                "signal_skip_step adds samples up, and a sample that is left out changes the law "
-                "of the others. Step once for each sample"
+                "signal_skip_step adds samples up, and a sample that is left out changes the "
+                "distribution of the others. Step once for each sample"
             )
         counts = [max(rows) for rows, _ in pieces]
         alike = all(len(rows) == 1 for rows, _ in pieces)

@@ -40,9 +40,9 @@ CONDITIONS = (
     "not on the number or the sizes of the batches.",
     "In a batch of one size, the gradient that is computed for a row does not depend on the values "
     "or the order of the other rows.",
-    "Random numbers of the library, such as those of dropout, are independent draws that nobody "
+    "Random numbers of the library, such as those of dropout, are independent draws that no one "
     "knows.",
-    "Nobody sees the batches, the sums without noise, or the times of the steps.",
+    "No one sees the batches, the sums without noise, or the times of the steps.",
 )
 FLOATS = (
     "{count} steps drew batches or noise, or added up gradients, in floating point, or had batches "

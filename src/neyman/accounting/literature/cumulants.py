@@ -64,7 +64,9 @@ def _moments(loss: Loss) -> _Moments:
     With r a quarter of R the points' aliasing is below 4^-32 of M(R) + M(-R), which bound M.
     """
     if isinstance(loss, (RenyiBound, ExternalPld, NonPrivateLoss)):
-        raise ValueError(f"mechanism: {loss!r} has no law of the loss to expand; give one that has")
+        raise ValueError(
+            f"mechanism: {loss!r} has no distribution of the loss to expand; give one that has"
+        )
     origin, mean, variance = (float(v[0]) for v in loss.moments(np.zeros(1)))
     if variance <= 0:
         return _Moments(mean, (1.0, *[0.0] * LIMITS.cumulants), (0.0,) * (LIMITS.cumulants + 1))

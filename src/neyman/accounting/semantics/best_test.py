@@ -203,7 +203,8 @@ def experiment(mechanism: Mechanism) -> Experiment:
         )
     raise TypeError(
         f"mechanism = {mechanism!r} must be RandomizedResponse, DiscreteLaplace or "
-        "DiscreteGaussian; for others give best_test two finite laws, or ask tradeoff().power"
+        "DiscreteGaussian; for others give best_test two finite distributions, or ask "
+        "tradeoff().power"
     )
 
 

@@ -43,7 +43,7 @@ class Limits:
 
 
 LIMITS = Limits()
-COVERS = "Each coordinate of the mean of the law of the records, clipped to the ball."
+COVERS = "Each coordinate of the mean of the distribution of the records, clipped to the ball."
 Lanes = NDArray[np.int64]
 
 

@@ -207,7 +207,7 @@ def _of_places(
         shaped(unknown, flat),
         receipt,
         released,
-        "The quantile of the law of the records, and that of the records.",
+        "The quantile of the distribution of the records, and that of the records.",
         limits,
     )
 

@@ -277,8 +277,8 @@ def estimate_of(
         fixed(fitted.deviation * scale),
         receipt,
         noise,
-        "Each coefficient of the penalized fit: of the law of the records, clipped to the ball, "
-        "approximate, if its curvature was released; and of the clipped records, proven.",
+        "Each coefficient of the penalized fit: of the distribution of the records, clipped to "
+        "the ball, approximate, if its curvature was released; and of the clipped records, proven.",
         limits,
     )
 

@@ -30,7 +30,7 @@ from neyman.publishing.release.receipt_format import (
 CONDITIONS = (
     "Each person has at most one record.",
     "All arguments but the records are chosen without the private data, or are paid for.",
-    "Nobody sees the records, the exact statistics, or the noise.",
+    "No one sees the records, the exact statistics, or the noise.",
 )
 UNPAID = LedgerPart(
     charged="nothing",

@@ -52,7 +52,10 @@ TOO_MUCH = (
     "budget: it needs more noise than the sampler can draw, or there are too many records; give a "
     "larger budget"
 )
-_ABOUT = "Each entry by itself of the covariance of the law of the records, clipped to the ball."
+_ABOUT = (
+    "Each entry by itself of the covariance of the distribution of the records, clipped to the "
+    "ball."
+)
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
 Sums = tuple[Lanes, Lanes, int]

@@ -163,8 +163,7 @@ def _of_sum(
         if left <= 0:
             raise ValueError(
                 f"confidence must be below {1 - LIMITS.failure_chance:g}: clipping may fail with "
-                "chance "
-                f"{LIMITS.failure_chance:g}"
+                f"chance {LIMITS.failure_chance:g}"
             )
         width = normal_half_width(deviation if about == "data" else error, left) + off
         return value - width, value + width
@@ -176,7 +175,7 @@ def _of_sum(
         deviation,
         receipt,
         mechanism,
-        "The mean of the normal law of the records.",
+        "The mean of the normal distribution of the records.",
         limits,
         None,
         {"problem": "normal-mean", "n": n, "sigma": scale},

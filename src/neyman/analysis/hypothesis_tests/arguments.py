@@ -109,7 +109,7 @@ def _root_below(value: Fraction) -> float:
 
 
 def clipped_count(value: object, n: int) -> int:
-    """Return a count of records, rounded down and clipped to 0, ..., n; 0 if it is no number."""
+    """Return a count of records, rounded down and clipped to 0, ..., n; 0 if it is not a number."""
     try:
         if isinstance(value, int):
             return min(max(value, 0), n)

@@ -303,7 +303,7 @@ class ModuleGradients:
         return {k for k, number in places.items() if fits(number, *_shape(self._layers[k]))}
 
     def _places(self, calls: Sequence[tuple[str, Tensor]]) -> Counter[str]:
-        """Return the number of places of an example in each layer that is no embedding."""
+        """Return the number of places of an example in each layer that is not an embedding."""
         places: Counter[str] = Counter()
         for name, tap in calls:
             if not isinstance(layer := self._layers[name], Embedding):

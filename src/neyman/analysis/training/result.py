@@ -38,8 +38,8 @@ CONDITIONS = (
     "The gradient raises an error for no row, and stores nothing.",
     "The first parameters, the terms, and the code are chosen without the data, or are paid for.",
     "Each person has at most one row.",
-    "Nobody restores an older copy of the ledger, which counts the steps that have begun.",
-    "Nobody sees the batches, the exact sums, or the times of the steps.",
+    "No one restores an older copy of the ledger, which counts the steps that have begun.",
+    "No one sees the batches, the exact sums, or the times of the steps.",
 )
 CORRELATED = (
     "- The strategy of the mechanism correlates the noise of the steps: each step's noise cancels "
@@ -141,7 +141,7 @@ class Trained:
         """Return the mechanism that the receipt states."""
         mechanism = Mechanism.from_dict(self.receipt["terms"]["mechanism"])
         if not isinstance(mechanism, DPSGD):
-            raise CheckpointError("the receipt's mechanism is no training run")
+            raise CheckpointError("the receipt's mechanism is not a training run")
         return mechanism
 
     def tradeoff(self) -> Tradeoff:

@@ -236,7 +236,7 @@ def _reserve_run(
         return state, entry
     if others := [path.name for path in folder.iterdir() if not path.name.startswith(".")]:
         raise CheckpointError(
-            f"out = {str(folder)!r} holds {others[0]}, which is no run; give a new or an empty "
+            f"out = {str(folder)!r} holds {others[0]}, which is not a run; give a new or an empty "
             "folder"
         )
     entry = payer.reserve(

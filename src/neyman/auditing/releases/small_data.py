@@ -25,7 +25,7 @@ def refuse_unknown_parts(plan: Plan) -> None:
     reasons = {
         "discovered keys": (
             any(query.delta is not None for query in plan.queries),
-            "its tables have other rows in each run, so no cell has a shift of its own",
+            "its tables have other rows in each run, so no cell has its own shift",
         ),
         "queries with detail": (
             any(query.detail is not None for query in plan.queries),

@@ -193,7 +193,9 @@ class BoundedRangeLoss(Part):
         It is the largest over t where e^K is a convex divergence, the least between -1 and 0.
         """
         if np.iscomplexobj(z):
-            raise ValueError("mechanism: a loss of bounded range is not one law; use its envelope")
+            raise ValueError(
+                "mechanism: a loss of bounded range is not one distribution; use its envelope"
+            )
         a = float(self.exact_epsilon) / 2
         x = np.maximum(z, -1 - z)  # K(z) = K(-1 - z)
         own = np.array([a])

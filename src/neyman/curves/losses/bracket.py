@@ -254,7 +254,9 @@ def laws(parts: Parts) -> tuple[tuple[Loss, int], ...]:
     every: list[tuple[Loss, int]] = []
     for part, count in parts:
         if not isinstance(part, Loss):
-            raise TypeError(f"a {type(part).__name__} is not one law: select an engine for it")
+            raise TypeError(
+                f"a {type(part).__name__} is not one distribution: select an engine for it"
+            )
         every.append((part, count))
     return tuple(every)
 

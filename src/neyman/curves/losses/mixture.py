@@ -228,7 +228,7 @@ class MixtureLoss(Loss):
         each: list[tuple[float, Discretization]] = []
         for share, loss in self.parts:
             if not isinstance(loss, Loss):
-                raise TypeError(f"a {type(loss).__name__} is not one law: it has no dots")
+                raise TypeError(f"a {type(loss).__name__} is not one distribution: it has no dots")
             each.append((share, loss.dots(tilt, step)))
         # Not K, of which less than e^-690 drowns where all losses are negative: any scale is valid.
         scale = float(np.logaddexp.reduce([math.log(w) + d.log_scale for w, d in each]))

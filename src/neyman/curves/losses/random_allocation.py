@@ -136,7 +136,7 @@ def allocated(mu: float, batches: int) -> LossBracket:
         batches: T, at least 2.
     """
     lower, upper = (RandomAllocationLoss(mu, batches, side, True) for side in (-1, 1))
-    return LossBracket(lower, upper, "allocated at random, between two finite laws")
+    return LossBracket(lower, upper, "allocated at random, between two finite distributions")
 
 
 @dataclass(frozen=True, eq=False)

@@ -340,7 +340,7 @@ class Masses(Law):
             f"each mass on {self.first}..{last} errs by at most {self.error:g} of its logarithm",
             f"all other whole numbers have at most {self.tails:g} together",
         )
-        return (*said, "the law is log-concave") if self.log_concave else said
+        return (*said, "the distribution is log-concave") if self.log_concave else said
 
     def shifted(self, shift: float, spare: float = 0.0) -> Masses:
         """Return the distribution of X + shift."""
@@ -397,15 +397,16 @@ def _normalize(
     """Divide by the total, which must be what is stated [UD-1]."""
     least, most = math.fsum(mass * np.exp(-slack)), math.fsum(mass * np.exp(slack))
     if not most > 0:
-        raise ValueError("the law has no mass where it is known")
+        raise ValueError("the distribution has no mass where it is known")
     if total is None:
         total = math.fsum(mass)
         away = max(math.log(most / total) - math.log1p(-law.tails), math.log(total / least))
         slack = slack + away
     elif least > total or most < total * (1 - law.tails) * (1 - 8 * UNIT):
         raise ValueError(
-            f"the law has between {least / total:.15g} and {most / total:.15g} of the stated total "
-            f"where it is known, and tails = {law.tails!r} outside: these do not add up to 1"
+            f"the distribution has between {least / total:.15g} and {most / total:.15g} of the "
+            f"stated total where it is known, and tails = {law.tails!r} outside: these do not add "
+            f"up to 1"
         )
     out = np.zeros((4, len(known)))
     out[0, known], out[1, known], out[2:, known] = mass / total, slack, g - math.log(total)
@@ -501,7 +502,9 @@ def _edges(p: Law, q: Law, limits: Limits) -> Array:
     fixed: list[float] = sorted({*p.places().tolist(), *q.places().tolist()})
     if isinstance(p, Masses):
         if fixed[-1] - fixed[0] > MAX_INTEGERS:
-            raise ValueError(f"masses: the laws span more than {MAX_INTEGERS:,} whole numbers")
+            raise ValueError(
+                f"masses: the distributions span more than {MAX_INTEGERS:,} whole numbers"
+            )
         return np.arange(int(2 * fixed[0]), int(2 * fixed[-1]) + 1, 2) * 0.5
     count = max(limits.cells // (len(fixed) - 1), 8)
     few = 8 * count * NARROW_PIECE * max(map(abs, fixed))  # a width that is not cut

@@ -366,7 +366,7 @@ def _external(composition: Composition) -> Profile | None:
     return ExternalPldProfile(select(Composition.of(parts)), [loss.source for loss in external])
 
 
-@register(70, "a part is known between two laws: each side is composed by itself")
+@register(70, "a part is known between two distributions: each side is composed by itself")
 def _bracket(composition: Composition) -> Profile | None:
     if LossBracket not in composition.kinds:
         return None

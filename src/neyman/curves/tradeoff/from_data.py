@@ -307,7 +307,7 @@ def _curve(points: list[Point], slack: Fraction) -> list[Point]:
         if b < -slack:
             raise ValueError(f"{where} must have beta at least 0")
         if b > 1 - a + slack:
-            raise ValueError(f"{where} lies above 1 - alpha, where guessing is")
+            raise ValueError(f"{where} is above 1 - alpha, where guessing is")
         if i and b > points[i - 1][1] + slack:
             raise ValueError(f"{where} rises: beta must not exceed {_shown(points[i - 1][1])}")
     a, b = points[-1]
@@ -326,7 +326,7 @@ def _curve(points: list[Point], slack: Fraction) -> list[Point]:
         (x0, y0), (x1, y1) = curve[at], curve[at + 1]
         if y > y0 + (y1 - y0) * (x - x0) / (x1 - x0) + slack:
             raise ValueError(
-                f"point {i}, (alpha, beta) = ({_shown(x)}, {_shown(y)}), lies above the line from "
+                f"point {i}, (alpha, beta) = ({_shown(x)}, {_shown(y)}), is above the line from "
                 f"({_shown(x0)}, {_shown(y0)}) to ({_shown(x1)}, {_shown(y1)}): a curve is convex"
             )
     return curve

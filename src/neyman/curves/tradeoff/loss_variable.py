@@ -87,7 +87,8 @@ class PrivacyLoss:
         for part, _ in self.composition.parts:
             if not isinstance(part, Loss | LossBracket | NonPrivateLoss):
                 raise ValueError(
-                    f"loss: only bounds are known about a {type(part).__name__}, and no law of a "
+                    f"loss: only bounds are known about a {type(part).__name__}, and no "
+                    f"distribution of a "
                     "privacy loss; ask the curve for epsilon, delta, or power instead"
                 )
 

@@ -776,7 +776,7 @@ class Tradeoff:
         if len(self.alternatives) != 1:
             raise ValueError(
                 f"loss: the curve covers {len(self.alternatives)} pairs of distributions, each "
-                "with a loss of its own; ask f.part(pair).loss for a pair of f.alternatives"
+                "with its own loss; ask f.part(pair).loss for a pair of f.alternatives"
             )
         (pair,) = self.alternatives
         return PrivacyLoss(pair)

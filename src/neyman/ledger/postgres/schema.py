@@ -131,7 +131,7 @@ _RULES = [
         AND EXISTS (SELECT 1 FROM {LAST_EVENT} WHERE kind = 'finish'
             AND (told ->> 'entry')::bigint = NEW.entry
             AND (told ->> 'published')::bigint = NEW.entry)""",
-        "a key is published once, by an entry of its own",
+        "a key is published once, by its own entry",
     ),
     *never("publication", "UPDATE OR DELETE OR TRUNCATE", "what is published is kept"),
     *_in_turn("piece", "INSERT OR DELETE"),

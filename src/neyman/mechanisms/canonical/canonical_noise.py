@@ -354,8 +354,9 @@ def _describe(given: Tradeoff | Mechanism) -> dict[str, Any]:
             if _read(described) == given:
                 return described
     raise ValueError(
-        f"tradeoff = {given!r} cannot be written as JSON: it is no composition of gdp, approximate "
-        "(pure), zcdp and Laplace curves; give the mechanism that has the curve instead of it"
+        f"tradeoff = {given!r} cannot be written as JSON: it is not a composition of gdp, "
+        f"approximate (pure), zcdp and Laplace curves; give the mechanism that has the curve "
+        f"instead of it"
     )
 
 

@@ -59,7 +59,7 @@ MOST = float(np.finfo(float).max)
 
 @dataclass(frozen=True)
 class Limits:
-    """How a curve that is no distribution's is held between two polygons."""
+    """How a curve that is not a distribution's is held between two polygons."""
 
     tests: int = 120  # by which a curve that is no distribution's is held between two polygons ...
     least_normal_quantile: float = 12.0  # ... down to this normal quantile of the level
@@ -166,7 +166,7 @@ class CanonicalLaw:
 
 
 def check_curve(curve: Tradeoff) -> None:
-    """Refuse a curve that is no canonical noise's."""
+    """Refuse a curve that is not a canonical noise's."""
     profiles = curve.profiles
     if curve.sources and len(profiles) > 1:
         raise ValueError(
@@ -199,7 +199,7 @@ def check_curve(curve: Tradeoff) -> None:
     slack, hidden = 1 + LIMITS.relative_width, 1 - delta.upper
     if delta.upper > slack * delta.lower or 1 - delta.lower > slack * hidden + LIMITS.least_rest:
         raise ValueError(
-            f"tradeoff = {curve!r} is only known to lie between two others (total variation from "
+            f"tradeoff = {curve!r} is only known to be between two others (total variation from "
             f"{delta.lower:.4g} to {delta.upper:.4g}), and noise has one: give a curve that is "
             "known and below it, such as ny.pure(epsilon) for a pure mechanism"
         )

@@ -88,14 +88,13 @@ class Runs(Description):
         if check.finite("shape", self.shape) <= -1 or self.shape > LIMITS.shape:
             raise ValueError(
                 f"shape = {self.shape!r} must be above -1 and at most {LIMITS.shape:g}, or "
-                "math.inf "
-                "for a Poisson law"
+                "math.inf for a Poisson distribution"
             )
         self._keep(shape=check.number("shape", self.shape))
         if self.mean < 1:
             raise ValueError(
-                f"mean = {self.mean!r} must be at least 1: this law makes at least one run; "
-                "Runs.poisson may make none"
+                f"mean = {self.mean!r} must be at least 1: this distribution makes at least one "
+                f"run; Runs.poisson may make none"
             )
         try:
             gamma = self.halting
@@ -103,7 +102,8 @@ class Runs(Description):
             gamma = 0.0
         if gamma < LIMITS.least_halting:
             raise ValueError(
-                f"shape = {self.shape!r} is too near -1 for mean = {self.mean!r}: the law would "
+                f"shape = {self.shape!r} is too near -1 for mean = {self.mean!r}: the "
+                f"distribution would "
                 f"stop with a chance below {LIMITS.least_halting:g}; give a larger shape or a "
                 "smaller mean"
             )
@@ -169,7 +169,9 @@ class Runs(Description):
             ValueError: for the Poisson distribution, which has none.
         """
         if self.poisson_law:
-            raise ValueError("a Poisson law has no halting probability; its mean is all it has")
+            raise ValueError(
+                "a Poisson distribution has no halting probability; its mean is all it has"
+            )
         if self.shape == 1:
             return float(1 / rational(self.mean))
         mean, eta = float(self.mean), float(self.shape)

@@ -95,8 +95,9 @@ class SelectBest(Mechanism):
             raise TypeError(f"mechanism = {self.mechanism!r} must be a mechanism: one run")
         if not isinstance(self.runs, Runs):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
-                f"runs = {self.runs!r} must be a law of the secret number of runs with a proven "
-                "bound, such as ny.Runs.geometric(mean=10) or ny.Runs.poisson(mean=10); for a "
+                f"runs = {self.runs!r} must be a distribution of the secret number of runs with a "
+                f"proven bound, such as ny.Runs.geometric(mean=10) or ny.Runs.poisson(mean=10); "
+                f"for a "
                 "fixed number of runs charge all of them: mechanism * runs"
             )
         for leaf, _ in self.mechanism.leaves:

@@ -202,8 +202,8 @@ def opened(path: str, source: SourcePart) -> Generator[tuple[BinaryIO, list[str]
                 yield cast(BinaryIO, file), _header(path, cast(BinaryIO, file), source)
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise DataError(
-            f"data = {path!r} is no whole gzip file, which its name or the plan's [source] says; "
-            "is it damaged, cut off, or not compressed?"
+            f"data = {path!r} is not a whole gzip file, which its name or the plan's [source] "
+            f"says; is it damaged, cut off, or not compressed?"
         ) from None
     except OSError as error:
         raise DataError(f"data = {path!r} cannot be read: {error.strerror}") from None
@@ -220,7 +220,8 @@ def _header(path: str, file: BinaryIO, source: SourcePart) -> list[str]:
         names = []
     if not names or len(line) > MAX_LINE_BYTES:
         raise DataError(
-            f"data = {path!r}: the first line is no header: it must be {source.encoding.upper()}, "
+            f"data = {path!r}: the first line is not a header: it must be "
+            f"{source.encoding.upper()}, "
             "at most a mebibyte long, with its quotes in pairs, and end with LF or CRLF"
         )
     if len(set(names)) < len(names):

@@ -151,7 +151,7 @@ class _Search:
         return [os.path.join(folder, n) for n in names if n[0] not in "_." or n[0] == begin]
 
     def _check_link(self, file: str) -> None:
-        """Refuse a link that leads out of the folder: nobody named what is there."""
+        """Refuse a link that leads out of the folder: no one named what is there."""
         if os.path.commonpath([os.path.realpath(file), self._root]) != self._root:
             raise DataError(
                 f"data = {self._path!r}: {file!r} is a link that leads out of the folder; move it "

@@ -225,7 +225,7 @@ def _check_files(source: ds.FileSystemDataset, schema: pa.Schema, columns: Seque
                 status = os.stat(file)
                 identity = (status.st_dev, status.st_ino) if status.st_ino else file
                 if not stat.S_ISREG(status.st_mode):
-                    raise DataError(f"data is an Arrow Dataset, and {file!r} is no regular file")
+                    raise DataError(f"data is an Arrow Dataset, and {file!r} is not a regular file")
         if identity in identities:
             raise DataError(
                 f"data is an Arrow Dataset that has the rows of {file!r} twice, perhaps under "
@@ -265,7 +265,7 @@ def _of_pandas(source: Any) -> Frame:
 
 
 _UNDECLARED = ("object", "str")
-"""What pandas makes of values whose type nobody declared: which of the two depends on them."""
+"""What pandas makes of values whose type no one declared: which of the two depends on them."""
 
 
 def _declared_type(empty: Any) -> pa.DataType | None:

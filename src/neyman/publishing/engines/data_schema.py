@@ -170,7 +170,7 @@ def _check(plan: Plan, table: ibis.Table, untyped: Collection[str] | None) -> No
 
 
 def _check_number(name: str, kind: dt.DataType) -> None:
-    """Text whose type a schema gives is no number, unless the plan says that it is read as one."""
+    """Text whose type a schema gives is not a number, unless the plan reads it as one."""
     if kind.is_string():
         raise DataError(
             f"data column {name!r} has type {kind}, and the plan reads numbers from it; convert "
@@ -242,7 +242,7 @@ def _check_days(plan: Plan, name: str) -> None:
             if not _DAY.fullmatch(key):
                 raise DataError(
                     f"data column {name!r} holds timestamps, which are counted by their days, and "
-                    f"the public key {key!r} is no day such as '2024-12-31'"
+                    f"the public key {key!r} is not a day such as '2024-12-31'"
                 )
 
 

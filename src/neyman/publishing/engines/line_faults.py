@@ -128,7 +128,7 @@ def _faults(
 
 
 def _reason(line: bytes, width: int, delimiter: str) -> Reason:
-    """Why a line, without its LF, is no row."""
+    """Why a line, without its LF, is not a row."""
     if len(line) > lines.MAX_LINE_BYTES:
         return "too long"
     line = line.removesuffix(b"\r")

@@ -13,7 +13,7 @@ _INTERVAL_SECONDS = 0.1
 
 
 class Steps:
-    """Queries one after another, each an equal part of the work; ``tell`` is None for nobody."""
+    """Queries one after another, each an equal part of the work; ``tell`` is None for no one."""
 
     def __init__(self, number: int, tell: Progress | None) -> None:
         self._number, self._tell, self._done = number, tell, 0

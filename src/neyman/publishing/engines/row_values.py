@@ -195,7 +195,7 @@ def _hour(column: Value, day: Value) -> Value:
 
 
 def _known_day(column: Value) -> Value:
-    """Before the year 1 and after 9999 each engine has a calendar of its own."""
+    """Before the year 1 and after 9999 each engine has its own calendar."""
     return column.between(date(1, 1, 1), date(9999, 12, 31))
 
 

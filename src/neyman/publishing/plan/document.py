@@ -590,7 +590,7 @@ class QueryPart(Strict):
     )
     clip_above: Exact | None = Field(
         None,
-        description="the part of the units whose value may lie outside a clip to discover, below "
+        description="the part of the units whose value may be outside a clip to discover, below "
         "1; 1/100 if not given",
     )
     over: Text | None = Field(None, description="the column of the sum that a ratio divides by")
@@ -622,7 +622,7 @@ class QueryPart(Strict):
         None, description="a condition on a row, as 'age >= 18'; the other rows take no part"
     )
     partition: Text | None = Field(
-        None, description="a column with listed keys, each of which gets a table of its own"
+        None, description="a column with listed keys, each of which gets its own table"
     )
     parts: dict[str, KeyPart] | None = Field(
         None, description="the levels, the clip, and the share of a key, where they are its own"
@@ -862,9 +862,9 @@ def parse(data: Mapping[str, Any]) -> PlanDocument:
     try:
         json.dumps(data, ensure_ascii=False, default=str).encode()
     except UnicodeEncodeError:
-        raise PlanError("the plan holds half of a surrogate pair, which is no text") from None
+        raise PlanError("the plan holds half of a surrogate pair, which is not text") from None
     except (RecursionError, TypeError, ValueError):
-        raise PlanError("the plan is nested too deep, or is no dictionary of texts") from None
+        raise PlanError("the plan is nested too deep, or is not a dictionary of texts") from None
     try:
         return PlanDocument.model_validate(dict(data))
     except ValidationError as error:

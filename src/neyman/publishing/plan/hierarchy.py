@@ -206,7 +206,7 @@ def _content(path: str, folder: Path) -> tuple[bytes, KeyFile]:
                 "a plan's keys are published and may not come from elsewhere"
             )
         if not stat.S_ISREG(place.stat().st_mode):  # opening a device may do something
-            raise HierarchyError(f"{path!r} is no regular file; {_RIGHT}")
+            raise HierarchyError(f"{path!r} is not a regular file; {_RIGHT}")
         # Nothing waits, even if the file is replaced by a pipe in between.
         with open_file(place, links=False) as file:
             status = os.fstat(file.fileno())

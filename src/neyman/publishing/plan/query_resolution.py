@@ -227,7 +227,7 @@ def _key_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> It
         names = CROSSED.join(_deepest(hierarchies, part.at))
         yield (
             f"{context.spot('at')} = {list(part.at)}: has no finest level, of which each row has "
-            f"one place; add {names!r}, or give each level a query of its own"
+            f"one place; add {names!r}, or give each level its own query"
         )
 
 
@@ -296,7 +296,7 @@ def _is_level(hierarchies: Sequence[Hierarchy], level: str) -> bool:
 
 
 def _levels_above(hierarchies: Sequence[Hierarchy], level: str) -> Iterator[str]:
-    """Yield the levels that a table at a level has columns of; none where it is no level."""
+    """Yield the levels that a table at a level has columns of; none where it is not a level."""
     if _is_level(hierarchies, level):
         for one, name in parts_of(hierarchies, level):
             yield from one.levels[: one.depth(name) + 1]

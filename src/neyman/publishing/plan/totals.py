@@ -197,7 +197,7 @@ def _by_problems(
         if name in part.by[:position]:
             yield f"{spot}: is listed twice"
         elif name not in keyed and name not in levels:
-            yield f"{spot}: is no column with listed keys and no level; " + suggest(
+            yield f"{spot}: is not a column with listed keys and no level; " + suggest(
                 name, [*keyed, *levels]
             )
         elif name in keyed and columns[name].unknown is None:

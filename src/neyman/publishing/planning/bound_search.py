@@ -53,6 +53,6 @@ def _note(start: str, search: ClipSearch, sigma: float, what: str, candidate: st
         f" above are for the largest candidate, {candidate};"
         " noise is proportional to B. B can be twice as large as needed."
         f" The {what} of up to {plain(search.above)} of the units, and of up to about {units:.0f}"
-        " units that the histogram's noise hides, may lie outside B. What lies outside is cut to"
+        " units that the histogram's noise hides, may be outside B. What is outside is cut to"
         " B, and no interval covers that."
     )

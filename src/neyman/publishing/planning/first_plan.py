@@ -110,7 +110,7 @@ def schema_of(path: Path, delimiter: str | None = None, encoding: str = "utf-8")
         try:
             schema = pq.read_schema(path)
         except (pa.ArrowException, OSError) as error:
-            reason = getattr(error, "strerror", None) or "it is no Parquet file"
+            reason = getattr(error, "strerror", None) or "it is not a Parquet file"
             raise ValueError(f"{str(path)!r} cannot be read: {reason}") from None
         return Schema(tuple(zip(schema.names, schema.types, strict=True)), {})
     if suffix not in ((".csv",) if packed else (".csv", ".txt", ".tsv")):
@@ -148,7 +148,7 @@ def _first_line(path: Path, packed: bool, encoding: str) -> str:
     except LookupError:
         raise ValueError(f"encoding = {encoding!r}: is not known; give one such as utf-8") from None
     except (OSError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or "it is no gzip file"
+        reason = getattr(error, "strerror", None) or "it is not a gzip file"
         raise ValueError(f"{str(path)!r} cannot be read: {reason}") from None
 
 

@@ -27,7 +27,7 @@ class Differs(Exception):
 def ratio(text: object) -> Fraction:
     """Return an exact number that is at least 0, from its text."""
     if not isinstance(text, str) or not re.fullmatch(r"[0-9]{1,1300}(/[0-9]{1,1300})?", text):
-        raise Differs(f"{short(text)} is no exact number such as '1/4'")
+        raise Differs(f"{short(text)} is not an exact number such as '1/4'")
     return Fraction(text)
 
 
@@ -78,7 +78,7 @@ def number(where: str, said: object) -> float:
     if said == "inf":
         return math.inf
     if isinstance(said, bool) or not isinstance(said, (int, float)):
-        raise Differs(f"{where} is {short(said)}, which is no number")
+        raise Differs(f"{where} is {short(said)}, which is not a number")
     return float(said)
 
 
@@ -105,7 +105,7 @@ def intervals(where: str, own: object, said: Any) -> Iterator[bool]:
     said_high = number(f"{where}.upper", said["upper"])
     most = 1.0 if re.search("power|curve|total_variation|posterior", where) else math.inf
     if not 0 <= said_low <= said_high <= most:
-        raise Differs(f"{where} is stated in [{said_low}, {said_high}], which is no interval")
+        raise Differs(f"{where} is stated in [{said_low}, {said_high}], which is not an interval")
     # Wider is another version's right. Narrower claims what is not proven here.
     proven = said_high >= high * (1 - MACHINE_TOLERANCE) and said_low <= low * (
         1 + MACHINE_TOLERANCE

@@ -287,7 +287,7 @@ def resolved(out: str | Path) -> Path:
         if path.is_symlink():  # from Python 3.13 on a circle is not an error
             raise OSError("its links go in a circle")
     except (OSError, RuntimeError, ValueError) as error:
-        raise OutputError(f"out = {str(out)!r} is no path for a folder: {error}") from None
+        raise OutputError(f"out = {str(out)!r} is not a path for a folder: {error}") from None
     return path
 
 
@@ -373,7 +373,7 @@ class Staging:
     def writing(self, path: str) -> Generator[Hashed]:
         """Open a new file of the release, hashed while it is written, durable afterwards."""
         if not inside(path):
-            raise OutputError(f"the release has a file {path!r}, which is no path in its folder")
+            raise OutputError(f"the release has a file {path!r}, which is not a path in its folder")
         file = self.folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("xb") as handle:

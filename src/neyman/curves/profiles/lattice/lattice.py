@@ -799,7 +799,7 @@ def _cumulative_sums(weight: Array) -> Array:
 
 
 def _exp(x: float) -> float:
-    """e^x, infinite beyond the floats and for what is no number: then nothing is claimed."""
+    """e^x, infinite beyond the floats and for what is not a number: then nothing is claimed."""
     if x <= -745:
         return 0.0
     return math.exp(x) if x < 709 else math.inf

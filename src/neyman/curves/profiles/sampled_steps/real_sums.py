@@ -186,7 +186,7 @@ class RealSums:
 
 
 def log_gain(count: Array | int, log_ratio: Array) -> Array:
-    """log(count log(1 + e^log_ratio)), from above; also where the ratio is no float."""
+    """log(count log(1 + e^log_ratio)), from above; also where the ratio is not a float."""
     far = np.maximum(log_ratio, -40.0)
     return np.log(count) + np.where(log_ratio < -40, log_ratio, np.log(np.logaddexp(0.0, far)))
 

@@ -76,7 +76,7 @@ class SnapshotCompiler(MySQLCompiler):
         return super().visit_ScalarUDF(op, **given)
 
     def visit_TryCast(self, op: Any, *, arg: Sql, to: dt.DataType) -> Any:
-        """Cast a text that a pattern admits; NULL for any other, and for what is no day."""
+        """Cast a text that a pattern admits; NULL for any other, and for what is not a day."""
         pattern = _DOUBLE if to.is_floating() else _BIGINT if to.is_integer() else _DECIMAL
         pattern = _DATE if to.is_date() else pattern
         return self.if_(arg.rlike(sge.convert(pattern)), self.cast(arg, to), sge.null())

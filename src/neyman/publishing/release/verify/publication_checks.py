@@ -273,8 +273,8 @@ def check_files(case: Case, pages: Mapping[str, Any] | None) -> str:
                 raise Differs(f"{short(path)} is not an ordinary file")
             there.add(path)
     if pages is None and _REPORT in there:
-        return f"nothing else lies there; {_REPORT} was not looked at"
-    return "nothing else lies there"
+        return f"nothing else is there; {_REPORT} was not looked at"
+    return "nothing else is there"
 
 
 def check_page(case: Case, name: str, page: Callable[[Release], str]) -> str:

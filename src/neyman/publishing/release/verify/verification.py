@@ -98,9 +98,11 @@ def verify(
         content = read_file(path, FOLDER_LIMITS.receipt_bytes)
         content_fields = _read(content)
         if not is_mapping(content_fields):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
     except (Differs, OSError, ValueError, RecursionError, MemoryError) as error:
-        return [Check("receipt", False, f"{str(path)!r} is no receipt that can be read: {error}")]
+        return [
+            Check("receipt", False, f"{str(path)!r} is not a receipt that can be read: {error}")
+        ]
     if content_fields.get("schema") != SCHEMA:
         schema = repr(content_fields.get("schema"))[:80]
         return [Check("schema", False, f"{schema}: this version reads {SCHEMA!r}")]
@@ -169,7 +171,7 @@ def _schema(case: Case) -> str:
     keys("versions", versions(), said)
     for name, version in said.items():
         if not isinstance(version, str) or not re.fullmatch(r"[0-9A-Za-z.+!_-]{1,60}", version):
-            raise Differs(f"versions.{name} is {short(version)}, which is no version")
+            raise Differs(f"versions.{name} is {short(version)}, which is not a version")
     return SCHEMA
 
 
@@ -259,12 +261,12 @@ def _charge(case: Case) -> str:
     keys("ledger", dict.fromkeys((*fields, *(name for name in optional if name in said))), said)
     day = said.get("date", "2000-01-01")  # receipts of earlier versions have none
     if not _is_date(day):
-        raise Differs(f"ledger.date is {short(day)}, which is no date such as 2026-11-23")
+        raise Differs(f"ledger.date is {short(day)}, which is not a date such as 2026-11-23")
     if marked:
         same("ledger.throwaway", True, marked)
     same("ledger.account", case.plan.dataset, said["account"])
     if not isinstance(said["entry"], str) or not re.fullmatch("[1-9][0-9]{0,18}", said["entry"]):
-        raise Differs(f"ledger.entry is {short(said['entry'])}, which is no number of an entry")
+        raise Differs(f"ledger.entry is {short(said['entry'])}, which is not a number of an entry")
     own, own_delta = charge(case.mechanism, said["currency"])
     charged = ratio(said["charged"])
     # What zCDP costs is exact; the other currencies are computed, and machines differ a little.
