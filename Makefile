@@ -228,6 +228,15 @@ study-map: $(VENV)/.dev
 
 # ---- distributions --------------------------------------------------------------------------------
 
+# The wheel, the source distribution, the bill of materials, and the checksums of a release, in dist/.
+# The time of the last commit is the time of each file, so that two builds have the same bytes.
+dist: dist-sbom
+	rm -rf dist
+	$(SBOM)/tool/bin/python -m pip install --quiet --disable-pip-version-check build
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(SBOM)/tool/bin/python -m build --outdir dist .
+	cp build/sbom.cdx.json dist/
+	cd dist && sha256sum *.whl *.tar.gz sbom.cdx.json >SHA256SUMS
+
 # A bill of materials of what `pip install neyman[release]` brings, in CycloneDX, from the metadata
 # of an environment that has this and nothing else.
 SBOM ?= .venv-sbom
@@ -241,10 +250,6 @@ dist-sbom:
 	mkdir -p build
 	$(SBOM)/tool/bin/cyclonedx-py environment --spec-version 1.6 --output-reproducible \
 	  --pyproject pyproject.toml --mc-type library --of JSON -o build/sbom.cdx.json $(SBOM)/neyman/bin/python
-
-# The wheel and the source distribution, whose metadata have the README without relative links.
-dist-wheel: $(VENV)/.dev
-	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .
 
 # ---- environments ---------------------------------------------------------------------------------
 

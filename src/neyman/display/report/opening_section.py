@@ -9,8 +9,8 @@ from neyman.accounting.semantics import unchecked_claims as unchecked
 from neyman.accounting.semantics.digits import many
 from neyman.display.report import html as markup
 from neyman.display.report.accuracy_section import TableError, accurate
+from neyman.display.report.headline import kinds_of_disclosure, strength
 from neyman.display.report.receipt_view import listing, tables_of, title, unit
-from neyman.display.report.risk_section import kinds_of_disclosure, strength
 from neyman.elements import Element, Node, element
 from neyman.ledger.throwaway import NOTICE
 from neyman.publishing.plan.clip_search import ROWS_TABLE

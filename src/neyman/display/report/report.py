@@ -22,6 +22,7 @@ from neyman.display.report import (
 )
 from neyman.display.report import html as markup
 from neyman.display.report.attribute_sections import beliefs, section
+from neyman.display.report.headline import headline
 from neyman.display.report.table_accuracy import Table
 from neyman.elements import element
 from neyman.publishing.plan.document import PlanError
@@ -107,7 +108,7 @@ def page_from(
     more = markup.blocks(*(fold.element for fold in rest))
     body = markup.blocks(
         opening_section.opening(receipt, plan, errors),
-        risk_section.headline(receipt),
+        headline(receipt),
         accuracy_section.accuracy(receipt, errors),
         risk_section.findings(receipt),
         opening_section.caveats(receipt),
