@@ -676,7 +676,7 @@ def test_a_limit_on_top_of_its_own_curve_is_a_sentence_and_not_a_second_line():
         point.update(bound(float(ndtr(ndtri(point["level"]) + 1))))
     power = float(ndtr(ndtri(0.05) + 1))
     receipt["guarantee"]["power"] = [{"level": 0.05, **bound(power)}]
-    said = "The chosen limit and the blue curve are one line here."
+    said = "The chosen limit coincides with the blue curve in this figure."
     html = report.page_from(receipt, TABLES)
     assert said in Reader(html).text
     assert "&quot;limit&quot;: []" in html
@@ -1059,7 +1059,7 @@ def test_the_first_screen_states_which_rows_count_and_what_happens_to_missing_va
     first = text[: text.index("Disclosure risk for one")]
     assert said in first
     assert "cost : Rows without a number in 'cost' take no part." in first
-    assert "of the value computed from the rows that count, after clipping, with" in text
+    assert "The exact value is computed from the rows that count, after clipping." in text
     assert " ".join(counted_rows(plan)) in first
 
 

@@ -78,9 +78,10 @@ def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
             _consistent_place(receipt),
         ),
         markup.note(
-            "A published value is within its margin of error of the value computed from the rows "
-            "that count, after clipping, with probability at least 90%, except for ratios and "
-            "quantiles of no rows. Each row gives the table’s median margin. It covers noise only. "
+            "The exact value is computed from the rows that count, after clipping. With "
+            "probability at least 90%, a published value is within its margin of error of the "
+            "exact value, except for a ratio or quantile without rows. "
+            "Each row gives the table’s median margin. It covers noise only. "
             "It does not cover rows that do not count, or errors in the data. “Cells within 5%” "
             "counts cells whose margin is below 5% of the published value."
         ),
