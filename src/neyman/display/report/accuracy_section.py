@@ -14,10 +14,10 @@ from neyman.display.report.measurement_units import unit_of_values
 from neyman.display.report.receipt_view import Entries, name, size, tables_of
 from neyman.display.report.table_accuracy import Accuracy, Table
 from neyman.display.report.table_accuracy import accuracy as accuracy_of
-from neyman.elements import Node
+from neyman.elements import Node, element
 from neyman.publishing.release.receipt_format import Receipt, TableName
 
-_MAX_TABLES = 6  # that two printed pages have room for
+_MAX_TABLES = 5  # that two printed pages have room for
 _MAX_LINES = 3  # that the first screen has room for
 _CLOSE = (0.01, 0.05)  # parts of a cell's own value
 
@@ -89,9 +89,9 @@ def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
 
 
 def accurate(receipt: Receipt, errors: Sequence[TableError]) -> Node:
-    """Return the margins of error of a few tables in one line each, the least accurate ones."""
+    """Return a line per table with its margin of error; of many tables, the least accurate one."""
     lines: list[Node] = []
-    for error in _least_accurate(errors, _MAX_LINES):
+    for error in _least_accurate(errors, _MAX_LINES if len(errors) <= _MAX_LINES else 1):
         value, margin, _, _ = _fit(error)
         measured = unit_of_values(receipt, error.entries[0].query, declared=True)
         near = "" if value == "–" else f" at a median value of {value}"
@@ -100,7 +100,7 @@ def accurate(receipt: Receipt, errors: Sequence[TableError]) -> Node:
         lines.append([f"{name(receipt, error.entries[0])}: ", margin, f" (90%){near}"])
     if len(errors) > _MAX_LINES:
         lines.append(markup.link("accuracy", "see more tables"))
-    return markup.lines(lines)
+    return element("span", markup.lines(lines), class_="on-screen") if lines else ""
 
 
 def _least_accurate(errors: Sequence[TableError], most: int) -> list[TableError]:
