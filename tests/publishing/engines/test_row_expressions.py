@@ -801,6 +801,7 @@ REFUSED = {
     "n >": "is not an expression",
     "n > 'x'": "mixes a number and text",
     "nn > 3": "'nn': is not a declared column",
+    "\uff4e > 3": "would be read as 'n'; write column('...')",
     "n * n > 3": "could leave the range",
     "n / 2 > 1": "is not in the language",
     "n // 0 > 1": "a constant of at least 1",
