@@ -61,10 +61,12 @@ _TEXTS = ("char", "varchar", "tinytext", "enum")
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "year")
 _TIMES = {"date": "date", "datetime": "timestamp(6)", "timestamp": "timestamp('UTC', 6)"}
 _RAW = ("binary", "CAST(NULL AS BINARY)")  # stands for a type that no plan can use
+# The collation of these names takes `cafe` for `café`, in the join too.
 _COLUMNS = (
-    "SELECT column_name, LOWER(data_type), LOWER(column_type), character_set_name,"
+    "SELECT c.table_schema, c.table_name, t.table_schema, t.table_name,"
+    " column_name, LOWER(data_type), LOWER(column_type), character_set_name,"
     " character_maximum_length, numeric_precision, numeric_scale, extra, table_type, engine"
-    " FROM information_schema.columns JOIN information_schema.tables"
+    " FROM information_schema.columns AS c JOIN information_schema.tables AS t"
     " USING (table_schema, table_name) WHERE table_schema = %s AND table_name = %s"
     " ORDER BY ordinal_position"
 )
@@ -172,7 +174,7 @@ class MariaTable(ServerTable):
         place = self._parameters["db"], self._table
         source = ".".join(quoted(part, "`") for part in place)
         server.asked(f"SELECT 1 FROM {source} LIMIT 0")  # from now on no type changes
-        rows_of_columns = server.asked(_COLUMNS, place)
+        rows_of_columns = _exact(server.asked(_COLUMNS, place), place, self.shown)
         *_, kind, engine = rows_of_columns[0]
         if (kind, engine) != ("BASE TABLE", "InnoDB"):
             what = f"a table of the engine {engine}" if engine else f"a {kind.lower()}"
@@ -191,6 +193,28 @@ class MariaTable(ServerTable):
         chosen = ", ".join(f"{text} AS {quoted(name, '`')}" for name, (_, text) in picked.items())
         query = f"SELECT {chosen} FROM {source}{'' if rows else ' LIMIT 0'}"
         return server.table_of(query, ibis.schema({n: dt.dtype(k) for n, (k, _) in picked.items()}))
+
+
+def _exact(
+    found: list[tuple[Any, ...]], place: tuple[str, str], shown: str
+) -> list[tuple[Any, ...]]:
+    """Return the rows of `_COLUMNS` that are of the table itself, without its names.
+
+    Raises:
+        DataError: the server, which opened the table, lists it under another name, or several.
+    """
+    by_name: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
+    for row in found:
+        if row[:2] == row[2:4]:
+            by_name.setdefault(row[:2], []).append(row[4:])
+    if place not in by_name and len(by_name) == 1:  # its server takes big letters for small ones
+        (place,) = by_name
+    if place not in by_name:
+        raise DataError(
+            f"data: {shown} names a table that the server lists under another name: write the"
+            " database and the table as SHOW TABLES does"
+        )
+    return by_name[place]
 
 
 def _plain_type(
