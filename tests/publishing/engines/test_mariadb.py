@@ -372,6 +372,20 @@ def test_a_server_that_folds_names_is_asked_by_any_case(monkeypatch):
             engine._exact(found, ("C", "WARD"), "")
 
 
+def test_a_key_that_is_too_long_for_a_varchar_counts_nothing(server):
+    """In a database whose letters have four bytes; the longest key of a VARCHAR too."""
+    server.run(
+        "CREATE DATABASE letters CHARACTER SET utf8mb4",
+        "CREATE TABLE letters.t (s varchar(9)) ENGINE=InnoDB",
+        "INSERT INTO letters.t VALUES ('a'), ('a'), ('b')",
+    )
+    query = [{"name": "s", "measure": "count", "by": ["s"], "share": 1}]
+    for size in (8191, 8192, 70_000):
+        plan = small(query, {"s": {"keys": ["a", "a" * size, "b"]}})
+        source = as_source(server.url("letters", "t"))
+        assert counted(plan, source)["s", "all", "count"] == [2, 0, 1], size
+
+
 def test_a_role_that_may_only_read_makes_a_release_of_one_state_of_the_rows(
     server, ledger, tmp_path
 ):

@@ -43,6 +43,7 @@ _URL = re.compile(
 )
 _COLLATION = "utf8mb4_nopad_bin"
 _MAX_TEXT_LETTERS = 1024  # of four bytes each: less than a sort looks at
+_MAX_VARCHAR_LETTERS = 16_383  # of four bytes each
 # A lower sql_select_limit would leave rows out. The query cache is shared.
 _SETTINGS = """
 sql_mode = 'STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE', old_mode = '',
@@ -95,11 +96,13 @@ class _Server(Backend, Server):
         lists = [column.to_pylist() for column in rows.columns]
         hexed = [[v.hex() if isinstance(v, bytes) else v for v in each] for each in lists]
         size = max([1, *(len(v) for each in hexed for v in each if isinstance(v, str))])
+        # No text is as long as such a key, which then counts nothing.
+        text_type = f"VARCHAR({size})" if size <= _MAX_VARCHAR_LETTERS else "MEDIUMTEXT"
         text = json.dumps(list(zip(*hexed, strict=True)))
         own = {f.name: dt.binary if pa.types.is_binary(f.type) else dt.int64 for f in rows.schema}
         chosen, typed = zip(
             *(
-                (f"UNHEX(c{i}) AS {quoted(name, '`')}", f"c{i} VARCHAR({size}) PATH '$[{i}]'")
+                (f"UNHEX(c{i}) AS {quoted(name, '`')}", f"c{i} {text_type} PATH '$[{i}]'")
                 if kind.is_binary()
                 else (f"c{i} AS {quoted(name, '`')}", f"c{i} BIGINT PATH '$[{i}]'")
                 for i, (name, kind) in enumerate(own.items())
