@@ -887,7 +887,22 @@ def test_an_expression_that_could_raise_is_refused_with_its_place(text):
                 ({"column": ["s", 3]}, "lookup.r.column[1] = 3: must be"),
                 ({"on": "s"}, "on = ['s'] must name one column of the file for each of"),
                 ({"on": ["a", "a"]}, "on = ['a', 'a'] names a column twice"),
+                ({"on": ["s", "k"]}, "lookup.r.column: on names columns of a file"),
                 ({"keys": [["x", "y", "drop"]]}, "'drop'"),
+                ({"column": ["s", "r"]}, "lookup.r.column: reads itself; give the lookup another"),
+            )
+        ),
+        ({"lookup": {"z": {"column": "z", "keys": [["x", "1"]]}}}, "lookup.z.column: reads itself"),
+        *(
+            (
+                {"derive": {"z": {rule: given, **more}}},
+                f"derive.z.{rule}: reads itself; give the derived column another name",
+            )
+            for rule, given, more in (
+                ("expression", "z + 1", {}),
+                ("cut", "z", {"edges": [0, 1], "labels": ["x"]}),
+                ("map", "lower(z)", {"to": {"x": "y"}}),
+                ("case", [["z == 'x'", "y"]], {}),
             )
         ),
         ({"lookup": {"r": {"column": "s", "keys": "/etc/passwd"}}}, "not in the plan's folder"),

@@ -340,6 +340,9 @@ def _derive_columns(
             section = "lookup" if name in document.lookup else "derive"
             errors: list[str] = []
             try:
+                if _waits(part, {name}):
+                    what = "lookup" if section == "lookup" else "derived column"
+                    raise ExpressionError(f"reads itself; give the {what} another name")
                 one = (
                     _of_lookup(name, part, types, folder)
                     if isinstance(part, LookupPart)
@@ -489,6 +492,8 @@ def _of_lookup(name: str, part: LookupPart, types: ColumnTypes, folder: Path | N
     rows, file = part.keys, None
     if isinstance(rows, str):
         rows, file = read_rows(rows, (*named, name), folder or Path())
+    elif part.on is not None:
+        raise ExpressionError("on names columns of a file, and keys lists the rows; leave on out")
     labels: dict[tuple[str, ...], str] = {}
     form = ", ".join(["text"] * len(texts))
     for number, row in enumerate(rows, 1):
