@@ -479,7 +479,7 @@ def _of_lookup(name: str, part: LookupPart, types: ColumnTypes, folder: Path | N
     values = [read(text, types) for text in texts]
     for text, value in zip(texts, values, strict=True):
         if value.type != "text":
-            raise ExpressionError(f"{show(text)} is no text; declare the column's type as text")
+            raise ExpressionError(f"{show(text)} is not text; declare the column's type as text")
     named = (part.on,) if isinstance(part.on, str) else part.on
     named = texts if named is None else named
     for section_field, names in (("column", texts), ("on", named)):
