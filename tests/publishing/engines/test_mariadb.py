@@ -366,10 +366,10 @@ def test_a_server_that_folds_names_is_asked_by_any_case(monkeypatch):
         assert table.columns == ("s",)
         close_table(table)
     named = [("c", name, "c", name, "s", "InnoDB") for name in ("ward", "wárd")]
-    assert engine._exact(named, ("c", "wárd"), "") == [("s", "InnoDB")]
-    for found in (named, []):
+    assert engine._rows_of_table(named, ("c", "wárd"), "") == [("s", "InnoDB")]
+    for candidates in (named, []):
         with pytest.raises(DataError, match="SHOW TABLES"):
-            engine._exact(found, ("C", "WARD"), "")
+            engine._rows_of_table(candidates, ("C", "WARD"), "")
 
 
 def test_a_key_that_is_too_long_for_a_varchar_counts_nothing(server):

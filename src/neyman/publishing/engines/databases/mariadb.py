@@ -177,7 +177,7 @@ class MariaTable(ServerTable):
         place = self._parameters["db"], self._table
         source = ".".join(quoted(part, "`") for part in place)
         server.asked(f"SELECT 1 FROM {source} LIMIT 0")  # from now on no type changes
-        rows_of_columns = _exact(server.asked(_COLUMNS, place), place, self.shown)
+        rows_of_columns = _rows_of_table(server.asked(_COLUMNS, place), place, self.shown)
         *_, kind, engine = rows_of_columns[0]
         if (kind, engine) != ("BASE TABLE", "InnoDB"):
             what = f"a table of the engine {engine}" if engine else f"a {kind.lower()}"
@@ -198,8 +198,8 @@ class MariaTable(ServerTable):
         return server.table_of(query, ibis.schema({n: dt.dtype(k) for n, (k, _) in picked.items()}))
 
 
-def _exact(
-    found: list[tuple[Any, ...]], place: tuple[str, str], shown: str
+def _rows_of_table(
+    candidates: list[tuple[Any, ...]], place: tuple[str, str], shown: str
 ) -> list[tuple[Any, ...]]:
     """Return the rows of `_COLUMNS` that are of the table itself, without its names.
 
@@ -207,7 +207,7 @@ def _exact(
         DataError: the server, which opened the table, lists it under another name, or several.
     """
     by_name: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
-    for row in found:
+    for row in candidates:
         if row[:2] == row[2:4]:
             by_name.setdefault(row[:2], []).append(row[4:])
     if place not in by_name and len(by_name) == 1:  # its server takes big letters for small ones
