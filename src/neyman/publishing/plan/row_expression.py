@@ -135,13 +135,29 @@ def read(text: str, types: ColumnTypes) -> Node:
 
 def mentioned(text: str) -> frozenset[str]:
     """Return the names in an expression, which may be columns; none if it cannot be parsed."""
-    try:
-        nodes = list(ast.walk(parsed(text)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return frozenset()
+    nodes = _nodes(text)
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
     quoted = {node.value for node in nodes if isinstance(node, ast.Constant)}
     return frozenset(names | {value for value in quoted if isinstance(value, str)})
+
+
+def named_columns(text: str) -> frozenset[str]:
+    """Return the columns that an expression names; none if it cannot be parsed."""
+    nodes = _nodes(text)
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    functions = {call.func for call in calls if isinstance(call.func, ast.Name)}
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and node not in functions}
+    given = [one for call in calls if getattr(call.func, "id", "") == "column" for one in call.args]
+    quoted = {one.value for one in given if isinstance(one, ast.Constant)}
+    return frozenset(names | {value for value in quoted if isinstance(value, str)})
+
+
+def _nodes(text: str) -> list[ast.AST]:
+    """Return all parts of an expression; none if it cannot be parsed."""
+    try:
+        return list(ast.walk(parsed(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
 
 
 def parsed(text: str) -> ast.expr:
