@@ -349,7 +349,7 @@ def plan_from_sql(
         if not _is_text_of(new, content, folder):
             raise ValueError(
                 f"{plan}: the new columns and queries have no place in the text; write each "
-                "derived column as a section of its own, [derive.name], below the other sections"
+                "derived column as its own section, [derive.name], below the other sections"
             )
         with writing(into), into.open("x", encoding="utf-8") as file:
             file.write(content)

@@ -799,6 +799,7 @@ def test_generated_expressions_have_one_answer_or_are_refused(texts, number):
 REFUSED = {
     "n": "gives a number",
     "n >": "is not an expression",
+    "n > 3 # adults\nand n < 5": "has a comment before its last line",
     "n > 'x'": "mixes a number and text",
     "nn > 3": "'nn': is not a declared column",
     "\uff4e > 3": "would be read as 'n'; write column('...')",
@@ -840,6 +841,12 @@ REFUSED = {
     "n\x00 > 1": "has a control character",
     "x" * 2001: "has 2001 characters",
 }
+
+
+@pytest.mark.parametrize("text", ["n > 3 # a\n", "n > 3\nand n < 5 # a", "n > 3 and s != '#\nx'"])
+def test_a_comment_at_the_end_of_an_expression_hides_nothing(text):
+    """Lines are joined, and a number sign in quotes is no comment."""
+    assert a_plan(where=text).rows.where is not None
 
 
 @pytest.mark.parametrize("text", REFUSED)

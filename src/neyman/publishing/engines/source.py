@@ -211,7 +211,7 @@ def database_at(url: str) -> DatabaseTable | Frame | None:
 
 
 def _on_server(table: ibis.Table) -> ibis.Table | DatabaseTable:
-    """Return an Ibis table of a server on a connection of its own; any other as it is."""
+    """Return an Ibis table of a server on its own connection; any other as it is."""
     nodes: Any = table.op()
     places = {node.source for node in nodes.find((ops.DatabaseTable, ops.SQLQueryResult))}
     if {getattr(place, "name", None) for place in places} != {"postgres"} or len(places) > 1:

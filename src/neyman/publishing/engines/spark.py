@@ -160,7 +160,7 @@ def _remote(address: str, memory: str | None) -> Any:
 
 
 def _start_spark(master: str, memory: str | None) -> Any:
-    """Return a Spark of ours, which writes what does not fit in memory to a folder of its own."""
+    """Return a Spark of ours, which writes what does not fit in memory to its own folder."""
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 

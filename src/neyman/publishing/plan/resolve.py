@@ -134,7 +134,7 @@ def _twins(document: PlanDocument, problems: list[str]) -> None:
     names += [
         (f"tables.{name}.id", part.id)
         for name, part in document.tables.items()
-        if part.id is not None and part.id.casefold() != own  # in a table of its own
+        if part.id is not None and part.id.casefold() != own  # in its own table
     ]
     names += [
         (f"tables.{name}.join", column)

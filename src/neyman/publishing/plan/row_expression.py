@@ -17,7 +17,9 @@ Python's own parser reads the text. `read` admits few of its forms and gives eac
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -127,6 +129,8 @@ def read(text: str, types: ColumnTypes) -> Node:
         raise ExpressionError(f"is not an expression{place}: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError):
         raise ExpressionError("is nested too deep, or has a character that is not text") from None
+    if _comment_hides_text(text, tree):
+        raise ExpressionError("has a comment before its last line: take it out, or put it last")
     try:
         return _Reader(line, types).read(tree)
     except RecursionError:
@@ -165,6 +169,18 @@ def parsed(text: str) -> ast.expr:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(_line(text), mode="eval").body
+
+
+def _comment_hides_text(text: str, tree: ast.expr) -> bool:
+    """Return True if a comment swallows later lines, because lines are joined before parsing."""
+    tokens = tokenize.generate_tokens(io.StringIO(_line(text)).readline)
+    if len(text.strip().splitlines()) == 1 or all(t.type != tokenize.COMMENT for t in tokens):
+        return False
+    try:
+        lines = ast.parse(f"({text}\n)", mode="eval").body
+    except SyntaxError:
+        return True
+    return ast.dump(lines) != ast.dump(tree)
 
 
 def _line(text: str) -> str:

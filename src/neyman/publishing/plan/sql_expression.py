@@ -92,7 +92,7 @@ def reason_against(tree: exp.Expr) -> str:
     """Return why a form of SQL is refused."""
     if isinstance(tree, exp.Anonymous):
         changing = tree.name.lower() in _CHANGING_NAMES
-        return _CHANGING if changing else f"is no known function, and none is run. It {_VALID}"
+        return _CHANGING if changing else f"is not a known function, and none is run. It {_VALID}"
     return next((reason for kinds, reason in _REASONS if isinstance(tree, kinds)), _VALID)
 
 
