@@ -102,8 +102,7 @@ class AttackCurve(ManyRuns):
         return ends[0], ends[1]
 
     def refutation(self, claim: object) -> Refutation | None:
-        """Return the point at which the attack refutes a claim most. Return None if it refutes
-        nowhere.
+        """Return the point at which the attack refutes a claim most, or None if nowhere.
 
         Args:
             claim: as for `refutes`.
@@ -171,9 +170,7 @@ def searched(
     learner: output_features.Learner | None,
     seed: int | None,
 ) -> SearchEvidence:
-    """Draw outputs in random order. A quarter trains tests, a quarter chooses one, and half tests
-    it.
-    """
+    """Draw outputs in random order: a quarter trains tests, a quarter chooses, and half tests."""
     if not callable(run):
         raise TypeError(f"run = {run!r} must be a function of a dataset")
     number = check.integer("runs", runs, LEAST_RUNS)
@@ -216,9 +213,7 @@ def _choose_score(
     chance: float,
     size: int,
 ) -> tuple[str, float]:
-    """Return the score and threshold with the strongest evidence against the claim, at the test's
-    size.
-    """
+    """Return the score and threshold with the strongest evidence, at the test's size."""
     tried: list[tuple[str, float, float, float]] = []
     for name, score in scores.items():
         values = score(features)

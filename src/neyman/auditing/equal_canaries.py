@@ -1,6 +1,4 @@
-"""Make keys that are equal if and only if two canaries are: numbers by value, arrays by all
-entries.
-"""
+"""Make keys that are equal if and only if canaries are: numbers by value, arrays by entries."""
 
 from __future__ import annotations
 
@@ -86,8 +84,9 @@ def _sequence(values: Sequence[object]) -> Key:
 
 
 def _sequence_key(keys: list[Key]) -> Key:
-    """Return the key of a sequence, given its parts' keys. If all parts have one shape, use an
-    array's.
+    """Return the key of a sequence, given its parts' keys.
+
+    If all parts have one shape, it is an array's key.
     """
     if keys and all(key[:2] == keys[0][:2] and key[0] == "numbers" for key in keys):
         return "numbers", (len(keys), *keys[0][1]), b"".join(key[2] for key in keys)

@@ -61,7 +61,7 @@ class Evidence(ABC):
     def refutes(self, claim: object) -> bool:
         """Return True if the evidence refutes the claim at this confidence.
 
-        In case of doubt within its certified interval, the claim counts as true.
+        The claim counts as true if its certified interval leaves doubt.
 
         Args:
             claim: a `Tradeoff`, a `Mechanism`, a calibrated plan, or a budget. A curve of one order
@@ -291,8 +291,9 @@ class OneRun(Evidence):
         return self._guesses.gdp()
 
     def _polygons(self, curve: Tradeoff) -> Iterator[tuple[Array, Array]]:
-        """Yield tangents of a curve, with more where the recursion goes: at levels above the
-        first.
+        """Yield tangents of a curve, with more where the recursion goes.
+
+        Its levels are above the first.
         """
         chance = self._guesses.chance
         end = min(math.log(self.canaries / chance) + 2, 30.0)
@@ -340,12 +341,11 @@ class OneRun(Evidence):
         return OneRun(self.confidence, self.neighboring, self.canaries, self.guesses, self.guesses)
 
     def most_gdp_at_this_accuracy(self) -> float:
-        """Return the largest mu that one run can show at this accuracy, with any number of
-        canaries.
+        """Return the largest mu that one run can show at this accuracy, for any number of canaries.
 
-        It is z(1 - t (1 - a)) - z(1 - t a), where a is the accuracy and t = 1 - confidence. A
-        mechanism has this mu if, with probability t, it answers with accuracy a, and otherwise
-        reveals nothing.
+        It is z(1 - t (1 - a) s) - z(1 - t a s), where a is the accuracy, s = guesses / canaries,
+        and t = 1 - confidence. A mechanism that, with probability t, answers for a share s with
+        accuracy a, and otherwise reveals nothing, has this mu.
         """
         return self._guesses.most_gdp()
 

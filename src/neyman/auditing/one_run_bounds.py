@@ -32,8 +32,7 @@ MIN_LEVEL_STEP = 1e-14  # relative step of the level at which the recursion stop
 
 @dataclass(frozen=True)
 class Guesses:
-    """Represent correct guesses of canaries' coins in one run, and the chance of a false
-    refutation.
+    """Represent correct guesses of coins in one run, and the chance of a false refutation.
 
     Args:
         canaries: m, the number of canaries.
@@ -93,8 +92,9 @@ class Guesses:
         return tail_above(self.guesses - self.correct, self.guesses, wrong)
 
     def _window(self, epsilon: float) -> float:
-        """Return the largest P(c - i <= Bin < c) / i. Given one value, no i above 1 / value is
-        larger.
+        """Return the largest P(c - i <= Bin < c) / i over i.
+
+        No i above 1 / v exceeds a known value v.
         """
         g, c = self.guesses, self.correct
         wrong = 1 / (1 + math.exp(min(epsilon, 700.0)))
@@ -149,11 +149,10 @@ class Guesses:
         return _largest(lambda mu: self.refutes(gaussian_level(mu)), self.most_gdp())
 
     def most_gdp(self) -> float:
-        """Return the largest mu that this accuracy can show, with any number of canaries, all
-        guessed.
+        """Return the largest mu that this accuracy can show, for any number of canaries.
 
-        It is z(1 - t (1 - a)) - z(1 - t a), with the accuracy a: with probability t, answer with
-        accuracy a, and otherwise reveal nothing.
+        It is z(1 - t (1 - a) s) - z(1 - t a s), with the accuracy a and s = guesses / canaries:
+        with probability t, answer for a share s with accuracy a, and otherwise reveal nothing.
         """
         t, part = self.chance, self.guesses / self.canaries
         a = self.correct / self.guesses if self.guesses else 0.0
@@ -165,9 +164,7 @@ class Guesses:
 
 
 def _largest(refuted: Callable[[float], bool], most: float, halvings: int = 52) -> float:
-    """Return the largest number that ``refuted`` accepts, by bisection. Return 0 if it accepts
-    none.
-    """
+    """Return the largest number that ``refuted`` accepts, by bisection; 0 if none."""
     if most <= 0:
         return 0.0
     if refuted(most):

@@ -22,7 +22,7 @@ class Limits:
     bins: int = 24
     # Finite numbers are clipped here. Other numbers have their own places.
     largest_number: float = 1e100
-    infinite_place: float = 2e100  # of +inf
+    infinite_place: float = 2e100  # place of +inf
     nan_place: float = -3e100  # place of NaN
     missing_place: float = -4e100  # place of a number that a shorter output lacks
 

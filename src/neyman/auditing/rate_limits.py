@@ -168,9 +168,7 @@ def _equal_chance(trials: int, chance: float) -> float:
 
 
 def _chance_of_any(trials: int, each: float) -> float:
-    """Return the probability that any of all limits is below its rate, if each has chance
-    ``each``.
-    """
+    """Return the probability that any limit is below its rate, if each has chance ``each``."""
     i = np.arange(1, trials + 1)
     beyond = betaincinv(trials - i + 1.0, i, each)  # 1 - u_i, accurate even if tiny
     limits = 1 - beyond

@@ -77,8 +77,7 @@ def refuse_mixed_up(members: Array, others: Array) -> None:
 def error_limits(
     members: Array, others: Array, threshold: Threshold, chance: Fraction, seed: int | None
 ) -> tuple[tuple[Rates, ...], Rates, int, int]:
-    """Return limits on the error rates, the limits without an error, and the numbers of scores
-    used.
+    """Return limits on error rates, the limits without an error, and the numbers of scores.
 
     Args:
         members, others: finite scores.
@@ -112,9 +111,7 @@ def _halves(scores: Array, rng: np.random.Generator) -> tuple[Array, Array]:
 
 
 def _steps(members: Array, others: Array, chance: float) -> tuple[Array, Array, Array]:
-    """Return each score as a threshold, and proposed limits of the test "at or above the
-    threshold".
-    """
+    """Return each score as a threshold, and proposed limits of the test at or above it."""
     cuts = np.unique(np.concatenate([members, others]))
     alarms, misses = _counts(members, others, cuts)
     a = proposed_limits(alarms.astype(float), len(others), chance)

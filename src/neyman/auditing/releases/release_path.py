@@ -84,8 +84,7 @@ class Record:
 
 @dataclass(frozen=True)
 class ReleaseAudit:
-    """Represent the result of an audit of a plan's release path. No faults is no proof of
-    correctness.
+    """Represent an audit of a plan's release path. No fault is no proof of correctness.
 
     Args:
         pairs, draws, tables: numbers of neighboring pairs, draws of noise, and published tables.
@@ -172,9 +171,7 @@ def audit_plan(
 
 @contextmanager
 def recording(record: Record) -> Generator[None]:
-    """Record the counts and draws of the release path. Each wrapped function still does its
-    work.
-    """
+    """Record the counts and draws of the release path. Wrapped functions still do their work."""
     write, discrete, rounded = (
         release_run.write_tables,
         add_noise.discrete_gaussian,
@@ -337,9 +334,7 @@ def squared_distance(one: Record, other: Record) -> float:
 
 
 def contrasts(one: Record, other: Record) -> Iterator[tuple[Form, Any, Any, float]]:
-    """Yield each table with noise: its form, the pair's difference and midpoint, and the
-    variance.
-    """
+    """Yield each table's form, its difference and midpoint, and the noise variance."""
     for form in one.forms:
         for entry, sigma_squared in form.entries:
             if entry.public is None:

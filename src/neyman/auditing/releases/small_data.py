@@ -1,6 +1,4 @@
-"""Make small neighboring datasets for any plan, from its columns and the constants it compares
-with.
-"""
+"""Make small neighboring datasets for any plan, from its columns and its constants."""
 
 from __future__ import annotations
 
@@ -98,8 +96,9 @@ def neighbors(plan: Plan, rng: np.random.Generator) -> tuple[Tables, Tables]:
     several = plan.unit.id is not None
 
     def unit(extreme: bool) -> dict[str, list[Row]]:
-        """Return a unit's rows by table, all equal, because a run keeps some of too many rows by a
-        key.
+        """Return a unit's rows by table, all equal.
+
+        If a unit has too many rows, a run chooses some by a key.
         """
         own: dict[str, list[Row]] = {}
         for name, make in makers.items():
