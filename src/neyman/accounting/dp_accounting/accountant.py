@@ -62,9 +62,7 @@ class NeymanAccountant(PLDAccountant):
         self._mechanism = Mechanism.nothing()
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse attributes that only `PLDAccountant`'s constructor sets, such as its
-        distribution.
-        """
+        """Refuse attributes that only `PLDAccountant`'s constructor sets, like its distribution."""
         raise AttributeError(
             f"NeymanAccountant has no {name}: it composes no distributions of dp_accounting; "
             "tradeoff() has the curve, and neyman.accounting.dp_accounting.privacy_loss.to_pld "

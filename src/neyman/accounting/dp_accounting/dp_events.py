@@ -98,17 +98,13 @@ def _discrete_gaussian(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _permute_and_flip(event: Any, neighboring: Neighboring) -> Mechanism:
-    """Describe permute-and-flip as the largest score with exponential noise (Ding and others
-    2021).
-    """
+    """Describe permute-and-flip: the top score with exponential noise (Ding and others 2021)."""
     epsilon = check.exact("epsilon", event.epsilon)
     return ReportNoisyMax(Fraction(1), epsilon / 2, noise="exponential")
 
 
 def _epsilon_delta(event: Any, neighboring: Neighboring) -> Mechanism:
-    """Combine full disclosure at rate delta with pure epsilon: the worst pair of (epsilon,
-    delta).
-    """
+    """Combine full disclosure at rate delta with pure epsilon: the worst (epsilon, delta) pair."""
     delta = check.probability("delta", event.delta)
     if delta == 1 or event.epsilon == math.inf:
         return NonPrivate()

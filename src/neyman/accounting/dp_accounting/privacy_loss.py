@@ -223,9 +223,7 @@ def _orders(f: Tradeoff) -> tuple[tuple[Profile, ...], tuple[Profile, ...]]:
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """Represent a finite pair on a grid: masses under P, the mass of infinite loss, and Q's extra
-    mass.
-    """
+    """Represent a finite pair on a grid: masses under P, infinite-loss mass, and Q's extra mass."""
 
     index: list[int]
     mass: list[float]
@@ -363,9 +361,7 @@ def _read(pld: PrivacyLossDistribution, step: float) -> _Table:
 def _same_delta(
     one: PrivacyLossDistribution, other: PrivacyLossDistribution, read: _Table, step: float
 ) -> bool:
-    """Return True if both directions have the same delta wherever the first one bends, and
-    beyond.
-    """
+    """Return True if both directions have the same delta where the first one bends, and beyond."""
     index = np.array([-64, *read.index, 64]) if read.index else np.zeros(1)
     if read.index:
         index[0] += read.index[0]

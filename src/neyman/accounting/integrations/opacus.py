@@ -156,7 +156,7 @@ REASONS = {
 }
 UNPROVEN = "Neyman has no proof for it"
 
-BITS = {torch.float32: 24, torch.float64: 53}  # of a uniform number of torch
+BITS = {torch.float32: 24, torch.float64: 53}  # bits of a uniform number of torch
 
 
 @dataclass(frozen=True)
@@ -223,9 +223,7 @@ class OpacusDraws:
 
     @staticmethod
     def chance(rate: float) -> float:
-        """Return the probability that a record is drawn: torch's uniform number is below the
-        rate.
-        """
+        """Return the probability of drawing a record: torch's uniform number is below the rate."""
         kind = torch.get_default_dtype()
         steps = 2 ** BITS[kind]
         return math.ceil(Fraction(torch.tensor(rate, dtype=kind).item()) * steps) / steps
