@@ -35,8 +35,7 @@ def _modules() -> dict[str, str]:
 def __getattr__(name: str) -> object:
     """Import a public name at its first use, so ``neyman --help`` needs no NumPy.
 
-    The stub is also read at the first use, so that the command line handles Ctrl-C, not this
-    module.
+    The stub is also read at the first use. So the command line handles Ctrl-C, not this module.
     """
     if name == "__all__":
         return __dir__()

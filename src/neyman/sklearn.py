@@ -230,7 +230,7 @@ def _target(y: object, model: base.BaseEstimator) -> NDArray[Any]:
 
 
 def _pair(name: str, bounds: object) -> tuple[Fraction, Fraction]:
-    """Return the center and the half range of public bounds."""
+    """Return the center and half range of public bounds."""
     if not isinstance(bounds, tuple | list) or len(cast("Sequence[Any]", bounds)) != 2:
         raise TypeError(f"{name} = {bounds!r} must be a pair (low, high)")
     low, high = (check.exact(name, end) for end in cast("Sequence[Any]", bounds))
@@ -303,7 +303,7 @@ class LinearRegression(base.RegressorMixin, PrivateModel):
             return self._floats(X) @ self.coef_ + self.intercept_
 
     def _estimate(self, X: object, y: object) -> Estimate:
-        """Return the release of second moments."""
+        """Release the second moments, and return the estimate."""
         self._check_arguments("budget", "radius", "bounds")
         self._confidence()
         center, half = _pair("bounds", self.bounds)
@@ -413,7 +413,8 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
     """Fit a logistic regression with a penalty: `ny.estimate.logistic`.
 
     Args:
-        classes: the two labels, the positive one last. A row with another label is ignored.
+        classes: the two labels, the positive one last. A row with another label counts as a row of
+            zeros.
         radius: radius of the ball around 0 that each row of X is clipped to, above 0.
         alpha: from 1e-6 to 1e3. The mean loss has the penalty alpha / 2 (a^2 + radius^2 |b|^2), for
             intercept a and coefficients b. A smaller alpha needs more noise.

@@ -53,7 +53,7 @@ class PowerBudget(Budget, Protocol):
     """Represent a budget that first checks one level, and then all others."""
 
     def excess_elsewhere(self, mechanism: Described) -> float:
-        """Estimate the same logarithm at all other levels."""
+        """Estimate the logarithm of `excess` at all other levels."""
         ...
 
 

@@ -86,7 +86,7 @@ class Evidence(ABC):
 
     @abstractmethod
     def epsilon(self, delta: float = 0.0) -> float:
-        """Return the largest epsilon for which (epsilon, delta)-DP is refuted; 0 if none is.
+        """Return the largest epsilon for which (epsilon, delta)-DP is refuted, or 0.
 
         Args:
             delta: in [0, 1).
@@ -94,7 +94,7 @@ class Evidence(ABC):
 
     @abstractmethod
     def gdp(self) -> float:
-        """Return the largest mu for which mu-GDP is refuted; 0 if none is.
+        """Return the largest mu for which mu-GDP is refuted, or 0.
 
         The result is about Gaussian curves only. A mechanism can satisfy epsilon = 5 and still
         refute mu = 1, so do not convert this mu to an epsilon.
@@ -217,7 +217,7 @@ class ManyRuns(Evidence):
         )
 
     def epsilon(self, delta: float = 0.0) -> float:
-        """Return the largest epsilon that is refuted at delta; 0 if none is."""
+        """Return the largest epsilon that is refuted at delta, or 0."""
         d = _delta(delta)
         ratios = [
             (1 - d - miss) / alarm for a, b in self.points for alarm, miss in ((a, b), (b, a))
@@ -226,7 +226,7 @@ class ManyRuns(Evidence):
         return max(math.log(largest) * (1 - 8 * UNIT), 0.0) if largest > 1 else 0.0
 
     def gdp(self) -> float:
-        """Return the largest mu that is refuted; 0 if none is."""
+        """Return the largest mu that is refuted, or 0."""
         return max((_mu(a, b) for a, b in self.points), default=0.0)
 
     def power_at_least(self, level: float) -> float:
@@ -308,11 +308,11 @@ class OneRun(Evidence):
         yield both[order], np.concatenate([deltas, curve.deltas_above(finer)])[order]
 
     def epsilon(self, delta: float = 0.0) -> float:
-        """Return the largest epsilon that is refuted at delta; 0 if none is."""
+        """Return the largest epsilon that is refuted at delta, or 0."""
         return self._guesses.epsilon(_delta(delta))
 
     def gdp(self) -> float:
-        """Return the largest mu that is refuted; 0 if none is."""
+        """Return the largest mu that is refuted, or 0."""
         return self._mu
 
     def power_at_least(self, level: float) -> float:

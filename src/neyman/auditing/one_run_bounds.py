@@ -75,10 +75,10 @@ class Guesses:
         return False
 
     def chance_under(self, epsilon: float, delta: float) -> float:
-        """Return a bound on P(correct >= c) under (epsilon, delta)-DP.
+        """Return an upper bound on P(correct >= c) under (epsilon, delta)-DP.
 
-        P(Bin(g, q) >= c) + 2 m delta max over i of P(c - i <= Bin(g, q) < c) / i, where
-        q = 1 / (1 + e^-epsilon).
+        The bound is P(Bin(g, q) >= c) + 2 m delta max over i of P(c - i <= Bin(g, q) < c) / i,
+        where q = 1 / (1 + e^-epsilon).
 
         Source: Steinke, Nasr and Jagielski 2023, corollary 5.4.
         """
@@ -110,7 +110,7 @@ class Guesses:
             length = c if not largest else min(c, math.ceil(1 / largest) + 1)
 
     def epsilon(self, delta: float) -> float:
-        """Return the largest epsilon that either bound refutes at delta; 0 if none is."""
+        """Return the largest epsilon that either bound refutes at delta, or 0."""
         g, c = self.guesses, self.correct
         if not c:
             return 0.0
@@ -132,7 +132,7 @@ class Guesses:
         return math.log((t * right - delta) / (t * wrong)) + 1e-9 if wrong else 40.0
 
     def delta(self, epsilon: float) -> float:
-        """Return the largest delta that either bound refutes at epsilon; 0 if none is."""
+        """Return the largest delta that either bound refutes at epsilon, or 0."""
         if not self.correct:
             return 0.0
         room = self.chance - self._tail(epsilon)
@@ -145,7 +145,7 @@ class Guesses:
         return max(first, best)
 
     def gdp(self) -> float:
-        """Return the largest mu that is refuted; 0 if none is."""
+        """Return the largest mu that is refuted, or 0."""
         return _largest(lambda mu: self.refutes(gaussian_level(mu)), self.most_gdp())
 
     def most_gdp(self) -> float:
@@ -164,7 +164,7 @@ class Guesses:
 
 
 def _largest(refuted: Callable[[float], bool], most: float, halvings: int = 52) -> float:
-    """Return the largest number that ``refuted`` accepts, by bisection; 0 if none."""
+    """Return the largest number that ``refuted`` accepts, by bisection, or 0."""
     if most <= 0:
         return 0.0
     if refuted(most):

@@ -119,7 +119,7 @@ def _steps(members: Array, others: Array, chance: float) -> tuple[Array, Array, 
 
 
 def _counts(members: Array, others: Array, cuts: Array) -> tuple[Counts, Counts]:
-    """Return the false alarms and misses of the test "at or above" each cut."""
+    """Return the numbers of false alarms and misses of the test at or above each cut."""
     alarms = len(others) - np.searchsorted(np.sort(others), cuts, "left")
     return alarms, np.searchsorted(np.sort(members), cuts, "left")
 

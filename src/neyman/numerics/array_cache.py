@@ -89,7 +89,7 @@ CACHE = ArrayCache(128 << 20)
 
 
 def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R]:
-    """Decorate a function so that the cache stores its results.
+    """Decorate a function to store its results in the cache.
 
     Args:
         function: a function of hashable values, which alone decide its result. No one may change

@@ -51,9 +51,9 @@ def divergence(k: Array, y: Array | float) -> Array:
 
 
 def log_binomial(n: int, p: float, q: float, c: Array, epsilon: float) -> tuple[Array, Array]:
-    """log Bin(n, p)(c), q = 1 - p, and a bound on its error, by deviances (Loader 2000).
+    """Return log Bin(n, p)(c), and a bound on its error, by deviances (Loader 2000).
 
-    Both p and q are known to 4 + epsilon units.
+    q = 1 - p. Both p and q are known to 4 + epsilon units.
     """
     value, error = _at_integers(lambda x: _log_binomial(n, p, q, x, epsilon), c.astype(float))
     return value, error

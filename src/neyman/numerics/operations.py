@@ -55,7 +55,7 @@ class Meter:
     Args:
         most: largest count of operations for the engine.
         reserve: largest count for bounds from available results.
-        count, spared: operations used so far, and those used of the reserve.
+        count, spared: operations used so far, outside and within the reserve.
         reached: True if an engine had to stop.
         strict: True if an operation beyond ``most`` raises an error.
         spare: True if operations use the reserve.

@@ -252,7 +252,7 @@ def scale(level: float) -> tuple[Mark, ...]:
 
 
 def census_power(level: float) -> float:
-    """Return an upper bound on the power at a level against the 2020 Census redistricting data."""
+    """Return an upper bound on the 2020 Census redistricting data's power at a level."""
     return next(mark.power for mark in scale(level) if mark.name.startswith(CENSUS))
 
 

@@ -138,7 +138,7 @@ def mean_information(information: Callable[[Array], Array], width: float) -> flo
 
 
 def cosine_risk(information: float, width: float) -> float:
-    """Return the bound 1 / (information + pi^2 / width^2)."""
+    """Return van Trees' bound 1 / (information + pi^2 / width^2) on the risk."""
     prior = (math.pi / width) ** 2 if math.isfinite(width) else 0.0
     return (
         (1 - OPTIMALITY_LIMITS.rounding_share) / (information + prior)
@@ -167,7 +167,7 @@ def fano_success(guarantee: Guarantee, log_count: float, size: int) -> float:
 
 
 def ball_packing(guarantee: Guarantee, n: int, dimension: int) -> tuple[float, float]:
-    """Return the bounds of packing and of Fano on a mean in a ball of radius 1, squared error."""
+    """Return packing's and Fano's bounds on a mean's squared error in a ball of radius 1."""
     count = float(dimension)  # log M
     best = [0.0, 0.0]
     for size in np.unique(np.geomspace(1, n, LIMITS.sizes).astype(int)).tolist():

@@ -24,7 +24,7 @@ def cell_gap(
     cells: int | None,
     relation: Neighboring,
 ) -> float | None:
-    """Return a cell's standard error over the least one, rounded up. Return None if none is proven.
+    """Return a cell's standard error over the least one, rounded up, or None if unproven.
 
     The least error is the root mean squared error over cells of any rho-zCDP release of only this
     table, on its worst data of any size. Its square is R^2 / chi-square if one unit changes a cell
@@ -52,7 +52,7 @@ def cell_gap(
 def mean_gap(
     standard_error: float, rho: Fraction, width: float, rows: int, relation: Neighboring
 ) -> float | None:
-    """Return the same ratio for the mean of ``rows`` rows, with values in an interval of ``width``.
+    """Return the ratio of `cell_gap` for the mean of ``rows`` values in an interval of ``width``.
 
     One record with two possible values moves the mean by width / rows [OP-7]. Under add-remove,
     replacing it takes two steps, which cost 4 rho.

@@ -376,7 +376,7 @@ def both(first: Channel, second: Channel) -> Channel:
 
 
 def _compositions(total: int, parts: int) -> Iterator[tuple[Fraction, ...]]:
-    """Yield the rows with this denominator."""
+    """Yield all rows of ``parts`` fractions with denominator ``total`` and sum 1."""
     for bars in itertools.combinations(range(total + parts - 1), parts - 1):
         ends = (-1, *bars, total + parts - 1)
         yield tuple(Fraction(b - a - 1, total) for a, b in itertools.pairwise(ends))

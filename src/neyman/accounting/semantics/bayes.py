@@ -1,10 +1,10 @@
 """Bound an attacker's posterior belief, relative to the posterior without the person's record.
 
 The attacker holds a prior over whole datasets, sees the output, and updates. Compare two posteriors
-for the person's record. In the second world, a draw from what the rest of the data predicts
-replaced the record before the release [PO-1]. So the attacker can still learn about the person from
-others. Let A and B be the distributions of the output in both worlds. The ratio of the posteriors
-is dA/dB, and
+for the person's record. In the second world, a draw from the rest of the data's prediction replaced
+the record before the release [PO-1]. So the attacker can still learn about the person from others.
+Let A and B be the distributions of the output in both worlds. The ratio of the posteriors is dA/dB,
+and
 
     A(dA/dB > e^eps) <= inf over h < eps of delta(h) / (1 - e^{h - eps}) =: tail(eps) [PO-2].
 
@@ -123,12 +123,12 @@ def posterior_ratio(
 
         - "arbitrary-prior": the least e^{(a - 1)(g_a - epsilon)}; for rho-zCDP e^{-(epsilon -
           rho)^2 / 4 rho} for epsilon > rho, 1 below;
-        - "knows-the-rest": the same times e^-epsilon: the least e^{(a - 1) g_a - a epsilon}; for
+        - "knows-the-rest": this bound times e^-epsilon: the least e^{(a - 1) g_a - a epsilon}; for
           rho-zCDP e^{-(epsilon + rho)^2 / 4 rho} for epsilon > rho, e^-epsilon below;
         - "true-record": the pbdp curve of the implied curve.
 
         A posterior *below* e^-epsilon of its counterfactual never occurs from the pure epsilon on.
-        For the true record, its probability is at most e^-epsilon times the same bound. The Renyi
+        For the true record, its probability is at most e^-epsilon times the bound above. The Renyi
         and zCDP theorems are only about a posterior above its counterfactual.
 
     Raises:
@@ -289,9 +289,9 @@ def membership_success(
 
         max over levels a of p (1 - f(a)) + (1 - p) (1 - a) = 1 - p + p delta(log((1 - p) / p)),
 
-    and, for p above 1/2, the same with 1 - p and the reversed pair. Without the release, they are
-    right with probability max(p, 1 - p). This counts right answers "in" and "not in". It does not
-    bound attacks that name a record, a value, or one of several candidates. Those attacks start
+    and, for p above 1/2, this formula with 1 - p and the reversed pair. Without the release, they
+    are right with probability max(p, 1 - p). This counts right answers "in" and "not in". It does
+    not bound attacks that name a record, a value, or one of several candidates. Those attacks start
     from a baseline, and f allows them up to 1 - f(baseline).
 
     Args:

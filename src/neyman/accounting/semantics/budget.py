@@ -210,7 +210,7 @@ class Zcdp(PlanBudget):
         return rho <= self.rho and delta <= (self.delta or 0)
 
     def limit(self, question: Question, at: float) -> Fraction | None:
-        """Return rho."""
+        """Return rho if the question is rho, else None."""
         return self.rho if question == "rho" else None
 
     def _own_problems(self, *, discovers: bool) -> Iterator[str]:
@@ -246,7 +246,7 @@ class Gdp(PlanBudget):
         return float(self.mu)
 
     def limit(self, question: Question, at: float) -> Fraction | None:
-        """Return mu."""
+        """Return mu if the question is mu, else None."""
         return self.mu if question == "mu" else None
 
     @property
@@ -277,13 +277,13 @@ class Approximate(PlanBudget):
 
     @property
     def rough_mu(self) -> float:
-        """Return mu by the usual conversion from zCDP to epsilon and delta."""
+        """Return the approximate mu, by the usual conversion from zCDP to epsilon and delta."""
         # rho + 2 sqrt(rho log(1 / delta)) = epsilon
         log = -math.log(max(float(self.delta), LIMITS.least_delta))
         return math.sqrt(2) * (math.sqrt(log + self.epsilon) - math.sqrt(log))
 
     def limit(self, question: Question, at: float) -> Fraction | None:
-        """Return epsilon at delta and above."""
+        """Return epsilon if the question is epsilon at the budget's delta or above, else None."""
         return self.epsilon if question == "epsilon" and at >= below(self.delta) else None
 
     @property
@@ -304,7 +304,7 @@ class Approximate(PlanBudget):
 
     @property
     def claim(self) -> str:
-        """Return epsilon at delta."""
+        """Return the claim "epsilon at delta" as text."""
         return f"epsilon {exact_text(self.epsilon)} at delta {exact_text(self.delta)}"
 
     def claimed_by(self, curve: Tradeoff) -> bool:
@@ -351,7 +351,7 @@ class AtMost(PlanBudget):
         return self.mu
 
     def limit(self, question: Question, at: float) -> Fraction | None:
-        """Return power at the level and below."""
+        """Return the power if the question is power at the level or below, else None."""
         return self.power if question == "power" and at <= float(self.level) else None
 
     @property
@@ -362,7 +362,7 @@ class AtMost(PlanBudget):
 
     @property
     def claim(self) -> str:
-        """Return the power at the level."""
+        """Return the claim "power at level" as text."""
         return f"power at most {exact_text(self.power)} at level {exact_text(self.level)}"
 
     def claimed_by(self, curve: Tradeoff) -> bool:
@@ -424,7 +424,7 @@ class AtMost(PlanBudget):
         return spent.log_power(float(self.level)).upper - math.log(float(self.power))
 
     def excess_elsewhere(self, mechanism: Described) -> float:
-        """Estimate the same for the other checks of `admits`: other levels, and delta far out."""
+        """Estimate log(spent / allowed) of `admits`'s other checks: other levels, delta far out."""
         spent = _spent(mechanism)
         far = self.tradeoff().epsilon(LIMITS.least_level).upper
         reached, allowed = self._everywhere(spent)

@@ -136,7 +136,7 @@ def proportion(name: str, x: Numeric) -> Fraction:
 
 
 def given_level(level: Numeric) -> Fraction:
-    """Return a level, in (0, 1), cut to four significant digits."""
+    """Return a level, in (0, 1), rounded down to four significant digits."""
     a = proportion("level", level)
     if not 0 < a < 1:
         raise ValueError(f"level = {level!r} must be above 0 and below 1")

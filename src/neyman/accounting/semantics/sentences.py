@@ -81,7 +81,7 @@ _power = power  # used in functions with an argument of this name
 
 
 def membership(level: Numeric, power: Numeric, subject: str = "person") -> str:
-    """Write the same for claims that a given subject is in the data (add-remove neighbors).
+    """Write the sentences of `power` for the claim that a subject is in the data (add-remove).
 
     ``power`` bounds both orders of the neighbors, as a trade-off curve does.
     """
@@ -96,7 +96,7 @@ def membership(level: Numeric, power: Numeric, subject: str = "person") -> str:
 
 
 def training(level: Numeric, power: Numeric, sees: str = "every training step") -> str:
-    """Write the same for membership inference against a training run (add-remove neighbors).
+    """Write the sentences of `power` for membership in training data (add-remove neighbors).
 
     Args:
         sees: the attacker's view: "every training step" or "only the final model".
@@ -239,7 +239,7 @@ def about(attributes: Sequence[str], within: str | None) -> str:
 
 
 def open_claims(claims: Iterable[tuple[str, bool]], totals: Sequence[str]) -> str:
-    """Write which claims have a limit despite exact totals, and which have none.
+    """Write which claims have a limit despite exact totals, and which have no limit.
 
     Args:
         claims: each claim's attribute, such as "race", and True if a change of it can move a total.
@@ -505,7 +505,7 @@ def renyi(order: Numeric, divergence: Numeric) -> str:
 
     Args:
         order: a, above 1 and finite.
-        divergence: upper bound g on D_a, at least 0; inf if there is none.
+        divergence: upper bound g on D_a, at least 0; inf if there is no bound.
     """
     a, g = _finite("order", order), value("divergence", divergence)
     if a <= 1:
@@ -519,7 +519,7 @@ def tcdp(rho: Numeric, omega: Numeric) -> str:
     """Write truncated concentrated DP in one line: the guarantee of zCDP up to order omega.
 
     Args:
-        rho: upper bound, at least 0; inf if there is none.
+        rho: upper bound, at least 0; inf if there is no bound.
         omega: the largest order, above 1; inf is zCDP.
     """
     r, top = value("rho", rho), value("omega", omega)

@@ -1,9 +1,9 @@
 """Bound the distance of two whole posteriors, with and without one person's record.
 
 Kasiviswanathan and Smith 2014 use the statistical distance of the attacker's posterior over
-datasets from a second posterior. The second one follows from the same output if a default record
-replaced the person's. Their theorem for (epsilon, delta) needs a small epsilon and a delta far
-below 1 / n. The bounds here [PO-12, PO-13, PO-14] are our own, for any curve and one person.
+datasets from a second posterior. The second posterior assumes that a default record replaced the
+person's, for the same output. Their theorem for (epsilon, delta) needs a small epsilon and a delta
+far below 1 / n. The bounds here [PO-12, PO-13, PO-14] are our own, for any curve and one person.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ ROUNDING_FLOATS = 16  # rounding error of one line of arithmetic, in floats
 def posterior_distance(guarantee: Tradeoff | Described, chance: float | Fraction) -> Bound:
     """Bound the distance of two posteriors, with and without one person's record.
 
-    The attacker has a prior over whole datasets and sees the output. The second posterior is what
-    the same output would give if a default record, or none, had replaced the person's. The distance
+    The attacker has a prior over whole datasets and sees the output. The second posterior follows
+    from the same output if a default record, or no record, had replaced the person's. The distance
     is the statistical distance: the largest difference of the two probabilities of any statement
     about the data, this person, or anyone.
 
@@ -90,7 +90,7 @@ def posterior_distance(guarantee: Tradeoff | Described, chance: float | Fraction
 
 
 def _at(f: Tradeoff, heights: list[float], allowed: float) -> list[float]:
-    """Return the bound for each h; 1 if there is none."""
+    """Return the bound for each h; 1 if no bound holds."""
     chances = [tail.upper for tail in tails(f, [Fraction(h) for h in heights])]
     return [
         _distance_bound(h, tail, allowed) if tail < allowed else 1.0
