@@ -29,9 +29,7 @@ class Limits:
     """Set the grids on which means, medians, and quantiles are compared."""
 
     grid_steps: int = 1000  # per interval; integer noise rounds values to this grid
-    median_points: int = (
-        200_001  # points for a median; on a coarse grid a draw can be right by luck
-    )
+    median_points: int = 200_001  # on a coarse grid, a draw can be right by luck
 
 
 LIMITS = Limits()

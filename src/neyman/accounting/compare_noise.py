@@ -258,9 +258,7 @@ def _errors_of_rounded_normal(sigma: float, levels: tuple[float, ...]) -> Alike:
     at = [_integer(-sigma * _normal(p) - 0.5, -sigma * _normal(p) - 0.5) for p in levels]
     if sigma > LIMITS.summed_sigma:
         mean = sigma * math.sqrt(2 / math.pi)
-        means = _around(
-            mean, 16 + 0.25 / sigma**2 / UNIT, "integral"
-        )  # the integral's error [EE-8], in units
+        means = _around(mean, 16 + 0.25 / sigma**2 / UNIT, "integral")  # in units [EE-8]
         return _row("rounded Gaussian", sigma, _around(sigma**2 + 1 / 12), means, levels, at)
     k = np.arange(math.ceil(LIMITS.summed_deviations * sigma) + 8, dtype=float)[::-1]
     x = (k + 0.5) / sigma

@@ -56,9 +56,7 @@ class NeymanAccountant(PLDAccountant):
                 f"neighboring_relation = {neighboring_relation!r}: Neyman knows ADD_OR_REMOVE_ONE "
                 "and REPLACE_ONE; a record that becomes a special one is neither"
             )
-        PrivacyAccountant.__init__(
-            self, neighboring_relation
-        )  # not the constructor of `PLDAccountant`
+        PrivacyAccountant.__init__(self, neighboring_relation)  # not `PLDAccountant`'s
         self._mechanism = Mechanism.nothing()
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -96,8 +94,8 @@ class NeymanAccountant(PLDAccountant):
     def get_epsilon(self, target_delta: float) -> float:
         """Return a certified upper bound on the smallest epsilon at delta.
 
-        At delta 1 the bound is 0. For an event that is not private at all it is inf, as for the
-        other accountants of `dp_accounting`.
+        At delta 1 the bound is 0, or inf for an event that is not private at all, as for the other
+        accountants of `dp_accounting`.
         """
         if check.probability("target_delta", target_delta) == 1:
             return math.inf if self._certain_loss().lower == 1 else 0.0

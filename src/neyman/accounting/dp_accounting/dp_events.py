@@ -111,9 +111,7 @@ def _epsilon_delta(event: Any, neighboring: Neighboring) -> Mechanism:
     pure = _permute_and_flip(event, neighboring)
     if not delta:
         return pure
-    if (
-        neighboring != "replace-one"
-    ):  # under add-remove, disclosure reveals a record in only one dataset
+    if neighboring != "replace-one":  # disclosure reveals a record in only one dataset
         raise UnsupportedEvent(
             event,
             "delta may be on both sides, which no mechanism here has under add-remove; its curve "

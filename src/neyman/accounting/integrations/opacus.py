@@ -206,9 +206,7 @@ class OpacusDraws:
         self.ahead = loader.num_workers * (loader.prefetch_factor or 0)  # drawn before their use
         self.pieces: list[Piece] = []  # of a sample
         self.lost = 0 if hook.draws is None else hook.draws.unaccounted
-        self._passes = (
-            2  # passes that may begin after an unused sample, for a first look at the data
-        )
+        self._passes = 2  # passes that may begin after an unused sample: a first look
         optimizer.pre_step, optimizer.clip_and_accumulate = self.prepare, self.clip
         for name in ("add_noise", "_check_skip_next_step"):  # set by earlier draws
             vars(optimizer).pop(name, None)

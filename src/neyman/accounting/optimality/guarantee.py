@@ -1,4 +1,4 @@
-"""Bound from below a guarantee's trade-off function for k changed records, in closed forms.
+"""Compute closed forms below a guarantee's trade-off function for k changed records.
 
 A lower bound on an error needs three functionals of the trade-off function f: the affinity of the
 group curve f_k, the chi-square divergence of neighbors, and the smallest level at which a test of
@@ -32,9 +32,7 @@ class Limits:
 
 
 LIMITS = Limits()
-TRAPEZOID_STEP = (
-    0.1  # step of the trapezoid rule for the affinity of two normal distributions [OP-2]
-)
+TRAPEZOID_STEP = 0.1  # of the rule for the affinity of two normal distributions [OP-2]
 NODES = np.arange(-8.5, 8.5 + TRAPEZOID_STEP / 2, TRAPEZOID_STEP)
 WEIGHTS = TRAPEZOID_STEP * np.exp(-NODES * NODES / 2) / math.sqrt(2 * math.pi)
 DELTAS = (1e-3, 1e-6, 1e-9)  # deltas used for a curve without other closed forms
@@ -145,7 +143,7 @@ class Guarantee:
 
 
 def normal_affinity(mu: Array) -> Array:
-    """Return B(G_mu) = E[e^{-mu^2/8} / cosh(mu Z / 2)] by the trapezoid rule; 0 if large [OP-2]."""
+    """Return B(G_mu) = E[e^{-mu^2/8} / cosh(mu Z / 2)] by trapezoids, or 0 for large mu [OP-2]."""
     asked = np.minimum(mu, LIMITS.largest_mu)
     values = (WEIGHTS / np.cosh(np.multiply.outer(asked, NODES / 2))).sum(axis=-1)
     return np.where(

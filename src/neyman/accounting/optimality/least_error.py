@@ -1,4 +1,4 @@
-"""Bound from below the mean squared error of any release that meets a guarantee."""
+"""Compute lower bounds on the mean squared error of any release that meets a guarantee."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ class Limits:
 
 
 LIMITS = Limits()
-WIDTHS = np.append(
-    np.geomspace(0.004, 1.0, 90)[:-1], 1.0
-)  # widths of a prior, relative to the parameter set
+WIDTHS = np.append(np.geomspace(0.004, 1.0, 90)[:-1], 1.0)  # of a prior, over the whole set
 TWO_POINTS, VAN_TREES, MOVED = "two points", "van Trees", "one moved record"
 Methods = dict[str, float]
 

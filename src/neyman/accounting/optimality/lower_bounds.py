@@ -1,4 +1,4 @@
-"""Bound an estimator's error from below, given a guarantee's closed forms.
+"""Compute lower bounds on an estimator's error, given a guarantee's closed forms.
 
 Methods: two points that a release under f cannot distinguish [OP-4], and Assouad's sum of such
 bounds [OP-5]. Van Trees' inequality with the information of a private output, and the prior on [-B,

@@ -56,9 +56,7 @@ class Limits:
 
 
 LIMITS = Limits()
-TAILS = np.array(
-    [1e-4, 1e-2]
-)  # a few draws of too wide noise show in the tails, not in equal cells
+TAILS = np.array([1e-4, 1e-2])  # a few draws of too wide noise show only in the tails
 
 
 _Draw = tuple[str, Fraction, Integers]
