@@ -291,9 +291,9 @@ class OneRun(Evidence):
         return self._guesses.gdp()
 
     def _polygons(self, curve: Tradeoff) -> Iterator[tuple[Array, Array]]:
-        """Yield tangents of a curve, with more where the recursion goes.
+        """Yield tangents of a curve, with more of them in the range of the recursion.
 
-        Its levels are above the first.
+        The recursion's levels are above its first level.
         """
         chance = self._guesses.chance
         end = min(math.log(self.canaries / chance) + 2, 30.0)

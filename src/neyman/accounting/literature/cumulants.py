@@ -61,8 +61,8 @@ class _Moments:
 def _moments(loss: Loss) -> _Moments:
     """Compute moments from M(z) = e^{K(z) - K(0) - z center} on a circle of radius r.
 
-    The mean of M(z) z^-j is the j-th moment over j!. With r a quarter of R, the aliasing of the
-    points is below 4^-32 of M(R) + M(-R), which bounds M.
+    The mean of M(z) z^-j is the j-th moment over j!. With r a quarter of the outer radius R, the
+    aliasing of the points is below 4^-32 of M(R) + M(-R), which bounds M.
     """
     if isinstance(loss, (RenyiBound, ExternalPld, NonPrivateLoss)):
         raise ValueError(
