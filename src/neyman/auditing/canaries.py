@@ -182,8 +182,8 @@ class Canaries:
 
         Args:
             parameters: as for `scores`.
-            guesses: an even number, fixed before the training. If None, all canaries, or all but
-                one.
+            guesses: an even number, fixed before the training. If None, all canaries, minus one if
+                their number is odd.
             confidence: in (0, 1).
 
         Returns:

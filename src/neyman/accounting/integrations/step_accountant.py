@@ -53,25 +53,25 @@ FLOATS = (
 class StepAccountant:
     """Return Neyman's certified upper bounds through the interface of Opacus's accountants.
 
-        A step adds Gaussian noise with the noise multiplier to a Poisson sample, under add-remove.
-        Opacus does this if `neyman.accounting.integrations.opacus.check_batches` accepts its
-        settings and the number of rows is public. All steps are one composition, even if the noise
-        or the rate changes.
+    A step adds Gaussian noise with the noise multiplier to a Poisson sample, under add-remove.
+    Opacus does this if `neyman.accounting.integrations.opacus.check_batches` accepts its settings
+    and the number of rows is public. All steps are one composition, even if the noise or the rate
+    changes.
 
-        Examples:
-            >>> from neyman.accounting.integrations.step_accountant import StepAccountant
-            >>> accountant = StepAccountant()
-            >>> for _ in range(100):
-            ...     accountant.step(noise_multiplier=1.0, sample_rate=0.01)
-            >>> len(accountant), round(accountant.get_epsilon(delta=1e-5), 3)
-            (100, 0.718)
-            >>> accountant
-            <StepAccountant of 100 steps (sigma 1, rate 0.01): epsilon 0.7181 at delta 1e-05, noise
-            \
-    assumed exact>
-            >>> print(accountant.summary(delta=1e-5))
-            epsilon: 0.7181 at delta 1e-05 mu: 0.1948 at every level from 0.0001 to 0.5 power:
-            0.0002123 at level 0.0001
+    Examples:
+        >>> from neyman.accounting.integrations.step_accountant import StepAccountant
+        >>> accountant = StepAccountant()
+        >>> for _ in range(100):
+        ...     accountant.step(noise_multiplier=1.0, sample_rate=0.01)
+        >>> len(accountant), round(accountant.get_epsilon(delta=1e-5), 3)
+        (100, 0.718)
+        >>> accountant
+        <StepAccountant of 100 steps (sigma 1, rate 0.01): epsilon 0.7181 at delta 1e-05, noise \
+assumed exact>
+        >>> print(accountant.summary(delta=1e-5))
+        epsilon: 0.7181 at delta 1e-05
+        mu: 0.1948 at every level from 0.0001 to 0.5
+        power: 0.0002123 at level 0.0001
     """
 
     def __init__(self) -> None:
