@@ -46,9 +46,9 @@ NEARLY_ALL = [EPSILON_SHARES - (1 << m) for m in range(6)]
 
 @dataclass(frozen=True)
 class EnvelopeLoss(Loss):
-    """Represent the loss with density e^{(l - epsilon)/2} / (2 - 2 e^-epsilon).
+    """Represent the loss on [-epsilon, epsilon] with the density below.
 
-    The density is on [-epsilon, epsilon].
+    It is e^{(l - epsilon)/2} / (2 - 2 e^-epsilon).
 
     Args:
         exact_epsilon: epsilon, above 0.

@@ -122,10 +122,10 @@ def _step(joint: ComposedLattice) -> Fraction:
 
 
 def _align_step(joint: ComposedLattice, grid: float) -> Fraction:
-    """Adjust the step so that the largest bounded loss falls just above a grid point.
+    """Adjust the step to put the largest bounded loss just above a grid point.
 
-    Laplace pairs have half of their mass there. The lower side moves it down to the grid by a
-    second-order distance. Any other grid would cost the first order.
+    Laplace pairs have half of their mass there. The lower side moves it down by a second-order
+    distance. Any other grid would cost the first order.
     """
     tops = [float(loss.supremum) for loss, _ in joint.parts]
     top = max((t for t in tops if 2 * grid <= t < math.inf), default=0.0)
@@ -180,7 +180,7 @@ class LossBracket(Part):
 
     Compositions with a bracket are computed twice (`BracketProfile`). Direct questions use the
     upper
-    loss, except K, which uses both.
+    loss. Only K at real z uses both.
 
     Args:
         lower: a loss that this one dominates.

@@ -153,8 +153,8 @@ def _(inner: DiscreteGaussianLoss, size: float) -> Base:
     """Return the masses by their formula, up to 40 sigma. Farther mass counts as lost [FV-5]."""
     s2, shift = float(inner.sigma_squared), inner.shift
     sigma = math.sqrt(s2)
-    # A tilt of this size moves the distribution by (size + 1) shift. Beyond 26 more sigma, less
-    # than e^-337 of it remains.
+    # A tilt of this size moves the distribution by at most (size + 2) shift. Beyond 26 more sigma,
+    # less than e^-337 of it remains.
     end = (size + 2) * shift + REACH_DEVIATIONS * sigma
     dense = min(end, (14 + REACH_DEVIATIONS) * sigma + 20 * shift)  # each mass up to here is listed
     x = np.arange(-math.ceil(REACH_DEVIATIONS * sigma) - 1, math.ceil(dense) + 2, dtype=float)

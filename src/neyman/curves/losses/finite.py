@@ -64,7 +64,7 @@ class _ValuesLoss(Loss):
     def mu(self) -> float:
         """Return the mu of randomized response at the pure epsilon of the finite part.
 
-        Return inf if the infinite mass of Q exceeds that of P: the rest of Q then has less mass.
+        Return inf if Q has more infinite mass than P: the rest of Q then has less mass.
         """
         return response_mu(self._largest) if self.missing <= self.failure else math.inf
 

@@ -102,7 +102,7 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
         return np.einsum("i,kij->kj", counts, np.array(_moments(a, tilts)))
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """Bound the decay: atoms keep their masses; the density adds at most its two ends over |w|.
+        """Bound the decay: atoms keep their masses, and the density adds at most its ends over |w|.
 
         w = tilt + 1/2 + i u. Near 0, E(L - L')^4 <= (2a)^2 2 Var(L).
         """

@@ -22,7 +22,7 @@ class NonPrivateLoss(Part):
 
     @property
     def supremum(self) -> Fraction:
-        """Return 0, which keeps sums defined: there is no finite part."""
+        """Return 0, because there is no finite part and sums need a number."""
         return Fraction(0)
 
     def reverse(self) -> NonPrivateLoss:

@@ -1,12 +1,10 @@
 """Compute with losses given by the distribution of an outcome: atoms, and analytic stretches.
 
-A subclass describes its distribution (`Law`). This module computes all that the engines ask, by
-quadrature. Take a panel of width h with an exponent whose derivative is at most W / h, also within
-a
-distance D of the panel in the complex plane. Then n Gauss-Legendre nodes err, relative to the
-panel's mass, by at most 4.4 e^{W (r/4 + 1)} r^{-2(n-1)} for every r in (2, 4D/h] (Trefethen,
-Approximation Theory and Approximation Practice, theorem 19.3: r is the parameter of an ellipse
-inside that distance).
+A subclass describes its distribution (`Law`). This module answers the engines by quadrature. Take a
+panel of width h with an exponent whose derivative is at most W / h, also within a distance D of the
+panel in the complex plane. Then n Gauss-Legendre nodes err, relative to the panel's mass, by at
+most 4.4 e^{W (r/4 + 1)} r^{-2(n-1)} for every r in (2, 4D/h] (Trefethen, Approximation Theory and
+Approximation Practice, theorem 19.3: r is the parameter of an ellipse inside that distance).
 """
 
 from __future__ import annotations
@@ -154,9 +152,9 @@ class PiecewiseAnalyticLoss(Loss):
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         """Bound the decay by moments, by the density's least values, and by its variation.
 
-        Take a density with the values f and g at the ends of a stretch, and of variation V. Its
-        characteristic function is at most (f + g + V) / |u|, and at most its mass. Atoms keep their
-        masses.
+        A density of variation V on a stretch, with the values f and g at its ends, has a
+        characteristic
+        function of at most (f + g + V) / |u|, and at most its mass. Atoms keep their masses.
         """
         tilted = _tilt_density(self, tilt, 0.0)
         best = self._decay_by_moments(tilt, edges)

@@ -6,11 +6,10 @@ the loss is log(S / T). Under Q the Y_t are independent, each lognormal with mea
 
     delta of (P, Q) = E_Q[(S / T - e^epsilon)+],    delta of (Q, P) = E_Q[(1 - e^epsilon S / T)+]
 
-are means of convex functions of S. So a distribution of Y that is spread out at equal means gives
-an upper bound. A distribution with cells merged into their means gives a lower bound. Addition
-preserves both. S is added up by doubling. After each sum its distribution is spread onto places,
-or merged between them. Places are dense near most of S and sparse far out. All numbers are
-positive, so nothing cancels.
+are means of convex functions of S. So spreading the distribution of Y at equal means gives an upper
+bound, and merging cells into their means gives a lower bound. Addition preserves both. S is added
+up by doubling. After each sum its distribution is spread onto places, or merged between them.
+Places are dense near most of S and sparse far out. All numbers are positive, so nothing cancels.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Represent a bare guarantee: bounds on Renyi divergences, with nothing else known about the loss.
+"""Represent a bare guarantee: bounds on Renyi divergences, and no other facts about the loss.
 
 In moments, tau(a) = (a - 1) D_a is convex in the order a and 0 at a = 1. Every such guarantee is
 one function,
 
     tau(a) <= rho a (a - 1) + corners(a)    for 1 < a <= top,
 
-a parabola plus a convex piecewise linear function. Guarantees compose exactly by adding these
-functions: rho, the corners, and the KL bounds add up. The smallest top stays. They hold in both
-directions. `region` computes the curve that they imply.
+a parabola plus a convex piecewise linear function. Guarantees compose exactly by adding: rho, the
+corners, and the KL bounds add up, and the smallest top stays. They hold in both directions.
+`region` computes the curve that they imply.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class RenyiBound(Part):
         exact_rho: rho of the parabola, exact, at least 0.
         corners: (order, moment) at which the linear pieces meet, after (1, 0). The orders increase
             above 1, and the moments are convex.
-        kl: what the linear part adds to rho at order 1: at most the first piece's slope.
-        top: the largest order that the guarantee covers, at least 1; or inf.
+        kl: contribution of the linear part at order 1: at most the first piece's slope.
+        top: the largest order with a bound, at least 1; or inf.
         slope: of the linear part beyond the last corner, if top is inf.
     """
 

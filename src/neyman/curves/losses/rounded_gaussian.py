@@ -1,6 +1,6 @@
 """Bound the loss of integers with rounded normal noise, between two certified distributions.
 
-For an integer x, round(x + Z) = x + round(Z), so the release is a rounded Gaussian release. So its
+For an integer x, round(x + Z) = x + round(Z): the output is a rounded Gaussian output. So its
 curve is at least the Gaussian curve, for every integer shift of the same l2 norm, in any
 dimension, composed, and through a sample [RG-1].
 """

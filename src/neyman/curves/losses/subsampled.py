@@ -171,7 +171,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         return None
 
     def _falls(self, w: float, inside: float, outside: float, floor: float) -> float:
-        """Return where w log R - y^2 / 2 falls below the floor, on the low side."""
+        """Return the low side of a crossing of w log R - y^2 / 2 and the floor."""
         return bisect(
             lambda y: self._exponent(w, y) > floor, inside, outside, width=1.0, tolerance=1e-12
         )[1]
@@ -457,7 +457,7 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
 
     @property
     def rho(self) -> float:
-        """Return 4 times the inner rho: at most this much is proven for twice the shift."""
+        """Return 4 times the inner rho, which bounds rho at twice the shift."""
         return 4 * self.inner.rho
 
     @property

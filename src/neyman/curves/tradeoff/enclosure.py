@@ -1,10 +1,10 @@
 """Enclose a curve between two polygons, exactly if it has finitely many corners.
 
-For other curves, places t = e^epsilon are chosen. At each place, power <= delta(t) + t level is a
-line above the curve. Let a be minus the slope of delta at the place. Then h(t) = delta(t) + a t is
-convex and least near the place. Values of h near the place give a lower bound b on all of h, so
-power(a) >= b is a point below the curve. The gaps are of second order in the spacing. For t < 1,
-the reversed pair at 1 / t is used.
+For other curves, choose places t = e^epsilon. At each place, power <= delta(t) + t level is a line
+above the curve. Let a be minus the slope of delta at the place. Then h(t) = delta(t) + a t is
+convex and least near the place. Nearby values give a lower bound b on h, so power(a) >= b is a
+point below the curve. The gaps are of second order in the spacing. For t < 1, use the reversed pair
+at 1 / t.
 """
 
 from __future__ import annotations
@@ -72,9 +72,11 @@ MOMENT_TILTS = 2.0 ** np.arange(-8, 14)
 def enclosed(losses: Composition) -> Pair:
     """Return a polygon below the power of an ordered pair and one above it [TC-1].
 
-    Both are the same if the curve has finitely many corners that are known exactly. Otherwise they
-    agree to some 1e-5 of the power and of delta, for deltas down to 1e-14. If only divergences are
-    known, they agree to some 1e-2.
+    Both are equal if the curve has finitely many, exactly known corners. Otherwise they agree to
+    some
+    1e-5 of the power and of delta, for deltas down to 1e-14. If only divergences are known, they
+    agree
+    to some 1e-2.
 
     Raises:
         ValueError: if the curve rests on an uncertified statement or estimate.

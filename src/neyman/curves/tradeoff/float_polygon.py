@@ -1,9 +1,8 @@
 """Compose tests and thin polygons whose corners are floats, rounded to a safe side.
 
-A coordinate is a float up to 1/2, or 1 minus such a float, so that both ends stay accurate. Sums
-and
-quotients err by a few units of their terms. Each result is moved by more than this error: to the
-right and down (side -1), or to the left and up (side 1) [TC-13].
+A coordinate is a float up to 1/2, or 1 minus such a float: both ends stay accurate. Sums and
+quotients err by a few units of their terms. Each result moves by more than this error: to the right
+and down (side -1), or to the left and up (side 1) [TC-13].
 """
 
 from __future__ import annotations

@@ -90,9 +90,9 @@ def between(
     Returns:
         The curve of the finite pair. For two distributions with stated bounds it is certified under
         the statements, which `Tradeoff.statements` lists. For two distributions of scipy.stats it
-        is an estimate, as `Tradeoff.method` says. Their outcomes are put into some thousand bins,
-        equally probable in the middle and finer down to tails of 1e-40. If the likelihood ratio
-        changes within a bin, the estimate errs toward privacy.
+        is an estimate, as `Tradeoff.method` says, from some thousand bins, equally probable in the
+        middle and finer down to tails of 1e-40. If the likelihood ratio changes within a bin, the
+        estimate overstates privacy.
 
     Raises:
         ValueError: if an entry is negative, a sum is not 1, or the outcomes differ in number.

@@ -135,10 +135,9 @@ def garbling(
 ) -> Garbling:
     """Return a channel from (p, q) to (p2, q2), or a test that proves that none exists.
 
-    If a channel exists, an attacker can learn from (p, q) everything that they can learn from (p2,
-    q2),
-    by passing the outcome through the channel. So (p2, q2) is at least as private (Blackwell's
-    order).
+    If a channel exists, passing the outcome of (p, q) through it reveals all that (p2, q2) can
+    reveal.
+    So (p2, q2) is at least as private (Blackwell's order).
 
     Args:
         p, q: probabilities of the same outcomes under the two hypotheses: integers, fractions,
@@ -150,8 +149,8 @@ def garbling(
     Returns:
         A `Garbling`. Its ``exists`` is True with a channel that is exact in fractions, or False
         with a test. ``exists`` is None if an input is a float and the largest gain of a test is
-        above 0 but at most 1e-12. The result then has both this test, for the numbers as read, and
-        a channel with a stated error.
+        above 0 but at most 1e-12. The result then has both this test and a channel with a stated
+        error.
 
     Raises:
         ValueError: if an entry is negative, a sum is not 1, or the outcomes of a pair differ in

@@ -37,11 +37,10 @@ class Limits:
         relative_width: interval width that ends the search, relative to mu.
         least_width: interval width that ends the search for a mu near 0.
         first_tangents: number of first tangents, even in epsilon.
-        most_tangents: largest number of tangents of one half of a curve.
-        most_parts: largest number of parts of an epsilon interval in one round.
-        rounds: largest number of rounds of new tangents.
-        idle_rounds: rounds without a moved bound that end the search, because precision is
-            exhausted.
+        most_tangents: most tangents of one half of a curve.
+        most_parts: most parts of an epsilon interval in one round.
+        rounds: most rounds of new tangents.
+        idle_rounds: rounds without a moved bound that end the search: precision is exhausted.
         largest_guess: the largest mu that places the first tangents.
     """
 

@@ -1,10 +1,9 @@
-"""Answer questions about a trade-off function, with certified bounds.
+"""Answer questions about a trade-off function of ordered pairs, with certified bounds.
 
-The function covers one or several ordered pairs.
-
-Each answer is for the worst pair [WD-1]. A pair's curve costs time. It is above a Gaussian curve
-that costs nothing, given by a proven mu. `supremum` asks the pair with the largest mu first. It
-skips a pair if the bound from its Gaussian curve is within the certain answer of another pair.
+Each answer is for the worst pair [WD-1]. A pair's curve costs time, but a proven mu gives a
+Gaussian
+curve below it at no cost. `supremum` asks the pair with the largest mu first. It skips a pair if
+its Gaussian curve admits no worse answer than another pair certainly has.
 """
 
 from __future__ import annotations
@@ -744,11 +743,10 @@ class Tradeoff:
     def nearest_gaussian(self) -> NearestGaussian:
         """Return the Gaussian curve nearest to this curve in sup distance, and the distance.
 
-        Use it to describe a curve if `gdp` is far above what most tests can do: rare losses decide
-        a
-        supremum. Its mu is not a guarantee. At some levels the power is larger, by up to
-        ``distance`` (the
-        regret). ``gdp(levels=...)`` is a mu that is safe on a range of levels.
+        It describes a curve if rare losses put `gdp` far above what most tests can do. Its mu is
+        not a
+        guarantee: at some levels the power is larger, by up to ``distance`` (the regret).
+        ``gdp(levels=...)`` is a mu that is safe on a range of levels.
 
         Source: Gomez and others 2025, who report mu with its regret.
         """
@@ -936,9 +934,7 @@ class Tradeoff:
 
         The curve alone implies it. It covers every such pair of datasets: a units added and k - a
         removed,
-        for every a. For adding or removing all records of one user, the mechanism may have a better
-        bound:
-        see `Mechanism.user`.
+        for every a. For all records of one user, `Mechanism.user` may give a better bound.
 
         1 - f_k = m o m o ... o m, for m = 1 - f the power as a function of the level. Each step may
         go in
