@@ -127,7 +127,7 @@ class EnvelopeLoss(Loss):
 
 @law_under_q.register
 def _(inner: EnvelopeLoss, size: float) -> Base:
-    """Q is e^{-(l + a)/2} / (2 - 2 e^-a)."""
+    """Return the density e^{-(l + a)/2} / (2 - 2 e^-a) of Q."""
     a = inner.epsilon
     log_total = math.log(2) + math.log(-math.expm1(-a))
     stretch = Stretch(

@@ -210,7 +210,7 @@ def _(inner: LaplaceLoss, size: float) -> Base:
 
 @law_under_q.register
 def _(inner: GaussianLoss, size: float) -> Base:
-    """Return L = mu t - mu^2 / 2 with t ~ N(0, 1) under Q."""
+    """Return the density of t ~ N(0, 1) under Q, with L = mu t - mu^2 / 2."""
     mu = inner.mu
     room = min(1.0, 1 / mu)
     stretch = Stretch(

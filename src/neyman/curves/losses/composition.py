@@ -1,4 +1,4 @@
-"""Compose: sum independent privacy losses of one ordered pair."""
+"""Sum independent privacy losses of one ordered pair."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ class DiscreteGaussianLoss(Loss):
         return log_decay
 
     def atoms(self, tilt: float) -> Atoms:
-        """OLD"""
+        """Return the atoms within 26 sigma of the tilted center -tilt * shift, normalized."""
         low, high = self._window(tilt)
         exponent = self._exponents(tilt, np.arange(high, low - 1, -1, dtype=float))
         weight = np.exp(exponent - exponent.max())

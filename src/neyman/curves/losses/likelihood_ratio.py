@@ -101,7 +101,7 @@ class LikelihoodRatioLoss(Loss):
 
     @abstractmethod
     def slope(self, y: Array) -> Array:
-        """OLD"""
+        """Return the derivative of log R, which increases with y."""
 
     @abstractmethod
     def inverse(self, ratio: Array, low: float, high: float) -> Array:

@@ -196,7 +196,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         return zero(excess, low, -0.01, 0.005) - 0.01
 
     def inverse(self, ratio: Array, low: float, high: float) -> Array:
-        """OLD"""
+        """Return the y at which log R takes these values, all above log(1 - q)."""
         ratio = ratio[ratio > self.log_least]
         near = np.expm1(np.minimum(ratio, 30.0)) + self.rate
         far = np.maximum(ratio, 30.0) + np.log1p(
@@ -294,7 +294,7 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
         return SubsampledLoss(self.inner, self.rate, not self.removed)
 
     def law(self, size: float) -> Law:
-        """OLD"""
+        """Return the distribution of g(l) under the mixture, or of -g(l) under Q."""
         base, q = law_under_q(self.inner, size), self.rate
         loss, log_q = base.loss, base.log_q
         if self._missing_mass:
@@ -516,7 +516,7 @@ def _moves(l: Array, value: Array, q: float) -> Array:  # noqa: E741
 
 
 def _slope(l: Array, q: float) -> Array:  # noqa: E741
-    """OLD"""
+    """Return the derivative of g, in (0, 1)."""
     return 1 / (1 + np.exp(np.minimum(math.log1p(-q) - math.log(q) - l, 700.0)))
 
 

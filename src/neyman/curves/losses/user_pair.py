@@ -460,7 +460,7 @@ class UserPair(LossBracket):
         return UserPair(lower, upper, how, said, source)
 
     def reverse(self) -> UserPair:
-        """OLD"""
+        """Return the reversed distributions, under the same statements."""
         return replace(self, lower=self.lower.reverse(), upper=self.upper.reverse())
 
     def __repr__(self) -> str:

@@ -38,7 +38,12 @@ def laplace_rho(epsilon: Fraction) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def discrete_laplace_rho(scale: Fraction, shift: int) -> Fraction:
-    """OLD"""
+    """Return the KL divergence a (d - 2 r (1 - r^d) / (1 - r^2)), a = 1 / scale, r = e^-a [ZC-5].
+
+    Args:
+        scale: of the noise with mass proportional to e^{-|x| / scale} on the integers, above 0.
+        shift: d, at least 0.
+    """
 
     def exact(a: Decimal) -> Decimal:
         r = (-a).exp()

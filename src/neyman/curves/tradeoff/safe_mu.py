@@ -250,7 +250,7 @@ class HalfCurve:
         return high <= least or high - least <= self._width(least)
 
     def _add(self, epsilons: Array) -> bool:
-        """Add tangents; return False if there is nothing new."""
+        """Add tangents. Return False if none are new."""
         new = np.setdiff1d(epsilons[np.isfinite(epsilons)], self._epsilon)
         if not len(new):
             return False
