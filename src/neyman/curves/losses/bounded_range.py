@@ -46,9 +46,7 @@ NEARLY_ALL = [EPSILON_SHARES - (1 << m) for m in range(6)]
 
 @dataclass(frozen=True)
 class EnvelopeLoss(Loss):
-    """Represent the loss on [-epsilon, epsilon] with the density below.
-
-    It is e^{(l - epsilon)/2} / (2 - 2 e^-epsilon).
+    """Represent the loss of density e^{(l - epsilon)/2} / (2 - 2 e^-epsilon), |l| <= epsilon.
 
     Args:
         exact_epsilon: epsilon, above 0.
@@ -275,5 +273,5 @@ def _tail(x: Array) -> Array:
 
 
 def _is_near(a: float, x: Array) -> NDArray[np.bool_]:
-    """Return True where K is computed directly as a difference of S."""
+    """Return True if K at x is a direct difference of S."""
     return (x <= 1) | (a * (x + 1) < 1)

@@ -180,7 +180,7 @@ class LossBracket(Part):
 
     Compositions with a bracket are computed twice (`BracketProfile`). Direct questions use the
     upper
-    loss. Only K at real z uses both.
+    loss. Only K at real z, and its rounding, use both.
 
     Args:
         lower: a loss that this one dominates.

@@ -27,9 +27,8 @@ NEGLIGIBLE_K = -1e6  # K of a negligible node
 class Composition:
     """Represent the sum of independent losses, each with its count. Equal losses are grouped.
 
-    Build it with `Composition.of`, which puts the parts in canonical order. Computed results are
-    cached
-    elsewhere, with the composition as the key (`numerics.array_cache`).
+    Build it with `Composition.of`, which puts the parts in canonical order. Results are stored in
+    `numerics.array_cache`, with the composition as the key.
     """
 
     parts: tuple[tuple[Part, int], ...] = ()

@@ -154,7 +154,7 @@ class DiscreteGaussianLoss(Loss):
         return theta.rounding(float(self.sigma_squared), self.shift, np.atleast_1d(z))
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """Return the Gaussian moments, which are close unless sigma is small. Then return sums."""
+        """Return the Gaussian moments, which are close, or sums if sigma is small."""
         s2 = float(self.sigma_squared)
         ratio = self.shift**2 / s2
         if s2 < LIMITS.narrow_sigma_squared:

@@ -194,7 +194,7 @@ class FiniteLoss(_ValuesLoss):
         return 2 * UNIT * abs(tilt) * self._largest
 
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
-        """Return the atoms of a binomial distribution, or the lattice points between the ends."""
+        """Return the number of atoms: binomial for two values, else lattice points."""
         if min(self.log_p) < LEAST_LOG_MASS:
             return math.inf
         if len(self.index) == 2:

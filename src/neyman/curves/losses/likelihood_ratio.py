@@ -43,7 +43,7 @@ class Limits:
     density_panels: int = 1 << 16  # most places y between which the density is bounded
     decay_heights: int = 12  # heights at which the decay is computed
     decay_nodes: int = 4096  # nodes per height
-    decay_efolds: float = 32.0  # precision of the decay, in e-folds below 1
+    decay_efolds: float = 32.0  # e-folds of the decay below 1
 
 
 LIMITS = Limits()
@@ -318,7 +318,10 @@ class _Law:
 
 
 def _pull(losses: Sequence[LikelihoodRatioLoss]) -> float:
-    """Return the steepest log R at y <= 0, at which each e^{mu y - mu^2 / 2} is at most 1."""
+    """Return the largest slope of log R at y <= 0.
+
+    Each e^{mu y - mu^2 / 2} is at most 1 there.
+    """
     return max([loss.farthest * loss.ratio_floor for loss in losses])
 
 

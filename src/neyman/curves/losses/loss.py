@@ -56,10 +56,9 @@ class NormalRatio:
 class Part(ABC):
     """Represent the known facts about the loss of one ordered pair: one summand of a composition.
 
-    A part is one of three kinds. A `Loss` is a distribution. A `LossBracket` has a distribution as
-    lower bound and one as upper bound. A `RenyiBound` bounds Renyi divergences without a
-    distribution.
-    Each is immutable.
+    A part is one of three kinds. A `Loss` is a distribution. A `LossBracket` is between two others.
+    A
+    `RenyiBound` bounds Renyi divergences without a distribution. Each is immutable.
     """
 
     @property

@@ -22,7 +22,7 @@ class NonPrivateLoss(Part):
 
     @property
     def supremum(self) -> Fraction:
-        """Return 0, because there is no finite part and sums need a number."""
+        """Return 0, which sums need: there is no finite part."""
         return Fraction(0)
 
     def reverse(self) -> NonPrivateLoss:

@@ -105,7 +105,7 @@ class PiecewiseAnalyticLoss(Loss):
     def places(self, tilt: float, height: float) -> float:
         """Estimate the cost of K: atoms plus quadrature nodes, which grow with height and range.
 
-        A wave e^{iul} has u times the range of the loss as phase, so small losses need few nodes.
+        A wave e^{iul} turns by u times the range, so small losses need few nodes.
         """
         law = _law(self, _size(tilt))
         if not law.pieces:
@@ -573,7 +573,7 @@ def _tilt_density(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Ti
 
 
 def _dot(a: Array, b: Array) -> float:
-    """Return the dot product, added pairwise: sums as short as these need no threads."""
+    """Return the dot product, added pairwise without threads."""
     return float((a * b).sum())
 
 

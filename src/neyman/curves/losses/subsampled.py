@@ -497,7 +497,7 @@ def _g(l: Array, q: float) -> Array:  # noqa: E741 - l is the loss, as in the do
 
 
 def _units(value: Array) -> float:
-    """Return the error of a mass under the mixture in units, from g and its sum with log q."""
+    """Return the error, in units, of a mass under the mixture: from g and its sum with log q."""
     return 16 * float(np.max(np.abs(value), where=np.isfinite(value), initial=1.0))
 
 

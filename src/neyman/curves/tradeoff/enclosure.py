@@ -54,12 +54,12 @@ class Limits:
     sparse_delta: float = 1e-40  # delta below which places are few
     terms: float = 1e5  # most terms of K at a tilt
     largest_epsilon: float = 500.0
-    first_places: int = 400  # places in one order that show where more are needed
+    first_places: int = 400  # first places in one order
     even_places: int = 1500
     places: int = 1800
     divergence_share: int = 10  # divides these numbers if only divergences are known
-    probe_epsilons: int = 8  # number of epsilons that measure the operations of a delta
-    place_deltas: int = 12  # deltas per place, with its point and its refinement
+    probe_epsilons: int = 8  # epsilons that measure a delta's operations
+    place_deltas: int = 12  # deltas per place, its point, and its refinement
     order_operations: float = 3e9  # operations of all places in one order
     outcomes: int = 400  # most outcomes of a finite product
     digits: int = 60  # of e^epsilon

@@ -334,7 +334,7 @@ def _curve(points: list[Point], slack: Fraction) -> list[Point]:
 
 
 def _estimate_pair(p: Distribution, q: Distribution) -> Composition:
-    """Return the binned pair as a composition, with losses moved to a lattice. Both masses stay."""
+    """Return the binned pair, with losses moved to a lattice and both masses preserved."""
     a, b = _cells(p, q)
     both = (a > 0) & (b > 0)
     failure, missing = (min(float(x[~both].sum()), LARGEST_BELOW_ONE) for x in (a, b))
@@ -351,9 +351,9 @@ def _estimate_pair(p: Distribution, q: Distribution) -> Composition:
 def _lattice_loss(
     value: Array, mass: Array, step: Fraction, failure: float, missing: float
 ) -> FiniteLoss:
-    """Split each mass p between two lattice points. P and Q masses stay (Doroshenko et al. 2022).
+    """Split each mass p between two lattice points, so p and p e^-value stay.
 
-    The Q mass is p e^-value. The split spreads the likelihood ratio, which cannot weaken the
+    Source: Doroshenko et al. 2022. The split spreads the likelihood ratio, which cannot weaken the
     attacker.
     """
     h = float(step)
@@ -413,7 +413,7 @@ def _quantiles(name: str, d: Distribution, share: Array) -> tuple[Array, Array]:
 
 
 def _scale(d: Distribution, edges: Array) -> Array:
-    """Return the distance of each edge from the median plus the interquartile range."""
+    """Return each edge's distance from the median, plus the interquartile range."""
     left, middle, right = (float(d.ppf(x)) for x in (0.25, 0.5, 0.75))
     return np.abs(edges - middle) + (right - left)
 

@@ -79,7 +79,7 @@ class Garbling:
 
     @cached_property
     def exists(self) -> bool | None:
-        """Return True if a channel exists, or None if float rounding decides.
+        """Return True if a channel exists, False if not, or None if float rounding decides.
 
         True is computed from the channel: it turns (p, q) into exactly (p2, q2).
         """
@@ -149,8 +149,8 @@ def garbling(
     Returns:
         A `Garbling`. Its ``exists`` is True with a channel that is exact in fractions, or False
         with a test. ``exists`` is None if an input is a float and the largest gain of a test is
-        above 0 but at most 1e-12. The result then has both this test and a channel with a stated
-        error.
+        above 0 but at most 1e-12. The result then has both this test, for the numbers as read, and
+        a channel with a stated error.
 
     Raises:
         ValueError: if an entry is negative, a sum is not 1, or the outcomes of a pair differ in

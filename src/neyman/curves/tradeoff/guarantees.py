@@ -106,13 +106,13 @@ def approximate(epsilon: float | Fraction | str, delta: float | Fraction | str) 
 def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Tradeoff:
     """Return the curve of probabilistically bounded DP.
 
-    A test whose power exceeds e^epsilon level has power <= delta. With x = delta e^-epsilon this
-    says
-    f(x) >= 1 - delta and f(1 - delta) >= x. At each level the smallest such curve is the least of
-    three: pure epsilon-DP; the leak (1 - d)(1 - a) through the first point, 1 - d = (1 - delta) /
-    (1 - x); and the leak's inverse. This least is not convex, so no single mechanism is as bad at
-    every
-    level.
+    A test whose power exceeds e^epsilon times its level has power <= delta. With x = delta
+    e^-epsilon
+    this says f(x) >= 1 - delta and f(1 - delta) >= x. At each level the smallest such curve is the
+    least of three: pure epsilon-DP; the leak (1 - d)(1 - a) through the first point, 1 - d =
+    (1 - delta) / (1 - x); and the leak's inverse. This least is not convex, so no single mechanism
+    is
+    as bad at every level.
 
     Args:
         epsilon: at least 0.
@@ -179,10 +179,12 @@ def gdp_of_square(squared: Fraction) -> Tradeoff:
 def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tradeoff:
     """Return the curve of rho-zCDP, or of delta-approximate zCDP.
 
-    D_a <= a rho for every order a > 1 in both directions. The curve uses every real order and both
-    directions. Bare guarantees compose by adding their bounds, before they become a curve. A zCDP
-    budget is checked by rho itself, because the curve that zCDP implies does not imply zCDP. With a
-    delta, the bounds hold except on an event of probability delta, which may reveal everything.
+    D_a <= a rho holds for every order a > 1 in both directions, and the curve uses every real
+    order.
+    Bare guarantees compose by adding their bounds, before they become a curve. A zCDP budget is
+    checked
+    by rho itself, because the curve that zCDP implies does not imply zCDP. With a delta, the bounds
+    hold except on an event of probability delta, which may reveal everything.
 
     Args:
         rho: at least 0.
@@ -202,7 +204,9 @@ def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tr
 
 
 def tcdp(rho: float | Fraction | str, omega: float | Fraction | str) -> Tradeoff:
-    """Return the curve of truncated concentrated DP: D_a <= a rho for 1 < a < omega, both orders.
+    """Return the curve of truncated concentrated DP.
+
+    D_a <= a rho holds for 1 < a < omega, in both directions.
 
     Args:
         rho: at least 0.

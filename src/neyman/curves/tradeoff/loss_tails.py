@@ -84,7 +84,7 @@ class Tail:
     limits: Limits = LIMITS
 
     def bounds(self) -> Interval:
-        """Bound the logarithm of the tail. Return (-inf, 0) if no line is certified and short.
+        """Bound the logarithm of the tail. Return (-inf, 0) without a short, certified line.
 
         Without a lattice the bounds also hold for P_s(x <= L < inf), and at the floats next to x.
         """
@@ -117,7 +117,7 @@ def _bounds(tail: Tail) -> Interval:
 
 
 def _saddle(tail: Tail) -> float:
-    """Return about the a = c + s with the smallest terms."""
+    """Estimate the a = c + s with the smallest terms."""
     low, high = LIMITS.least_log_place, LIMITS.largest_log_place
     while high > 0 and tail.losses.places(math.exp(high), 0.0) > 0.1 * tail.limits.terms:
         high -= math.log(10)

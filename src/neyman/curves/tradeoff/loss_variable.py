@@ -48,9 +48,9 @@ class Limits:
     variance_nodes: int = 6  # multiples of an order at which a variance uses the moments
     largest_moment: float = 1e21  # largest E e^{z X} that a variance uses
     draw_mass: float = 1e-17  # a mass that no draw of 53 bits hits
-    draw_cells: int = 1000  # least number of equal masses between which a draw interpolates
+    draw_cells: int = 1000  # least number of masses between which a draw interpolates
     least_log: float = -650.0  # log of the smallest number that is accurate in floats
-    largest_loss: float = 1e12  # a larger loss has terms of a profile that overflow
+    largest_loss: float = 1e12  # terms of a profile overflow beyond it
     draw_deviations: float = 1e6  # standard deviations of the largest draw
 
 

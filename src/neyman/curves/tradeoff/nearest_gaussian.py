@@ -44,9 +44,9 @@ LIMITS = Limits()
 class NearestGaussian:
     """Describe a trade-off curve f by the nearest Gaussian curve and the distance to it.
 
-    This is a summary, not a guarantee: f is on both sides of G_mu. For a mu that is safe on a range
-    of
-    levels, ask ``f.gdp(levels=(1e-4, 0.5))``.
+    This is a summary, not a guarantee: f is on both sides of G_mu. For a safe mu on a range of
+    levels,
+    ask ``f.gdp(levels=(1e-4, 0.5))``.
 
     Args:
         mu: the mu with the least sup |f - G_mu|; upper is safe.

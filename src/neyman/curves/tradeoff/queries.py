@@ -28,10 +28,10 @@ class Limits:
     epsilon_width: float = 1e-12  # relative tolerance of an epsilon
     end_distance: float = 1e-6  # relative distance from the largest loss that secants need
     secant_step: float = 1e-7  # relative step of a secant
-    guess_moves: int = 5  # most moves of a guess at an epsilon; each doubles the correct digits
+    guess_moves: int = 5  # most moves of a guess; each doubles the correct digits
     line_deviations: float = 2.0  # normal standard deviations that one epsilon's lines serve
-    quick_epsilons: int = 12  # number of epsilons at which a costly profile gives quick bounds
-    alone_widths: float = 2.0  # ratio to the width of a single answer that asks for a new search
+    quick_epsilons: int = 12  # epsilons with quick bounds of a costly profile
+    alone_widths: float = 2.0  # width, over a single answer's width, that asks for a new search
     settled_width: float = 1e-12  # relative width that never asks for a new search
     last_log_level: float = -1e-9  # logarithm of the largest level of a search
     largest_epsilon: float = 1e12  # beyond it, only masses of infinite loss count
@@ -273,9 +273,9 @@ def surely_within(profile: Profile, epsilons: Array, log_deltas: Array) -> Array
 def deltas_at(profile: Profile, epsilons: Array) -> tuple[Array, Array]:
     """Bound log delta at increasing epsilons, about as narrowly as at each epsilon alone.
 
-    A new engine computes delta at a middle epsilon. Its lines also serve the neighbors. The
-    neighbors
-    with wide bounds are computed again in the same way.
+    A new engine computes delta at a middle epsilon. Its lines also serve the neighbors. Neighbors
+    with
+    wide bounds are computed again.
     """
     low, high = np.empty(len(epsilons)), np.empty(len(epsilons))
     chunks = [np.arange(len(epsilons))]
@@ -300,7 +300,7 @@ def epsilons_at(
     """Bound the epsilons of decreasing log deltas. Nearby log deltas share lines.
 
     `epsilon_at` finds a middle epsilon of each neighborhood. From there, secants find the others at
-    once. The epsilons with wide bounds are computed again in the same way.
+    once. Epsilons with wide bounds are computed again.
     """
     low, high = np.empty(len(targets)), np.empty(len(targets))
     # Lines serve about ``line_deviations`` standard deviations of a normal distribution, whose log

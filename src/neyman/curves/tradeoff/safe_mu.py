@@ -36,7 +36,7 @@ class Limits:
     Args:
         relative_width: interval width that ends the search, relative to mu.
         least_width: interval width that ends the search for a mu near 0.
-        first_tangents: number of first tangents, even in epsilon.
+        first_tangents: first tangents, even in epsilon.
         most_tangents: most tangents of one half of a curve.
         most_parts: most parts of an epsilon interval in one round.
         rounds: most rounds of new tangents.
@@ -59,8 +59,9 @@ class SafeMu:
     """Represent the least mu with G_mu safe at every level of a range: a claim, not a curve.
 
     At each false positive rate in the range, every test has at most the power of the best test of
-    N(mu, 1) against N(0, 1). It claims nothing about other levels. So it does not compose, has no
-    delta, and does not cover groups. Ask the curve itself for these.
+    N(mu, 1) against N(0, 1). It claims nothing about other levels: it does not compose, has no
+    delta,
+    and does not cover groups. Ask the curve for these.
 
     Args:
         mu: the least mu; upper is safe.

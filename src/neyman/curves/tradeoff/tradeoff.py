@@ -161,9 +161,7 @@ class Tradeoff:
 
     For one ordered pair (P, Q), f(alpha) = inf { type II error : type I error <= alpha } is convex,
     non-increasing, and at most 1 - alpha. A `Tradeoff` covers several pairs (``alternatives``) and
-    both orders of each. Every answer is for the worst pair, as a `Bound` that is certified from
-    both
-    sides.
+    both orders of each. Every answer is a `Bound` for the worst pair, certified from both sides.
 
     Args:
         alternatives: the possible losses. Each is a sum of independent losses of one ordered pair.
@@ -210,7 +208,7 @@ class Tradeoff:
         return Tradeoff(distinct, neighboring=neighboring, ordered=ordered)
 
     def __getstate__(self) -> dict[str, object]:
-        """Return only the fields. A copy computes its profiles anew."""
+        """Return only the fields, because a copy computes its profiles anew."""
         return {part.name: getattr(self, part.name) for part in fields(self)}
 
     @cached_property
@@ -306,11 +304,11 @@ class Tradeoff:
     def affinity(self) -> Bound:
         """Return B(f) = 2 int p q / (p + q), the least over pairs that are as private as f.
 
-        An attacker guesses one of two equally likely numbers, 2 d apart, from one output. The mean
-        squared
-        error is at least d^2 B(f). Perfect privacy has 1, no privacy has 0. For data that differ in
-        k
-        units, ask ``f.group(k).affinity()``.
+        An attacker guesses one of two equally likely numbers, 2 d apart, from one output. Their
+        mean squared
+        error is at least d^2 B(f): 1 is perfect privacy, 0 is none. For data that differ in k
+        units, ask
+        ``f.group(k).affinity()``.
 
         Returns:
             B(f) in [0, 1]; lower is safe.
@@ -328,9 +326,9 @@ class Tradeoff:
     def deltas(self, epsilons: Iterable[float]) -> list[Bound]:
         """Return `delta` at many epsilons, at little more than the cost of one.
 
-        Nearby epsilons share lines. So an interval may be a few times as wide as the interval of
-        `delta`,
-        mostly less than twice. The order of the epsilons does not matter.
+        Nearby epsilons share lines, so an interval may be a few times as wide as from `delta`,
+        mostly less
+        than twice. The order of the epsilons does not matter.
 
         Args:
             epsilons: each at least 0.
@@ -426,9 +424,9 @@ class Tradeoff:
     def epsilons(self, deltas: Iterable[float]) -> list[Bound]:
         """Return `epsilon` at many deltas, at little more than the cost of one.
 
-        Nearby deltas share the lines of one search. So an interval may be a few times as wide as
-        the
-        interval of `epsilon`, mostly less than twice. The order of the deltas does not matter.
+        Nearby deltas share lines, so an interval may be a few times as wide as from `epsilon`,
+        mostly less
+        than twice. The order of the deltas does not matter.
 
         Args:
             deltas: each in [0, 1), as in `epsilon`.
@@ -691,14 +689,14 @@ class Tradeoff:
         Without levels the answer is exact for Gaussian mechanisms and for curves with finitely many
         corners. For other curves the upper end is the root of the sum of the parts' proven mu
         squared (inf
-        if there is none). The lower end is the largest mu found over levels. Rare losses decide
+        if there is none), and the lower end is the largest mu found over levels. Rare losses decide
         this
-        supremum, and it is often far above the mu that tests at usual levels reach.
+        supremum. It is often far above what tests at usual levels can do.
 
         Args:
             levels: two levels, such as (1e-4, 0.5). The answer is then the largest z(power) -
                 z(level) over all levels between them, certified to a relative 1e-6 [SM-1 to SM-4].
-                It holds on this range only and is not a curve, so the result is not a `Tradeoff`.
+                It holds on this range only, so the result is not a `Tradeoff`.
         """
         if levels is not None:
             return self._safe_mu(level_range(levels))
@@ -745,8 +743,9 @@ class Tradeoff:
 
         It describes a curve if rare losses put `gdp` far above what most tests can do. Its mu is
         not a
-        guarantee: at some levels the power is larger, by up to ``distance`` (the regret).
-        ``gdp(levels=...)`` is a mu that is safe on a range of levels.
+        guarantee: at some levels the power is larger, by up to ``distance`` (the regret). For a
+        safe mu on
+        a range of levels, use ``gdp(levels=...)``.
 
         Source: Gomez and others 2025, who report mu with its regret.
         """
@@ -811,15 +810,15 @@ class Tradeoff:
     def admits(self, mechanism: Described) -> bool:
         """Return True if the mechanism is certified to meet this budget.
 
-        A curve admits every mechanism that is at least as private. If a budget bounds Renyi
+        A curve admits every mechanism that is at least as private. A budget of bounds on Renyi
         divergences,
-        such as zCDP, Neyman checks each order: the curve that follows from the bounds does not
-        imply them.
+        such as zCDP, is checked at each order, because the curve that they imply does not imply
+        them.
         """
         return admits(self, mechanism)
 
     def excess(self, mechanism: Described) -> float | None:
-        """Estimate log(spent / budget) of a mechanism, which steers calibration.
+        """Estimate log(spent / budget) of a mechanism, for calibration.
 
         Returns:
             a number above 0 if the mechanism spends too much; None if the budget is a curve without
@@ -835,7 +834,7 @@ class Tradeoff:
         return bare.exact_rho
 
     def tradeoff(self) -> Tradeoff:
-        """Return this curve. It lets a budget answer like a mechanism."""
+        """Return this curve, which lets a budget answer like a mechanism."""
         return self
 
     # Algebra
@@ -932,9 +931,9 @@ class Tradeoff:
     def group(self, size: int) -> Tradeoff:
         """Return the trade-off curve for datasets that differ in ``size`` units.
 
-        The curve alone implies it. It covers every such pair of datasets: a units added and k - a
-        removed,
-        for every a. For all records of one user, `Mechanism.user` may give a better bound.
+        The curve implies it for every such pair of datasets: a units added and k - a removed, for
+        every a.
+        For all records of one user, `Mechanism.user` may give a better bound.
 
         1 - f_k = m o m o ... o m, for m = 1 - f the power as a function of the level. Each step may
         go in
