@@ -111,7 +111,7 @@ class Composition:
 
     @cached_property
     def least(self) -> Composition:
-        """Return a sum that this one certainly dominates: itself, unless a part is a bracket."""
+        """Return a sum that this one certainly dominates: itself unless it has a bracket."""
         lower = sides(self.parts)[0]
         return self if lower == self.parts else Composition.of(lower)
 
@@ -267,7 +267,7 @@ class Composition:
     def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
         """Return the log of a bound on the tilted characteristic function between the edges.
 
-        Parts are added until the sum has decayed enough near the end of a normal distribution.
+        Parts are added until the sum ends near the end of a normal distribution.
         """
         total = np.zeros(len(edges))
         for loss, count in self.laws:

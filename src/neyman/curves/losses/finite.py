@@ -211,9 +211,9 @@ class FiniteLoss(_ValuesLoss):
 
 
 def response_mu(epsilon: float) -> float:
-    """Return mu of the Gaussian curve through the corner (1, 1) / (1 + e^epsilon).
+    """Return mu of the Gaussian curve through the corner of randomized response.
 
-    This is the corner of randomized response.
+    The corner is (1, 1) / (1 + e^epsilon).
     """
     return -2 * float(ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon)))) * (1 + 1e-14)
 

@@ -203,7 +203,7 @@ def _added_up(mu: float, batches: int, side: int) -> _Sum:
 def _places(mu: float, count: int) -> Array:
     """Return places of the sum of ``count`` batches.
 
-    They are dense within a standard deviation of log(S / count), and sparser beyond.
+    They are dense within a deviation of log(S / count), and sparser beyond.
     """
     deviation = _deviation(mu, count)
     ends = mu * np.array([-LIMITS.reach_deviations, LIMITS.reach_deviations + mu]) - mu * mu / 2

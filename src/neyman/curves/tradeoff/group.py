@@ -1,9 +1,9 @@
 """Compute the guarantee for several people who act as one.
 
 If neighbors differ by one person, data that differ by k people are k steps apart. A test of level a
-has at most power m(a) after one step and m(m(a)) after two steps. After k steps the power is the
-k-fold composition of m with itself (Dong, Roth and Su 2022, theorem 2.14). If a step may add or
-remove a person, m is the larger of both powers. One curve can only claim its concave hull.
+has at most power m(a) after one step, m(m(a)) after two, and the k-fold composition of m after k
+(Dong, Roth and Su 2022, theorem 2.14). If a step may add or remove a person, m is the larger of
+both powers. One curve can only claim its concave hull.
 """
 
 from __future__ import annotations

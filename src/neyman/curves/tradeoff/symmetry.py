@@ -1,9 +1,8 @@
 """Combine the two orders of a pair: the inverse, both orders together, and the conjugate.
 
-T(Q, P) is the inverse of T(P, Q). If a curve bounds every ordered pair of neighbors, both (S, S')
-and (S', S), then the curve and its inverse both hold, and so does the larger of the two. If it
-bounds one order only, only the smaller of the two holds. The convex curve below this minimum
-composes.
+T(Q, P) is the inverse of T(P, Q). If a curve bounds every ordered pair of neighbors, (S, S') and
+(S', S), it and its inverse hold, so the larger of the two holds. If it bounds one order, only the
+smaller holds. The convex curve below this minimum composes.
 """
 
 from __future__ import annotations
