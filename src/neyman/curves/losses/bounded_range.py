@@ -38,7 +38,7 @@ from neyman.numerics.decay import by_moments
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.rounding import above
 
-# Number of steps of epsilon: the largest loss t of a two-point mechanism is a multiple of one.
+# Number of steps of epsilon: each two-point mechanism's t is a multiple of a step.
 EPSILON_SHARES = 1 << 10
 MIDDLE_SHARE = EPSILON_SHARES // 2
 NEARLY_ALL = [EPSILON_SHARES - (1 << m) for m in range(6)]

@@ -23,7 +23,7 @@ ROUNDING_VARIANCE = 6  # variance of the rounding of a Gaussian to integers [MM-
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the range of sigma with sums of integers, and the largest count of numbers."""
+    """Set the ranges of sigma, and the largest count of numbers."""
 
     numbers: int = 1 << 60  # largest total count of noisy numbers
     narrow_sigma_squared: float = 4.0  # below it, moments differ from the Gaussian's

@@ -363,7 +363,7 @@ class _Tilted:
     log_mgf: float
     error: float  # relative error of e^K
     blur: float  # mean relative error of p
-    sway: float  # mean relative error of p, times |loss|
+    sway: float  # mean of |loss| times the relative error of p
     atoms: float  # the share of the atoms
     lost: float
     mean: float
