@@ -61,7 +61,7 @@ class ComposedLattice(Loss):
 
     @property
     def supremum(self) -> Fraction | float:
-        """Return the largest finite loss of the sum itself."""
+        """Return the largest finite loss of the sum."""
         return sum((n * loss.supremum for loss, n in self.parts), Fraction(0))
 
     @property
