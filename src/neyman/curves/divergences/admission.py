@@ -65,7 +65,7 @@ def _satisfies(c: Composition, bare: RenyiBound, mass: float, ceiling: Ceiling) 
 
 
 def _spent(known: Composition, a: Array) -> Array:
-    """Return upper bounds on moments at orders a. Near order 1, rho beats the rounding error."""
+    """Return upper bounds on moments at orders a; by rho near order 1, where K loses all digits."""
     with np.errstate(invalid="ignore"):
         # Three products and a difference: 4 units.
         by_rho = trusted_rho(known) * (a * (a - 1)) * (1 + 8 * UNIT)

@@ -138,7 +138,7 @@ class ExponentProfile(Profile):
         return np.minimum(np.minimum(high, self.losses.log_total_variation), 0.0)
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """Bound power, from above by delta(epsilon) + e^epsilon level with delta by exponents."""
+        """Bound log power: at least the level, at most delta + e^epsilon level by exponents."""
         levels = np.asarray(log_levels, float)
         low, high = np.maximum(levels, self._lower_infinite(len(levels))), np.zeros(len(levels))
         if self._misses is not None:
