@@ -411,7 +411,7 @@ def rough_epsilon(losses: Sum, log_delta: float) -> float:
 
 
 def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Line, float] | None:
-    """Return the approximate epsilon with this log delta, after a line that suits it.
+    """Return a line that suits the epsilon with this log delta, and the approximate epsilon.
 
     Return None if this epsilon is about 0.
     """

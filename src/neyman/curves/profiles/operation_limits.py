@@ -184,7 +184,7 @@ class LimitProfile(Profile):
 
     @property
     def inner(self) -> Profile:
-        """The engine of this question."""
+        """Return the engine of this question."""
         return in_question(self._key, self._build)
 
     @property

@@ -79,7 +79,7 @@ def select(composition: Composition) -> Profile:
     - 70: a part is known between two distributions: each side is composed by itself.
     - 75: each choice drawn in the open falls nearly always on the same loss.
     - 80: several releases of bounded range: an envelope above, two-point mechanisms below.
-    - 90: the losses are on a lattice that is small enough, or have few enough sums.
+    - 90: the losses lie on a lattice that is small enough, or have few enough sums.
     - 93: one release with a closed form, beside losses that are listed atom by atom.
     - 94: Gaussian steps on samples whose normals hardly overlap: a mean over counts.
     - 95: ratios of mixtures of normals, as Gaussian steps on samples: lines by largest step.

@@ -72,7 +72,7 @@ class EnvelopeProfile(Profile):
         return value - error, min(value + error, 0.0)
 
     def mu(self) -> Interval:
-        """Bound mu = 2 z(1 / (1 + e^{-a/2})), z the normal quantile. Logistic tails are heavier."""
+        """Bound mu = 2 z(1 / (1 + e^{-a/2})), the largest z(power) - z(level), z = Phi^-1."""
         mu = response_mu(self._a / 2)
         return mu * (1 - 1e-13), mu * (1 + 1e-13)
 
@@ -107,7 +107,7 @@ class BoundedRangeProfile(Profile):
         self._side = 0
 
     def one_sided(self, side: int) -> BoundedRangeProfile:
-        """Return the same profile with only upper (1) or lower (-1) bounds. Others are trivial."""
+        """Return the same profile with only upper (1) or lower (-1) bounds."""
         other = copy(self)
         other._side = side
         return other

@@ -52,7 +52,7 @@ class _Given:
         place: bound on the error of a loss.
         slack: bounds on the errors of log masses.
         log_rest: log of R. The omitted atoms add at most R e^{-tilt epsilon} to delta.
-        tilt: the tilt.
+        tilt: the tilt under which atoms are selected.
     """
 
     loss: Array

@@ -211,7 +211,7 @@ class BracketSum:
     def _by_moments(
         self, step: StepNodes, tilt: float, u: Array, turn: float, beyond: float
     ) -> Array:
-        """Bound log |M| for every v >= u, given a bound beyond the turn; inf beyond the turn."""
+        """Bound log |M| for every v >= u below the turn, given a bound beyond it; else inf."""
         variance, fourth = step.moments(tilt)
         above = step.log_above(tilt)[1 if self.bulk else 0]
         square = np.where(u < turn, u * u, 0.0)

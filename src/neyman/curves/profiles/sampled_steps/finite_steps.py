@@ -580,7 +580,7 @@ class FiniteStepsProfile(ContourProfile):
         return self._tables[key]
 
     def _split(self, epsilon: float) -> list[Bracket]:
-        """Return the brackets for an epsilon: few if a split gains little."""
+        """Return the brackets for an epsilon, split by level only if this gains enough."""
         *lower, top, end = self._levels
         levels = [*(x for x in lower if x > epsilon / LIKELY_SUMS_LIMITS.level_ratio), top]
         one, beyond = self._bracket(-math.inf, top), self._bracket(top, end)

@@ -226,7 +226,7 @@ class StepSum:
         return best
 
     def one_line(self, epsilon: float) -> tuple[Telescope | None, float]:
-        """Return a line of K and the width of its bounds, or None if they are infinite."""
+        """Return a line of K (None if its bounds are infinite), and the width of its bounds."""
         line = line_at(self.losses, epsilon, release=False)
         width = math.inf if line is None else line.width(epsilon)
         return None if line is None or width == math.inf else Telescope((line,), ()), width

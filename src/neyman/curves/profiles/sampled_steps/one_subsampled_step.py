@@ -105,7 +105,7 @@ class SubsampledStepProfile(Profile):
 
     @staticmethod
     def _scale_delta(log_delta: float, log_factor: float, side: int) -> float:
-        """Return the sum, rounded up (1) or down (-1): logarithms err 2 units, the sum one."""
+        """Return the sum, rounded up (1) or down (-1): each logarithm errs by 2 units."""
         if log_delta == -math.inf:
             return log_delta
         return log_delta + log_factor + side * 8 * UNIT * (1 + abs(log_delta) + abs(log_factor))
@@ -142,7 +142,7 @@ class ReplaceOneStepProfile(Profile):
         self._log_survival = _log_normal if gaussian else _log_laplace
 
     def log_delta(self, epsilon: float) -> Interval:
-        """Bound log delta at the threshold y with loss epsilon. An error of y is squared."""
+        """Bound log delta at the threshold y with loss epsilon. An error e of y costs about e^2."""
         if epsilon < 0:
             low, high = log_delta_below_zero(epsilon, self.log_delta(-epsilon))
             return float(low), float(high)
