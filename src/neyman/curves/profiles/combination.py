@@ -47,7 +47,7 @@ class Limits:
     polygon_width: float = 1e-7  # width of log delta that suffices for a polygon
     coarse_log_delta: float = math.log(1e-14)  # below it, wider bounds suffice for a polygon
     upper_log_delta: float = math.log(1e-60)  # below it, an upper bound suffices for a polygon
-    # Width of log power, in allowed widths of log delta, that the next engine improves.
+    # Allowed width of log power, over the allowed width of log delta.
     power_widths: float = 10.0
 
 

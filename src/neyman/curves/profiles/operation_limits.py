@@ -267,7 +267,7 @@ class LimitProfile(Profile):
 
 
 def _log_mass(mass: float, side: int) -> float:
-    """Return log mass, rounded up or down; the mass is computed from a sum of logarithms."""
+    """Return log mass, rounded up (1) or down (-1), for a mass from a sum of logarithms."""
     return math.log(mass) + side * 8 * UNIT * (1 + abs(math.log(mass)))
 
 

@@ -31,7 +31,7 @@ class Limits:
     """Set place, accuracy, and cost of lines for brackets."""
 
     error_efolds: float = 27.0  # aliasing and truncation stay below e^-27 of delta
-    guess_stride: int = 4  # use every fourth node to guess a bracket's transform
+    guess_stride: int = 4  # stride of the nodes to guess a bracket's transform
     places: int = 4  # places of a line to try, if the first needs many nodes
     settled_nodes: int = 4000  # number of nodes below which no other place is tried
     nodes: int = 30_000

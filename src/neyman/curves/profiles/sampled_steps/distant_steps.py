@@ -41,7 +41,7 @@ class Limits:
     Args:
         least_distance: least distance of the two normals, in standard deviations, for the rule.
         sure_distance: distance from which no other engine is better: Phi(-9) is 1e-19.
-        most_counts: most numbers of steps with the record for the rule.
+        most_counts: most counts to list for the rule.
         enough_width: width of log delta beyond which the next engine is asked.
         depth_efolds: initial minus log probability of the omitted counts.
         deepest_efolds: largest minus log probability of the omitted counts.

@@ -84,7 +84,7 @@ class Values:
         relative: bound on the relative error of each mass.
         moves: bound on the relative error of each place.
         lost: pairs (a, l) for omitted masses, each at most e^{a + c l} under a tilt c.
-        missing: the mass without a value, if known independently of the other masses; else None.
+        missing: the mass of infinite loss, if it and all other masses sum to 1; else None.
         count: number of copies in the sum.
     """
 
