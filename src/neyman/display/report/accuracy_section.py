@@ -17,8 +17,16 @@ from neyman.display.report.table_accuracy import accuracy as accuracy_of
 from neyman.elements import Node, element
 from neyman.publishing.release.receipt_format import Receipt, TableName
 
-_MAX_TABLES = 5  # that two printed pages have room for
-_MAX_LINES = 3  # that the first screen has room for
+
+@dataclass(frozen=True)
+class Limits:
+    """Set the largest number of tables that a part of the report has room for."""
+
+    tables: int = 5  # on two printed pages
+    lines: int = 3  # on the first screen
+
+
+LIMITS = Limits()
 _CLOSE = (0.01, 0.05)  # parts of a cell's own value
 
 
@@ -49,10 +57,10 @@ def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
     """Return the margins of error, of the least accurate tables if there are many."""
     if not errors:
         return ""
-    shown, left = _least_accurate(errors, _MAX_TABLES), ""
-    if len(errors) > _MAX_TABLES:
+    shown, left = _least_accurate(errors, LIMITS.tables), ""
+    if len(errors) > LIMITS.tables:
         left = markup.paragraph(
-            f"These are the {_MAX_TABLES} of {many(len(errors), 'table')} with the smallest share "
+            f"These are the {LIMITS.tables} of {many(len(errors), 'table')} with the smallest share "
             "of cells within 5%. ",
             markup.link("errors", "See all tables"),
             ".",
@@ -91,14 +99,14 @@ def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
 def accurate(receipt: Receipt, errors: Sequence[TableError]) -> Node:
     """Return a line per table with its margin of error; of many tables, the least accurate one."""
     lines: list[Node] = []
-    for error in _least_accurate(errors, _MAX_LINES if len(errors) <= _MAX_LINES else 1):
+    for error in _least_accurate(errors, LIMITS.lines if len(errors) <= LIMITS.lines else 1):
         value, margin, _, _ = _fit(error)
         measured = unit_of_values(receipt, error.entries[0].query, declared=True)
         near = "" if value == "–" else f" at a median value of {value}"
         unit = f" {measured}" if measured else ""
         margin = markup.strong(f"{margin}{unit}")
         lines.append([f"{name(receipt, error.entries[0])}: ", margin, f" (90%){near}"])
-    if len(errors) > _MAX_LINES:
+    if len(errors) > LIMITS.lines:
         lines.append(markup.link("accuracy", "see more tables"))
     return element("span", markup.lines(lines), class_="on-screen") if lines else ""
 
