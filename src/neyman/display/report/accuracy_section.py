@@ -60,8 +60,8 @@ def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
     shown, left = _least_accurate(errors, LIMITS.tables), ""
     if len(errors) > LIMITS.tables:
         left = markup.paragraph(
-            f"These are the {LIMITS.tables} of {many(len(errors), 'table')} with the smallest share "
-            "of cells within 5%. ",
+            f"These are the {LIMITS.tables} of {many(len(errors), 'table')} with the smallest "
+            "share of cells within 5%. ",
             markup.link("errors", "See all tables"),
             ".",
         )
