@@ -1,4 +1,4 @@
-"""The sections of a report that state margins of error and the tables that add up."""
+"""Write the sections of a report on margins of error and consistent tables."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from neyman.display.report.table_accuracy import accuracy as accuracy_of
 from neyman.elements import Node
 from neyman.publishing.release.receipt_format import Receipt, TableName
 
-_MAX_TABLES = 6  # that two printed pages have room for
-_MAX_LINES = 3  # that the first screen has room for
-_CLOSE = (0.01, 0.05)  # parts of a cell's own value
+_MAX_TABLES = 6  # tables that fit on two printed pages
+_MAX_LINES = 3  # lines that fit on the first screen
+_CLOSE = (0.01, 0.05)  # shares of a cell's own value
 
 
 @dataclass(frozen=True)
 class TableError:
-    """The error of a published table.
+    """Hold the error of a published table.
 
     Args:
-        entries: of the receipt, which the table is made of.
-        accuracy: read from the published table; None if it is missing or empty.
+        entries: the receipt's entries that make the table.
+        accuracy: the accuracy read from the published table. None if the table is missing or empty.
     """
 
     entries: Entries
@@ -46,7 +46,7 @@ def table_errors(receipt: Receipt, tables: Mapping[str, Table]) -> list[TableErr
 
 
 def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
-    """Return the margins of error, of the least accurate tables if there are many."""
+    """Return the margins of error. If there are many tables, list the least accurate ones."""
     if not errors:
         return ""
     shown, left = _least_accurate(errors, _MAX_TABLES), ""
@@ -88,7 +88,7 @@ def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
 
 
 def accurate(receipt: Receipt, errors: Sequence[TableError]) -> Node:
-    """Return the margins of error of a few tables in one line each, the least accurate ones."""
+    """Return the margins of error of the least accurate tables, one line each."""
     lines: list[Node] = []
     for error in _least_accurate(errors, _MAX_LINES):
         value, margin, _, _ = _fit(error)
@@ -105,7 +105,7 @@ def accurate(receipt: Receipt, errors: Sequence[TableError]) -> Node:
 def _least_accurate(errors: Sequence[TableError], most: int) -> list[TableError]:
     """Return the errors in order, or the largest ones if there are more than ``most``.
 
-    A reader who sees some of the tables must not take the others to be worse.
+    Readers who see some of the tables must not assume that the others are worse.
     """
     if len(errors) <= most:
         return [*errors]
@@ -115,9 +115,7 @@ def _least_accurate(errors: Sequence[TableError], most: int) -> list[TableError]
 
 
 def every_error(receipt: Receipt, errors: Sequence[TableError]) -> markup.Fold | None:
-    """Return the margins of error of every table, with the
-    least error that any release can have.
-    """
+    """Return every table's margin of error, with the least error that any release can have."""
     if not errors:
         return None
     rows = [
@@ -161,10 +159,10 @@ def _table_name(receipt: Receipt, entries: Entries) -> Node:
 
 
 def _fit(error: TableError) -> list[str]:
-    """Median value, margin, and the share of cells within 1% and 5%."""
+    """Return the median value, the margin, and the shares of cells within 1% and 5%."""
     accuracy, entries = error.accuracy, error.entries
     if accuracy is None:
-        # A mean is made of two noisy integers, and neither's margin is its own.
+        # A mean consists of two noisy integers, and its margin is neither's margin.
         margin = words.number(entries[0].half_width_90) if len(entries) == 1 else None
         return ["–", f"± {margin}" if margin else "–", "–", "–"]
     return [
@@ -175,7 +173,7 @@ def _fit(error: TableError) -> list[str]:
 
 
 def _gap(receipt: Receipt, entries: Entries) -> str:
-    """Return the ratio to the least error of a table; a dash if the receipt alone proves none."""
+    """Return the ratio to a table's least error, or a dash if the receipt alone proves none."""
     (part, *others) = entries
     mechanism = part.mechanism or {}
     if others or part.measure == "rank" or part.delta is not None:
@@ -187,7 +185,7 @@ def _gap(receipt: Receipt, entries: Entries) -> str:
     vectors = mechanism.get("sensitivity")
     one = [[vectors]] if isinstance(vectors, int) else vectors
     rho = words.value("zcdp", part.zcdp)
-    exact = receipt.guarantee.held  # beside totals no bound is proved
+    exact = receipt.guarantee.held  # no bound is proved beside exact totals
     if not one or receipt.clips or exact or not isinstance(rho, Fraction):
         return "–"
     error = float(words.value("standard_error", part.standard_error))
@@ -202,7 +200,7 @@ def _gap(receipt: Receipt, entries: Entries) -> str:
 
 
 def _consistent_place(receipt: Receipt) -> Node:
-    """Where tables that add up are; "" if there are none."""
+    """Say where the consistent tables are, or that there are none."""
     if receipt.consistency is None:
         return "This release has no consistent tables."
     nonnegative = receipt.consistency.method != "least-squares"
@@ -221,7 +219,7 @@ _METHODS = {
 
 
 def adding_up(receipt: Receipt) -> markup.Fold | None:
-    """Return the consistent tables, if there are any."""
+    """Return the section on consistent tables, if there are any."""
     consistency = receipt.consistency
     if consistency is None:
         return None
