@@ -34,7 +34,7 @@ from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the grid of a mean, and the sizes whose sums fit in 64 bits."""
+    """Set the grid of a mean, and sizes that fit in 64 bits."""
 
     grid_units: int = 1 << 24  # units in the radius
     piece_numbers: int = 1 << 17  # numbers clipped at a time, which fit in a cache
@@ -71,17 +71,16 @@ def mean(
             record whose norm overflows a double.
         radius: radius of the ball, above 0, chosen without the data. Subtract a public center
             first.
-        dimension: length d of each row in a list of rows. No record decides the shape of the
-            estimate: without ``dimension``, each entry of a list counts as one number, and a row is
-            not a number.
+        dimension: d, needed for a list of rows, because no record may decide it. Without it, each
+            entry of a list is one record, and a row counts as 0.
 
     Returns:
-        An `Estimate`. The standard error is an upper bound for every distribution on the ball. The
-        interval about the population assumes that records are drawn independently from a
-        distribution on the ball. It covers each coordinate of the distribution's mean for every n,
-        and includes sampling, noise, and rounding. The interval about the data covers the mean of
-        the clipped records. If the distribution leaves the ball, the intervals cover the mean of
-        the clipped distribution or records. The gap compares with "bounded-mean" or "ball-mean" of
+        An `Estimate`. Under replace-one, the standard error is an upper bound for every
+        distribution on the ball. The interval about the population assumes independent records from
+        a distribution on the ball. It covers each coordinate of the distribution's mean for every
+        n, and includes sampling, noise, and rounding. The interval about the data covers the mean
+        of the clipped records. If the distribution leaves the ball, they cover the mean of the
+        clipped distribution or records. The gap compares with "bounded-mean" or "ball-mean" of
         `least_error`. Under add-remove there is no gap, because n is unknown.
 
     Examples:
@@ -177,7 +176,7 @@ def _of_known_size(
     deviation = noise.sigma * unit / n
     off_grid = (
         careful_error(size, LIMITS.grid_units) * unit + unit / n
-    )  # of the records; of the noise [EM-3]
+    )  # rounding of the records, and of the noise [EM-3]
 
     def limits(miss: float, about: About) -> tuple[Number, Number]:
         if about == "data":
@@ -211,7 +210,7 @@ def _unknown_size(
     size, radius = 1 if flat else array.shape[1], float(exact)
     weight = max(
         1, round(LIMITS.grid_units * size**-0.25)
-    )  # units of one record in the number [EM-5]
+    )  # units of one record in the noisy number [EM-5]
     # Round the norm of the shift up to an integer, so that one coordinate describes the pair.
     noise = least_noise(budget, (math.isqrt(LIMITS.grid_units**2 + weight**2 - 1) + 1) ** 2)
     unit = radius / LIMITS.grid_units

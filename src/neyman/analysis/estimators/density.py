@@ -44,8 +44,8 @@ def histogram(
     """Estimate a density by a histogram over declared bins.
 
     The count of each bin gets rounded Gaussian noise, drawn exactly. A neighbor changes two counts
-    by 1 (replace-one), or one count by 1 (add-remove). The estimate in a bin is count / (n width),
-    for n records. Under add-remove, n is the sum of the noisy counts.
+    by 1 (replace-one), or one (add-remove). The estimate in a bin is count / (n width), for n
+    records. Under add-remove, n is the sum of the noisy counts.
 
     Args:
         values: real numbers, one per record. A value outside the edges counts in the nearer end
@@ -54,7 +54,7 @@ def histogram(
             bin includes its left edge. The last bin includes both edges.
 
     Returns:
-        An `Estimate` with one density per bin. A density may be negative. The standard error is an
+        An `Estimate` with one density per bin, which may be negative. The standard error is an
         estimate. The interval about the population covers the distribution's mean density in each
         bin by itself, if records are drawn independently. It holds for every distribution and n.
         The interval about the data covers the exact histogram. The gap compares the shares of the
@@ -92,7 +92,7 @@ def histogram(
 def _of_counts(
     counts: Lanes, receipt: Mapping[str, Any], noise: RoundedGaussian, widths: Floats, n: int | None
 ) -> Estimate:
-    """Return the estimate from noisy counts; n is the number of records if it is public."""
+    """Return the estimate from noisy counts. n is None if it is secret."""
     bins = len(widths)
     deviation = standard_error(noise.sigma_squared, rounded=True)
     total = n or max(int(counts.sum()), 1)

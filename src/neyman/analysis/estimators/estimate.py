@@ -25,31 +25,29 @@ MIN_MISS_PROBABILITY = Fraction(1, 10**300)  # its logarithm is a finite float
 Number = float | NDArray[np.float64]
 About = Literal["population", "data"]
 Limits = Callable[[float, About], tuple[Number, Number]]
-"""State the type of a function (probability of a miss, what is covered) -> both ends."""
+"""Return both ends, given the probability of a miss and what is covered."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Estimate:
     """Represent a private estimate with its errors and the receipt of its guarantee.
 
-    All its content is a function of the noisy statistics and of public arguments, so all of it can
-    be published.
+    All its content follows from noisy statistics and public arguments, so it can be published.
 
     Args:
         name: name of the estimator, such as "mean".
         value: the estimate, a number or an array.
         standard_error: standard error of the value about the population's parameter, including
             sampling and noise. Each estimator states whether it is an estimate or a bound. NaN if
-            the estimator states no standard error.
+            it states none.
         noise_error: standard deviation of the noise alone in the value, or NaN.
         receipt: the record of the released numbers, the guarantee, and the charge.
         mechanism: the mechanism whose guarantee the estimate has.
         covers: one sentence on the parameter that an interval covers.
         limits: a function that returns the ends of an interval.
-        largest_error: upper bound on the root mean squared error of the estimator on its worst
-            distribution. None if no bound is proven.
-        problem: the arguments of `least_error`, without its budget. None if no lower bound is
-            proven.
+        largest_error: upper bound on the estimator's root mean squared error on its worst
+            distribution, or None.
+        problem: the arguments of `least_error` without its budget, or None if no bound is proven.
 
     Examples:
         >>> import neyman as ny

@@ -38,14 +38,14 @@ class Reference(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest grid and number of quantiles, and the sizes of the reference problem."""
+    """Set the largest grid, and the sizes of the reference problem."""
 
     quantiles: int = 1000
     points: int = 1 << 53  # doubles represent every integer up to here
-    scale_digits: int = 3  # of the scale of several draws
+    scale_digits: int = 3  # digits of the scale of several draws
     level_units: int = 1 << 40  # levels of the ends are multiples of 1 over it
     weight_nats: int = 800  # nats beyond which a weight counts as 0
-    reference_ranks: int = 10**6  # of the reference
+    reference_ranks: int = 10**6  # largest number of ranks of the reference
     reference_points: int = 100  # points of the grid between values of the reference
     reference_values: int = 1001  # values of the reference that the lower bound needs
     rounding_share: float = 1e-9
@@ -87,23 +87,21 @@ def quantile(
         confidence: confidence of each interval by itself, in (0, 1). None releases no interval and
             spends the entire budget on the values. Otherwise two thirds of the draws are for ends.
             If there are too few records for an end, the end is infinite and its share goes to the
-            other draws. Under add-remove ``confidence`` must be None, because the number of records
-            is secret.
+            other draws. Under add-remove it must be None, because the number of records is secret.
 
     Returns:
-        An `Estimate`. If q is one number, the value is a number. If q is a sequence, the value, the
-        errors, and the ends of the intervals are arrays with one entry per quantile, in the order
-        of q. The drawn points are sorted, so a larger q never has a smaller value. The receipt has
-        the points in the order of the draws. With ``confidence``, each interval covers two
-        quantiles with at least that probability: the quantile of the values, and the quantile of
-        any distribution that the records are drawn from independently. Without ``confidence``,
-        `Estimate.interval` raises a ValueError. An end on the edge of the grid is infinite.
-        ``standard_error`` is an estimate: half the length of the interval, divided by the normal
-        quantile. Without an interval it is NaN. ``noise_error`` is NaN, because it depends on the
-        private values. The gap for one quantile under replace-one assumes evenly spaced values that
-        fill the grid. It is the root mean squared error of the value on them, divided by the least
-        error that a two-point bound proves. For other values, use `least_error` with public or
-        simulated values.
+        An `Estimate`. For one number q, the value is a number. For a sequence, the value, the
+        errors, and the ends of the intervals are arrays in the order of q. The drawn points are
+        sorted, so a larger q never has a smaller value. The receipt has the points in the order of
+        the draws. With ``confidence``, each interval covers two quantiles with at least that
+        probability: the quantile of the values, and the quantile of any distribution that the
+        records are drawn from independently. Without ``confidence``, `Estimate.interval` raises a
+        ValueError. An end on the edge of the grid is infinite. ``standard_error`` is an estimate:
+        half the interval over the normal quantile, or NaN without an interval. ``noise_error`` is
+        NaN, because it depends on the private values. The gap for one quantile under replace-one
+        assumes evenly spaced values that fill the grid. It is the root mean squared error of the
+        value on them over the least error that two points prove. For other values, use
+        `least_error` with public or simulated values.
 
     Examples:
         >>> import neyman as ny
@@ -141,7 +139,7 @@ def quantile(
         arguments["records"] = n
 
     def rate_of(level: Fraction) -> Fraction:
-        """Return the rate of a draw. One record changes its distances by up to 1 / rate [EM-6]."""
+        """Return a draw's rate: the released rate over the largest change of a distance [EM-6]."""
         return released.rate if n is not None else released.rate / max(level, 1 - level)
 
     def noisy(bits: Bits) -> Places:
@@ -310,7 +308,7 @@ def _ends_of(
     level: Fraction, n: int, points: int, rate: float, miss: Fraction
 ) -> tuple[Fraction | None, Fraction | None]:
     """Return the levels at which the ends are drawn, or None if an end is infinite [EM-7]."""
-    share = float(miss) / 4  # of sampling and of noise, at each end
+    share = float(miss) / 4  # for sampling and for noise, at each end
     ranks = math.log(points / share) / rate * (1 + LIMITS.rounding_share)
     q, asked = float(level), share * (1 - LIMITS.rounding_share)
     # The largest numbers with P(Bin(n, q) <= c) <= share, and P(Bin(n, q) >= n - above) <= share.

@@ -30,7 +30,7 @@ class Limits:
     rough_units: int = 1 << 20  # units of a rough norm
     # Rows of a product: its sums are below 2^16 2^30 = 2^46, exact in floats.
     chunk_rows: int = 1 << 16
-    rounding_factor: float = 1 + 1e-9  # of eigenvalues and sums of a few hundred terms in floats
+    rounding_factor: float = 1 + 1e-9  # for eigenvalues and sums of a few hundred floats
     clear_norms: int = 4  # intervals need a least eigenvalue of this many noise norms
 
 
@@ -78,8 +78,7 @@ def moments(x: Floats, y: Floats, radius: float, bound: float, intercept: bool) 
 def moment_shift(intercept: bool, neighboring: Neighboring) -> int:
     """Return a square that bounds the squared Frobenius norm of each change of `moments` [RE-2].
 
-    The norm is an integer, so that one coordinate describes the pair. This adds less than 1e-9 to
-    the norm.
+    Its root is an integer, so that one coordinate describes the pair. This adds less than 1e-9.
 
     Args:
         neighboring: the bound is 2 R^4 under "replace-one" and R^4 under "add-remove". R^2 = (2 +
@@ -93,8 +92,7 @@ def noise_norm(sigma: float, size: int, chance: float = 1e-3) -> float:
     """Bound the operator norm of the noise, with probability 1 - ``chance`` [RE-4].
 
     Args:
-        sigma: standard deviation of the noise on the diagonal. Off the diagonal it is sigma /
-            sqrt(2).
+        sigma: standard deviation of the noise on the diagonal; sigma / sqrt(2) elsewhere.
         chance: a probability in (0, 1).
     """
     return sigma * (math.sqrt(2 * size) + math.sqrt(2 * math.log(1 / chance)))
@@ -105,10 +103,9 @@ class Fit:
     """Hold coefficients in units of the clipped rows, the constant first, with their errors.
 
     Args:
-        coefficients: the coefficients with the ridge.
+        coefficients: with the ridge.
         ridge: the number added to the diagonal of the second moments.
-        center: the coefficients without the ridge. The intervals about the population are around
-            them.
+        center: coefficients without the ridge, the center of the population's intervals.
         standard_error: standard errors of ``center``, with sampling and noise. Infinite if the
             noise may be as large as the second moments.
         noise_error: standard errors of ``center``, with noise alone.
@@ -130,9 +127,8 @@ def solve(noisy: Floats, sigma: float, rows: float, ridge: float | None) -> Fit:
 
     Args:
         noisy: the second moments of features and target plus symmetric noise, the target last.
-        sigma: standard deviation of the noise on the diagonal. Off the diagonal it is sigma /
-            sqrt(2).
-        rows: exact or noisy number of rows.
+        sigma: standard deviation of the noise on the diagonal; sigma / sqrt(2) elsewhere.
+        rows: number of rows, exact or noisy.
         ridge: the number to add to the diagonal. None adds just enough to lift the least eigenvalue
             to `noise_norm`.
     """
@@ -167,7 +163,7 @@ def population_width(fit: Fit, rows: float, miss: float) -> Floats:
     """Approximate the half widths of intervals about the population's coefficients [RE-5].
 
     Args:
-        rows: exact or noisy number of rows.
+        rows: number of rows, exact or noisy.
         miss: probability of a miss, for each interval.
     """
     if math.isinf(fit.variance):

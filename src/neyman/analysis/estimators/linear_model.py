@@ -51,10 +51,10 @@ SLOPE_ERROR = (
 class Limits:
     """Set the limits of the search for a fit."""
 
-    least_step_share: float = 2.0**-60  # of a Newton step
-    sufficient_share: float = 0.1  # of the fall that a Newton step guarantees
-    steps: int = 2000  # of a search: none took more than a hundred
-    corner_width: float = 0.01  # of the corner of a hinge
+    least_step_share: float = 2.0**-60  # smallest share of a Newton step
+    sufficient_share: float = 0.1  # share of the fall that a Newton step guarantees
+    steps: int = 2000  # steps of a search: none took more than 100
+    corner_width: float = 0.01  # smallest width of a hinge's corner
 
 
 LIMITS = Limits()
@@ -69,10 +69,9 @@ class Loss:
     """Represent a convex loss phi of eta = v'w and y, scaled so that its slope is at most 1.
 
     Args:
-        value: the function (eta, y) -> phi.
-        slope: the function (eta, y) -> phi'.
-        curvature: the function (eta, y) -> phi''. At a corner of phi' it is the value on either
-            side.
+        value: (eta, y) -> phi.
+        slope: (eta, y) -> phi'.
+        curvature: (eta, y) -> phi'', at a corner of phi' on either side.
         steepest: L, the largest slope.
         most_curvature: B, the largest curvature.
     """
@@ -157,10 +156,10 @@ def linear_model(
     - "poisson" is (e^eta - y eta) / bound, for a count y that is clipped to [0, bound]. If the rate
       e^eta is above the bound, the loss continues as a line.
 
-    Replacing a record moves the fit, in these units, by at most 2 L R / (n penalty). L is the
-    largest slope of the loss, and R^2 = 2 (1 without an intercept). The computed fit is certified
-    to be near the exact fit, is rounded to a grid, and gets rounded Gaussian noise, drawn exactly.
-    The sensitivity includes both distances.
+    Replacing a record moves the fit, in these units, by at most 2 L R / (n penalty), with the
+    largest slope L of the loss and R^2 = 2 (1 without an intercept). The computed fit is certified
+    to be near the exact fit, rounded to a grid, and gets rounded Gaussian noise, drawn exactly. The
+    sensitivity includes both distances.
 
     Args:
         x: real numbers, one row of d features per record, d from 1 to 2000. Features are clipped to
@@ -169,23 +168,21 @@ def linear_model(
         y: one number per record.
         loss: "huber", "smooth hinge", or "poisson".
         radius: radius of the features' ball around 0, above 0, chosen without the data.
-        bound: bound on y, above 0; for "poisson" at least 1. "smooth hinge" does not use it.
-        width: width of the loss's corner. "huber": above 0 and at most the bound; the default is
-            half the bound. "smooth hinge": from 0.01 to 2; the default is 0.5. "poisson" has no
-            width.
-        penalty: a number from 1e-6 to 1e3, chosen without the data. A smaller penalty needs more
-            noise.
+        bound: bound on y, above 0; for "poisson" at least 1. "smooth hinge" has none.
+        width: width of the loss's corner. "huber": above 0 and at most the bound, by default half
+            the bound. "smooth hinge": from 0.01 to 2, by default 0.5. "poisson" has none.
+        penalty: from 1e-6 to 1e3, chosen without the data. A smaller one needs more noise.
         intercept: if True, the model has a constant a, the first entry of the value. It is
             penalized, too.
-        dimension: the number d, if ``x`` is a list of rows. No record decides it.
+        dimension: d, needed if ``x`` is a list of rows, because no record may decide it.
         neighboring: "replace-one" only. The public number of records divides the loss.
 
     Returns:
         An `Estimate` with an array of the coefficients, the constant first. The interval about the
         data, ``interval(about="data")``, is proven. It covers each coefficient of the exact
-        penalized fit of the clipped records by itself. The release does not show how much the fit
-        varies with the records. So ``standard_error`` is NaN, and an interval about the population
-        raises a ValueError. No gap is stated.
+        penalized fit of the clipped records by itself. The release does not show how the fit varies
+        with the records, so ``standard_error`` is NaN, and an interval about the population raises
+        a ValueError. No gap is stated.
 
     Examples:
         >>> import numpy as np

@@ -49,7 +49,7 @@ class Limits:
     """Set the largest inputs of a logistic model."""
 
     records: int = 10**9
-    budget_ratio: int = 10  # the squared mu of the fit over that of its curvature
+    budget_ratio: int = 10  # the fit's squared mu over its curvature's
     features: int = 2000
     least_penalty: float = 1e-6
     largest_penalty: float = 1e3
@@ -59,7 +59,7 @@ LIMITS = Limits()
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
 Fit = tuple[Lanes, tuple[Lanes, Lanes] | None]
-"""State the type of the noisy fit and, if ``sampling``, its curvature and squared gradients."""
+"""Hold the noisy fit and, if ``sampling``, its noisy curvature and squared gradients."""
 
 
 @shares_arguments
@@ -81,8 +81,8 @@ def logistic(
     The fit minimizes the mean of log(1 + exp(-label (a + x'b))) + penalty / 2 (a^2 + radius^2
     |b|^2). Replacing a record moves the fit, in units of 1 / radius, by at most D / (n penalty). D
     is the largest distance between two records' gradients at a fit. It is at most 2 R, with R^2 = 2
-    (1 without an intercept). The computed fit is certified to be near the exact fit, is rounded to
-    a grid, and gets rounded Gaussian noise, drawn exactly. The sensitivity includes both distances.
+    (1 without an intercept). The computed fit is certified to be near the exact fit, rounded to a
+    grid, and gets rounded Gaussian noise, drawn exactly. The sensitivity includes both distances.
     On request, a second step releases the curvature of the loss at the noisy fit, for errors that
     include sampling.
 
@@ -93,17 +93,16 @@ def logistic(
         labels: one per record: positive if above 0, and negative otherwise.
         radius: radius of the features' ball around 0, above 0, chosen without the data. Subtract
             public centers and divide by public scales first.
-        penalty: a number from 1e-6 to 1e3, chosen without the data. A smaller penalty needs more
-            noise.
+        penalty: from 1e-6 to 1e3, chosen without the data. A smaller one needs more noise.
         intercept: if True, the model has a constant a, the first entry of the value. It is
             penalized too.
         sampling: if True, the curvature of the loss at the released fit is released, too. It takes
             an eleventh of the budget's squared mu and gives standard errors and intervals about the
             population. The noise in the coefficients grows by 5%.
         classes: two labels, chosen without the data, the positive one last. A record with another
-            label counts as a record that is not finite.
-        dimension: the number d, if ``x`` is a list of rows. No record decides it. A row of another
-            length counts as a record that is not finite. The shape of an array decides.
+            label counts as not finite.
+        dimension: d, needed if ``x`` is a list of rows, because no record may decide it. A row of
+            another length counts as not finite.
         neighboring: "replace-one" only. The public number of records divides the loss.
 
     Returns:
@@ -115,10 +114,9 @@ def logistic(
         coefficient of the penalized fit of the clipped distribution, if records are drawn
         independently. Both are approximations for many records. The logistic model need not hold.
         If noise may hide the curvature, the error is infinite and the interval contains all fits.
-        Without ``sampling``, the release does not show how much the fit varies with the records. So
-        ``standard_error`` is NaN, and an interval about the population raises a ValueError. No
-        interval covers the coefficients of a model without the penalty. No gap is stated, because
-        no lower bound is proven.
+        Without ``sampling``, ``standard_error`` is NaN, and an interval about the population raises
+        a ValueError. No interval covers the coefficients of a model without the penalty. No gap is
+        stated, because no lower bound is proven.
 
     Examples:
         >>> import numpy as np
@@ -292,13 +290,12 @@ def _sampling_variance(
     Args:
         bent, squares: the noisy sums of `curvature`.
         w: the point at which the sums were taken.
-        sigma: standard deviation of the noise on their diagonals. Off the diagonals it is sigma /
-            sqrt(2).
+        sigma: standard deviation of the noise on their diagonals; sigma / sqrt(2) elsewhere.
 
     Returns:
-        The diagonal of H^-1 G H^-1 / rows, with a margin for the noise in G. H is the mean
-        curvature plus the penalty, and G is the covariance of the gradients. Infinite if the least
-        eigenvalue of H is below 4 times the size of the noise.
+        The diagonal of H^-1 G H^-1 / rows, for the curvature H and the gradients' covariance G,
+        with a margin for the noise in G. Infinite if H's least eigenvalue is below 4 times the
+        noise.
     """
     size, unit = (
         len(w),

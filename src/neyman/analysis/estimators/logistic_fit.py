@@ -29,16 +29,14 @@ class Limits:
     # Units in the radius; a power of two, so that rows are exact in floats.
     grid_units: int = 1 << 16
     chunk_rows: int = 4096  # rows whose terms are added up in floats; chunks are added up exactly
-    sigmoid_error: float = (
-        2.0**-48
-    )  # assumed absolute error of expit: a few units in the last place
+    sigmoid_error: float = 2.0**-48  # absolute error of expit: a few units, assumed
     bound_ratio: float = 1.006  # the square of a bound over a value that is attained
     boxes: int = 1 << 20
     curvature_units: int = 1 << 10  # units in the radius, for the curvature
     # Units of a weight in it, so that sums over 2^16 rows are exact in floats.
     weight_units: int = 1 << 10
     bend_ratio: int = 4  # times as many for p (1 - p) as for p^2: both are at most `weight_units`
-    move_parts: int = 400  # of the move of the exact fit that the search may add to it
+    move_parts: int = 400  # the search may add 1 / this of the exact fit's move
     rounding_factor: float = 1 + 1e-9  # on a result of a few dozen roundings
     peak: float = 0.27847  # t / (1 + e^t) is at most W(1/e) = 0.278464...
 

@@ -33,7 +33,7 @@ BUDGET_SPLITS = np.linspace(0.02, 0.98, 49)
 def least_noise(
     budget: Budget, squared_norm: int, beside: Mechanism | None = None
 ) -> RoundedGaussian:
-    """Return the least rounded Gaussian noise that is certified to meet a budget.
+    """Return the least rounded Gaussian noise certified to meet a budget.
 
     Args:
         squared_norm: the largest squared l2 norm of a shift, in squared units of the grid.
@@ -41,8 +41,8 @@ def least_noise(
 
     Raises:
         TypeError: ``budget`` is not a budget.
-        TooMuchNoise: the noise is too large for the sampler. On a coarser grid it could be drawn.
-        ValueError: no noise of this kind meets the budget. A pure epsilon is an example.
+        TooMuchNoise: only a coarser grid would allow the sampler to draw the noise.
+        ValueError: no noise of this kind meets the budget, such as a pure epsilon.
     """
     if not callable(getattr(budget, "admits", None)) or isinstance(budget, type):
         raise TypeError(f"budget = {budget!r} must be a budget, such as ny.gdp(1) or ny.zcdp(0.5)")

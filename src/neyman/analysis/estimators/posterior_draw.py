@@ -37,29 +37,28 @@ def posterior_draw(
 ) -> Estimate:
     """Draw once from the posterior of a normal mean. The draw is private by itself.
 
-    The model: n records are normal with mean m and a known variance v, and m is normal with mean 0
-    and variance t. Records are clipped to [-radius, radius]. Then the posterior of m is normal with
-    precision p = n / v + 1 / t and mean sum / (v p). A draw adds normal noise of variance v^2 p to
-    the sum and divides by v p. So it is a Gaussian mechanism with mu = 2 radius / (v sqrt(p)). The
-    sum is a sum of integers. The noise is drawn exactly and rounded to integers.
+    In the model, n records are normal with mean m and a known variance v, and m is normal with mean
+    0 and variance t. Given records clipped to [-radius, radius], m is normal with precision p = n /
+    v + 1 / t and mean sum / (v p). A draw adds normal noise of variance v^2 p to the sum and
+    divides by v p. So it is a Gaussian mechanism with mu = 2 radius / (v sqrt(p)). The sum is an
+    integer, and the noise is an exact draw, rounded to integers.
 
-    There is no budget: the model sets the noise. A larger variance tempers the posterior and gives
+    There is no budget: the model sets the noise. A larger variance gives a tempered posterior and
     more privacy.
 
     Args:
         records: real numbers, one per record. A record that is not a number counts as 0.
-        radius: clipping bound on a record's absolute value, above 0, chosen without the data.
-            Subtract a public center first.
-        variance: the variance v of a record, above 0, chosen without the data.
-        prior_variance: the variance t of the prior, above 0, chosen without the data.
-        neighboring: "replace-one" only, because the posterior's width depends on the number of
-            records.
+        radius: clipping bound of a record, above 0, chosen without the data. Subtract a public
+            center first.
+        variance: v, the variance of a record, above 0, chosen without the data.
+        prior_variance: t, the prior's variance, above 0, chosen without the data.
+        neighboring: "replace-one" only: the posterior's width depends on the number of records.
 
     Returns:
         An `Estimate` whose value is one draw. The interval about the data covers the posterior
-        mean. The interval about the population covers m if the model and the prior hold and no
-        record is clipped. The draw minus m is then normal with variance 2 / p. Choose a radius that
-        few records exceed.
+        mean. The interval about the population covers m if model and prior hold and no record is
+        clipped: the draw minus m is then normal with variance 2 / p. Choose a radius that few
+        records exceed.
 
     Examples:
         >>> import neyman as ny

@@ -64,9 +64,9 @@ def regression(
 ) -> Estimate:
     """Estimate the coefficients of a linear regression.
 
-    The rows z = (1, x / radius, y / bound) are rounded to an integer grid. If the features of a row
-    are longer than the radius, the entire row is scaled down, so the linear model still holds for
-    it. One release holds the sums of all products of two entries of z, with rounded Gaussian noise,
+    The rows z = (1, x / radius, y / bound) are rounded to an integer grid. If a row's features are
+    longer than the radius, the entire row is scaled down, so the linear model still holds for it.
+    One release holds the sums of all products of two entries of z, with rounded Gaussian noise,
     drawn exactly. With R^2 = 3 (2 without an intercept), a neighbor changes the sums by at most
     sqrt(2) R^2 (replace-one) or R^2 (add-remove) in the Frobenius norm. The coefficients are
     computed from the release alone.
@@ -78,16 +78,14 @@ def regression(
         radius: radius of the features' ball around 0, above 0, chosen without the data. Subtract
             public centers and divide by public scales first.
         bound: a number above 0, chosen without the data. y is clipped to [center - bound, center +
-            bound]. A clipped y biases the coefficients, and no interval includes this bias.
-        center: number that is subtracted from y and added to the intercept, chosen without the
-            data.
+            bound]. No interval includes the bias by clipping.
+        center: number subtracted from y and added to the intercept, chosen without the data.
         intercept: if True, the model has a constant, the first entry of the value.
-        ridge: number of at least 0 that is added to the mean squares of x / radius, chosen without
-            the data. By default, only the release decides. The ridge is then 0 if the noise is
-            small beside the second moments. Otherwise it lifts the least eigenvalue to the size of
-            the noise.
-        dimension: the number d, if ``x`` is a list of rows. No record decides it. A row of another
-            length counts as a record that is not finite. The shape of an array decides.
+        ridge: number of at least 0 added to the mean squares of x / radius, chosen without the
+            data. By default, the release decides: the ridge is 0 if the noise is small beside the
+            second moments, and otherwise lifts the least eigenvalue to the size of the noise.
+        dimension: d, needed if ``x`` is a list of rows, because no record may decide it. A row of
+            another length counts as not finite.
         neighboring: "replace-one" makes the number of records public. "add-remove" needs the
             intercept, because its noisy sum counts the records.
 
@@ -96,12 +94,11 @@ def regression(
         are estimates, for the coefficients without the ridge. The interval about the population
         covers a coefficient of y = intercept + x'b + e. It assumes that e is independent of x, with
         mean 0 and constant variance, that no y is clipped, and, without an intercept, that no row
-        is missing or scaled down. It includes sampling and noise. It is approximate: it is right to
-        first order in noise over second moments. It is infinite if the least eigenvalue is below 4
-        times the size of the noise. The interval about the data is proven for all data and for all
-        coordinates together. It covers the least squares coefficients, without the ridge, of the
-        clipped and rounded rows. No gap is stated, because the error has no finite bound over all
-        distributions of x.
+        is missing or scaled down. It includes sampling and noise, to first order in noise over
+        second moments. It is infinite if the least eigenvalue is below 4 times the size of the
+        noise. The interval about the data is proven for all data and for all coordinates together.
+        It covers the least squares coefficients, without the ridge, of the clipped and rounded
+        rows. No gap is stated, because the error has no finite bound over all distributions of x.
 
     Examples:
         >>> import numpy as np

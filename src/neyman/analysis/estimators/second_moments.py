@@ -59,7 +59,7 @@ _ABOUT = (
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
 Sums = tuple[Lanes, Lanes, int]
-"""State the type of the sum of x x^T, the sum of x, and the number of records."""
+"""Hold the sum of x x^T, the sum of x, and the number of records."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ def covariance(
         radius: radius of the ball, above 0, chosen without the data. Subtract a public center
             first.
         centered: if True, estimate E (x - m)(x - m)^T with the mean m. If False, estimate E x x^T.
-        dimension: the number d, if ``records`` is a list of rows. No record decides it. A row of
-            another length counts as a record that is not finite. The shape of an array decides.
+        dimension: d, needed if ``records`` is a list of rows, because no record may decide it. A
+            row of another length counts as not finite.
 
     Returns:
         An `Estimate` with a symmetric value of shape (d, d), which may have negative eigenvalues.

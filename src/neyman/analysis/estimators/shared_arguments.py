@@ -107,7 +107,7 @@ def relation_of(
 
 
 def radius_of(radius: object, name: str = "radius") -> Fraction:
-    """Return the radius of a ball as an exact number, from 1e-100 to 1e100."""
+    """Return the exact radius of a ball, from 1e-100 to 1e100."""
     exact = check.exact(name, radius)
     if not LEAST_RADIUS <= exact <= MOST_RADIUS:
         raise ValueError(

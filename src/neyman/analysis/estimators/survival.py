@@ -69,9 +69,8 @@ def survival(
     constant in each interval. Without censoring it is Kaplan and Meier's factor.
 
     Args:
-        durations: one number per record: the time until the event or the censoring. A record is
-            ignored if its duration is not a finite number of at least 0, or if its event is not 0
-            or 1.
+        durations: one number per record: the time until the event or the censoring. A record
+            without a finite duration of at least 0, or without an event of 0 or 1, is ignored.
         events: one number per record: 1 (or True) for an event, 0 for a censoring.
         times: rising positive numbers, at most 1000, chosen without the data. Interval i ends with
             time i. An event at time i counts in interval i, and a censoring at time i in the next
@@ -161,11 +160,9 @@ def survival_curve(
     Args:
         events: the noisy number of events in each interval.
         censored: the noisy number of censorings in each interval, before its end.
-        later: the noisy number of records that are free of the event at the end of the last
-            interval.
-        sigma: standard deviation of the noise of each number, at least 0. The noise may be
-            Gaussian, rounded Gaussian, or discrete Gaussian. Bands do not hold for noise with
-            longer tails, such as Laplace noise.
+        later: the noisy number of records without the event at the end of the last interval.
+        sigma: standard deviation of the noise of each number, at least 0. The noise is Gaussian,
+            also rounded or discrete. Bands do not hold for longer tails, such as Laplace noise.
         confidence: confidence of the band for all times together, in (0, 1).
         about: "population", which is approximate, or "data", which is proven.
 
@@ -222,8 +219,8 @@ class _Counts:
     """Hold noisy counts, fitted to the number of records if it is public.
 
     Args:
-        events, censored, risk: the noisy counts of events, of censorings, and of records at risk at
-            the start of each interval.
+        events, censored, risk: the noisy numbers of events, of censorings, and at risk, per
+            interval.
         sigma: standard deviation of the noise of a cell, before rounding.
         at_risk: a matrix of cells x intervals. The numbers at risk are ``cells @ at_risk`` plus a
             constant.
@@ -282,10 +279,10 @@ class _Counts:
     def _variances(self) -> tuple[Floats, Floats]:
         """Return two variances of log value: from noise to first order, and from sampling [SV-2].
 
-        Here g = (1 - w / n)^{d / w} is a factor of the value, with d events, c censorings, w = d +
-        c, and n at risk. log g = (d / w) log((n - w) / n) has these slopes: (c / w^2) log((n - w) /
-        n) - d / (w (n - w)) in d, the same with -d for c in the first term in c, and d / (n (n -
-        w)) in n.
+        For d events, c censorings, w = d + c, and n at risk, the factor g = (1 - w / n)^{d / w} has
+        log g = (d / w) log((n - w) / n). Its slopes are (c / w^2) log((n - w) / n)
+        - d / (w (n - w)) in d, the same with -d for c in the first term in c, and d / (n (n - w))
+        in n.
         """
         some, gone, risk = self._positive()
         left, leavers = np.maximum(risk - gone, 0.5), np.maximum(gone, 0.5)
@@ -302,13 +299,11 @@ class _Counts:
         return noise * (moved**2).sum(axis=0), np.cumsum(np.maximum(squares - mean**2 / risk, 0.0))
 
     def band(self, miss: float) -> tuple[Floats, Floats]:
-        """Approximate a band about the population's curve, with a share of the miss per time
-        [SV-2].
+        """Approximate a band about the population's curve. Times share the miss equally [SV-2].
 
         Half of a share is for the noise, which moves the logarithm of the value to first order. The
         other half is for a binomial share with the variance of the curve. Its number of records is
-        at least the number that stays to the end of an interval, and at most the number at risk at
-        the start.
+        between the number that stays to the interval's end and the number at risk at the start.
         """
         noise, sampling = self._variances()
         share = miss / (2 * len(self.value))

@@ -34,7 +34,7 @@ class Limits:
     failure_chance: float = 1e-4  # chance that the location is too far, or that a record is clipped
     # Share of the records that may be between the location and the median.
     rank_share: Fraction = Fraction(1, 8)
-    clipped_share: float = 0.47  # of the records beyond the location, before it says nothing
+    clipped_share: float = 0.47  # largest share of records beyond the location
     least_sigma: Fraction = Fraction(1, 10**100)
     largest_sigma: Fraction = Fraction(10**100)
 
@@ -57,12 +57,12 @@ def normal_mean(
     sigma. The second step clips the records around the location and adds rounded Gaussian noise to
     their sum. Both draws are exact. The clipping bound is computed from n and sigma. With
     probability at least 0.9999, no record is clipped. No release without a delta can search an
-    infinite range [OP-11]. The grid reaches 2^50 sigma on both sides of 0. Doubles do not resolve
-    sigma far beyond it.
+    infinite range [OP-11]. The grid reaches 2^50 sigma on both sides of 0. Farther out, doubles
+    hardly resolve sigma.
 
     Args:
-        values: real numbers, one per record. An infinite value counts as the value at the nearer
-            end. NaN, or a value that is not a number, counts as the value at the lower end.
+        values: real numbers, one per record. An infinite value counts as the nearer end. NaN, or a
+            value that is not a number, counts as the lower end.
         sigma: standard deviation of a record, or an upper bound on it, from 1e-100 to 1e100,
             chosen without the data.
         budget: the privacy budget of the release, such as ``ny.gdp(1)`` or ``ny.zcdp(0.5)``. The
@@ -71,13 +71,12 @@ def normal_mean(
         neighboring: "replace-one" only, because the number of records is public.
 
     Returns:
-        An `Estimate`. The model: records are independent and normal with a standard deviation of at
-        most sigma and a mean within 2^50 sigma of 0. Under this model, the interval about the
-        population covers the mean. It includes sampling, noise, clipping, and rounding. Its
-        confidence is below 0.9999. The interval about the data covers the mean of the records under
-        the same model. The standard error is an upper bound if no record is clipped. ``.least`` is
-        the least error for "normal-mean". There is no gap, because an event of probability 0.9999
-        does not bound a mean squared error.
+        An `Estimate`. If records are independent and normal with a standard deviation of at most
+        sigma and a mean within 2^50 sigma of 0, the interval about the population covers the mean.
+        It includes sampling, noise, clipping, and rounding. Its confidence is below 0.9999. The
+        interval about the data covers the records' mean in this model. The standard error is an
+        upper bound if no record is clipped. ``.least`` is the least error for "normal-mean". There
+        is no gap, because an event of probability 0.9999 does not bound a mean squared error.
 
     Examples:
         >>> import neyman as ny

@@ -22,7 +22,7 @@ ALTERNATIVES = ("greater", "less", "two-sided")
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest inputs of a test, and the smallest level."""
+    """Set the largest inputs of a test."""
 
     records: int = 10**9
     released_size: int = 1 << 61  # more than any noisy count or sum
@@ -33,7 +33,7 @@ LIMITS = Limits()
 
 
 def records(name: str, value: object) -> int:
-    """Return a public number of records. Refuse a number outside 1 to 10^9."""
+    """Return a public number of records, at most 10^9."""
     number = check.integer(name, value, 1)
     if number > LIMITS.records:
         raise ValueError(f"{name} = {number} must be at most {LIMITS.records:g}")
@@ -61,8 +61,8 @@ def alternative_of(value: object) -> Alternative:
 def noise_of(budget: Described) -> CanonicalNoise:
     """Return canonical noise that is certified to meet a budget [PT-2].
 
-    A budget of rho-zCDP gets the noise of the Gaussian curve G_mu with mu^2 = 2 rho. Noise of the
-    curve that zCDP implies need not meet zCDP.
+    A budget of rho-zCDP gets the noise of the Gaussian curve G_mu with mu^2 = 2 rho. The curve that
+    zCDP implies does not imply zCDP.
 
     Raises:
         ValueError: no canonical noise meets the budget.
@@ -109,7 +109,7 @@ def _root_below(value: Fraction) -> float:
 
 
 def clipped_count(value: object, n: int) -> int:
-    """Return a count of records, rounded down and clipped to 0, ..., n; 0 if it is not a number."""
+    """Return a count, rounded down and clipped to 0, ..., n. Return 0 if it is not a number."""
     try:
         if isinstance(value, int):
             return min(max(value, 0), n)

@@ -1,4 +1,4 @@
-"""Bound tail probabilities of a binomial count plus canonical noise, from above and below."""
+"""Compute certified bounds on tail probabilities of a binomial count plus canonical noise."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set which terms of a binomial sum are added up, and the error margins of the sum."""
+    """Set which terms of a binomial sum are added up, with error margins."""
 
-    deviations: float = 10.0  # standard deviations, and records, around the mean
-    margin_records: int = 60  # standard deviations, and records, around the mean
-    sum_error: float = 256 * UNIT  # of a sum of products in pairs [PT-6]
+    deviations: float = 10.0  # standard deviations around the mean
+    margin_records: int = 60  # records around the mean
+    sum_error: float = 256 * UNIT  # relative error of a sum of products in pairs [PT-6]
     chernoff_factor: float = 1 + 1e-6
 
 

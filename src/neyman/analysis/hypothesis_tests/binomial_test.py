@@ -57,11 +57,11 @@ class NoisyCount:
         )
 
     def greater(self, place: Fraction, share: Fraction | float) -> Interval:
-        """Return bounds on P(noisy count >= place) if the probability of success is ``share``."""
+        """Return bounds on P(noisy count >= place) at a probability of success."""
         return tail(self.noise, count(self.n, share), place)
 
     def less(self, place: Fraction, share: Fraction | float) -> Interval:
-        """Return bounds on P(noisy count <= place) if the probability of success is ``share``."""
+        """Return bounds on P(noisy count <= place) at a probability of success."""
         low, high = tail(self.noise, count(self.n, share), place + STEP)
         return max(1 - high - 1e-15, 0.0), min(1 - low + 1e-15, 1.0)
 
@@ -85,14 +85,14 @@ class BinomialTest:
     """Test the probability of success of n records, under any symmetric trade-off curve.
 
     The release is Z = X + N: the number X of successes plus canonical noise N. The p-value under a
-    null probability p0 is P(X' + N' >= Z). Here X' ~ Bin(n, p0), and N' is an independent copy of
-    the noise. The alternative "less" uses P(X' + N' <= Z). "two-sided" uses twice the smaller of
-    the two. The size is at most the level for every n. No other test with this privacy guarantee
-    and level has more power in a one-sided problem, up to the gap between the two ends of `power`.
+    null probability p0 is P(X' + N' >= Z) with X' ~ Bin(n, p0) and new noise N' ("less": P(X' + N'
+    <= Z), "two-sided": twice the smaller of the two). The size is at most the level for every n. No
+    other test with this privacy guarantee and level has more power in a one-sided problem, up to
+    the gap between the two ends of `power`.
 
     Args:
-        n: number of records, from 1 to 10^9; public. Neighbors replace one record.
-        null: the null probability p0, in (0, 1), exact.
+        n: public number of records, from 1 to 10^9. Neighbors replace one record.
+        null: p0, in (0, 1), exact.
         alternative: "greater", "less", or "two-sided".
         budget: a curve that is its own inverse (``ny.gdp``, ``ny.pure``, ``ny.approximate``, or
             ``f.symmetric()``), ``ny.zcdp``, or ``ny.at_most``.
@@ -221,8 +221,7 @@ class BinomialTest:
         Args:
             successes: number of records that are successes. It is rounded down and clipped to 0,
                 ..., n. A value that is not a number counts as 0. No value raises an error.
-            confidence: confidence of the interval, in (0, 1). Each end misses with half of the
-                remaining probability.
+            confidence: confidence of the interval, in (0, 1). Both ends miss equally often.
 
         Returns:
             A `TestResult`.

@@ -35,7 +35,7 @@ Lanes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest size of a simulation, and when two statistics count as equal."""
+    """Set the largest simulation, and which statistics count as equal."""
 
     categories: int = 10_000
     simulations: int = 10**6
@@ -53,16 +53,15 @@ class GoodnessOfFitTest:
     """Test whether categories have given shares, from noisy counts.
 
     The release is the count of each category with rounded Gaussian noise of standard deviation
-    sigma. Replacing one record changes two counts by 1. Y_i is a noisy count, and p_i is a share
-    under the null hypothesis. With r_i = Y_i - n p_i, centered to have sum 0, the statistic is
-    sum_i r_i^2 / (n p_i + sigma^2). Its null distribution is simulated: multinomial counts get the
-    same kind of noise. If m of B simulated statistics are at least as large, the p-value is (1 + m)
-    / (1 + B). The size is at most the level for every n, every sigma, and every B. No chi-square
-    approximation is used.
+    sigma. Replacing one record changes two counts by 1. With noisy counts Y_i, null shares p_i, and
+    r_i = Y_i - n p_i, centered to have sum 0, the statistic is sum_i r_i^2 / (n p_i + sigma^2). Its
+    null distribution is simulated: multinomial counts get the same kind of noise. If m of B
+    simulated statistics are at least as large, the p-value is (1 + m) / (1 + B). The size is at
+    most the level for every n, every sigma, and every B. No chi-square approximation is used.
 
     Args:
         shares: the shares p_i, 2 to 10^4 exact numbers above 0 with sum 1. "1/3" is exact.
-        n: number of records, from 1 to 10^9; public. Neighbors replace one record.
+        n: public number of records, from 1 to 10^9. Neighbors replace one record.
         budget: a curve such as ``ny.gdp(1)``, ``ny.zcdp``, ``ny.approximate`` with a delta, or
             ``ny.at_most``.
         simulations: number B of simulations, from 99 to 10^6. The p-value is at least 1 / (1 + B).
@@ -149,8 +148,8 @@ class GoodnessOfFitTest:
             truth: the true shares, one per category, with sum 1. A share may be 0.
             level: the level of the test, in (0, 1).
             simulations: number of simulated releases, from 1 to 10^6. Each has its own p-value.
-            confidence: confidence of the interval of the power, in (0, 1).
-            generator: random generator of the simulation. The default is a new generator.
+            confidence: confidence of the interval, in (0, 1).
+            generator: random generator, by default a new one.
 
         Examples:
             >>> import neyman as ny

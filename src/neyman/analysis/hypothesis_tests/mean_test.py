@@ -43,9 +43,7 @@ class Limits:
 
     # Chance that the sum of squares is outside its bounds: half per side.
     miss_chance: float = 1e-4
-    berry_esseen: float = (
-        0.56  # Shevtsova 2010, for independent summands of any distributions [PT-12]
-    )
+    berry_esseen: float = 0.56  # Shevtsova 2010, for any independent summands [PT-12]
     rounding_share: float = 1e-9  # relative: more than the rounding of each formula here
 
 
@@ -59,22 +57,21 @@ class MeanTest:
 
     Each record x is clipped to the distance ``clip`` from the null value and enters as y = (x -
     null) / clip, in [-1, 1]. The release is the sum S of y and the sum Q of y^2, both with rounded
-    Gaussian noise of standard deviation s (in these units). Fix the distances of all records from
-    the null value. Then S is a sum with random signs under the null hypothesis, and its variance is
-    Q. So with V = Q + s^2, P(S + noise >= t) is at most exp(-t^2 / 2 V), and at most Phi(-t /
-    sqrt(V)) + 0.56 Q / V^(3/2). The p-value is the smaller of the two bounds at the worst Q in its
-    confidence interval, plus the chance that the interval misses Q. The size is at most the level
-    for every n, with clipping.
+    Gaussian noise of standard deviation s (in these units). Given all distances from the null
+    value, S is a sum with random signs under the null hypothesis, and its variance is Q. So with V
+    = Q + s^2, P(S + noise >= t) is at most exp(-t^2 / 2 V), and at most Phi(-t / sqrt(V)) + 0.56 Q
+    / V^(3/2). The p-value is the smaller of the two bounds at the worst Q in its confidence
+    interval, plus the chance that the interval misses Q. The size is at most the level for every n,
+    with clipping.
 
     "greater" rejects this null hypothesis: at each distance from the null value, a record is at
-    most as likely above the null value as below it. Every symmetric distribution with a center at
-    most the null value, and a density that falls from the center, meets this hypothesis. Examples
-    are the normal, t, and Laplace distributions. A skewed distribution with this mean may violate
-    it, so the test does not cover skewed distributions.
+    most as likely above it as below. It holds for a symmetric distribution with a center at most
+    the null value and a density that falls from the center, such as a normal, t, or Laplace
+    distribution. A skewed distribution with this mean may violate it, and is not covered.
 
     Args:
         null: the center under the null hypothesis, a finite number.
-        n: number of records, from 1 to 10^9; public. Neighbors replace one record.
+        n: public number of records, from 1 to 10^9. Neighbors replace one record.
         clip: the distance from the null value at which records are clipped, above 0. Choose it
             without the data: two to four standard deviations.
         alternative: "greater", "less", or "two-sided".
@@ -157,11 +154,11 @@ class MeanTest:
         """Estimate the chance that the test rejects at a level. This needs no data.
 
         Args:
-            truth: a function (generator, n) -> n records from the true distribution.
+            truth: (generator, n) -> n records from the true distribution.
             level: the level of the test, in (0, 1).
             simulations: number of simulated releases, from 1 to 10^6.
-            confidence: confidence of the interval of the power, in (0, 1).
-            generator: random generator of the simulation. The default is a new generator.
+            confidence: confidence of the interval, in (0, 1).
+            generator: random generator, by default a new one.
 
         Examples:
             >>> import neyman as ny

@@ -102,10 +102,10 @@ def simulated_power(
     """Estimate the power of a test from independent simulated releases.
 
     Args:
-        rejects: a function that draws records and noise, and returns the test's decision.
+        rejects: draws records and noise, and returns the test's decision.
         simulations: number of releases, from 1 to 10^6.
         confidence: confidence of the interval, in (0, 1).
-        generator: random generator of records and noise. The default is a new generator.
+        generator: random generator of records and noise, by default a new one.
     """
     number = check.integer("simulations", simulations, 1)
     if number > LIMITS.simulations:
@@ -126,8 +126,8 @@ def least_records(
     """Return a number of records that reaches a power, while one record fewer does not.
 
     The lower end of the power must reach the target. The search doubles the number of records until
-    it does, and then bisects. A smaller number may also reach the target if the power does not rise
-    with the number of records, or if the power is simulated.
+    it does, and then bisects. A smaller number may reach it too if the power does not rise with the
+    number of records, or is simulated.
 
     Args:
         power: a function from the number of records to the power, as a test's ``power`` returns it.

@@ -46,9 +46,7 @@ class Limits:
     # Chance that the common proportion is outside the searched range [PT-9].
     miss_chance: float = 1e-4
     cells: int = 400
-    tail_share: float = (
-        1e-6  # relative: exceeds the drops in computed tails that should rise [PT-13]
-    )
+    tail_share: float = 1e-6  # relative: exceeds drops in computed tails [PT-13]
     # Relative, of a combined p-value: more than the rounding of normal quantiles.
     rounding_share: float = 1e-9
 
@@ -69,8 +67,8 @@ class ProportionsTest:
     most the level for every n.
 
     Args:
-        n: number of records in the first and in the second group, each from 1 to 10^9; public.
-            Neighbors replace one record within its group.
+        n: public numbers of records in both groups, each from 1 to 10^9. Neighbors replace one
+            record within its group.
         alternative: "greater" if the first proportion is larger, "less", or "two-sided".
         budget: a budget as in `BinomialTest`.
 
@@ -150,11 +148,11 @@ class ProportionsTest:
         """Estimate the chance that the test rejects at a level. This needs no data.
 
         Args:
-            truth: the true proportions of the first and of the second group, in (0, 1).
+            truth: the true proportions of both groups, in (0, 1).
             level: the level of the test, in (0, 1).
             simulations: number of simulated releases, from 1 to 10^6.
-            confidence: confidence of the interval of the power, in (0, 1).
-            generator: random generator of the simulation. The default is a new generator.
+            confidence: confidence of the interval, in (0, 1).
+            generator: random generator, by default a new one.
 
         Examples:
             >>> import neyman as ny
@@ -297,9 +295,9 @@ class LargerProportion:
     def within(self, level: float) -> bool:
         """Return True if the upper end of the p-value is at most a level.
 
-        A run of neighboring cells has an upper bound: combine the larger tail at each of its ends,
-        with the worst weights in the run. The worst weights are among the extreme ones [PT-13]. If
-        the bound does not settle a run, the run is halved.
+        The two worst ends of a run of cells bound its p-values, with the worst of its weights.
+        These are among the extreme weights [PT-13]. If the bound does not settle a run, the run is
+        halved.
         """
         grid = self._grid
         if not isinstance(grid, np.ndarray):

@@ -14,7 +14,7 @@ from neyman.mechanisms.base import Mechanism
 from neyman.numerics.bound import Bound
 
 KIND: tuple[str, Literal["test"]] = ("private-tests", "test")
-"""State the page of certificates, and the kind of the release."""
+"""Private tests have this page of certificates and this kind of release."""
 
 
 @former_arguments(coverage="confidence")
@@ -26,8 +26,7 @@ class TestResult:
         p_value: bounds on the p-value of the null hypothesis; upper is safe.
         estimate: the estimate of the parameter, or None.
         interval: both ends of a confidence interval for the parameter, or None.
-        confidence: smallest probability that the interval covers the parameter. None without an
-            interval.
+        confidence: smallest probability that the interval covers the parameter, or None.
         receipt: the record of the released numbers, the guarantee, and the charge.
         mechanism: the mechanism whose guarantee the release has.
 

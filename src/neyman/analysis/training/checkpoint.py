@@ -45,8 +45,7 @@ class State:
     Args:
         key: the hash of the terms of the run.
         entry: the number of the run's charge in the ledger.
-        done: number of steps that are over. The parameters have their results, except for lost
-            steps.
+        done: number of steps that are over: their results are in the parameters, or lost.
         begun: number of steps that may have drawn randomness, at least ``done``.
         lost: number of steps that were charged and have no result.
     """

@@ -8,7 +8,7 @@ operation on single elements is a product, or a rounding to an integer. IEEE ari
 the same in any position, and a compiler has no product and sum to fuse.
 """
 
-# torch is no dependency, so its types are unknown where it is not installed.
+# torch is optional, so its types are unknown if it is not installed.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
@@ -37,7 +37,7 @@ class Limits:
 
 LIMITS = Limits()
 
-EXPONENTS = {torch.float32: 120, torch.float64: 1010}  # of factors, as powers of two
+EXPONENTS = {torch.float32: 120, torch.float64: 1010}  # exponents of the largest factors
 
 Kernel = Callable[..., Tensor]
 
@@ -85,8 +85,8 @@ def add_clipped(
 
     Args:
         parts: the columns of the rows.
-        weights: one weight per row: 1 for a real row, and 0 for a dummy row.
-        scale: the number of units in a length of 1.
+        weights: 1 for each row, and 0 for a dummy row.
+        scale: the number of units in 1.
         most: the largest norm of a row in units.
         compiled: if True, use `torch.compile`.
     """
@@ -162,7 +162,7 @@ def row_factors(
 
     Args:
         rows: the parts of the rows.
-        scale: the number of units in a length of 1.
+        scale: the number of units in 1.
         most: the largest norm of a row in units.
         compiled: if True, use `torch.compile`.
     """

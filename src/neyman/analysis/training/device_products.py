@@ -6,7 +6,7 @@ sum is an integer below 2^53. Two matrices of inner products give the norm of a 
 part of a sum is a function of the row alone, and no inexact floats are summed [TR-9].
 """
 
-# torch is no dependency, so its types are unknown where it is not installed.
+# torch is optional, so its types are unknown if it is not installed.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
@@ -28,16 +28,14 @@ from neyman.analysis.training.device_clipping import (
     selection,
 )
 
-INPUT_BITS, OUTPUT_BITS = 14, 18  # of the largest entry of a row
+INPUT_BITS, OUTPUT_BITS = 14, 18  # bits of the largest entry of a row
 
 
 @dataclass(frozen=True)
 class Limits:
     """Set the sizes of factors whose products are exact in float64."""
 
-    cancellation_bits: int = (
-        8  # a gradient shorter than its factors by more bits is clipped further
-    )
+    cancellation_bits: int = 8  # a gradient shorter by more bits is clipped further
     example_places: int = 1 << 15  # places of one example
     layer_width: int = 1 << 17
     example_entries: int = 1 << 26  # entries of the factors of one example
@@ -52,7 +50,7 @@ class Product:
     """Hold the factors of a layer's gradients, and the total to which the gradients are added.
 
     Args:
-        inputs: the inputs of the layer, of shape (rows, places, columns).
+        inputs: the layer's inputs, of shape (rows, places, columns).
         outputs: the gradient of the layer's output, of shape (rows, places, lines).
         total: an int64 tensor of shape (lines, columns), in units of 2^-bits.
     """
@@ -71,7 +69,7 @@ class _Measured:
     total: Tensor
     shift: Tensor  # factor that made the inputs integers
     norm: Tensor
-    error: Tensor  # of the norm in units of 2^-bits, from rounding the outputs
+    error: Tensor  # error of the norm in units of 2^-bits, from rounding the outputs
     most: Tensor  # the largest factor for which partial sums stay exact
     finite: Tensor
 
@@ -105,14 +103,13 @@ def add_products(
     """Add the clipped, rounded rows to the totals of their parts and products.
 
     The totals of products are rounded to units once, after the last row. This may change the
-    difference of two sums by the square root of the number of entries. So rows are clipped shorter
-    by this amount.
+    difference of two sums by the root of their number of entries, so rows end shorter by it.
 
     Args:
-        parts: the columns of gradients that are written out.
-        products: the layers whose gradients are not written out.
-        weights: one weight per row: 1 for a real row, and 0 for a dummy row.
-        scale: the number of units in a length of 1.
+        parts: the gradients that are written out.
+        products: the layers with gradients that are not.
+        weights: 1 for each row, and 0 for a dummy row.
+        scale: the number of units in 1.
         most: the largest norm of a row in units.
         bits: the number of bits below a unit in the totals of products.
     """

@@ -5,7 +5,7 @@ model in microbatches of one fixed shape. Dummy rows of zeros, with weight 0, fi
 microbatch.
 """
 
-# torch is no dependency, so its types are unknown where it is not installed.
+# torch is optional, so its types are unknown if it is not installed.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownLambdaType=false, reportUnknownParameterType=false, reportUntypedBaseClass=false
@@ -73,8 +73,8 @@ def check_module(model: Module) -> None:
 
     Raises:
         TypeError: ``model`` is not a ``torch.nn.Module``.
-        ValueError: a layer mixes examples or stores data without noise, no parameter can be
-            trained, or the model is on several devices or wrapped.
+        ValueError: a layer mixes examples or stores data without noise, no parameter trains, or the
+            model is wrapped or on several devices.
     """
     if not isinstance(model, Module):
         raise TypeError(f"model = {model!r} must be a torch.nn.Module")
@@ -489,7 +489,7 @@ class ModuleGradients:
         return value.reshape(()), taps.inputs
 
     def _group_grids(self, clips: Sequence[Fraction]) -> list[int]:
-        """Return integer units per group, whose squares add up to at most the squared grid [TR-7]."""
+        """Return integer units per group. The squares sum to at most the squared grid [TR-7]."""
         total = sum(x * x for x in clips)
         grids: list[int] = []
         for (group, names), clip in zip(self._groups.items(), clips, strict=True):
@@ -607,11 +607,11 @@ class _WrittenError(ValueError):
 
 
 class _Taps:
-    """Add zeros to the outputs of layers. The gradient of the zeros is the gradient of the output.
+    """Add zeros to the outputs of layers, to get the outputs' gradients.
 
     Args:
         names: the name of the weight of each layer.
-        zeros: one tensor for each call of a layer, in order. None makes a new tensor in each call.
+        zeros: one tensor per call of a layer, in order. With None, each call makes one.
         detached: if True, hide the weights themselves from the gradient.
     """
 

@@ -1,6 +1,6 @@
 """Train a network: move, save, and load the model of a run of `ny.torch.train`."""
 
-# torch is no dependency, so its types are unknown where it is not installed.
+# torch is optional, so its types are unknown if it is not installed.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false

@@ -1,6 +1,6 @@
 """Compute the noisy gradient of a network: clip rows, add them up in integers, add exact noise."""
 
-# torch is no dependency, so its types are unknown where it is not installed.
+# torch is optional, so its types are unknown if it is not installed.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
@@ -126,8 +126,8 @@ class NoisyGradient:
     def add(self, *rows: Tensor) -> None:
         """Add the clipped gradients of rows to the sum.
 
-        A row whose gradient is not finite counts as 0. With ``fast=False``, several calls may add
-        the rows of one step.
+        A row whose gradient is not finite counts as 0. With ``fast=False``, a step may have several
+        calls.
 
         Args:
             rows: the inputs of the model, with the target last. Dimension 0 is the row, and may be

@@ -3,7 +3,7 @@
 Opacus still computes the gradients of single rows, and its optimizer still steps.
 """
 
-# Opacus and torch are no dependencies, so their types are unknown where they are not installed.
+# Opacus and torch are optional, so their types are unknown if they are not installed.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
@@ -122,13 +122,13 @@ class ExactDraws(OpacusDraws):
         super().start()
         self._batch_rows.clear()
         self._used, self.requests = 0, 1  # the request that began this pass
-        if self._more:  # the last pass ended within a sample, whose sum no one sees
+        if self._more:  # the last pass ended within a sample: drop its sum
             self._more = self.optimizer._is_last_step_skipped = False
             self.pieces.clear()
             self.optimizer.zero_grad()
 
     def batches(self, sampler: Any, samples: Iterator[list[int]]) -> Iterator[list[int]]:
-        """Return batches of one size for a pass, by a coin for each row. Ignore Opacus's samples."""
+        """Return batches of one size for a pass, by a coin for each row. Ignore ``samples``."""
         return _Requests(self, self._batches(sampler))
 
     def _batches(self, sampler: Any) -> Iterator[list[int]]:

@@ -51,7 +51,7 @@ class Job(Protocol):
         """Refuse a run that would fail without data. The ledger is charged after this check."""
 
     def load(self, folder: Path) -> State | None:
-        """Load a checkpoint that has the same terms. Return its state, or None if none exists.
+        """Load a checkpoint that has the same terms. Return its state, or None.
 
         A checkpoint with other terms is not loaded.
         """
@@ -89,7 +89,7 @@ def run(job: Job, rows: int, request: Request) -> Trained:
     """Charge a run, take its steps, and publish it. Or continue it, or return its result."""
     terms = job.terms
     many = check.integer("rows", rows)
-    terms.mechanism.batches(many)  # refuses another number of rows where it is public
+    terms.mechanism.batches(many)  # refuses another number of rows if it is public
     every = check.integer("save_every", request.save_every, 1)
     delta = check.exact("delta", request.delta)
     book = opened(request.ledger)
@@ -131,10 +131,10 @@ def run(job: Job, rows: int, request: Request) -> Trained:
 
 
 def without_content(function: Callable[[], Result], what: str) -> Result:
-    """Call a function of the user. Hide the content of its errors, and show only their type.
+    """Call a function of the user. Its errors show only their type.
 
     Args:
-        what: the name of the function in messages, with its article.
+        what: the name of the function, with its article.
     """
     failure = ""
     try:
@@ -159,7 +159,7 @@ def _failure_message(failure: str, entry: Entry, folder: Path) -> str:
 
 
 def _take_steps(job: Job, state: State, rows: int, folder: Path, every: int, book: Ledger) -> State:
-    """Take the steps of a run whose charge stands.
+    """Take the steps of a charged run.
 
     Args:
         rows: the actual number of rows.

@@ -193,8 +193,8 @@ class Terms(RunTerms):
 def noise_variance(mechanism: DPSGD, grid: int) -> Fraction:
     """Return (sigma grid)^2 under add-remove, and (2 sigma grid)^2 under replace-one, exactly.
 
-    With a strategy, the noise is added to the integer rows of the strategy. The variance is then
-    multiplied by 65536^2.
+    With a strategy, the noise is added to its integer rows, and the variance is 65536^2 times
+    larger.
 
     Args:
         mechanism: the mechanism of the run. Its sigma is relative to the largest change of a sum.

@@ -68,8 +68,8 @@ def train(
     terms is refused.
 
     Args:
-        gradient: a function of the parameters and row numbers. It returns one gradient per row, as
-            a NumPy, torch, or JAX array of shape ``(len(rows), *parameters.shape)``.
+        gradient: function of the parameters and row numbers. It returns one gradient per row: a
+            NumPy, torch, or JAX array of shape ``(len(rows), *parameters.shape)``.
         start: the first parameters, chosen without the data.
         rows: the actual number of rows. Under add-remove it may differ from ``mechanism.n``.
         mechanism: the accounted mechanism, which draws the batches.
@@ -80,15 +80,15 @@ def train(
             from sampling.
         dataset: the dataset's "name@version" in the ledger.
         out: the folder for the result: a new or empty folder, or the folder of the same run.
-        name: the name of the model and its gradient. A run with other code needs another name.
+        name: name of the model and its gradient. A run with other code needs another name.
         delta: the delta of the charge, if the currency is "pure".
         grid: number of units in ``clip``.
-        piece: number of rows in one call of ``gradient``. With 1, rows are independent of each
-            other. A larger number is faster, and adds an assumption to the receipt.
+        piece: number of rows in one call of ``gradient``. With 1, rows are independent. More is
+            faster, and adds an assumption to the receipt.
         save_every: number of steps between durable checkpoints. With "poisson", "fixed", and
             "cyclic" batches, a crash loses at most this many steps. With other batches it loses the
             rest of a pass. Correlated noise is not saved, because it would reveal the data. So
-            after a crash, new noise does not cancel the earlier noise.
+            noise after a crash does not cancel noise before.
         account: the allocation of the dataset's account that pays.
         charge_again: if True, charge these terms once more, although an earlier run did not finish.
         sign: the path of an Ed25519 private key in PEM, for ``receipt.sig``.
