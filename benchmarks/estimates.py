@@ -85,7 +85,7 @@ def quantile(tables=20, calls=400):
 
 
 def logistic(calls=1000, kinds=500):
-    """Print the coverage of 95% intervals; the distribution is uniform on records, so its fit is exact."""
+    """Print the coverage of 95% intervals. Records are uniform, so the fit is exact."""
     rng = np.random.default_rng(4)
     for n, d, penalty, mu in (
         (1000, 1, 0.1, 1),

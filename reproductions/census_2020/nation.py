@@ -112,15 +112,23 @@ class Nation:
             raise ValueError(f"states = {names}: names a state twice; name each once")
         run = {"states": names, "people": sum(s.people for s in self.states), "blocks": self.blocks}
         mark = self.folder / "run.json"
+        other = f"folder = {str(self.folder)!r}: holds something else; name a new one"
         if mark.exists():
-            if (begun := json.loads(mark.read_text())) != run:
+            try:
+                begun = json.loads(mark.read_text())
+            except (ValueError, IsADirectoryError):
+                raise ValueError(other) from None
+            if begun != run:
                 raise ValueError(
                     f"folder = {str(self.folder)!r}: has the run {begun}; name another"
                 )
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise ValueError(other) from None
         if any(self.folder.iterdir()):
-            raise ValueError(f"folder = {str(self.folder)!r}: holds something else; name a new one")
+            raise ValueError(other)
         mark.write_text(json.dumps(run))
 
     def _stage(self, stage: str, names: Sequence[str], work: Callable[[str, Path], Facts]) -> None:

@@ -156,8 +156,8 @@ with a bound near one dataset, which two points prove, so a part of its gap belo
 
 ## The pictures
 
-Solid lines are mechanisms, calibrated to one guarantee. No release with that guarantee has a largest
-error below the dashed line. Discrete and rounded noise coincide with continuous noise here.
+Solid lines are mechanisms, calibrated to one guarantee. No release with that guarantee has a
+largest error below the dashed line. Discrete and rounded noise coincide with continuous noise here.
 
 ![Error by the number of records](optimality-size.svg)
 

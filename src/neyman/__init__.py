@@ -1,8 +1,8 @@
-"""Neyman: differential privacy as a hypothesis test.
+"""Analyze differential privacy as a hypothesis test.
 
-Describe what you release. Learn how well the best attacker could test a claim about one person,
-certified on both sides. Find the least noise that keeps every attacker below a limit. Release
-tables, and never spend more than the budget.
+Describe a release. Compute certified bounds on how well the best attacker can test a claim about
+one person. Find the least noise that keeps every attacker below a limit. Release tables, and never
+exceed the budget.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ add_former_modules()
 def _modules() -> dict[str, str]:
     """Return the module of each public name, read from the type stub beside this file.
 
-    A module that is public itself is listed as its own.
+    A public module is listed under its own path.
     """
     import ast
     from pathlib import Path
@@ -33,9 +33,9 @@ def _modules() -> dict[str, str]:
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name at its first use, so that ``neyman --help`` needs no NumPy.
+    """Import a public name at its first use, so ``neyman --help`` needs no NumPy.
 
-    The stub is read at its first use too: Ctrl-C meets the command line and not this module.
+    The stub is also read at the first use. So the command line handles Ctrl-C, not this module.
     """
     if name == "__all__":
         return __dir__()

@@ -1,4 +1,4 @@
-"""``python -m neyman`` is the command line."""
+"""Run the command line with ``python -m neyman``."""
 
 from neyman.cli.start import main
 

@@ -47,51 +47,52 @@ def run(
 ) -> Release:
     """Run a plan: publish noisy tables, a receipt, and a report, and charge the ledger.
 
-    Everything that can be checked is checked first. Then the charge is reserved in the ledger,
-    durably. Only then is the private table read. A run that is killed leaves no output folder.
+    The run first checks everything that can be checked. Then it durably reserves the charge in the
+    ledger. Only then does it read the private table. A killed run leaves no output folder.
 
-    The same plan again gives the same bytes and costs nothing. The data are not read, also where
-    they have changed. Such a run logs that the plan was published before, and refuses data that are
-    not there or lack the plan's columns.
+    A repeated run of the same plan returns the same bytes and costs nothing. It does not read the
+    data, even if they have changed. It logs that the plan was published before, and refuses data
+    that are missing or lack the plan's columns.
 
     Args:
         plan: a `Plan`, or the path of one.
         data: the private table: a path to Parquet or CSV, the URL of a table in a database
             (``postgresql://role@host/db?table=people``), an Ibis table, an Arrow table or a data
-            frame; or a mapping of the plan's table name to it. A plan of several tables needs a
-            mapping that has each of them. None for a plan that is published: its files are copied
-            from the ledger without the data.
-        ledger: a `Ledger`, or its path, in which the plan's dataset is registered.
+            frame; or a mapping from the plan's table name to the table. A plan of several tables
+            needs a mapping with all of them. None if the plan is published: the run then copies its
+            files from the ledger.
+        ledger: a `Ledger` or its path. The plan's dataset must be registered in it.
         out: the folder for the release: new or empty.
-        engine: "duckdb", or "spark" where the data outgrow a machine (``neyman[spark]``, Java 17);
-            both count the same.
-        memory: the most memory that the engine may take, such as "4GB"; beyond it, it spills to
+        engine: "duckdb", or "spark" if the data are too large for one machine (``neyman[spark]``,
+            Java 17). Both return the same counts.
+        memory: the largest memory of the engine, such as "4GB". Beyond it, the engine spills to
             disk.
         master: where Spark runs, such as "local[2]" or a cluster's address.
         account: the sub-allocation of the dataset's account that is charged, such as "team-a".
-        charge_again: charge a plan once more whose earlier run began to read and did not finish;
-            without it such a plan is refused, because its noise may be known to someone.
-        sign: the path of an Ed25519 private key in PEM: ``receipt.sig`` is written beside the
-            receipt, and ``receipt.json.sshsig``, which ``ssh-keygen -Y verify`` checks.
-        wait: seconds to wait, at most, while another process runs the same plan on the same
-            ledger. This run then copies the files of that one.
+        charge_again: True to charge again if an earlier run began to read the data and did not
+            finish. If False, the run is refused, because someone may know its noise.
+        sign: the path of an Ed25519 private key in PEM: the run writes ``receipt.sig`` beside the
+            receipt, and ``receipt.json.sshsig`` for ``ssh-keygen -Y verify``.
+        wait: largest number of seconds to wait while another process runs the same plan on the same
+            ledger. This run then copies the other's files.
         pages: the pages to publish beside the tables, each computed from the release:
             ``{"report.html": page}`` if not given.
-        progress: called with a stage's name and the part done, in [0, 1]. If not given, a notebook
+        progress: function of a stage's name and the part done, in [0, 1]. By default, a notebook
             shows them in a line.
 
     Returns:
-        The release: ``.tables``, ``.receipt``, ``.tradeoff()``, and ``.published_before``, true
-        where an earlier run made it and this one charged nothing. Tables are read from the folder
-        when they are asked for.
+        The release: ``.tables``, ``.receipt``, ``.tradeoff()``, and ``.published_before``, True if
+        an earlier run published it and this run charged nothing. Tables are read from the folder at
+        first use.
 
     Raises:
-        PlanError, DataError, OutputError: plan, data's schema or folder will not do.
-        LedgerError, BudgetRefused: the dataset is not registered so, too little is left, an
-            earlier run of the plan did not finish, or another still goes on after ``wait`` seconds.
-        ImportError: the engine is not installed; the message names the extra. In all of these cases
-            nothing is spent and nothing is written.
-        ChargedError: the run failed after its charge, which stands.
+        PlanError, DataError, OutputError: the plan, the data's schema, or the folder is not valid.
+        LedgerError, BudgetRefused: the dataset is not registered this way, the balance is too
+            small, an earlier run of the plan did not finish, or another run continues after
+            ``wait`` seconds.
+        ImportError: the engine is not installed; the message names the extra. After any of these
+            errors, nothing is spent and nothing is written.
+        ChargedError: the run failed after its charge. The charge stands.
 
     Examples:
         >>> import neyman as ny
@@ -126,12 +127,12 @@ def run(
     part = plan.part or ""
     own = Payer(book, plan.dataset, *unit, account or "", part, totals=plan.totals_hash)
     payer = Payer.of(book, own.check(0), part, own.totals)
-    # Each argument is checked, even where the plan is published and the data are not read. The data
+    # Check each argument, even if the plan is published and the data are not read. The data
     # come last, because a stream is asked for its schema once.
     source = None if data is None else Source.of(plan, data, engine, memory, master)
     tell("waiting for other runs of this plan", 0.01)
     with book.turn(f"{plan.dataset} {plan.hash}", wait):
-        # Whoever had the turn before has published by now, or has left an unfinished entry.
+        # The process before has published by now, or has left an unfinished entry.
         published = book.published(plan.dataset, plan.hash)
         if published is None:
             if source is None:
@@ -153,7 +154,7 @@ def run(
 
 @library_warnings()
 def _check_meant(source: Source, plan: Plan) -> None:
-    """Refuse data that cannot be those of a plan that is published, although they are not read."""
+    """Refuse data that cannot belong to the published plan, although the run does not read them."""
     try:
         source.columns(plan)
     except DataError as error:

@@ -1,8 +1,8 @@
-"""Tests of a privacy claim, by the errors of an attack: `ny.audit`.
+"""Test a privacy claim by the errors of an attack: `ny.audit`.
 
-`counts` takes the errors of an attack on many runs, `scores` its scores, and `one_run` its guesses
-about canaries in one run. `search` looks for an attack, and `attack_curve` simulates one that is
-fixed. Each returns an `Evidence`. `canaries` makes rows for an audit of training. `lira` and
+`counts` uses the errors of an attack on many runs, `scores` its scores, and `one_run` its guesses
+about canaries in one run. `search` searches for an attack. `attack_curve` simulates a fixed attack.
+Each returns an `Evidence`. `canaries` builds rows for an audit of training. `lira` and
 `likelihood_ratio` score runs and outputs.
 
 Examples:
@@ -36,7 +36,7 @@ __all__ = [
 
 
 class _Module(ModuleType):
-    """A module that can be called, as `ny.audit` could before it was a module."""
+    """Let callers still call the module, because `ny.audit` was once a function."""
 
     def __call__(self, *args: object, **kwargs: object) -> ManyRuns:
         message = "ny.audit(...) is now ny.audit.counts(...)"

@@ -1,7 +1,7 @@
-"""HTML as a tree of elements, in which a text never becomes markup.
+"""Represent HTML as a tree of elements, in which a text never becomes markup.
 
 All markup comes from `element`. Its other arguments are texts, and each text is escaped when the
-tree is written. No function takes markup as a text, so none can take it from a plan or a receipt.
+tree is written. No function accepts markup as a text, so a plan or a receipt cannot inject markup.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Node: TypeAlias = Union["Element", str, Sequence["Node"]]
 """An element, a text, or a sequence of both."""
 
 _NAME = re.compile("[A-Za-z][A-Za-z0-9-]*")
-_RAW = ("script", "style")  # a browser reads what is inside as code
+_RAW = ("script", "style")  # a browser runs their content as code
 _VOID = ("br", "input")
 _OUTSIDE = re.compile(r"/|.*[:\\]", re.DOTALL)
 _LOADING = {
@@ -31,14 +31,14 @@ _LOADING = {
     "poster",
 }
 UNSEEN = r"\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-"""Controls, line separators, marks that turn the direction of what follows, and surrogates."""
+"""Control characters, line separators, marks that change the text direction, and surrogates."""
 
 _UNSEEN = re.compile(rf"(?![\t\n])[{UNSEEN}]")
 
 
 @dataclass(frozen=True)
 class Element:
-    """An element of a page, as `element` returns it; its ``str`` is HTML."""
+    """Represent an element of a page, as returned by `element`. Its ``str`` is HTML."""
 
     name: str
     children: tuple[Node, ...]
@@ -49,15 +49,16 @@ class Element:
 
 
 def element(name: str, /, *children: Node, **attributes: str | bool) -> Element:
-    """Return an element.
+    """Return an element of a page.
 
     Args:
         children: elements and texts inside. "" and empty sequences write nothing.
-        attributes: texts, by name, with "_" for "-" and after a word of Python (``class_``).
-            ``True`` is an attribute without a text, and ``False`` is none.
+        attributes: texts, by name. Write "_" for "-", and add "_" to a Python keyword (``class_``).
+            ``True`` writes an attribute without a text, and ``False`` writes none.
 
     Raises:
-        ValueError: a name is none, or the element would hold code or lead out of the page's folder.
+        ValueError: a name is not valid, or the element would hold code or link out of the page's
+            folder.
     """
     named = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()}
     if name.lower() in _RAW or not all(map(_NAME.fullmatch, (name, *named))):
@@ -70,7 +71,7 @@ def element(name: str, /, *children: Node, **attributes: str | bool) -> Element:
 
 
 def joined(separator: Node, parts: Iterable[Node]) -> list[Node]:
-    """Return the parts that are not empty, with a separator between any two."""
+    """Return the nonempty parts, with a separator between any two."""
     pairs = [(separator, part) for part in parts if part]
     return [node for pair in pairs for node in pair][1:]
 
@@ -93,7 +94,5 @@ def _write(node: object) -> Iterator[str]:
 
 
 def _text(value: object) -> str:
-    """Return a text for any place between or inside tags; what
-    could not be seen is written as a code.
-    """
+    """Escape a text for any place between or inside tags. Write unseen characters as codes."""
     return escape(_UNSEEN.sub(lambda match: ascii(match.group())[1:-1], str(value)))

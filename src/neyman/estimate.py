@@ -1,11 +1,10 @@
-"""Private estimates of parameters, each with an interval, a receipt, and its gap: `ny.estimate`.
+"""Estimate parameters privately, with an interval, a receipt, and an optimality gap: `ny.estimate`.
 
 `mean` and `covariance` are for records in a ball, `normal_mean` for normal records without a bound
-on their mean, `histogram` for a density, and `quantile` for values on a grid. `regression`
-estimates the coefficients of a linear model, `logistic` those of a logistic model with a penalty,
-and `linear_model` those with Huber's, a smooth hinge, or Poisson's loss. `survival` estimates a
-survival curve at declared times, and `posterior_draw` draws once from the posterior of a normal
-mean. Each returns an `Estimate`.
+on their mean, `histogram` for a density, and `quantile` for values on a grid. `regression` fits a
+linear model, `logistic` a logistic model with a penalty, and `linear_model` a model with Huber's, a
+smooth hinge, or Poisson's loss. `survival` estimates a survival curve at declared times.
+`posterior_draw` draws once from the posterior of a normal mean. Each returns an `Estimate`.
 
 Examples:
     >>> import neyman as ny

@@ -1,4 +1,4 @@
-"""Optional packages: the extra of Neyman that installs each, and the warnings that they give."""
+"""Name the extra that installs each optional package, and keep the packages' warnings harmless."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ EXTRAS = {
     "tomlkit": "release",
     "torch": "torch",
 }
-"""The extra of each package, by the name that is imported."""
+"""The extra that installs each package, by the package's import name."""
 
 
 def require(purpose: str, *packages: str) -> None:
     """Raise an error that names the extra if a package is not installed. Import nothing.
 
     Args:
-        purpose: what needs the packages, in the plural.
+        purpose: the feature that needs the packages, in the plural.
         packages: names in ``EXTRAS``, all of one extra.
 
     Raises:
@@ -53,7 +53,7 @@ def require(purpose: str, *packages: str) -> None:
 
 
 def advice(error: ImportError) -> str:
-    """Return the message of an import error, with the command that installs what is missing."""
+    """Return the message of an import error, with the command that installs the missing package."""
     text = str(error)
     if "pip install" in text:
         return text
@@ -64,11 +64,11 @@ def advice(error: ImportError) -> str:
 
 @contextmanager
 def library_warnings() -> Generator[None]:
-    """Print warnings even if Python is told to raise them (``python -W error``).
+    """Print warnings even if Python is set to raise them (``python -W error``).
 
     A release calls libraries that warn about each other. Such a warning says nothing about the
-    data, and must not end a release whose charge stands. A warning can also depend on values, and
-    no value may decide whether there is an error. Without ``-W error`` this changes nothing.
+    data, and must not stop a release after its charge. A warning can also depend on values, and no
+    value may decide if an error occurs. Without ``-W error`` this changes nothing.
     """
     with warnings.catch_warnings():
         warnings.filters = [

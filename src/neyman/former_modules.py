@@ -1,7 +1,7 @@
-"""Former paths of modules, which keep working.
+"""Let former paths of modules still work.
 
-`import neyman.plots.figures` gives the module `neyman.display.plots.figures` itself, not a copy of
-it, and warns with the new path.
+`import neyman.plots.figures` returns the module `neyman.display.plots.figures` itself, not a copy,
+and warns with the new path.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ FORMER_MODULES: dict[str, str] = {
         for name in names
     },
 }
-"""The new path of each package or file that moved; what is below a package moved with it."""
+"""The new path of each moved package or file. Modules below a package moved with it."""
 
 
 def current_module(path: str) -> str | None:
-    """Return the new path of a module that moved, or None if none did.
+    """Return the new path of a moved module. Return None if the module did not move.
 
     Args:
         path: a dotted path, such as "neyman.plots.figures".
@@ -69,7 +69,7 @@ def current_module(path: str) -> str | None:
 
 
 class _CurrentModule:
-    """A loader that gives the module at the new path."""
+    """Load the module at its new path."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         from importlib import import_module
@@ -81,11 +81,11 @@ class _CurrentModule:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self.spec  # in place of that of the former path
+        module.__spec__ = self.spec  # replaces the spec of the former path
 
 
 class _FormerModules:
-    """A finder of modules at their former paths."""
+    """Find modules at their former paths."""
 
     def find_spec(
         self, fullname: str, path: object = None, target: object = None
@@ -102,7 +102,8 @@ class _FormerModules:
 def add_former_modules() -> None:
     """Let imports find former paths.
 
-    This finder comes first: another would load a second copy of a file below a moved package.
+    This finder must be first. Another finder would load a second copy of a file below a moved
+    package.
     """
     if not any(isinstance(finder, _FormerModules) for finder in sys.meta_path):
         sys.meta_path.insert(0, _FormerModules())

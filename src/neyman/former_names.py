@@ -1,6 +1,6 @@
-"""Former names of arguments, fields, and public names, which keep working with a warning.
+"""Let former names of arguments, fields, and public names still work, with a warning.
 
-Signatures, `help`, `dir`, and the type checker show the new names only.
+Signatures, `help`, `dir`, and the type checker show only the new names.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _MODULES = {
 FORMER_NAMES: dict[str, str] = {
     name: f"neyman.{module}" for module, names in _MODULES.items() for name in names
 }
-"""The module of each name that `import neyman` had at the top."""
+"""The module of each name that `import neyman` used to export."""
 
 
 def current_value(name: str) -> object:
-    """Return what a former public name meant, and warn with its new place."""
+    """Return the value of a former public name, and warn with its new place."""
     from importlib import import_module
 
     module = FORMER_NAMES[name]
@@ -64,9 +64,9 @@ def current_value(name: str) -> object:
 
 
 def former_arguments(**current: str) -> Callable[[_T], _T]:
-    """Let a function, or the constructor of a class, take former names of arguments.
+    """Let a function, or a class's constructor, accept former names of arguments.
 
-    The instances of a class also answer to the former names of their fields.
+    Instances of the class also have the former names of their fields.
 
     Args:
         current: the new name of each argument, by its former name.
@@ -91,7 +91,7 @@ def former_arguments(**current: str) -> Callable[[_T], _T]:
 def _with_former_names(
     function: Callable[..., object], current: dict[str, str]
 ) -> Callable[..., object]:
-    """Return a function that takes the former names too."""
+    """Return a function that also accepts the former names."""
 
     @functools.wraps(function)
     def call(*args: object, **arguments: object) -> object:
@@ -107,7 +107,7 @@ def _with_former_names(
 
 
 def _rename_fields(subject: type, current: dict[str, str]) -> None:
-    """Let a class take the former names, and its instances answer to them."""
+    """Let a class accept the former names, and give its instances the former fields."""
 
     def field(instance: object, name: str) -> object:
         if name not in current:

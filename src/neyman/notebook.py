@@ -1,7 +1,7 @@
-"""HTML of results for a notebook: tables, a small curve, and text.
+"""Write results as HTML for a notebook: tables, a small curve, and text.
 
-A notebook shows what `_repr_html_` of an object returns. It has no script and loads nothing, and
-its colors follow those of the notebook.
+A notebook shows the HTML that an object's `_repr_html_` returns. The HTML has no script, loads
+nothing, and follows the notebook's colors.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Limits:
-    """The drawing of a curve, and the texts of a notebook."""
+    """Set the size of a curve's drawing, and the length of texts in a notebook."""
 
-    side_units: int = 160  # units of the drawing
+    side_units: int = 160  # side of the drawing, in SVG units
     margin_units: int = 26
-    letters: int = 300  # letters of a text
-    pause_seconds: float = 0.1  # seconds between two states of a line
+    letters: int = 300  # largest number of characters in a text
+    pause_seconds: float = 0.1  # seconds between two updates of a line
 
 
 LIMITS = Limits()
 
 
 def shortened(text: str, most: int = LIMITS.letters) -> str:
-    """Return a text with its middle left out where it has more than ``most`` letters."""
+    """Return a text. Omit its middle if it has more than ``most`` characters."""
     if len(text) <= most:
         return text
     half = (most - 3) // 2
@@ -63,7 +63,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]], *, caption: str = 
     """Return a table.
 
     Args:
-        rows: values, each shown as its text.
+        rows: values, each shown as text.
     """
     columns = [element("th", text, scope="col") for text in head]
     body = [element("tr", *(element("td", shortened(str(value))) for value in row)) for row in rows]
@@ -117,11 +117,11 @@ def curve(levels: Sequence[float], powers: Sequence[float]) -> Element:
 
 
 def safe_html(parts: Callable[[], Iterable[Node]], plain: object) -> str:
-    """Return the parts in one block, or the plain form where one cannot be computed.
+    """Return the parts in one block. If a part fails, return the plain form.
 
     Args:
-        parts: returns elements, part by part.
-        plain: what is shown, as its ``repr``, with the reason if a part raises an error of the
+        parts: function that returns elements, part by part.
+        plain: the object shown as its ``repr``, with the reason, if a part raises an error of the
             library or of a file.
     """
     try:
@@ -131,7 +131,7 @@ def safe_html(parts: Callable[[], Iterable[Node]], plain: object) -> str:
 
 
 def is_notebook() -> bool:
-    """Return True in a process that runs the cells of a notebook."""
+    """Return True if this process runs the cells of a notebook."""
     asked: Callable[[], Any] = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
     return hasattr(asked(), "kernel")
 
@@ -139,7 +139,7 @@ def is_notebook() -> bool:
 def progress_line() -> Callable[[str, float], None]:
     """Return a function that shows a stage and the part done in one line of a notebook.
 
-    The line changes in its place. Outside a notebook the function does nothing.
+    The line updates in place. Outside a notebook the function does nothing.
     """
     if not is_notebook():
         return lambda stage, part: None
@@ -153,7 +153,7 @@ def progress_line() -> Callable[[str, float], None]:
         if stage == shown and part < 1 and now - at < LIMITS.pause_seconds:
             return
         shown, at = stage, now
-        with suppress(Exception):  # a line that cannot be shown ends no release
+        with suppress(Exception):  # a display error must not stop a release
             handle.update(display.HTML(str(paragraph(f"{stage} ({int(100 * part)}%)"))))
 
     return show

@@ -1,8 +1,8 @@
-"""Opacus with certified accounting and exact steps: ``from neyman.opacus import make_exact``.
+"""Add certified accounting and exact steps to Opacus: ``from neyman.opacus import make_exact``.
 
 Importing this module registers the accountant, so ``PrivacyEngine(accountant="neyman")`` uses it.
-After ``make_private``, `make_exact` takes over the batches, the clipping, and the noise. Or
-`check_batches` leaves them to Opacus, and checks its settings.
+After ``make_private``, `make_exact` replaces the batches, the clipping, and the noise. Instead,
+`check_batches` leaves all three to Opacus, and checks its settings.
 """
 
 from neyman.accounting.integrations.opacus import NeymanOpacusAccountant, check_batches, check_model

@@ -1,4 +1,4 @@
-"""Queries of a plan in Python, one function per measure: `ny.query`.
+"""Write queries of a plan in Python, with one function per measure: `ny.query`.
 
 Each returns the fields of one ``[[query]]`` of a plan.
 

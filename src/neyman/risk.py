@@ -1,8 +1,8 @@
-"""The risk of named attacks on one record: `ny.risk`.
+"""Bound the risk of named attacks on one record: `ny.risk`.
 
 Each function returns an `Attack` with its baseline, the best chance of a right guess without the
-release. ``attack.success(guarantee)`` bounds the chance with it, and lists the conditions of the
-number. ``attack.at_most(success)`` is the budget for it.
+release. ``attack.success(guarantee)`` bounds the chance of a right guess with the release, and
+lists the conditions of the bound. ``attack.at_most(success)`` is the budget that meets a bound.
 
 Examples:
     >>> import neyman as ny

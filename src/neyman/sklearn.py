@@ -1,12 +1,12 @@
-"""Private models for scikit-learn, with its `fit`, `predict`, and `transform`: ``neyman.sklearn``.
+"""Fit private models with scikit-learn's `fit`, `predict`, and `transform`: ``neyman.sklearn``.
 
 Each `fit` is one release of `ny.estimate`: it charges first, then reads the data and draws exact
-noise. The model depends on the data through that release alone, so it can be published, and
-`predict` and `transform` cost nothing. What they return for private rows is as private as these.
+noise. The model depends on the data only through this release. So you can publish the model, and
+`predict` and `transform` cost nothing. Their results for private rows are as private as the rows.
 
-Public arguments replace what scikit-learn learns from the data: ``radius``, ``bounds``, and
-``classes``. Choose them without the data. No content of a row raises an error. No model takes
-the seed of a random state: noise that can be drawn again can be subtracted.
+The public arguments ``radius``, ``bounds``, and ``classes`` replace facts that scikit-learn learns
+from the data. Choose them without the data. No content of a row raises an error. No model accepts a
+seed, because reproducible noise can be subtracted.
 
 Examples:
     >>> import numpy as np
@@ -71,18 +71,18 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 Ends = tuple[Floats, Floats]
-"""The lower and the upper ends of intervals."""
+"""The lower and upper ends of intervals."""
 Number = float | Fraction | str
 SPLITTERS = model_selection.KFold, model_selection.RepeatedKFold, model_selection.ShuffleSplit
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The penalty of a model, and the variance of a column."""
+    """Set the largest penalty of a model, and the smallest variance of a column."""
 
     alpha: float = 1e15
-    penalty_weight: float = 1e100  # of a penalty in units of the moments: its square is a float
-    # Of a column's squared half range: a variance below is no scale.
+    penalty_weight: float = 1e100  # largest penalty in units of the moments: its square is a float
+    # Share of a column's squared half range. A smaller variance is not used as a scale.
     least_variance_share: float = 1e-12
 
 
@@ -90,27 +90,27 @@ LIMITS = Limits()
 
 
 _rehearsal: ContextVar[list[PrivateModel] | None] = ContextVar("rehearsal", default=None)
-"""Where a search is about to ask for its charges: the fits on rows of zeros, which cost nothing."""
+"""During a search's check of its charges: the fits on rows of zeros, which cost nothing."""
 
 
 class PrivateModel(base.BaseEstimator):
-    """A model whose `fit` is one charged release.
+    """Represent a model whose `fit` is one charged release.
 
     Args:
-        budget: what `fit` may reveal: a curve such as ``ny.gdp(1)``, ``ny.zcdp``, or
+        budget: the privacy budget of `fit`: a curve such as ``ny.gdp(1)``, ``ny.zcdp``, or
             ``ny.approximate``.
-        neighboring: "replace-one", where the number of rows is public, or "add-remove".
-        ledger: a `Ledger`, or its path; without one nothing is charged, and the receipt says so.
-            `clone` and searches copy arguments: give a path to them.
+        neighboring: "replace-one" (the number of rows is public) or "add-remove".
+        ledger: a `Ledger`, or its path. Without a ledger nothing is charged, and the receipt says
+            so. `clone` and searches copy arguments, so give them a path.
         dataset: "name@version" in the ledger, registered with one row per unit.
         account: the allocation of the dataset's account that pays.
-        confidence: of ``interval_``, in (0, 1), of each entry by itself.
+        confidence: confidence of each entry of ``interval_`` separately, in (0, 1).
 
     Attributes:
-        receipt_: what was released, under which guarantee, and what was charged.
-        mechanism_: what the guarantee of this fit follows from.
-        tradeoff_: its trade-off curve.
-        interval_: the lower and the upper ends of confidence intervals.
+        receipt_: the release, its guarantee, and its charge.
+        mechanism_: the mechanism behind this fit's guarantee.
+        tradeoff_: the mechanism's trade-off curve.
+        interval_: the lower and upper ends of confidence intervals.
     """
 
     budget: Budget | None
@@ -126,14 +126,14 @@ class PrivateModel(base.BaseEstimator):
     n_features_in_: int
 
     def __sklearn_tags__(self) -> Any:
-        """Say that entries may be missing: no content of a row raises an error."""
+        """Return tags that allow missing entries, because no content of a row raises an error."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.non_deterministic = True
         return tags
 
     def _check_arguments(self, *names: str) -> None:
-        """Refuse an argument that only the user can choose and did not give."""
+        """Refuse a missing argument that only the user can choose."""
         for name in names:
             if getattr(self, name) is None:
                 raise ValueError(
@@ -152,11 +152,11 @@ class PrivateModel(base.BaseEstimator):
         return Payment(ledger=self.ledger, dataset=self.dataset, account=self.account)
 
     def _rows(self, X: object, *, reset: bool, least: int = 1) -> NDArray[Any]:
-        """Return the rows as an array. Its type and its shape are checked, and no entry of it.
+        """Return the rows as an array. Check its type and shape, but no entry.
 
         Args:
-            reset: whether these are the rows of a fit.
-            least: number of rows that a fit needs where their number is public.
+            reset: True for the rows of a fit.
+            least: smallest number of rows for a fit, if the number is public.
         """
         array = _array(X, type(self).__name__)
         least = least if reset and self.neighboring == "replace-one" else 0
@@ -178,7 +178,7 @@ class PrivateModel(base.BaseEstimator):
 
 
 def _array(data: object, name: str) -> NDArray[Any]:
-    """Return an array of two dimensions, of a type that holds real numbers."""
+    """Return an array of two dimensions, with a type for real numbers."""
     if hasattr(data, "tocsr"):
         raise TypeError(f"{name} has no method for sparse matrices; give X.toarray()")
     frame: Any = data
@@ -209,14 +209,14 @@ def _array(data: object, name: str) -> NDArray[Any]:
 
 
 def _is_numeric(kind: object) -> bool:
-    """Whether a column's type holds real numbers, in pandas or in polars."""
+    """Return True if a column's type holds real numbers, in pandas or in polars."""
     if hasattr(kind, "is_numeric"):
         return bool(cast(Any, kind).is_numeric()) or str(kind) == "Boolean"
     return getattr(kind, "kind", "O") in "fiub"
 
 
 def _target(y: object, model: base.BaseEstimator) -> NDArray[Any]:
-    """Return the target with one entry per row; an entry of a list changes how no other is read."""
+    """Return the target with one entry per row. Each entry of a list is read separately."""
     if y is None:
         raise ValueError(
             f"{type(model).__name__} requires y to be passed, but the target y is None"
@@ -230,7 +230,7 @@ def _target(y: object, model: base.BaseEstimator) -> NDArray[Any]:
 
 
 def _pair(name: str, bounds: object) -> tuple[Fraction, Fraction]:
-    """Return the center and the half range of public bounds."""
+    """Return the center and half range of public bounds."""
     if not isinstance(bounds, tuple | list) or len(cast("Sequence[Any]", bounds)) != 2:
         raise TypeError(f"{name} = {bounds!r} must be a pair (low, high)")
     low, high = (check.exact(name, end) for end in cast("Sequence[Any]", bounds))
@@ -246,16 +246,16 @@ class LinearRegression(base.RegressorMixin, PrivateModel):
     """Fit least squares from second moments with noise: `ny.estimate.regression`.
 
     Args:
-        radius: of the ball around 0 that each row of X is scaled down to, above 0.
-        bounds: (low, high) of y, which is clipped to them. A clipped y biases the coefficients.
-        fit_intercept: if False, the line passes through 0, and y is clipped to the larger of the
-            bounds' sizes on both sides; "replace-one" only.
+        radius: radius of the ball around 0, above 0. Longer rows of X are scaled down to it.
+        bounds: (low, high): y is clipped to these bounds. Clipping biases the coefficients.
+        fit_intercept: if False, the line passes through 0, and y is clipped to [-m, m], with m the
+            larger absolute bound; "replace-one" only.
 
     Attributes:
-        coef_, intercept_: of y on the columns of X.
-        interval_: approximate intervals of ``coef_`` about the population: they cover the
-            coefficients of a linear model with errors of constant variance, if no y is clipped.
-        intercept_interval_: the ends of that of ``intercept_``.
+        coef_, intercept_: coefficients of y on the columns of X.
+        interval_: approximate intervals of ``coef_`` for the population. If no y is clipped, they
+            cover the coefficients of a linear model with errors of constant variance.
+        intercept_interval_: the ends of the interval of ``intercept_``.
     """
 
     coef_: Floats
@@ -284,8 +284,8 @@ class LinearRegression(base.RegressorMixin, PrivateModel):
         """Charge, and fit the model by one release.
 
         Args:
-            X: real numbers, one row per record; a row with an entry that is not finite counts as a
-                row of zeros.
+            X: real numbers, one row per record; a row with a nonfinite entry counts as a row of
+                zeros.
             y: one real number per row.
 
         Raises:
@@ -298,12 +298,12 @@ class LinearRegression(base.RegressorMixin, PrivateModel):
         return self
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return the line at each row; NaN where an entry is missing."""
+        """Return the prediction for each row; NaN if an entry is missing."""
         with np.errstate(all="ignore"):
             return self._floats(X) @ self.coef_ + self.intercept_
 
     def _estimate(self, X: object, y: object) -> Estimate:
-        """Return the release of second moments."""
+        """Release the second moments, and return the estimate."""
         self._check_arguments("budget", "radius", "bounds")
         self._confidence()
         center, half = _pair("bounds", self.bounds)
@@ -335,18 +335,18 @@ class LinearRegression(base.RegressorMixin, PrivateModel):
 
 
 class Ridge(LinearRegression):
-    """Fit least squares with a penalty ``alpha`` |b|^2, as scikit-learn's `Ridge` does.
+    """Fit least squares with a penalty ``alpha`` |b|^2, like scikit-learn's `Ridge`.
 
     Args:
-        alpha: from 0 to 1e15, chosen without the data; the intercept has no penalty. It is a weight
-            against a sum over the rows, so their number must be public: "replace-one" only.
+        alpha: from 0 to 1e15, chosen without the data. The intercept has no penalty. The penalty is
+            weighed against a sum over the rows, so their number must be public: "replace-one" only.
         radius, bounds, fit_intercept: as for `LinearRegression`.
 
     Attributes:
-        coef_, intercept_: of y on the columns of X, with the penalty.
-        interval_: intervals of ``coef_`` about the data: they cover, all together, the coefficients
-            with this penalty of the rows, clipped and rounded. They say nothing of a population.
-        intercept_interval_: the ends of that of ``intercept_``.
+        coef_, intercept_: coefficients of y on the columns of X, with the penalty.
+        interval_: simultaneous intervals of ``coef_`` for the data, not a population. They cover
+            the coefficients with this penalty, computed from the clipped and rounded rows.
+        intercept_interval_: the ends of the interval of ``intercept_``.
     """
 
     def __init__(
@@ -377,7 +377,7 @@ class Ridge(LinearRegression):
         )
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Charge, and fit the model by one release; arguments and errors are those of a line."""
+        """Charge, and fit the model by one release, as in `LinearRegression.fit`."""
         alpha = check.between("alpha", self.alpha, 0, LIMITS.alpha)
         if self.neighboring != "replace-one":
             raise ValueError(
@@ -386,7 +386,7 @@ class Ridge(LinearRegression):
             )
         self._check_arguments("radius")
         radius = float(radius_of(self.radius))
-        # A sum over rows of (x / radius)^2 in units of the grid, as the moments are.
+        # A sum over rows of (x / radius)^2 in units of the grid, like the moments.
         weight = alpha * (RADIUS_UNITS / radius) ** 2
         if weight > LIMITS.penalty_weight:
             raise ValueError(f"alpha = {alpha!r} is too large for radius = {self.radius!r}")
@@ -413,18 +413,19 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
     """Fit a logistic regression with a penalty: `ny.estimate.logistic`.
 
     Args:
-        classes: the two labels, the positive one last. A row with another label counts as none.
-        radius: of the ball around 0 that each row of X is clipped to, above 0.
-        alpha: from 1e-6 to 1e3: the mean loss has the penalty alpha / 2 (a^2 + radius^2 |b|^2).
-            Less of it needs more noise.
+        classes: the two labels, the positive one last. A row with another label counts as a row of
+            zeros.
+        radius: radius of the ball around 0 that each row of X is clipped to, above 0.
+        alpha: from 1e-6 to 1e3. The mean loss has the penalty alpha / 2 (a^2 + radius^2 |b|^2), for
+            intercept a and coefficients b. A smaller alpha needs more noise.
         fit_intercept: if False, the model has no constant.
-        neighboring: "replace-one" only: the number of rows divides the loss.
+        neighboring: only "replace-one", because the number of rows divides the loss.
 
     Attributes:
         classes_: the two labels.
-        coef_, intercept_: of shapes (1, d) and (1,), as in scikit-learn.
-        interval_: approximate intervals of ``coef_`` about the population: they cover the
-            coefficients of the penalized fit of the distribution that the rows are drawn from.
+        coef_, intercept_: arrays of shapes (1, d) and (1,), as in scikit-learn.
+        interval_: approximate intervals of ``coef_`` for the population. They cover the
+            coefficients of the penalized fit to the distribution of the rows.
     """
 
     classes_: NDArray[Any]
@@ -451,7 +452,7 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
         self.confidence = confidence
 
     def __sklearn_tags__(self) -> Any:
-        """Say that there are two classes."""
+        """Return tags for two classes."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
@@ -460,8 +461,8 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
         """Charge, and fit the model by one release.
 
         Args:
-            X: real numbers, one row per record; a row with an entry that is not finite counts as a
-                row of zeros.
+            X: real numbers, one row per record; a row with a nonfinite entry counts as a row of
+                zeros.
             y: one label per row.
 
         Raises:
@@ -510,12 +511,12 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
         return labels
 
     def decision_function(self, X: ArrayLike) -> Floats:
-        """Return the log odds of the second class at each row; NaN where an entry is missing."""
+        """Return the log odds of the second class at each row; NaN if an entry is missing."""
         with np.errstate(all="ignore"):
             return self._floats(X) @ self.coef_[0] + self.intercept_[0]
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the likelier class of each row; the first where an entry is missing."""
+        """Return the likelier class of each row; the first class if an entry is missing."""
         likelier = self.decision_function(X) > 0
         return self.classes_[likelier.astype(int)]
 
@@ -532,18 +533,20 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
 class StandardScaler(base.OneToOneFeatureMixin, base.TransformerMixin, PrivateModel):
     """Standardize columns by means and variances with noise: `ny.estimate.mean`.
 
-    One release has, of each column, the number of entries, their sum, and their sum of squares. An
-    entry that is not finite is missing: means and variances are those of the others, as in
-    scikit-learn. A declared range that is much wider than the data costs accuracy.
+    One release has each column's number of entries, their sum, and their sum of squares. A
+    nonfinite entry counts as missing: means and variances use the other entries, as in
+    scikit-learn. A declared range much wider than the data costs accuracy.
 
     Args:
-        bounds: (low, high) for all columns, or one pair for each; entries are clipped to them.
-        with_mean, with_std: whether `transform` subtracts the mean and divides by the scale.
+        bounds: (low, high) for all columns, or one pair per column. Entries are clipped to these
+            bounds.
+        with_mean, with_std: True if `transform` subtracts the mean, or divides by the scale.
 
     Attributes:
-        mean_, var_, scale_: of each column; ``scale_`` is 1 where the variance is not above 0.
-        interval_: intervals of ``mean_``: each covers the mean of the clipped entries of the
-            distribution that the rows are drawn from.
+        mean_, var_, scale_: mean, variance, and scale of each column. ``scale_`` is 1 if the
+            variance is not above 0.
+        interval_: intervals of ``mean_``. Each covers the population mean of a column's clipped
+            entries.
     """
 
     mean_: Floats
@@ -584,7 +587,7 @@ class StandardScaler(base.OneToOneFeatureMixin, base.TransformerMixin, PrivateMo
         relation_of(Shared(neighboring=self.neighboring))
         rows = self._rows(X, reset=True)
         center, half = self._ranges(rows.shape[1])
-        # The squares of the entries add up to at most 1/4 + z^2 + (z^2 - 1/2)^2 <= 3/2 a column.
+        # The squares of the entries add up to at most 1/4 + z^2 + (z^2 - 1/2)^2 <= 3/2 per column.
         radius = Fraction(math.isqrt(6 * rows.shape[1] * 10**12) + 1, 2 * 10**6)
         paid = Shared(neighboring=self.neighboring, **self._payment())
         powers = _Powers(rows, center, half)
@@ -609,7 +612,7 @@ class StandardScaler(base.OneToOneFeatureMixin, base.TransformerMixin, PrivateMo
         return self
 
     def transform(self, X: ArrayLike) -> Floats:
-        """Return the rows, centered and scaled; a missing entry stays NaN."""
+        """Return the rows, centered and scaled; a missing entry gives NaN."""
         rows = self._floats(X)
         with np.errstate(all="ignore"):
             rows = rows - self.mean_ if self.with_mean else rows
@@ -642,9 +645,10 @@ class StandardScaler(base.OneToOneFeatureMixin, base.TransformerMixin, PrivateMo
 
 @dataclass(frozen=True, eq=False)
 class _Powers:
-    """The parts p - 1/2, p z, and p (z^2 - 1/2) of each entry, made as they are read.
+    """Represent the parts p - 1/2, p z, and p (z^2 - 1/2) of each entry, computed when read.
 
-    z in [-1, 1] is the clipped entry in units of its range, and p is 1 where it is finite.
+    z in [-1, 1] is the clipped entry in units of its range, and p is 1 if the entry is finite, else
+    0.
     """
 
     rows: NDArray[Any]
@@ -653,7 +657,7 @@ class _Powers:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of rows, and of parts of each."""
+        """Return the number of rows, and the number of parts per row."""
         return len(self.rows), 3 * self.rows.shape[1]
 
     def __len__(self) -> int:
@@ -671,16 +675,16 @@ class PCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, PrivateMo
     """Find principal components of a covariance with noise: `ny.estimate.covariance`.
 
     Args:
-        n_components: how many, from 1 to the number of columns; all of them if left out.
-        radius: of the ball around 0 that each row is clipped to, above 0.
+        n_components: number of components, from 1 to the number of columns; by default all.
+        radius: radius of the ball around 0 that each row is clipped to, above 0.
 
     Attributes:
-        components_: one unit vector per row, by decreasing variance. Where two variances are nearer
-            than the noise, their components are any basis of the plane.
-        explained_variance_, explained_variance_ratio_: of each component; a variance that noise has
-            made negative is 0.
-        mean_, covariance_: with noise.
-        interval_: intervals of the entries of ``covariance_``, about the population.
+        components_: one unit vector per row, by decreasing variance. If two variances differ by
+            less than the noise, their components are an arbitrary basis of the plane.
+        explained_variance_, explained_variance_ratio_: variance of each component, and its share.
+            If noise made a variance negative, it is 0.
+        mean_, covariance_: mean and covariance, with noise.
+        interval_: intervals of the entries of ``covariance_``, for the population.
     """
 
     components_: Floats
@@ -710,7 +714,7 @@ class PCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, PrivateMo
         """Charge, and release the covariance and the mean.
 
         Args:
-            X: real numbers, one row per record; a row with an entry that is not finite counts as 0.
+            X: real numbers, one row per record; a row with a nonfinite entry counts as 0.
             y: ignored.
 
         Raises:
@@ -775,27 +779,28 @@ class PCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, PrivateMo
 
 
 class GridSearchCV(model_selection.GridSearchCV):
-    """Search a grid, after the ledger was asked whether it would grant all of its fits.
+    """Search a grid, after checking that the ledger would grant all fits.
 
-    A fit of each candidate on rows of zeros, without a charge, shows what its fits will cost.
+    A fit of each candidate on rows of zeros, without a charge, gives the cost of its fits.
 
-    Each fit charges. Before the first one, the sum of all charges is held against what each account
-    has left. scikit-learn's own `GridSearchCV` meets the refusal at the fit that overspends.
+    Each fit charges. Before the first fit, the sum of all charges is compared with each account's
+    balance. With scikit-learn's own `GridSearchCV`, the refusal comes only at the fit that
+    overspends.
 
-    Folds are `KFold` by default, for classifiers too. A splitter that reads labels may move many
-    rows to another fold when one row changes, and no fit's guarantee covers that.
+    Folds are `KFold` by default, also for classifiers. If one row changes, a splitter that reads
+    labels may move many rows to another fold, and no fit's guarantee covers this.
 
-    The scores are exact functions of private rows, and no charge covers them: the scores and the
-    best parameters are for those who may see the rows. To publish a choice, use `ny.select_best`,
-    or score on public rows.
+    The scores are exact functions of private rows, and no charge covers them. So show the scores
+    and the best parameters only to people who may see the rows. To publish a choice, use
+    `ny.select_best`, or score on public rows.
     """
 
     def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
-        """Ask for all charges, and fit as scikit-learn does.
+        """Check all charges, and fit as scikit-learn does.
 
         Raises:
             ValueError: the folds depend on more than the public number of rows.
-            BudgetRefused: the fits cost more than is left; nothing was charged.
+            BudgetRefused: the fits cost more than the balance; nothing was charged.
         """
         splitter = self._splitter()
         candidates = list(model_selection.ParameterGrid(self.param_grid))
@@ -824,7 +829,7 @@ class GridSearchCV(model_selection.GridSearchCV):
             self.cv = given
 
     def _splitter(self) -> Any:
-        """Return a splitter whose folds depend on the number of rows alone."""
+        """Return a splitter with folds that depend only on the number of rows."""
         if self.cv is None or isinstance(self.cv, int):
             return model_selection.KFold(5 if self.cv is None else self.cv)
         if isinstance(self.cv, SPLITTERS):
@@ -838,9 +843,9 @@ class GridSearchCV(model_selection.GridSearchCV):
     def _prices(
         self, X: Any, y: Any, candidates: Iterable[Mapping[str, Any]], splits: int
     ) -> list[tuple[Payer, tuple[Fraction, Fraction]]]:
-        """Return who pays, and the sum of the charges of all fits.
+        """Return the payers, and the sum of the charges of all fits.
 
-        A fit on rows of zeros has the mechanism of the same fit on the data, and costs nothing.
+        A fit on rows of zeros has the same mechanism as the fit on the data, and costs nothing.
         """
         rows, target = _zeros(X), None if y is None else np.arange(len(y)) % 2
         payers: dict[tuple[str, str, str], Payer] = {}
@@ -872,7 +877,7 @@ class GridSearchCV(model_selection.GridSearchCV):
                 prices[key] = [a + b for a, b in zip(prices[key], more, strict=True)]
             for key, (epsilon, delta) in prices.items():
                 sums = totals[key]
-                # The fit on all rows is of any candidate: the dearest one counts.
+                # The fit on all rows may use any candidate, so count the most expensive.
                 totals[key] = [
                     sums[0] + splits * epsilon,
                     sums[1] + splits * delta,
@@ -884,7 +889,7 @@ class GridSearchCV(model_selection.GridSearchCV):
 
 
 def _zeros(X: Any) -> Any:
-    """Return rows of zeros of the same shape, with the same names of columns."""
+    """Return rows of zeros with the same shape and column names."""
     zeros = np.zeros(np.shape(X))
     if hasattr(X, "iloc"):
         return type(X)(zeros, columns=X.columns)

@@ -1,7 +1,7 @@
-"""Private training of a ``torch.nn.Module``: `ny.torch`.
+"""Train a ``torch.nn.Module`` with differential privacy: `ny.torch`.
 
-`train` runs the whole loop, with a ledger, checkpoints, and a receipt. `NoisyGradient` is for a
-loop of your own.
+`train` runs the whole loop, with a ledger, checkpoints, and a receipt. `NoisyGradient` is for your
+own loop.
 
 Examples:
     >>> import torch
@@ -25,7 +25,7 @@ Examples:
     True
 """
 
-# torch is no dependency, so its types are unknown where it is not installed.
+# torch is no dependency, so its types are unknown if it is not installed.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
@@ -81,49 +81,52 @@ def train(
     charge_again: bool = False,
     sign: str | Path | None = None,
 ) -> Trained:
-    """Train a network with differential privacy; write its parameters, a receipt, and a report.
+    """Train a network with differential privacy. Write its parameters, a receipt, and a report.
 
-    The loop and its guarantee are those of `ny.train`: charge, draw a batch, clip each row's
-    gradient in whole numbers, add exact noise, and divide by the declared batch size. Any optimizer
-    and schedule then moves the parameters. The model has the result in the end, in the folder too.
+    The loop has the same steps and guarantee as `ny.train`: charge, draw a batch, clip each row's
+    gradient in whole numbers, add exact noise, and divide by the declared batch size. Then any
+    optimizer and schedule moves the parameters. In the end, the model and the folder have the
+    result.
 
-    A killed run stays charged. The same call with the same ``out`` goes on with the parameters,
-    buffers, optimizer, and schedule of its last checkpoint. Steps that had begun after it are lost,
-    and are never drawn again. The first parameters may then be others: the checkpoint has them. The
-    same call after the end loads the result into the model, at no charge.
+    A killed run stays charged. The same call with the same ``out`` resumes from the parameters,
+    buffers, optimizer, and schedule of the last checkpoint. Steps that began after the checkpoint
+    are lost, and never drawn again. The first parameters of the resuming call may differ: the
+    checkpoint replaces them. After the end, the same call loads the result into the model at no
+    charge.
 
-    During the run TF32 and the search for fast kernels are off, and deterministic algorithms are
-    on. Afterwards torch has its former settings. They and torch's generators are those of the whole
-    process, so train in one thread at a time.
+    During the run, TF32 and the search for fast kernels are off, and deterministic algorithms are
+    on. Afterwards torch has its former settings. These settings and torch's generators affect the
+    whole process, so train in one thread at a time.
 
     Args:
-        model: on one device, in the mode (train or eval) in which it trains. Its first parameters
-            are chosen without the data. No GPU has run this yet.
-        loss: called with the model's output and the target of one row, each with a batch dimension
-            of 1; returns one number. Reductions "mean" and "sum" are both right.
-        data: a tuple of tensors on the model's device, or a ``TensorDataset``, or a dataset with
-            ``__getitem__`` and ``__len__`` that returns tuples. The target is last. Items of a
-            dataset are moved to the model's device.
-        mechanism: what is accounted, and draws the batches.
-        clip: the largest l2 norm of a row's gradient, above 0. With ``groups`` they share it, or
-            each has its own.
-        optimizer: a function that makes an optimizer of a list of parameters, or an optimizer over
+        model: a network on one device, in the mode (train or eval) in which it trains. Choose its
+            first parameters without the data. No GPU has run this yet.
+        loss: function of the model's output and the target of one row, each with a batch dimension
+            of 1. It returns one number. Reductions "mean" and "sum" are both correct.
+        data: a tuple of tensors on the model's device, or a ``TensorDataset``, or a dataset of
+            tuples with ``__getitem__`` and ``__len__``. The target is last. Items of a dataset are
+            moved to the model's device.
+        mechanism: the mechanism that is accounted and that draws the batches.
+        clip: the largest l2 norm of a row's gradient, above 0. With ``groups``, one shared norm, or
+            one norm per group.
+        optimizer: a function from a list of parameters to an optimizer, or an optimizer over
             ``model.parameters()``.
         ledger, dataset, out, name, delta, grid, account, charge_again, sign: as in `ny.train`.
-        scheduler: a function that makes a schedule of an optimizer, or a schedule; it moves after
-            each step.
-        example: a made-up row with the shapes and types of the rows of a dataset that is not made
-            of tensors, by which mistakes show before the charge.
-        microbatch: number of rows that go through the model together. More than 1 adds an
-            assumption to the receipt; 1 makes rows independent of each other, and is slower.
-        groups: names of parameters or modules by group, each of which is clipped by itself;
-            "layers" makes each module a group.
+        scheduler: a function from an optimizer to a schedule, or a schedule. It advances after each
+            step.
+        example: an invented row with the shapes and types of the data, for a dataset without
+            tensors. The run tests this row before the charge, so mistakes cost nothing.
+        microbatch: number of rows per pass through the model. More than 1 adds an assumption to the
+            receipt. With 1, rows are independent of each other, but the run is slower.
+        groups: names of parameters or modules by group. Each group is clipped separately. With
+            "layers", each module is a group.
         autocast: ``torch.bfloat16`` or ``torch.float16`` for the forward pass in mixed precision.
-        compiled: clip by kernels of ``torch.compile``, which needs a compiler. Not with ``fast``.
-        fast: whether to avoid a gradient per row for linear layers and convolutions. This takes
-            less memory, and less time for wide layers. Sums stay exact if a product of matrices
-            adds up products [TR-9]. By default it is on where ``microbatch`` is above 1 and
-            ``compiled`` is not.
+        compiled: True to clip by kernels of ``torch.compile``, which needs a compiler. Not with
+            ``fast``.
+        fast: True to avoid a gradient per row for linear layers and convolutions. This needs less
+            memory, and less time for wide layers. Sums stay exact if a product of matrices adds up
+            products [TR-9]. By default, True if ``microbatch`` is above 1 and ``compiled`` is
+            False.
         save_every: number of steps between durable checkpoints; see `ny.train`.
 
     Returns:
@@ -131,9 +134,9 @@ def train(
 
     Raises:
         TypeError, ValueError: an argument is wrong, a layer mixes rows or is not supported, or the
-            relation of the dataset is not that of the mechanism.
-        LedgerError, BudgetRefused: as in `ny.train`. In all of these cases nothing is charged.
-        ChargedError: the run failed after its charge, which stands.
+            dataset and the mechanism have different relations.
+        LedgerError, BudgetRefused: as in `ny.train`. After any of these errors, nothing is charged.
+        ChargedError: the run failed after its charge. The charge stands.
 
     Source: [TR-1] to [TR-9].
     """

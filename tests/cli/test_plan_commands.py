@@ -281,3 +281,22 @@ def test_sql_replaces_the_queries_of_a_plan(plan, tmp_path):
     assert "clip" in result.stderr
     assert "literal" not in result.stderr
     assert not (tmp_path / "x.toml").exists()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_sql_beside_a_derived_column_at_the_top_gives_the_checked_plan_or_none(tmp_path, first):
+    """A section for the new column would take the fields below it, which the plan needs."""
+    line, rest = 'derive.young.expression = "age < 30"\n', 'noise = "discrete-gaussian"\n'
+    head, below = DISCOVERY[1:].split("[unit]")
+    below = below.replace("[budget]", '[columns.age]\ntype = "whole"\n[budget]')
+    path, new = tmp_path / "plan.toml", tmp_path / "new.toml"
+    head = f"{line}{rest}{head}" if first else f"{rest}{head}{line}"
+    path.write_text(f"{head}[unit]{below}")
+    text = "SELECT age >= 65 AS old, COUNT(*) FROM t GROUP BY old"
+    args = ["plan", "from-sql", path, text, "--out", new]
+    if first:
+        assert "as a section of its own" in neyman(*args, cwd=tmp_path, check=2).stderr
+        assert not new.exists()
+    else:
+        asked(*args)
+        assert [one.name for one in Plan.load(new).rows.derived] == ["young", "old"]

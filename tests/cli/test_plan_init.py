@@ -136,7 +136,7 @@ def test_what_is_there_is_not_overwritten(tmp_path):
         ("people.csv", ("--id", "who"), "--id 'who': the file has 0 columns of that name"),
         ("none.csv", (), "No such file"),
         ("none.parquet", (), "No such file"),
-        ("broken.parquet", (), "no Parquet file"),
+        ("broken.parquet", (), "not a Parquet file"),
         ("latin.csv", (), "give --encoding"),
         ("latin.csv", ("--encoding", "nothing"), "encoding = 'nothing'"),
         ("people.csv", ("--delimiter", "x"), "delimiter = 'x'"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import tracemalloc
 from collections.abc import Iterator
 from fractions import Fraction
@@ -275,9 +276,13 @@ def test_a_run_that_makes_no_sense_is_refused(toy, tmp_path):
         Nation(tmp_path / "new", [A, B], blocks="Z").run()
     with pytest.raises(ValueError, match="names a state twice"):
         Nation(tmp_path / "new", [A, A]).run()
-    (tmp_path / "mine.txt").write_text("x")
-    with pytest.raises(ValueError, match="holds something else"):
-        Nation(tmp_path, [A, B]).run()
+    mine, junk = tmp_path / "mine.txt", tmp_path / "junk"
+    mine.write_text("x")
+    junk.mkdir()
+    (junk / "run.json").write_text("{")
+    for folder in (tmp_path, mine, mine / "below", junk):
+        with pytest.raises(ValueError, match=re.escape(f"{str(folder)!r}: holds something else")):
+            Nation(folder, [A, B]).run()
 
 
 def test_memory_does_not_grow_with_the_states(tmp_path):

@@ -1,4 +1,4 @@
-"""Using curves: budgets, the least noise that keeps one, and charges that add up.
+"""Compute with curves: calibrate noise to a budget, and add up charges.
 
 Public: `at_most` (target), `calibrate` and `calibrate_exact` (calibrate), `charge` (charge),
 `Filter` and `Odometer` (filters), conversions and estimates by limit theorems (literature), and

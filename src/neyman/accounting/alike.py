@@ -1,4 +1,4 @@
-"""One guarantee, several mechanisms: kinds of noise, or what the library can do about a problem."""
+"""Compare the noise distributions, or the mechanisms for a problem, that meet one guarantee."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Problem = Literal["mean", "median", "histogram"]
 
 @dataclass(frozen=True)
 class Limits:
-    """Fineness of the grids on which a mean, a median, and a quantile are compared."""
+    """Set the grids on which means, medians, and quantiles are compared."""
 
-    grid_steps: int = 1000  # of an interval, on which values are rounded for integer noise
-    median_points: int = 200_001  # points of a median; on a coarse grid a draw can be right by luck
+    grid_steps: int = 1000  # per interval; integer noise rounds values to this grid
+    median_points: int = 200_001  # on a coarse grid, a draw can be right by luck
 
 
 LIMITS = Limits()
@@ -43,18 +43,19 @@ CELLS: dict[str, Callable[[float], Kind]] = {
     "discrete Gaussian": lambda s: DiscreteGaussian(s, sensitivity=[(1, 1)]),
     "rounded Gaussian": lambda s: RoundedGaussian(s, squared_norm=2),
 }
-"""Noise on counts, of which one replaced record moves two by one."""
+"""Noise distributions for counts. Replacing one record changes two counts by 1 each."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """One way to release an answer.
+    """Represent one way to release an answer.
 
     Args:
-        scale: its least parameter: the scale or sigma of noise, or the rate of a draw.
-        error: root mean squared error; sampling included where the answer is about a population.
-        times_least: error over the least error of any release that is as private.
-        exact: whether the library draws it without rounding floating-point noise.
+        scale: the least parameter: the scale or sigma of the noise, or the rate of a draw.
+        error: root mean squared error. It includes sampling error if the answer is about a
+            population.
+        times_least: error over the least error of any release with the same guarantee.
+        exact: True if the library draws it without rounding floating-point noise.
     """
 
     name: str
@@ -66,11 +67,11 @@ class Option:
 
 @dataclass(frozen=True)
 class Options:
-    """Ways to release an answer at one guarantee, the smallest error first; `print` shows a table.
+    """List ways to release an answer at one guarantee, smallest error first. `print` shows a table.
 
     Args:
-        least: the least mean squared error of any release that is as private; lower is proven.
-        options: those that can meet the guarantee.
+        least: the least mean squared error of any release with the same guarantee; lower is proven.
+        options: the mechanisms that can meet the guarantee.
     """
 
     problem: Problem
@@ -79,7 +80,7 @@ class Options:
 
     @property
     def recommended(self) -> Option:
-        """The smallest error among mechanisms that the library draws exactly."""
+        """Return the option with the smallest error among exactly drawn mechanisms."""
         return next(option for option in self.options if option.exact)
 
     def __str__(self) -> str:
@@ -128,31 +129,31 @@ def alike(
 ) -> Comparison | Options:
     """Calibrate each noise distribution to one budget and compare their errors.
 
-    With ``problem`` it compares what the library can do about a mean, median, or histogram, each
-    beside the least error of any release that is as private, and recommends one. One record of n is
-    replaced.
+    With ``problem``, compare the library's mechanisms for a mean, median, or histogram with the
+    least error of any release with the same guarantee, and recommend one. Neighbors differ by
+    replacing one of n records.
 
     Args:
         budget: a budget: a curve such as ``ny.approximate(1, 1e-6)``, or ``ny.at_most(...)``.
-        count: how many releases share it, each with as much noise; at least 1.
-        sensitivity: by how much one answer moves between neighbors, a whole number of at least 1.
+        count: number of releases that share the budget, each with the same noise; at least 1.
+        sensitivity: largest change of one answer between neighbors, a whole number of at least 1.
         kinds: some of "Laplace", "discrete Laplace", "Gaussian", "discrete Gaussian", "rounded
-            Gaussian" and, for one release, "canonical"; all of them if left out.
+            Gaussian" and, for one release, "canonical"; all by default.
         tails: probabilities in (0, 1), from 1e-30 up.
         problem: "mean" of a distribution on an interval of half width ``radius`` (0.5 if left out),
             with n records; "histogram" of ``categories`` counts, for n records or the limit of
-            many; "median" of data like ``values``, public or simulated numbers within ``radius`` of
-            0.
-        n, radius, categories, values: as the problem needs them; see `least_error`.
+            large n; "median" of data like ``values``, public or simulated numbers within ``radius``
+            of 0.
+        n, radius, categories, values: arguments of the problem; see `least_error`.
 
     Returns:
-        A `Comparison`; where no noise of a kind is enough (a Gaussian is never pure) all is inf.
-        Errors are certified for the noise as calibrated; upper is safe. With ``problem`` the
-        options, with ``.least`` and ``.recommended``.
+        A `Comparison`. If no noise of a kind meets the budget (a Gaussian is never pure), its
+        numbers are inf. Errors are certified for the calibrated noise; upper is safe. With
+        ``problem``: `Options`, with ``.least`` and ``.recommended``.
 
     Raises:
-        ValueError: for a kind that is none of these, canonical noise for several releases, an
-            unknown problem or one that lacks an argument, or what `calibrate` refuses.
+        ValueError: a kind or problem is unknown, canonical noise is asked for several releases, an
+            argument of the problem is missing, or `calibrate` refuses.
 
     Examples:
         >>> import neyman as ny
@@ -224,8 +225,10 @@ def _options(
 def _median(
     budget: Budget, values: Iterable[float], radius: float | None
 ) -> tuple[Bound, list[tuple[str, float, float]]]:
-    """Return a median of values in [-radius, radius]: a draw by
-    ranks, or noise for the whole range.
+    """Compute the options for a median of values in [-radius, radius].
+
+    Compare a draw by ranks with noise for the whole range. Return the least error, and the name,
+    parameter, and squared error of each option.
     """
     x = np.sort(np.array([check.finite("values", v) for v in check.several("values", values)]))
     half = float(np.abs(x).max()) if radius is None else check.positive("radius", radius)

@@ -1,4 +1,4 @@
-"""The least noise that keeps a budget."""
+"""Find the least noise that meets a budget."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from neyman.numerics.roots import bisect, bisect_integers, zero
 
 @dataclass(frozen=True)
 class Limits:
-    """How a parameter is looked for."""
+    """Set how a parameter is searched."""
 
     largest_ratio: float = 1e15
     relative_width: float = 2e-10  # relative
-    far_excess: float = 1e3  # an excess beyond which no one looks
-    steering_pairs: int = 8  # ordered pairs up to which the worst one steers alone
-    first_log_step: float = 1e-3  # of a logarithm
-    trial_digits: int = 15  # digits of a parameter that is only tried
+    far_excess: float = 1e3  # the search clips an excess to this
+    steering_pairs: int = 8  # up to this many ordered pairs, only the worst one steers
+    first_log_step: float = 1e-3  # step of the parameter's logarithm
+    trial_digits: int = 15  # significant digits of a trial parameter
 
 
 LIMITS = Limits()
 
 
 class Budget(Protocol):
-    """Whatever can say, certified, whether a mechanism keeps it."""
+    """Represent a budget: it decides, certified, if a mechanism meets it."""
 
     def admits(self, mechanism: Described) -> bool:
-        """Whether the mechanism certainly keeps this budget."""
+        """Return True if the mechanism certainly meets this budget."""
         ...
 
     def excess(self, mechanism: Described) -> float | None:
-        """About the logarithm of what is spent over what may be spent; None where unknown."""
+        """Estimate the logarithm of spent over allowed privacy loss. Return None if unknown."""
         ...
 
     def tradeoff(self) -> Tradeoff:
-        """Return the curve that the budget stands for."""
+        """Return the budget's trade-off curve."""
         ...
 
 
 @runtime_checkable
 class PowerBudget(Budget, Protocol):
-    """A budget of which one level decides first, and then the others."""
+    """Represent a budget that first checks one level, and then all others."""
 
     def excess_elsewhere(self, mechanism: Described) -> float:
-        """About the same logarithm at all other levels."""
+        """Estimate the logarithm of `excess` at all other levels."""
         ...
 
 
@@ -62,19 +62,19 @@ def calibrate(make: Callable[[Any], Described], budget: Budget, *, whole: bool =
     """Find the parameter value that just meets a budget, certified.
 
     Args:
-        make: parameter -> mechanism, for parameters above 0; privacy may grow with the parameter
-            (a scale of noise) or fall with it (a rate, an epsilon).
+        make: function from a parameter above 0 to a mechanism. Privacy may grow with the parameter
+            (a noise scale) or fall with it (a rate, an epsilon).
         budget: a budget: a curve such as ``ny.approximate(2, 1e-6)``, or ``ny.at_most(...)``.
-        whole: whether the parameter is a whole number of at least 1, such as a count of steps.
+        whole: True if the parameter is a whole number of at least 1, such as a count of steps.
 
     Returns:
-        A parameter that certainly keeps the budget. Where privacy is monotone in it, it is within
-        a relative 1e-9 of the best. Discrete Gaussian noise is not monotone: there a slightly
-        smaller sigma may keep it too, but the one that is returned does. A whole number is admitted
-        and its neighbor on the side of less privacy is not.
+        A parameter that certainly meets the budget. If privacy is monotone in the parameter, the
+        result is within a relative 1e-9 of the best. Discrete Gaussian noise is not monotone, so a
+        slightly smaller sigma may also meet the budget. If ``whole``, the next whole number with
+        less privacy does not meet the budget.
 
     Raises:
-        ValueError: if no parameter between 1e-15 and 1e15 is admitted, or all of them are.
+        ValueError: no parameter between 1e-15 and 1e15 meets the budget, or all do.
 
     Examples:
         >>> import neyman as ny
@@ -99,7 +99,7 @@ def calibrate(make: Callable[[Any], Described], budget: Budget, *, whole: bool =
 
 
 def _first_admitted(admits: Callable[[int], bool]) -> int:
-    """Return the last admitted whole number before a refused one, or the first one after."""
+    """Return the last admitted whole number before a refused one, or the first after."""
     first = admits(1)
     known, following = 1, 2
     while admits(following) == first:
@@ -116,16 +116,15 @@ def _first_admitted(admits: Callable[[int], bool]) -> int:
 def calibrate_exact(
     make: Callable[[Fraction], Described], budget: Budget, digits: int = 9, start: float = 1.0
 ) -> Fraction:
-    """Return the smallest parameter of so many significant digits that is certified, for scales of
-    noise.
+    """Return the smallest certified noise scale with ``digits`` significant decimal digits.
 
     Args:
-        make: parameter -> mechanism, privacy growing with the parameter.
-        digits: significant decimal digits of the result, at least 2.
-        start: where to begin looking; a good guess saves time.
+        make: function from a parameter to a mechanism. Privacy must grow with the parameter.
+        digits: significant decimal digits of the result, 2 to 15.
+        start: where the search starts. A good guess saves time.
 
     Returns:
-        An exact decimal that certainly keeps the budget: sampler, accountant and receipt share it.
+        An exact decimal that certainly meets the budget. Sampler, accountant, and receipt share it.
 
     Raises:
         ValueError: as `calibrate`.
@@ -140,7 +139,7 @@ def calibrate_exact(
         start,
         10.0 ** (1 - digits) / 4,
         noise=True,
-        # In steps of the last digit the excess has no slope to steer by.
+        # Rounded to the last digit, the excess has no slope that could steer the search.
         steered=lambda x: make(_decimal(x, LIMITS.trial_digits)),
     )
     return _decimal(value, digits)
@@ -157,12 +156,12 @@ def _search_parameter(
 ) -> float:
     """Return an admitted parameter within a relative tolerance of a refused one.
 
-    The budget's excess says where to look; what is returned has been admitted.
+    The budget's excess steers the search. ``budget.admits`` has accepted the returned parameter.
 
     Args:
         tolerance: relative.
-        noise: whether privacy must grow with the parameter.
-        steered: parameter -> the mechanism whose excess says where to look, if it is another.
+        noise: True if privacy must grow with the parameter.
+        steered: parameter -> the mechanism whose excess steers the search. By default ``make``.
     """
 
     def admits(x: float) -> bool:
@@ -170,13 +169,13 @@ def _search_parameter(
 
     def near(x: float) -> Tradeoff:
         curve = (steered or make)(x).tradeoff()
-        assert isinstance(curve, Tradeoff)  # the only kind of curve there is
+        assert isinstance(curve, Tradeoff)  # the only kind of curve
         return curve
 
     @cache
     def excess(x: float) -> float:
         gap = budget.excess(near(x))
-        assert gap is not None  # it was not at the start
+        assert gap is not None  # it was not None at the start
         return min(max(gap, -LIMITS.far_excess), LIMITS.far_excess)
 
     known = budget.excess(near(start)) is not None
@@ -194,11 +193,11 @@ def _search_parameter(
             (excess(bad), excess(good)),
         )
         low, high = middle - 0.4 * tolerance, middle + 0.4 * tolerance
-        # A verdict may differ a little from the excess: step out until both ends have theirs.
+        # The verdict may differ a little from the excess. Step out until both ends have theirs.
         step, tries = tolerance / 2, 0
         while not admits(math.exp(sign * high)):
             low, high, step, tries = high, high + step, _longer(step, tries), tries + 1
-            if tries == 2 and isinstance(budget, PowerBudget):  # another level decides
+            if tries == 2 and isinstance(budget, PowerBudget):  # another level decides the verdict
                 middle = _by_other_levels(
                     budget, lambda t: near(math.exp(sign * t)), high, tolerance
                 )
@@ -213,9 +212,9 @@ def _search_parameter(
 
 
 def _longer(step: float, tries: int) -> float:
-    """Return the next step out: first for a rounding, then for what the excess leaves out.
+    """Return the next step outward: small for rounding, then longer for errors of the excess.
 
-    They grow by 4, 16, 256, and so on up to a tenth, and by 4 from there on.
+    Steps grow by 4, 16, 256, and so on up to a tenth, and by 4 from there on.
     """
     return min(step * 4.0 ** min(2**tries, 32), max(4 * step, 0.1))
 
@@ -223,7 +222,7 @@ def _longer(step: float, tries: int) -> float:
 def _by_other_levels(
     budget: PowerBudget, curve: Callable[[float], Tradeoff], refused: float, tolerance: float
 ) -> float:
-    """About where the budget is met at other levels, too: after where it is met at its own."""
+    """Estimate the log parameter that meets the budget at all other levels too."""
 
     @cache
     def excess(t: float) -> float:
@@ -241,7 +240,7 @@ def _by_other_levels(
 def _excess_of_worst(
     budget: Budget, curve: Callable[[float], Tradeoff], place: float
 ) -> Callable[[float], float]:
-    """Return the excess of the ordered pair that spends most at a place: to steer by."""
+    """Return the excess of the ordered pair that spends most at ``place``. It steers the search."""
 
     def of(spent: Tradeoff) -> float:
         gap = budget.excess(spent)
@@ -267,8 +266,8 @@ def _decimal(x: float, digits: int) -> Fraction:
 def _bracket(admits: Callable[[float], bool], start: float = 1.0) -> tuple[float, float]:
     """Return a refused and an admitted parameter, close enough to search between.
 
-    The first step goes the way that noise would: to less where the start is admitted, to more where
-    it is not. Steps grow, so that a far answer costs few tries.
+    The first step assumes a noise scale: decrease it if ``start`` is admitted, else increase it.
+    Steps grow, so a far answer costs few tries.
     """
     first = admits(start)
     tried = [start]

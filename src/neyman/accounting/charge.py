@@ -1,11 +1,11 @@
-"""What a release costs in a currency that adds up, whatever is chosen adaptively after it [CH-1].
+"""Compute the cost of a release in a currency that adds up under adaptive composition [CH-1].
 
-A release that may fail outright, by revealing a record, is priced by what it does otherwise, with
-the probability of failure as a delta beside the amount. If each release's two distributions are at
-least (1 - delta_i) times distributions that keep the currency, then along every path of outcomes
-the product is at least 1 - sum of delta_i times that of distributions that keep it, however the
-releases were chosen: amounts add up, and so do deltas (Bun and Steinke 2016, section 8; Whitehouse
-et al. 2023 for filters).
+A release may fail outright and reveal a record. Its price is an amount for all other outcomes, and
+the failure probability as a delta. Suppose each release's two distributions are at least (1 -
+delta_i) times distributions that meet the currency. Then, along every path of outcomes, the product
+is at least 1 - sum of delta_i times a product of distributions that meet the currency. This holds
+for any adaptive choice of releases. So amounts add up, and deltas add up (Bun and Steinke 2016,
+section 8; Whitehouse et al. 2023 for filters).
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from neyman.numerics.rounding import up
 
 @runtime_checkable
 class Revealing(Protocol):
-    """A mechanism that reveals all with some probability, and tells nothing otherwise."""
+    """Represent a mechanism that reveals everything with some probability, and else nothing."""
 
     def revealed(self) -> Fraction:
-        """Return that probability, exact."""
+        """Return the exact probability that the mechanism reveals everything."""
         ...
 
 
 def charge(mechanism: Mechanism, currency: str) -> tuple[Fraction, Fraction]:
-    """Return the price of a mechanism: the amount in the currency, and the delta beside it, exact.
+    """Return the exact price of a mechanism: an amount in the currency, and a delta.
 
     Args:
         currency: "pure" (epsilon), "zcdp" (rho), "gdp" (mu squared) or "renyi:ORDER".
 
     Returns:
-        (amount, delta): both never below the truth. Amounts and deltas of releases that were chosen
-        one after the other add up (Rogers, Roth, Ullman and Vadhan 2016; Whitehouse et al. 2023).
-        The delta is the sum of what `NonPrivate` and `RandomSubset` parts reveal, 0 without them.
+        (amount, delta): both never below the truth. Amounts and deltas of adaptively chosen
+        releases add up (Rogers, Roth, Ullman and Vadhan 2016; Whitehouse et al. 2023). The delta is
+        the sum of what `NonPrivate` and `RandomSubset` parts reveal, 0 without them.
 
     Raises:
-        ValueError: for an unknown currency, or where no finite amount pays for the mechanism.
+        ValueError: the currency is unknown, or no finite amount pays for the mechanism.
     """
     parts = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
     amounted = [(part, n) for part, n in parts if not isinstance(part, Revealing)]
@@ -67,20 +67,20 @@ def charge(mechanism: Mechanism, currency: str) -> tuple[Fraction, Fraction]:
 
 @dataclass(frozen=True)
 class MechanismCosts:
-    """What one mechanism costs by each definition: see `neyman.accounting.currency.Costs`."""
+    """Compute the cost of one mechanism, as `neyman.accounting.currency.Costs`."""
 
     mechanism: Mechanism
 
     def pure(self) -> Fraction | float:
-        """Return epsilon."""
+        """Return the mechanism's pure-DP epsilon."""
         return self.mechanism.tradeoff().exact_pure()
 
     def rho(self) -> Fraction | float:
-        """Return rho."""
+        """Return the mechanism's zCDP rho."""
         return self.mechanism.rho()
 
     def mu_squared(self) -> Fraction | float:
-        """Return mu squared, exact where all noise is normal."""
+        """Return the mechanism's mu squared, exact if all noise is normal."""
         normal = (GaussianLoss, RoundedGaussianLoss)
         if all(isinstance(x, normal) for c in self.mechanism.losses() for x, _ in c.parts):
             return 2 * self.mechanism.rho()
@@ -88,6 +88,6 @@ class MechanismCosts:
         return up(mu * mu, 1) if mu else 0.0
 
     def renyi(self, order: float) -> Fraction | float:
-        """Return the divergence at the order."""
+        """Return the mechanism's Renyi divergence at the order."""
         amount = self.mechanism.tradeoff().renyi(order).upper
         return amount if amount < math.inf else self.mechanism.renyi(order).upper

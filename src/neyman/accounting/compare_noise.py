@@ -1,7 +1,7 @@
-"""Kinds of noise that keep the same guarantee, and the error that each of them costs.
+"""Compare the errors of noise distributions that meet the same guarantee.
 
-For one budget the least noise of each kind is found by calibration; what it does to an answer is
-then its own matter distribution: variance, mean absolute error, and how far its tails reach.
+Calibration finds the least noise of each kind for one budget. Then this module computes the noise's
+variance, mean absolute error, and tails.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ TAILS = (0.05, 0.001, 1e-9)
 
 @dataclass(frozen=True)
 class Limits:
-    """How noise of two kinds is compared."""
+    """Set how the errors of noise are computed."""
 
     summed_sigma: float = 10_000.0  # sigma up to which a discrete Gaussian's distribution is summed
-    summed_deviations: int = 14  # standard deviations that are summed
-    tail_mass: float = 1e-30  # more than what is beyond them, up to `summed_sigma` [EE-8]
-    largest_noise: float = 1e12  # noise that would keep any budget that this kind can keep
+    summed_deviations: int = 14  # standard deviations in a sum
+    tail_mass: float = 1e-30  # more than the mass beyond them, up to `summed_sigma` [EE-8]
+    largest_noise: float = 1e12  # meets any budget that this kind of noise can meet
     digits: int = 5
-    tail_pieces: int = 4096  # of a tail that is integrated
-    least_log_tail: float = -35.0  # log of the tail up to which it is
+    tail_pieces: int = 4096  # pieces of a tail's integral
+    least_log_tail: float = -35.0  # log of the tail at which the integral ends
 
 
 LIMITS = Limits()
@@ -56,11 +56,12 @@ KINDS: dict[str, Callable[[float, int], Kind]] = {
 
 @dataclass(frozen=True)
 class Alike:
-    """One kind of noise, just enough of it, and the error of one answer.
+    """Represent one kind of noise, calibrated to a budget, and the error of one answer.
 
     Args:
-        scale: the least parameter (scale of a Laplace, sigma of a Gaussian); inf if none is enough.
-            Of canonical noise it is the sensitivity: its curve is the budget.
+        scale: the least parameter (scale of a Laplace, sigma of a Gaussian). It is inf if no noise
+            of this kind is enough. For canonical noise it is the sensitivity, because the budget is
+            the curve.
         mean_error: E|noise|.
         tails: (p, t): the error exceeds t with probability at most p, and no smaller t will do.
     """
@@ -75,12 +76,12 @@ class Alike:
 @former_arguments(target="budget")
 @dataclass(frozen=True)
 class Comparison:
-    """Several kinds of noise at one budget; `print` shows it as a table, in rounded numbers.
+    """Compare several kinds of noise at one budget. `print` shows a table with rounded numbers.
 
     Args:
-        count: how many releases share it.
-        sensitivity: by how much an answer moves.
-        kinds: in the order in which they were asked.
+        count: number of releases that share the budget.
+        sensitivity: largest change of an answer between neighbors.
+        kinds: in the requested order.
     """
 
     budget: Budget
@@ -160,11 +161,11 @@ def error_of(noise: Kind, tails: Iterable[float] = TAILS) -> Alike:
 
 
 def _enough(kind: str, budget: Budget, count: int, shift: int) -> Kind | None:
-    """Return the least noise of a kind that keeps the budget; None where more and more does not."""
+    """Return the least noise of a kind that meets the budget. Return None if no scale is enough."""
     if kind == CANONICAL:
         curve = budget.tradeoff()
         parts = [loss for c in curve.alternatives for loss, _ in c.parts]
-        # A bare guarantee is more than the curve that it implies; perfect privacy has no noise.
+        # A bare guarantee says more than the curve that it implies. Perfect privacy needs no noise.
         bare = any(isinstance(loss, RenyiBound) for loss in parts)
         return CanonicalNoise(curve, shift) if parts and not bare else None
     make = KINDS[kind]
@@ -173,7 +174,7 @@ def _enough(kind: str, budget: Budget, count: int, shift: int) -> Kind | None:
 
 
 def least_scale(make: Callable[[float], Mechanism], budget: Budget) -> float | None:
-    """Return the least scale that meets the budget; None where more and more noise does not."""
+    """Return the least scale that meets the budget. Return None if no scale is enough."""
     try:
         return calibrate(make, budget)
     except ValueError:
@@ -194,7 +195,7 @@ def _row(
 
 
 def _normal(p: float) -> float:
-    """Return the normal quantile of p / 2."""
+    """Return the standard normal quantile of p / 2."""
     return float(ndtri_exp(math.log(p / 2)))
 
 
@@ -203,18 +204,18 @@ def _around(value: float, units: float = 16, method: str = "closed form") -> Bou
 
 
 def _integer(low: float, high: float) -> Bound:
-    """Return the whole number above a place that is known between two others."""
+    """Return bounds on the smallest whole number above a place between ``low`` and ``high``."""
     slack = 64 * UNIT * (1 + abs(high))
     ends = [max(math.ceil(x), 0) for x in (low - slack, high + slack)]
     return Bound(ends[0], ends[1], "upper", "whole numbers")
 
 
 def _discrete_laplace(scale: float, levels: tuple[float, ...]) -> Alike:
-    """P(|X| > k) = 2 r^{k + 1} / (1 + r), r = e^{-1/scale}."""
+    """Compute errors from P(|X| > k) = 2 r^{k + 1} / (1 + r), r = e^{-1/scale}."""
     r, left = math.exp(-1 / scale), -math.expm1(-1 / scale)
     at = [scale * (math.log(2 / p) - math.log1p(r)) - 1 for p in levels]
     variance, mean = 2 * r / left**2, 2 * r / (left * (1 + r))
-    # r errs by a unit of 1 / scale, where that is large.
+    # r errs by a unit of 1 / scale, if 1 / scale is large.
     units = 32 + 4 / scale
     return _row(
         "discrete Laplace",
@@ -227,7 +228,7 @@ def _discrete_laplace(scale: float, levels: tuple[float, ...]) -> Alike:
 
 
 def _errors_by_sums(sigma: float, levels: tuple[float, ...]) -> Alike:
-    """By sums of the mass function from far to near; what is beyond them falls geometrically."""
+    """Sum the mass function from far to near. The mass beyond the sum falls geometrically."""
     k = np.arange(1, math.ceil(LIMITS.summed_deviations * sigma) + 8, dtype=float)
     exponent = -((k / sigma) ** 2) / 2
     mass = 2 * np.exp(exponent)
@@ -235,7 +236,7 @@ def _errors_by_sums(sigma: float, levels: tuple[float, ...]) -> Alike:
     ratio = math.exp(-following / sigma)
     rest = 2 * math.exp(-(following**2) / 2) / (1 - ratio)
     error = UNIT * (len(k) + 16 - 4 * float(exponent[-1]))
-    tail = np.append(np.cumsum(mass[::-1])[::-1], 0.0)  # P(|X| > k), times the whole
+    tail = np.append(np.cumsum(mass[::-1])[::-1], 0.0)  # P(|X| > k), times the sum of all masses
     mass_sum = 1 + float(tail[0])
 
     def mean(power: int) -> Bound:
@@ -253,11 +254,11 @@ def _errors_by_sums(sigma: float, levels: tuple[float, ...]) -> Alike:
 
 
 def _errors_of_rounded_normal(sigma: float, levels: tuple[float, ...]) -> Alike:
-    """P(|X| > k) = P(|Z| > k + 1/2), with sums of it for the moments [EE-8]."""
+    """Compute errors from P(|X| > k) = P(|Z| > k + 1/2). Moments are sums of these tails [EE-8]."""
     at = [_integer(-sigma * _normal(p) - 0.5, -sigma * _normal(p) - 0.5) for p in levels]
     if sigma > LIMITS.summed_sigma:
         mean = sigma * math.sqrt(2 / math.pi)
-        means = _around(mean, 16 + 0.25 / sigma**2 / UNIT, "integral")  # an error [EE-8], in units
+        means = _around(mean, 16 + 0.25 / sigma**2 / UNIT, "integral")  # in units [EE-8]
         return _row("rounded Gaussian", sigma, _around(sigma**2 + 1 / 12), means, levels, at)
     k = np.arange(math.ceil(LIMITS.summed_deviations * sigma) + 8, dtype=float)[::-1]
     x = (k + 0.5) / sigma
@@ -272,11 +273,11 @@ def _errors_of_rounded_normal(sigma: float, levels: tuple[float, ...]) -> Alike:
 
 
 def _wide(sigma: float, levels: tuple[float, ...]) -> Alike:
-    """Between integrals: sigma is so large that one more or less hardly matters.
+    """Compute errors by integrals, for a sigma so large that steps of 1 hardly matter.
 
-    The normalizer and the variance are the normal ones (Poisson summation: up to e^-77); the
-    trapezoid sum of |x| e^{-x^2 / 2 sigma^2} errs by an eighth of the variation of its derivative,
-    which is below 2 on either side.
+    The normalizer and the variance equal the normal ones up to e^-77 (Poisson summation). The
+    trapezoid sum of |x| e^{-x^2 / 2 sigma^2} errs by at most an eighth of the variation of its
+    derivative, which is below 2 on either side of 0.
     """
     middle = sigma * math.sqrt(2 / math.pi)
     mean = _around(middle, 16 + 0.25 / sigma**2 / UNIT, "integral")
@@ -285,10 +286,11 @@ def _wide(sigma: float, levels: tuple[float, ...]) -> Alike:
 
 
 def _canonical(noise: CanonicalNoise, levels: tuple[float, ...]) -> Alike:
-    """E|Z| is twice the integral of the tail, which is convex, as the density does not rise [EE-7].
+    """Compute the errors of canonical noise. E|Z| is twice the integral of the tail.
 
-    So each piece is between the value at its middle and its chord; from unit to unit the tail
-    falls by a factor that does not rise.
+    The tail is convex, because the density does not rise [EE-7]. So each piece of the integral is
+    between its midpoint value and its chord. From unit to unit the tail falls by a factor that does
+    not rise.
     """
     law, scale = noise.law, float(noise.sensitivity)
     end = max(float(law.place(np.array([LIMITS.least_log_tail]))[1][0]), 2.0)

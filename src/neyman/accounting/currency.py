@@ -1,7 +1,7 @@
-"""The currencies of a ledger: amounts that add up, whatever is chosen after each release [CH-1].
+"""Define the currencies of a ledger: amounts that add up under adaptive composition [CH-1].
 
-A kind of currency is one class. A ledger reads currencies without NumPy, so whoever asks for a
-price or a curve brings what computes it.
+Each kind of currency is a class. A ledger reads currencies without NumPy, so callers pass the
+objects that compute prices and curves.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from neyman.curves.tradeoff.tradeoff import Tradeoff
 
 Amount = Fraction | float
-"""Never below the truth; inf where no finite amount pays."""
+"""A number never below the truth; inf if no finite amount pays."""
 
 
 class Costs(Protocol):
-    """What one mechanism costs by each definition."""
+    """Compute the cost of one mechanism by each definition."""
 
     def pure(self) -> Amount:
-        """Return epsilon."""
+        """Return the pure-DP epsilon."""
         ...
 
     def rho(self) -> Amount:
-        """Return rho of zCDP."""
+        """Return the rho of zCDP."""
         ...
 
     def mu_squared(self) -> Amount:
@@ -43,47 +43,47 @@ class Costs(Protocol):
 
 
 class Families(Protocol):
-    """The guarantees by name: the module `neyman.curves.tradeoff.guarantees`."""
+    """Build guarantees by name: the module `neyman.curves.tradeoff.guarantees`."""
 
     def approximate(self, epsilon: Fraction, delta: float) -> Tradeoff:
         """Return the curve of (epsilon, delta)."""
         ...
 
     def zcdp(self, rho: Fraction) -> Tradeoff:
-        """Return the curve of rho."""
+        """Return the curve of rho-zCDP."""
         ...
 
     def gdp_of_square(self, squared: Fraction) -> Tradeoff:
-        """Return the curve of the mu with this square."""
+        """Return the curve of mu-GDP, with mu squared = ``squared``."""
         ...
 
     def renyi(self, bounds: dict[float, Fraction]) -> Tradeoff:
-        """Return the curve of divergences by their orders."""
+        """Return the curve of Renyi divergences, given by their orders."""
         ...
 
 
 @dataclass(frozen=True)
 class Currency(ABC):
-    """What a ledger counts charges in."""
+    """Represent a currency, in which a ledger counts charges."""
 
     kind: ClassVar[str]
-    """The name of the kind, with which the text begins."""
+    """Name of the kind. A currency's text begins with it."""
 
     unit_format: ClassVar[str]
-    """What one unit is called, with the fields in braces."""
+    """Name of one unit, with the fields in braces."""
 
     noise_size: ClassVar[str] = "variance"
-    """The size of noise that falls with 1 over the amount."""
+    """The measure of noise that is proportional to 1 / amount."""
 
     exact: ClassVar[bool] = False
-    """Whether the price of a mechanism is computed without rounding."""
+    """True if the price of a mechanism is computed without rounding."""
 
     @staticmethod
     def read(text: object) -> Currency:
         """Read "pure", "zcdp", "gdp", or "renyi:ORDER".
 
         Raises:
-            TypeError, ValueError: it is none of them.
+            TypeError, ValueError: the text is no currency.
         """
         if not isinstance(text, str):
             raise TypeError(f"currency = {text!r} must be text such as 'zcdp'")
@@ -108,77 +108,77 @@ class Currency(ABC):
 
     @property
     def unit(self) -> str:
-        """Return what one unit is called."""
+        """Return the name of one unit."""
         return self.unit_format.format(**vars(self))
 
     @abstractmethod
     def price(self, costs: Costs) -> Amount:
-        """Return an amount that certainly pays for a mechanism, from what it costs."""
+        """Return an amount that certainly pays for a mechanism, given its costs."""
 
     @abstractmethod
     def curve(self, amount: Fraction, families: Families) -> Tradeoff:
-        """Return the curve of all that an amount pays for."""
+        """Return the curve of all releases that an amount pays for."""
 
     def guarantee(self, amount: Fraction, delta: float, families: Families) -> Tradeoff:
-        """Return that curve with a chance of failing outright."""
+        """Return the curve for an amount and a probability ``delta`` of failing outright."""
         curve = self.curve(amount, families)
         return curve @ families.approximate(Fraction(0), delta) if delta else curve
 
 
 class PureEpsilon(Currency):
-    """The epsilon of pure DP (Rogers, Roth, Ullman and Vadhan 2016)."""
+    """Charge the epsilon of pure DP (Rogers, Roth, Ullman and Vadhan 2016)."""
 
     kind = "pure"
     unit_format = "epsilon"
     noise_size = "a scale"
 
     def price(self, costs: Costs) -> Amount:
-        """Return epsilon."""
+        """Return the pure-DP epsilon."""
         return costs.pure()
 
     def curve(self, amount: Fraction, families: Families) -> Tradeoff:
-        """Return the curve of epsilon."""
+        """Return the curve of epsilon-DP."""
         return families.approximate(amount, 0.0)
 
     def guarantee(self, amount: Fraction, delta: float, families: Families) -> Tradeoff:
-        """Return the curve of (epsilon, delta)."""
+        """Return the curve of (epsilon, delta)-DP."""
         return families.approximate(amount, delta)
 
 
 class ZcdpRho(Currency):
-    """The rho of zCDP (Whitehouse, Ramdas, Rogers and Wu 2023)."""
+    """Charge the rho of zCDP (Whitehouse, Ramdas, Rogers and Wu 2023)."""
 
     kind = "zcdp"
     unit_format = "zCDP rho"
     exact = True
 
     def price(self, costs: Costs) -> Amount:
-        """Return rho."""
+        """Return the zCDP rho."""
         return costs.rho()
 
     def curve(self, amount: Fraction, families: Families) -> Tradeoff:
-        """Return the curve of rho."""
+        """Return the curve of rho-zCDP."""
         return families.zcdp(amount)
 
 
 class GdpMuSquared(Currency):
-    """Mu squared of Gaussian DP (Smith and Thakurta 2022)."""
+    """Charge mu squared of Gaussian DP (Smith and Thakurta 2022)."""
 
     kind = "gdp"
     unit_format = "GDP mu squared"
 
     def price(self, costs: Costs) -> Amount:
-        """Return mu squared."""
+        """Return mu squared of Gaussian DP."""
         return costs.mu_squared()
 
     def curve(self, amount: Fraction, families: Families) -> Tradeoff:
-        """Return the curve of mu."""
+        """Return the curve of mu-GDP."""
         return families.gdp_of_square(amount)
 
 
 @dataclass(frozen=True)
 class RenyiEpsilon(Currency):
-    """The epsilon of Renyi DP at one order (Feldman and Zrnic 2021).
+    """Charge the epsilon of Renyi DP at one order (Feldman and Zrnic 2021).
 
     Args:
         order: at least 1, exact or inf.
@@ -190,9 +190,9 @@ class RenyiEpsilon(Currency):
     order: Fraction | float
 
     def price(self, costs: Costs) -> Amount:
-        """Return the divergence at the order."""
+        """Return the Renyi divergence at the order."""
         return costs.renyi(float(self.order))
 
     def curve(self, amount: Fraction, families: Families) -> Tradeoff:
-        """Return the curve of the divergence at the order."""
+        """Return the curve of a Renyi divergence at the order."""
         return families.renyi({float(self.order): amount})

@@ -1,18 +1,18 @@
-"""Privacy filters: a budget that is never exceeded, though each release is chosen after the others.
+"""Filter adaptively chosen releases, so the total never exceeds a budget.
 
-A filter grants a release if what it costs still fits. The analyst may choose each mechanism, and
-what it costs, after seeing all earlier outcomes, at random too; the whole keeps the budget in the
-filter's currency: "pure" (epsilon; Rogers, Roth, Ullman and Vadhan 2016), "zcdp" (rho; Whitehouse,
-Ramdas, Rogers and Wu 2023), "gdp" (mu squared; Smith and Thakurta 2022) and "renyi:ORDER" (Feldman
-and Zrnic 2021). Releases that may reveal a record outright cost a delta beside the amount, which
-the filter caps too (`charge`).
+A filter grants a release if its cost fits into the remaining budget. After seeing all earlier
+outcomes, the analyst may choose each mechanism and its cost, even at random. All granted releases
+together meet the budget in the filter's currency: "pure" (epsilon; Rogers, Roth, Ullman and Vadhan
+2016), "zcdp" (rho; Whitehouse, Ramdas, Rogers and Wu 2023), "gdp" (mu squared; Smith and Thakurta
+2022) and "renyi:ORDER" (Feldman and Zrnic 2021). A release that may reveal a record outright also
+costs a delta, which the filter caps too (`charge`).
 
-There is no such filter for trade-off curves. The natural one would grant a release while the tensor
-product of what was released so far stays above a curve f. Let f be the curve below both RR(1/2) x
-RR(1) and RR(1/2) x (a leak with probability .3): each has delta at most .3 at epsilon 1/2. The
-filter grants either of them as the second release, and so both, one after each answer of the first:
-that has delta .4009. Mixing the two curves over the first answer is what breaks it; amounts that
-add up leave no such choice. `charge` and this module refuse curves for that reason.
+Trade-off curves have no such filter. The natural filter would grant a release if the tensor product
+of all releases stays above a curve f. Let f be the curve below both RR(1/2) x RR(1) and RR(1/2) x
+(a leak with probability .3). Each product has delta at most .3 at epsilon 1/2. The filter grants
+either second release, so it grants one after each answer of the first. The result has delta .4009.
+The analyst mixes the two curves over the first answer, and this breaks the filter. Amounts that add
+up leave no such choice. So `charge` and this module refuse curves.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ Cost = Mechanism | Amount | tuple[Amount, Amount]
 
 @dataclass(frozen=True)
 class Filter:
-    """A budget for adaptively chosen releases; immutable, exact.
+    """Represent a budget for adaptively chosen releases; immutable, exact.
 
     Args:
         currency: "pure" (epsilon), "zcdp" (rho), "gdp" (mu squared) or "renyi:ORDER".
-        budget: the most that may be spent, at least 0.
-        spent: what has been, from 0 to the budget.
-        delta: the most that the deltas of releases that may fail outright may add up to, in [0, 1).
-        spent_delta: what they do, from 0 to ``delta``.
+        budget: the largest total amount, at least 0.
+        spent: the amount already spent, from 0 to the budget.
+        delta: the largest total delta of releases that may fail outright, in [0, 1).
+        spent_delta: the total delta of past releases, from 0 to ``delta``.
 
     Raises:
-        ValueError: for another currency; curves have no filter (see the module).
+        ValueError: the currency is unknown, or is a curve, which has no filter (see the module).
 
     Examples:
         >>> import neyman as ny
@@ -92,19 +92,20 @@ class Filter:
         """Return True if the remaining budget certainly covers a release.
 
         Args:
-            release: a mechanism, or the amount that it is proven to cost, alone or with its delta.
+            release: a mechanism, or its proven cost: an amount, or a pair (amount, delta).
         """
         cost, delta = _cost(release, self.currency)
         return cost <= self.left and delta <= self.left_delta
 
     def after(self, release: Cost) -> Filter:
-        """Return the filter after a release. Replace the filter before the release reads data.
+        """Return the filter after a release. Use the new filter before the release reads data.
 
         Args:
-            release: a mechanism, or the amount that it is proven to cost, alone or with its delta.
+            release: a mechanism, or its proven cost: an amount, or a pair (amount, delta).
 
         Raises:
-            ValueError: if it does not fit: what was asked, what is left, and the difference.
+            ValueError: the release does not fit. The message has its cost, the remainder, and the
+                difference.
         """
         cost, delta = _cost(release, self.currency)
         if cost > self.left:
@@ -122,24 +123,24 @@ class Filter:
         return replace(self, spent=self.spent + cost, spent_delta=self.spent_delta + delta)
 
     def tradeoff(self) -> Tradeoff:
-        """Return the curve of all that the filter can admit; it fails with chance ``delta``."""
+        """Return the curve of all that the filter can admit. It fails with chance ``delta``."""
         return _known(self.currency).guarantee(self.budget, above(self.delta), guarantees)
 
 
 @dataclass(frozen=True)
 class Odometer:
-    """A running total of the budget spent on adaptively chosen releases, with no cap.
+    """Track the budget spent on adaptively chosen releases, with no cap.
 
-    In "pure" the reading bounds the loss of every outcome that was seen, wherever one stops. In the
-    other currencies a guarantee is an average over outcomes, so an amount that was reached by
-    looking at them is none; but for each multiple of ``step`` the releases up to the last one
-    within it keep that multiple, as one filter each (Rogers et al. 2016; Feldman and Zrnic 2021).
-    What may fail outright has a delta, which it does not read: a `Filter` caps it.
+    In "pure", the reading bounds the privacy loss of every outcome seen, at any stopping time. In
+    the other currencies a guarantee is an average over outcomes, so an amount that depends on
+    outcomes is no guarantee. But for each multiple of ``step``, all releases up to the last one
+    within the multiple meet it, like one filter (Rogers et al. 2016; Feldman and Zrnic 2021). An
+    odometer does not read the delta of releases that may fail outright: a `Filter` caps it.
 
     Args:
         currency: as for `Filter`.
-        step: in what multiples it reads, above 0.
-        spent: what has been spent, at least 0.
+        step: the reading is a multiple of this step, above 0.
+        spent: the amount already spent, at least 0.
 
     Examples:
         >>> import neyman as ny
@@ -167,7 +168,8 @@ class Odometer:
     def reading(self) -> Fraction:
         """Return the smallest multiple of the step that covers the budget spent.
 
-        It goes with the rule "stop before this multiple is exceeded", not with the outcomes seen.
+        The guarantee belongs to the rule "stop before this multiple is exceeded", not to the
+        outcomes.
         """
         return math.ceil(self.spent / self.step) * self.step
 
@@ -175,7 +177,7 @@ class Odometer:
         """Return the odometer after a release.
 
         Raises:
-            ValueError: where no finite amount pays for the release, or a delta stands beside it.
+            ValueError: no finite amount pays for the release, or it has a delta.
         """
         cost, delta = _cost(release, self.currency)
         if not _finite(cost):
@@ -206,13 +208,14 @@ def _known(text: object) -> Currency:
 
 
 def _cost(release: Cost, currency: str) -> tuple[Fraction | float, Fraction]:
-    """Return the cost of a release, and its delta: exact, never
-    below the truth; inf if nothing pays.
+    """Return the exact cost and delta of a release, never below the truth.
+
+    The cost is inf if no finite amount pays.
     """
     if isinstance(release, Mechanism):
         try:
             return charge(release, currency)
-        except ValueError:  # of a known currency
+        except ValueError:  # no finite amount pays in a known currency
             return math.inf, Fraction(0)
     given = release if isinstance(release, tuple) else (release, 0)
     if len(given) != 2:

@@ -1,8 +1,8 @@
-"""A filter per person: whoever has used up the budget takes part in no further step.
+"""Filter per person: a person with too little budget left takes part in no further step.
 
-A step adds up one integer vector g_i per person, with noise of variance sigma^2 on each number.
-For person i it costs rho_i = |g_i|^2 / (2 sigma^2), which depends on their data, and so does what
-they have used. Both are secret, and so is who takes part: no public attribute, text, or error has
+A step adds up one integer vector g_i per person, with noise of variance sigma^2 on each number. For
+person i it costs rho_i = |g_i|^2 / (2 sigma^2). This cost depends on the person's data, so the
+budget used and the list of participants are secret. No public attribute, text, or error contains
 them.
 """
 
@@ -29,18 +29,18 @@ from neyman.numerics import check
 
 @dataclass(frozen=True)
 class Limits:
-    """What 64 bits hold of each person."""
+    """Set the sizes that fit into 64 bits per person."""
 
-    entry_size: int = 1 << 20  # of a number in a vector
-    norm_size: int = 1 << 22  # of the numbers in a vector: their squares add up to at most 2^62
+    entry_size: int = 1 << 20  # absolute value of a number in a vector
+    norm_size: int = 1 << 22  # numbers per vector: the sum of their squares is at most 2^62
     used_size: int = 1 << 62
     people: int = 10**8  # 8 bytes each
-    sigma: int = (1 << 53) - 1  # that neyman.noise draws
+    sigma: int = (1 << 53) - 1  # largest sigma that neyman.noise draws
 
 
 LIMITS = Limits()
 
-_process = [object()]  # another object in each child of os.fork: a process id may come again
+_process = [object()]  # a new object in each child of os.fork, because process ids are reused
 
 
 def _in_child() -> None:
@@ -52,30 +52,30 @@ if hasattr(os, "register_at_fork"):
 
 
 class PersonalFilter:
-    """Noisy sums of vectors, in which each person takes part until their own budget is used up.
+    """Compute noisy sums of vectors, until each person's own budget is used up.
 
-    The cost of a step to a person is |g|^2 / (2 sigma^2), with their own vector g: small vectors
-    stay longer than the worst case allows. All steps together are rho-zCDP for each person, under
-    add-remove, though each vector may depend on that person's record and on all earlier sums.
+    A step costs a person |g|^2 / (2 sigma^2), with their own vector g. So a person with small
+    vectors takes part in more steps than the worst case allows. All steps together are rho-zCDP for
+    each person, under add-remove. Each vector may depend on the person's record and on all earlier
+    sums.
 
-    The object holds secrets: what each person has used. No public attribute returns them, and no
-    text, error, log, copy, or pickle contains them. Who still takes part is secret too, so the
-    number of people in a sum is not public.
+    The object holds a secret: the budget that each person has used. No public attribute, text,
+    error, log, copy, or pickle contains it. The list of participants is secret too, so the number
+    of people in a sum is not public.
 
     Threads may share a filter: steps run one at a time. A forked child process is refused, because
     it would spend the same budgets a second time. No attribute can be changed.
 
     Args:
-        budget: rho, of each person: public, above 0.
+        budget: rho per person, above 0. Public.
         sigma: the standard deviation of the discrete Gaussian noise on each number, above 0 and at
             most 2^53 - 1. Public.
-        people: the declared number of rows that each step gets, at most 10^8. It is public, so do
-            not count a private table to set it: declare a number, and give the rows without a
-            person zeros.
+        people: the declared number of rows per step, at most 10^8. It is public, so do not count a
+            private table: declare a number, and fill unused rows with zeros.
 
     Raises:
-        TypeError: for an argument that is not a number, or a second call of ``__init__``.
-        ValueError: for a budget, a sigma, or a number of people out of range.
+        TypeError: an argument is not a number, or ``__init__`` is called twice.
+        ValueError: a budget, a sigma, or a number of people is out of range.
 
     Examples:
         >>> import neyman as ny
@@ -124,24 +124,23 @@ class PersonalFilter:
         object.__setattr__(self, "_secret", secret)
 
     def step(self, vectors: NDArray[Any], bits: Bits | None = None) -> NDArray[np.int64]:
-        """Return the noisy sum of the vectors of all who can still pay for this step.
+        """Return the noisy sum of the vectors of all people who can still pay for this step.
 
-        Every person takes part in a step, or is left out because it would exceed their budget.
-        No one is sampled: the cost of a sampled step is not the one that is counted here. A row
-        with a number above 2^20 in size is left out too. No error depends on a number in the array,
-        and a step that raises an error costs no one anything.
+        A person is left out if the step would exceed their budget, or if a number in their row is
+        above 2^20 in size. Everyone else takes part. Do not sample people: this cost is not valid
+        for a sampled step. No error depends on a number in the array. A step that raises an error
+        costs nothing.
 
         Args:
             vectors: a NumPy array of an integer dtype, shape (people, d), each number at most 2^20
-                in size. A person's row depends on their own record and on released values alone.
+                in size. A person's row depends only on their own record and on released values.
                 Choose d and the dtype without the data. Round and clip first.
             bits: the source of randomness; fresh `SecureBits` if none is given.
 
         Raises:
-            TypeError: for vectors that are not a NumPy array of an integer dtype, or bits that are
-                no `Bits`.
-            ValueError: for an array of another shape.
-            RuntimeError: in a forked child process.
+            TypeError: vectors is not a NumPy array of an integer dtype, or bits is no `Bits`.
+            ValueError: the array has another shape.
+            RuntimeError: the call is in a forked child process.
         """
         randomness = source(SecureBits() if bits is None else bits)
         rows: Any = vectors
@@ -167,7 +166,7 @@ class PersonalFilter:
         return self._secret.pay(rows, lambda: discrete_gaussian(self.sigma**2, width, randomness))
 
     def tradeoff(self) -> Tradeoff:
-        """Return the curve of all steps together, however many: that of rho-zCDP."""
+        """Return the curve of any number of steps together: the rho-zCDP curve."""
         return Tradeoff.of(zcdp(self.budget).alternatives, "add-remove")
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -190,14 +189,14 @@ class PersonalFilter:
 
 
 class _Used:
-    """The squared norms that each person has used; no public attribute returns them."""
+    """Store the squared norms that each person has used. No public attribute returns them."""
 
     __slots__ = ("pay",)
 
     def __init__(self, most: int, people: int) -> None:
         used = np.zeros(people, np.int64)
         lock = threading.Lock()
-        owner = _process[0], os.getpid()  # a fork outside Python changes only the second
+        owner = _process[0], os.getpid()  # a fork outside Python changes only the process id
 
         def refuse_a_child() -> None:
             if owner != (_process[0], os.getpid()):
@@ -208,12 +207,12 @@ class _Used:
                 )
 
         def pay(rows: NDArray[Any], noise: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
-            """Return the noisy sum of the rows of all who can pay; it charges those who pay."""
+            """Charge everyone who can pay, and return the noisy sum of their rows."""
             nonlocal used
-            refuse_a_child()  # first: in a child, the lock may be held by a thread that is gone
+            refuse_a_child()  # first: in a child, a thread that is gone may hold the lock
             with lock:
                 result = noise()
-                own = rows.copy()  # the caller may write to theirs meanwhile
+                own = rows.copy()  # the caller may write to the original meanwhile
                 # A number out of range never pays: an error would depend on private data.
                 fits = np.all((own <= LIMITS.entry_size) & (own >= -LIMITS.entry_size), axis=1)
                 numbers = own.astype(np.int64, copy=False)
@@ -223,7 +222,7 @@ class _Used:
                 numbers *= paid[:, None]
                 result = result + numbers.sum(axis=0, dtype=np.int64)
                 refuse_a_child()
-                used = used + cost * paid  # last: what fails before it costs nothing
+                used = used + cost * paid  # last: an earlier failure costs nothing
                 return result
 
         self.pay = pay

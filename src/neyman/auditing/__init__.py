@@ -1,1 +1,1 @@
-"""Audits: what an attack has shown about a mechanism, with a stated confidence."""
+"""Audit mechanisms: report what an attack has shown, with a stated confidence."""

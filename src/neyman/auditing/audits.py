@@ -1,4 +1,4 @@
-"""Tests of a privacy claim, by the errors of an attack."""
+"""Test a privacy claim by the errors of an attack."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Limits:
-    """The size of an audit, and when it looks reversed."""
+    """Set the largest size of an audit, and when guesses count as reversed."""
 
-    trials: int = 10**9  # runs or canaries
-    reversal_deviations: int = 6  # standard deviations below one half
+    trials: int = 10**9  # largest number of runs or canaries
+    reversal_deviations: int = 6  # standard deviations of the correct guesses below one half
 
 
 LIMITS = Limits()
@@ -41,22 +41,22 @@ def counts(
     neighboring: Relation = "any",
     anytime: bool = False,
 ) -> ManyRuns:
-    """Return what an attack's errors on many independent runs show.
+    """Return the evidence from an attack's errors on many independent runs.
 
-    With probability at least the confidence, both error rates are below their upper limits a
-    and b (Clopper and Pearson, at half the chance each). A claim f is refuted if f(a) > b or
-    f(b) > a. The test must be fixed before the counted runs.
+    With probability at least the confidence, both error rates are below their upper limits a and b
+    (Clopper and Pearson, each with half the error probability). A claimed trade-off curve f is
+    refuted if f(a) > b or f(b) > a. Fix the test before the counted runs.
 
     Args:
-        false_positives: runs without the record that the attack reported as with it.
-        negatives: runs without the record.
-        false_negatives: runs with the record that the attack reported as without it.
-        positives: runs with the record.
+        false_positives: number of runs without the record that the attack reported as with it.
+        negatives: number of runs without the record.
+        false_negatives: number of runs with the record that the attack reported as without it.
+        positives: number of runs with the record.
         confidence: in (0, 1).
-        neighboring: the relation between the two datasets: "add-remove", "replace-one", or
-            "any" if the claim's own relation was tested.
-        anytime: if True, the limits hold after every number of runs at once, so an audit may
-            look after each run and stop at will. They are a little wider.
+        neighboring: the relation between the two datasets: "add-remove", "replace-one", or "any" if
+            the test used the claim's own relation.
+        anytime: if True, the limits hold after all numbers of runs at once, so an audit may check
+            after each run and stop at will. The limits are a little wider.
 
     Returns:
         An `Evidence`. Its numbers are lower bounds, rounded down.
@@ -103,24 +103,24 @@ def scores(
     neighboring: Relation = "any",
     seed: int | None = None,
 ) -> ManyRuns:
-    """Return what an attack's scores on many independent runs show.
+    """Return the evidence from an attack's scores on many independent runs.
 
     Args:
-        members: scores of runs with the record, one per run. Higher means "with".
-        others: scores of runs without it.
-        threshold: a number that was fixed before the scores were seen; "split": half of the
-            scores choose it, and the other half test it; "all": every score is a threshold,
-            and the limits at all of them hold at once.
+        members: scores of runs with the record, one per run. A higher score means "with".
+        others: scores of runs without the record, one per run.
+        threshold: a number fixed before anyone sees the scores, "split", or "all". With "split",
+            half of the scores choose the threshold, and the other half test it. With "all", every
+            score is a threshold, and the limits at all thresholds hold at once.
         confidence, neighboring: as for counts.
-        seed: of the random halves of "split". Without it they differ from call to call; do
-            not repeat the call until a claim is refuted.
+        seed: seed of the random halves of "split". Without a seed, the halves differ between calls.
+            Do not repeat the call until it refutes a claim.
 
     Returns:
         An `Evidence`. A score equal to a fixed threshold counts as an error in both groups.
 
     Raises:
-        ValueError: a score is not finite, members clearly score below others, or an argument
-            is not valid.
+        ValueError: a score is not finite, members clearly score below others, or an argument is not
+            valid.
 
     Examples:
         >>> import neyman as ny
@@ -142,27 +142,27 @@ def one_run(
     confidence: float | Fraction | str = 0.95,
     neighboring: Relation = "any",
 ) -> OneRun:
-    """Return what the guesses about many canaries in one run show.
+    """Return the evidence from the guesses about many canaries in one run.
 
-    Each canary is in the data by a fair coin of its own, and the attacker guesses some of the
-    coins. Two bounds hold on P(correct >= c) under a claim: one for (epsilon, delta)-DP, and
-    one for any trade-off curve. A claim is refuted if either one is at most 1 - confidence.
+    A fair coin per canary decides if it is in the data. The attacker guesses some of the coins. If
+    a claim is true, two bounds hold on P(correct >= c): one for (epsilon, delta)-DP, and one for
+    any trade-off curve. The claim is refuted if either bound is at most 1 - confidence.
 
     Args:
-        canaries: their number, or the canaries themselves, of which no two may be equal.
+        canaries: the number of canaries, or the canaries themselves. No two may be equal.
         guesses: the number of guesses, at most canaries, fixed before the run.
         correct: the number of correct guesses.
         confidence: in (0, 1).
-        neighboring: what one coin changes: "add-remove" if a canary is in or out,
-            "replace-one" if the coin chooses one of two canaries.
+        neighboring: "add-remove" if a coin adds or omits a canary, "replace-one" if a coin chooses
+            one of two canaries.
 
     Returns:
-        An `Evidence`. One run never shows all that many runs show: see
+        An `Evidence`. One run never shows as much as many runs: see
         ``most_gdp_at_this_accuracy()``.
 
     Raises:
-        ValueError: a count is out of range, a canary is used twice, or the guesses are
-            clearly worse than coins.
+        ValueError: a count is out of range, a canary is used twice, or the guesses are clearly
+            worse than coin flips.
 
     Examples:
         >>> import neyman as ny
@@ -199,26 +199,26 @@ def search(
     learner: Learner | None = None,
     seed: int | None = None,
 ) -> SearchEvidence:
-    """Search for a test that refutes a claim about a program, which is called and not read.
+    """Search for a test that refutes a claim about a black-box program.
 
-    The program runs in random order on two neighboring datasets. A quarter of the outputs
-    teaches tests, a quarter chooses one, and half counts its errors. Tests look at the numbers
-    of an output, their differences, their lowest bits, sums of them, and equal outputs.
+    The program runs in random order on two neighboring datasets. A quarter of the outputs trains
+    tests, a quarter chooses one, and half counts its errors. Tests read the numbers of an output,
+    their differences, lowest bits, and sums, and equal outputs.
 
     Args:
-        run: a function of a dataset. Its output is a number, an array, a mapping of numbers, or
-            any value with a repr. Each call must use fresh randomness.
+        run: a function of a dataset. Its output is a number, an array, a mapping of numbers, or any
+            value with a repr. Each call must use fresh randomness.
         data, neighbor: two neighboring datasets, fixed in advance.
-        claim: what `Evidence.refutes` takes; the search tries to refute it.
-        runs: calls in all, from 40 to 10^7.
+        claim: the claim to refute, as for `Evidence.refutes`.
+        runs: total number of calls, from 40 to 10^7.
         confidence, neighboring: as for counts.
         learner: None, or an object with ``fit`` and ``predict_proba``, such as a classifier of
-            scikit-learn: one more test, on the numbers.
-        seed: of the order of the runs and of the split.
+            scikit-learn. It adds one more test, on the numbers.
+        seed: seed of the order of the runs and of the split.
 
     Returns:
-        An `Evidence` with two further attributes: ``refuted``, and ``test``, which says what
-        the test looks at. At 95%, one correct program in twenty is accused.
+        An `Evidence` with two further attributes: ``refuted``, and ``test``, which names what the
+        test reads. At 95% confidence, it refutes up to one true claim in twenty.
 
     Examples:
         >>> import neyman as ny
@@ -249,16 +249,16 @@ def attack_curve(
 ) -> AttackCurve:
     """Simulate the curve of one attack on one pair of datasets, with a band at every level.
 
-    The program runs on both datasets in turn. The attack says "data" where the statistic of an
-    output is at or above a threshold, and the limits on both error rates hold at all thresholds at
-    once. It can refute a claim. It is no guarantee: another attack or pair may show more.
+    The program runs on both datasets in turn. The attack answers "data" if the statistic of an
+    output is at or above a threshold. The limits on both error rates hold at all thresholds at
+    once. The curve can refute a claim. It is no guarantee: another attack or pair may show more.
 
     Args:
         run: a function of a dataset. Each call must use fresh randomness.
         data, neighbor: two neighboring datasets, fixed in advance.
-        statistic: a number for an output, the higher the more it speaks for ``data``. Fix it before
-            the runs: one that was chosen by looking at these outputs makes the confidence wrong.
-        runs: calls in all, from 40 to 10^7; half on each dataset.
+        statistic: a function from an output to a number. A higher number speaks more for ``data``.
+            Fix it before the runs: a choice based on these outputs makes the confidence wrong.
+        runs: total number of calls, from 40 to 10^7, half on each dataset.
         confidence, neighboring: as for counts.
 
     Returns:
@@ -284,7 +284,7 @@ def attack_curve(
 
 
 def _distinct(canaries: object) -> object:
-    """Return the number of canaries, where these are given and not their number."""
+    """Return the number of canaries if given a sequence. Refuse equal canaries."""
     if not hasattr(canaries, "__len__"):
         return canaries
     if isinstance(canaries, (str, bytes)):

@@ -1,4 +1,4 @@
-"""A search for a test that refutes a claim about a program that is called, not read."""
+"""Search for a test that refutes a claim about a black-box program."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ LEAST_RUNS, MOST_RUNS = 40, 10**7
 
 @dataclass(frozen=True, repr=False)
 class SearchEvidence(ManyRuns):
-    """Evidence from a test that was learned on other runs than those that it is tested on.
+    """Represent evidence from a test that was trained and tested on different runs.
 
     Args:
-        test: what the test looks at.
+        test: name of the feature that the test reads.
         claim: the curve that the search tried to refute.
     """
 
@@ -42,19 +42,19 @@ class SearchEvidence(ManyRuns):
 
     @property
     def refuted(self) -> bool:
-        """True if the evidence refutes the claim of the search."""
+        """Return True if the evidence refutes the claim of the search."""
         return self.refutes(self.claim)
 
 
 @dataclass(frozen=True, repr=False)
 class Refutation:
-    """Where an attack refutes a claim.
+    """Represent the point at which an attack refutes a claim.
 
     Args:
-        level: a type I error rate of the attack, at most.
-        error: its type II error rate there, at most.
-        claimed: the type II error that the claim allows at this level, at least.
-        confidence: the chance that both limits hold.
+        level: an upper limit on the attack's type I error rate.
+        error: an upper limit on its type II error rate there.
+        claimed: a lower limit on the type II error rate that the claim allows at this level.
+        confidence: the probability that both limits of the attack hold.
     """
 
     level: float
@@ -72,13 +72,14 @@ class Refutation:
 
 @dataclass(frozen=True, repr=False)
 class AttackCurve(ManyRuns):
-    """The curve of one attack on one pair of datasets, by simulation: evidence, no guarantee.
+    """Represent the simulated curve of one attack on one pair of datasets: evidence, no guarantee.
 
-    It says how good this statistic is. A better attack may exist, and so may a worse pair of
-    datasets. So no mechanism, budget, plan, or ledger takes it.
+    The curve describes this statistic only. A better attack or a worse pair of datasets may exist.
+    So no mechanism, budget, plan, or ledger accepts this curve.
 
     Args:
-        floor: lower limits on both error rates of thresholds, as corners. All limits hold at once.
+        floor: corners of the lower limits on both error rates of thresholds. All limits hold at
+            once.
     """
 
     floor: tuple[tuple[float, float], ...]
@@ -86,8 +87,8 @@ class AttackCurve(ManyRuns):
     def band(self, level: float) -> tuple[float, float]:
         """Return limits on the attack's type II error at this level.
 
-        With the stated confidence they hold at every level at once. Tests between two thresholds
-        are drawn by a coin.
+        With the stated confidence, the limits hold at every level at once. Between two thresholds,
+        the test chooses one at random.
 
         Args:
             level: type I error rate, in [0, 1].
@@ -101,10 +102,10 @@ class AttackCurve(ManyRuns):
         return ends[0], ends[1]
 
     def refutation(self, claim: object) -> Refutation | None:
-        """Return where the attack refutes a claim the most; None where it refutes nowhere.
+        """Return the point at which the attack refutes a claim most, or None if nowhere.
 
         Args:
-            claim: what `refutes` takes.
+            claim: as for `refutes`.
         """
         if not self.refutes(claim):
             return None
@@ -121,7 +122,7 @@ class AttackCurve(ManyRuns):
 
     @property
     def _sides(self) -> list[tuple[float, float]]:
-        """The limits in both orders, where they say something."""
+        """Return the informative limits, in both orders."""
         return [pair for a, b in self.points if a + b < 1 for pair in ((a, b), (b, a))]
 
 
@@ -136,8 +137,8 @@ def simulated(
 ) -> AttackCurve:
     """Run a program on two datasets in turn, and bound both error rates at every threshold.
 
-    Four one-sided bounds hold with a quarter of the chance each. Those from above are the smaller
-    one of the limits at all counts and of the inequality of Dvoretzky, Kiefer, and Wolfowitz.
+    Four one-sided bounds each have a quarter of the error probability. Each upper bound is the
+    smaller of the limits at all counts and of the inequality of Dvoretzky, Kiefer, and Wolfowitz.
     """
     for name, value in (("run", run), ("statistic", statistic)):
         if not callable(value):
@@ -169,7 +170,7 @@ def searched(
     learner: output_features.Learner | None,
     seed: int | None,
 ) -> SearchEvidence:
-    """Draw outputs in random order; a quarter teaches tests, a quarter chooses, half tests."""
+    """Draw outputs in random order: a quarter trains tests, a quarter chooses, and half tests."""
     if not callable(run):
         raise TypeError(f"run = {run!r} must be a function of a dataset")
     number = check.integer("runs", runs, LEAST_RUNS)
@@ -212,9 +213,7 @@ def _choose_score(
     chance: float,
     size: int,
 ) -> tuple[str, float]:
-    """Return the score and threshold that show most against the
-    claim, as if at the size of the test.
-    """
+    """Return the score and threshold with the strongest evidence, at the test's size."""
     tried: list[tuple[str, float, float, float]] = []
     for name, score in scores.items():
         values = score(features)
@@ -239,7 +238,7 @@ def _choose_score(
 
 
 def _rates(members: Array, others: Array) -> tuple[Array, Array, Array]:
-    """Thresholds halfway between neighboring scores, and both error rates there."""
+    """Return thresholds halfway between neighboring scores, and both error rates there."""
     values = np.unique(np.concatenate([members, others]))
     if len(values) == 1:
         return values, np.ones(1), np.ones(1)

@@ -1,4 +1,4 @@
-"""Canary gradients: rows that a training loop cannot overlook, and scores for their presence."""
+"""Make canary gradients, which a training loop cannot overlook, and score their presence."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from neyman.numerics.relation import Neighboring, neighboring_of
 
 @dataclass(frozen=True)
 class Limits:
-    """The size of an audit by canaries."""
+    """Set the largest size of an audit by canaries."""
 
-    canaries: int = 10**5  # canaries, or silent parameters
+    canaries: int = 10**5  # largest number of canaries, or of silent parameters
     least_mean_square: float = 1e-300  # below the mean square of any noise
 
 
@@ -34,15 +34,15 @@ Coins = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Canaries:
-    """Rows that `ny.audit.canaries` makes for a training, each with its own parameter.
+    """Represent canary rows for training, each with its own parameter, from `ny.audit.canaries`.
 
-    The training gets further parameters: one per canary, and some silent ones that no row moves.
-    The gradient of a canary is ``norm`` in its own parameter and 0 elsewhere. So the model is
-    trained as before, and the noise on each further parameter is the noise of the loop.
+    The training gets further parameters: one per canary, and some silent parameters that no row
+    moves. The gradient of a canary is ``norm`` in its own parameter and 0 elsewhere. So the model
+    trains as before, and each further parameter gets the loop's noise.
 
     Args:
-        inserted: True for each canary that is in the data. Under replace-one each canary is in
-            the data, and its gradient is ``norm`` if True and ``-norm`` if not.
+        inserted: True for each canary that is in the data. Under replace-one each canary is in the
+            data, and its gradient is ``norm`` if True and ``-norm`` if not.
         norm: l2 norm of a canary's gradient before clipping.
         silent: number of parameters without a gradient.
         neighboring: "add-remove" or "replace-one".
@@ -57,24 +57,24 @@ class Canaries:
 
     @property
     def rows(self) -> int:
-        """The number of rows that the canaries add to the data."""
+        """Return the number of rows that the canaries add to the data."""
         every = self.neighboring == "replace-one"
         return len(self.inserted) if every else int(self.inserted.sum())
 
     @property
     def width(self) -> int:
-        """The number of further parameters."""
+        """Return the number of further parameters."""
         return len(self.inserted) + self.silent
 
     def gradients(self, rows: object = None) -> Array:
         """Return the gradients of canary rows in the further parameters.
 
-        In a loop of another library, give a linear layer without bias the further parameters as
-        its weights. A row of this array as its input has this gradient; 0 is the input of a real
-        row.
+        In another library's loop, add a linear layer without bias, with the further parameters as
+        weights. For a canary, feed it a row of this array, and the layer has this gradient. For a
+        real row, feed it 0.
 
         Args:
-            rows: numbers of canary rows, from 0; all if None.
+            rows: indices of canary rows, from 0; all if None.
 
         Returns:
             An array of shape (rows, width).
@@ -97,13 +97,13 @@ class Canaries:
     ) -> dict[str, Any]:
         """Return the arguments ``gradient``, ``start``, and ``rows`` of `ny.train` with canaries.
 
-        The canaries are the last rows, and their parameters the last ones of a flat array.
+        The canaries are the last rows. Their parameters are the last entries of a flat array.
 
         Args:
             gradient, start, rows: as for `ny.train` without canaries.
 
         Raises:
-            TypeError, ValueError: an argument is not what `ny.train` takes.
+            TypeError, ValueError: `ny.train` does not accept an argument.
         """
         if not callable(gradient):
             raise TypeError(f"gradient = {gradient!r} must be a function, as for ny.train")
@@ -137,21 +137,22 @@ class Canaries:
         return {"gradient": joined, "start": begin, "rows": real + self.rows}
 
     def scores(self, parameters: object) -> Array:
-        """Return a score per canary; higher means that it is in the data.
+        """Return one score per canary. A higher score means that the canary is in the data.
 
-        It is how far the training moved the canary's parameter against its gradient. With one
-        step size, plain gradient steps, and every row in each batch, it is the likelihood ratio.
+        The score is how far the training moved the canary's parameter against its gradient. With
+        one step size, plain gradient steps, and every row in each batch, the score is the
+        likelihood ratio.
 
         Args:
-            parameters: those of the trained model; the further ones are the last and began at 0.
+            parameters: the trained model's parameters. The further ones are last and started at 0.
         """
         return -self._further(parameters)[: len(self.inserted)]
 
     def noise_score(self, parameters: object) -> float:
         """Return minus the logarithm of the mean square of the silent parameters.
 
-        They show the noise alone. Where its size depends on the number of rows in a batch, it
-        tells whether a row is there, although the row's own gradient is hidden.
+        These parameters show only the noise. If the noise depends on the number of rows in a batch,
+        this score reveals if a row is in it, even if the row's own gradient is hidden.
 
         Args:
             parameters: as for `scores`.
@@ -174,22 +175,22 @@ class Canaries:
         guesses: int | None = None,
         confidence: float | Fraction | str = 0.95,
     ) -> OneRun:
-        """Return what one training with these canaries shows.
+        """Return the evidence from one training with these canaries.
 
-        The half of the guesses with the highest scores says "in the data", and the half with the
-        lowest says "not in the data".
+        Half of the guesses are "in the data", for the highest scores. Half are "not in the data",
+        for the lowest scores.
 
         Args:
             parameters: as for `scores`.
-            guesses: an even number, fixed before the training; all canaries if None, or all but
-                one.
+            guesses: an even number, fixed before the training. If None, all canaries, minus one if
+                their number is odd.
             confidence: in (0, 1).
 
         Returns:
-            An `Evidence`, as `ny.audit.one_run` has it.
+            An `Evidence`, as from `ny.audit.one_run`.
 
         Raises:
-            ValueError: coins did not choose what is in the data, or an argument is not valid.
+            ValueError: coins did not choose the canaries in the data, or an argument is not valid.
         """
         if not self.coins:
             raise ValueError(
@@ -226,18 +227,18 @@ def canaries(
 ) -> Canaries:
     """Return canaries for an audit of a training loop.
 
-    Two designs use them. *One run*: many canaries, each in the data by a fair coin, which this
-    function draws; then `Canaries.one_run`. *Many runs*: one canary, in the data in half of the
-    runs; then `ny.audit.scores` or `ny.audit.search` on the scores.
+    There are two designs. *One run*: use many canaries. This function draws a fair coin per canary
+    to put it into the data. Then call `Canaries.one_run`. *Many runs*: put one canary into the data
+    in half of the runs. Then call `ny.audit.scores` or `ny.audit.search` on the scores.
 
     Args:
         count: number of canaries, up to 100,000.
-        norm: l2 norm of a canary's gradient, above 0. Above the clipping norm it tests the
-            clipping too, such as 10 times that norm.
+        norm: l2 norm of a canary's gradient, above 0. A norm above the clipping norm, such as 10
+            times, tests the clipping too.
         inserted: None for fair coins; or True, False, or one truth value per canary.
-        silent: number of parameters that no row moves, up to 100,000. They show the noise alone.
-        neighboring: "add-remove": a canary is in the data or not. "replace-one": a canary is in
-            the data with one of two opposite gradients.
+        silent: number of parameters that no row moves, up to 100,000. They show only the noise.
+        neighboring: "add-remove": a canary is in the data or not. "replace-one": a canary is in the
+            data with one of two opposite gradients.
 
     Returns:
         `Canaries`, with ``.join`` for `ny.train`, ``.gradients`` for other loops, and ``.scores``,

@@ -1,4 +1,4 @@
-"""Keys that are equal if and only if two canaries are: numbers by value, arrays by all entries."""
+"""Make keys that are equal if and only if canaries are: numbers by value, arrays by entries."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 from neyman.numerics.arrays import Array
 
 Key = tuple[Any, ...]
-"""What can be looked up: the name of a kind, and what is alike in equal canaries."""
-MAX_EXACT_FLOAT = 2.0**53  # whole numbers below it are floats
+"""A hashable key: the name of a kind, and the content that equal canaries share."""
+MAX_EXACT_FLOAT = 2.0**53  # a float represents every whole number below it
 
 
 class _ByEquality:
-    """A value without a hash, compared by ==."""
+    """Wrap a value without a hash, and compare it by ==."""
 
     def __init__(self, value: object) -> None:
         self.value = value
@@ -36,7 +36,7 @@ class _ByEquality:
 
 
 def key_of(canary: object) -> Key:
-    """Return what can be looked up: 1 and 1.0 have one key, and so do 0.0 and -0.0."""
+    """Return a canary's hashable key. 1 and 1.0 have one key, and so do 0.0 and -0.0."""
     if isinstance(canary, Mapping):
         entries = cast(Mapping[Any, Any], canary).items()
         return "mapping", frozenset((name, key_of(value)) for name, value in entries)
@@ -76,7 +76,7 @@ def _floats(values: Array) -> Key:
 def _sequence(values: Sequence[object]) -> Key:
     try:
         array = np.asarray(values)
-    except (ValueError, TypeError, OverflowError):  # of several lengths
+    except (ValueError, TypeError, OverflowError):  # parts of unequal lengths
         array = None
     if array is not None and array.dtype.kind in "biuf" and _has_exact_integers(array):
         return _floats(array)
@@ -84,8 +84,9 @@ def _sequence(values: Sequence[object]) -> Key:
 
 
 def _sequence_key(keys: list[Key]) -> Key:
-    """Return the key of a sequence by those of its parts; that of
-    an array if all are equal in shape.
+    """Return the key of a sequence, given its parts' keys.
+
+    If all parts have one shape, it is an array's key.
     """
     if keys and all(key[:2] == keys[0][:2] and key[0] == "numbers" for key in keys):
         return "numbers", (len(keys), *keys[0][1]), b"".join(key[2] for key in keys)
@@ -93,7 +94,7 @@ def _sequence_key(keys: list[Key]) -> Key:
 
 
 def _has_exact_integers(array: Array) -> bool:
-    """Return True if no whole number was rounded when the array was made."""
+    """Return True if conversion to an array rounded no whole number."""
     sizes = np.abs(array.astype(float))
     return array.dtype.itemsize <= 8 and bool((~(sizes >= MAX_EXACT_FLOAT) | np.isinf(sizes)).all())
 

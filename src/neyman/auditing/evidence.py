@@ -1,4 +1,4 @@
-"""What an attack has shown: claims that it refutes, with a stated confidence."""
+"""Represent what an attack has shown: the claims that it refutes, with a stated confidence."""
 
 # Arguments of Matplotlib's methods have no types.
 # pyright: reportUnknownMemberType=false
@@ -35,14 +35,14 @@ NDTRI_RELATIVE_ERROR = 64 * UNIT  # relative error of SciPy's ndtri, with room
 
 @dataclass(frozen=True)
 class Evidence(ABC):
-    """What an audit shows. It is evidence against claims, and never a proof of one.
+    """Represent what an audit shows: evidence against claims, never a proof of one.
 
-    If a claim is true, the chance that `refutes` returns True for it is at most 1 - confidence.
-    The numbers are floats, rounded down.
+    If a claim is true, `refutes` returns True with probability at most 1 - confidence. The numbers
+    are floats, rounded down.
 
     Args:
         confidence: exact, in (0, 1).
-        neighboring: the relation between the data with and without what was tested.
+        neighboring: the neighboring relation that the audit tested.
 
     Examples:
         >>> import neyman as ny
@@ -56,16 +56,16 @@ class Evidence(ABC):
     confidence: Fraction
     neighboring: Relation
     is_evidence: ClassVar[bool] = True
-    """Whoever needs a guarantee refuses what has this."""
+    """True: code that needs a guarantee refuses an object with this attribute."""
 
     def refutes(self, claim: object) -> bool:
         """Return True if the evidence refutes the claim at this confidence.
 
-        The claim counts as true wherever its certified interval leaves a doubt.
+        The claim counts as true if its certified interval leaves doubt.
 
         Args:
-            claim: a `Tradeoff`, a `Mechanism`, a calibrated plan, or a budget. A curve of one
-                order is read as f-DP, which holds for every ordered pair.
+            claim: a `Tradeoff`, a `Mechanism`, a calibrated plan, or a budget. A curve of one order
+                is read as f-DP, which holds for every ordered pair.
 
         Raises:
             TypeError: the claim has no trade-off curve.
@@ -86,7 +86,7 @@ class Evidence(ABC):
 
     @abstractmethod
     def epsilon(self, delta: float = 0.0) -> float:
-        """Return the largest epsilon for which (epsilon, delta)-DP is refuted; 0 if none is.
+        """Return the largest epsilon for which (epsilon, delta)-DP is refuted, or 0.
 
         Args:
             delta: in [0, 1).
@@ -94,33 +94,33 @@ class Evidence(ABC):
 
     @abstractmethod
     def gdp(self) -> float:
-        """Return the largest mu for which mu-GDP is refuted; 0 if none is.
+        """Return the largest mu for which mu-GDP is refuted, or 0.
 
-        It is a claim about Gaussian curves only. A mechanism can satisfy epsilon = 5 and refute
-        mu = 1, so do not convert this mu to an epsilon.
+        The result is about Gaussian curves only. A mechanism can satisfy epsilon = 5 and still
+        refute mu = 1, so do not convert this mu to an epsilon.
         """
 
     @abstractmethod
     def power_at_least(self, level: float) -> float:
-        """Return a power that the best test exceeds at this level, in the worse order.
+        """Return a lower bound on the best test's power at this level, in the worse order.
 
         Args:
-            level: probability of a false alarm, in [0, 1].
+            level: false positive rate, in [0, 1].
         """
 
     @property
     @abstractmethod
     def best_case(self) -> Evidence:
-        """The evidence that this design would give without one error: the most it could show."""
+        """Return the strongest evidence that this design could give: without one error."""
 
     @abstractmethod
     def _limits(self) -> str: ...
 
     def sentence(self, claim: object = None) -> str:
-        """Return in words what the evidence shows.
+        """Return a sentence that states the evidence.
 
         Args:
-            claim: what `refutes` takes, or None for the largest epsilon that is refuted.
+            claim: as for `refutes`, or None for the largest refuted epsilon.
         """
         sure = format(float(100 * self.confidence), ".12g")
         if sure == "100":
@@ -148,13 +148,13 @@ class Evidence(ABC):
         """Draw the claimed curve, the confidence region, and the part that is refuted.
 
         Args:
-            claim: what `refutes` takes.
-            axes: where to draw; a new figure if left out.
+            claim: as for `refutes`.
+            axes: the axes to draw on; a new figure by default.
 
         Returns:
             The axes: type II error against type I error. The mechanism's curve passes below the
-            region's edge with the stated confidence. The claim is refuted where its curve, drawn at
-            its lower end, is above that edge.
+            region's edge with the stated confidence. The claim is refuted if its curve, drawn at
+            its lower end, is above the edge anywhere.
 
         Raises:
             ImportError: matplotlib is not installed.
@@ -190,11 +190,11 @@ class Evidence(ABC):
 
 @dataclass(frozen=True)
 class ManyRuns(Evidence):
-    """Evidence from many independent runs with each of two neighboring datasets.
+    """Represent evidence from many independent runs with each of two neighboring datasets.
 
     Args:
         points: upper limits on the two error rates of one or more tests. With the stated
-            confidence all of them hold at once.
+            confidence, all limits hold at once.
         errorless: the limits of a test without an error.
     """
 
@@ -217,7 +217,7 @@ class ManyRuns(Evidence):
         )
 
     def epsilon(self, delta: float = 0.0) -> float:
-        """Return the largest epsilon that is refuted at delta; 0 if none is."""
+        """Return the largest epsilon that is refuted at delta, or 0."""
         d = _delta(delta)
         ratios = [
             (1 - d - miss) / alarm for a, b in self.points for alarm, miss in ((a, b), (b, a))
@@ -226,11 +226,11 @@ class ManyRuns(Evidence):
         return max(math.log(largest) * (1 - 8 * UNIT), 0.0) if largest > 1 else 0.0
 
     def gdp(self) -> float:
-        """Return the largest mu that is refuted; 0 if none is."""
+        """Return the largest mu that is refuted, or 0."""
         return max((_mu(a, b) for a, b in self.points), default=0.0)
 
     def power_at_least(self, level: float) -> float:
-        """Return a power that the best test exceeds at this level, in the worse order."""
+        """Return a lower bound on the best test's power at this level, in the worse order."""
         at = check.probability("level", level)
         best = at
         for a, b in self.points:
@@ -243,7 +243,7 @@ class ManyRuns(Evidence):
 
     @property
     def best_case(self) -> ManyRuns:
-        """The evidence of this design without one error."""
+        """Return the evidence of this design without one error."""
         return replace(self, points=(self.errorless,))
 
     def _limits(self) -> str:
@@ -260,7 +260,7 @@ class ManyRuns(Evidence):
 
 @dataclass(frozen=True)
 class OneRun(Evidence):
-    """Evidence from one run with many canaries, each in the data by its own coin.
+    """Represent evidence from one run with many canaries, each in the data by its own coin.
 
     Args:
         canaries, guesses, correct: numbers of canaries, guesses, and correct guesses.
@@ -291,7 +291,10 @@ class OneRun(Evidence):
         return self._guesses.gdp()
 
     def _polygons(self, curve: Tradeoff) -> Iterator[tuple[Array, Array]]:
-        """Tangents of a curve, more where the recursion goes: its levels are above the first."""
+        """Yield tangents of a curve, with more of them in the range of the recursion.
+
+        The recursion's levels are above its first level.
+        """
         chance = self._guesses.chance
         end = min(math.log(self.canaries / chance) + 2, 30.0)
         end = min(curve.epsilon(chance / self.canaries).upper, end)
@@ -305,18 +308,19 @@ class OneRun(Evidence):
         yield both[order], np.concatenate([deltas, curve.deltas_above(finer)])[order]
 
     def epsilon(self, delta: float = 0.0) -> float:
-        """Return the largest epsilon that is refuted at delta; 0 if none is."""
+        """Return the largest epsilon that is refuted at delta, or 0."""
         return self._guesses.epsilon(_delta(delta))
 
     def gdp(self) -> float:
-        """Return the largest mu that is refuted; 0 if none is."""
+        """Return the largest mu that is refuted, or 0."""
         return self._mu
 
     def power_at_least(self, level: float) -> float:
-        """Return a power that the best test exceeds at this level, in the worse order.
+        """Return a lower bound on the best test's power at this level, in the worse order.
 
-        A curve with less power has a tangent there: some epsilon with the delta that belongs to
-        it. Each of these pairs is refuted. Between two epsilons the worse end of each counts.
+        A curve with less power has a tangent there, which is some epsilon with its delta. The
+        evidence refutes each of these pairs. Between two computed epsilons, the bound uses the
+        worse end of each.
         """
         at = check.probability("level", level)
         epsilons, deltas = self._refuted_pairs
@@ -333,14 +337,15 @@ class OneRun(Evidence):
 
     @property
     def best_case(self) -> OneRun:
-        """The evidence of this design if each guess were correct."""
+        """Return the evidence of this design if each guess were correct."""
         return OneRun(self.confidence, self.neighboring, self.canaries, self.guesses, self.guesses)
 
     def most_gdp_at_this_accuracy(self) -> float:
-        """Return the mu that one run never shows more of at this accuracy, with any canaries.
+        """Return the largest mu that one run can show at this accuracy, for any number of canaries.
 
-        It is z(1 - t (1 - a)) - z(1 - t a), where a is the accuracy and t = 1 - confidence. A
-        mechanism that answers with accuracy a with probability t, and else says nothing, has it.
+        It is z(1 - t (1 - a) s) - z(1 - t a s), where a is the accuracy, s = guesses / canaries,
+        and t = 1 - confidence. A mechanism that, with probability t, answers for a share s with
+        accuracy a, and otherwise reveals nothing, has this mu.
         """
         return self._guesses.most_gdp()
 
@@ -357,13 +362,13 @@ class OneRun(Evidence):
 
 
 def claimed_curve(claim: object) -> Tradeoff:
-    """Return the curve of a claim.
+    """Return the trade-off curve of a claim.
 
     Raises:
-        TypeError: it has none.
+        TypeError: the claim has no curve.
     """
     if not isinstance(claim, (Mechanism, Tradeoff)) and not isinstance(claim, type):
-        for name in ("tradeoff", "mechanism"):  # of a budget; of a plan
+        for name in ("tradeoff", "mechanism"):  # a budget has the first, a plan the second
             ask = getattr(claim, name, None)
             described = ask() if callable(ask) else None
             if isinstance(described, (Mechanism, Tradeoff)):
@@ -382,7 +387,7 @@ def _delta(value: float) -> float:
 
 
 def _mu(alarm: float, miss: float) -> float:
-    """z(1 - alarm) - z(miss), rounded down."""
+    """Return z(1 - alarm) - z(miss), rounded down."""
     if alarm >= 1 or miss >= 1:
         return 0.0
     first, second = -float(ndtri(alarm)), -float(ndtri(miss))

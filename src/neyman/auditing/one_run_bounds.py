@@ -1,8 +1,9 @@
-"""Bounds on what one run shows: the chance of so many correct guesses under a claim.
+"""Bound what one run shows: the probability of at least c correct guesses under a claim.
 
-Each canary is in the data by its own coin. An attacker guesses some of the coins. Two bounds
-hold on P(correct >= c) if the claim is true. Both bound the same tail, so a claim is refuted if
-either one is at most 1 - confidence: the least refuting c decides the chance of a false refutation.
+Each canary is in the data by its own coin. An attacker guesses some of the coins. If the claim is
+true, two bounds hold on P(correct >= c). Both bound the same tail, so a claim is refuted if either
+bound is at most 1 - confidence. The smallest refuting c decides the probability of a false
+refutation.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from neyman.numerics.binomial import log_binomial
 from neyman.numerics.roots import bisect
 
 Level = Callable[[float], float]
-"""A bound from below on the least level at which a test has a power."""
+"""A lower bound on the smallest level at which a test has a given power."""
 
-ROUND_DOWN_FACTOR = 1 - 4 * UNIT  # a product by it rounds the few operations before it down
-NORMAL_RELATIVE_ERROR = 256 * UNIT  # of ndtr and ndtri, with room
-MIN_LEVEL_STEP = 1e-14  # a relative step of the level at which the recursion stops
+ROUND_DOWN_FACTOR = 1 - 4 * UNIT  # a product with it rounds the few operations before it down
+NORMAL_RELATIVE_ERROR = 256 * UNIT  # relative error of ndtr and ndtri, with room
+MIN_LEVEL_STEP = 1e-14  # relative step of the level at which the recursion stops
 
 
 @dataclass(frozen=True)
 class Guesses:
-    """Correct guesses of the coins of canaries in one run, and the chance of a false refutation.
+    """Represent correct guesses of coins in one run, and the chance of a false refutation.
 
     Args:
-        canaries: m.
-        guesses: g, how many coins are guessed at most, fixed before the run.
-        correct: c, how many guesses are right.
+        canaries: m, the number of canaries.
+        guesses: g, the largest number of guessed coins, fixed before the run.
+        correct: c, the number of correct guesses.
         chance: 1 - confidence, rounded down.
     """
 
@@ -46,12 +47,13 @@ class Guesses:
     chance: float
 
     def refutes(self, level: Level) -> bool:
-        """Return True if P(correct >= c) is certainly below the chance for a convex curve.
+        """Return True if P(correct >= c) is certainly below the chance under a convex curve.
 
-        With r_j = sum over n >= j of n p_n / m and h_j = sum of (g - n) p_n / m, a claim gives
-        h_j >= level(r_{j+1}). Starting from the least r_c and s_c that a tail of the chance allows,
-        r_j = s + w_j h_j and s grows by h_j (w_j - w_{j-1}), w_j = j / (g - j). Both grow with
-        what went before, so rounding down is safe. A contradiction is r + h > g / m.
+        Let p_n = P(correct = n), r_j = sum over n >= j of n p_n / m, and h_j = sum over n >= j of
+        (g - n) p_n / m. A claim gives h_j >= level(r_{j+1}). The recursion starts from the least
+        r_c and s_c that a tail of the chance allows. Then r_j = s + w_j h_j, and s grows by h_j
+        (w_j - w_{j-1}), with w_j = j / (g - j). Both grow with the earlier values, so rounding down
+        is safe. r + h > g / m is a contradiction.
 
         Source: Mahloujifar, Melis and Chaudhuri 2024, theorem 9 and algorithm 3.
         """
@@ -73,10 +75,10 @@ class Guesses:
         return False
 
     def chance_under(self, epsilon: float, delta: float) -> float:
-        """Return a bound on P(correct >= c) under (epsilon, delta)-DP.
+        """Return an upper bound on P(correct >= c) under (epsilon, delta)-DP.
 
-        P(Bin(g, q) >= c) + 2 m delta max over i of P(c - i <= Bin(g, q) < c) / i, where
-        q = 1 / (1 + e^-epsilon).
+        The bound is P(Bin(g, q) >= c) + 2 m delta max over i of P(c - i <= Bin(g, q) < c) / i,
+        where q = 1 / (1 + e^-epsilon).
 
         Source: Steinke, Nasr and Jagielski 2023, corollary 5.4.
         """
@@ -90,8 +92,9 @@ class Guesses:
         return tail_above(self.guesses - self.correct, self.guesses, wrong)
 
     def _window(self, epsilon: float) -> float:
-        """Return the largest P(c - i <= Bin < c) / i; beyond i = 1
-        / (a value) it cannot be larger.
+        """Return the largest P(c - i <= Bin < c) / i over i.
+
+        No i above 1 / v exceeds a known value v.
         """
         g, c = self.guesses, self.correct
         wrong = 1 / (1 + math.exp(min(epsilon, 700.0)))
@@ -107,12 +110,12 @@ class Guesses:
             length = c if not largest else min(c, math.ceil(1 / largest) + 1)
 
     def epsilon(self, delta: float) -> float:
-        """Return the largest epsilon that is refuted at delta, by either bound; 0 if none is."""
+        """Return the largest epsilon that either bound refutes at delta, or 0."""
         g, c = self.guesses, self.correct
         if not c:
             return 0.0
-        wrong = clopper_pearson(g - c, g, self.chance)  # at delta = 0 it decides
-        # The largest that can be refuted, to begin with: each answer is asked.
+        wrong = clopper_pearson(g - c, g, self.chance)  # at delta = 0 this bound decides
+        # Start from the largest epsilon that can be refuted, and check each answer.
         pure = math.log((1 - wrong) / wrong) * (1 - 8 * UNIT) if wrong < 0.5 else 0.0
         first = _largest(lambda e: self.chance_under(e, delta) <= self.chance, pure)
         if not delta:
@@ -121,7 +124,7 @@ class Guesses:
         return max(first, best)
 
     def ceiling(self, delta: float) -> float:
-        """Return an epsilon that the recursion never exceeds, whatever the number of canaries."""
+        """Return an epsilon that the recursion never exceeds, for any number of canaries."""
         t, right = self.chance, self.correct / self.canaries
         wrong = (self.guesses - self.correct) / self.canaries
         if t * right <= delta:
@@ -129,7 +132,7 @@ class Guesses:
         return math.log((t * right - delta) / (t * wrong)) + 1e-9 if wrong else 40.0
 
     def delta(self, epsilon: float) -> float:
-        """Return the largest delta that is refuted at epsilon, by either bound; 0 if none is."""
+        """Return the largest delta that either bound refutes at epsilon, or 0."""
         if not self.correct:
             return 0.0
         room = self.chance - self._tail(epsilon)
@@ -142,32 +145,32 @@ class Guesses:
         return max(first, best)
 
     def gdp(self) -> float:
-        """Return the largest mu that is refuted; 0 if none is."""
+        """Return the largest mu that is refuted, or 0."""
         return _largest(lambda mu: self.refutes(gaussian_level(mu)), self.most_gdp())
 
     def most_gdp(self) -> float:
-        """Return the mu that any number of canaries, all guessed this well, never shows more of.
+        """Return the largest mu that this accuracy can show, for any number of canaries.
 
-        z(1 - t (1 - a)) - z(1 - t a), a the accuracy: with probability t answer with accuracy a,
-        and else say nothing.
+        It is z(1 - t (1 - a) s) - z(1 - t a s), with the accuracy a and s = guesses / canaries:
+        with probability t, answer for a share s with accuracy a, and otherwise reveal nothing.
         """
         t, part = self.chance, self.guesses / self.canaries
         a = self.correct / self.guesses if self.guesses else 0.0
         if a <= 0.5:
             return 0.0
-        if a == 1:  # no canary is guessed wrongly: the largest mu that floats tell apart
+        if a == 1:  # all guesses are correct: the largest mu that floats distinguish
             return 40.0
         return float(ndtri(t * a * part) - ndtri(t * (1 - a) * part)) * (1 + 1e-12)
 
 
 def _largest(refuted: Callable[[float], bool], most: float, halvings: int = 52) -> float:
-    """Return a number that is refuted, next to one that is not; 0 if none is."""
+    """Return the largest number that ``refuted`` accepts, by bisection, or 0."""
     if most <= 0:
         return 0.0
     if refuted(most):
         return most
     low, high, step = 0.0, most, most * 2.0**-20
-    while (near := most - step) > 0:  # most roots are near, and questions far below cost more
+    while (near := most - step) > 0:  # most roots are near, and calls far below cost more
         if refuted(near):
             low = near
             break
@@ -176,7 +179,7 @@ def _largest(refuted: Callable[[float], bool], most: float, halvings: int = 52) 
 
 
 def gaussian_level(mu: float) -> Level:
-    """Return the level of a power on the Gaussian curve: Phi(z(power) - mu), rounded down."""
+    """Return the level of a power on the Gaussian curve, Phi(z(power) - mu), rounded down."""
 
     def level(power: float) -> float:
         if power >= 1:
@@ -205,8 +208,8 @@ def polygon_level(epsilons: Array, deltas: Array) -> Level:
     """Return the level of a power under all pairs of an epsilon and its delta, rounded down.
 
     Args:
-        epsilons: in rising order; below 0 too.
-        deltas: bounds from above on the profile there.
+        epsilons: in rising order; they may be below 0.
+        deltas: upper bounds on delta at the epsilons.
     """
     order = np.argsort(-epsilons)  # in the order of rising slopes e^-epsilon
     slopes: list[Any] = (np.exp(-epsilons[order]) * (1 - 8 * UNIT)).tolist()

@@ -1,4 +1,4 @@
-"""Numbers and texts that tests of any program's outputs look at."""
+"""Extract the numbers and texts that tests read from any program's outputs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from neyman.numerics.arrays import Array
 
 @dataclass(frozen=True)
 class Limits:
-    """Which features of an output are looked at."""
+    """Set which features of an output are used."""
 
-    numbers: int = 32  # of an output that are looked at one by one
-    paired_numbers: int = 8  # of which all differences are looked at too
+    numbers: int = 32  # numbers of an output that are used one by one
+    paired_numbers: int = 8  # numbers of an output with all differences used too
     bins: int = 24
-    # Finite numbers are cut here; the others have their own places.
+    # Finite numbers are clipped here. Other numbers have their own places.
     largest_number: float = 1e100
-    infinite_place: float = 2e100  # of +inf
-    nan_place: float = -3e100  # of NaN
-    missing_place: float = -4e100  # where an output is shorter
+    infinite_place: float = 2e100  # place of +inf
+    nan_place: float = -3e100  # place of NaN
+    missing_place: float = -4e100  # place of a number that a shorter output lacks
 
 
 LIMITS = Limits()
@@ -34,7 +34,7 @@ Score = Callable[["Features"], Array]
 
 @dataclass(frozen=True)
 class Features:
-    """What outputs look like: a column per number, and a column per text.
+    """Represent outputs as features: a column per number, and a column per text.
 
     Args:
         numbers: shape (runs, columns): the length, each number, and differences of numbers.
@@ -45,13 +45,13 @@ class Features:
     texts: tuple[tuple[Any, ...], ...]
 
     def rows(self, chosen: Array) -> Features:
-        """Return some of the runs."""
+        """Return the features of the chosen runs."""
         columns = (tuple(column[i] for i in chosen) for column in self.texts)
         return Features(self.numbers[chosen], tuple(columns))
 
 
 def _flat(output: object) -> tuple[str, list[float]]:
-    """Return a text of the form of an output, and its numbers in order."""
+    """Return a text that describes the form of an output, and its numbers in order."""
     if isinstance(output, dict):
         entries = cast(dict[object, object], output)
         keys = sorted(entries, key=repr)
@@ -60,7 +60,7 @@ def _flat(output: object) -> tuple[str, list[float]]:
         array = np.asarray(output, dtype=float).ravel()
     except (TypeError, ValueError):
         return repr(output), []
-    except OverflowError:  # a whole number that no float reaches
+    except OverflowError:  # a whole number beyond the largest float
         items = np.asarray(output, dtype=object).ravel().tolist()
         return " ".join(map(_exact_text, items)), [_nearest(item) for item in items]
     return "", array.tolist()
@@ -98,7 +98,7 @@ def features_of(outputs: Sequence[object]) -> Features:
 
 
 def _finite_places(numbers: Array) -> Array:
-    """Numbers with a finite place for each of +inf, -inf, and NaN, apart from all others."""
+    """Clip numbers, and give +inf, -inf, and NaN each a finite place apart from all others."""
     cut = np.where(np.isinf(numbers), np.sign(numbers) * LIMITS.infinite_place, numbers)
     cut = np.where(
         np.isfinite(numbers), np.clip(numbers, -LIMITS.largest_number, LIMITS.largest_number), cut
@@ -107,7 +107,7 @@ def _finite_places(numbers: Array) -> Array:
 
 
 def lowest_bit(values: Array) -> Array:
-    """Return the exponent of the lowest set bit of each number; of 0, a large one."""
+    """Return the exponent of the lowest set bit of each number. For 0, return a large one."""
     bits = np.abs(values).view(np.uint64)
     exponent = (bits >> np.uint64(52)).astype(np.int64)
     mantissa = (bits & np.uint64(2**52 - 1)) | np.where(exponent > 0, 2**52, 0).astype(np.uint64)
@@ -117,18 +117,18 @@ def lowest_bit(values: Array) -> Array:
 
 
 class Learner(Protocol):
-    """A classifier of rows of numbers, as in scikit-learn."""
+    """Represent a classifier of rows of numbers, as in scikit-learn."""
 
     def fit(self, numbers: Array, labels: Array, /) -> object:
         """Learn from rows with the labels 0 and 1."""
 
     def predict_proba(self, numbers: Array, /) -> Array:
-        """Return the probabilities of 0 and 1, a row for each row."""
+        """Return the probabilities of 0 and 1, one pair per row."""
         ...
 
 
 def scores_by_name(features: Features, labels: Array, learner: Learner | None) -> dict[str, Score]:
-    """Return scores by name, each learned from runs with their labels; higher means label 1.
+    """Return scores by name, each trained on labeled runs. A higher score means label 1.
 
     Args:
         labels: 1 for data, 0 for the neighbor.
@@ -155,7 +155,7 @@ def scores_by_name(features: Features, labels: Array, learner: Learner | None) -
 
 
 def check_learner(learner: object) -> None:
-    """Refuse a learner without the methods that a search calls."""
+    """Refuse a learner that lacks the methods fit or predict_proba."""
     if learner is None:
         return
     for name in ("fit", "predict_proba"):
@@ -198,7 +198,7 @@ def _text(i: int, ratios: dict[Any, float]) -> Score:
 
 
 def _ratios(values: Sequence[Any], labels: Array) -> dict[Any, float]:
-    """Return the logarithm of the ratio of counts, with one half added to each."""
+    """Return the log ratio of counts for each value, with one half added to each count."""
     counts: dict[Any, list[float]] = {}
     for value, label in zip(values, labels.tolist(), strict=True):
         counts.setdefault(value, [0.5, 0.5])[int(label)] += 1
@@ -206,7 +206,7 @@ def _ratios(values: Sequence[Any], labels: Array) -> dict[Any, float]:
 
 
 def _scatter(rows: Array) -> Array:
-    """Return the covariance of the columns; nothing is known of it from one row."""
+    """Return the covariance of the columns; 0 for a single row."""
     size = rows.shape[1]
     return (
         np.cov(rows, rowvar=False).reshape(size, size) if len(rows) > 1 else np.zeros((size, size))
@@ -214,7 +214,7 @@ def _scatter(rows: Array) -> Array:
 
 
 def _linear(numbers: Array, labels: Array) -> Score:
-    """Fisher's discriminant; sums of columns without noise count, as far as floats resolve."""
+    """Return Fisher's discriminant. A noiseless sum of columns dominates, up to float precision."""
     inside = (np.abs(numbers) <= LIMITS.largest_number).all(axis=0) & (np.ptp(numbers, axis=0) > 0)
     chosen = numbers[:, inside]
     if not chosen.shape[1]:

@@ -1,6 +1,6 @@
-"""Upper limits on an error rate from counts: no limit is below the exact one.
+"""Compute upper limits on an error rate from counts. No limit is below the exact one.
 
-SciPy proposes each limit. A bound on the binomial tail then confirms it, or moves it up.
+SciPy proposes each limit. Then a bound on the binomial tail confirms the limit, or raises it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from neyman.numerics.roots import bisect
 
 @dataclass(frozen=True)
 class Limits:
-    """How far binomial tails are exact."""
+    """Set how exactly binomial tails are computed."""
 
-    tail_terms: int = 4096  # of a tail that are added at once
-    least_tail: float = 1e-300  # what is below it counts as this
-    exact_trials: int = 2000  # trials, of which each count has a limit
-    exact_chance: float = 1e-100  # of a chance: far from where floats end
-    float_share: float = 1e-5  # relative, for the errors of floats: they are below 1e-7
+    tail_terms: int = 4096  # terms of a tail that are added at once
+    least_tail: float = 1e-300  # a smaller tail counts as this
+    exact_trials: int = 2000  # up to this many trials, each count has its own limit
+    exact_chance: float = 1e-100  # smallest chance for this: far above underflow
+    float_share: float = 1e-5  # relative room for float errors, which are below 1e-7
 
 
 LIMITS = Limits()
@@ -38,10 +38,10 @@ BETA_RELATIVE_ERROR = (
 
 
 def tail_above(most: int, trials: int, rate: float) -> float:
-    """Return a bound from above on P(X <= most) for X binomial; 1 where most is far above the mean.
+    """Return an upper bound on P(X <= most) for X binomial; 1 if ``most`` is far above the mean.
 
-    The probabilities change from ``most`` downward by ratios k (1 - p) / ((n - k + 1) p), which
-    fall, so once they are below 1 the rest of the sum is below a geometric one.
+    The probabilities change from ``most`` downward by ratios k (1 - p) / ((n - k + 1) p). The
+    ratios fall. So once they are below 1, a geometric sum bounds the rest.
     """
     if most < 0:
         return 0.0
@@ -71,9 +71,9 @@ def tail_above(most: int, trials: int, rate: float) -> float:
 
 
 def clopper_pearson(count: int, trials: int, chance: float) -> float:
-    """Return an upper limit on a rate that a binomial count exceeds with at most this chance.
+    """Return an upper limit on a binomial rate. It is below the rate with at most this chance.
 
-    It is the root p of P(Bin(trials, p) <= count) = chance, rounded up; 1 where count = trials.
+    The limit is the root p of P(Bin(trials, p) <= count) = chance, rounded up; 1 if count = trials.
 
     Args:
         count: number of errors, at most trials.
@@ -88,13 +88,13 @@ def clopper_pearson(count: int, trials: int, chance: float) -> float:
     limit = float(betaincinv(count + 1, trials - count, 1 - chance))
     if not 0 < limit < 1:
         limit = count / trials
-    step = 16 * UNIT * limit  # the first of a search: the tail decides where it ends
+    step = 16 * UNIT * limit  # first step of a search that ends at the tail's bound
     below = limit * (1 - 2.0**-20) if tail_above(count, trials, limit) <= chance else limit
     while tail_above(count, trials, limit) > chance:
         below, limit, step = limit, limit + step, 2 * step
         if limit >= 1:
             return 1.0
-    # The least limit that the tail confirms, or near it.
+    # The smallest limit that the tail bound confirms, or near it.
     return bisect(
         lambda p: tail_above(count, trials, p) <= chance, limit, below, tolerance=4e-15, rounds=60
     )[0]
@@ -103,7 +103,7 @@ def clopper_pearson(count: int, trials: int, chance: float) -> float:
 def error_rates(
     false_positives: int, negatives: int, false_negatives: int, positives: int, chance: float
 ) -> tuple[float, float]:
-    """Return upper limits on the two error rates of a test, each wrong with at most this chance."""
+    """Return upper limits on a test's two error rates, each wrong with at most this chance."""
     return (
         clopper_pearson(false_positives, negatives, chance),
         clopper_pearson(false_negatives, positives, chance),
@@ -119,25 +119,26 @@ def checked_confidence(value: object) -> Fraction:
 
 
 def all_counts(trials: int, chance: float) -> tuple[Array, float]:
-    """Return counts and the chance for each, such that the limits at all of them hold at once.
+    """Return counts and one chance, such that the limits at all these counts hold at once.
 
-    The limit of `clopper_pearson` at count i - 1 and chance x is u_i, and a rate is at most the
-    i-th least of ``trials`` uniform numbers where the count is i - 1. So the limits of all counts
-    hold at once if the i-th least is at most u_i for each i. The first i at which it is not has
-    probability a_i, with
+    Let u_i be the limit of `clopper_pearson` at count i - 1 and chance x, and n = ``trials``. If
+    the count is i - 1, a rate is at most the i-th smallest of n uniform numbers. So the limits of
+    all counts hold at once if the i-th smallest number is at most u_i for each i. Let a_i be the
+    probability that i is the first index at which it is larger. Then
 
         P(Bin(n, u_i) = i - 1) = sum over j <= i of
             a_j P(Bin(n - j + 1, (u_i - u_j) / (1 - u_j)) = i - j),
 
-    because exactly i - 1 numbers are below u_i then. An error in a_j moves the sum of all a by at
-    most twice itself. Many trials take fewer counts, each at an equal share of the chance.
+    because exactly i - 1 numbers are then below u_i. An error in a_j moves the sum of all a by at
+    most twice the error. For many trials, the function uses fewer counts, each with an equal share
+    of the chance.
 
     Args:
         chance: probability that a limit is below its rate, in (0, 1/2).
 
     Returns:
-        Counts that rise to trials - 1, and the chance for each. At another count the limit of the
-        next one holds.
+        Rising counts that end at trials - 1, and the chance for each. At any other count, the next
+        count's limit holds.
 
     Source: Berk and Jones 1979; Moscovich and Nadler 2017.
     """
@@ -153,7 +154,7 @@ def all_counts(trials: int, chance: float) -> tuple[Array, float]:
 
 @lru_cache(maxsize=64)
 def _equal_chance(trials: int, chance: float) -> float:
-    """Return one chance for every count."""
+    """Return one chance for every count, such that all limits hold at once."""
     target = chance * (1 - LIMITS.float_share)
     each = target / (2 + 2 * math.log(trials))
     for _ in range(8):
@@ -167,13 +168,13 @@ def _equal_chance(trials: int, chance: float) -> float:
 
 
 def _chance_of_any(trials: int, each: float) -> float:
-    """Return the chance that one of all limits is below its rate, where each has this chance."""
+    """Return the probability that any limit is below its rate, if each has chance ``each``."""
     i = np.arange(1, trials + 1)
-    beyond = betaincinv(trials - i + 1.0, i, each)  # 1 - u_i, also where it is tiny
+    beyond = betaincinv(trials - i + 1.0, i, each)  # 1 - u_i, accurate even if tiny
     limits = 1 - beyond
     logs = gammaln(np.arange(trials + 3.0))  # logs[k] = log((k - 1)!)
     above = np.log(beyond)
-    left = logs[trials - i + 2] - (trials - i + 1) * above  # of j, a factor
+    left = logs[trials - i + 2] - (trials - i + 1) * above  # a factor of j
     first = np.zeros(trials)  # a_i
     for k in range(trials):
         moved = np.arange(k, 0, -1)  # i - j
@@ -187,7 +188,7 @@ def _chance_of_any(trials: int, each: float) -> float:
 
 
 def proposed_limits(counts: Array, trials: int, chance: float) -> Array:
-    """Return what `clopper_pearson` begins with, at many counts at once: near, not certified."""
+    """Return starting values for `clopper_pearson` at many counts: near, not certified."""
     inner = np.minimum(counts, trials - 1)
     limits = 1 - betaincinv(np.maximum(trials - inner, 1.0), inner + 1.0, chance)
     return np.where(counts >= trials, 1.0, limits)
@@ -196,9 +197,9 @@ def proposed_limits(counts: Array, trials: int, chance: float) -> Array:
 def anytime_limit(count: int, trials: int, chance: float) -> float:
     """Return an upper limit that holds after every number of trials at once.
 
-    The likelihood ratio of a mixture, with rates from Beta(1/2, 1/2), to the rate p is a
-    martingale where p is the rate. It ever exceeds 1 / chance with at most this chance (Ville).
-    The limit is the p above count / trials at which it is 1 / chance, rounded up.
+    Consider the likelihood ratio of a mixture, with rates from Beta(1/2, 1/2), to the rate p. If p
+    is the true rate, the ratio is a martingale. It ever exceeds 1 / chance with at most this chance
+    (Ville). The limit is the p above count / trials at which the ratio is 1 / chance, rounded up.
 
     Args:
         chance: probability that the limit is ever below the rate, in (0, 1).
@@ -209,7 +210,7 @@ def anytime_limit(count: int, trials: int, chance: float) -> float:
         return 1.0
     mixed = float(betaln(count + 0.5, trials - count + 0.5)) - math.log(math.pi)
     target = -math.log(chance)
-    # betaln is a difference of three gammaln. The largest, of trials + 1, errs most.
+    # betaln combines three gammaln. The largest, at trials + 1, errs most.
     terms = (trials + 1) * math.log(trials + 2)
 
     def reached(p: float) -> bool:

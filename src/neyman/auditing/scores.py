@@ -1,4 +1,4 @@
-"""Tests on scores: where to put the threshold, and what the errors there show."""
+"""Test scores: choose a threshold, and bound the error rates."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from neyman.numerics.rounding import below
 
 @dataclass(frozen=True)
 class Limits:
-    """When scores tell something."""
+    """Set when scores are informative."""
 
-    # Standard deviations of the rank sum; chance finds it once in a billion audits.
+    # Standard deviations of the rank sum. By chance this occurs once in a billion audits.
     exchanged_deviations: float = -6.0
     least_deviation: float = 1e-12
-    largest_score: float = 1e100  # so that squares stay within floats
+    largest_score: float = 1e100  # squares do not overflow
     sum_error: float = 1e-9  # rounding of a distribution that sums to 1
 
 
@@ -61,7 +61,7 @@ def _floats(name: str, values: object) -> Array:
 
 
 def refuse_mixed_up(members: Array, others: Array) -> None:
-    """Refuse scores of members that are clearly below those of others."""
+    """Refuse members' scores that are clearly below the others' scores."""
     n, k = len(members), len(others)
     ordered = np.sort(others)
     sides = [np.searchsorted(ordered, members, side).sum() for side in ("left", "right")]
@@ -77,11 +77,11 @@ def refuse_mixed_up(members: Array, others: Array) -> None:
 def error_limits(
     members: Array, others: Array, threshold: Threshold, chance: Fraction, seed: int | None
 ) -> tuple[tuple[Rates, ...], Rates, int, int]:
-    """Return limits on error rates, those without an error, and the numbers of scores they use.
+    """Return limits on error rates, the limits without an error, and the numbers of scores.
 
     Args:
         members, others: finite scores.
-        threshold: a number that was fixed before, "split", or "all".
+        threshold: a number fixed in advance, "split", or "all".
         chance: probability that a limit is wrong.
     """
     refuse_mixed_up(members, others)
@@ -111,7 +111,7 @@ def _halves(scores: Array, rng: np.random.Generator) -> tuple[Array, Array]:
 
 
 def _steps(members: Array, others: Array, chance: float) -> tuple[Array, Array, Array]:
-    """Each score as a threshold, and proposed limits of the test "at or above it"."""
+    """Return each score as a threshold, and proposed limits of the test at or above it."""
     cuts = np.unique(np.concatenate([members, others]))
     alarms, misses = _counts(members, others, cuts)
     a = proposed_limits(alarms.astype(float), len(others), chance)
@@ -119,7 +119,7 @@ def _steps(members: Array, others: Array, chance: float) -> tuple[Array, Array, 
 
 
 def _counts(members: Array, others: Array, cuts: Array) -> tuple[Counts, Counts]:
-    """Return the false alarms and misses of the test "at or above" each cut."""
+    """Return the numbers of false alarms and misses of the test at or above each cut."""
     alarms = len(others) - np.searchsorted(np.sort(others), cuts, "left")
     return alarms, np.searchsorted(np.sort(members), cuts, "left")
 
@@ -137,13 +137,14 @@ def band_limits(
 ) -> tuple[tuple[Rates, ...], tuple[Rates, ...], Rates]:
     """Return upper and lower limits on both error rates that hold at all thresholds at once.
 
-    An empirical distribution function of n numbers is more than sqrt(log(1 / c) / 2n) above the
-    true one somewhere with a chance of at most c, if c <= 1/2; and below it. Each rate has two such
-    bounds, and the upper one of each also the limits at all counts, by half of its chance [AC-1].
+    An empirical distribution function of n numbers exceeds the true one by sqrt(log(1 / c) / 2n)
+    anywhere with probability at most c, if c <= 1/2. The same holds for falling below. Each rate
+    has two such bounds. Each upper bound also uses the limits at all counts, with half of its
+    chance [AC-1].
 
     Returns:
-        Corners of what the upper limits leave, those of the lower ones, and the upper limits of an
-        attack without an error.
+        Corners of the upper limits, corners of the lower limits, and the upper limits of an attack
+        without an error.
 
     Source: Dvoretzky, Kiefer and Wolfowitz 1956; Massart 1990.
     """
@@ -159,17 +160,17 @@ def band_limits(
 
 
 def _deviation(size: int, chance: float) -> float:
-    """How far an empirical distribution function rises above the true one, rounded up."""
+    """Return how far an empirical distribution function exceeds the true one, rounded up."""
     return math.sqrt(-math.log(chance) / (2 * size)) * (1 + 16 * UNIT) + 4 * UNIT
 
 
 def _all(members: Array, others: Array, chance: float) -> tuple[tuple[Rates, ...], Rates]:
-    """Return the limits at each score as a threshold, as far as they are corners of the region.
+    """Return the limits at each score as a threshold, if they are corners of the region.
 
-    A test at a threshold reports scores at or above it. Where i - 1 of others do, its rate of false
-    alarms is below that of a test above the i-th highest of others, which is at most the i-th least
-    of uniform numbers (less where scores have ties). So limits that hold at all counts at once hold
-    at all thresholds, and the same is true of misses.
+    A test at a threshold reports scores at or above it. Suppose i - 1 scores of others are
+    reported. Then the test's false alarm rate is below the rate of a test above the i-th highest of
+    others, which is at most the i-th smallest of uniform numbers (less if scores have ties). So
+    limits that hold at all counts at once hold at all thresholds. The same is true for misses.
     """
     alarms, misses = _counts(members, others, np.unique(np.concatenate([members, others])))
     rounded: list[Array] = []
@@ -216,22 +217,23 @@ def _hull(a: Array, b: Array) -> list[int]:
 
 
 def lira(scores: object, shadows: object, members: object) -> Array:
-    """Return the likelihood ratio score of each example, from shadow models.
+    """Return each example's likelihood ratio score, from shadow models.
 
-    log N(score; mean and deviation of shadows with it) - log N(score; those without it). The
-    deviation of a group is that of all examples together if a group has fewer than 32 shadows.
+    The score is log N(score; mean and deviation of shadows with the example) - log N(score; mean
+    and deviation of shadows without it). A group with fewer than 32 shadows uses the pooled
+    deviation of all examples.
 
     Args:
-        scores: of the examples in the attacked model, shape (examples,). The logit of the
-            confidence in the true label suits, log(p / (1 - p)).
+        scores: scores of the examples in the attacked model, shape (examples,). The logit of the
+            confidence in the true label, log(p / (1 - p)), is suitable.
         shadows: scores in the shadow models, shape (models, examples).
-        members: True where a shadow model was trained with an example, the same shape.
+        members: True if a shadow model was trained with an example, same shape as ``shadows``.
 
     Returns:
         An array of shape (examples,). A higher score means a member.
 
     Raises:
-        ValueError: the shapes do not fit, a score is not finite or beyond 1e100, or an example
+        ValueError: the shapes do not match, a score is not finite or beyond 1e100, or an example
             has fewer than two shadows with it or without it.
 
     Source: Carlini and others 2022.
@@ -274,11 +276,11 @@ def likelihood_ratio(outputs: object, null: object, alternative: object) -> Arra
     """Return the score of the best test: log(alternative / null) at each output.
 
     Args:
-        outputs: numbers of outcomes, each an index of the distributions.
+        outputs: outcomes, each an index of the distributions.
         null, alternative: probabilities of the outcomes, as for ``ny.best_test``.
 
     Returns:
-        An array of finite scores. An outcome that one distribution excludes has a score beyond all
+        An array of finite scores. If one distribution excludes an outcome, its score is beyond all
         others. ``ny.best_test`` answers yes above a threshold on this score.
 
     Raises:

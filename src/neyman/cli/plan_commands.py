@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -344,6 +346,11 @@ def plan_from_sql(
             raise statement.placed(error) from None
         before = plan.read_text(encoding="utf-8-sig")
         content = with_queries(before, queries, statement.derive, f"From SQL:\n{text}")
+        if not _is_text_of(new, content, folder):
+            raise ValueError(
+                f"{plan}: the new columns and queries have no place in the text; write each "
+                "derived column as its own section, [derive.name], below the other sections"
+            )
         with writing(into), into.open("x", encoding="utf-8") as file:
             file.write(content)
         result = {"plan": str(into), "queries": queries, "derive": dict(statement.derive)}
@@ -356,6 +363,18 @@ def plan_from_sql(
             out.say(f"Read it, then: neyman plan check {into}")
 
         answer({**result, "notes": list(statement.notes)}, as_json, show)
+
+
+def _is_text_of(plan: Plan, text: str, folder: Path) -> bool:
+    """Whether a text of TOML is a plan, and in no field another."""
+    from neyman.publishing.plan.document import PlanError
+    from neyman.publishing.plan.plan import Plan
+
+    try:
+        sections = tomllib.loads(text, parse_float=Decimal)
+        return Plan.from_dict(sections, folder=folder).canonical() == plan.canonical()
+    except (PlanError, ValueError, RecursionError):
+        return False
 
 
 def _clip(text: str) -> tuple[str, object]:

@@ -1,1 +1,1 @@
-"""Numbers: certified bounds, checked arguments, roots, operations, and sums of waves and atoms."""
+"""Compute certified bounds, roots, sums of waves and atoms, and check arguments."""

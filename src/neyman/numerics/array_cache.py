@@ -1,9 +1,9 @@
-"""The one cache of the library: results that hold arrays, up to a limit in bytes.
+"""Cache results that hold arrays, up to one limit in bytes for the whole library.
 
-A function whose result is decided by its arguments, all of them values, is marked `array_cache`.
-All such functions share the limit, and the results that were used last are kept. A question counts
-the operations of a small result once and those of a large one at each use, whether it is stored or
-not, so what was asked before decides no answer, and no work goes uncounted for long.
+Mark a function as `array_cache` if its arguments are values and alone decide its result. All such
+functions share the limit, and the most recently used results stay. A question counts the operations
+of a small result once, and of a large result at each use, stored or not. So earlier questions
+change no answer, and little work is uncounted.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from neyman.numerics.operations import CALL, METER, apart, charge, question_mete
 
 Arguments = TypeVarTuple("Arguments")
 R = TypeVar("R")
-LARGE_BYTES = 1 << 20  # bytes of a result that goes first, and that a question pays for at each use
-NUMBER_BYTES = 40  # of a number in a tuple, about
+LARGE_BYTES = 1 << 20  # size in bytes above which a result is dropped first, and each use counts
+NUMBER_BYTES = 40  # approximate bytes of a number in a tuple
 NUMBERS: set[type] = {bool, float, int, Fraction, type(None)}
 
 
@@ -33,34 +33,34 @@ class _Entry:
     result: Any
     size: int
     operations: float
-    cells: float  # of the largest array on the way
-    used: bool = True  # since it was last passed over
+    cells: float  # cells of the largest array in the computation
+    used: bool = True  # used since the cache last skipped it
 
 
 class ArrayCache:
-    """Results by function and arguments. One that was used is passed over once before it goes.
+    """Store results by function and arguments. Before dropping a used result, skip it once.
 
     Args:
-        most: bytes of all results together.
+        most: largest size of all results together, in bytes.
     """
 
     def __init__(self, most: int) -> None:
         self.most, self.held = most, 0
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
-        self._large: OrderedDict[Hashable, _Entry] = OrderedDict()  # those that go first
+        self._large: OrderedDict[Hashable, _Entry] = OrderedDict()  # dropped first
         self._lock = Lock()
 
     def get(self, key: Hashable) -> _Entry | None:
-        """Return the entry of a key, which counts as used from now on; None if there is none."""
+        """Return the entry of a key and mark it as used. Return None if there is none."""
         known = self._entries.get(key)
         if known is not None:
             known.used = True
         return known
 
     def put(self, key: Hashable, entry: _Entry) -> None:
-        """Add an entry of at most a quarter of the limit, and drop others beyond the limit.
+        """Add an entry of at most a quarter of the limit. Drop other entries beyond the limit.
 
-        Large ones go first, and of alike ones the oldest that was not used.
+        Large entries are dropped first. Among others, the oldest unused entry is dropped first.
         """
         with self._lock:
             if entry.size <= self.most // 4 and self._entries.setdefault(key, entry) is entry:
@@ -89,10 +89,11 @@ CACHE = ArrayCache(128 << 20)
 
 
 def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R]:
-    """Keep the results of a function in the one cache, as a decorator.
+    """Decorate a function to store its results in the cache.
 
     Args:
-        function: of hashable values, which alone decide its result. No one changes the result.
+        function: a function of hashable values, which alone decide its result. No one may change
+            the result.
 
     A result above a quarter of the limit is computed each time. Threads may share the cache.
     """
@@ -108,16 +109,16 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
         if key in paid:
             if known is not None:
                 return known.result
-            with apart():  # the cache lost it meanwhile: it is not counted again
+            with apart():  # the cache dropped it meanwhile: do not count it again
                 return function(*args)
-        # What would stop on the way is computed again, and stops where it did.
+        # A result that would exceed the limit is computed again, and stops at the same place.
         if known is not None and (not meter.strict or meter.fits(known.operations, known.cells)):
             charge(known.operations, known.cells)
             if known.size <= LARGE_BYTES:
                 paid.add(key)
             return known.result
         before, most_cells = meter.count + meter.spared, meter.most_cells
-        # Within it all is counted, so that its operations do not depend on the question.
+        # Count everything within it, so that its operations do not depend on the question.
         meter.paid, meter.most_cells = set(), 0.0
         try:
             result = function(*args)
@@ -126,7 +127,7 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
             meter.paid = paid
         if known is None:
             operations = meter.count + meter.spared - before
-            # The key and what holds the entry are about 2048 bytes.
+            # The key and the entry's containers take about 2048 bytes.
             known = _Entry(result, 2048 + _bytes(result), operations, cells)
             CACHE.put(key, known)
         if known.size <= LARGE_BYTES:
@@ -137,13 +138,13 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
 
 
 def counted(result: R) -> R:
-    """Count the operations of a result by its arrays, and return it."""
+    """Count the operations of a result by the size of its arrays, and return it."""
     charge(CALL + 8 * _bytes(result))
     return result
 
 
 def _bytes(value: object) -> int:
-    """Bytes of the arrays, numbers, and texts that a value holds, each counted once, about."""
+    """Estimate the bytes of the arrays, numbers, and texts in a value, each counted once."""
     total, identities = 0, set[int]()
     open_: list[Any] = [value]
     while open_:
@@ -175,5 +176,5 @@ def _bytes(value: object) -> int:
 
 
 def _is_table(rows: tuple[tuple[object, ...], ...]) -> bool:
-    """Return True if the rows are numbers, and equally many in each."""
+    """Return True if all rows have the same length and contain only numbers."""
     return len({*map(len, rows)}) == 1 and {*map(type, chain(*rows))} <= NUMBERS

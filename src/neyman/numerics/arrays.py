@@ -1,4 +1,4 @@
-"""Array types that all modules share, and the generator of a simulation."""
+"""Define array types that all modules share, and the generator of a simulation."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ Array = NDArray[Any]
 
 
 real_part: Callable[[Array], Array] = attrgetter("real")
-"""The real parts: `np.real` takes three calls."""
+"""Return the real parts. `np.real` needs three calls."""
 
 imaginary_part: Callable[[Array], Array] = attrgetter("imag")
-"""The imaginary parts."""
+"""Return the imaginary parts."""
 
 
 def generator_of(generator: object, seed: int | None = None) -> np.random.Generator:
-    """Return the generator of a simulation, or a new one; no release draws from it.
+    """Return the given generator of a simulation, or a new one. No release draws from it.
 
     Args:
         generator: a NumPy generator, or None.
-        seed: of the new one; None draws a seed.
+        seed: seed of a new generator; None draws a seed.
 
     Raises:
-        TypeError: it is something else.
+        TypeError: ``generator`` is of another type.
     """
     if generator is None:
         return np.random.default_rng(seed)

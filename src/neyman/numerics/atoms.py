@@ -1,8 +1,8 @@
-"""Finite measures on a lattice, kept to relative accuracy: convolution of non-negative numbers.
+"""Convolve finite measures on a lattice, with small relative errors.
 
-Sums and products of non-negative numbers never cancel, so a direct convolution keeps every entry
-to a relative error that grows only with the number of terms. Where that is too slow a Fourier
-transform takes its place, and its rounding is carried along as an absolute error.
+Sums and products of nonnegative numbers never cancel. So in a direct convolution, the relative
+error of each entry grows only with the number of terms. If that is too slow, a Fourier transform
+replaces it, with a bound on its absolute rounding error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNIT = 2.0**-53
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Atoms:
-    """Weights at ``offset + step * (start + i)``, i = 0 .. len(weight) - 1.
+    """Represent weights at ``offset + step * (start + i)``, i = 0 .. len(weight) - 1.
 
     Args:
         step: lattice step, above zero, exact.
@@ -30,10 +30,10 @@ class Atoms:
         start: index of the first weight.
         weight: non-negative weights, shape (n,). The measure is ``exp(log_scale) * weight``.
         log_scale: logarithm of the common factor.
-        tail: bound on the total weight that was left out (same scale as ``weight``).
+        tail: bound on the total omitted weight (same scale as ``weight``).
         relative: bound on the relative error of each weight.
         absolute: bound on a further absolute error of each weight.
-        place: bound on the error of each place, beyond that of rounding it.
+        place: bound on the error of each place, beyond its rounding.
     """
 
     step: Fraction
@@ -56,17 +56,15 @@ class Atoms:
 
     @property
     def drift(self) -> float:
-        """Bound on the error of each of the points, beyond four units of the farthest one.
+        """Return a bound on the error of each point, beyond four units of the farthest point.
 
-        A step that is no float errs once for each place.
+        A step that is not exactly a float errs once for each place.
         """
         off = abs(Fraction(float(self.step)) - self.step)
         return self.place + len(self.weight) * float(off)
 
     def strided(self, step: Fraction) -> Atoms:
-        """Return the same measure on a finer lattice: ``self.step``
-        is a whole multiple of ``step``.
-        """
+        """Return the same measure on a finer lattice. ``self.step`` is a multiple of ``step``."""
         ratio = self.step / step
         if ratio.denominator != 1:
             raise ValueError(f"step = {step} does not divide {self.step}")
@@ -84,12 +82,13 @@ def convolve(a: Atoms, b: Atoms, work: float = 3e7) -> Atoms:
     """Return the convolution of two measures on one lattice.
 
     Args:
-        a, b: their steps are equal.
-        work: multiplications up to which it is direct, so that no weight loses its digits.
+        a, b: measures with equal steps.
+        work: largest number of multiplications for a direct convolution, in which no weight loses
+            digits.
     """
     short, long = sorted((len(a), len(b)))
     log_scale = a.log_scale + b.log_scale
-    # Twice a float is one; another sum errs by a unit of itself.
+    # Twice a float is exact. Another sum errs by a unit of itself.
     scale_units = 0.0 if b is a else abs(log_scale)
     relative = (1 + a.relative) * (1 + b.relative) * (1 + (4 + scale_units) * UNIT) - 1
     sum_a, sum_b = float(a.weight.sum()), float(b.weight.sum())
@@ -126,7 +125,7 @@ def convolve(a: Atoms, b: Atoms, work: float = 3e7) -> Atoms:
 
 
 def _trim(a: Atoms) -> Atoms:
-    """Without the negligible ends, whose weight goes into the tail; rescaled if need be."""
+    """Drop negligible ends and add their weight to the tail. Rescale if necessary."""
     total = float(a.weight.sum())
     if not 0 < total < math.inf:
         return a
@@ -144,7 +143,7 @@ def _trim(a: Atoms) -> Atoms:
             relative=a.relative + UNIT * sizes,
         )
         total = 1.0
-    # A transform's rounding leaves noise where there is nothing: it is not worth carrying.
+    # A transform's rounding leaves noise at empty places. Drop it.
     floor = 1e-290 * total if not a.absolute else max(total * 1e-24, 4 * a.absolute)
     keep = np.nonzero(a.weight > floor)[0]
     if len(keep) == 0 or (keep[0] == 0 and keep[-1] == len(a.weight) - 1):
@@ -156,9 +155,7 @@ def _trim(a: Atoms) -> Atoms:
 
 
 def power(a: Atoms, count: int) -> Atoms:
-    """Return the ``count``-fold convolution of ``a`` with
-    itself, count >= 1, by repeated squaring.
-    """
+    """Return the ``count``-fold convolution of ``a``, count >= 1, by repeated squaring."""
     result: Atoms | None = None
     square = a
     while True:
@@ -172,13 +169,13 @@ def power(a: Atoms, count: int) -> Atoms:
 
 
 def common_step(steps: Sequence[Fraction]) -> Fraction:
-    """Return the largest rational of which every step is a whole multiple."""
+    """Return the largest rational such that every step is a whole multiple of it."""
     denominator = math.lcm(*(s.denominator for s in steps))
     return Fraction(math.gcd(*(int(s * denominator) for s in steps)), denominator)
 
 
 def compose(parts: Sequence[tuple[Atoms, int]]) -> Atoms:
-    """Return the convolution of all parts, each taken ``count`` times, on their common lattice."""
+    """Return the convolution of all parts, each repeated ``count`` times, on a common lattice."""
     step = common_step([a.step for a, _ in parts])
     powers = sorted((power(a, n).strided(step) for a, n in parts), key=len)
     result = powers[0]

@@ -1,4 +1,4 @@
-"""Binomial probabilities of any size in logarithms, with bounds on their errors."""
+"""Compute binomial probabilities of any size in logarithms, with error bounds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _at_integers(function: Callable[[Array], Array], n: Array) -> Array:
 
 
 def slow(k: Array) -> Array:
-    """S(k) = log k! - k log k + k of whole numbers, to a unit; S(0) = 0."""
+    """Return S(k) = log k! - k log k + k for whole numbers, accurate to a unit; S(0) = 0."""
     far = np.maximum(k, len(_EARLY)).astype(float)
     inverse = far**-2.0
     series = (1 / 12 - (1 / 360 - (1 / 1260 - inverse / 1680) * inverse) * inverse) / far
@@ -31,12 +31,12 @@ def slow(k: Array) -> Array:
     return np.where(k < len(_EARLY), early, log_factorial)
 
 
-# Before Stirling's series has all digits. The quotient of whole numbers is rounded once.
+# For these k, Stirling's series lacks digits. The quotient of whole numbers is rounded once.
 _EARLY = np.array([0.0, *(math.log(math.factorial(j) / j**j) + j for j in range(1, 24))])
 
 
 def divergence(k: Array, y: Array | float) -> Array:
-    """D(k, y) = k log(k / y) + y - k, to a few units of itself and of k - y."""
+    """Return D(k, y) = k log(k / y) + y - k. It errs by a few units of D and of k - y."""
     v = (k - y) / np.maximum(k + y, 1e-300)
     # log(k / y) = 2 atanh(v); for small v the series of 2 k atanh(v) - (k - y)
     near = np.abs(v) < 0.1
@@ -51,9 +51,9 @@ def divergence(k: Array, y: Array | float) -> Array:
 
 
 def log_binomial(n: int, p: float, q: float, c: Array, epsilon: float) -> tuple[Array, Array]:
-    """log Bin(n, p)(c), q = 1 - p, and a bound on its error, by deviances (Loader 2000).
+    """Return log Bin(n, p)(c), and a bound on its error, by deviances (Loader 2000).
 
-    Both p and q are known to 4 + epsilon units.
+    q = 1 - p. Both p and q are known to 4 + epsilon units.
     """
     value, error = _at_integers(lambda x: _log_binomial(n, p, q, x, epsilon), c.astype(float))
     return value, error
@@ -76,7 +76,7 @@ def _log_binomial(n: int, p: float, q: float, x: Array, epsilon: float) -> Array
 
 
 def log_half(c: Array, j: Array) -> tuple[Array, Array]:
-    """log Bin(c, 1/2)(j) and a bound on its error."""
+    """Return log Bin(c, 1/2)(j), and a bound on its error."""
     x, n = np.asarray(j, dtype=float), c.astype(float)
     y = n - x
     u = np.where(n > 0, (x - y) / np.maximum(n, 1.0), 0.0)
@@ -84,7 +84,7 @@ def log_half(c: Array, j: Array) -> tuple[Array, Array]:
     near = np.abs(u) < 0.6
     small = np.where(near, u, 0.0)
     deviance = 0.5 * n * (np.log1p(-small * small) + 2 * small * np.arctanh(small))
-    if not near.all():  # far out the two terms cancel, but not these two
+    if not near.all():  # far out the two terms cancel, but the next two do not
         size, x_far, y_far = np.maximum(n, 1.0), np.maximum(x, 1.0), np.maximum(y, 1.0)
         far = x_far * np.log(2 * x_far / size) + y_far * np.log(2 * y_far / size)
         deviance = np.where(near, deviance, far)
@@ -97,7 +97,7 @@ def log_half(c: Array, j: Array) -> tuple[Array, Array]:
 
 
 def log_between(n: int, p: float, q: float, low: Array, high: Array) -> Array:
-    """Chernoff's bound on log P(low <= Bin(n, p) <= high)."""
+    """Return Chernoff's upper bound on log P(low <= Bin(n, p) <= high)."""
     x = np.clip(np.where(high < n * p, high, low).astype(float), 0.0, n)
     outside = (high < n * p) | (low > n * p)
     deviance = divergence(x, n * p) + divergence(n - x, n * q)

@@ -1,4 +1,4 @@
-"""A number that is known to be between two others."""
+"""Represent a number between two certified ends."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from typing import Any, Literal, SupportsFloat, overload
 
 from neyman import notebook
 
-TEXT_ONLY = re.compile(r"(?:(?s:.)?[<>^])?(?:[1-9]\d*)?")  # a format of alignment and width alone
+TEXT_ONLY = re.compile(r"(?:(?s:.)?[<>^])?(?:[1-9]\d*)?")  # a format with only alignment and width
 NUMBER = re.compile(r"(?s:.*?)(?:\.(?P<precision>\d+))?(?P<kind>[eEfFgGn%])?")
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A certified interval ``[lower, upper]`` around a computed number.
+    """Represent a certified interval ``[lower, upper]`` around a computed number.
 
     Args:
         lower: certified lower end.
         upper: certified upper end; ``lower <= upper``.
-        safe: the end that keeps the privacy guarantee: "upper" for epsilon, delta and power,
-            "lower" for a type II error. ``float(bound)`` is that end.
-        method: how the number was computed. It says so when the number is an estimate.
+        safe: the end that is safe for privacy: "upper" for epsilon, delta and power, "lower" for a
+            type II error. ``float(bound)`` is the safe end.
+        method: how the number was computed. It includes "estimate" if the number is an estimate.
 
-    A format such as ``f"{bound:.3f}"`` and ``round(bound, 3)`` take the safe end and round it
-    toward the safe side. ``<``, ``<=``, ``>``, and ``>=`` compare the number with another, or with
-    another bound. They answer where the ends decide it, and raise a ValueError where they do not.
-    ``==`` compares the four fields: a bound never equals a plain number. Bounds have no arithmetic.
+    Formats such as ``f"{bound:.3f}"`` and ``round(bound, 3)`` round the safe end toward the safe
+    side. ``<``, ``<=``, ``>``, and ``>=`` compare with a number or another bound. They raise a
+    ValueError if the ends do not decide the answer. ``==`` compares the four fields: a bound never
+    equals a plain number. Bounds have no arithmetic.
 
     Examples:
         >>> import neyman as ny
@@ -63,7 +63,7 @@ class Bound:
 
     @property
     def width(self) -> float:
-        """Return upper - lower (0 where both ends are the same infinity)."""
+        """Return upper - lower (0 if both ends are the same infinity)."""
         return 0.0 if self.lower == self.upper else self.upper - self.lower
 
     def __str__(self) -> str:
@@ -86,17 +86,17 @@ class Bound:
         """Format the safe end as a float, rounded toward the safe side.
 
         Args:
-            spec: as for a float, with a precision or a type. Without both it may only align
+            spec: as for a float, with a precision or a type. Otherwise, it may only align
                 ``str(bound)``.
 
         Raises:
-            ValueError: for another format.
+            ValueError: the format is of another kind.
         """
         if TEXT_ONLY.fullmatch(spec):
             aligned = spec if re.search("[<>^]", spec) else f">{spec}"
             return format(str(self), aligned)
         end = float(self)
-        text = format(end, spec)  # refuses what is no format of a float
+        text = format(end, spec)  # raises an error for an invalid format
         form = NUMBER.fullmatch(spec)
         precision, kind = form.groups() if form else (None, None)
         if precision is None and kind is None:
@@ -112,7 +112,7 @@ class Bound:
             digits = places + 1 if kind in ("e", "E") else max(places, 1)
             number = self._context(digits).plus(number)
         number = number or Decimal(0)  # never a negative zero
-        # A float prints 14 digits again, also after a product by 100, unless it is tiny.
+        # A float reproduces 14 digits, even after a product by 100, unless it is tiny.
         exact = digits <= 14 and (not number or abs(number) >= Decimal("2.3e-308"))
         return format(float(number) if exact else number, spec)
 
@@ -121,7 +121,7 @@ class Bound:
     @overload
     def __round__(self, ndigits: int) -> float: ...
     def __round__(self, ndigits: int | None = None) -> int | float:
-        """Round the safe end toward the safe side: to an int, or to so many decimals."""
+        """Round the safe end toward the safe side: to an int, or to ``ndigits`` decimals."""
         end = float(self)
         if ndigits is None:
             return math.ceil(end) if self.safe == "upper" else math.floor(end)
@@ -131,7 +131,7 @@ class Bound:
         return float(self._quantize(self._decimal(), -places) or 0)
 
     def _decimal(self) -> Decimal:
-        """Return the safe end: what a float of this value prints if both ends agree on it."""
+        """Return the safe end. If both ends agree, return the decimal that the float prints."""
         end = float(self)
         return Decimal(repr(end)) if self.lower == self.upper else Decimal(end)
 
@@ -173,7 +173,7 @@ class Bound:
 
 
 def _ends(other: object) -> tuple[Any, Any] | None:
-    """Return the ends of what a bound is compared with, exactly; None if it is not a number."""
+    """Return the exact ends of a comparison's other operand; None if it is not a number."""
     if isinstance(other, Bound):
         return other.lower, other.upper
     number: Any = other
@@ -187,25 +187,25 @@ def _ends(other: object) -> tuple[Any, Any] | None:
 
 
 def _python_number(scalar: Any) -> int | Fraction | float | None:
-    """Return a scalar of another library as an exact Python number; None if it is none."""
+    """Return another library's scalar as an exact Python number; None if it is no number."""
     try:
         if hasattr(scalar, "__index__"):
             return operator.index(scalar)
         if not hasattr(scalar, "as_integer_ratio"):
             return None
         return Fraction(*scalar.as_integer_ratio())
-    except (OverflowError, ValueError):  # it is infinite, or not a number
+    except (OverflowError, ValueError):  # infinite, or not a number
         return float(scalar)
     except TypeError:  # an array
         return None
 
 
 def format_between(lower: float, upper: float, safe: str = "upper", most: int = 15) -> str:
-    """As many digits as both ends vouch for, rounded toward the safe side.
+    """Write a number with the digits that both ends support, rounded toward the safe side.
 
-    The printed number is the safe end, rounded away from the other end, with the last digit that
-    the interval's width leaves meaningful. An interval too wide for two digits prints both ends,
-    rounded outward.
+    The printed number is the safe end, rounded away from the other end. Its last digit is the last
+    that the interval's width leaves meaningful. An interval too wide for two digits prints both
+    ends, rounded outward.
     """
     end = upper if safe == "upper" else lower
     if math.isinf(end):
@@ -226,10 +226,10 @@ def format_between(lower: float, upper: float, safe: str = "upper", most: int = 
 
 
 def directed(x: float, digits: int, *, up: bool) -> str:
-    """``x`` in so many significant digits, rounded up or down."""
+    """Return ``x`` in ``digits`` significant digits, rounded up or down."""
     if math.isinf(x) or x == 0:
         return format(x, "g")
     context = Context(prec=digits, rounding=ROUND_CEILING if up else ROUND_FLOOR)
     rounded = context.create_decimal(Decimal(x))
-    # A plain number where that reads well, an exponent elsewhere.
+    # A plain number if readable, else with an exponent.
     return f"{rounded:f}" if -6 <= rounded.adjusted() < 16 else f"{rounded:e}"

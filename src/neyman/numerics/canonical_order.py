@@ -1,4 +1,4 @@
-"""The canonical order of values: a sum of equal parts is one value, however it was written."""
+"""Order values canonically, so that a sum of equal parts is one value, however written."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any, cast
 
 
 def order_key(value: object) -> tuple[Any, ...]:
-    """Return what a value sorts by: its kind's name, then its exact fields in order.
+    """Return a value's sort key: its kind's name, then its exact fields in order.
 
-    A number sorts by the digits of its numerator and then of its denominator, whatever its type; a
-    tuple sorts entry by entry. A kind that is built on another ``mechanism`` sorts right after that
-    one. The JSON of mechanisms has had this order from version 0.1.0 on. Fields that equality
+    A number of any type sorts by the digits of its numerator, then of its denominator. A tuple
+    sorts entry by entry. A kind that is built on another ``mechanism`` sorts right after that
+    mechanism. The JSON of mechanisms uses this order since version 0.1.0. Fields that equality
     ignores do not count: two keys are equal if and only if the values are.
 
     Args:
         value: a number, text, None, or a tuple or frozen dataclass of such values.
 
     Raises:
-        TypeError: for any other value, which has no canonical order.
+        TypeError: the value has no canonical order.
     """
     if value is None:
         return (0,)
@@ -47,7 +47,7 @@ def order_key(value: object) -> tuple[Any, ...]:
 
 @cache
 def _names(kind: type[object]) -> tuple[bool, tuple[str, ...]]:
-    """Whether a kind is built on another mechanism, and the names of what counts of it."""
+    """Return True if a kind is built on another mechanism, and the names of its compared fields."""
     if not is_dataclass(kind):
         raise TypeError(
             f"a {kind.__name__} has no canonical order: make its class a frozen dataclass"

@@ -1,4 +1,4 @@
-"""Sums of waves: the characteristic function of weights, as accurate as its distance from 1."""
+"""Sum waves: compute the characteristic function of weights, accurate even very close to 1."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from neyman.numerics.arrays import Array, imaginary_part, real_part
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import CALL, charge
 
-BLOCK_NUMBERS = 1 << 19  # complex numbers held at a time
+BLOCK_NUMBERS = 1 << 19  # complex numbers in memory at a time
 WAVE_OPERATIONS = 25.0  # operations of a complex exponential or product
 
 
 def evenly(u: Array) -> bool:
-    """Whether u = h k for k = 0 .. n - 1, n > 8."""
+    """Return True if u = h k for k = 0 .. n - 1, n > 8."""
     if not (len(u) > 8 and u[0] == 0):
         return False
     return bool(np.abs(np.diff(u) - u[1]).max() <= 1e-9 * abs(u[1]))
 
 
 def wave_sum(place: Array, weight: Array, u: Array) -> Array:
-    """Sum of weight (e^{i u place} - 1) for each u, shape (m,).
+    """Return the sum of weight (e^{i u place} - 1) for each u, shape (m,).
 
     Args:
         place, weight: shape (n,).
-        u: shape (m,). Where they are evenly spaced from 0 few waves are computed and the others
-            multiplied: e^{a + b} - 1 = (e^a - 1) e^b + (e^b - 1).
+        u: shape (m,). If evenly spaced from 0, a few waves are computed and the others multiplied:
+            e^{a + b} - 1 = (e^a - 1) e^b + (e^b - 1).
     """
     if not evenly(u):
         charge(CALL + WAVE_OPERATIONS * len(u) * len(place))
@@ -39,7 +39,7 @@ def wave_sum(place: Array, weight: Array, u: Array) -> Array:
         return np.concatenate(blocks)
     count = len(u)
     short = math.ceil(math.sqrt(count))
-    if len(place) * short > 1 << 22:  # in halves, which memory holds
+    if len(place) * short > 1 << 22:  # in halves, to save memory
         half = len(place) // 2
         return wave_sum(place[:half], weight[:half], u) + wave_sum(place[half:], weight[half:], u)
     first = np.expm1(1j * u[1] * place)
@@ -52,11 +52,11 @@ def wave_sum(place: Array, weight: Array, u: Array) -> Array:
 
 
 def wave_sums(place: Array, weight: Array, u: Array) -> Array:
-    """`wave_sum` of several distributions at once, shape (distributions, m).
+    """Return `wave_sum` for several distributions at once, shape (distributions, m).
 
     Args:
         place, weight: shape (distributions, n).
-        u: shape (m,), for which `evenly` holds.
+        u: shape (m,); `evenly` must hold.
     """
     short = math.ceil(math.sqrt(len(u)))
     long = math.ceil(len(u) / short)
@@ -76,22 +76,21 @@ def wave_sums(place: Array, weight: Array, u: Array) -> Array:
 
 
 def rounding(place: Array, weight: Array, u: Array) -> Array:
-    """Bound on the error of `wave_sum`, shape (m,): each place known to a few units.
+    """Return a bound on the error of `wave_sum`, shape (m,), if each place errs by a few units.
 
-    Of several distributions, as in `wave_sums`, shape (distributions, m).
-
-    A wave errs by at most the phase's error; a product adds three units of the phase at each
-    doubling; a sum of n terms adds n units.
+    For several distributions, as in `wave_sums`, the shape is (distributions, m). A wave errs by at
+    most the phase's error. A product adds three units of the phase at each doubling. A sum of n
+    terms adds n units.
     """
     units = (place.shape[-1] + 32 + 4 * math.log2(len(u) + 1)) * UNIT
     return units * np.multiply.outer((weight * np.abs(place)).sum(axis=-1), np.abs(u))
 
 
 def series(weight: Array, angle: Array) -> Array:
-    """Sum over k of weight[k] e^{-i k angle} for each angle, shape (m,).
+    """Return the sum over k of weight[k] e^{-i k angle} for each angle, shape (m,).
 
-    Of many terms few waves are computed and the others multiplied. Beside the rounding of the
-    angle a term errs by at most 12 sqrt(n) + 16 units, n terms: five for each product on its way.
+    For many terms, a few waves are computed and the others multiplied. Besides the rounding of the
+    angle, a term errs by at most 12 sqrt(n) + 16 units, for n terms: five for each product.
     """
     if len(weight) < 8 or (len(angle) < 8 and len(angle) * len(weight) < 1 << 10):
         charge(CALL + WAVE_OPERATIONS * len(weight) * len(angle))
@@ -109,18 +108,18 @@ def series(weight: Array, angle: Array) -> Array:
 
 
 def even_series(weight: Array, start: float, step: float, count: int) -> tuple[Array, Array]:
-    """Sum over k of weight[k] e^{-i k (start + j step)} for j < count, and its error [C-11].
+    """Return sum over k of weight[k] e^{-i k (start + j step)} for j < count, with error [C-11].
 
-    By k j = (k^2 + j^2 - (j - k)^2) / 2 the sums are convolutions with a chirp, by Fourier
-    transforms (Bluestein 1970).
+    Because k j = (k^2 + j^2 - (j - k)^2) / 2, the sums are convolutions with a chirp, computed by
+    Fourier transforms (Bluestein 1970).
 
     Args:
         weight: complex, shape (n,).
-        start, step: of the angles.
-        count: how many angles.
+        start, step: first angle, and difference of neighboring angles.
+        count: number of angles.
 
     Returns:
-        The sums, and a bound on the error of each beside the rounding of the angles; shape (m,).
+        The sums, and a bound on the error of each, besides the rounding of the angles; shape (m,).
     """
     n, block = len(weight), min(count, 1 << 13)
     charge(CALL + 500 * (n + count))  # three Fourier transforms
@@ -143,16 +142,16 @@ def even_series(weight: Array, start: float, step: float, count: int) -> tuple[A
     transforms = (24 * math.log2(size) + 16) * UNIT * norm
     phases = (8 + 2 * abs(step) * (n * n + block * block + len(k) ** 2)) * UNIT
     error = transforms + phases * float(np.abs(weight).sum())
-    turning = 3 * UNIT * float(np.abs(weight) @ k[:n])  # of k times the angle
+    turning = 3 * UNIT * float(np.abs(weight) @ k[:n])  # error of k times the angle
     far = max(abs(start), abs(start + count * step))
     return sums, np.full(count, error + turning * far)
 
 
 def _product(left: Array, right: Array) -> Array:
-    """Return the product of two matrices; a small one in one thread, where several cost more.
+    """Return the product of two matrices. Compute small ones in one thread, which is faster.
 
-    So it is the sum of products that are too small to be shared among threads. The bound of
-    `rounding` holds for every order in which the terms of a sum are added.
+    The result is a sum of products too small to be shared among threads. The bound of `rounding`
+    holds for every order of the terms in a sum.
     """
     rows, terms, columns = left.shape[0], left.shape[1], right.shape[1]
     if rows * terms * columns > 1 << 22:
@@ -171,7 +170,7 @@ def _apply_matrix(matrix: Array, vector: Array) -> Array:
 
 
 def _products(first: Array, count: int) -> Array:
-    """first^k for k = 0 .. count - 1: shape (m, count)."""
+    """Return first^k for k = 0 .. count - 1: shape (m, count)."""
     products = np.ones((len(first), count), complex)
     done, following = 1, first[:, None]
     while done < count:
@@ -183,12 +182,12 @@ def _products(first: Array, count: int) -> Array:
 
 
 def _powers(first: Array, count: int) -> Array:
-    """e^{i k x} - 1 for k = 0 .. count - 1 from e^{i x} - 1: shape (count, *first.shape)."""
+    """Return e^{i k x} - 1 for k = 0 .. count - 1 from e^{i x} - 1: shape (count, *first.shape)."""
     sums = np.zeros((count, *first.shape), complex)
     done = 1
     following = first.copy()
     while done < count:
-        # A wave below e^-138 counts as 0, because numbers below the normal floats are slow.
+        # A wave below e^-138 counts as 0, because subnormal floats are slow.
         # `rounding` charges such a wave more than a unit of its weight.
         following[np.abs(following + 1) < 1e-60] = -1
         more = min(done, count - done)
@@ -199,7 +198,7 @@ def _powers(first: Array, count: int) -> Array:
 
 
 def log1p(m: Array) -> Array:
-    """log(1 + m), complex too, to relative accuracy near 0."""
+    """Return log(1 + m), with relative accuracy near 0. m may be complex."""
     if m.dtype.kind != "c":
         return np.log1p(m)
     a, b = real_part(m), imaginary_part(m)

@@ -1,4 +1,4 @@
-"""Arguments checked once, by name: every refusal says which argument, its value, what is right."""
+"""Check arguments once, by name. Each error has the argument, its value, and the valid values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fractions import Fraction
 from numbers import Integral, Rational, Real
 from typing import Any, TypeGuard, cast
 
-MAX_EXPONENT = 300  # of what is read exactly: about as far as floats reach
+MAX_EXPONENT = 300  # largest exponent of an exact number, near the range of floats
 _MAX_NUMBER = 10**MAX_EXPONENT
 _FOR_SEVERAL = {
     "alpha": "; for several levels use f.powers(levels), which returns 1 minus these errors",
@@ -21,7 +21,7 @@ _FOR_SEVERAL = {
 
 
 def finite(name: str, value: object) -> float:
-    """``value`` as a float; refuses what is not a finite real number."""
+    """Return ``value`` as a float. Refuse anything but a finite real number."""
     if isinstance(value, (bool, str, bytes)) or not isinstance(value, (Real, Decimal)):
         several = hasattr(value, "__iter__") and not isinstance(value, (str, bytes))
         hint = _FOR_SEVERAL.get(name, "") if several else ""
@@ -36,7 +36,7 @@ def finite(name: str, value: object) -> float:
 
 
 def positive(name: str, value: object) -> float:
-    """``value`` as a float above zero."""
+    """Return ``value`` as a float above zero."""
     number = finite(name, value)
     if number <= 0:
         raise ValueError(f"{name} = {value!r} must be above 0")
@@ -44,7 +44,7 @@ def positive(name: str, value: object) -> float:
 
 
 def non_negative(name: str, value: object) -> float:
-    """``value`` as a float of at least zero."""
+    """Return ``value`` as a float of at least zero."""
     number = finite(name, value)
     if number < 0:
         raise ValueError(f"{name} = {value!r} must be at least 0")
@@ -52,7 +52,7 @@ def non_negative(name: str, value: object) -> float:
 
 
 def between(name: str, value: object, low: float, high: float) -> float:
-    """``value`` as a float in ``[low, high]``."""
+    """Return ``value`` as a float in ``[low, high]``."""
     number = finite(name, value)
     if not low <= number <= high:
         raise ValueError(f"{name} = {value!r} must be between {low:g} and {high:g}")
@@ -60,7 +60,7 @@ def between(name: str, value: object, low: float, high: float) -> float:
 
 
 def number(name: str, value: object) -> int | float | Fraction:
-    """``value`` as a plain int, float or fraction: what a description keeps."""
+    """Return ``value`` as the plain int, float or fraction that a description stores."""
     finite(name, value)
     if isinstance(value, Integral):
         return int(value)
@@ -70,12 +70,12 @@ def number(name: str, value: object) -> int | float | Fraction:
 
 
 def probability(name: str, value: object) -> float:
-    """``value`` as a float in [0, 1]."""
+    """Return ``value`` as a float in [0, 1]."""
     return between(name, value, 0.0, 1.0)
 
 
 def integer(name: str, value: object, least: int = 0) -> int:
-    """``value`` as an int of at least ``least``; a float is refused even if whole."""
+    """Return ``value`` as an int of at least ``least``. Refuse every float."""
     if isinstance(value, bool) or not isinstance(value, (Real, Decimal)):
         raise TypeError(f"{name} = {_shown(value)} must be a whole number (int)")
     if not isinstance(value, Integral):
@@ -87,15 +87,15 @@ def integer(name: str, value: object, least: int = 0) -> int:
 
 
 def exact(name: str, value: object) -> Fraction:
-    """``value`` as a rational number: ints, fractions, decimals, "3/7", "0.1".
+    """Return ``value`` as a rational number: ints, fractions, decimals, "3/7", "0.1".
 
-    A float is read as the shortest decimal that prints it: 0.1 is 1/10, as its writer meant.
+    A float is read as the shortest decimal that prints it: 0.1 is 1/10.
     """
     if isinstance(value, bool):
         raise TypeError(f"{name} = {value!r} must be a number, not a truth value")
     wanted = f"{name} = {_shown(value)} must be a finite number such as 0.25, '0.25' or '1/4'"
     try:
-        if isinstance(value, Rational):  # NumPy's whole numbers wrap around: Python's do not
+        if isinstance(value, Rational):  # NumPy's integers overflow, Python's do not
             return _in_range(Fraction(int(value.numerator), int(value.denominator)))
         if isinstance(value, str) and "/" in value:
             top, _, bottom = value.partition("/")
@@ -110,7 +110,7 @@ def exact(name: str, value: object) -> Fraction:
 
 
 def several(name: str, values: object, example: str = "[0.5, 0.5]") -> list[Any]:
-    """``values`` as a list in their order; refuses one thing alone, text, and what has no order."""
+    """Return ``values`` as a list in order. Refuse scalars, text, sets, and mappings."""
     items = cast("Iterable[object]", values)
     if not isinstance(values, (str, bytes, Mapping, AbstractSet)):
         try:
@@ -123,17 +123,17 @@ def several(name: str, values: object, example: str = "[0.5, 0.5]") -> list[Any]
 
 
 def is_list(value: object) -> TypeGuard[list[Any]]:
-    """Return True for a list, such as one of JSON."""
+    """Return True for a list, such as a JSON array."""
     return isinstance(value, list)
 
 
 def is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
-    """Return True for a mapping, such as an object of JSON."""
+    """Return True for a mapping, such as a JSON object."""
     return isinstance(value, Mapping)
 
 
 def no_evidence(name: str, value: object) -> None:
-    """Refuse what an attack has shown, where a guarantee is needed."""
+    """Refuse an attack's evidence if a guarantee is needed."""
     if getattr(value, "is_evidence", False):
         raise TypeError(
             f"{name} = {_shown(value)} is evidence from an attack. It can refute a guarantee, and "
@@ -142,7 +142,7 @@ def no_evidence(name: str, value: object) -> None:
 
 
 def described(name: str, value: object) -> Any:
-    """``value`` itself; refuses what has no trade-off curve, and what an attack has shown."""
+    """Return ``value`` itself. Refuse an object without a trade-off curve, and evidence."""
     no_evidence(name, value)
     if isinstance(value, type) or not callable(getattr(value, "tradeoff", None)):
         raise TypeError(
@@ -153,7 +153,7 @@ def described(name: str, value: object) -> Any:
 
 
 def _decimal(value: str | Decimal) -> Fraction:
-    """Return a decimal as a fraction; absurd exponents are refused before they fill the memory."""
+    """Return a decimal as a fraction. Refuse huge exponents before they fill the memory."""
     number = value if isinstance(value, Decimal) else Decimal(value.strip())
     if not number.is_finite() or (number and abs(number.adjusted()) > 4 * MAX_EXPONENT):
         raise ValueError
@@ -174,7 +174,7 @@ def _shown(value: object) -> str:
 
 
 def log_probability(name: str, value: float | None, logarithm: float | None) -> float:
-    """Return the logarithm of a probability that is given as itself or as its logarithm."""
+    """Return the logarithm of a probability, given either the probability or its logarithm."""
     if (value is None) == (logarithm is None):
         raise ValueError(f"give exactly one of {name}= and log_{name}=")
     if value is not None:

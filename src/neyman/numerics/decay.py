@@ -1,7 +1,7 @@
-"""How fast a characteristic function certainly dies out: what is beyond the last node [C-4].
+"""Bound how fast a characteristic function decays beyond the last node [C-4].
 
-Each function gives, for increasing ``edges`` u_0 < u_1 < ..., upper bounds on log |phi(u)|: entry j
-holds for every u in [u_j, u_{j+1}], the last one for every u >= u_m.
+For increasing ``edges`` u_0 < u_1 < ..., each function returns upper bounds on log |phi(u)|. Entry
+j holds for every u in [u_j, u_{j+1}], and the last one for every u >= u_m.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.operations import CALL, charge
 
 SINC_KNEE = 2.5
-MAX_EDGES = 120  # for which cells are made; others share those of the next one below
+MAX_EDGES = 120  # edges with their own cells; others share the cells of the next edge below
 LOBES = math.sin(SINC_KNEE) / SINC_KNEE  # above every later lobe of |sin x / x|
 
 
 @np.errstate(over="ignore", invalid="ignore")
 def by_moments(variance: float, fourth: float, edges: Array) -> Array:
-    """|phi|^2 = E cos(u (L - L')) <= 1 - u^2 Var + u^4 E(L - L')^4 / 24, convex in u^2.
+    """Bound log |phi| by moments of the loss L.
+
+    |phi|^2 = E cos(u (L - L')) <= 1 - u^2 Var + u^4 E(L - L')^4 / 24, convex in u^2.
 
     Args:
         variance: lower bound on Var(L).
@@ -38,23 +40,23 @@ def by_moments(variance: float, fourth: float, edges: Array) -> Array:
 
 
 def by_pieces(places: Array, mass: Array, edges: Array, wanted: Array | None = None) -> Array:
-    """From a part of the distribution that is uniform between neighboring places.
+    """Bound log |phi| by a part of the distribution that is uniform between neighboring places.
 
     The distribution is at least ``mass[k]``, spread evenly over [places[k], places[k + 1]]. Each
-    interval goes to a block, and each block of mass p keeps at most in |phi(u)|
+    interval belongs to a block. A block of mass p adds at most one of these to |phi(u)|:
 
     - p (1 - u^2 (1 - u^2 d^2 / 12) V / 2), for width d and variance V, because |L - L'| <= d;
     - p |sinc(u d / 2)|, if it is one interval;
     - the total variation of its density over u.
 
-    Cells of about 2 / u are the blocks in the middle, all that is left of them or right of them may
-    be one block each. What is in no block counts fully.
+    In the middle, blocks are cells of about 2 / u. Everything left of them may be one block, and so
+    may everything right of them. Mass outside all blocks counts fully.
 
     Args:
         places: increasing, shape (n + 1,).
         mass: shape (n,), at least 0.
         edges: shape (m,), above 0.
-        wanted: where a bound is of use, shape (m,); elsewhere nothing is claimed.
+        wanted: True if a bound is useful, shape (m,). Elsewhere nothing is claimed.
     """
     edges, repeat = _thin_edges(edges)
     if wanted is None or len(wanted) != len(edges):
@@ -67,13 +69,13 @@ def by_pieces(places: Array, mass: Array, edges: Array, wanted: Array | None = N
     away = middle - center
     sums = np.zeros((3, len(places)))
     np.cumsum([mass, mass * away, mass * (away**2 + width**2 / 12)], axis=1, out=sums[:, 1:])
-    # Differences of running sums: what rounding may have added is taken off.
+    # Differences of running sums: subtract the possible rounding.
     slack = 8 * len(places) * 2.0**-53 * sums[2, -1]
     density = mass / np.maximum(width, 1e-300)
     peak = middle[int(np.argmax(density))]
     bumps = np.abs(np.diff(density))
     variation = np.concatenate([[0.0], np.cumsum(bumps)])
-    # Masses and variations of what is left of a place, and of what is right of it.
+    # Masses and variations left of a place, and right of it.
     before = sums[0], np.concatenate([[0.0], density[0] + variation + density])
     after = (
         sums[0, -1] - sums[0] - len(places) * 2.0**-53,
@@ -106,24 +108,27 @@ def by_pieces(places: Array, mass: Array, edges: Array, wanted: Array | None = N
 
 
 def _cell(u: float, following: float) -> float:
-    """Return the width of the cells: what their variance gives is the same at both ends."""
+    """Return the cells' width, at which the variance gives the same gain at both ends."""
     return math.sqrt(12) / math.hypot(u, following)
 
 
 def _gain(sums: Array, width: Array, slack: float, u: float, following: float) -> Array:
-    """Return the loss of each cell in |phi|, from its mass, moment, and second moment."""
+    """Return the loss in |phi| of each cell, from its mass, moment, and second moment."""
     total, moment, second = sums
-    if following > 1e150:  # squares leave the floats: nothing is claimed
+    if following > 1e150:  # squares overflow: nothing is claimed
         return np.zeros(len(width))
     spread = second - moment**2 / np.maximum(total, 1e-300) - slack
     square = width**2 / 12
-    # u^2 (1 - u^2 d^2 / 12) is concave in u^2: least at one of the ends.
+    # u^2 (1 - u^2 d^2 / 12) is concave in u^2, so the minimum is at an end.
     worth = np.minimum(u**2 * (1 - u**2 * square), following**2 * (1 - following**2 * square))
     return np.maximum(spread, 0.0) * np.maximum(worth, 0.0) / 2
 
 
 def _thin_edges(edges: Array) -> tuple[Array, Callable[[Array], Array]]:
-    """Fewer edges, and how their bounds spread over all: a wider interval's holds within it."""
+    """Return fewer edges, and a function that spreads their bounds over all edges.
+
+    A wider interval's bound holds within it.
+    """
     if len(edges) <= MAX_EDGES:
         return edges, lambda bound: bound
     places = np.geomspace(float(edges[0]), float(edges[-1]), MAX_EDGES)

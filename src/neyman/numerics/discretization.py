@@ -1,15 +1,15 @@
-"""Moving the atoms of a loss distribution onto a grid, safely to either side.
+"""Move the atoms of a loss distribution onto a grid, for safe upper or lower bounds.
 
 A loss distribution is a pair of measures: weight p at loss l under P is weight p e^-l under Q.
 
 - `spread` splits each atom between its two grid neighbors so that both measures keep their mass.
-  The result is a spread of the likelihood ratio: it dominates (Doroshenko et al. 2022, "connect
-  the dots"), so every delta computed from it is an upper bound, also after composition.
+  The result spreads the likelihood ratio, so it dominates (Doroshenko et al. 2022, "connect the
+  dots"). Every delta computed from it is an upper bound, even after composition.
 - `contract` mixes each atom with its neighbors until both are on the grid. Mixing outcomes is
-  post-processing, so every delta computed from it is a lower bound. Where two atoms cannot be
-  mixed onto the grid they are rounded down, which lowers delta too.
+  post-processing, so every delta computed from it is a lower bound. If two atoms cannot be mixed
+  onto the grid, they are rounded down, which also lowers delta.
 
-Both err in the second order of the step; rounding every loss up or down errs in the first.
+Both err in the second order of the step. Rounding every loss up or down errs in the first order.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.operations import CALL, cells, charge
 
-ATOM_OPERATIONS = 100.0  # operations for each atom that is moved
-ATOM_ERROR = 64 * UNIT  # of the few operations on each atom [DI-3]
+ATOM_OPERATIONS = 100.0  # operations for each moved atom
+ATOM_ERROR = 64 * UNIT  # error of the few operations on each atom [DI-3]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Discretization:
-    """Atoms anywhere on the line: ``exp(log_scale) * weight`` at ``loss``, under a tilt.
+    """Represent atoms anywhere on the line: ``exp(log_scale) * weight`` at ``loss``, under a tilt.
 
     Args:
         loss: places, increasing, shape (n,).
         weight: non-negative weights, each with the factor e^{tilt loss}, shape (n,).
         tilt: the tilt c.
         log_scale: logarithm of the common factor.
-        tail: bound on the total weight left out.
+        tail: bound on the total omitted weight.
         relative: bound on the relative error of each weight; one number, or shape (n,).
         place: bound on the error of each place, beyond four units of the largest.
     """
@@ -52,7 +52,7 @@ class Discretization:
 
     @staticmethod
     def of(atoms: Atoms, tilt: float) -> Discretization:
-        """Return the atoms of a lattice, forgetting that they form one."""
+        """Return the atoms of a lattice, without the lattice structure."""
         return Discretization(
             atoms.points(),
             atoms.weight,
@@ -67,7 +67,7 @@ class Discretization:
 def _gather_weights(
     index: NDArray[np.int64], weight: Array, step: float, dots: Discretization, terms: int = 0
 ) -> Atoms:
-    """Return the weights by place. Each of them is a sum of so many terms that came before."""
+    """Return the weights by place. Each weight is a sum of up to ``terms`` earlier terms."""
     start = int(index.min())
     cells(int(index.max()) - start)
     return Atoms(
@@ -87,7 +87,7 @@ def spread(dots: Discretization, step: float) -> Atoms:
     low = np.floor(dots.loss / step)
     inside = np.clip(dots.loss - low * step, 0.0, step)
     up = -np.expm1(-inside) / -np.expm1(-step)
-    # More weight than its share may go up: that only enlarges delta. The distance from the place
+    # Moving more weight up than its share only increases delta. The distance from the place
     # below errs by the rounding of both.
     up = np.minimum(up * (1 + ATOM_ERROR) + UNIT * (2 * np.abs(dots.loss) / step + 1), 1.0)
     index = low.astype(np.int64)
@@ -104,7 +104,7 @@ def contract(dots: Discretization, step: float) -> Atoms:
     """Return a dominated measure on the multiples of ``step``, under the same tilt [DI-2]."""
     charge(CALL + ATOM_OPERATIONS * len(dots.loss))
     loss, weight, terms = _merge_cells(dots, 2 * step)
-    if not len(loss):  # all of it drowned: nothing is claimed
+    if not len(loss):  # all weight is lost: nothing is claimed
         loss, weight = np.zeros(1), np.zeros(1)
     down = np.floor(loss / step).astype(np.int64)
     up = np.ceil(loss / step).astype(np.int64)
@@ -114,19 +114,19 @@ def contract(dots: Discretization, step: float) -> Atoms:
     share = np.full(len(loss), 0.5)
     share[0] = share[-1] = 1.0
     lower, upper = slice(None, -1), slice(1, None)
-    a, b = down[upper] * step, up[lower] * step  # the two grid places, b < a where it can be done
+    a, b = down[upper] * step, up[lower] * step  # the two grid places; mixing needs b < a
     gap = np.where(a > b, a - b, 1.0)
     # Masses without the tilt, relative to the place b. Mass at a is (P - Q e^b) / (1 - e^{b - a}),
-    # its two differences taken atom by atom.
-    with np.errstate(over="ignore", invalid="ignore"):  # such pairs stay on the lower place
+    # with its two differences computed atom by atom.
+    with np.errstate(over="ignore", invalid="ignore"):  # such pairs stay at the lower place
         p_low = share[lower] * weight[lower] * np.exp(-dots.tilt * (loss[lower] - b))
         p_up = share[upper] * weight[upper] * np.exp(-dots.tilt * (loss[upper] - b))
         high = p_low * -np.expm1(b - loss[lower]) + p_up * -np.expm1(b - loss[upper])
         high /= -np.expm1(-gap)
-    # Less weight than its share may go up (rounding): that only lowers delta.
+    # Moving less weight up than its share (rounding) only lowers delta.
     error = ATOM_ERROR + UNIT * (np.abs(a) + np.abs(b) + 1) / np.minimum(gap, 1.0)
     with np.errstate(over="ignore"):
-        error += 8 * terms * UNIT * np.exp(8 * step)  # of their place [DI-3]
+        error += 8 * terms * UNIT * np.exp(8 * step)  # error of their place [DI-3]
     with np.errstate(invalid="ignore"):
         high -= (p_low + p_up) * error
         rest = p_low + p_up - high
@@ -145,11 +145,12 @@ def contract(dots: Discretization, step: float) -> Atoms:
 
 
 def contract_dense(dots: Discretization, step: float) -> Atoms:
-    """Contract many atoms to a cell, with an eighth of the variance that `contract` adds.
+    """Contract many atoms per cell, with an eighth of the variance that `contract` adds.
 
-    The atoms of the cell about each place become one, at js + e_j. Where e_j < 0 a share of the
-    next cell's is reported as this one, where e_j > 0 one of the cell's before: as much as moves it
-    to js. Where that is too much of theirs it is rounded down [DI-6].
+    The atoms of the cell about each place js merge into one, at js + e_j. If e_j < 0, a share of
+    the next cell is reported as this one. If e_j > 0, a share of the cell before is. The share is
+    large enough to move the atom to js. If the share would be too large, the atom is rounded down
+    [DI-6].
     """
     charge(CALL + ATOM_OPERATIONS * len(dots.loss))
     keep = dots.weight > 0
@@ -157,9 +158,9 @@ def contract_dense(dots: Discretization, step: float) -> Atoms:
     if len(loss) < 2:
         return contract(dots, step)
     cell = np.floor(loss / step + 0.5).astype(np.int64)
-    # The last half of a cell has none above it: it goes to the cell before.
+    # The last half cell has no cell above, so it joins the cell before.
     cell = np.minimum(cell, max(int(cell[-1]) - 1, int(cell[0])))
-    start = int(cell[0]) - 1  # one place below, for what is rounded down
+    start = int(cell[0]) - 1  # one place below, for atoms that are rounded down
     index = cell - start
     away = loss - cell * step
     places = (start + np.arange(int(index[-1]) + 1)) * step
@@ -170,21 +171,21 @@ def contract_dense(dots: Discretization, step: float) -> Atoms:
     share = np.bincount(index, weights=moved * -np.expm1(-away)) / some
     size = np.bincount(index, minlength=len(w)) + 64
     error = UNIT * (8 * np.abs(places) + (8 + size) * step)
-    up, down = np.zeros_like(w), np.zeros_like(w)  # what j takes of j + 1, and of j - 1
+    up, down = np.zeros_like(w), np.zeros_like(w)  # weight that j takes from j + 1, and from j - 1
     rise = -np.expm1(-step) + np.exp(-step) * (share - error)[1:]
     need = np.maximum(error - share, 0.0)[:-1] * (1 + ATOM_ERROR)
     up[:-1] = w[:-1] * need / np.maximum(rise, 0.25 * step) * (rise > 0.25 * step)
     fall = np.expm1(step) - np.exp(step) * (share - error)[:-1]
     need = np.maximum(share - error, 0.0)[1:] * (1 - ATOM_ERROR)
     down[1:] = w[1:] * need / np.maximum(fall, 0.25 * step) * (fall > 0.25 * step)
-    factor = np.exp(dots.tilt * step)  # of a weight that goes one place up
+    factor = np.exp(dots.tilt * step)  # factor of a weight that moves one place up
     lowered = (share < error) & (w > 0)
     lowered[:-1] &= (up[:-1] * factor > 0.25 * w[1:]) | (rise <= 0.25 * step)
     up[lowered] = 0.0
     down[1:][down[1:] > 0.5 * factor * w[:-1]] = 0.0
     rest = w.copy()
     rest[1:] -= up[:-1] * factor
-    # What the others took of j is missing from what moves up to it: it moves no more than the rest.
+    # Weight that others took from j cannot move. Move no more than the rest.
     left = rest.copy()
     left[:-1] -= down[1:] / factor
     down *= np.maximum(left, 0.0) / some * (1 - ATOM_ERROR)
@@ -198,19 +199,19 @@ def contract_dense(dots: Discretization, step: float) -> Atoms:
         np.maximum(total, 0.0),
         dots.log_scale,
         dots.tail,
-        float(np.max(dots.relative)) + ATOM_ERROR + len(loss) * UNIT,  # a sum: a unit a term
+        float(np.max(dots.relative)) + ATOM_ERROR + len(loss) * UNIT,  # sums: a unit per term
     )
 
 
 def _merge_cells(dots: Discretization, width: float) -> tuple[Array, Array, int]:
-    """All atoms of one cell as one atom: its two measures are the sums (post-processing).
+    """Merge all atoms of a cell into one atom, whose two measures are the sums (post-processing).
 
     Returns:
-        The places, their weights, and by how many terms the longest sum exceeds 8.
+        The places, their weights, and the number of terms beyond 8 in the longest sum.
     """
     keep = dots.weight > 0
     loss, weight = dots.loss[keep], dots.weight[keep]
-    cell = np.floor(loss / width + 0.25).astype(np.int64)  # whose centers are between places
+    cell = np.floor(loss / width + 0.25).astype(np.int64)  # cells with centers between places
     _, cell = np.unique(cell, return_inverse=True)
     p = np.bincount(cell, weights=weight)
     terms = max(int(np.bincount(cell).max(initial=0)) - 8, 0)
@@ -221,7 +222,7 @@ def _merge_cells(dots: Discretization, width: float) -> tuple[Array, Array, int]
         mass = np.bincount(cell, weights=untilted)
         # log(P / Q) - center, where Q / P = 1 + E[e^-away - 1]: no cancellation of near equals.
         other = np.bincount(cell, weights=untilted * np.expm1(-away))
-    # A cell whose mass drowned, or that floats do not hold, is left out: less weight only lowers
+    # A cell whose mass underflows or overflows is left out: less weight only lowers
     # delta.
     good = (mass > 1e-290) & (p > 1e-290) & np.isfinite(mass) & np.isfinite(other)
     center, mass, other = center[good], mass[good], other[good]

@@ -1,12 +1,13 @@
-"""Operations of one question: what its arrays cost, and where its engines have to stop.
+"""Count the operations of one question, and stop its engines at a limit.
 
-The functions that take time count their work before they do it: cells of arrays, and a fixed number
-for a call. An engine is asked within `engine_limit`. There a count beyond what is left raises
-`OperationLimit`, and so does an array that memory should not hold. The caller of the engine catches
-this and takes the bounds that are there. Time never decides: a question has one answer.
+A question is one call for an answer. Slow functions count their work before they do it: cells of
+arrays, and a fixed number per call. An engine runs within `engine_limit`. There, a count beyond the
+remaining operations raises `OperationLimit`, and so does an array too large for memory. The
+engine's caller catches this error and uses the bounds available so far. Time never decides, so a
+question has one answer.
 
-What engines learn on the way to an answer stays with the question (`in_question`), so no earlier
-question decides a later one.
+Intermediate results of engines belong to the question (`in_question`), so no earlier question
+affects a later one.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from neyman.numerics.bound import Bound
 
-MOST_OPERATIONS = 2.3e10  # of a question: some seven seconds of one core
+MOST_OPERATIONS = 2.3e10  # of a question: about seven seconds of one core
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The operations of a question."""
+    """Set the largest number of operations that one question may use."""
 
-    reserve_share: float = 0.1  # of these, for bounds from what is there when they are used up
-    batch_questions: int = 8  # questions asked at once that one question's operations are for
+    reserve_share: float = 0.1  # share of operations for bounds after the others are used up
+    batch_questions: int = 8  # questions in one call that share one question's operations
     batches: int = 16
-    array_cells: int = 1 << 22  # of one array beside which others of its size stand: 32 MiB each
+    array_cells: int = 1 << 22  # of one array, with others of its size beside it: 32 MiB each
 
 
 LIMITS = Limits()
@@ -44,24 +45,24 @@ R = TypeVar("R")
 
 
 class OperationLimit(Exception):
-    """A question has no operations left for what an engine would do."""
+    """Report that an engine needs more operations than the question has left."""
 
 
 @dataclass
 class Meter:
-    """Counts the operations of a question.
+    """Count the operations of a question.
 
     Args:
-        most: operations that the engine which is asked may bring the count to.
-        reserve: the same of operations for bounds from what is there.
-        count, spared: those that were taken.
-        reached: whether an engine had to stop.
-        strict: whether an operation beyond the most raises.
-        spare: whether the reserve is used.
-        starts: the count at which each owner of a share began.
-        most_cells: those of the largest array.
-        work: what the engines of the question have computed so far.
-        paid: keys of the results in the cache whose operations are counted.
+        most: largest count of operations for the engine.
+        reserve: largest count for bounds from available results.
+        count, spared: operations used so far, outside and within the reserve.
+        reached: True if an engine had to stop.
+        strict: True if an operation beyond ``most`` raises an error.
+        spare: True if operations use the reserve.
+        starts: the count at which each owner of a share started.
+        most_cells: cells of the largest array.
+        work: intermediate results of the question's engines.
+        paid: keys of cached results with counted operations.
     """
 
     most: float
@@ -77,13 +78,13 @@ class Meter:
     paid: set[object] = field(default_factory=set[object])
 
     def result(self, key: object, build: Callable[[], R]) -> R:
-        """Return what ``build`` makes, once for this meter."""
+        """Return the result of ``build``, computed once for this meter."""
         if (known := self.work.get(key)) is None:
             known = self.work[key] = build()
         return known
 
     def fits(self, count: float, cells: float) -> bool:
-        """Return True if so many more operations, and an array so large, are left."""
+        """Return True if ``count`` more operations and an array of ``cells`` cells are allowed."""
         used, most = (self.spared, self.reserve) if self.spare else (self.count, self.most)
         return used + count <= most and cells <= LIMITS.array_cells
 
@@ -93,10 +94,10 @@ METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 
 def charge(count: float, most_cells: float = 0.0) -> None:
-    """Count operations that are about to be done, and the cells of the largest array in them.
+    """Count operations before they run, and the cells of their largest array.
 
     Raises:
-        OperationLimit: an engine asks for more than is left, or than memory should hold.
+        OperationLimit: an engine needs more than is left, or more memory than allowed.
     """
     meter = METER.get()
     if meter is None:
@@ -115,28 +116,28 @@ def charge(count: float, most_cells: float = 0.0) -> None:
 
 
 def overhead(count: float) -> None:
-    """Count operations of an answer from what is there: they never raise."""
+    """Count operations for an answer from available results. They never raise an error."""
     meter = METER.get()
     if meter is not None:
         meter.count += count
 
 
 def cells(count: float) -> None:
-    """Say how many cells an array is about to have.
+    """Report the number of cells of an array before it is created.
 
     Raises:
-        OperationLimit: an engine asks for more than memory should hold.
+        OperationLimit: an engine needs more memory than allowed.
     """
     charge(0.0, count)
 
 
 class _Block:
-    """A block that a meter counts; what was set of it before stands again afterwards.
+    """Count the operations of a block with a meter, and restore the meter's settings afterwards.
 
     Args:
-        settings: of the meter within the block.
-        meter: a new one; that of the question, or a new one, if left out.
-        batches: how many times the operations of one question a new meter has.
+        settings: the meter's settings within the block.
+        meter: a new meter; by default the question's meter, or a new one.
+        batches: multiple of one question's operations for a new meter.
     """
 
     __slots__ = ("_before", "_meter", "_token")
@@ -170,19 +171,19 @@ class _Block:
 
 
 def question_meter(batches: float = 1.0) -> _Block:
-    """Count what the block does: with the meter of the question, or with a new one.
+    """Count the operations of a block, with the question's meter or a new one.
 
     Args:
-        batches: how many times the operations of one question a new meter has.
+        batches: multiple of one question's operations for a new meter.
     """
     return _Block({}, batches=batches)
 
 
 def apart(*, strict: bool = False) -> _Block:
-    """Count what the block does with a new meter, also within a question.
+    """Count the operations of a block with a new meter, even within a question.
 
     Args:
-        strict: whether operations beyond the most raise `OperationLimit`.
+        strict: True if operations beyond the limit raise `OperationLimit`.
     """
     meter = Meter(MOST_OPERATIONS, LIMITS.reserve_share * MOST_OPERATIONS)
     meter.strict = strict
@@ -190,10 +191,10 @@ def apart(*, strict: bool = False) -> _Block:
 
 
 def in_question(key: object, build: Callable[[], R]) -> R:
-    """Return what ``build`` makes, once in a question; between two questions it is made anew.
+    """Return the result of ``build``, computed once per question, or anew between questions.
 
     Args:
-        key: a hashable value, or an object, that says what it is.
+        key: a hashable value or object that identifies the result.
         build: a function without arguments.
     """
     meter = METER.get()
@@ -201,17 +202,17 @@ def in_question(key: object, build: Callable[[], R]) -> R:
 
 
 def fresh_engines() -> _Block:
-    """Within the block engines know nothing, as at the start of a question."""
+    """Start engines without intermediate results in the block, as at a question's start."""
     return _Block({"work": {}})
 
 
 def limit(share: float, owner: object = None) -> _Block:
-    """Give the block a share of the operations, so that others are left.
+    """Give the block a share of the operations, so that some are left for others.
 
     Args:
-        share: of what is left now, reserve included.
-        owner: instead, of what was left when this object began to answer the question. What its
-            other blocks took counts, and the reserve is not shared.
+        share: share of the remaining operations, reserve included.
+        owner: if given, the share is of the operations left when this object began to answer the
+            question. Its other blocks count, and the reserve is not shared.
     """
     meter = METER.get() or Meter(MOST_OPERATIONS, LIMITS.reserve_share * MOST_OPERATIONS)
     if owner is None:
@@ -223,23 +224,23 @@ def limit(share: float, owner: object = None) -> _Block:
 
 
 engine_limit: Callable[[], _Block] = partial(_Block, {"strict": True, "reached": False})
-"""Within the block operations beyond the most raise `OperationLimit`.
+"""Raise `OperationLimit` for operations beyond the limit within the block.
 
-The meter says after the block whether an engine had to stop in it.
+After the block, the meter has ``reached`` = True if an engine had to stop in it.
 """
 
 reserve: Callable[[], _Block] = partial(_Block, {"spare": True})
-"""Within the block the reserve is used: for bounds from what is there."""
+"""Use the reserve within the block, for bounds from available results."""
 
 
 def method_note(method: str) -> str:
-    """Return the method of an answer, with a note if an engine had to stop on the way to it."""
+    """Return the method of an answer, with a note if an engine had to stop."""
     meter = METER.get()
     return f"{method}; {NOTE}" if meter is not None and meter.reached else method
 
 
 def _with_note(answer: Any) -> Any:
-    """Return an answer whose bounds all say in their method that an engine had to stop."""
+    """Return an answer with the note that an engine had to stop in every bound's method."""
     if isinstance(answer, Bound):
         said = NOTE in answer.method
         return answer if said else replace(answer, method=f"{answer.method}; {NOTE}")
@@ -251,15 +252,14 @@ def _with_note(answer: Any) -> Any:
 
 
 def question(ask: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Give a method that answers a question its operations, as a decorator.
+    """Decorate a method that answers a question, to give it its operations.
 
-    Each question begins with engines that no one has asked, so it has the same answer whatever was
-    asked before.
+    Each question starts with fresh engines, so its answer does not depend on earlier questions.
     """
 
     @wraps(ask)
     def answer(self: S, *args: P.args, **options: P.kwargs) -> R:
-        if METER.get() is not None:  # a part of another question
+        if METER.get() is not None:  # part of another question
             return ask(self, *args, **options)
         many = length_hint(args[0], 1) if args else 1
         with question_meter(min(max(many / LIMITS.batch_questions, 1.0), LIMITS.batches)) as meter:

@@ -1,8 +1,8 @@
-"""Sums of few independent losses, atom by atom: no grid, and every weight to relative accuracy.
+"""Sum few independent losses atom by atom, without a grid, with small relative errors.
 
-The n-fold sum of a loss with m values takes C(n + m - 1, m - 1) values, one for each way of
-counting how often which value came; their weights are multinomial. They are found without large
-numbers that cancel (Loader 2000, "Fast and accurate computation of binomial probabilities"):
+The n-fold sum of a loss with m values has C(n + m - 1, m - 1) values, one for each list of counts
+of the values. Their weights are multinomial. They are computed without cancellation of large
+numbers (Loader 2000, "Fast and accurate computation of binomial probabilities"):
 
     log(n! / prod k_j! * prod p_j^k_j) = S(n) - sum [S(k_j) + D(k_j, n p_j)]
 
@@ -28,12 +28,12 @@ from neyman.numerics.operations import charge
 
 @dataclass(frozen=True)
 class Limits:
-    """The sums that are kept."""
+    """Set which sums are stored."""
 
-    copies: int = 2000  # copies of a loss with two values up to which all sums are kept
-    # Standard deviations kept of more: what is left out is about 1e-20.
+    copies: int = 2000  # up to this many copies of a loss with two values, all sums are stored
+    # Standard deviations stored for more copies. The omitted mass is about 1e-20.
     reach_deviations: float = 9.5
-    least_weight: float = 1e-300  # weights below it are left out: floats there lose their digits
+    least_weight: float = 1e-300  # smaller weights are omitted, because such floats lose digits
 
 
 LIMITS = Limits()
@@ -41,7 +41,7 @@ LIMITS = Limits()
 
 def ways(count: int, values: int) -> int:
     """Return the number of distinct sums of ``count`` copies of a loss with ``values`` atoms."""
-    if values == 2:  # only a window is kept of many
+    if values == 2:  # for many copies, only a window is stored
         return (
             min(
                 count,
@@ -58,9 +58,9 @@ def power_sums(
     """Return the ``count``-fold sum of a loss with few values, under a tilt.
 
     Args:
-        index: its values are ``index * unit``; shape (m,).
-        p: their probabilities given that the loss is finite, shape (m,), each rounded from a
-            distribution with the sum 1.
+        index: the loss has the values ``index * unit``; shape (m,).
+        p: probabilities of the values given that the loss is finite, shape (m,), each rounded from
+            a distribution with sum 1.
         relative: bound on the relative error of p.
         place: bound on the error of each value ``index * unit``.
     """
@@ -83,12 +83,12 @@ def power_sums(
     exponent = log_weight + tilt * (total * unit)
     scale = float(exponent.max())
     weight = np.exp(exponent - scale)
-    # D errs by a few units of itself and of |k - y|, by which it moves with p as well.
+    # D errs by a few units of itself and of |k - y|, its slope in log p.
     mask = weight > LIMITS.least_weight
     sizes = np.abs(log_weight) + np.abs(tilt * total * unit) + abs(scale)
     error = (relative + 2 * UNIT) * deviation + 4 * UNIT * (sizes + 32)  # [ES-1]
     tail = LIMITS.least_weight * float(np.count_nonzero(~mask))
-    if len(value) == 2:  # k of the second value: those below and above the window
+    if len(value) == 2:  # tails of the second value's count k, below and above the window
         tail += _beyond(weight) if counts[0, 1] > 0 else 0.0
         tail += _beyond(weight[::-1]) if counts[-1, 1] < count else 0.0
     total, weight = total[mask], weight[mask]
@@ -100,7 +100,7 @@ def power_sums(
 
 
 def added(parts: Sequence[Discretization], tilt: float) -> Discretization:
-    """Return the sum of independent losses: every pair of atoms, in order."""
+    """Return the sum of independent losses, with every combination of atoms, in order."""
     longest, *others = sorted(parts, key=lambda d: len(d.loss))
     for other in others:
         loss = np.add.outer(longest.loss, other.loss).ravel()
@@ -131,7 +131,7 @@ def _is_range(index: Array) -> bool:
 
 
 def _simplex(count: int, values: int) -> NDArray[np.int64]:
-    """All ways of writing ``count`` as a sum of so many counts, shape (ways, values)."""
+    """Return all ways to write ``count`` as a sum of ``values`` counts, shape (ways, values)."""
     places = count + values - 1
     rows = math.comb(places, values - 1)
     charge(300 * rows * values)
@@ -143,9 +143,9 @@ def _simplex(count: int, values: int) -> NDArray[np.int64]:
 
 
 def _window(value: Array, p: Array, count: int, tilt: float) -> NDArray[np.int64]:
-    """Return the ways of a sum of two values, near where the tilt centers them."""
+    """Return the counts for a sum of two values, near the tilt's center."""
     log_p = np.log(p) + tilt * value
-    share = 1 / (1 + math.exp(min(log_p[0] - log_p[1], 700.0)))  # of the second value
+    share = 1 / (1 + math.exp(min(log_p[0] - log_p[1], 700.0)))  # share of the second value
     reach = count
     if count > LIMITS.copies:
         reach = LIMITS.reach_deviations * math.sqrt(count * share * (1 - share)) + 60
@@ -156,6 +156,6 @@ def _window(value: Array, p: Array, count: int, tilt: float) -> NDArray[np.int64
 
 
 def _beyond(weight: Array) -> float:
-    """Bound the mass of log-concave weights before the first of these."""
+    """Bound the mass of log-concave weights before the first given weight."""
     first, second = float(weight[0]), float(weight[1])
     return first * (first / second) / (1 - first / second) * (1 + 1e-6) if first < second else 1e9

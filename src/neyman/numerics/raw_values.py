@@ -1,4 +1,4 @@
-"""Records as arrays: no entry raises an error, changes how another one is read, or is shown."""
+"""Read records as arrays. No entry raises an error, affects another entry, or is shown."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ Floats = NDArray[np.float64]
 def one_per_record(name: str, values: object, *, relation: Relation) -> NDArray[Any]:
     """Return an array with one entry per record.
 
-    The type and shape of an array are checked, its content not. Of a list or another sequence each
-    entry is read by itself, and is NaN if it is no number.
+    An array's type and shape are checked, but not its content. In a list or another sequence, each
+    entry is read separately, and is NaN if it is no number.
 
     Args:
-        name: of the argument.
+        name: name of the argument.
         values: an array of one dimension, or a sequence.
         relation: under "replace-one" the number of records is public and must be at least 1.
 
     Raises:
-        TypeError: the type of the array has no real numbers, or there is no order of records.
-        ValueError: another shape, or no records where their number is public.
+        TypeError: the array's type has no real numbers, or the records have no order.
+        ValueError: the shape is wrong, or there are no records although their number is public.
     """
     if not _is_array(values):
         entries = in_order(name, values)
@@ -46,17 +46,17 @@ def vectors(
 ) -> NDArray[Any]:
     """Return an array with one row per record.
 
-    The type and shape of an array are checked, its content not. A list has the declared number of
+    An array's type and shape are checked, but not its content. A list gets the declared number of
     columns, and a record of another form is all NaN. No record decides the form of the result.
 
     Args:
-        name: of the argument.
+        name: name of the argument.
         rows: an array of two dimensions, or a sequence of rows.
         relation: under "replace-one" the number of records is public and must be at least 1.
-        dimension: the number of columns, which a list needs.
+        dimension: the number of columns, required for a list.
 
     Raises:
-        TypeError, ValueError: as `one_per_record`; or a list without a dimension, or an array of
+        TypeError, ValueError: as `one_per_record`; or a list has no dimension, or an array has
             another one.
     """
     columns = None if dimension is None else check.integer("dimension", dimension, 1)
@@ -87,11 +87,11 @@ def vectors(
 
 
 def entries_of(name: str, values: object) -> NDArray[Any]:
-    """Return an array with one entry per record, each as it is; an entry of a list stands alone.
+    """Return an array with one unchanged entry per record. Each entry of a list is read separately.
 
     Raises:
-        TypeError: there is no order of records.
-        ValueError: an array of another number of dimensions.
+        TypeError: the records have no order.
+        ValueError: an array has another number of dimensions.
     """
     if _is_array(values):
         array = np.asarray(values)
@@ -106,7 +106,7 @@ def entries_of(name: str, values: object) -> NDArray[Any]:
 
 
 def as_floats(array: NDArray[Any]) -> Floats:
-    """Return each entry as a double, and NaN where it is not a number; this never raises."""
+    """Return each entry as a double, or NaN if it is not a number. This never raises an error."""
     if array.dtype.kind in "fiub":
         with np.errstate(all="ignore"):
             return array.astype(np.float64)
@@ -128,7 +128,7 @@ def _array(name: str, values: object) -> NDArray[Any]:
 
 
 def in_order(name: str, values: object) -> list[Any]:
-    """Return the records in their order; an error has their type alone."""
+    """Return the records in their order. An error message has only their type."""
     items = cast("Iterable[Any]", values)
     if not isinstance(values, (str, bytes, Mapping, AbstractSet)):
         try:
@@ -147,10 +147,10 @@ def _some(name: str, array: NDArray[Any], relation: Relation) -> NDArray[Any]:
 
 
 def _numbers(record: Any, most: int) -> list[float]:
-    """Return the first numbers of a record, so that one without an end is read, too."""
+    """Return the first numbers of a record. So an endless record is read too."""
     try:
         return [_number(entry) for entry in islice(record, most)]
-    except Exception:  # whatever a record is, it must not raise
+    except Exception:  # no record may raise an error
         return []
 
 
@@ -159,7 +159,7 @@ def _number(entry: object) -> float:
         if isinstance(entry, (complex, np.complexfloating)):
             return math.nan
         return _double(entry)
-    except Exception:  # whatever an entry is, it must not raise
+    except Exception:  # no entry may raise an error
         return math.nan
 
 

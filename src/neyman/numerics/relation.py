@@ -1,4 +1,4 @@
-"""The relation of neighboring datasets: how the records of one unit may differ between them."""
+"""Define the relation of neighboring datasets: how the records of one unit may differ."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Literal
 Neighboring = Literal["replace-one", "add-remove"]
 
 Relation = Literal["any", "add-remove", "replace-one"]
-""" "any" where a shift or a curve is all that is known."""
+""" "any" if only a shift or a curve is known."""
 
 NEIGHBORING: tuple[Neighboring, ...] = ("add-remove", "replace-one")
 RELATIONS: tuple[Relation, ...] = ("any", *NEIGHBORING)
 
 MOVES: Mapping[Neighboring, int] = {"add-remove": 1, "replace-one": 2}
-"""How many records come or go: one that is replaced goes, and another one comes."""
+"""The number of records added or removed. A replacement removes one and adds one."""
 
 
 def size_known(relation: Relation) -> bool:
@@ -23,14 +23,14 @@ def size_known(relation: Relation) -> bool:
 
 
 def neighboring_of(value: object, why: str = "") -> Neighboring:
-    """Return the relation.
+    """Return the relation, "add-remove" or "replace-one".
 
     Args:
-        value: what the caller gave.
+        value: the caller's value.
         why: what the relation decides, for the message.
 
     Raises:
-        ValueError: it is neither of the two.
+        ValueError: ``value`` is neither relation.
     """
     for relation in NEIGHBORING:
         if value == relation:
@@ -42,7 +42,7 @@ def relation_of(value: object) -> Relation:
     """Return the relation, or "any".
 
     Raises:
-        ValueError: it is none of them.
+        ValueError: ``value`` is none of these.
     """
     for relation in RELATIONS:
         if value == relation:
@@ -51,7 +51,7 @@ def relation_of(value: object) -> Relation:
 
 
 def unified(a: Relation, b: Relation) -> Relation:
-    """Return the relation of two things used together: "any" goes with each, others do not mix.
+    """Return the common relation of two objects. "any" fits each; others do not mix.
 
     Raises:
         ValueError: the two have different relations.

@@ -1,7 +1,7 @@
-"""Find where a monotone condition ends, where a function crosses a level, and where one is least.
+"""Find the end of a monotone condition, the crossing of a level, and the minimum of a function.
 
-`bisect`, `bisect_integers`, and `falls_to` return ends at which the condition has been asked, so an
-answer can be taken on its safe side. `zero` and `least` return approximate places.
+`bisect`, `bisect_integers`, and `falls_to` return ends at which the condition was evaluated, so one
+end is safe. `zero` and `least` return approximate places.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ def bisect(
 ) -> tuple[Real, Real]:
     """Narrow the interval in which a monotone condition stops holding, by halving.
 
-    The caller knows that the condition holds at ``inside``; neither end is asked. Each new
-    ``inside`` has met the condition and each new ``outside`` has not, so the first number is the
-    safe side. The search ends when nothing is between the ends, or at the first of the limits.
+    The condition must hold at ``inside``. Neither given end is evaluated. The condition holds at
+    each new ``inside`` and fails at each new ``outside``, so the first returned number is safe. The
+    search ends if nothing is between the ends, or at the first limit.
 
     Args:
         holds: the condition.
-        inside: where it holds; above or below ``outside``.
-        outside: where it need not hold.
-        tolerance: the limit of the distance, relative to the larger end.
-        width: the limit of the distance.
-        rounds: the limit of the questions. Fractions need one of the three limits, and the first
-            of them does not end a search toward 0.
-        middle: where to ask, between two ends.
+        inside: where the condition holds; above or below ``outside``.
+        outside: where the condition need not hold.
+        tolerance: limit on the distance of the ends, relative to the larger end.
+        width: limit on the distance of the ends.
+        rounds: limit on the number of evaluations. Fractions need one of the three limits.
+            ``tolerance`` does not end a search toward 0.
+        middle: function that chooses a place between two ends.
 
     Returns:
-        The last place at which the condition holds, and the first at which it does not.
+        The last place where the condition holds, and the first where it does not.
     """
     asked = 0
     while rounds is None or asked < rounds:
@@ -57,9 +57,9 @@ def bisect(
 
 
 def bisect_integers(holds: Callable[[int], bool], inside: int, outside: int) -> int:
-    """Return the last whole number, on the way from ``inside``, at which a condition holds.
+    """Return the last whole number, starting from ``inside``, at which a condition holds.
 
-    As `bisect`: the condition holds at ``inside``, and neither end is asked.
+    As in `bisect`, the condition must hold at ``inside``, and neither given end is evaluated.
     """
     while abs(outside - inside) > 1:
         place = (inside + outside) // 2
@@ -77,9 +77,9 @@ def falls_to(
 ) -> tuple[float, float]:
     """Bracket ``(a, b)`` with ``f(a) > level >= f(b)`` for a non-increasing ``f``.
 
-    ``f(low) > level`` and ``f(high) <= level`` must hold. Regula falsi (Illinois) with bisection
-    as its safeguard; both ends have been evaluated, so each is certified if ``f`` is. Ends when
-    ``b - a <= tolerance * max(floor, |b|)``.
+    ``f(low) > level`` and ``f(high) <= level`` must hold. The method is regula falsi (Illinois)
+    with bisection as a safeguard. Both ends have been evaluated, so each is certified if ``f`` is.
+    The search ends when ``b - a <= tolerance * max(floor, |b|)``.
     """
     f_low, f_high = f(low) - level, f(high) - level
     side = 0
@@ -91,9 +91,9 @@ def falls_to(
         if iteration % 4 < 3 and finite and f_high < f_low:
             guess = high - f_high * (high - low) / (f_high - f_low)
             margin = 0.25 * tolerance * max(floor, abs(high))
-            # Step over the root by a hair, so that the bracket closes from both sides.
+            # Step slightly over the root, so that the bracket closes from both sides.
             guess += margin if side >= 0 else -margin
-            # A root within a hair of an end: the next question closes the bracket there.
+            # If a root is very near an end, the next evaluation closes the bracket there.
             guess = min(max(guess, low + margin), high - margin)
             if low < guess < high:
                 middle = guess
@@ -120,11 +120,11 @@ def zero(
     tolerance: float,
     ends: tuple[float, float] | None = None,
 ) -> float:
-    """About the zero of a smooth ``f`` that changes sign between ``low`` and ``high``.
+    """Return the approximate zero of a smooth ``f`` that changes sign between ``low`` and ``high``.
 
-    Inverse quadratic interpolation where the last three points are fit for it, else bisection
-    (Chandrupatla 1997). With ``ends``, f at both ends, it ends also where a secant says that the
-    zero is within the tolerance.
+    Use inverse quadratic interpolation if the last three points allow it, else bisection
+    (Chandrupatla 1997). With ``ends``, f at both ends, the search also ends if a secant puts the
+    zero within the tolerance.
     """
     a, b = low, high
     fa, fb = ends or (f(a), f(b))
@@ -155,9 +155,9 @@ def zero(
 
 
 def least(f: Callable[[float], float], low: float, high: float, tolerance: float = 1e-9) -> float:
-    """About the place where a unimodal ``f`` is least in [low, high]: golden section.
+    """Return the approximate minimizer of a unimodal ``f`` in [low, high], by golden section.
 
-    Nothing rests on the place being exact: callers certify the value that they find there.
+    The place need not be exact: callers certify the value there.
     """
     inner, outer = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
     f_inner, f_outer = f(inner), f(outer)

@@ -1,4 +1,4 @@
-"""The floats next to an exact number, on either side."""
+"""Round exact numbers to neighboring floats, up or down."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def below(value: Fraction | float) -> float:
 
 
 def exp_up(value: float) -> float:
-    """Return a probability of at least e^value, exactly 0 for what is certainly 0.
+    """Return an upper bound on the probability e^value. Return exactly 0 for -inf.
 
-    It holds if a rounding has moved the value. The error of exp is below one float (``up``).
+    The bound allows for one rounding of ``value``. The error of exp is below one float (``up``).
     """
     if value == -math.inf:
         return 0.0
@@ -34,23 +34,23 @@ def exp_up(value: float) -> float:
 
 
 def exp_down(value: float) -> float:
-    """Return a probability of at most e^value, also if a rounding has moved the value."""
+    """Return a lower bound on the probability e^value, allowing for one rounding of ``value``."""
     return down(math.exp(min(value, 0.0) * (1 + 2 * UNIT)))
 
 
 def log_of(value: float) -> float:
-    """Return the logarithm, -inf of 0."""
+    """Return the logarithm; -inf for 0."""
     return math.log(value) if value > 0 else -math.inf
 
 
 def log_add(x: float, y: float) -> float:
-    """Return log(e^x + e^y), to the nearest float or so."""
+    """Return log(e^x + e^y), to about the nearest float."""
     top = max(x, y)
     return top if math.isinf(top) else top + math.log1p(math.exp(min(x, y) - top))
 
 
 def log_complement(low: float, high: float) -> tuple[float, float]:
-    """Return bounds on log(1 - x) from bounds on log x, which err by 6 units [RO-1]."""
+    """Return bounds on log(1 - x), given bounds on log x. They include 6 units of error [RO-1]."""
     return (1 + 8 * UNIT) * _log_complement(high), (1 - 8 * UNIT) * _log_complement(low)
 
 
@@ -61,19 +61,19 @@ def _log_complement(value: float) -> float:
 
 
 def up(x: float, steps: int = 2) -> float:
-    """So many floats up."""
+    """Return the float ``steps`` floats above ``x``."""
     for _ in range(steps):
         x = math.nextafter(x, math.inf)
     return x
 
 
 def down(x: float, steps: int = 2) -> float:
-    """So many floats down, but not below 0."""
+    """Return the float ``steps`` floats below ``x``, but not below 0."""
     for _ in range(steps):
         x = math.nextafter(x, -math.inf)
     return max(x, 0.0)
 
 
 def known(x: Array) -> Array:
-    """Return |x| where it is finite, and 0 elsewhere: what a logarithm's rounding goes by."""
+    """Return |x| where finite, else 0. The rounding of a logarithm scales with it."""
     return np.where(np.isfinite(x), np.abs(x), 0.0)

@@ -1,16 +1,16 @@
-"""The moment generating function of a discrete Gaussian's loss, by whichever sum is short.
+"""Compute the moment generating function of a discrete Gaussian's loss, by the shorter of two sums.
 
 With t = z shift and theta(t) = sum over x of e^{-(x + t)^2 / (2 sigma^2)},
 
     K(z) = z (z + 1) shift^2 / (2 sigma^2) + log theta(t) / theta(0).
 
-By Poisson summation theta(t) is a constant times the sum over whole k of
-e^{-2 pi^2 sigma^2 k^2 + 2 pi i k t}. On a vertical line the largest term belongs to the whole
-number k_0 next to -Im t / (2 pi sigma^2); with f their difference the terms around it are
+By Poisson summation, theta(t) is a constant times the sum over whole k of e^{-2 pi^2 sigma^2 k^2 +
+2 pi i k t}. On a vertical line, the largest term belongs to the whole number k_0 nearest to -Im t /
+(2 pi sigma^2). With f their difference, the terms around it are
 
     e^{-2 pi^2 sigma^2 (d - f)^2 + 2 pi i d Re t},  d = k - k_0,
 
-and what is factored out has no large numbers that cancel.
+and the common factor has no large numbers that cancel.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from neyman.numerics.atoms import UNIT
 
 @dataclass(frozen=True)
 class Limits:
-    """The terms of a sum, and the numbers held at a time."""
+    """Set the terms of a sum, and the size of a block."""
 
     drop_efolds: float = 50.0
-    narrow_sigma_squared: float = 0.5  # sigma^2 below which the sum over x is the shorter one
+    narrow_sigma_squared: float = 0.5  # for a smaller sigma^2, the sum over x is shorter
     block_numbers: int = 1 << 18
 
 
@@ -37,7 +37,7 @@ LIMITS = Limits()
 
 
 def log_mgf(sigma_squared: float, shift: int, z: Array) -> Array:
-    """K(z), z of any real and imaginary parts, shape (n,)."""
+    """Return K(z), for z with any real and imaginary parts, shape (n,)."""
     if sigma_squared < LIMITS.narrow_sigma_squared:
         logs = [
             _over_places(sigma_squared, shift, z[k : k + LIMITS.block_numbers // 64])
@@ -50,7 +50,7 @@ def log_mgf(sigma_squared: float, shift: int, z: Array) -> Array:
     turns = np.round(turn)
     away = turn - turns
     steep = 2 * math.pi**2 * sigma_squared
-    # Beside the largest term: those that are above e^-50 of it somewhere, where they are.
+    # Besides the largest term, add each term that is above e^-50 of it, at those z.
     parts = np.ones(z.shape, complex if np.iscomplexobj(z) else float)
     total, d = 1.0, 1
     while steep * d * (d - 1) < LIMITS.drop_efolds:
@@ -76,7 +76,7 @@ def log_mgf(sigma_squared: float, shift: int, z: Array) -> Array:
 
 
 def _over_places(sigma_squared: float, shift: int, z: Array) -> Array:
-    """Return the sum over x, for a small sigma; the largest term is factored out."""
+    """Return the sum over x, for a small sigma, with the largest term factored out."""
     reach = math.ceil(10 * math.sqrt(sigma_squared)) + 2
     x = np.arange(-reach, reach + 1, dtype=float)
     base = np.exp(-(x**2) / (2 * sigma_squared)).sum()
@@ -96,7 +96,7 @@ def _over_places(sigma_squared: float, shift: int, z: Array) -> Array:
 
 
 def rounding(sigma_squared: float, shift: int, z: Array) -> Array:
-    """Bound on the error of e^K, relative to e^{K(Re z)}: units of every exponent and phase."""
+    """Bound the error of e^K, relative to e^{K(Re z)}: some units of every exponent and phase."""
     ratio = shift * shift / sigma_squared
     sizes = np.abs(z) * (np.abs(np.real(z)) + 1) * ratio
     sizes = sizes + np.abs(np.imag(z)) * shift / math.sqrt(sigma_squared) * 4

@@ -1,4 +1,4 @@
-"""The signal of a normal vector: the norm of a shift in coordinates of unit covariance."""
+"""Compute the signal of a normal vector: a shift's norm in coordinates of unit covariance."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Matrix = Sequence[Row] | NDArray[np.floating | np.integer]
 
 @dataclass(frozen=True)
 class Limits:
-    """The size of a shift."""
+    """Set the largest size and norm of a shift."""
 
     coordinates: int = 64
-    norm: Fraction = Fraction(10) ** 150  # a norm that the curve of a Gaussian can have
+    norm: Fraction = Fraction(10) ** 150  # largest norm for the curve of a Gaussian
 
 
 LIMITS = Limits()
@@ -37,16 +37,17 @@ def whitened_norm(
     Args:
         covariance: S, symmetric and positive definite, at most 64 by 64, in squared units of the
             answer. A float is read as the decimal that it prints.
-        sensitivity: largest l2 norm of a shift, in units of the answer; 1 if shifts are given.
+        sensitivity: largest l2 norm of a shift, in units of the answer. It must be 1 if shifts are
+            given.
         shifts: the possible shifts, each with one number per coordinate.
 
     Returns:
-        The norm for listed shifts, exact before one rounding up; for an l2 norm D it is
-        D / sqrt(t) with a t below the smallest eigenvalue [GC-2]. The safe side is up.
+        The norm; upper is safe. For listed shifts, it is exact before one rounding up. For an l2
+        norm D, it is D / sqrt(t), with t below the smallest eigenvalue [GC-2].
 
     Raises:
         TypeError, ValueError: a matrix is not square, symmetric, or positive definite, a shift has
-            another length, or shifts are given beside a sensitivity other than 1.
+            another length, or shifts are given with a sensitivity other than 1.
     """
     matrix = _numbers("covariance", covariance)
     size = len(matrix)
@@ -131,7 +132,7 @@ def _forms(matrix: list[list[Fraction]], vectors: list[list[Fraction]]) -> list[
 
 
 def _least_eigenvalue(matrix: list[list[Fraction]]) -> Fraction:
-    """Return a number below the smallest eigenvalue, close to it [GC-2]."""
+    """Return a number just below the smallest eigenvalue [GC-2]."""
     floats = np.array([[float(entry) for entry in row] for row in matrix])
     exact = [matrix[i][i] for i in range(len(matrix))]
     if all(matrix[i][j] == 0 for i in range(len(matrix)) for j in range(i)):
@@ -143,7 +144,7 @@ def _least_eigenvalue(matrix: list[list[Fraction]]) -> Fraction:
         if _forms(_shift_diagonal(matrix, Fraction(low)), []) is not None:
             return Fraction(low)
         margin *= 4
-    # A power of 1/2 of the smallest diagonal entry: the first that passes, by bisection.
+    # Try the smallest diagonal entry times powers of 1/2. Find the first that passes by bisection.
     start, fails, passes = min(exact), 0, 1
 
     def passing(power: int) -> bool:
@@ -170,4 +171,4 @@ def _root_up(square: Fraction) -> float | Fraction:
     bits = 62 - (square.numerator.bit_length() - square.denominator.bit_length()) // 2
     scaled = square * Fraction(4) ** bits
     value = above((math.isqrt(math.floor(scaled)) + 1) / Fraction(2) ** bits)
-    return math.nextafter(value, math.inf)  # it is read as the decimal that it prints
+    return math.nextafter(value, math.inf)  # callers read it as its printed decimal

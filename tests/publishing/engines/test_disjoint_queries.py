@@ -407,12 +407,42 @@ def test_a_partition_has_the_tables_of_its_keys_each_with_its_own_terms(unknown)
         ({"parts": {"a": {"at": ["state"]}}}, r"query 'pay 1'\) = 'state': is not a level"),
         ({"partition": None, "parts": {"a": {}}}, "is for a query with partition"),
         ({"where": "rase == 'a'"}, "'rase': is not a declared column"),
+        ({"by": ["no"]}, r"^query\[0\].by\[0\] \(of query 'pay'\) = 'no': is not a column"),
     ],
 )
 def test_a_wrong_partition_is_refused_by_name(change, says):
     """Before anything is counted, with the field, the query, and what is valid."""
     with pytest.raises(PlanError, match=says):
         a_plan([{**SPLIT, **change}])
+
+
+def test_an_error_after_a_partition_names_the_query_as_it_is_written():
+    """The queries of the keys stand between, and the index is that of the plan's text."""
+    wrong = {"name": "n", "measure": "count", "by": ["no"]}
+    with pytest.raises(PlanError, match=r"^query\[1\].by\[0\] \(of query 'n'\) = 'no'"):
+        a_plan([SPLIT, wrong])
+    with pytest.raises(PlanError, match=r"disjoint = false: query\[0\].partition"):
+        a_plan([SPLIT], disjoint=False)
+
+
+def test_a_filter_with_a_comment_is_joined_to_each_key():
+    """A mark in a text is no comment: the canonical filter stays as it was."""
+    plan = a_plan([{**SPLIT, "where": "age > 3 # adults"}])
+    assert plan.queries[1].where == "(age > 3) and (race == 'A')"
+    plan = a_plan([{**SPLIT, "where": " race != 'C#'"}])
+    assert plan.queries[1].where == "( race != 'C#') and (race == 'A')"
+
+
+def test_a_partition_by_a_name_that_python_would_change_reads_its_own_column():
+    """Python's parser reads a wide letter as a narrow one, which is another column."""
+    names = ["\uff4e", "n"]
+    query = {"name": "n", "measure": "count", "partition": names[0]}
+    plan = a_plan([query], columns={name: {"keys": ["a", "b"]} for name in names}, derive={})
+    table = pa.table({names[0]: ["a"] * 5, names[1]: ["b"] * 5})
+    with prepared(plan, open_table(table)) as ready:
+        tables = aggregate_cells(plan, ready, KEY)
+    counts = [int(tables[f"n {key}", "all", "count"].dense()[0]) for key in "ab"]
+    assert counts == [5, 0]
 
 
 def test_a_plan_says_what_is_charged_once_and_what_is_not():

@@ -22,6 +22,7 @@ from test_row_expressions import DERIVE, LOOKUP, TYPED, WHERE, by_time, in_pytho
 from test_row_expressions import TABLE as TABLE_OF_TEXTS
 from test_row_expressions import a_plan as expression_plan
 
+import mariadb_server
 import neyman as ny
 from neyman.ledger.records import ChargedError, LedgerError
 from neyman.publishing.engines.backends import fetched
@@ -318,6 +319,71 @@ def test_what_cannot_be_read_is_refused_before_the_charge(change, words, wards, 
     assert not (tmp_path / "release").exists()
     assert "word@" not in str(error.value)
     assert "cret" not in str(error.value)
+
+
+@pytest.mark.parametrize("kinds", [("MyISAM", "InnoDB"), ("InnoDB", "MyISAM")])
+@pytest.mark.parametrize(
+    "twins",
+    [
+        (("twins", "cafe"), ("twins", "café")),
+        (("twins", "people"), ("twins", "People")),
+        (("ward", "beds"), ("Ward", "beds")),
+    ],
+)
+def test_a_table_is_never_taken_for_one_whose_name_is_alike_to_a_collation(twins, kinds, server):
+    """Each of two is read or refused by its own engine, with its own columns, whichever came first:
+    databases, and tables of one."""
+    for places in (twins, twins[::-1]):
+        for database, _ in places:
+            server.run(f"CREATE DATABASE IF NOT EXISTS {database} CHARACTER SET utf8mb4")
+        for (database, table), kind in zip(places, kinds, strict=True):
+            columns = "s varchar(9)" if kind == "InnoDB" else "other int, s text"
+            server.run(
+                f"CREATE TABLE {database}.`{table}` ({columns}) ENGINE={kind}",
+                f"INSERT INTO {database}.`{table}` (s) VALUES ('{kind}')",
+            )
+        for (database, table), kind in zip(places, kinds, strict=True):
+            source = as_source(server.url(database, table))
+            if kind == "MyISAM":
+                with pytest.raises(DataError, match="a table of the engine MyISAM"):
+                    open_table(source)
+                source._open[0].con.close()
+            else:
+                rows = open_table(source)
+                assert fetched(rows).to_pylist() == [{"s": "InnoDB"}]
+                close_table(rows)
+        for database in {database for database, _ in places}:
+            server.run(f"DROP DATABASE {database}")
+
+
+def test_a_server_that_folds_names_is_asked_by_any_case(monkeypatch):
+    """With lower_case_table_names = 1 it lists the table in small letters."""
+    settings = (*mariadb_server.SETTINGS, "lower-case-table-names=1")
+    monkeypatch.setattr(mariadb_server, "SETTINGS", settings)
+    with mariadb_server.MariaServer() as folding:
+        folding.run("CREATE DATABASE c", "CREATE TABLE c.Ward (s varchar(9)) ENGINE=InnoDB")
+        table = open_table(as_source(folding.url("C", "WARD")))
+        assert table.columns == ("s",)
+        close_table(table)
+    named = [("c", name, "c", name, "s", "InnoDB") for name in ("ward", "wárd")]
+    assert engine._rows_of_table(named, ("c", "wárd"), "") == [("s", "InnoDB")]
+    for candidates in (named, []):
+        with pytest.raises(DataError, match="SHOW TABLES"):
+            engine._rows_of_table(candidates, ("C", "WARD"), "")
+
+
+def test_a_key_that_is_too_long_for_a_varchar_counts_nothing(server):
+    """In a database whose letters have four bytes; the longest key of a VARCHAR too."""
+    server.run(
+        "CREATE DATABASE letters CHARACTER SET utf8mb4",
+        "CREATE TABLE letters.t (s varchar(9)) ENGINE=InnoDB",
+        "INSERT INTO letters.t VALUES ('a'), ('a'), ('b')",
+    )
+    query = [{"name": "s", "measure": "count", "by": ["s"], "share": 1}]
+    for size in (8191, 8192, 70_000):
+        plan = small(query, {"s": {"keys": ["a", "a" * size, "b"]}})
+        source = as_source(server.url("letters", "t"))
+        assert counted(plan, source)["s", "all", "count"] == [2, 0, 1], size
 
 
 def test_a_role_that_may_only_read_makes_a_release_of_one_state_of_the_rows(

@@ -799,8 +799,10 @@ def test_generated_expressions_have_one_answer_or_are_refused(texts, number):
 REFUSED = {
     "n": "gives a number",
     "n >": "is not an expression",
+    "n > 3 # adults\nand n < 5": "has a comment before its last line",
     "n > 'x'": "mixes a number and text",
     "nn > 3": "'nn': is not a declared column",
+    "\uff4e > 3": "would be read as 'n'; write column('...')",
     "n * n > 3": "could leave the range",
     "n / 2 > 1": "is not in the language",
     "n // 0 > 1": "a constant of at least 1",
@@ -839,6 +841,12 @@ REFUSED = {
     "n\x00 > 1": "has a control character",
     "x" * 2001: "has 2001 characters",
 }
+
+
+@pytest.mark.parametrize("text", ["n > 3 # a\n", "n > 3\nand n < 5 # a", "n > 3 and s != '#\nx'"])
+def test_a_comment_at_the_end_of_an_expression_hides_nothing(text):
+    """Lines are joined, and a number sign in quotes is no comment."""
+    assert a_plan(where=text).rows.where is not None
 
 
 @pytest.mark.parametrize("text", REFUSED)
@@ -887,7 +895,22 @@ def test_an_expression_that_could_raise_is_refused_with_its_place(text):
                 ({"column": ["s", 3]}, "lookup.r.column[1] = 3: must be"),
                 ({"on": "s"}, "on = ['s'] must name one column of the file for each of"),
                 ({"on": ["a", "a"]}, "on = ['a', 'a'] names a column twice"),
+                ({"on": ["s", "k"]}, "lookup.r.column: on names columns of a file"),
                 ({"keys": [["x", "y", "drop"]]}, "'drop'"),
+                ({"column": ["s", "r"]}, "lookup.r.column: reads itself; give the lookup another"),
+            )
+        ),
+        ({"lookup": {"z": {"column": "z", "keys": [["x", "1"]]}}}, "lookup.z.column: reads itself"),
+        *(
+            (
+                {"derive": {"z": {rule: given, **more}}},
+                f"derive.z.{rule}: reads itself; give the derived column another name",
+            )
+            for rule, given, more in (
+                ("expression", "z + 1", {}),
+                ("cut", "z", {"edges": [0, 1], "labels": ["x"]}),
+                ("map", "lower(z)", {"to": {"x": "y"}}),
+                ("case", [["column('z') == 'x'", "y"]], {}),
             )
         ),
         ({"lookup": {"r": {"column": "s", "keys": "/etc/passwd"}}}, "not in the plan's folder"),
@@ -897,6 +920,16 @@ def test_an_expression_that_could_raise_is_refused_with_its_place(text):
 def test_a_wrong_section_is_refused(sections, reason):
     with pytest.raises(PlanError, match=re.escape(reason)):
         a_plan(**sections)
+
+
+def test_a_derived_column_can_have_the_name_of_a_function_or_of_a_text_that_it_reads():
+    """Only a column that it names is read: a function and a text are none."""
+    derive = {
+        "lower": {"map": "lower(s)", "to": {"x": "y"}},
+        "x": {"case": [["s == 'x'", "y"]]},
+        "column": {"expression": "column('s') == 'column'"},
+    }
+    assert {one.name for one in a_plan(derive=derive).rows.derived} >= derive.keys()
 
 
 def test_the_words_of_an_expression():

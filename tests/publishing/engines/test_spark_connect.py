@@ -50,8 +50,10 @@ def test_a_run_names_the_server_as_the_master(spark_running, ledger, tmp_path):
     spark.close(own)
 
 
-def test_a_server_that_cannot_be_used_is_refused_before_the_charge(ledger, tmp_path):
-    """It takes no bound on memory, and its address, which can hold a token, is not repeated."""
+def test_a_server_that_cannot_be_used_is_refused_before_the_charge(ledger, tmp_path, monkeypatch):
+    """It takes no bound on memory, and its address, which can hold a token, is not repeated, nor is
+    one with a blank, in big letters, or for another engine."""
+    monkeypatch.setattr(spark, "_ANSWER_SECONDS", 0.2)
     people = pa.table({"s": ["a"]})
     refused = [
         (
@@ -61,9 +63,27 @@ def test_a_server_that_cannot_be_used_is_refused_before_the_charge(ledger, tmp_p
         ({"master": "sc://127.0.0.1:none/;token=se-cret"}, "no session"),
         ({"master": "sc://127.0.0.1:15002;token=se-cret"}, "no session"),
         ({"master": "sc://127.0.0.1:15002/;token se-cret"}, "no session"),
+        ({"master": "sc://127.0.0.1:1/;token=se-cret"}, "no server answers"),
+        ({"master": " sc://127.0.0.1:1/;token=se-cret"}, "no server answers"),
+        ({"master": "SC://127.0.0.1:1/;token=se-cret"}, "no server answers"),
+        ({"master": "sc://127.0.0.1:1/;token=se-cret", "engine": "duckdb"}, "engine = 'spark'"),
+        ({"master": "sc:/127.0.0.1:1/;token=se-cret", "engine": "duckdb"}, "engine = 'spark'"),
+        ({"master": "local[1]", "engine": "duckdb"}, r"master = 'local\[1\]': is for engine"),
+        ({"master": 3}, "master = 3: must be a text"),
     ]
     for given, words in refused:
         with pytest.raises(DataError, match=words) as error:
-            ny.run(small(), people, ledger, tmp_path / "out", engine="spark", **given)
+            ny.run(small(), people, ledger, tmp_path / "out", **{"engine": "spark", **given})
         assert "cret" not in str(error.value)
     assert spent(ledger) == 0
+
+
+def test_a_time_limit_of_the_caller_is_not_taken_for_a_fault_of_the_server(monkeypatch):
+    """A handler of a signal can raise while the server is waited for."""
+
+    def late(channel):
+        raise TimeoutError("the caller's")
+
+    monkeypatch.setattr(pytest.importorskip("grpc"), "channel_ready_future", late)
+    with pytest.raises(TimeoutError, match="the caller's"):
+        spark.connect(master="sc://127.0.0.1:1")

@@ -110,6 +110,7 @@ WHERE = [
     ("income % 2 = 1", "(income % 2 if income >= 0 else -(-income % 2)) == 1"),
     ("MONTH(born) // 3 = 1", "(month(born) // 3) == 1"),
     ("EXTRACT(ISODOW FROM p.born) = 7", "weekday(born) == 7"),
+    ("income < 55.5", "income < 55.5"),
     ("LOWER(name) <> 'x' /* OR TRUE */ -- OR TRUE", "lower(name) != 'x'"),
 ]
 
@@ -176,8 +177,8 @@ REFUSED = [
     ("SELECT COUNT(*) FROM people WHERE born < now()", 42, "changes from run to run"),
     ("SELECT COUNT(*) FROM people WHERE born < CURRENT_DATE", 35, "changes from run to run"),
     ("SELECT COUNT(*) FROM people WHERE age < random()", 41, "changes from run to run"),
-    ("SELECT COUNT(*) FROM people WHERE my_func(age)", 35, "no known function"),
-    ("SELECT my_agg(age) FROM people", 8, "no known function"),
+    ("SELECT COUNT(*) FROM people WHERE my_func(age)", 35, "not a known function"),
+    ("SELECT my_agg(age) FROM people", 8, "not a known function"),
     ("SELECT COUNT(*) FROM people WHERE CAST(name AS INT) = 1", 35, "a cast can fail"),
     ("SELECT COUNT(*) FROM people WHERE TRY_CAST(name AS INT) = 1", 35, "a cast can fail"),
     ("SELECT COUNT(*) FROM people WHERE name::DATE > '2020-01-01'", 35, "a cast can fail"),
@@ -242,6 +243,18 @@ REFUSED = [
     ("SELECT COUNT(*) n FROM people LIMIT 1 PERCENT", 37, "LIMIT OPTIONS"),
     ("SELECT word, AVG(income) FROM people", 8, "is not grouped"),
     ("SELECT COUNT(*) FROM people TABLESAMPLE (10 PERCENT)", 42, "SAMPLE"),
+    ("SELECT COUNT() FROM people", 8, "takes . or a column"),
+    ("SELECT COUNT(DISTINCT) FROM people", 8, "takes one column"),
+    ("SELECT PERCENTILE_CONT(0.5) WITHIN GROUP () FROM people", 8, "is not a measure"),
+    ("SELECT COUNT(*) FROM people ORDER BY ALL", 8, "name the columns"),
+    ("SELECT COUNT(*) c FROM people HAVING c > 52.3456", 42, "at most 3 decimals"),
+    ("SELECT COUNT(*) FROM people WHERE income = 55.5", 35, "derive a clipped column in the plan"),
+    ("SELECT COUNT(*) AS age FROM people ORDER BY people.age", 45, "is not grouped"),
+    (
+        "SELECT COUNT(*) AS sex FROM people GROUP BY people.sex HAVING sex > 2",
+        63,
+        "is grouped, and not a column of SELECT",
+    ),
     ("SELECT COUNT(* FROM people", 16, "is not a SQL"),
     ("SELECT COUNT(*) FROM people WHERE name = 'x", None, "quote or a comment that does not end"),
     ("SELECT COUNT(*) FROM people WHERE name = 'a\\b'", 42, "backslash"),
@@ -272,6 +285,62 @@ def test_a_place_has_its_line_and_an_error_of_the_plan_has_one():
     assert placed.problems[0].startswith("line 1, column 18, 'AVG(income)': query[1].clip")
     with pytest.raises(PlanError, match="no aggregate takes the clip of 'incme'"):
         translate("SELECT COUNT(*) FROM people", parse(BASE), clips={"incme": (0, 1)})
+    text = "SELECT COUNT(*) FROM people HAVING SUM(income) > 3"
+    with pytest.raises(PlanError, match=r"line 1, column 36, .SUM\(income\)"):
+        translate(text, parse(BASE), clips={"income": (0, 1)})
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "says"),
+    [
+        (None, {}, "statement = None: must be the text of a SELECT"),
+        (3, {}, "statement = 3"),
+        ("SELECT COUNT(*) FROM people", {"clips": "x"}, "clips = 'x': must be a mapping"),
+        ("SELECT COUNT(*) FROM people", {"clips": [("x", 1)]}, "must be a mapping"),
+        ("SELECT COUNT(*) FROM people", {"delta": "foo"}, "'foo': no group has keys to discover"),
+        (
+            "SELECT sex, COUNT(*) FROM people GROUP BY sex",
+            {"delta": "1e-9"},
+            r"key_delta \(--delta\) = '1e-9'",
+        ),
+    ],
+)
+def test_an_argument_of_another_type_or_without_use_is_refused_by_name(text, given, says):
+    with pytest.raises(PlanError, match=says):
+        translate(text, parse(BASE), **given)
+
+
+def test_the_clip_of_an_alias_comes_before_the_clip_of_its_column():
+    """Whatever the order of the clips is, and of a set of their names."""
+    text = "SELECT AVG(income) AS pay, SUM(income) FROM people"
+    for clips in ({"income": (0, 9), "pay": (0, 5)}, {"pay": (0, 5), "income": (0, 9)}):
+        own, other = queries(text, clips=clips).queries
+        assert (own["clip"], other["clip"]) == ([0, 5], [0, 9])
+
+
+def test_an_alias_that_is_a_grouped_column_names_another_query():
+    """A query with the name of a key would be taken for it."""
+    (query,) = queries("SELECT sex AS x, COUNT(*) AS sex FROM people GROUP BY x").queries
+    assert (query["name"], query["by"]) == ("sex_2", ["sex"])
+
+
+def test_a_row_is_sorted_and_taken_by_the_expression_that_groups_it():
+    text = "SELECT MONTH(born), COUNT(*) n FROM people GROUP BY MONTH(born) "
+    text += "HAVING MONTH(people.born) > 1 ORDER BY MONTH(born) DESC"
+    rows = [{"month_born": month, "n": 9 - month} for month in (1, 2, 3)]
+    assert queries(text).selection.rows(rows) == rows[:0:-1]
+
+
+def test_a_column_that_the_plan_derives_from_the_same_expression_is_used():
+    """It keeps its name, and is not derived a second time; another range is another column."""
+    base = {**BASE, "derive": {**BASE["derive"], "old": {"expression": "age >= 65"}}}
+    text = "SELECT age >= 65 AS old, SUM(2025 - YEAR(born)) AS y FROM people GROUP BY 1"
+    statement = translate(text, parse(base), clips={"y": (0, 100)})
+    assert statement.derive == {}
+    (query,) = statement.queries
+    assert (query["by"], query["column"]) == (["old"], "years")
+    other = translate(text, parse(base), clips={"y": (0, 99)})
+    assert other.derive == {"y": {"expression": "2025 - year(born)", "range": [0, 99]}}
 
 
 HOSTILE = [

@@ -102,6 +102,8 @@ def a_condition(draw, depth=2):
         f"g {draw.choice(['=', '<>'])} '{draw.choice(['a', 'A', 'b', 'ü'])}'",
         "g IN ('a', 'a ', 'b')",
         "s NOT IN ('é', 'J1')",
+        f"{draw.choice('xy')} {draw.choice(['<', '<=', '>', '>='])} {draw.choice(['2.5', '-.5'])}",
+        f"{draw.choice(['2.5', '-0.5'])} {draw.choice(['<', '<=', '>', '>='])} {draw.choice('xy')}",
         f"d {sign} '2024-02-01'",
         "d BETWEEN DATE '2024-01-28' AND '2024-02-28'",
         f"{draw.choice(['x', 'g', 'b', 'd', 'p'])} IS {draw.choice(['', 'NOT '])}NULL",
@@ -185,3 +187,37 @@ def test_random_statements_have_the_cells_that_duckdb_computes():
             assert expected(name, value, parts), (text, name, key, value, parts)
         done += 1
     assert done > 2 * refused
+
+
+def a_selection(draw):
+    """A SELECT, and its clauses on published numbers; an alias may be the name of a column."""
+    names = draw.sample(["k", "x", "y", "d", "n", "m"], 4)
+    forms = ["t.k", "MONTH(d)", "COUNT(*)", "SUM(x)"]
+    items = [f"{form} AS {name}" for form, name in zip(forms, names, strict=True)]
+    draw.shuffle(items)
+    spots = [*names, *forms, "k", "MONTH(t.d)"]
+    conditions = [f"{draw.choice(spots)} {sign} {draw.randrange(4)}" for sign in (">", "<=", "<>")]
+    having = draw.choice(["", f" HAVING {conditions[0]} OR NOT ({' AND '.join(conditions[1:])})"])
+    order = f" ORDER BY {draw.choice(spots)} {draw.choice(['', 'DESC'])}, t.k, MONTH(t.d)"
+    where = "WHERE k IS NOT NULL AND d IS NOT NULL GROUP BY t.k, MONTH(d)"
+    return f"SELECT {', '.join(items)} FROM t {where}", f"{having}{order} LIMIT {draw.randrange(9)}"
+
+
+def test_random_clauses_on_published_numbers_select_what_duckdb_selects():
+    """A name in HAVING and ORDER BY is the column that SQL takes, of several with this name."""
+    draw, done, refused = random.Random(20261127), 0, 0
+    with duckdb.connect() as connection:
+        connection.register("t", a_table(draw, 60))
+        for _ in range(examples(120, least=40)):
+            text, clauses = a_selection(draw)
+            try:
+                selected = translate(text + clauses, parse(BASE), clips={"x": (-9, 9)}).selection
+            except PlanError:
+                refused += 1
+                continue
+            every, few = (
+                connection.sql(sql).to_arrow_table().to_pylist() for sql in (text, text + clauses)
+            )
+            assert selected.rows(every) == few, text + clauses
+            done += 1
+    assert done > 3 * refused

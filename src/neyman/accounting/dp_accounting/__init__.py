@@ -1,1 +1,1 @@
-"""Interoperability with dp-accounting: events, privacy loss distributions, and an accountant."""
+"""Exchange events, privacy loss distributions, and an accountant with dp-accounting."""

@@ -1,4 +1,4 @@
-"""An accountant for dp_accounting that answers with certified numbers; needs its extra."""
+"""Answer as a dp_accounting accountant with certified numbers. This needs its extra."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ RELATIONS: dict[NeighboringRelation, Neighboring] = {
 
 
 class NeymanAccountant(PLDAccountant):
-    """A `dp_accounting` accountant that returns Neyman's certified upper bounds.
+    """Return Neyman's certified upper bounds as a `dp_accounting` accountant.
 
-    It goes wherever a `PrivacyAccountant` does, such as `dp_accounting.calibrate_dp_mechanism`. It
-    is a `PLDAccountant` because jax_privacy asks for one where an accountant must know truncated
-    batches and mixtures of Gaussians. It has no loss distribution and no arithmetic of that class.
+    Use it as any `PrivacyAccountant`, for example in `dp_accounting.calibrate_dp_mechanism`. It is
+    a `PLDAccountant` because jax_privacy requires that class for truncated batches and mixtures of
+    Gaussians. It does not use that class's loss distribution or arithmetic.
 
     Args:
         neighboring_relation: ADD_OR_REMOVE_ONE or REPLACE_ONE.
 
     Raises:
-        ValueError: for REPLACE_SPECIAL.
+        ValueError: the relation is REPLACE_SPECIAL.
 
     Examples:
         >>> import neyman as ny
@@ -56,11 +56,11 @@ class NeymanAccountant(PLDAccountant):
                 f"neighboring_relation = {neighboring_relation!r}: Neyman knows ADD_OR_REMOVE_ONE "
                 "and REPLACE_ONE; a record that becomes a special one is neither"
             )
-        PrivacyAccountant.__init__(self, neighboring_relation)  # not that of `PLDAccountant`
+        PrivacyAccountant.__init__(self, neighboring_relation)  # not `PLDAccountant`'s
         self._mechanism = Mechanism.nothing()
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse what only the constructor of `PLDAccountant` makes, such as its distribution."""
+        """Refuse attributes that only `PLDAccountant`'s constructor sets, like its distribution."""
         raise AttributeError(
             f"NeymanAccountant has no {name}: it composes no distributions of dp_accounting; "
             "tradeoff() has the curve, and neyman.accounting.dp_accounting.privacy_loss.to_pld "
@@ -94,8 +94,8 @@ class NeymanAccountant(PLDAccountant):
     def get_epsilon(self, target_delta: float) -> float:
         """Return a certified upper bound on the smallest epsilon at delta.
 
-        At delta 1 it is 0, except for an event that is not private at all: there it is inf, as for
-        the other accountants of `dp_accounting`.
+        At delta 1 the bound is 0, or inf for an event that is not private at all, as for the other
+        accountants of `dp_accounting`.
         """
         if check.probability("target_delta", target_delta) == 1:
             return math.inf if self._certain_loss().lower == 1 else 0.0
@@ -104,16 +104,15 @@ class NeymanAccountant(PLDAccountant):
     def get_delta(self, target_epsilon: float) -> float:
         """Return a certified upper bound on the smallest delta at epsilon.
 
-        At epsilon inf it is the mass of the outcomes that reveal all: 0 where there are none.
+        At epsilon inf it is the mass of outcomes that reveal everything, or 0 without such
+        outcomes.
         """
         if target_epsilon == math.inf:
             return self._certain_loss().upper
         return self.tradeoff().delta(target_epsilon).upper
 
     def _certain_loss(self) -> Bound:
-        """Return the largest mass of infinite loss of any ordered
-        pair; sums of masses are rounded.
-        """
+        """Bound the largest mass of infinite loss of any ordered pair, including rounding."""
         pairs = self.tradeoff().directions
         low, high = max(c.least.infinite for c in pairs), max(c.infinite for c in pairs)
         if low == 1 or high == 0:

@@ -1,4 +1,4 @@
-"""Mechanisms from dp_accounting's tree of events."""
+"""Read mechanisms from dp_accounting's tree of events."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ Reader = Callable[[Any, Neighboring], Mechanism]
 
 @dataclass(frozen=True)
 class Limits:
-    """How binomial tails are bounded."""
+    """Set how binomial tails are bounded."""
 
-    # Of binomial tails, which are computed to 1e-12; counted for the worse case.
+    # Assumed relative error of binomial tails, which are computed to 1e-12.
     tail_error: float = 1e-9
-    least_tail: float = 1e-290  # tails below it are only bounded from above
+    least_tail: float = 1e-290  # below it, a tail only has an upper bound
 
 
 LIMITS = Limits()
 
 
 class UnsupportedEvent(ValueError):
-    """An event, or an event under a relation, that has no certified description here.
+    """Refuse an event, or an event under a relation, without a certified description here.
 
     Args:
-        event: the event, wherever it stands in its tree.
-        reason: why, and what to do instead.
+        event: the event, anywhere in its tree.
+        reason: the reason, and what to do instead.
     """
 
     def __init__(self, event: Any, reason: str) -> None:
@@ -54,7 +54,7 @@ class UnsupportedEvent(ValueError):
 
 
 def described(event: Any, neighboring: Neighboring) -> Mechanism:
-    """Return the mechanism that an event describes; its name decides how it is read."""
+    """Return the mechanism that an event describes. The event's type name chooses the reader."""
     name = type(event).__name__
     if name in READERS:
         return READERS[name](event, neighboring)
@@ -81,14 +81,14 @@ def _discrete_laplace(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _discrete_gaussian(event: Any, neighboring: Neighboring) -> Mechanism:
-    """Describe discrete Gaussian noise: an l2 norm of several numbers proves rho alone."""
+    """Describe discrete Gaussian noise. For several numbers, an l2 norm proves only rho."""
     sigma = check.exact("sigma", event.sigma)
     norm = check.exact("sensitivity", event.sensitivity) * MOVES[neighboring]
     if sigma < 0 or norm < 0:
         raise ValueError(f"sigma = {event.sigma!r}, sensitivity = {event.sensitivity!r}: below 0")
     if event.dimension is not None:
         check.integer("dimension", event.dimension, 1)
-    if norm < 1:  # whole numbers do not move
+    if norm < 1:  # integers do not change
         return Mechanism.nothing()
     if not sigma:
         return NonPrivate()
@@ -98,22 +98,20 @@ def _discrete_gaussian(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _permute_and_flip(event: Any, neighboring: Neighboring) -> Mechanism:
-    """Describe permute-and-flip, which draws as the largest score with
-    exponential noise (Ding and others 2021).
-    """
+    """Describe permute-and-flip: the top score with exponential noise (Ding and others 2021)."""
     epsilon = check.exact("epsilon", event.epsilon)
     return ReportNoisyMax(Fraction(1), epsilon / 2, noise="exponential")
 
 
 def _epsilon_delta(event: Any, neighboring: Neighboring) -> Mechanism:
-    """Delta of everything, and pure epsilon beside it: the worst pair of (epsilon, delta)."""
+    """Combine full disclosure at rate delta with pure epsilon: the worst (epsilon, delta) pair."""
     delta = check.probability("delta", event.delta)
     if delta == 1 or event.epsilon == math.inf:
         return NonPrivate()
     pure = _permute_and_flip(event, neighboring)
     if not delta:
         return pure
-    if neighboring != "replace-one":  # a record that is there or not is revealed on one side only
+    if neighboring != "replace-one":  # disclosure reveals a record in only one dataset
         raise UnsupportedEvent(
             event,
             "delta may be on both sides, which no mechanism here has under add-remove; its curve "
@@ -176,7 +174,10 @@ def _mixture(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _best_of_runs(event: Any, neighboring: Neighboring) -> Mechanism:
-    """Its mean is at least 1 there, and its shape at least 0: inf is Poisson."""
+    """Describe the best of several runs. dp_accounting's mean is at least 1 and shape at least 0.
+
+    Shape inf is Poisson.
+    """
     mean, shape = event.mean, float(event.shape)
     inner = described(event.event, neighboring)
     law = Runs.poisson(mean) if shape == math.inf else Runs.negative_binomial(mean, shape)
@@ -188,7 +189,7 @@ def _best_of_runs(event: Any, neighboring: Neighboring) -> Mechanism:
 
 def _poisson(event: Any, neighboring: Neighboring) -> Mechanism:
     rate = _rate(event)
-    # Described by the move of one record that is there or not, also where it is replaced.
+    # Describe the shift by one added or removed record, even under replace-one.
     inner = described(event.event, "add-remove")
     if 0 < rate < 1 and (sizes := _sizes(event.event)):
         raise UnsupportedEvent(
@@ -201,7 +202,7 @@ def _poisson(event: Any, neighboring: Neighboring) -> Mechanism:
         return Mechanism.nothing()
     if rate == 1:
         return described(event.event, neighboring)
-    if isinstance(inner, Subsampled):  # a Poisson sample of a Poisson sample is one
+    if isinstance(inner, Subsampled):  # a Poisson sample of a Poisson sample is a Poisson sample
         inner, rate = inner.mechanism, product(rate, inner.rate)
     try:
         return inner.subsample(rate=rate, neighboring=neighboring)
@@ -235,7 +236,7 @@ def _without_replacement(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _rate(event: Any) -> float | Fraction:
-    """Return the rate of an event; jax_privacy's schedules send it as an array of one number."""
+    """Return the rate of an event. jax_privacy's schedules give an array of one number."""
     given = event.sampling_probability
     one = given.item() if getattr(given, "shape", None) == () else given
     return probability("sampling_probability", one)
@@ -246,7 +247,7 @@ def _full_disclosure(rate: float | Fraction, neighboring: Neighboring) -> Mechan
 
 
 def _sizes(event: Any) -> set[int]:
-    """For datasets of which sizes an event is described."""
+    """Return the dataset sizes for which an event is described."""
     name = type(event).__name__
     if name == "SampledWithoutReplacementDpEvent":
         return {event.source_dataset_size}
@@ -258,17 +259,18 @@ def _sizes(event: Any) -> set[int]:
 
 
 def _truncated_sample(event: Any, neighboring: Neighboring) -> Mechanism:
-    """Return a Poisson sample, cut down at random to a largest batch.
+    """Describe a Poisson sample, cut at random to a largest batch.
 
-    Let k of n - 1 other records be sampled. Below the limit B the record joins with probability q.
-    From B on it is in the batch with probability q B / (k + 1), in the place of another one: a move
-    of twice the norm. Everyone may see which of the two is the case. From B on they see the
-    other records of the batch too, whose distribution does not depend on k, so only the mean of
-    this share counts, (B / n) P(Bin(n, q) > B) / P(Bin(n - 1, q) >= B).
+    Let k of n - 1 other records be sampled, with rate q. If k is below the limit B, the record
+    joins with probability q. If k >= B, it is in the batch with probability q B / (k + 1), and
+    replaces another record: a shift of twice the norm. Assume that everyone sees which case occurs.
+    If k >= B, assume that they also see the other records of the batch, whose distribution does not
+    depend on k. So only the mean of this share counts, (B / n) P(Bin(n, q) > B) / P(Bin(n - 1, q)
+    >= B).
 
-    Under add-remove the others are n - 1 or n. Where the last of them fills the batch, q at twice
-    the norm covers both, and elsewhere its presence makes no share larger. A tail P(K >= k) is
-    rounded down, and up where the class at q begins, which is the worst [SA-7].
+    Under add-remove the others are n - 1 or n. If the last of them fills the batch, q at twice the
+    norm covers both cases. Otherwise its presence increases no share. A tail P(K >= k) is rounded
+    down, except up for the class at q, which is the worst [SA-7].
     """
     n = check.integer("dataset_size", event.dataset_size, 1)
     if n > DESCRIPTION_LIMITS.count:
@@ -299,7 +301,7 @@ def _truncated_sample(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _tail(k: int, n: int, rate: float) -> tuple[float, float]:
-    """P(K >= k) for K binomial, rounded down and up; exact where it is 0 or 1."""
+    """Return P(K >= k) for K binomial, rounded down and up; exact if it is 0 or 1."""
     if k <= 0 or k > n or rate == 1:
         certain = float(k <= n)
         return certain, certain
@@ -310,17 +312,17 @@ def _tail(k: int, n: int, rate: float) -> tuple[float, float]:
 
 
 def _integer_share(share: float) -> tuple[int, int]:
-    """Return a size and a population whose ratio is at least ``share``, by less than 1e-18."""
+    """Return a size and a population. Their ratio exceeds ``share`` by 0 to 1e-18."""
     return min(
         math.ceil(Fraction(share) * DESCRIPTION_LIMITS.count), DESCRIPTION_LIMITS.count
     ), DESCRIPTION_LIMITS.count
 
 
 def _tree(event: Any, neighboring: Neighboring) -> Mechanism:
-    """Gaussian noise on every node above a leaf: at most bit_length(steps) nodes see a record.
+    """Describe Gaussian noise on nodes: at most bit_length(steps) nodes contain a record.
 
-    Each record is in one leaf of all trees together. A node that is released holds a complete
-    binary subtree, so a leaf of n is in at most floor(log2 n) + 1 nodes.
+    Each record is in one leaf of all trees together. A released node holds a complete binary
+    subtree, so a leaf of n is in at most floor(log2 n) + 1 nodes.
     """
     if neighboring != "replace-one":
         raise UnsupportedEvent(

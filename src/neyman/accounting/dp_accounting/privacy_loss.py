@@ -1,6 +1,6 @@
-"""dp_accounting's events, accountant and loss distributions, in both directions.
+"""Convert dp_accounting's events, accountant and loss distributions, in both directions.
 
-Needs `neyman[dp-accounting]`, which is imported when it is first used.
+This needs `neyman[dp-accounting]`, which is imported at its first use.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ __all__ = ["NeymanAccountant", "from_dp_event", "from_pld", "to_pld"]
 
 @dataclass(frozen=True)
 class Limits:
-    """The grid of a privacy loss distribution."""
+    """Set the grid of a privacy loss distribution."""
 
     interval_epsilon: float = 1e-4  # dp_accounting's own default
     points: int = 1 << 20
-    largest_epsilon: float = 600.0  # epsilons beyond which e^epsilon leaves the floats
-    negligible_mass: float = 1e-15  # P-mass of low losses that may be rounded up to a higher one
+    largest_epsilon: float = 600.0  # largest epsilon, far below overflow of e^epsilon
+    negligible_mass: float = 1e-15  # P-mass of low losses that may be rounded up to a higher loss
 
 
 LIMITS = Limits()
 
 
 def package(module: str = "dp_accounting") -> Any:
-    """dp_accounting, or one of its modules.
+    """Return dp_accounting, or one of its modules.
 
     Raises:
-        ModuleNotFoundError: naming the extra, if it is not installed.
+        ModuleNotFoundError: it is not installed. The message names the extra.
     """
     try:
         return import_module(module)
     except ModuleNotFoundError as missing:
         if (missing.name or "dp_accounting").partition(".")[0] != "dp_accounting":
-            raise  # something that it needs itself
+            raise  # a dependency of dp_accounting is missing
         raise ModuleNotFoundError(
             "dp_accounting is not installed: pip install 'neyman[dp-accounting]'", name=missing.name
         ) from missing
@@ -79,19 +79,19 @@ def __getattr__(name: str) -> Any:
 def from_dp_event(event: DpEvent, neighboring: Neighboring = "add-remove") -> Mechanism:
     """Return the mechanism that a dp_accounting event describes.
 
-    Its noise multipliers are relative to the norm of one record, so that under replace-one, where
-    one record goes and another comes, the shift is twice as large (the Poisson-subsampled Gaussian
-    has its own pair there).
+    An event's noise multiplier is relative to the norm of one record. Under replace-one, one record
+    leaves and another joins, so the shift is twice as large (the Poisson-subsampled Gaussian has
+    its own pair).
 
     Args:
-        event: a tree of events: all that `pld.PLDAccountant` supports, Poisson subsampling of
-            every mechanism that can be subsampled, and samples of fixed size under replace-one.
+        event: a tree of events: all events that `pld.PLDAccountant` supports, Poisson subsampling
+            of every mechanism that can be subsampled, and fixed-size samples under replace-one.
         neighboring: "add-remove" or "replace-one".
 
     Raises:
-        ValueError: for an event, or a relation, that has no certified description, by its name;
-            for parameters out of range.
-        TypeError: for what is not an event.
+        ValueError: an event or a relation has no certified description, or a parameter is out of
+            range.
+        TypeError: ``event`` is not an event.
 
     Examples:
         >>> import neyman as ny
@@ -113,24 +113,24 @@ def from_pld(
 ) -> Tradeoff:
     """Return the curve that a pessimistic dp_accounting loss distribution states.
 
-    It is read through its delta at the multiples of its interval, between which the curve is
-    linear, for either direction. Whatever the distribution bounds is at least as private, as far
-    as the distribution itself is right: that is not certified here, and the `method` of every
-    answer says so. The ends of an answer enclose the stated curve, not the mechanism's.
+    The function reads delta at multiples of the interval, in each direction. The curve is linear
+    between these points. If the distribution is correct, its mechanism is at least as private as
+    the curve. This is not certified here, and the `method` of every answer says so. The ends of an
+    answer enclose the stated curve, not the mechanism's.
 
     Args:
-        pld: rounded up ("pessimistic"). An optimistic one bounds from below what may be lost, so
-            that no guarantee can rest on it; it is refused.
-        interval: its value_discretization_interval.
-        neighboring: the relation that it was computed for; it does not say so itself.
+        pld: a distribution rounded up ("pessimistic"). An optimistic one is a lower bound on the
+            privacy loss. It proves no guarantee, so it is refused.
+        interval: the distribution's value_discretization_interval.
+        neighboring: the relation of the distribution, which does not store it.
 
     Returns:
-        A curve that composes with others; its two directions are kept apart.
+        A curve that composes with others. Its two directions stay separate.
 
     Raises:
-        ValueError: for an optimistic estimate, another interval, an unknown relation, or more than
-            2^20 points.
-        TypeError: for what is not a `PrivacyLossDistribution`.
+        ValueError: the estimate is optimistic, the interval or the relation is wrong, or there are
+            more than 2^20 points.
+        TypeError: ``pld`` is not a `PrivacyLossDistribution`.
 
     Examples:
         >>> import neyman as ny
@@ -147,7 +147,7 @@ def from_pld(
         raise TypeError(f"pld = {pld!r} must be a dp_accounting PrivacyLossDistribution")
     removed, added = (pld.compose(part, 0.0) for part in _units(pld, step))
     ahead = _read(removed, step)
-    # Where the two directions answer alike, one reading will do.
+    # If the two directions agree, read one.
     behind = ahead if _same_delta(removed, added, ahead, step) else _read(added, step)
     if not ahead.mass or not behind.mass:
         return Tradeoff.of([Composition.of([(NonPrivateLoss(), 1)])], neighboring)
@@ -161,22 +161,22 @@ def to_pld(
 ) -> PrivacyLossDistribution:
     """Return a pessimistic dp_accounting loss distribution that dominates a mechanism or a curve.
 
-    Built from certified upper ends of delta at multiples of the interval, by connecting the dots:
-    delta of the result is at no epsilon below that of the mechanism, in either direction.
+    The result connects certified upper ends of delta at multiples of the interval. Its delta is at
+    least the mechanism's delta at every epsilon, in each direction.
 
     Args:
         of: a mechanism, or a `Tradeoff`.
-        interval: the value_discretization_interval, from 1e-12 to 10. The excess over the curve
-            is of second order in it.
-        tail: delta beyond which losses are counted as infinite, in (0, 1).
+        interval: the value_discretization_interval, from 1e-12 to 10. The excess over the curve is
+            of second order in the interval.
+        tail: largest delta of high losses that count as infinite, in (0, 1).
 
     Returns:
-        A `PrivacyLossDistribution` whose remove direction is the order in which the mechanism
-        gives its pairs: with the record against without.
+        A `PrivacyLossDistribution`. Its remove direction has the order of the mechanism's pairs:
+        with the record against without.
 
     Raises:
-        ValueError: if more than 2^20 points would be needed: the interval is too small.
-        TypeError: for what has no curve.
+        ValueError: the interval is too small: more than 2^20 points would be needed.
+        TypeError: ``of`` has no curve.
 
     Examples:
         >>> import neyman as ny
@@ -211,7 +211,7 @@ def _distribution() -> Any:
 
 
 def _orders(f: Tradeoff) -> tuple[tuple[Profile, ...], tuple[Profile, ...]]:
-    """Return the profiles of all pairs in the order given, and in the other one."""
+    """Return the profiles of all pairs in the given order, and in the reverse order."""
     if f.joined or f.ordered:
         return f.profiles, f.profiles
     forward = tuple(dict.fromkeys(f.alternatives))
@@ -223,7 +223,7 @@ def _orders(f: Tradeoff) -> tuple[tuple[Profile, ...], tuple[Profile, ...]]:
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """A finite pair on a grid: masses under P, the one of infinite loss, what only Q has."""
+    """Represent a finite pair on a grid: masses under P, infinite-loss mass, and Q's extra mass."""
 
     index: list[int]
     mass: list[float]
@@ -232,19 +232,17 @@ class _Table:
 
 
 def _connect_dots(first: int, step: float, delta: Array) -> _Table:
-    """Return the pair whose delta is linear in e^epsilon between its values at the grid's points
-    [DI-4].
+    """Return the pair whose delta is linear in e^epsilon between the grid's points [DI-4].
 
-    With a_i = (delta_i - delta_{i+1}) / (e^step - 1) the mass at i is
-    delta_{i-1} - delta_i + a_{i-1} - a_i. Values that stand out above the line between their
-    neighbors (rounding, intervals) are left out, so that no mass is negative: what remains is
-    convex, and is above the curve wherever the values do.
+    With a_i = (delta_i - delta_{i+1}) / (e^step - 1) the mass at i is delta_{i-1} - delta_i +
+    a_{i-1} - a_i. A value above the line between its neighbors (rounding, intervals) is dropped, so
+    no mass is negative. The rest is convex, and bounds the curve if the values do.
 
     Args:
         delta: upper bounds at the indices first, first + 1, ..., shape (n,), n >= 2.
     """
     index = np.arange(first, first + len(delta))
-    # A mass errs by some units of its two terms; telescoped that is n units of delta [DI-5].
+    # A mass errs by a few units of its two terms. Telescoped, these are n units of delta [DI-5].
     delta = np.minimum(np.minimum.accumulate(delta) * (1 + 24 * len(delta) * UNIT), 1.0)
     while True:
         drop = -np.diff(delta)
@@ -256,7 +254,7 @@ def _connect_dots(first: int, step: float, delta: Array) -> _Table:
         index, delta = index[good], delta[good]
     above = np.nonzero(np.cumsum(mass) > LIMITS.negligible_mass)[0]
     if len(above) and above[0] > 0:
-        # Lower losses together have a negligible mass, which goes up to the first one kept.
+        # Lower losses together have a negligible mass. Add it to the first remaining loss.
         low = above[0]
         mass[low] += mass[:low].sum()
         mass, index, delta = mass[low:], index[low:], delta[low:]
@@ -268,16 +266,16 @@ def _connect_dots(first: int, step: float, delta: Array) -> _Table:
 
 
 def _window(delta: Any, step: float, tail: float) -> tuple[int, int]:
-    """Return indices between which the curve bends, but for a negligible mass on either side.
+    """Return indices between which the curve bends, except for negligible masses outside.
 
     Args:
-        delta: epsilons, increasing -> upper bounds on delta.
+        delta: function from increasing epsilons to upper bounds on delta.
     """
     most = max(min(LIMITS.points, int(LIMITS.largest_epsilon / step)), 1)
     ends = np.unique(np.minimum(2 ** np.arange(0, 24), most))
     index = np.concatenate([-ends[::-1], [0], ends])
     profile = delta(index * step)
-    # What is missing of the whole is rounding, not a loss of -inf.
+    # A mass missing from 1 is rounding, not a loss of -inf.
     top = float(profile[0]) if most * step > 50 else 1.0
     low, high = _bent(index, profile, top, step, tail)
     if most == LIMITS.points and most in (-low, high):
@@ -291,9 +289,7 @@ def _window(delta: Any, step: float, tail: float) -> tuple[int, int]:
 
 
 def _bent(index: Array, delta: Array, top: float, step: float, tail: float) -> tuple[int, int]:
-    """Return the last index below which, and the first one above
-    which, there is nothing to speak of.
-    """
+    """Return the indices below and above which the mass is negligible."""
     delta = np.minimum.accumulate(np.minimum(delta, top))
     drop = -np.diff(delta)
     rest = np.append(drop / np.expm1(step * np.diff(index)), 0.0)
@@ -304,13 +300,13 @@ def _bent(index: Array, delta: Array, top: float, step: float, tail: float) -> t
 
 
 def _table_of_profiles(profiles: tuple[Profile, ...], step: float, tail: float) -> _Table:
-    """Return a dominating pair for all of these, from certified upper ends of delta."""
+    """Return a pair that dominates all profiles, from certified upper ends of delta."""
 
     above = [p.from_above() for p in profiles]
 
     def delta(epsilon: Array) -> Array:
         highest = np.max([p.log_deltas(epsilon)[1] for p in above], axis=0)
-        # The power itself errs by 2 units, which are among the 24 of `_connect_dots`.
+        # exp errs by 2 units, which are among the 24 of `_connect_dots`.
         return np.exp(np.minimum(highest * (1 - 4 * UNIT), 0.0))
 
     low, high = _window(delta, step, tail)
@@ -318,8 +314,9 @@ def _table_of_profiles(profiles: tuple[Profile, ...], step: float, tail: float) 
 
 
 def _units(pld: PrivacyLossDistribution, step: float) -> tuple[Any, Any]:
-    """Return what to compose with so that one direction is left:
-    no loss in it, no mass in the other.
+    """Return two distributions that, composed with ``pld``, each leave one direction.
+
+    One direction has no loss, the other no mass.
     """
     pmf = package("dp_accounting.pld.pld_pmf")
     law_of = _distribution()
@@ -356,7 +353,7 @@ def _delta(pld: Any, epsilon: Array) -> Array:
 
 
 def _read(pld: PrivacyLossDistribution, step: float) -> _Table:
-    """One direction, from its delta at its own grid points."""
+    """Return one direction's table, from its delta at its own grid points."""
     low, high = _window(partial(_delta, pld), step, 0.0)
     return _connect_dots(low, step, _delta(pld, np.arange(low, high + 1) * step))
 
@@ -364,7 +361,7 @@ def _read(pld: PrivacyLossDistribution, step: float) -> _Table:
 def _same_delta(
     one: PrivacyLossDistribution, other: PrivacyLossDistribution, read: _Table, step: float
 ) -> bool:
-    """Whether two directions have the same delta wherever the first one bends, and beyond."""
+    """Return True if both directions have the same delta where the first one bends, and beyond."""
     index = np.array([-64, *read.index, 64]) if read.index else np.zeros(1)
     if read.index:
         index[0] += read.index[0]

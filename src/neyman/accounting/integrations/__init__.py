@@ -1,1 +1,1 @@
-"""Neyman inside the training libraries of others; each file needs its library."""
+"""Run Neyman inside other training libraries. Each file needs its library."""

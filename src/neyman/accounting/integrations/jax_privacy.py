@@ -1,7 +1,7 @@
-"""jax_privacy with certified numbers, and with exact noise in place of JAX's generator.
+"""Give jax_privacy certified numbers, and exact noise instead of JAX's generator.
 
-`NeymanAccountantConfig` goes wherever jax_privacy takes a ``PldAccountantConfig``.
-`exact_gaussian_privatizer` goes where its Gaussian privatizer does.
+Use `NeymanAccountantConfig` as jax_privacy's ``PldAccountantConfig``. Use
+`exact_gaussian_privatizer` as its Gaussian privatizer.
 """
 
 # jax_privacy and optax are no dependencies, so their types are unknown where they are missing.
@@ -41,21 +41,21 @@ __all__ = ["NeymanAccountantConfig", "exact_gaussian_privatizer"]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a sensitivity and a sum may be in units of the noise."""
+    """Set the ranges of a sensitivity and a sum, in units of the noise."""
 
-    sensitivity_units: int = 1 << 30  # units in a sensitivity
-    least_sensitivity: float = 1e-290  # of which a unit is a normal float
-    sum_units: float = 2.0**52  # of a sum: what a float holds in whole numbers
+    sensitivity_units: int = 1 << 30  # largest number of units in a sensitivity
+    least_sensitivity: float = 1e-290  # its unit is a normal float
+    sum_units: float = 2.0**52  # of a sum: a float holds whole numbers up to here
 
 
 LIMITS = Limits()
 
 
 class NeymanAccountantConfig(PldAccountantConfig):
-    """A configuration that makes jax_privacy ask `NeymanAccountant`, under add-remove.
+    """Let jax_privacy use `NeymanAccountant`, under add-remove.
 
-    It is a ``PldAccountantConfig`` because jax_privacy asks for one where batches are truncated or
-    a user has several examples. It discretizes nothing.
+    It is a ``PldAccountantConfig`` because jax_privacy requires one if batches are truncated or a
+    user has several examples. It discretizes nothing.
 
     Examples:
         >>> from jax_privacy.accounting import DpParams, DpsgdTrainingAccountant
@@ -80,25 +80,24 @@ class NeymanAccountantConfig(PldAccountantConfig):
 def exact_gaussian_privatizer(
     *, noise_multiplier: float, sensitivity: float, grid: int = 1 << 20
 ) -> optax.GradientTransformation:
-    """Return a privatizer whose noise is exact, and keyed by the operating system at each step.
+    """Return a privatizer with exact noise, keyed by the operating system at each step.
 
-    At each step a callback on the host rounds the sum of clipped gradients to multiples of a unit,
-    and adds exact rounded Gaussian noise in integers. The noise is a little larger than
-    ``noise_multiplier * sensitivity``: it pays for the rounding too. So each step is a Gaussian
-    mechanism with the noise multiplier, in any arithmetic after it, if one statement holds, which
-    nothing here proves: the float sums of two neighboring batches, as jax_privacy clips and adds
-    them up, differ by at most ``sensitivity`` in l2 norm. `ny.train` needs no such statement. It
-    takes gradients of JAX too.
+    At each step, a callback on the host rounds the sum of clipped gradients to multiples of a unit,
+    and adds exact rounded Gaussian noise in integers. The noise is slightly larger than
+    ``noise_multiplier * sensitivity``, to pay for the rounding. So each step is a Gaussian
+    mechanism with the noise multiplier, for any later arithmetic, under one unproven condition: the
+    float sums of two neighboring batches, as jax_privacy clips and adds them, differ by at most
+    ``sensitivity`` in l2 norm. `ny.train` needs no such condition. It accepts gradients of JAX too.
 
-    The callback is an ordered effect. JAX never caches it, leaves it out, or runs it twice, and
-    refuses it in a vectorized function and under differentiation. It has no seed: the same
-    compiled step draws new noise each time. JAX runs it on one device alone, and the copies of the
-    sum on others come out wrong, so that several devices are refused.
+    The callback is an ordered effect. JAX never caches, omits, or repeats it, and refuses it in a
+    vectorized function and under differentiation. The callback has no seed: the same compiled step
+    draws new noise each time. JAX runs it on only one device, and other devices would get wrong
+    copies of the sum. So several devices are refused.
 
     Args:
-        noise_multiplier: as the accountant is told, above 0.
-        sensitivity: the most by which neighbors move the sum, above 0: what
-            the method ``sensitivity`` of its clipped gradient returns. It must not be infinite.
+        noise_multiplier: the accountant's noise multiplier, above 0.
+        sensitivity: largest change of the sum between neighbors, above 0 and finite: the result of
+            the clipped gradient's method ``sensitivity``.
         grid: the least number of units in the sensitivity, at most 2^30.
 
     Raises:
@@ -119,9 +118,9 @@ def exact_gaussian_privatizer(
     unit = math.ldexp(1.0, math.floor(math.log2(moved / least)))
 
     def add(variance: Fraction, total: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Return the noisy sum: a function of a whole number of units with exact noise."""
+        """Return the noisy sum. It depends only on a whole number of units with exact noise."""
         finite = np.nan_to_num(np.asarray(total, np.float64), posinf=0.0, neginf=0.0)
-        with np.errstate(over="ignore"):  # the clip takes what is too large
+        with np.errstate(over="ignore"):  # the clip handles overflow
             units = np.rint(np.clip(finite / unit, -LIMITS.sum_units, LIMITS.sum_units)).astype(
                 np.int64
             )
@@ -146,10 +145,10 @@ def exact_gaussian_privatizer(
 
 
 def noise_variance(multiplier: Fraction, moved: Fraction, size: int) -> Fraction:
-    """Return the variance of the noise, exact, where neighbors move the sum by so many units.
+    """Return the exact noise variance if neighbors change the sum by ``moved`` units.
 
-    Rounding moves each entry by at most half a unit, so that neighbors' whole numbers differ by at
-    most the root of their number more than the sums do [RG-3].
+    Rounding moves each of ``size`` entries by at most half a unit. So neighbors' whole numbers
+    differ by at most sqrt(size) more than the sums do [RG-3].
     """
     root = math.isqrt(size - 1) + 1 if size else 0
     return (multiplier * (moved + root)) ** 2

@@ -1,11 +1,11 @@
-"""A certified accountant for Opacus, registered under the name "neyman".
+"""Register a certified accountant for Opacus under the name "neyman".
 
-Importing this file registers it: ``PrivacyEngine(accountant="neyman")`` and
-``get_noise_multiplier(..., accountant="neyman")`` then use it. After ``make_private``,
-`check_batches` accepts the settings of Opacus that are proven, and refuses all others.
+After importing this file, ``PrivacyEngine(accountant="neyman")`` and ``get_noise_multiplier(...,
+accountant="neyman")`` use the accountant. After ``make_private``, `check_batches` accepts the
+proven settings of Opacus, and refuses all others.
 """
 
-# Opacus and torch are no dependencies, so their types are unknown where they are not installed.
+# Opacus and torch are no dependencies, so their types are unknown if not installed.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUntypedBaseClass=false, reportUnknownParameterType=false
@@ -39,7 +39,7 @@ except ModuleNotFoundError as missing:
 
 __all__ = ["NeymanOpacusAccountant", "check_batches", "check_model"]
 
-# Arguments that were read when the settings below were accepted. Another argument of a newer
+# Arguments that Opacus had when the settings below were accepted. Another argument of a newer
 # Opacus is refused by its name.
 ARGUMENTS: tuple[tuple[Callable[..., Any], str], ...] = (
     (PrivacyEngine, "accountant secure_mode"),
@@ -156,14 +156,14 @@ REASONS = {
 }
 UNPROVEN = "Neyman has no proof for it"
 
-BITS = {torch.float32: 24, torch.float64: 53}  # of a uniform number of torch
+BITS = {torch.float32: 24, torch.float64: 53}  # bits of a uniform number of torch
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Errors of numbers that Opacus computes in floating point."""
+    """Bound the errors of numbers that Opacus computes in floating point."""
 
-    # A seed from the system has more, but for a chance below one in two million.
+    # A seed from the system has more bits, except with a chance below one in two million.
     seed_bits: int = 32
     relative_error: float = 1e-12
     float32_error: float = 1e-6  # of the norm of clipping norms, which Opacus computes in float32
@@ -173,32 +173,32 @@ LIMITS = Limits()
 
 
 D = TypeVar("D", bound="OpacusDraws")
-Piece = tuple[set[int], dict[str, Any]]  # numbers of rows of the parameters, and what is scheduled
+Piece = tuple[set[int], dict[str, Any]]  # numbers of rows per parameter, and the scheduled values
 
 
 class NeymanOpacusAccountant(StepAccountant, IAccountant):
-    """The accountant of `StepAccountant`, for Opacus's registry."""
+    """Provide `StepAccountant` for Opacus's registry."""
 
 
 class CountedSampler(UniformWithReplacementSampler):
-    """Opacus's Poisson sampler, which also tells the size of each sample to an `OpacusDraws`."""
+    """Draw Opacus's Poisson samples, and report each sample's size to an `OpacusDraws`."""
 
     draws: OpacusDraws
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Return the row numbers of each batch of a pass."""
+        """Return the row numbers of each batch in one pass."""
         return self.draws.batches(self, super().__iter__())
 
 
 class OpacusDraws:
-    """The samples that a checked loader drew, and what of them a step has used."""
+    """Count the samples that a checked loader drew, and the samples that a step has used."""
 
-    exact = False  # samples, sums, and noise are those of Opacus
+    exact = False  # Opacus computes samples, sums, and noise
 
     def __init__(self, loader: Any, optimizer: Any, module: Any) -> None:
         hook, sampler = optimizer.step_hook, loader.batch_sampler
         self.rate = max(hook.sample_rate, self.chance(sampler.sample_rate))
-        self.sizes: deque[int] = deque()  # of samples that no step has used
+        self.sizes: deque[int] = deque()  # sizes of samples that no step has used
         self.parts = (loader, optimizer, module)
         self.optimizer: Any = optimizer
         self._settings = _settings(*self.parts)
@@ -206,9 +206,9 @@ class OpacusDraws:
         self.ahead = loader.num_workers * (loader.prefetch_factor or 0)  # drawn before their use
         self.pieces: list[Piece] = []  # of a sample
         self.lost = 0 if hook.draws is None else hook.draws.unaccounted
-        self._passes = 2  # that may begin with an unused sample behind them: a look at the data
+        self._passes = 2  # passes that may begin after an unused sample: a first look
         optimizer.pre_step, optimizer.clip_and_accumulate = self.prepare, self.clip
-        for name in ("add_noise", "_check_skip_next_step"):  # of draws before these
+        for name in ("add_noise", "_check_skip_next_step"):  # set by earlier draws
             vars(optimizer).pop(name, None)
         sampler.__class__ = CountedSampler
         sampler.draws = hook.draws = self
@@ -221,20 +221,20 @@ class OpacusDraws:
 
     @staticmethod
     def chance(rate: float) -> float:
-        """Return the chance that a record is drawn: of a uniform number of torch below the rate."""
+        """Return the probability of drawing a record: torch's uniform number is below the rate."""
         kind = torch.get_default_dtype()
         steps = 2 ** BITS[kind]
         return math.ceil(Fraction(torch.tensor(rate, dtype=kind).item()) * steps) / steps
 
     def batches(self, sampler: Any, samples: Iterator[list[int]]) -> Iterator[list[int]]:
-        """Return the batches of a pass over the loader, given those that Opacus would draw."""
+        """Yield the batches of a pass over the loader, given the batches that Opacus would draw."""
         self.start()
         for rows in samples:
             self.sizes.append(len(rows))
             yield rows
 
     def prepare(self, closure: Callable[[], float] | None = None) -> bool | None:
-        """Drop the gradients of frozen parameters, which get no noise, before a step."""
+        """Before a step, drop the gradients of frozen parameters, which get no noise."""
         optimizer = self.optimizer
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -243,18 +243,18 @@ class OpacusDraws:
         return type(optimizer).pre_step(optimizer, closure)
 
     def clip(self) -> None:
-        """Clip and add up gradients as the optimizer's class does, and note how many there are.
+        """Clip and add up gradients as the optimizer's class does, and record their number.
 
-        What is not finite counts as 0: no norm bounds it, and no noise hides it.
+        A number that is not finite counts as 0: no norm bounds it, and no noise hides it.
 
         Raises:
-            ValueError: gradients have a type in which rounding moves a sum by more than the norm.
+            ValueError: rounding in the gradients' type moves a sum by more than the norm.
         """
         optimizer = self.optimizer
         for parameter in optimizer.params:
             parts = parameter.grad_sample
             for gradients in parts if isinstance(parts, list) else [parts]:
-                if gradients is not None:  # else Opacus says that there are none
+                if gradients is not None:  # else Opacus raises an error
                     _refuse_gradients(gradients.dtype)
                     gradients.nan_to_num_(0.0, 0.0, 0.0)
         rows = {len(gradients) for gradients in optimizer.grad_samples}
@@ -262,10 +262,10 @@ class OpacusDraws:
         type(optimizer).clip_and_accumulate(optimizer)
 
     def start(self) -> None:
-        """Begin a pass over the loader. An early end of the last one leaves one sample unused.
+        """Begin a pass over the loader. If the last pass ended early, one sample stays unused.
 
-        A pass without a step may not, but for the first: samples that are drawn until one pleases
-        have another distribution.
+        Except for the first, a pass without a step may leave no sample unused: samples redrawn
+        until one pleases have another distribution.
         """
         self.lost += self._excess(min(self._passes, 1))
         self._passes = max(self._passes - 1, 0)
@@ -277,9 +277,9 @@ class OpacusDraws:
         self.sizes.clear()
 
     def use(self, optimizer: Any) -> None:
-        """Use up one sample for a step of the optimizer, or refuse the step.
+        """Use one sample for a step of the optimizer, or refuse the step.
 
-        After a refusal the sample counts as one that no step accounts for.
+        A refused step's sample counts as unaccounted.
         """
         pieces, self.pieces = self.pieces, []
         self.lost += 1
@@ -325,24 +325,24 @@ class OpacusDraws:
 def check_batches(
     loader: Any, optimizer: Any, sample_rate: float | Fraction, module: Any = None
 ) -> None:
-    """Refuse a loader, an optimizer, or a module with a setting that is not proven.
+    """Refuse a loader, an optimizer, or a module with an unproven setting.
 
-    Call it after ``make_private``, and again after ``load_checkpoint``. The accountant then counts
-    the samples that the loader draws, and every step must use one of them. It accounts for the
-    rate at which torch draws, which is a multiple of 2^-24. ``get_epsilon`` refuses to answer for
-    steps without this check.
+    Call this function after ``make_private``, and again after ``load_checkpoint``. Then the
+    accountant counts the samples that the loader draws, and every step must use one of them. The
+    accountant uses torch's actual sampling rate, a multiple of 2^-24. ``get_epsilon`` refuses to
+    answer for steps without this check.
 
-    These conditions are not checked. Opacus takes the sampling rate and the divisor from the
-    number of rows, so this number is public: neighbors have equally many rows, and the gradient
-    of one is 0. The dataset, the module, and the loss treat each row by itself, and the loss
-    reduces as ``loss_reduction`` says. Opacus computes in floating point with torch's generator,
-    and ``neyman.opacus.make_exact`` in whole numbers with the operating system's.
+    The following conditions are not checked. Opacus computes the sampling rate and the divisor from
+    the number of rows, so this number is public: neighbors have equally many rows, and one row's
+    gradient is 0 in one of them. The dataset, the module, and the loss treat each row separately,
+    and the loss reduces as in ``loss_reduction``. Opacus computes in floating point with torch's
+    generator. ``neyman.opacus.make_exact`` uses whole numbers and the operating system's generator.
 
     Args:
-        loader: what ``make_private`` returned.
-        optimizer: what ``make_private`` returned, with ``accountant="neyman"``.
-        sample_rate: the rate that is accounted: ``1 / len(loader)``.
-        module: what ``make_private`` returned.
+        loader: the loader from ``make_private``.
+        optimizer: the optimizer from ``make_private``, with ``accountant="neyman"``.
+        sample_rate: the accounted rate: ``1 / len(loader)``.
+        module: the module from ``make_private``.
 
     Raises:
         ValueError: an argument of this Opacus, a type, an attribute, or a value is not proven. The
@@ -354,7 +354,7 @@ def check_batches(
 def accept(
     loader: Any, optimizer: Any, sample_rate: float | Fraction, module: Any, draws: type[D]
 ) -> D:
-    """Return the draws of what `check_batches` accepts.
+    """Check as `check_batches` does, and return the draws.
 
     Args:
         loader, optimizer, sample_rate, module: as for `check_batches`, with its errors.
@@ -395,7 +395,7 @@ def _refuse_type(name: str, value: Any, *kinds: type) -> None:
 
 
 def _settings(loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
-    """Return what is accepted by value, and what must not change between steps, by its name."""
+    """Return by name the values to check, and the values that must not change between steps."""
     sampler = loader.batch_sampler
     values: dict[str, Any] = {
         "loader.batch_sampler.sample_rate": sampler.sample_rate,
@@ -414,7 +414,7 @@ def _settings(loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
         for name, value in vars(part).items():
             if name not in accepted or accepted[name] is not None:
                 values[f"{owner}.{name}"] = value
-    # What takes the place of a method of the optimizer: our methods, and a learning rate scheduler.
+    # Replacements of the optimizer's methods: our methods, and a learning rate scheduler.
     own = vars(optimizer)
     for name in ("pre_step", "clip_and_accumulate", "add_noise", "_check_skip_next_step"):
         if name in own and not isinstance(getattr(own[name], "__self__", None), OpacusDraws):
@@ -459,7 +459,7 @@ def _refuse_changes(settings: dict[str, Any], now: dict[str, Any]) -> None:
 
 
 def _buffers(module: Any) -> dict[str, tuple[int, int]]:
-    """Return which tensor each buffer is, and how often it was written."""
+    """Return each buffer's tensor id, and how often it was written."""
     return {name: (id(it), it._version) for name, it in module._module.named_buffers()}
 
 
@@ -532,13 +532,13 @@ def _refuse_gradients(kind: Any) -> None:
 
 
 def clipping_norms(optimizer: Any) -> tuple[float, ...]:
-    """Return the clipping norm that the noise is scaled by, and those of single parameters."""
+    """Return the clipping norm that scales the noise, and the norms of single parameters."""
     norms = (optimizer.max_grad_norm, *getattr(optimizer, "max_grad_norms", ()))
     return tuple(check.positive("optimizer.max_grad_norm", norm) for norm in norms)
 
 
 def scheduled(optimizer: Any) -> dict[str, Any]:
-    """Return what a schedule may change, but not within a sample."""
+    """Return the values that a schedule may change, but not within a sample."""
     groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
     return {
         "max_grad_norm": clipping_norms(optimizer),

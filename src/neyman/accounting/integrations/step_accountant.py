@@ -1,4 +1,4 @@
-"""The steps of DP-SGD that a training library reports, accounted as one composition."""
+"""Account for the DP-SGD steps that a training library reports, as one composition."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MIXING = ("BatchNorm", "SyncBatchNorm", "LazyBatchNorm")
 Steps = tuple[tuple[float, float, int], ...]
 
 SCHEMA = "neyman-steps/1"
-DELTAS = (1e-5, 1e-6, 1e-9)  # of a receipt; the first one is that of the repr
+DELTAS = (1e-5, 1e-6, 1e-9)  # deltas of a receipt; the repr shows the first
 LEVELS = (0.001, 0.01, 0.05, 0.1)
-MAX_KINDS_SHOWN = 3  # of steps, whose noise and epsilon the repr shows
+MAX_KINDS_SHOWN = 3  # kinds of steps; the repr shows no more
 CONDITIONS = (
     "The number of rows is public: neighboring datasets have equally many rows, and in one of them "
     "the gradient of one row is 0.",
@@ -51,13 +51,12 @@ FLOATS = (
 
 
 class StepAccountant:
-    """An accountant with the interface of Opacus that returns Neyman's certified upper bounds.
+    """Return Neyman's certified upper bounds through the interface of Opacus's accountants.
 
-    A step is Gaussian noise of the noise multiplier on a Poisson sample, under add-remove. This is
-    what Opacus does under the settings that
-    `neyman.accounting.integrations.opacus.check_batches` accepts, where the number of rows is
-    public. All steps are accounted as one composition, also where the noise or the rate changes
-    between them.
+    A step adds Gaussian noise with the noise multiplier to a Poisson sample, under add-remove.
+    Opacus does this if `neyman.accounting.integrations.opacus.check_batches` accepts its settings
+    and the number of rows is public. All steps are one composition, even if the noise or the rate
+    changes.
 
     Examples:
         >>> from neyman.accounting.integrations.step_accountant import StepAccountant
@@ -79,14 +78,14 @@ assumed exact>
         self._history: list[tuple[float, float, int]] = []
         self._hooks: list[StepHook] = []
         self._unchecked = 0
-        self._exact = 0  # steps whose batches, sums, and noise were exact
+        self._exact = 0  # number of steps with exact batches, sums, and noise
 
     @property
     def history(self) -> list[tuple[float, float, int]]:
-        """Noise multiplier, sampling rate, and number of steps, in order.
+        """Return the noise multiplier, sampling rate, and number of steps, in order.
 
-        A history that is assigned is a question about these numbers. It gets an answer without a
-        check of a loader, as Opacus's search for a noise multiplier needs it.
+        Assign a history to ask about its numbers. The answer needs no check of a loader, as in
+        Opacus's search for a noise multiplier.
         """
         return self._history
 
@@ -122,8 +121,9 @@ assumed exact>
         """Count one step.
 
         Args:
-            noise_multiplier: sigma over the clipping norm, at least 0; 0 reveals everything.
-            sample_rate: the chance that a record is in the batch, in [0, 1].
+            noise_multiplier: sigma over the clipping norm, at least 0. A multiplier of 0 reveals
+                everything.
+            sample_rate: the probability that a record is in the batch, in [0, 1].
         """
         one = _check_step(noise_multiplier, sample_rate, 1)
         if self.history and tuple(self.history[-1][:2]) == one[:2]:
@@ -161,26 +161,26 @@ assumed exact>
 
         Args:
             delta: in (0, 1).
-            unused: what other accountants take, such as ``alphas`` or ``eps_error``.
+            unused: arguments of other accountants, such as ``alphas`` or ``eps_error``.
 
         Returns:
-            The upper end; inf where a step has no noise. The history does not change.
+            The upper end, or inf if a step has no noise. The history does not change.
 
         Raises:
-            ValueError: an optimizer reported steps whose loader `check_batches` has not accepted,
-                or a checked loader drew samples that no step accounts for.
+            ValueError: an optimizer reported steps with a loader that `check_batches` has not
+                accepted, or a checked loader drew samples that no step accounts for.
         """
         self._refuse_unchecked()
         return _epsilon(_steps(self.history), check.probability("delta", delta))
 
     def summary(self, delta: float) -> str:
-        """Return epsilon at delta, the safe mu, and the power at the low end of its range.
+        """Return epsilon at delta, the safe mu, and the power at the lowest level of mu's range.
 
         Args:
             delta: in (0, 1).
 
         Returns:
-            One line a number, each a certified upper bound, rounded up.
+            One line per number. Each number is a certified upper bound, rounded up.
 
         Raises:
             ValueError: as for `get_epsilon`.
@@ -198,11 +198,11 @@ assumed exact>
         )
 
     def receipt(self) -> dict[str, Any]:
-        """Return the steps, what they reveal, and the conditions, as JSON types.
+        """Return the steps, their guarantee, and the conditions, as JSON types.
 
-        Equal steps have equal receipts, but for the versions. Nothing signs a receipt, and no
-        ledger has it: `problems` shows that its numbers follow from its steps, and not that the
-        steps took place.
+        Except for the versions, equal steps have equal receipts. A receipt has no signature and is
+        in no ledger. `problems` checks that the receipt's numbers follow from its steps, not that
+        the steps took place.
 
         Raises:
             ValueError: as for `get_epsilon`.
@@ -219,17 +219,17 @@ assumed exact>
         """Return each statement of a receipt that does not follow from its steps.
 
         Args:
-            receipt: what `receipt` returned, perhaps as JSON wrote and read it.
+            receipt: the result of `receipt`, possibly written to JSON and read again.
 
         Raises:
-            KeyError, TypeError, ValueError: it is not of this form.
+            KeyError, TypeError, ValueError: the receipt has another form.
         """
         steps = [(s["noise_multiplier"], s["sample_rate"], s["steps"]) for s in receipt["steps"]]
         own = _receipt(_steps(steps), check.integer("exact_steps", receipt["exact_steps"]))
         wrong = [key for key in own if key != "guarantee" and receipt[key] != own[key]]
         for key, points in own["guarantee"].items():
             for point, other in zip(points, receipt["guarantee"][key], strict=True):
-                # Another version may enclose the same number in another interval.
+                # Another version may return another interval for the same number.
                 least, most = point["lower"], other["upper"]
                 short = most is not None and (least is None or most < least)
                 if short or point | {"lower": other["lower"], "upper": most} != other:
@@ -237,16 +237,16 @@ assumed exact>
         return wrong
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
-        """Return what Opacus calls at each step of its optimizer."""
+        """Return the hook that Opacus calls at each step of its optimizer."""
         hook = StepHook(self, check.probability("sample_rate", sample_rate))
         self._hooks.append(hook)
         return hook
 
     def state_dict(self, destination: MutableMapping[str, Any] | None = None) -> Any:
-        """Return the history and the name of this accountant, in ``destination`` if it is given.
+        """Return the history and the name of this accountant, in ``destination`` if given.
 
-        ``unchecked`` is the number of steps and samples for which `get_epsilon` refuses, if any,
-        and ``exact`` that of steps with exact noise.
+        ``unchecked`` counts the steps and samples for which `get_epsilon` refuses, if any.
+        ``exact`` counts the steps with exact noise.
         """
         state: MutableMapping[str, Any] = OrderedDict() if destination is None else destination
         state["history"] = list(self.history)
@@ -258,10 +258,10 @@ assumed exact>
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load a state of this accountant, or of Opacus's own: "rdp", "prv", or "gdp".
+        """Load a state of this accountant, or of Opacus's accountants "rdp", "prv", or "gdp".
 
-        Their histories have the same form: noise multiplier, sampling rate, and number of steps.
-        Call `check_batches` again before the next step.
+        All histories have one form: noise multiplier, sampling rate, and number of steps. Call
+        `check_batches` again before the next step.
 
         Raises:
             ValueError: the state lacks its history or its mechanism, or has another mechanism.
@@ -290,7 +290,7 @@ assumed exact>
 
     @classmethod
     def mechanism(cls) -> str:
-        """Return "neyman", the name that Opacus knows this accountant by."""
+        """Return "neyman", this accountant's name in Opacus."""
         return "neyman"
 
     def _unaccounted_draws(self) -> int:
@@ -312,10 +312,10 @@ assumed exact>
 
 
 class Draws(Protocol):
-    """What `check_batches` attaches to a hook: it counts the samples that a loader draws."""
+    """Count the samples that a loader draws. `check_batches` attaches this object to a hook."""
 
-    rate: float  # the chance that a record is in a sample
-    exact: bool  # samples, sums, and noise are those of whole numbers
+    rate: float  # the probability that a record is in a sample
+    exact: bool  # samples, sums, and noise use whole numbers
 
     @property
     def unaccounted(self) -> int:
@@ -323,7 +323,7 @@ class Draws(Protocol):
         ...
 
     def use(self, optimizer: Any) -> None:
-        """Use up one sample for a step of the optimizer, or refuse the step."""
+        """Use one sample for a step of the optimizer, or refuse the step."""
         ...
 
     def forget(self) -> None:
@@ -332,7 +332,7 @@ class Draws(Protocol):
 
 
 class StepHook:
-    """What Opacus calls at each step of its optimizer."""
+    """Count a step whenever Opacus's optimizer calls this hook."""
 
     def __init__(self, accountant: StepAccountant, sample_rate: float) -> None:
         self.accountant = accountant
@@ -343,10 +343,10 @@ class StepHook:
         """Count one step.
 
         Raises:
-            ValueError: the step adds up several Poisson samples: a record may be in more than
-                one, so the sum moves by more than the clipping norm. `BatchMemoryManager` splits
-                one sample, and is accounted as one step. Or the loader was checked, and the step
-                does not use one sample of it, or a setting has changed since the check.
+            ValueError: the step adds up several Poisson samples. A record may be in more than one,
+                so the sum may move by more than the clipping norm. `BatchMemoryManager` splits one
+                sample, and counts as one step. Or the loader was checked, and the step does not use
+                one of its samples, or a setting has changed since the check.
         """
         count = optimizer.accumulated_iterations
         if count != 1:
@@ -368,8 +368,8 @@ def check_model(model: Any) -> None:
         model: a ``torch.nn.Module``.
 
     Raises:
-        ValueError: it has batch normalization, instance normalization that keeps statistics, or
-            an embedding with ``max_norm``.
+        ValueError: the model has batch normalization, instance normalization with running
+            statistics, or an embedding with ``max_norm``.
     """
     for name, layer in model.named_modules():
         if getattr(layer, "max_norm", None) is not None:
@@ -403,7 +403,7 @@ def _steps(history: Iterable[Any]) -> Steps:
 
 @lru_cache(maxsize=64)
 def _mechanism(steps: Steps) -> Mechanism:
-    """Return one composition; equal steps are one part, wherever they stand."""
+    """Return one composition. Equal steps are one part, in any order."""
     total = Mechanism.nothing()
     for (sigma, rate), count in _kinds(steps).items():
         total = total + Gaussian(sigma).subsample(rate=rate) * count
@@ -411,7 +411,7 @@ def _mechanism(steps: Steps) -> Mechanism:
 
 
 def _kinds(steps: Steps) -> dict[tuple[float, float], int]:
-    """Return how often each noise multiplier and rate occurs."""
+    """Return the number of steps with each noise multiplier and rate."""
     kinds: dict[tuple[float, float], int] = {}
     for sigma, rate, count in steps:
         kinds[sigma, rate] = kinds.get((sigma, rate), 0) + count
@@ -419,7 +419,7 @@ def _kinds(steps: Steps) -> dict[tuple[float, float], int]:
 
 
 def _receipt(steps: Steps, exact: int) -> dict[str, Any]:
-    """Return what of a receipt follows from the steps and the number of exact ones."""
+    """Return the part of a receipt that follows from the steps and the number of exact ones."""
     curve = _curve(steps)
     count = sum(step[2] for step in steps)
     floats = (FLOATS.format(count=count - exact),) if exact < count else ()
@@ -441,13 +441,13 @@ def _receipt(steps: Steps, exact: int) -> dict[str, Any]:
 
 
 def _ends(bound: Bound) -> dict[str, float | None]:
-    """Return both ends, null where infinite."""
+    """Return both ends, None if infinite."""
     ends = {"lower": float(bound.lower), "upper": float(bound.upper)}
     return {name: end if end < math.inf else None for name, end in ends.items()}
 
 
 def _epsilon(steps: Steps, delta: float) -> float:
-    """Return the upper end; a step without noise reveals each record that it draws."""
+    """Return epsilon's upper end. A step without noise reveals each record that it draws."""
     actual = _actual(steps)
     if not actual:
         return 0.0
@@ -455,7 +455,7 @@ def _epsilon(steps: Steps, delta: float) -> float:
 
 
 def _curve(steps: Steps) -> Tradeoff:
-    """Return the curve of all steps; a step without noise is as if it drew all records."""
+    """Return the curve of all steps. A step without noise counts as drawing all records."""
     actual = _actual(steps)
     if not all(step[0] for step in actual):
         return NonPrivate().tradeoff()

@@ -1,1 +1,1 @@
-"""Formulas of the literature: conversions and approximations."""
+"""Compute conversions and approximations from the literature."""

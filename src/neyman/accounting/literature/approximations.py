@@ -1,15 +1,14 @@
-"""What the central limit theorem and its corrections say of many releases: estimates, no bounds.
+"""Estimate the privacy of many releases by the central limit theorem and corrections: no bounds.
 
-The privacy loss of many releases is a sum of independent losses, about normal. The normal
-distribution (order 0) and Edgeworth's corrections (orders 1 to 3) need a few cumulants only and
-cost nothing; they can be far too low where few large losses decide, and nothing here keeps a
-guarantee. The curves of `Mechanism.tradeoff` are certified: compare with them.
+The privacy loss of many releases is a sum of independent losses, so it is about normal. The normal
+distribution (order 0) and Edgeworth's corrections (orders 1 to 3) need only a few cumulants and are
+cheap. If a few large losses decide, these estimates can be far too low, and they give no guarantee.
+Compare them with the certified curves of `Mechanism.tradeoff`.
 
-How far the distribution of the loss is from its expansion is proven all the same, and is `within`
-on the
-estimate: from the characteristic function (`edgeworth_error`), or by Berry and Esseen where that
-says more. On a lattice, such as that of randomized response, a smooth correction never catches up
-with the steps of the distribution.
+The distance of the loss distribution from its expansion is still proven. An estimate's `within` has
+it: from the characteristic function (`edgeworth_error`), or by Berry and Esseen if that is smaller.
+On a lattice, such as for randomized response, a smooth correction never matches the steps of the
+distribution.
 """
 
 from __future__ import annotations
@@ -34,22 +33,22 @@ NAMES = ("central limit theorem", *(f"Edgeworth expansion of order {k}" for k in
 
 
 class Described(Protocol):
-    """A mechanism, or a curve."""
+    """Represent a mechanism or a curve."""
 
     def tradeoff(self) -> Tradeoff:
-        """Its curve."""
+        """Return the trade-off curve."""
         ...
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number without a safe side; it does not turn into a float by itself.
+    """Represent an estimate, which is not a bound. It does not convert to a float.
 
     Args:
         value: the estimate.
-        method: "estimate: " and how it was found.
-        order: of the expansion; 0 is the central limit theorem.
-        within: a proven distance to the truth, up to rounding; None where nothing is proven.
+        method: "estimate: " and the name of the method.
+        order: order of the expansion; 0 is the central limit theorem.
+        within: a proven distance to the truth, up to rounding; None if nothing is proven.
     """
 
     value: float
@@ -60,14 +59,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class _Sum:
-    """The sum of the losses of one ordered pair, by its cumulants.
+    """Represent the sum of the losses of one ordered pair, by its cumulants.
 
     Args:
         infinite: mass of infinite loss.
-        mean, deviation: of the finite part.
+        mean, deviation: mean and standard deviation of the finite part.
         terms: (n, a) for each correction a He_n(x) phi(x) of the normal density.
-        order: how many groups of corrections there are.
-        losses: the sum itself; None where a limit alone is known.
+        order: number of groups of corrections.
+        losses: the sum itself; None if only a limit is known.
     """
 
     infinite: float
@@ -79,8 +78,7 @@ class _Sum:
 
     @cached_property
     def band(self) -> float | None:
-        """A proven distance of the finite part's distribution to `below`; None where there is
-        none."""
+        """Return a proven distance of the finite part's distribution to `below`, or None."""
         if self.losses is None:
             return None
         simple = normal_band(self.losses)
@@ -88,13 +86,13 @@ class _Sum:
             return simple
         band = expansion_band(self.losses, self.mean, self.deviation, self.terms)
         if band is not None and simple is not None and self.order < 2:
-            # The first correction is itself at most |a| phi(0) / 6.
+            # The first correction is at most |a| phi(0) / 6.
             first = sum(abs(a) for n, a in self.terms if n == 3)
             band = min(band, simple + self.order * first / math.sqrt(math.tau), 1.0)
         return band
 
     def below(self, t: float) -> float:
-        """P(L < t), about: Phi(x) - phi(x) (corrections in Hermite polynomials)."""
+        """Estimate P(L < t): Phi(x) - phi(x) (corrections in Hermite polynomials)."""
         if self.deviation == 0:
             step = 0.5 * ((t > self.mean) + (t >= self.mean))  # an atom counts half on both sides
             return (1 - self.infinite) * step
@@ -105,26 +103,26 @@ class _Sum:
         return (1 - self.infinite) * min(max(value, 0.0), 1.0)
 
     def above(self, t: float) -> float:
-        """P(L > t), about; infinite losses are above every t."""
+        """Estimate P(L > t). Infinite losses are above every t."""
         return 1 - self.below(t)
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """The curve that an expansion of the loss estimates; it answers in `Estimate`.
+    """Estimate a trade-off curve from an expansion of the loss. Each answer is an `Estimate`.
 
     Build it with `edgeworth` or `normal`.
 
     Args:
         order: 0 (normal) to 3.
-        pairs: for each ordered pair (P, Q) the sum of its losses and that of (Q, P).
+        pairs: for each ordered pair (P, Q), the sum of its losses and the sum for (Q, P).
     """
 
     order: int
     pairs: tuple[tuple[_Sum, _Sum], ...]
 
     def delta(self, epsilon: float) -> Estimate:
-        """P(L > epsilon) - e^epsilon Q(L > epsilon), in the worse direction.
+        """Estimate P(L > epsilon) - e^epsilon Q(L > epsilon), in the worse direction.
 
         Args:
             epsilon: at least 0.
@@ -134,7 +132,7 @@ class Expansion:
         return self._said(value, self._away(e, value))
 
     def epsilon(self, delta: float) -> Estimate:
-        """Return the least epsilon at which the estimated delta first comes down to ``delta``.
+        """Estimate epsilon: the smallest at which the estimated delta falls to ``delta``.
 
         Args:
             delta: in [0, 1].
@@ -152,7 +150,7 @@ class Expansion:
         return self._said(bisect(lambda e: self._delta(e) <= target, high, low, rounds=60)[0])
 
     def power(self, level: float) -> Estimate:
-        """P(L > t) for the t with Q(L > t) = level, in the worse direction.
+        """Estimate P(L > t) for the t with Q(L > t) = level, in the worse direction.
 
         Args:
             level: in [0, 1].
@@ -175,12 +173,12 @@ class Expansion:
 
     def _delta(self, epsilon: float) -> float:
         factor = math.exp(min(epsilon, 700.0))
-        # Under Q the loss is the negative of that of (Q, P).
+        # Under Q, the loss is the negative of the loss of (Q, P).
         bounds = (p.above(epsilon) - factor * q.below(-epsilon) for p, q in self.pairs)
         return max(0.0, *bounds)
 
     def _away(self, epsilon: float, value: float) -> float | None:
-        """Return a proven distance of delta to its estimate."""
+        """Return a proven distance between delta and its estimate."""
         factor = math.exp(min(epsilon, 700.0))
         away = 0.0
         for p, q in self.pairs:
@@ -205,25 +203,25 @@ class Expansion:
         left, right = p.above(low), p.above(high)
         if q.deviation or p.deviation:
             return max(right, level)
-        # A distribution of one point: between its two sides the test tosses a coin.
+        # If the distribution is one point, the test randomizes there.
         size = q.below(-low)
         return max(right + (left - right) * (level / size if size > level else 1.0), level)
 
 
 def edgeworth(mechanism: Described, order: int = 3) -> Expansion:
-    """Expand the composed loss by Edgeworth's series, under both hypotheses: an estimate.
+    """Estimate the composed loss by Edgeworth's series, under both hypotheses.
 
-    F(x) = Phi(x) - phi(x) [a He2/6 + (b He3/24 + a^2 He5/72)
-    + (c He4/120 + a b He6/144 + a^3 He8/1296)], a, b and c the third to fifth standardized
-    cumulant; order k keeps the first k groups.
+    F(x) = Phi(x) - phi(x) [a He2/6 + (b He3/24 + a^2 He5/72) + (c He4/120 + a b He6/144 + a^3
+    He8/1296)], where a, b and c are the third to fifth standardized cumulants. Order k uses the
+    first k groups.
 
     Args:
-        mechanism: a mechanism or a curve of which the losses are known.
+        mechanism: a mechanism or a curve with known losses.
         order: 0 (the normal distribution) to 3.
 
     Raises:
-        ValueError: for a bare zCDP guarantee, a stated pair or a release without noise, which have
-            no distribution to expand.
+        ValueError: there is no distribution to expand, as for a bare zCDP guarantee, a stated pair,
+            or a release without noise.
 
     Examples:
         >>> import neyman as ny
@@ -245,16 +243,17 @@ def edgeworth(mechanism: Described, order: int = 3) -> Expansion:
 
 
 def central_limit(mechanism: Described) -> Estimate:
-    """Estimate the mu of the Gaussian curve that many releases approach; not a bound.
+    """Estimate the mu of the Gaussian curve that many releases approach. It is no bound.
 
-    mu = (E_P L - E_Q L) / s, s^2 the mean of the variances of L under P and under Q: for
-    symmetric pairs that is 2 ||kl|| / sqrt(||kappa_2|| - ||kl||_2^2). `normal(mu)` is its curve.
+    mu = (E_P L - E_Q L) / s, where s^2 is the mean of the variances of L under P and under Q. For
+    symmetric pairs, mu = 2 ||kl|| / sqrt(||kappa_2|| - ||kl||_2^2). `normal(mu)` is its curve.
 
     Args:
         mechanism: as for `edgeworth`.
 
     Returns:
-        mu, without a safe side; inf where an outcome has infinite loss, or the loss never varies.
+        An estimate of mu, not a bound. It is inf if an outcome has infinite loss, or if the loss is
+        a nonzero constant.
 
     Examples:
         >>> import neyman as ny
@@ -276,11 +275,11 @@ def central_limit(mechanism: Described) -> Estimate:
 
 
 def sampled_gaussian(sigma: float, rate: float, steps: int) -> Estimate:
-    """Return the mu that Gaussian noise on Poisson samples approaches: q sqrt(T (e^{1/sigma^2} -
-    1)).
+    """Estimate the mu of many Poisson-sampled Gaussian steps: q sqrt(T (e^{1/sigma^2} - 1)).
 
-    The limit is that of rate sqrt(steps) held fixed, sigma not small. It can be far too low: at
-    rate .001, sigma .5 and 100 steps it says epsilon .243 at delta 1e-5; the truth is above 2.09.
+    The limit holds rate sqrt(steps) fixed, for sigma not small. The estimate can be far too low: at
+    rate .001, sigma .5 and 100 steps, it gives epsilon .243 at delta 1e-5, but the truth is above
+    2.09.
 
     Args:
         sigma: noise over sensitivity, above 0.
@@ -299,19 +298,19 @@ def sampled_gaussian(sigma: float, rate: float, steps: int) -> Estimate:
 
 
 def high_dimensional(information: float, norm: float) -> Estimate:
-    """Estimate the mu of independent noise on an answer with many coordinates; not a bound.
+    """Estimate the mu of independent noise on an answer with many coordinates. It is no bound.
 
-    mu = |v| sqrt(I), for a shift v that no few coordinates make up.
+    mu = |v| sqrt(I), for a shift v that is not concentrated on a few coordinates.
 
     Args:
-        information: I, the Fisher information of the noise of one coordinate about its place: the
-            mean square of the slope of its log density, such as 1 / b^2 for Laplace noise of scale
-            b, and 1 / (3 s^2) for logistic noise. Above 0.
+        information: I, the Fisher information of one coordinate's noise about its location, above
+            0. It is the mean square of the slope of the log density: 1 / b^2 for Laplace noise of
+            scale b, and 1 / (3 s^2) for logistic noise.
         norm: |v|, the l2 norm of the shift, at least 0.
 
     Returns:
-        mu, without a safe side. It says nothing about a shift of one coordinate: there Laplace
-        noise has its own curve, and this estimate errs to either side.
+        An estimate of mu, not a bound. Do not use it for a shift of one coordinate: Laplace noise
+        then has its own curve, and this estimate may be too high or too low.
 
     Examples:
         >>> import neyman as ny
@@ -328,10 +327,10 @@ def high_dimensional(information: float, norm: float) -> Estimate:
 
 
 def normal(mu: Estimate | float) -> Expansion:
-    """Return the Gaussian curve of a limit, kept as an estimate.
+    """Return the Gaussian curve of a limit, as an estimate.
 
     Args:
-        mu: at least 0, such as `central_limit` and `sampled_gaussian` give.
+        mu: at least 0, for example from `central_limit` or `sampled_gaussian`.
     """
     value = check.non_negative("mu", mu.value if isinstance(mu, Estimate) else mu)
     law = _Sum(0.0, value * value / 2, value)
@@ -354,7 +353,7 @@ def _sum_losses(losses: Composition, order: int) -> _Sum:
 
 
 def _hermite(n: int, x: float) -> float:
-    """Return the probabilists' polynomial: He_{n+1} = x He_n - n He_{n-1}."""
+    """Return the probabilists' Hermite polynomial: He_{n+1} = x He_n - n He_{n-1}."""
     before, now = 0.0, 1.0
     for j in range(n):
         before, now = now, x * now - j * before

@@ -1,8 +1,8 @@
-"""Conversions of Renyi and zCDP guarantees to (epsilon, delta), by name: what each theorem proves.
+"""Convert Renyi and zCDP guarantees to (epsilon, delta) by named theorems.
 
-They stand beside what the library gives anyway, to compare with: `optimal` is the curve, which no
-conversion of the same guarantee undercuts. ``rho`` and ``epsilon`` are at least 0, ``order`` is
-above 1, and ``delta`` is in (0, 1). Upper ends are safe.
+Compare these theorems with `optimal`, the library's own curve: no conversion of the same guarantee
+is below it. ``rho`` and ``epsilon`` are at least 0, ``order`` is above 1, and ``delta`` is in (0,
+1). Upper ends are safe.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Number = float | Fraction | str
 
 @dataclass(frozen=True)
 class Limits:
-    """The orders among which the best one is looked for."""
+    """Set the orders among which the best order is searched."""
 
-    largest_order_excess: float = 1e15  # as far as the best order is looked for, above 1
+    largest_order_excess: float = 1e15  # largest order searched, minus 1
     least_order_excess: float = 1e-15
     order_gap: Fraction = Fraction(1, 10**150)
 
@@ -35,9 +35,9 @@ LIMITS = Limits()
 
 
 def bun_steinke(rho: Number, delta: Number) -> Bound:
-    """Rho-zCDP to (epsilon, delta): epsilon = rho + 2 sqrt(rho ln 1/delta).
+    """Convert rho-zCDP to (epsilon, delta): epsilon = rho + 2 sqrt(rho ln 1/delta).
 
-    It is also `mironov` with a rho for epsilon, at the best real order a = 1 + sqrt(ln(1/delta) /
+    This equals `mironov` with epsilon a rho, at the best real order a = 1 + sqrt(ln(1/delta) /
     rho).
 
     Source: Bun and Steinke 2016, proposition 1.3.
@@ -47,7 +47,7 @@ def bun_steinke(rho: Number, delta: Number) -> Bound:
 
 
 def mean_concentrated(mean: Number, tau: Number) -> Bound:
-    """(mean, tau)-concentrated DP to zCDP: rho = max{mean, tau^2 / 2}.
+    """Convert (mean, tau)-concentrated DP to zCDP: rho = max{mean, tau^2 / 2}.
 
     The privacy loss L has E L <= mean, and L - E L is tau-subgaussian. So D_a <= mean + (a - 1)
     tau^2 / 2, which is at most a rho [ZC-9].
@@ -57,7 +57,7 @@ def mean_concentrated(mean: Number, tau: Number) -> Bound:
         tau: at least 0, at most 1e150, in nats.
 
     Returns:
-        rho, upper is safe. It loses nothing where mean = tau^2 / 2, as for Gaussian noise.
+        rho; upper is safe. It loses nothing if mean = tau^2 / 2, as for Gaussian noise.
 
     Source: Dwork and Rothblum 2016 (the definition); Bun and Steinke 2016 (D_a).
     """
@@ -69,14 +69,14 @@ def mean_concentrated(mean: Number, tau: Number) -> Bound:
 
 
 def subgaussian_loss(rho: Number) -> Bound:
-    """Rho-zCDP to (rho, tau)-concentrated DP: tau = sqrt(2 (e^{2 rho} - 1)).
+    """Convert rho-zCDP to (rho, tau)-concentrated DP: tau = sqrt(2 (e^{2 rho} - 1)).
 
     Args:
         rho: at least 0, at most 100.
 
     Returns:
-        tau for the mean rho, upper is safe. For small rho it is about sqrt(2) times the tau of
-        Gaussian noise, which is sqrt(2 rho); no claim is made that it is the smallest.
+        tau for the mean rho; upper is safe. For small rho it is about sqrt(2) times the tau of
+        Gaussian noise, sqrt(2 rho). It may not be the smallest tau.
 
     Source: [ZC-9].
     """
@@ -87,7 +87,9 @@ def subgaussian_loss(rho: Number) -> Bound:
 
 
 def mironov(order: Number, epsilon: Number, delta: Number) -> Bound:
-    """(order, epsilon)-Renyi DP to (epsilon', delta): epsilon' = epsilon + ln(1/delta)/(order - 1).
+    """Convert (order, epsilon)-Renyi DP to (epsilon', delta).
+
+    epsilon' = epsilon + ln(1/delta)/(order - 1).
 
     Source: Mironov 2017, proposition 3.
     """
@@ -96,11 +98,11 @@ def mironov(order: Number, epsilon: Number, delta: Number) -> Bound:
 
 
 def canonne_kamath_steinke(order: Number, epsilon: Number, delta: Number) -> Bound:
-    """(order, epsilon)-Renyi DP to (epsilon', delta).
+    """Convert (order, epsilon)-Renyi DP to (epsilon', delta).
 
     epsilon' = epsilon + ln(1 - 1/order) + (ln(1/delta) - ln(order)) / (order - 1), or 0 if that is
-    negative: the best that follows from one order in one direction, but for the outcomes that a
-    test leaves.
+    negative. From one order in one direction, this is the best conversion, except for the outcomes
+    that a test leaves.
 
     Source: Canonne, Kamath and Steinke 2020, proposition 12.
     """
@@ -111,9 +113,10 @@ def canonne_kamath_steinke(order: Number, epsilon: Number, delta: Number) -> Bou
 
 
 def canonne_kamath_steinke_zcdp(rho: Number, delta: Number) -> Bound:
-    """Rho-zCDP to (epsilon, delta): `canonne_kamath_steinke` with a rho, at the best real order a.
+    """Convert rho-zCDP to (epsilon, delta): `canonne_kamath_steinke` at the best real order.
 
-    This is the conversion of the 2020 Census's published privacy-loss certificates.
+    For order a, its epsilon is a rho. The 2020 Census's published privacy-loss certificates use
+    this conversion.
 
     Source: Canonne, Kamath and Steinke 2020, corollary 13.
     """
@@ -140,10 +143,10 @@ def canonne_kamath_steinke_zcdp(rho: Number, delta: Number) -> Bound:
 
 
 def optimal(guarantee: Described, delta: float) -> Bound:
-    """Return the epsilon of the guarantee's own curve: every order and both directions at once.
+    """Return the epsilon of the guarantee's own curve, from every order and both directions.
 
     Args:
-        guarantee: ``ny.zcdp(...)``, ``ny.renyi(...)``, or anything else that has a curve.
+        guarantee: ``ny.zcdp(...)``, ``ny.renyi(...)``, or any object with a curve.
         delta: in [0, 1).
 
     Returns:
@@ -155,7 +158,10 @@ def optimal(guarantee: Described, delta: float) -> Bound:
 
 
 def _rise(more: float, rho: float, far: float) -> float:
-    """Where it changes sign epsilon is least in the order 1 + more: (a - 1)^2 times the slope."""
+    """Return (a - 1)^2 times the slope of epsilon in the order a = 1 + more.
+
+    Epsilon is least at its sign change.
+    """
     return rho * more * more + math.log1p(more) - far
 
 
@@ -170,14 +176,14 @@ def _best(rise: Callable[[float], float]) -> float:
 
 
 def _too_small(epsilon: float, more: float, rho: float, far: float) -> bool:
-    """Whether F is certainly positive everywhere: the tangents on both sides of its least value."""
+    """Return True if F is certainly positive, by tangents on both sides of its minimum."""
 
     def tangent(d: float) -> tuple[float, float]:
         value = d * ((1 + d) * rho - epsilon) + d * math.log(d) - (1 + d) * math.log1p(d) + far
         size = d * ((1 + d) * rho + epsilon) + d * abs(math.log(d)) + (1 + d) * math.log1p(d) + far
         slope = (1 + 2 * d) * rho - epsilon - math.log1p(1 / d)
         # A term errs by at most 6 units with rho and far, and three sums by one each: 9 units. The
-        # others cover the place of the crossing, where f - g is rounded.
+        # others cover the crossing's place, which rounds f - g.
         return value - 32 * UNIT * size, slope
 
     left, right = more * (1 - 1e-4), more * (1 + 1e-4)
@@ -220,6 +226,6 @@ def _around(value: float, method: str) -> Bound:
 
 
 def _sum(terms: tuple[float, ...], method: str) -> Bound:
-    """Return a sum of terms that are each right to a few units, at least 0."""
+    """Return a sum, at least 0, of terms that are each accurate to a few units."""
     value, slack = math.fsum(terms), 32 * UNIT * math.fsum(map(abs, terms))
     return Bound(max(value - slack, 0.0), max(value + slack, 0.0), "upper", method)

@@ -1,4 +1,4 @@
-"""Cumulants of a privacy loss, and how far a sum of losses can be from a normal distribution."""
+"""Compute cumulants of a privacy loss, and the distance of a sum of losses from a normal one."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from neyman.numerics.atoms import UNIT
 
 @dataclass(frozen=True)
 class Limits:
-    """The circle on which cumulants are computed."""
+    """Set the circle on which cumulants are computed."""
 
     cumulants: int = 5
-    circle_points: int = 32  # on the circle
+    circle_points: int = 32  # points on the circle
     largest_k: float = 3.0  # the largest K on the outer circle, four times as wide
-    largest_deviation: float = 1e50  # standard deviation of a loss; the least is 1 over it
+    largest_deviation: float = 1e50  # largest standard deviation of a loss; the least is 1 over it
     berry_esseen: float = 0.56
 
 
@@ -33,16 +33,16 @@ LIMITS = Limits()
 
 
 def cumulants(losses: Composition) -> tuple[float, ...]:
-    """Return the first five cumulants of the finite part of a sum of losses: estimates, to
-    rounding.
+    """Estimate the first five cumulants of the finite part of a sum of losses, up to rounding.
 
-    Each loss's moments are read off e^K on a circle about 0 (Cauchy), those of a sum are added.
+    Each loss's moments come from e^K on a circle about 0 (Cauchy), where K is its cumulant
+    generating function. Cumulants of a sum add.
 
     Args:
         losses: independent losses of one ordered pair.
 
     Raises:
-        ValueError: where the loss has no distribution.
+        ValueError: the loss has no distribution.
     """
     each = [(_cumulants(_moments(loss)), n) for loss, n in losses.parts]
     return tuple(math.fsum(n * k[j] for k, n in each) for j in range(LIMITS.cumulants))
@@ -50,7 +50,7 @@ def cumulants(losses: Composition) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class _Moments:
-    """E[(L - center)^j] for j = 0 to 5, each within its error."""
+    """Represent E[(L - center)^j] for j = 0 to 5, each with an error bound."""
 
     center: float
     values: tuple[float, ...]
@@ -59,9 +59,10 @@ class _Moments:
 
 @lru_cache(maxsize=256)
 def _moments(loss: Loss) -> _Moments:
-    """From e^{K(z) - K(0) - z center} on a circle: the mean of M(z) z^-j is the j-th over j!.
+    """Compute moments from M(z) = e^{K(z) - K(0) - z center} on a circle of radius r.
 
-    With r a quarter of R the points' aliasing is below 4^-32 of M(R) + M(-R), which bound M.
+    The mean of M(z) z^-j is the j-th moment over j!. With r a quarter of the outer radius R, the
+    aliasing of the points is below 4^-32 of M(R) + M(-R), which bounds M.
     """
     if isinstance(loss, (RenyiBound, ExternalPld, NonPrivateLoss)):
         raise ValueError(
@@ -107,7 +108,7 @@ def _moments(loss: Loss) -> _Moments:
 
 
 def _cumulants(moments: _Moments) -> tuple[float, ...]:
-    """k_n = m_n - sum over j of C(n - 1, j - 1) k_j m_{n - j}; the first gets the center back."""
+    """Compute k_n = m_n - sum over j of C(n - 1, j - 1) k_j m_{n - j}; add the center to k_1."""
     m, k = moments.values, [0.0]
     for n in range(1, LIMITS.cumulants + 1):
         rest = (math.comb(n - 1, j - 1) * k[j] * m[n - j] for j in range(1, n))
@@ -116,15 +117,14 @@ def _cumulants(moments: _Moments) -> tuple[float, ...]:
 
 
 def normal_band(losses: Composition) -> float | None:
-    """Berry and Esseen: the most that the distribution of the finite part is away from the normal
-    one.
+    """Bound the distance of the finite part's distribution from the normal one (Berry and Esseen).
 
-    0.56 (sum of E|L - EL|^3) / (sum of variances)^{3/2}, from moments with their errors and
-    E|X|^3 <= sqrt(E X^2 E X^4). A Gaussian loss counts nothing above: it is a sum of as many small
-    Gaussians as one likes.
+    The bound is 0.56 (sum of E|L - EL|^3) / (sum of variances)^{3/2}, from moments with their
+    errors and E|X|^3 <= sqrt(E X^2 E X^4). A Gaussian loss adds nothing to the numerator: it is a
+    sum of arbitrarily many small Gaussians.
 
     Returns:
-        the distance, at most 1, at every place; None for losses known between two others only.
+        The distance, at most 1, at every place. None for losses with only lower and upper brackets.
 
     Source: Shevtsova 2010 for the constant.
     """
@@ -146,11 +146,13 @@ def normal_band(losses: Composition) -> float | None:
 
 
 def fourth_moment(losses: Composition, mean: float) -> float:
-    """At least E (S - mean)^4, S the finite part of the sum: n parts add n (m_4 - 3 m_2^2).
+    """Return an upper bound on E (S - mean)^4, with S the finite part of the sum.
+
+    n parts add n (m_4 - 3 m_2^2).
 
     Args:
         losses: independent losses of one ordered pair.
-        mean: about the mean of S.
+        mean: approximate mean of S.
     """
     excess: list[float] = []
     square: list[float] = []

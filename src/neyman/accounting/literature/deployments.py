@@ -1,11 +1,11 @@
-"""Published deployments of differential privacy, as a scale for a number of one's own.
+"""List published deployments of differential privacy, to compare a parameter with them.
 
-Each row has the parameters as they were published, and where. `Deployment.tradeoff` is the curve
-that they imply. For Gaussian noise it is the curve of the noise. Elsewhere it is all that the
-guarantee proves, and the noise may reveal less. Units of privacy differ: a day of one user is less
-than a person, so a smaller power for it is no stronger protection.
+Each row has the published parameters and their source. `Deployment.tradeoff` is the curve that they
+imply. For Gaussian noise, it is the curve of the noise. Otherwise, it is the curve that the
+guarantee proves, and the noise may reveal less. Privacy units differ: a user's day is less than a
+person, so a smaller power for a day is no stronger protection.
 
-The table lists deployments whose cited text states the parameters and the unit. The Differential
+The table lists deployments with parameters and unit stated in the cited text. The Differential
 Privacy Deployments Registry lists more.
 """
 
@@ -28,18 +28,18 @@ Form = Literal["Gaussian noise", "zCDP", "epsilon", "epsilon and delta"]
 
 @dataclass(frozen=True)
 class Deployment:
-    """A published use of differential privacy, with its parameters and where they are stated.
+    """Represent a published use of differential privacy, with its parameters and their source.
 
     Args:
-        name: what was released.
-        publisher: who released it.
-        year: of the publication.
-        unit: the privacy unit, and over which time if the data go on.
-        form: what was published: "Gaussian noise" with its rho, so that the whole curve is known,
-            or a guarantee alone.
-        rho, epsilon, delta: the parameters as published; exact.
-        citation: where they are stated.
-        url: of the citation.
+        name: name of the release.
+        publisher: organization that released it.
+        year: year of the publication.
+        unit: the privacy unit, with its time span if the data continue.
+        form: what was published: "Gaussian noise" with its rho, so the whole curve is known, or
+            only a guarantee.
+        rho, epsilon, delta: the published parameters; exact.
+        citation: source of the parameters.
+        url: URL of the citation.
     """
 
     name: str
@@ -55,12 +55,12 @@ class Deployment:
 
     @property
     def is_curve(self) -> bool:
-        """Whether the parameters are those of the noise, and not only of a guarantee."""
+        """Return True if the parameters describe the noise, not only a guarantee."""
         return self.form == "Gaussian noise"
 
     @property
     def parameters(self) -> str:
-        """The parameters as text: "rho 2.63"."""
+        """Return the parameters as text: "rho 2.63"."""
         texts = [("rho", self.rho, number), ("epsilon", self.epsilon, number)]
         parts = [f"{name} {text(value)}" for name, value, text in texts if value is not None]
         return ", ".join([*parts, *([f"delta {delta_text(self.delta)}"] if self.delta else [])])
@@ -68,8 +68,9 @@ class Deployment:
     def tradeoff(self) -> Tradeoff:
         """Return the curve that the published parameters imply.
 
-        Gaussian noise that costs rho in all has the curve of mu = sqrt(2 rho). It stands in for
-        discrete Gaussian noise, whose power differs by less than 0.01 for the 2020 Census.
+        Gaussian noise with total cost rho has the curve of mu = sqrt(2 rho). This curve also
+        replaces the curve of discrete Gaussian noise. For the 2020 Census, their powers differ by
+        less than 0.01.
         """
         if self.rho is not None:
             return gdp(math.sqrt(2 * self.rho)) if self.is_curve else zcdp(self.rho)
@@ -87,7 +88,7 @@ _TOP_DOWN = (
 
 
 class Deployments(tuple[Deployment, ...]):
-    """Published deployments with their sources: a table that cannot be changed.
+    """Hold published deployments with their sources, in an immutable table.
 
     Examples:
         >>> import neyman as ny
@@ -215,13 +216,13 @@ deployments = Deployments(_ROWS)
 
 
 class Mark(NamedTuple):
-    """A place on the scale of powers at a level.
+    """Represent a place on the scale of powers at a level.
 
     Args:
-        name: of a deployment, or of an end of the scale.
-        note: its parameters, its unit, and its year; "" for an end.
-        power: an upper bound of the power at the level.
-        known: "noise" where the curve is that of the noise, "guarantee" where only one is known.
+        name: name of a deployment, or of an end of the scale.
+        note: its parameters, unit, and year; "" for an end.
+        power: an upper bound on the power at the level.
+        known: "noise" if the noise's curve is known, "guarantee" if only a guarantee is known.
     """
 
     name: str
@@ -232,7 +233,7 @@ class Mark(NamedTuple):
 
 @lru_cache(maxsize=16)
 def scale(level: float) -> tuple[Mark, ...]:
-    """Return the two ends of the scale at a level and the deployments between, by power.
+    """Return the ends of the scale at a level, and the deployments between them by power.
 
     Args:
         level: a false positive rate, in (0, 1).
@@ -251,12 +252,12 @@ def scale(level: float) -> tuple[Mark, ...]:
 
 
 def census_power(level: float) -> float:
-    """Return an upper bound on the power at a level against the 2020 Census redistricting data."""
+    """Return an upper bound on the 2020 Census redistricting data's power at a level."""
     return next(mark.power for mark in scale(level) if mark.name.startswith(CENSUS))
 
 
 def scale_sentence(level: float, power: float) -> str:
-    """Return where a power is between the two ends of the scale, beside the 2020 Census.
+    """Return a sentence that places a power on the scale, next to the 2020 Census.
 
     Examples:
         >>> from neyman.accounting.literature.deployments import scale_sentence

@@ -1,11 +1,12 @@
-"""How far the distribution of a sum of losses is from an Edgeworth expansion: a proven distance.
+"""Bound how far the distribution F of a sum of losses is from an Edgeworth expansion E.
 
-Beurling's function is at least the step and has a Fourier transform on [-T, T] only. So, with phi
-the characteristic function of the sum and gamma that of the expansion E, both in standard units,
+Beurling's function is at least the step function, and its Fourier transform is 0 outside [-T, T].
+Let phi be the characteristic function of the sum and gamma the transform of E, both in standard
+units. Then
 
     sup |F - E| <= (C / pi) integral from 0 to T of |phi - gamma| / t dt + (pi / T) sup |E'|,
 
-C = 1.0253 (Prawitz 1972; Vaaler 1985; [EE-1]). Every T will do; the best is taken.
+C = 1.0253 (Prawitz 1972; Vaaler 1985; [EE-1]). This holds for every T. The code uses the best T.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from neyman.numerics.atoms import UNIT
 Terms = tuple[tuple[int, float], ...]
 
 KERNEL_BOUND = 1.0253  # above 2 pi u |Prawitz's kernel at u| for 0 < u <= 1 [EE-1]
-NEAR_DEVIATIONS = 9.0  # standard units: up to there phi is computed, beyond it is bounded
+NEAR_DEVIATIONS = 9.0  # standard units: phi is computed up to here, and bounded beyond
 STEP_DEVIATIONS = 0.01
 FAR = np.geomspace(NEAR_DEVIATIONS, NEAR_DEVIATIONS * 1e6, 241)
 
@@ -35,16 +36,15 @@ FAR = np.geomspace(NEAR_DEVIATIONS, NEAR_DEVIATIONS * 1e6, 241)
 def expansion_band(
     losses: Composition, mean: float, deviation: float, terms: Terms
 ) -> float | None:
-    """Return the most that the distribution of the finite part is away from an expansion, at every
-    place [EE-6].
+    """Bound the distance of the finite part's distribution from an expansion everywhere [EE-6].
 
     Args:
         losses: independent losses of one ordered pair.
-        mean, deviation: of the expansion; deviation above 0.
+        mean, deviation: mean and standard deviation of the expansion; deviation above 0.
         terms: (k, a) for each correction a He_k(x) phi(x) of the normal density phi.
 
     Returns:
-        The distance, at most 1; None for losses that are known between two others only.
+        The distance, at most 1. None for losses with only lower and upper brackets.
     """
     if any(isinstance(loss, LossBracket) for loss, _ in losses.parts):
         return None
@@ -55,7 +55,7 @@ def expansion_band(
     fourth = fourth_moment(losses, mean) / deviation**4 + _moment(terms)
     left, right = _cubics(gap)
     slack = 1.5 * error + STEP_DEVIATIONS**4 * fourth * (9 / 384)
-    # The first piece is divided by t, and so is its error: (1 - s^2) (2 - s) has the mean 13/12.
+    # The first piece and its error are divided by t: (1 - s^2) (2 - s) has the mean 13/12.
     first = max(3 * abs(left[0]), 1.5 * abs(right[0]), abs(gap[1]))
     first += 4.5 * error + STEP_DEVIATIONS**4 * fourth * (13 / 288)
     biggest = np.max(np.abs([gap[:-2], left, right, gap[1:-1]]), axis=0)[1:] + slack
@@ -72,7 +72,7 @@ def expansion_band(
 def _transform_difference(
     losses: Composition, mean: float, deviation: float, terms: Terms, t: Array
 ) -> tuple[Array, float]:
-    """phi - gamma at the nodes, and the largest error."""
+    """Return phi - gamma at the nodes, and the largest error."""
     u = t / deviation
     k, error = losses.mgf(1j * u)
     phi = np.exp(k - k[0] - 1j * u * mean)
@@ -88,10 +88,9 @@ def _transform_difference(
 
 
 def _cubics(values: Array) -> tuple[Array, Array]:
-    """Return the inner Bernstein coefficients of the cubics through four neighbors, between the
-    middle.
+    """Return inner Bernstein coefficients of cubics through four neighbors, between the middle two.
 
-    A cubic is at most its largest coefficient. Left of 0 the values are conjugate.
+    A cubic is at most its largest coefficient. Left of 0, the values are complex conjugates.
     """
     before = np.concatenate([[np.conj(values[1])], values[:-3]])
     start, end, after = values[:-2], values[1:-1], values[2:]
@@ -102,26 +101,26 @@ def _cubics(values: Array) -> tuple[Array, Array]:
 
 
 def _sizes(terms: Terms) -> Iterable[tuple[int, float]]:
-    """Return the expansion's terms with the sizes of their coefficients; the normal distribution is
-    one."""
+    """Return the expansion's terms with absolute coefficients. The normal term has 1."""
     return ((0, 1.0), *((n, abs(a)) for n, a in terms))
 
 
 def _steepest(terms: Terms) -> float:
-    """|He_n phi| <= (1 / pi) integral of t^n e^{-t^2 / 2}, as its Fourier transform says [EE-5]."""
+    """Bound sup |E'|: |He_n phi| <= (1 / pi) integral of t^n e^{-t^2 / 2}, by Fourier [EE-5]."""
     return sum(
         a * 2 ** ((n - 1) / 2) * float(gamma((n + 1) / 2)) / math.pi for n, a in _sizes(terms)
     )
 
 
 def _moment(terms: Terms) -> float:
-    """Return the integral of x^4 |E'|: E |x^4 He_n| <= sqrt(105 n!) (Cauchy and Schwarz) [EE-3]."""
+    """Bound the integral of x^4 |E'|: E |x^4 He_n| <= sqrt(105 n!) (Cauchy and Schwarz) [EE-3]."""
     return 3 + sum(a * math.sqrt(105 * math.factorial(n)) for n, a in terms)
 
 
 def _tail(terms: Terms) -> float:
-    """Return the integral of |gamma| / t beyond ``NEAR_DEVIATIONS``:
-    each t^{n-1} e^{-t^2/2}, by parts [EE-4].
+    """Bound the integral of |gamma| / t beyond ``NEAR_DEVIATIONS``.
+
+    Integrate each t^{n-1} e^{-t^2/2} by parts [EE-4].
     """
     end = math.exp(-(NEAR_DEVIATIONS**2) / 2)
     return sum(

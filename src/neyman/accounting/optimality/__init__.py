@@ -1,1 +1,1 @@
-"""Optimality: the smallest error that any release as private could have."""
+"""Bound the smallest error of any release with the same privacy guarantee."""

@@ -1,9 +1,9 @@
-"""What a guarantee says about k changed records, in closed forms that are below its curve.
+"""Compute closed forms below a guarantee's trade-off function for k changed records.
 
 A lower bound on an error needs three functionals of the trade-off function f: the affinity of the
-group curve f_k, the chi-square divergence of neighbors, and the least level at which a test of f_k
-has a given power. Each is monotone in f. So f is replaced by curves below it whose groups have
-closed forms, and the best of their answers holds [OP-3].
+group curve f_k, the chi-square divergence of neighbors, and the smallest level at which a test of
+f_k has a given power. Each is monotone in f. So the code replaces f by curves below it whose groups
+have closed forms, and uses the best resulting bound [OP-3].
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from neyman.numerics.rounding import up
 
 @dataclass(frozen=True)
 class Limits:
-    """How a bound on any mechanism is computed."""
+    """Set how a bound on any mechanism is computed."""
 
-    rounding_share: float = 1e-9  # relative, more than the rounding of each bound on this page
+    rounding_share: float = 1e-9  # relative, more than the rounding of each bound in this module
     largest_mu: float = 8.0  # beyond it an affinity is below 4e-4 and counts as 0
     largest_loss: float = 700.0
-    weak_mu: float = 2.0  # a mu beyond which other forms are asked, too
+    weak_mu: float = 2.0  # for a larger mu, other forms are also used
 
 
 LIMITS = Limits()
-TRAPEZOID_STEP = 0.1  # of the trapezoid rule for the affinity of two normal distributions [OP-2]
+TRAPEZOID_STEP = 0.1  # of the rule for the affinity of two normal distributions [OP-2]
 NODES = np.arange(-8.5, 8.5 + TRAPEZOID_STEP / 2, TRAPEZOID_STEP)
 WEIGHTS = TRAPEZOID_STEP * np.exp(-NODES * NODES / 2) / math.sqrt(2 * math.pi)
-DELTAS = (1e-3, 1e-6, 1e-9)  # at which a curve without other closed forms is asked
+DELTAS = (1e-3, 1e-6, 1e-9)  # deltas used for a curve without other closed forms
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """Closed forms below a trade-off function that holds when one record is replaced.
+    """Represent closed forms below a trade-off function, for one replaced record.
 
     Args:
-        chi_square: at least the chi-square divergence of neighbors; may be inf.
+        chi_square: an upper bound on the chi-square divergence of neighbors; may be inf.
         pure: a pure epsilon; may be inf.
         mu: a GDP parameter; may be inf.
         rho: a zCDP parameter; may be inf.
@@ -63,7 +63,7 @@ class Guarantee:
         """Return the closed forms of a budget.
 
         Args:
-            steps: 2 where replacing one record takes two steps of the budget's relation.
+            steps: 2 if replacing one record takes two steps of the budget's relation, else 1.
 
         Raises:
             ValueError: the curve rests on a claim of another library.
@@ -96,7 +96,10 @@ class Guarantee:
 
     @property
     def bit(self) -> float:
-        """At least 1 - B(f): the information about a fair bit in one report."""
+        """Return an upper bound on 1 - B(f), the information about a fair bit in one report.
+
+        B is the affinity.
+        """
         bit = 1 - float(self.affinity(np.ones(1))[0])
         if len(self.approximate) > 1 and self.curve is not None:  # no closed form is exact
             bit = min(bit, up(1 - self.curve.affinity().lower))
@@ -119,7 +122,10 @@ class Guarantee:
         return best * (1 - LIMITS.rounding_share)
 
     def log_level(self, power: float, size: int) -> float:
-        """Return a lower bound on log of the least level of a test of f_k with this power."""
+        """Return a lower bound on the log of the least level of a test of f_k with this power.
+
+        k = ``size``.
+        """
         best = -math.inf
         if self.mu < math.inf and 0 < power < 1:
             log_level = float(log_ndtr(ndtri(power) - size * self.mu))
@@ -137,7 +143,7 @@ class Guarantee:
 
 
 def normal_affinity(mu: Array) -> Array:
-    """B(G_mu) = E[e^{-mu^2/8} / cosh(mu Z / 2)] by the trapezoid rule; 0 for a large mu [OP-2]."""
+    """Return B(G_mu) = E[e^{-mu^2/8} / cosh(mu Z / 2)] by trapezoids, or 0 for large mu [OP-2]."""
     asked = np.minimum(mu, LIMITS.largest_mu)
     values = (WEIGHTS / np.cosh(np.multiply.outer(asked, NODES / 2))).sum(axis=-1)
     return np.where(
@@ -154,7 +160,7 @@ def _expm1(x: float) -> float:
 
 
 def _group_delta(k: Array, epsilon: float, delta: float) -> Array:
-    """Delta of a group: delta (e^{k epsilon} - 1) / (e^epsilon - 1), at most 1."""
+    """Return a group's delta: delta (e^{k epsilon} - 1) / (e^epsilon - 1), at most 1."""
     if delta == 0:
         return np.zeros_like(k)
     if epsilon == 0:
@@ -166,7 +172,7 @@ def _group_delta(k: Array, epsilon: float, delta: float) -> Array:
 
 
 def _moment(f: Tradeoff, order: int) -> float:
-    """At least E_Q[(dP/dQ)^order] - 1 of every pair above f [OP-3].
+    """Return an upper bound on E_Q[(dP/dQ)^order] - 1 for every pair (P, Q) above f [OP-3].
 
     A pair above the convex hull of several curves may be above none of them, so their divergences
     add.
@@ -176,7 +182,7 @@ def _moment(f: Tradeoff, order: int) -> float:
 
 
 def _pairs(f: Tradeoff) -> list[tuple[float, float]]:
-    """Pairs (epsilon, delta) that f implies."""
+    """Return pairs (epsilon, delta) that f implies."""
     pairs: list[tuple[float, float]] = []
     largest = max(c.supremum for c in f.directions)
     if math.isfinite(largest):

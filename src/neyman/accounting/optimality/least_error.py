@@ -1,4 +1,4 @@
-"""The least mean squared error of any release that is as private: lower bounds, the best of all."""
+"""Compute lower bounds on the mean squared error of any release that meets a guarantee."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from neyman.numerics.relation import Neighboring
 
 @dataclass(frozen=True)
 class Limits:
-    """What a question about the least error may take."""
+    """Set the largest arguments of a bound on the least error."""
 
     records: int = 10**12
-    parts: int = 10**6  # dimensions or categories
-    least_width: float = 1e-100  # so that squares stay within floats
-    largest_width: float = 1e100  # so that squares stay within floats
+    parts: int = 10**6  # largest number of dimensions or categories
+    least_width: float = 1e-100  # squares do not underflow
+    largest_width: float = 1e100  # squares do not overflow
 
 
 LIMITS = Limits()
-WIDTHS = np.append(np.geomspace(0.004, 1.0, 90)[:-1], 1.0)  # of a prior, in parameter sets
+WIDTHS = np.append(np.geomspace(0.004, 1.0, 90)[:-1], 1.0)  # of a prior, over the whole set
 TWO_POINTS, VAN_TREES, MOVED = "two points", "van Trees", "one moved record"
 Methods = dict[str, float]
 
 
 @dataclass(frozen=True)
 class _Question:
-    """What is asked, after its arguments were checked."""
+    """Represent the checked arguments of `least_error`."""
 
     n: int
     guarantee: Guarantee
@@ -75,52 +75,50 @@ def least_error(
     model: str = "central",
     prior: float | None = None,
 ) -> Bound:
-    """Bound the least mean squared error of any release that is as private as a budget.
+    """Bound the least mean squared error of any release that meets a budget.
 
-    The bound is on the largest error over all distributions of the problem (over all data, for
-    "histogram"), and on every release that is at least as private as the budget: the library's
-    mechanisms, others, and those not yet known. For a population the error includes that the
-    records are a sample. Neighbors replace one of n records, and n is public. A budget under
-    add-remove counts through groups of two, except for "histogram".
+    The bound is on the worst-case error over all distributions of the problem (over all data, for
+    "histogram"). It holds for every release at least as private as the budget, known or unknown.
+    For a population, the error includes sampling error. Neighbors replace one of n records, and n
+    is public. A budget under add-remove is used for groups of two, except for "histogram".
 
     Args:
         problem: one of
 
             - "bernoulli-mean" or "share": p of n coins;
             - "bounded-mean": the mean of a distribution on an interval of half width ``radius``;
-            - "normal-mean": theta of N(theta, sigma^2), abs(theta) <= ``radius`` (inf if left
-              out);
-            - "regression-coefficient": theta of y = theta x + N(0, sigma^2), where x has the
-              second moment 1;
+            - "normal-mean": theta of N(theta, sigma^2), abs(theta) <= ``radius`` (default inf);
+            - "regression-coefficient": theta of y = theta x + N(0, sigma^2), where x has the second
+              moment 1;
             - "ball-mean": the mean of a distribution on a ball of this radius and dimension,
               squared l2 error;
             - "category-shares": the shares of k categories, squared errors summed;
             - "histogram": the counts of k categories in the data, squared error per count; the
-              limit of many records if n is left out;
+              limit of large n if n is left out;
             - "quantile": a quantile of data near ``values``, squared error; two points.
         n: number of records, at least 1; public.
         budget: a curve, ``ny.zcdp``, ``ny.at_most`` (its Gaussian curve), or a mechanism. In the
-            local model it holds for each report.
+            local model, each report meets it.
         sigma: standard deviation of the noise in a record, from 1e-100 to 1e100.
         radius: half width of the interval, or radius, from 1e-100 to 1e100.
-        dimension: of the ball, from 1 to 10^6.
-        categories: k, from 2 to 10^6.
-        values: public or simulated numbers, at least 3, each from -1e100 to 1e100. Never private
-            ones: the bound depends on them.
-        quantile: in (0, 1); the median if left out.
-        model: "central", or "local": each record is reported by its own mechanism, which may
-            depend on earlier reports.
+        dimension: dimension of the ball, from 1 to 10^6.
+        categories: k, the number of categories, from 2 to 10^6.
+        values: public or simulated numbers, at least 3, each from -1e100 to 1e100. Never use
+            private numbers: the bound depends on them.
+        quantile: in (0, 1); by default the median.
+        model: "central", or "local": each record is reported by its own mechanism, which may depend
+            on earlier reports.
         prior: half width of the prior in van Trees' inequality, for "bernoulli-mean",
-            "normal-mean", and "regression-coefficient", at least 1e-100; the best of several if
-            left out.
+            "normal-mean", and "regression-coefficient", at least 1e-100; by default the best of
+            several.
 
     Returns:
         A bound whose lower end is proven, with its method's name; lower is safe. The upper end is
         infinity: `alike` lists errors that the library achieves.
 
     Raises:
-        ValueError: an unknown problem, an argument that it does not use or that is out of range,
-            an unknown number of records, or a prior outside the parameter set.
+        ValueError: the problem is unknown, an argument is unused or out of range, the number of
+            records is unknown, or a prior is outside the parameter set.
 
     Examples:
         >>> import neyman as ny
@@ -238,7 +236,7 @@ def _parts(name: str, value: int, least: int) -> int:
 
 
 def _width(ask: _Question, most: float) -> list[float]:
-    """Half widths of a prior to try, within the parameter set."""
+    """Return half widths of a prior to try, within the parameter set."""
     if ask.prior is not None:
         if ask.prior > most:
             raise ValueError(
@@ -345,8 +343,9 @@ def _histogram(ask: _Question) -> Methods:
 
 
 def _endless_histogram(ask: _Question, relation: Neighboring) -> Methods:
-    """Return the limit of many records: one record moves two
-    counts, or under add-remove one [OP-13].
+    """Bound the error in the limit of many records [OP-13].
+
+    One record changes two counts, or one under add-remove.
     """
     g, k = ask.guarantee, ask.categories
     counts = 1.0 if relation == "add-remove" else 2 * (1 - 1 / k)
@@ -361,7 +360,7 @@ def _endless_histogram(ask: _Question, relation: Neighboring) -> Methods:
 
 
 def _quantile(ask: _Question) -> Methods:
-    """Bound the error of a quantile: replaced records move its rank by their number [OP-14]."""
+    """Bound a quantile's error: k replaced records change the rank by at most k [OP-14]."""
     x = np.array(ask.values)
     middle = min(max(math.ceil(ask.quantile * len(x)) - 1, 0), len(x) - 1)
     above, below = x[middle + 1 :] - x[middle], (x[middle] - x[:middle])[::-1]
@@ -434,4 +433,4 @@ PROBLEMS = {
     "histogram": _Problem(_histogram, None, ("categories",)),
     "quantile": _Problem(_quantile, None, ("values",), ("quantile",)),
 }
-"""Each problem by its name."""
+"""Each problem, by name."""

@@ -1,11 +1,11 @@
-"""Methods that bound an error from below: what a guarantee's closed forms say of an estimator.
+"""Compute lower bounds on an estimator's error, given a guarantee's closed forms.
 
-Two points that f does not let a release tell apart [OP-4], and Assouad's sum of such bounds [OP-5].
-The information of a private output, for van Trees' inequality with the prior on [-B, B] of density
-cos^2(pi t / 2 B) / B and information pi^2 / B^2 [OP-9]. Packing [OP-11] and Fano's inequality
-[OP-12] for many datasets near each other. What one local report says of a parameter [OP-15, OP-16].
-The Bayes risk under a conjugate prior, which is that without privacy plus what one moved record
-adds [OP-6, OP-7].
+Methods: two points that a release under f cannot distinguish [OP-4], and Assouad's sum of such
+bounds [OP-5]. Van Trees' inequality with the information of a private output, and the prior on [-B,
+B] of density cos^2(pi t / 2 B) / B and information pi^2 / B^2 [OP-9]. Packing [OP-11] and Fano's
+inequality [OP-12] for many close datasets. The information of one local report about a parameter
+[OP-15, OP-16]. The Bayes risk under a conjugate prior: the risk without privacy, plus the risk that
+one moved record adds [OP-6, OP-7].
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from neyman.numerics.atoms import UNIT
 
 @dataclass(frozen=True)
 class Limits:
-    """How finely lower bounds are searched."""
+    """Set how finely lower bounds are searched."""
 
-    blocks: int = 40  # of numbers of changed records
-    large_blocks: int = 400  # of numbers of changed records
+    blocks: int = 40  # blocks of numbers of changed records
+    large_blocks: int = 400  # blocks of numbers of changed records
     distances: int = 48
     # Standard deviations of the number of changed records that count.
     record_deviations: float = 9.0
     sizes: int = 24
     spread: float = 4.0
     epsilon: float = 300.0
-    count_nodes: int = 1500  # at which the distribution of a count is looked at
+    count_nodes: int = 1500  # nodes for the distribution of a count
     priors: int = 28
 
 
 LIMITS = Limits()
 UNIT_GRID = np.linspace(0.0, 1.0, 1025)
-PACKING_DISTANCE = math.exp(-1)  # of the points, for a radius of 1
+PACKING_DISTANCE = math.exp(-1)  # distance of the points, for a radius of 1
 CONCENTRATION_GRID = np.geomspace(2.05, 1e6, 80)
 
 
@@ -52,10 +52,10 @@ CONCENTRATION_GRID = np.geomspace(2.05, 1e6, 80)
 def mean_affinity(
     guarantee: Guarantee, n: int, distance: float, blocks: int = LIMITS.blocks
 ) -> float:
-    """Return a lower bound on E[B(f_K)] for K ~ Bin(n, distance).
+    """Return a lower bound on E[B(f_K)], the mean affinity of f_K, for K ~ Bin(n, distance).
 
-    B(f_k) falls with k, so in each block of k it is at least what it is at the last one. Summed by
-    parts all terms are positive.
+    B(f_k) falls with k, so each block of k uses the value at its last k. In the sum by parts, all
+    terms are positive.
     """
     t = min(distance * (1 + OPTIMALITY_LIMITS.rounding_share), 1.0)
     middle, spread = n * t, math.sqrt(n * t * (1 - t)) + 1
@@ -79,9 +79,9 @@ def best_pair(
     """Return the largest gain(d) E[B(f_K)], K ~ Bin(n, distance(d)), over 0 < d <= most.
 
     Args:
-        guarantee: of one replaced record.
-        gain: half the distance of the parameters, squared, or a sum of such squares.
-        distance: the total variation of two records.
+        guarantee: closed forms for one replaced record.
+        gain: function of d: half the distance of the parameters, squared, or a sum of such squares.
+        distance: function of d: the total variation of two records.
         most: the largest d.
     """
 
@@ -104,7 +104,7 @@ def best_pair(
 
 
 def data_pair(guarantee: Guarantee, changes: Array) -> float:
-    """Return the largest (c_k / 2)^2 B(f_k), where k replaced records move an answer by c_k."""
+    """Return the largest (c_k / 2)^2 B(f_k), if k replaced records change an answer by c_k."""
     sizes = np.arange(1, len(changes) + 1, dtype=float)
     return float(np.max((changes / 2) ** 2 * guarantee.affinity(sizes), initial=0.0)) * (
         1 - OPTIMALITY_LIMITS.rounding_share
@@ -115,9 +115,9 @@ def data_pair(guarantee: Guarantee, changes: Array) -> float:
 
 
 def _masses() -> Array:
-    """Weights of the places such that the weighted sum is at least the mean of a convex function.
+    """Return weights of the grid points for an upper bound on the mean of a convex function.
 
-    On each cell the function is below its chord, and the prior's mass and first moment there
+    On each cell, the function is below its chord. The prior's mass and first moment on the cell
     have closed forms [OP-10].
     """
     u = UNIT_GRID
@@ -138,7 +138,7 @@ def mean_information(information: Callable[[Array], Array], width: float) -> flo
 
 
 def cosine_risk(information: float, width: float) -> float:
-    """Return the bound 1 / (information + pi^2 / width^2)."""
+    """Return van Trees' bound 1 / (information + pi^2 / width^2) on the risk."""
     prior = (math.pi / width) ** 2 if math.isfinite(width) else 0.0
     return (
         (1 - OPTIMALITY_LIMITS.rounding_share) / (information + prior)
@@ -151,7 +151,7 @@ def cosine_risk(information: float, width: float) -> float:
 
 
 def packing_success(guarantee: Guarantee, log_count: float, size: int) -> float:
-    """Return an upper bound on the least success probability of M answers, by packing."""
+    """Return an upper bound on the smallest success probability of M answers, by packing."""
     count = log_count + math.log(-math.expm1(-log_count))  # log(M - 1)
     low, high = 0.0, 1.0
     for _ in range(50):
@@ -167,7 +167,7 @@ def fano_success(guarantee: Guarantee, log_count: float, size: int) -> float:
 
 
 def ball_packing(guarantee: Guarantee, n: int, dimension: int) -> tuple[float, float]:
-    """Return the bounds of packing and of Fano on a mean in a ball of radius 1, squared error."""
+    """Return packing's and Fano's bounds on a mean's squared error in a ball of radius 1."""
     count = float(dimension)  # log M
     best = [0.0, 0.0]
     for size in np.unique(np.geomspace(1, n, LIMITS.sizes).astype(int)).tolist():
@@ -188,7 +188,7 @@ def ball_packing(guarantee: Guarantee, n: int, dimension: int) -> tuple[float, f
 
 
 def information_of_a_bit(guarantee: Guarantee) -> Callable[[Array], Array]:
-    """Return the bound on a report's information as a function of the mean, even and convex."""
+    """Return a bound on a report's information, as an even and convex function of the mean."""
     share = (
         math.tanh(guarantee.pure / 2) ** 2 * (1 + OPTIMALITY_LIMITS.rounding_share)
         if guarantee.pure < 35
@@ -204,7 +204,7 @@ def information_of_a_bit(guarantee: Guarantee) -> Callable[[Array], Array]:
 
 
 def category_risk(guarantee: Guarantee, n: int, categories: int) -> float:
-    """Return the lower bound on the sum of squared errors of k shares from n reports."""
+    """Return a lower bound on the sum of squared errors of k shares from n reports."""
     k = categories
     alpha = CONCENTRATION_GRID
     inverse = (k * alpha - 1) / (k * (alpha - 1))  # the mean of the sum of 1 / (k^2 p_x)
@@ -220,17 +220,17 @@ def category_risk(guarantee: Guarantee, n: int, categories: int) -> float:
 
 
 def largest_variance(epsilon: float, k: int) -> float:
-    """V of k numbers of mean 1 whose ratios are at most e^epsilon."""
+    """Return V, the largest variance of k numbers with mean 1 and ratios of at most e^epsilon."""
     if epsilon >= LIMITS.epsilon:
         return math.inf
     more = math.expm1(epsilon)
-    peak = int(k / (2 + more))  # the function of a real size has its only maximum at k / (2 + more)
+    peak = int(k / (2 + more))  # for a real size, the only maximum is at k / (2 + more)
     size = np.array(sorted({min(max(peak + i, 1), k - 1) for i in (-1, 0, 1, 2)})) / k
     return float(np.max(size * (1 - size) * (more / (1 + size * more)) ** 2))
 
 
 def _largest_inverse(k: int, alpha: float) -> float:
-    """At least the prior mean of the largest 1 / (k p_x), by its moments."""
+    """Return an upper bound on the prior mean of the largest 1 / (k p_x), by its moments."""
     best = math.inf
     for m in (1, 2, 4, 8, 16, 32, 64):
         if m >= alpha:
@@ -245,14 +245,14 @@ def _largest_inverse(k: int, alpha: float) -> float:
 
 
 def priors(n: int, categories: int) -> list[float]:
-    """Concentrations of a symmetric Dirichlet prior that are tried."""
+    """Return concentrations of a symmetric Dirichlet prior to try."""
     least = 1.05 if categories == 2 else 3.05
     most = max(4 * math.sqrt(n) / categories, 40.0)
     return [math.sqrt(n) / categories, *np.geomspace(least, most, LIMITS.priors).tolist()]
 
 
 def bayes_risk(n: int, categories: int, alpha: float) -> float:
-    """Return the sum over categories of the posterior variance of their shares, without privacy."""
+    """Return the summed posterior variance of all categories' shares, without privacy."""
     total = categories * alpha
     return (1 - 1 / categories) * total / (total + 1) / (n + total)
 
@@ -260,16 +260,16 @@ def bayes_risk(n: int, categories: int, alpha: float) -> float:
 def moved_error(n: int, categories: int, alpha: float, chi_square: float) -> float:
     """Return D with E[((M - N)_a - (M - N)_b)^2] >= 4 D for counts N and every output M [OP-7].
 
-    D = (1 - p_0)^2 / C, with p_j the chance that a category has j records, and C the chi-square
-    divergence of the relabeled joint distribution, at most
-    chi_square (1 - 2 p_0 + S) + S - p_0 + 2 p_1, S = E[(r - 1)^2] of the ratio r of the counts'
-    distribution at the moved record.
+    D = (1 - p_0)^2 / C. Here p_j is the probability that a category has j records. C bounds the
+    chi-square divergence of the relabeled joint distribution: C = chi_square (1 - 2 p_0 + S) + S -
+    p_0 + 2 p_1, where S = E[(r - 1)^2] and r is the ratio of the counts' distribution at the moved
+    record.
 
     Args:
         n: number of records, at least 1.
-        categories: k, at least 2.
-        alpha: concentration, above 1, and above 3 for more than two categories; else D is 0.
-        chi_square: of neighbors.
+        categories: k, the number of categories, at least 2.
+        alpha: concentration. D is 0 unless it is above 1, or above 3 for more than two categories.
+        chi_square: chi-square divergence of neighbors.
     """
     if alpha <= (1 if categories == 2 else 3) or not math.isfinite(chi_square):
         return 0.0
@@ -283,19 +283,19 @@ def moved_error(n: int, categories: int, alpha: float, chi_square: float) -> flo
 
 
 def _chance(n: int, categories: int, alpha: float, j: int) -> float:
-    """P(N_a = j) of a Dirichlet-multinomial count."""
+    """Return P(N_a = j) for a Dirichlet-multinomial count."""
     return float(np.exp(_log_mass(np.array([float(j)]), n, alpha, (categories - 1) * alpha)[0]))
 
 
 def _log_mass(j: Array, n: int, a: float, b: float) -> Array:
-    """Logarithm of the beta-binomial probability of j, before its rounding."""
+    """Return the logarithm of the beta-binomial probability of j, before rounding errors."""
     choose = gammaln(n + 1) - gammaln(j + 1) - gammaln(n - j + 1)
     beta = gammaln(j + a) + gammaln(n - j + b) - gammaln(n + a + b)
     return choose + beta - (gammaln(a) + gammaln(b) - gammaln(a + b))
 
 
 def two_spread(n: int, alpha: float) -> float:
-    """S for two categories, in blocks in which the mass and r - 1 are monotone [OP-8]."""
+    """Bound S for two categories, in blocks in which the mass and r - 1 are monotone [OP-8]."""
     middle = n // 2
     near = np.arange(0, min(200, middle) + 1)
     left = np.unique(
@@ -305,7 +305,7 @@ def two_spread(n: int, alpha: float) -> float:
         np.concatenate([n - near, np.linspace(middle, n, LIMITS.count_nodes // 2).astype(np.int64)])
     )
     starts = np.unique(np.concatenate([left, right]))
-    ends = np.append(starts[1:] - 1, n)  # each block holds its start and its end
+    ends = np.append(starts[1:] - 1, n)  # each block includes its start and end
     both = np.stack([starts, ends]).astype(float)
     # Nine values of log gamma, each at most n + 2 alpha times its logarithm, of 5 units, and 8
     # sums.
@@ -319,7 +319,7 @@ def two_spread(n: int, alpha: float) -> float:
 
 
 def many_spread(n: int, categories: int, alpha: float) -> float:
-    """S for more categories: |r - 1| <= (alpha - 1) / (the smaller count + 1) [OP-8]."""
+    """Bound S for more categories: |r - 1| <= (alpha - 1) / (the smaller count + 1) [OP-8]."""
     total = categories * alpha
     second = (total - 1) * (total - 2) / ((alpha - 1) * (alpha - 2))
     third = second * (total - 3) / (alpha - 3)

@@ -1,4 +1,4 @@
-"""How far a table's error is from the least error of any release with the same zCDP guarantee."""
+"""Compare a table's error with the least error of any release with the same zCDP guarantee."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GAP = (
     "The error is at most {} times the smallest error that any release with the same privacy "
     "guarantee could have."
 )
-"""The sentence about one table."""
+"""The sentence about one table's gap."""
 
 
 def cell_gap(
@@ -24,17 +24,18 @@ def cell_gap(
     cells: int | None,
     relation: Neighboring,
 ) -> float | None:
-    """Return the standard error of a cell over the least one, rounded up; None if none is proven.
+    """Return a cell's standard error over the least one, rounded up, or None if unproven.
 
-    The least error is that of any rho-zCDP release of the table alone, root mean squared over its
-    cells, on its worst data of any size: R^2 / chi-square where one unit moves a cell by R, and
-    2 (1 - 1/k) R^2 / chi-square where it moves one of k cells up and another down [OP-13].
+    The least error is the root mean squared error over cells of any rho-zCDP release of only this
+    table, on its worst data of any size. Its square is R^2 / chi-square if one unit changes a cell
+    by R, and 2 (1 - 1/k) R^2 / chi-square if the unit moves R from one of k cells to another
+    [OP-13].
 
     Args:
-        standard_error: in whole numbers of the table.
-        rho: of the table.
-        vectors: absolute shifts of cells that one unit can cause; nothing is proven without them.
-        cells: k; None where keys are found in the data.
+        standard_error: in the table's whole-number units.
+        rho: zCDP cost of the table.
+        vectors: absolute shifts of cells that one unit can cause. Without them nothing is proven.
+        cells: k, the number of cells; None for discovered keys.
         relation: "replace-one" or "add-remove".
     """
     largest = max((max(v) for v in vectors), default=0)
@@ -51,10 +52,10 @@ def cell_gap(
 def mean_gap(
     standard_error: float, rho: Fraction, width: float, rows: int, relation: Neighboring
 ) -> float | None:
-    """Return the same for the mean of so many rows with values in an interval of this width.
+    """Return the ratio of `cell_gap` for the mean of ``rows`` values in an interval of ``width``.
 
-    One record of two values moves the mean by width / rows [OP-7]. Under add-remove it is replaced
-    in two steps, which cost 4 rho.
+    One record with two possible values moves the mean by width / rows [OP-7]. Under add-remove,
+    replacing it takes two steps, which cost 4 rho.
     """
     if not (rho > 0 and standard_error > 0 and width > 0):
         return None

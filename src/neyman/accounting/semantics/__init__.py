@@ -1,7 +1,7 @@
-"""What a guarantee means to people: findings and beliefs, and words for policy makers.
+"""Interpret a guarantee for people: test results, beliefs, and sentences for policy makers.
 
-Public: `best_test` and `experiment` (best_test); `positive_predictive_value` and its kin (testing);
+Public: `best_test` and `experiment` (best_test); `positive_predictive_value` (testing);
 `posterior_ratio`, `posterior_ratios`, `posterior_chance`, `membership_success` (bayes);
 `posterior_distance` (statistical_distance); `post_processing`, `convexity`, `composition` (axioms);
-sentences (words), and how their numbers are rounded (digits).
+sentences (words), and the rounding of their numbers (digits).
 """

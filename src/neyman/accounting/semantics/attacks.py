@@ -1,10 +1,10 @@
-"""Named attacks on one record: the baseline of each, and what a guarantee leaves it.
+"""Bound the success of named attacks on one record, given a guarantee and a baseline.
 
-The attacker guesses something about the record Z of one target: whose it is, a value in it, or
-about what it is. Z has a prior. Let b, the baseline, be the best chance of a right guess without
-the release. With it, and with a curve f that is convex and is below all pairs of neighbors, the
-chance is at most 1 - f(b) [RK-1, RK-2]. The conditions are part of the number and are printed with
-it: above all, the prior is the attacker's belief after they know all other records.
+The attacker guesses something about the record Z of one target: whose it is, a value in it, or its
+approximate content. Z has a prior. Let b, the baseline, be the best chance of a right guess without
+the release. Let f be a convex curve below all pairs of neighbors. With the release, the chance is
+at most 1 - f(b) [RK-1, RK-2]. The conditions are part of the number and are printed with it. Most
+important: the prior is the attacker's belief after they know all other records.
 
 Source: Kulynych et al. 2025; singling out as in Cohen and Nissim 2020, by our own proof [RK-5].
 """
@@ -34,7 +34,7 @@ Share = float | Fraction | str
 
 
 class PriorMasses(Protocol):
-    """A mapping from candidates, values, or records to their prior probabilities."""
+    """Map candidates, values, or records to their prior probabilities."""
 
     def values(self) -> Iterable[Share]:
         """Return the probabilities."""
@@ -42,10 +42,10 @@ class PriorMasses(Protocol):
 
 
 Prior = PriorMasses | Sequence[Share]
-"""The prior probability of each candidate, value, or record; the numbers sum to one."""
+"""The prior probability of each candidate, value, or record. The numbers sum to one."""
 
 SUM_TOLERANCE = Fraction(1, 10**9)
-"""The largest distance of a prior's sum from one; the baseline grows by what is missing [RK-4]."""
+"""The largest distance of a prior's sum from one. The baseline grows by this distance [RK-4]."""
 
 PRIOR_CONDITION = (
     "The prior is what the attacker believes after they know all other records. The share of a "
@@ -74,16 +74,16 @@ _RELATION_CONDITIONS: dict[Relation, str] = {
 
 @dataclass(frozen=True)
 class Attack:
-    """A named attack on one record: what a right guess is, and its best chance without a release.
+    """Represent a named attack on one record, with its best chance without a release.
 
     Args:
         name: "re-identification", "attribute inference", "reconstruction", or "singling out".
-        guess: what the attacker would do, such as "name the right one of 20 candidates", with {a}
-            where the sentence names the subject.
+        guess: the attacker's action, such as "name the right one of 20 candidates", with {a} in
+            place of the subject.
         chance: b, the largest prior probability that one guess about one target is right; exact.
-        conditions: what the numbers rest on, a sentence each.
-        targets: how many units the attacker may choose a target from; 1 unless they single out.
-        radius: of a reconstruction: the distance up to which a guess is right, if it is stated.
+        conditions: conditions of the bound, one sentence each.
+        targets: number of units to choose a target from; 1 except for singling out.
+        radius: for a reconstruction, the largest distance of a right guess, if stated.
 
     Examples:
         >>> import neyman as ny
@@ -104,7 +104,7 @@ class Attack:
 
     @property
     def baseline(self) -> Fraction:
-        """The best chance of a right guess without the release; exact for one target."""
+        """Return the best chance of a right guess without the release; exact for one target."""
         if self.targets == 1:
             return self.chance
         # A predicate of weight w <= 1/n isolates one of n with the chance n w (1 - w)^(n - 1).
@@ -115,7 +115,7 @@ class Attack:
         """Return a success in one sentence, in the style of a report's headline.
 
         Args:
-            success: an upper bound of the chance of a right guess with the release.
+            success: an upper bound on the chance of a right guess with the release.
         """
         guess = self.guess.format(a=f"{article(subject)} {subject}")
         knows = "" if self.targets > 1 else " knows everyone else’s record and"
@@ -125,21 +125,21 @@ class Attack:
         """Bound the chance of a right guess with the release.
 
         Args:
-            guarantee: a mechanism, its curve, or a guarantee by name. For a value of one attribute
-                it may be ``plan.concerning(attribute)``.
+            guarantee: a mechanism, its curve, or a named guarantee. For one attribute's value,
+                ``plan.concerning(attribute)`` is also valid.
         """
         f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
         bound = f.success(self.chance)
-        if self.targets > 1 and not any(c.parts for c in f.alternatives):  # it changes nothing
+        if self.targets > 1 and not any(c.parts for c in f.alternatives):  # perfect privacy
             bound = Bound(below(self.baseline), above(self.baseline), "upper", bound.method)
-        elif self.targets > 1:  # any of them may be the one: a union bound [RK-5]
+        elif self.targets > 1:  # any unit may be singled out: a union bound [RK-5]
             low, high = (self.targets * end for end in (bound.lower, bound.upper))
             method = f"{bound.method}; summed over {self.targets:,} units"
             bound = Bound(min(down(low), 1.0), min(up(high), 1.0), "upper", method)
         return AttackSuccess(self, bound, f.neighboring, f.sources, f.statements)
 
     def at_most(self, success: Share) -> AtMost:
-        """Return the budget under which the attack succeeds with at most this chance.
+        """Return the budget that limits the attack's success to this chance.
 
         Raises:
             ValueError: the success is not above the baseline, or not below 1.
@@ -155,14 +155,14 @@ class Attack:
 
 @dataclass(frozen=True)
 class AttackSuccess:
-    """The largest chance that a named attack succeeds, with the conditions of the number.
+    """Represent the largest chance that a named attack succeeds, with the bound's conditions.
 
     Args:
         attack: the attack, with its baseline.
         bound: the chance of a right guess with the release; upper is safe.
         neighboring: the relation of the guarantee.
-        sources: what is not certified, as in `Tradeoff.sources`.
-        statements: what a user their own states distributions.
+        sources: uncertified claims, as in `Tradeoff.sources`.
+        statements: users' claims about their own distributions.
 
     Examples:
         >>> import neyman as ny
@@ -183,21 +183,21 @@ class AttackSuccess:
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """What the number rests on, a sentence each."""
+        """Return the conditions of the bound, one sentence each."""
         claims = (stated_condition(each) for each in self.statements)
         note = source_note(self.sources).strip()
         shared = conditions_of(self.neighboring)
         return (*([note] if note else []), *self.attack.conditions, *shared, *claims)
 
     def sentence(self, subject: str = "person") -> str:
-        """Return the number in one sentence, in the style of a report's headline."""
+        """Return the bound in one sentence, in the style of a report's headline."""
         note = source_note(self.sources)
         b, ends = self.attack.baseline, (self.bound.lower, self.bound.upper)
-        success = b if ends == (below(b), above(b)) else ends[1]  # as where the curve is perfect
+        success = b if ends == (below(b), above(b)) else ends[1]  # as if the curve is perfect
         return f"{note}{self.attack.sentence(success, subject)}"
 
     def to_dict(self) -> dict[str, object]:
-        """Return the number with its attack and its conditions, as JSON types."""
+        """Return the bound with its attack and its conditions, as JSON types."""
         ends = {"lower": self.bound.lower, "upper": self.bound.upper}
         named: dict[str, object] = {
             "attack": self.attack.name,
@@ -229,10 +229,10 @@ class AttackSuccess:
 
 
 def reidentification(candidates: int | None = None, *, prior: Prior | None = None) -> Attack:
-    """Return the attack that says which candidate the target is.
+    """Return the attack that names the target among candidates.
 
     Args:
-        candidates: how many equally likely ones there are, at least 1.
+        candidates: number of equally likely candidates, at least 1.
         prior: instead, the prior probability of each candidate.
 
     Examples:
@@ -278,9 +278,9 @@ def reconstruction(
     """Return the attack that guesses the target's record, up to a distance.
 
     Args:
-        mass: the largest prior probability of a ball of that radius, in (0, 1]. You state it.
-        prior: instead, the prior probability of each number that the record can be.
-        radius: with a prior: the distance up to which a guess is right, at least 0.
+        mass: the largest prior probability of a ball of the radius, in (0, 1]. You state it.
+        prior: instead, the prior probability of each possible number in the record.
+        radius: with a prior: the largest distance of a right guess, at least 0.
 
     Examples:
         >>> import neyman as ny
@@ -309,7 +309,7 @@ def reconstruction(
     shares = _shares(prior)
     points = sorted(zip((check.exact("prior", at) for at in prior), shares, strict=True))
     heaviest, start, inside = Fraction(0), 0, Fraction(0)
-    for at, share in points:  # the interval of length 2 r that ends here
+    for at, share in points:  # the interval of length 2 r that ends at this point
         inside += share
         while at - points[start][0] > 2 * reach:
             inside -= points[start][1]
@@ -323,14 +323,14 @@ def reconstruction(
 
 
 def singling_out(units: int, weight: Share) -> Attack:
-    """Return the attack that names a property which exactly one unit's record has.
+    """Return the attack that names a property of exactly one unit's record.
 
-    The weight is stated before the release. The attacker may choose the property after it.
+    You state the weight before the release. The attacker may choose the property after it.
 
     Args:
-        units: how many units there are, at least 2.
-        weight: the largest probability of the property for one record, above 0 and at most
-            1 / units. A property of weight 1 / units isolates a record 37% of the time without any
+        units: number of units, at least 2.
+        weight: the largest probability of the property for one record, above 0 and at most 1 /
+            units. A property of weight 1 / units isolates a record 37% of the time without any
             release.
 
     Examples:
@@ -352,17 +352,17 @@ def singling_out(units: int, weight: Share) -> Attack:
 
 
 def conditions_of(neighboring: Relation) -> tuple[str, ...]:
-    """Return the conditions that each attack shares, for a relation, a sentence each."""
+    """Return the conditions that all attacks share under a relation, one sentence each."""
     return _RELATION_CONDITIONS[neighboring], UNIT_CONDITION, POPULATION_CONDITION
 
 
 def stated_condition(statement: str) -> str:
-    """Return a statement of a user about their own distribution, as a condition."""
+    """Return a user's claim about their own distribution, as a condition."""
     return f"stated, and not proven here: {statement}"
 
 
 def usual_attacks() -> tuple[Attack, ...]:
-    """Return the attacks that pages and commands show where no prior is stated."""
+    """Return the attacks that pages and commands show by default."""
     return (
         reidentification(candidates=20),
         attribute_inference(["1/2", "1/2"]),
@@ -371,9 +371,7 @@ def usual_attacks() -> tuple[Attack, ...]:
 
 
 def _shares(prior: Prior) -> list[Fraction]:
-    """Return the probabilities of a prior, exactly; refused if
-    one is negative or the sum is not one.
-    """
+    """Return the exact probabilities of a prior. Refuse negative ones, or a sum that is not one."""
     masses = prior.values() if check.is_mapping(prior) else prior
     values: Iterable[Share] = check.several("prior", masses)
     shares = [check.exact("prior", value) for value in values]
@@ -385,7 +383,7 @@ def _shares(prior: Prior) -> list[Fraction]:
 
 
 def _largest(shares: Sequence[Fraction]) -> Fraction:
-    """Return the largest probability, and by how much the sum falls short of one."""
+    """Return the largest probability, plus the distance of the sum from one."""
     return _safe(max(shares), shares)
 
 

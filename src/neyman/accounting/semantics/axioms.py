@@ -1,11 +1,11 @@
-"""A checklist for a new definition of privacy: counterexamples to axioms, over small channels.
+"""Search for counterexamples to axioms of a new privacy definition, over small channels.
 
 A channel is a matrix of probabilities with one row per dataset and one column per output. A
-definition says whether a channel satisfies it. Kifer and Lin ask that whatever is computed from an
-output satisfies it too, and that a random choice between two channels does. Composition says what
-two releases satisfy together. A search enumerates channels with small denominators, then draws
-random ones, in exact rationals. A counterexample settles the question. If there is none, nothing
-is proven.
+definition accepts or rejects a channel. Kifer and Lin require two axioms: if a channel satisfies
+the definition, so does every function of its output. If two channels satisfy it, so does a random
+choice between them. Composition states what two releases satisfy together. A search enumerates
+channels with small denominators, then draws random channels, in exact rationals. A counterexample
+settles the question. No counterexample proves nothing.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from neyman.numerics import check
 from neyman.numerics.arrays import generator_of
 
 Channel = tuple[tuple[Fraction, ...], ...]
-"""One row per dataset, one column per output; each row has sum 1."""
+"""One row per dataset, one column per output. Each row has sum 1."""
 
 Definition = Callable[[Channel], bool]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How many channels a search tries."""
+    """Set how many channels a search tries."""
 
-    search_seed: int = 1  # of a search without a generator: it is no release, and repeats
-    denominator: int = 24  # denominator of a random row
-    garblings: int = 8  # random ones of a channel, beside the deterministic ones
-    partners: int = 12  # earlier channels that one is combined with
-    maps: int = 256  # deterministic garblings; of more, random ones
+    search_seed: int = 1  # seed without a generator: a search is no release, and repeats
+    denominator: int = 24  # largest denominator of a random row
+    garblings: int = 8  # random garblings of a channel, besides the deterministic ones
+    partners: int = 12  # earlier channels to combine each channel with
+    maps: int = 256  # deterministic garblings; if there are more, random ones
     channels: int = 10**6
     datasets: int = 8
     outputs: int = 6
 
 
 LIMITS = Limits()
-ENUMERATED = (1, 2, 3, 4, 5, 6)  # denominators of the channels that come first
+ENUMERATED = (1, 2, 3, 4, 5, 6)  # denominators of the enumerated channels
 ZERO, HALF, ONE = Fraction(0), Fraction(1, 2), Fraction(1)
 
 
 @dataclass(frozen=True, repr=False)
 class Counterexample:
-    """Channels that satisfy a definition, and one made of them that does not.
+    """Represent channels that satisfy a definition, and a derived channel that does not.
 
     Args:
-        satisfied: the channels that do.
-        violated: the channel that does not.
-        step: what makes it of them.
-        garbling: what the output is processed with, one row per output; None for other axioms.
+        satisfied: the channels that satisfy the definition.
+        violated: the derived channel.
+        step: how the violated channel is derived.
+        garbling: the channel that processes the output, one row per output; None for other axioms.
     """
 
     satisfied: tuple[Channel, ...]
@@ -72,13 +72,13 @@ class Counterexample:
 
 @dataclass(frozen=True, repr=False)
 class AxiomSearch:
-    """What a search for a counterexample found.
+    """Represent the result of a search for a counterexample.
 
     Args:
         axiom: "post-processing", "convexity", or "composition".
-        channels: number of channels that were asked.
-        satisfied: number of those that satisfy the definition.
-        checks: number of channels made of these that were asked.
+        channels: number of tested channels.
+        satisfied: number of channels that satisfy the definition.
+        checks: number of derived channels tested.
         counterexample: the first one, or None. None proves nothing.
     """
 
@@ -97,7 +97,7 @@ class AxiomSearch:
 
 @dataclass
 class _Search:
-    """The channels of one search, and its counts."""
+    """Hold the channels and counts of one search."""
 
     axiom: str
     datasets: int
@@ -131,7 +131,7 @@ class _Search:
         return AxiomSearch(self.axiom, self.asked, self.satisfied, self.checks, counterexample)
 
     def channels(self) -> Iterator[Channel]:
-        """Yield half of the channels by enumeration, as far as there are so many, and then draw."""
+        """Yield up to half of the channels by enumeration. Then draw random channels."""
         for channel in itertools.islice(self._small_channels(), self.most // 2):
             self.asked += 1
             yield channel
@@ -146,7 +146,7 @@ class _Search:
                 yield channel
 
     def partners(self, channel: Channel) -> list[Channel]:
-        """Return the channel itself and some earlier ones, and keep it."""
+        """Return the channel and some earlier ones, and store it."""
         size = len(self.earlier_channels)
         chosen = self.generator.integers(0, size, LIMITS.partners) if size else ()
         partners = [channel, *(self.earlier_channels[i] for i in {int(i) for i in chosen})]
@@ -163,7 +163,7 @@ class _Search:
             rows = list(_compositions(denominator, self.outputs))
             size = len(rows)
             total = int(size**self.datasets)
-            # In jumps: the first ones of a long list are then no corner of it.
+            # Step in jumps, so that a long list is sampled evenly.
             jump = _coprime(total, self.generator)
             for i in range(min(total, self.most)):
                 place = i * jump % total
@@ -174,9 +174,7 @@ class _Search:
                     yield channel
 
     def _random(self) -> Channel:
-        """Return a random row, and rows that are unrelated to it,
-        near it, or tilted by small factors.
-        """
+        """Return a random row, and rows that are unrelated, near, or tilted by small factors."""
         first = self._row()
         ways = (self._row, lambda: self._neighbor_row(first), lambda: self._tilt_row(first))
         others = self.generator.integers(0, len(ways), self.datasets - 1)
@@ -219,15 +217,15 @@ def post_processing(
     channels: int = 2000,
     generator: np.random.Generator | None = None,
 ) -> AxiomSearch:
-    """Search for a channel that satisfies a definition, while a garbling of its output does not.
+    """Search for a channel that satisfies a definition although a garbling of its output does not.
 
     Args:
-        definition: channel -> whether it satisfies the definition at its parameters. A channel is
-            a tuple of rows, one per dataset, of fractions, one per output.
+        definition: function that returns True if a channel satisfies the definition at its
+            parameters. A channel is a tuple of rows, one per dataset, of fractions, one per output.
         datasets: number of rows, from 2 to 8.
         outputs: number of columns, from 2 to 6.
-        channels: number of channels that are asked, at most 10^6.
-        generator: of the random ones; one with a fixed seed if not given, so that a search repeats.
+        channels: number of tested channels, at most 10^6.
+        generator: random generator; by default a fixed seed, so a search repeats.
 
     Examples:
         >>> from fractions import Fraction
@@ -259,13 +257,13 @@ def convexity(
     channels: int = 2000,
     generator: np.random.Generator | None = None,
 ) -> AxiomSearch:
-    """Search for two channels that satisfy a definition, while a random choice of one does not.
+    """Search for two channels that satisfy a definition although a random choice of one does not.
 
-    The coin is hidden, or it is seen with the output.
+    The coin is hidden, or visible with the output.
 
     Args:
-        definition, datasets, outputs, channels, generator: as for `post_processing`. If the coin
-            is seen, the channel has twice the number of outputs.
+        definition, datasets, outputs, channels, generator: as for `post_processing`. If the coin is
+            visible, the channel has twice the number of outputs.
 
     Examples:
         >>> from neyman.accounting.semantics.axioms import convexity
@@ -310,14 +308,14 @@ def composition(
     channels: int = 2000,
     generator: np.random.Generator | None = None,
 ) -> AxiomSearch:
-    """Search for two channels that satisfy a definition, while both outputs together do not.
+    """Search for two channels that satisfy a definition although both outputs together do not.
 
     Args:
         first: the definition of the first channel, at its parameters.
-        second: that of the second one.
-        together: what both are claimed to satisfy, of channels with outputs^2 outputs.
-        datasets, outputs, channels, generator: as for `post_processing`. The rows of both channels
-            are the same datasets, and their randomness is independent.
+        second: the definition of the second channel.
+        together: the claimed definition of both together, for channels with outputs^2 outputs.
+        datasets, outputs, channels, generator: as for `post_processing`. Both channels have the
+            same datasets as rows, and independent randomness.
 
     Examples:
         >>> from fractions import Fraction
@@ -346,7 +344,7 @@ def composition(
 
 
 def garbled(channel: Channel, garbling: Channel) -> Channel:
-    """Return the channel whose output is processed with another."""
+    """Return the channel whose output is processed by another channel."""
     columns = list(zip(*garbling, strict=True))
     return tuple(
         tuple(sum((x * y for x, y in zip(row, column, strict=True)), ZERO) for column in columns)
@@ -355,7 +353,7 @@ def garbled(channel: Channel, garbling: Channel) -> Channel:
 
 
 def secret_choice(first: Channel, second: Channel, weight: Fraction) -> Channel:
-    """Return the channel that runs one of two, and does not say which."""
+    """Return the channel that runs one of two channels and hides the choice."""
     return tuple(
         tuple(weight * x + (1 - weight) * y for x, y in zip(*rows, strict=True))
         for rows in zip(first, second, strict=True)
@@ -363,7 +361,7 @@ def secret_choice(first: Channel, second: Channel, weight: Fraction) -> Channel:
 
 
 def open_choice(first: Channel, second: Channel, weight: Fraction) -> Channel:
-    """Return the channel that runs one of two, and says which."""
+    """Return the channel that runs one of two channels and reveals the choice."""
     return tuple(
         (*(weight * x for x in one), *((1 - weight) * y for y in two))
         for one, two in zip(first, second, strict=True)
@@ -371,14 +369,14 @@ def open_choice(first: Channel, second: Channel, weight: Fraction) -> Channel:
 
 
 def both(first: Channel, second: Channel) -> Channel:
-    """Return the channel that runs two with independent randomness, and releases both outputs."""
+    """Return the channel that runs two channels independently and releases both outputs."""
     return tuple(
         tuple(x * y for x in one for y in two) for one, two in zip(first, second, strict=True)
     )
 
 
 def _compositions(total: int, parts: int) -> Iterator[tuple[Fraction, ...]]:
-    """Yield the rows with this denominator."""
+    """Yield all rows of ``parts`` fractions with denominator ``total`` and sum 1."""
     for bars in itertools.combinations(range(total + parts - 1), parts - 1):
         ends = (-1, *bars, total + parts - 1)
         yield tuple(Fraction(b - a - 1, total) for a, b in itertools.pairwise(ends))

@@ -1,15 +1,15 @@
-"""What an attacker comes to believe: the posterior against the one without the person's record.
+"""Bound an attacker's posterior belief, relative to the posterior without the person's record.
 
-The attacker holds a prior over whole datasets, sees the output, and updates. Their posterior for
-what a person's record is, is compared with the one they would hold had the record been replaced,
-before the release, by a draw from what the rest of the data predicts for it [PO-1]. That keeps
-whatever can be learned about the person from others. With A and B the distributions of the output
-in both worlds, the ratio of the posteriors is dA/dB, and
+The attacker holds a prior over whole datasets, sees the output, and updates. Compare two posteriors
+for the person's record. In the second world, a draw from the rest of the data's prediction replaced
+the record before the release [PO-1]. So the attacker can still learn about the person from others.
+Let A and B be the distributions of the output in both worlds. The ratio of the posteriors is dA/dB,
+and
 
     A(dA/dB > e^eps) <= inf over h < eps of delta(h) / (1 - e^{h - eps}) =: tail(eps) [PO-2].
 
-Source: Kifer, Abowd et al. 2022, section 7; that the curve itself bounds the posteriors of an
-uncertain attacker, so that no Renyi order does better, is our own short proof [PO-3, PO-7].
+Source: Kifer, Abowd et al. 2022, section 7. Our own short proof shows that the curve itself bounds
+the posteriors of an uncertain attacker, so no Renyi order does better [PO-3, PO-7].
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ from neyman.numerics.rounding import above, below, exp_down, exp_up, log_of
 
 Attacker = Literal["knows-the-rest", "true-record", "arbitrary-prior"]
 ATTACKERS = get_args(Attacker)
-"""Who is asking: see `posterior_ratio`."""
+"""The kinds of attackers: see `posterior_ratio`."""
 
 Claim = Literal["record", "membership"]
 CLAIMS = get_args(Claim)
-"""What a statement is about: see `posterior_chance`."""
+"""The kinds of claims: see `posterior_chance`."""
 
-# Below epsilon, of the way to where all losses are above.
+# Gaps below epsilon, relative to the distance at which all losses are above.
 EPSILON_GAPS = np.geomspace(1e-4, 1.0, 40)
-ORDER_FACTORS = np.geomspace(1e-3, 1e3, 60)  # orders tried first, relative to zCDP's best
+ORDER_FACTORS = np.geomspace(1e-3, 1e3, 60)  # first orders, relative to zCDP's best
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How the best order is looked for."""
+    """Set how the best order is searched."""
 
     zoom_points: int = 9  # points in the bracket of a minimum
-    zooms: int = 12  # of zooming at most
-    flat_log_width: float = 1e-11  # a bracket in which the logarithm changes less holds the minimum
+    zooms: int = 12  # largest number of zooms
+    flat_log_width: float = 1e-11  # if the logarithm changes less in a bracket, the search ends
 
 
 LIMITS = Limits()
-BRACKET_WIDTHS = 10.0 ** np.arange(0, -11, -1)  # of the brackets that certify it from below
+BRACKET_WIDTHS = 10.0 ** np.arange(0, -11, -1)  # widths of the brackets that certify a lower bound
 
 
 def posterior_ratio(
@@ -74,66 +74,66 @@ def posterior_ratio(
     """Bound the chance that a posterior exceeds e^epsilon times its counterfactual.
 
     P( posterior / counterfactual > e^epsilon ). The counterfactual is the posterior in a world
-    where another record, or none, took the place of the person's record before the release.
+    where another record, or none, replaced the person's record before the release.
 
     Args:
-        guarantee: a mechanism, its curve, or a guarantee by name. The neighbors must differ by the
-            replacement of one record ("replace-one", or "any" where the shift is that of a
-            replacement).
-        epsilon: at least 0; the logarithm of the factor, the number read as the decimal it prints.
-        attacker: who is asking, about what, and in which world the probability is taken:
+        guarantee: a mechanism, its curve, or a named guarantee. Neighbors must differ by replacing
+            one record ("replace-one", or "any" if its shift is from a replacement).
+        epsilon: the logarithm of the factor, at least 0. A float is read as the decimal it prints.
+        attacker: the attacker, their claim, and the distribution of the probability:
 
-            - "knows-the-rest": knows all other records, and asks about any one fixed statement on
-              the person's record (that it is r, or that its race is x), true or not. The record is
-              drawn from their prior. Their counterfactual is their prior. Without that condition
-              nothing holds: under a wrong prior the same ratio may be large every time.
-            - "true-record": knows all other records, and asks about what the record truly is, as a
-              whole. The probability is over the noise alone, for every record that their prior
-              gives a chance: it is the pbdp curve, ``guarantee.pbdp(epsilon)``.
-            - "arbitrary-prior": is uncertain about the others as well; records may depend on each
-              other in any way. They ask about what the record truly is (or about a true statement
-              on it); the rest is drawn from their prior given that.
-        counterfactual: what takes the place of the record:
+            - "knows-the-rest": they know all other records. The claim is any one fixed statement
+              about the person's record (that it is r, or that its race is x), true or not. The
+              record is drawn from their prior, which is their counterfactual. This condition is
+              necessary: under a wrong prior the ratio may be large every time.
+            - "true-record": they know all other records. The claim is the whole true record. The
+              probability is over the noise only, for every record possible under their prior. It is
+              the pbdp curve, ``guarantee.pbdp(epsilon)``.
+            - "arbitrary-prior": they are uncertain about the other records too, and records may
+              depend on each other in any way. The claim is the true record (or a true statement
+              about it). The other records are drawn from their prior given the claim.
+        counterfactual: the replacement of the record:
 
-            - "predicted-record": a draw from what the attacker would predict from the rest of the
-              data (option 3 of the source).
+            - "predicted-record": a draw from the attacker's prediction from the rest of the data
+              (option 3 of the source).
             - "default-record": a fixed record, or a draw that does not depend on the data (option
-              2). For who knows all other records nothing changes, because their counterfactual is
-              their prior as well [PO-10]. For "arbitrary-prior" the release has another marginal
-              distribution in that world, and the truth is then drawn from the prior too: the least
-              tail(h) + e^{h - epsilon} tail(epsilon - h), which is 0 from *twice* the pure epsilon
-              on [PO-11].
-            - "no-record": the record is dropped (option 1). The neighbors must differ by adding or
-              removing a record. For who knows all other records the curve is that of a group of 2,
-              because two records differ by a removal and an addition. For "arbitrary-prior" it is
-              the same two terms as with a default record.
+              2). If the attacker knows all other records, nothing changes, because their
+              counterfactual is still their prior [PO-10]. For "arbitrary-prior", the release has
+              another marginal distribution in that world, and the truth is also drawn from the
+              prior. The bound is the least tail(h) + e^{h - epsilon} tail(epsilon - h), which is 0
+              from *twice* the pure epsilon on [PO-11].
+            - "no-record": the record is dropped (option 1). Neighbors must differ by adding or
+              removing a record. If the attacker knows all other records, the bound uses the curve
+              of a group of 2, because two records differ by a removal and an addition. For
+              "arbitrary-prior", the bound has the same two terms as with a default record.
 
     Returns:
-        A probability; upper is safe. It holds whatever is done with the output, and for every
-        prior. 0 from the pure epsilon on (then for a wrong prior too, output by output); without
-        the record, and for an arbitrary prior with a default record, from twice the pure epsilon
-        on. The bound of two terms is not exact: its lower end is 0.
+        A probability; upper is safe. It holds for any processing of the output, and for every
+        prior. It is 0 from the pure epsilon on (then also for a wrong prior, for each output).
+        Without the record, and for an arbitrary prior with a default record, it is 0 from twice the
+        pure epsilon on. The bound of two terms is not exact: its lower end is 0.
 
-        The rest is about a predicted record, and a default one for who knows all other records.
-        From a mechanism or a curve it is exact for the worst prior and the worst processing of the
-        output: tail(epsilon) for the true record and for an arbitrary prior, e^-epsilon
-        tail(epsilon) for who knows the rest. So is (epsilon_0, delta_0)-DP: delta_0 / (1 -
-        e^{epsilon_0 - epsilon}) beyond epsilon_0. From a bare Renyi or zCDP guarantee it is the
-        theorem of its own currency, with g_a the bound on D_a and every real order a that has one:
+        The rest is about a predicted record, or a default one if the attacker knows all other
+        records. From a mechanism or a curve, the bound is exact for the worst prior and the worst
+        processing of the output: tail(epsilon) for the true record and for an arbitrary prior,
+        e^-epsilon tail(epsilon) for "knows-the-rest". For (epsilon_0, delta_0)-DP it is also exact:
+        delta_0 / (1 - e^{epsilon_0 - epsilon}) beyond epsilon_0. From a bare Renyi or zCDP
+        guarantee, the bound is the theorem of that definition, over every real order a with a bound
+        g_a on D_a:
 
-        - "arbitrary-prior": the least e^{(a - 1)(g_a - epsilon)}; for rho-zCDP
-          e^{-(epsilon - rho)^2 / 4 rho} for epsilon > rho, 1 below;
-        - "knows-the-rest": e^-epsilon times that: the least e^{(a - 1) g_a - a epsilon}; for
+        - "arbitrary-prior": the least e^{(a - 1)(g_a - epsilon)}; for rho-zCDP e^{-(epsilon -
+          rho)^2 / 4 rho} for epsilon > rho, 1 below;
+        - "knows-the-rest": this bound times e^-epsilon: the least e^{(a - 1) g_a - a epsilon}; for
           rho-zCDP e^{-(epsilon + rho)^2 / 4 rho} for epsilon > rho, e^-epsilon below;
-        - "true-record": the pbdp curve of the curve that it implies.
+        - "true-record": the pbdp curve of the implied curve.
 
-        The other side, a posterior *below* e^-epsilon of its counterfactual: never from the pure
-        epsilon on; for the true record it has at most the same probability, e^-epsilon times it in
-        fact. The Renyi and zCDP theorems are about this side only.
+        A posterior *below* e^-epsilon of its counterfactual never occurs from the pure epsilon on.
+        For the true record, its probability is at most e^-epsilon times the bound above. The Renyi
+        and zCDP theorems are only about a posterior above its counterfactual.
 
     Raises:
-        ValueError: an argument is out of range, there is no such attacker or counterfactual, or
-            the neighbors are not those that the counterfactual needs.
+        ValueError: an argument is out of range, the attacker or counterfactual is unknown, or the
+            counterfactual needs another neighboring relation.
         TypeError: ``guarantee`` has no curve.
 
     Examples:
@@ -176,7 +176,7 @@ def posterior_ratios(
         raise ValueError(f"counterfactual = {counterfactual!r} must be one of {known}")
     exact = [_exact_epsilon(e) for e in check.several("epsilons", epsilons)]
     f = _removal(guarantee) if counterfactual == "no-record" else _replacement(guarantee)
-    # One question: its searches share their engines.
+    # All searches of this call share their engines.
     with question_meter(OPERATIONS_LIMITS.batches):
         if attacker == "arbitrary-prior" and counterfactual != "predicted-record":
             return two_factors(
@@ -188,19 +188,18 @@ def posterior_ratios(
 
 
 def tails(guarantee: Tradeoff | Described, epsilons: list[Fraction]) -> list[Bound]:
-    """Bound how likely the ratio of two mixtures of neighbors, equal weights, is above e^epsilon.
+    """Bound the chance that a ratio of two mixtures of neighbors, equal weights, exceeds e^epsilon.
 
-    The neighbors may be of any kind; the probability is under the distribution in the numerator
-    [PO-2].
+    The neighbors may be of any kind. The probability is under the numerator's distribution [PO-2].
     """
     f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
     return _predicted_record_bounds(f, epsilons, "arbitrary-prior")
 
 
 def _predicted_record_bounds(f: Tradeoff, exact: list[Fraction], attacker: Attacker) -> list[Bound]:
-    """Return the answers where the record is replaced by what the rest predicts."""
+    """Return the bounds if the replacement is predicted from the rest."""
     if attacker == "true-record":
-        # What the record is as a whole has one distribution; no two directions mix [PO-4].
+        # A whole record has one distribution, so no two directions mix [PO-4].
         tails = _curve_tails(f, exact, [(c,) for c in f.directions])
         method = f.method
     elif any(c.infinite for c in f.directions) or not _bare(f):
@@ -223,30 +222,30 @@ def posterior_chance(
 ) -> Bound:
     """Bound the chance that an attacker's belief in a statement exceeds ``posterior`` [PO-5].
 
-    From the prior to the posterior, for a chosen prior p: the posterior exceeds q when the
-    likelihood ratio exceeds c = q (1 - p) / ((1 - q) p). Where the statement is true that has
-    probability at most pbdp(log c), where it is false at most a c-th of it, so
+    For a prior p, the posterior exceeds q if the likelihood ratio exceeds c = q (1 - p) / ((1 - q)
+    p). If the statement is true, this has probability at most pbdp(log c). If it is false, the
+    probability is at most pbdp(log c) / c. So
 
         P(posterior > q) <= (p + (1 - p) / c) pbdp(log c) = p pbdp(log c) / q.
 
-    In odds: those after the release exceed c times those before it. No release multiplies them by
+    In odds: the posterior odds exceed c times the prior odds. No release multiplies the odds by
     more than e^``guarantee.pure()``.
 
     Args:
-        guarantee: as for `posterior_ratio`; for "membership" one of any neighbors.
-        prior: p, the probability of the statement before the release, in (0, 1).
+        guarantee: as for `posterior_ratio`; for "membership", under any relation.
+        prior: p, the prior probability of the statement, in (0, 1).
         posterior: q, at least p, below 1.
-        claim: "record" for a statement about a person's record, or "membership" for one of two
-            given neighbors: under add-remove that the person is in the data, or that they are not.
+        claim: "record" for a statement about a person's record. "membership" for a choice between
+            two given neighbors: under add-remove, that the person is in the data or not.
 
     Returns:
-        A probability, over the prior and the noise; upper is safe. It holds where all other
-        records have the same distribution whether the statement is true or false (an attacker who
-        knows them, or for whom the person is independent of them). Where others depend on the
-        statement no guarantee bounds it: they may well be informative, see docs/semantics.md.
+        A probability, over the prior and the noise; upper is safe. It holds if all other records
+        are independent of the statement (the attacker knows them, or considers the person
+        independent of them). If other records depend on the statement, no guarantee bounds this
+        chance, because they may be informative: see docs/semantics.md.
 
     Raises:
-        ValueError: a number is out of its range, or neighbors are not replacements.
+        ValueError: a number is out of range, or neighbors do not replace a record.
 
     Examples:
         >>> import neyman as ny
@@ -270,7 +269,7 @@ def posterior_chance(
     if claim == "record":
         f = _replacement(guarantee)
         groups = [f.directions]
-    else:  # two distributions and no mixtures of several
+    else:  # two distributions, no mixtures
         f = check.described("guarantee", guarantee).tradeoff()
         groups = [(c,) for c in f.directions]
     ends = [max(near - slack, Fraction(0)), near + slack]
@@ -283,26 +282,26 @@ def posterior_chance(
 def membership_success(
     guarantee: Tradeoff | Described, prior: float | Fraction = Fraction(1, 2)
 ) -> Bound:
-    """Bound how often a Bayes-optimal membership attack is right [PO-15].
+    """Bound the chance that a Bayes-optimal membership attack is right [PO-15].
 
-    The attacker knows all other records, and that the person is in the data with the probability
-    p. They see the release, and say whether the person is in. They are right with a probability of
+    The attacker knows all other records, and that the person is in the data with probability p.
+    They see the release, and answer "in" or "not in". They are right with probability
 
         max over levels a of p (1 - f(a)) + (1 - p) (1 - a) = 1 - p + p delta(log((1 - p) / p)),
 
-    and for p above 1/2 the same with 1 - p, by the reversed pair. Without the release they are
-    right with the probability max(p, 1 - p). This counts both kinds of right answers, "in" and
-    "not in". It is no bound on attacks that name a record, a value, or one of several candidates:
-    those start from a baseline, and f allows them up to 1 - f(baseline).
+    and, for p above 1/2, this formula with 1 - p and the reversed pair. Without the release, they
+    are right with probability max(p, 1 - p). This counts right answers "in" and "not in". It does
+    not bound attacks that name a record, a value, or one of several candidates. Those attacks start
+    from a baseline, and f allows them up to 1 - f(baseline).
 
     Args:
-        guarantee: a mechanism, its curve, or a guarantee by name. Under add-remove the claim is
-            presence. Under replace-one it is which of two given records the data hold.
-        prior: p, in (0, 1), read as the decimal that it prints. For a curve of one ordered pair it
+        guarantee: a mechanism, its curve, or a named guarantee. Under add-remove, the claim is
+            presence. Under replace-one, the claim is which of two given records is in the data.
+        prior: p, in (0, 1), read as the decimal that it prints. For a curve of one ordered pair, p
             is the probability of the first distribution.
 
     Returns:
-        A probability, at least max(p, 1 - p); upper is safe. At p = 1/2 it is (1 + total
+        A probability, at least max(p, 1 - p); upper is safe. At p = 1/2, it is (1 + total
         variation) / 2.
 
     Raises:
@@ -322,7 +321,7 @@ def membership_success(
     p = check.exact("prior", prior)
     if not 0 < p < 1:
         raise ValueError(f"prior = {prior!r} must be above 0 and below 1")
-    if p > Fraction(1, 2):  # the roles of the two distributions are exchanged
+    if p > Fraction(1, 2):  # exchange the two distributions
         f, p = f.inverse(), 1 - p
     epsilon = exact_log((1 - p) / p)
     # The logarithm errs by 2 units of itself, and delta falls by less than epsilon rises.
@@ -336,7 +335,7 @@ def membership_success(
 
 
 def _replacement(guarantee: Tradeoff | Described) -> Tradeoff:
-    """Its curve, if neighbors differ by the replacement of a record."""
+    """Return the curve if neighbors differ by replacing a record."""
     f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
     if f.neighboring == "add-remove":
         raise ValueError(
@@ -349,7 +348,7 @@ def _replacement(guarantee: Tradeoff | Described) -> Tradeoff:
 
 
 def _removal(guarantee: Tradeoff | Described) -> Tradeoff:
-    """Its curve, if neighbors differ by the addition or removal of a record."""
+    """Return the curve if neighbors differ by adding or removing a record."""
     f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
     if f.neighboring == "replace-one":
         raise ValueError(
@@ -361,7 +360,7 @@ def _removal(guarantee: Tradeoff | Described) -> Tradeoff:
 
 
 def _bare(f: Tradeoff) -> bool:
-    """Whether some of it is known by its divergences alone."""
+    """Return True if some part of the curve is known only by its divergences."""
     return any(isinstance(loss, RenyiBound) for c in f.alternatives for loss, _ in c.parts)
 
 
@@ -382,10 +381,8 @@ def _probability(f: Tradeoff, logs: Interval, method: str) -> Bound:
 def _curve_tails(
     f: Tradeoff, epsilons: list[Fraction], groups: list[tuple[Composition, ...]]
 ) -> list[Interval]:
-    """Return the largest tail of several groups of ordered pairs;
-    those of one group may mix [PO-1].
-    """
-    if _bare(f):  # each delta is costly there
+    """Return the largest tail over groups of ordered pairs. Pairs within a group may mix [PO-1]."""
+    if _bare(f):  # each delta is costly here
         profiles = f.symmetric().profiles if len(groups) == 1 else f.profiles
         each = [[_pbdp(p, float(e)) for e in epsilons] for p in profiles]
     else:
@@ -399,8 +396,8 @@ def _pbdp(profile: Profile, epsilon: float) -> Interval:
 
 
 def _tails(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Interval]:
-    """Bounds on log tail, at all epsilons at once [PO-2]."""
-    # Beyond the largest loss no ratio lies, and none of a mixture.
+    """Bound log tail at all epsilons at once [PO-2]."""
+    # No ratio, even of mixtures, is beyond the largest loss.
     most = max(math.inf if c.infinite else c.supremum for c in pairs)
     asked = [e for e in epsilons if most > e]
     if not asked:
@@ -415,11 +412,11 @@ def _tails(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Int
         return low.reshape(h.shape), high.reshape(h.shape)
 
     def value(h: Array) -> Array:
-        """log of delta(h) / (1 - e^{h - eps}), rounded up, h of shape (epsilons, points)."""
+        """Return log of delta(h) / (1 - e^{h - eps}), rounded up; h: (epsilons, points)."""
         above = log_deltas(h)[1]
         gap = at[:, None] - h
         # Epsilon and the gap are rounded, which counts over the gap. Both logarithms err by 2
-        # units, and the difference by one; where log delta is not the larger one the bound is 1.
+        # units, and the difference by one. If log delta is not the larger one, the bound is 1.
         error = 4 * UNIT * (at[:, None] + np.abs(h)) / gap + 8 * UNIT * (4 + np.abs(above))
         return above - np.log(-np.expm1(-gap)) + error
 
@@ -429,12 +426,12 @@ def _tails(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Int
     high = np.minimum(high, 0.0)
     low = np.minimum(_beneath(log_deltas, at, places), high)
     ends = dict(zip(asked, zip(low.tolist(), high.tolist(), strict=True), strict=True))
-    ends[Fraction(0)] = (0.0, 0.0)  # what is next to nothing exceeds 1 almost surely
+    ends[Fraction(0)] = (0.0, 0.0)  # almost any ratio exceeds 1 almost surely
     return [ends[e] if most > e else (-math.inf, -math.inf) for e in epsilons]
 
 
 def _size(c: Composition) -> float:
-    """About how large its losses are: to steer by."""
+    """Estimate the size of the losses, to steer the search."""
     _, mean, variance = (float(x[0]) for x in c.moments(np.zeros(1)))
     scale = abs(mean) + math.sqrt(abs(variance))
     return scale if 0 < scale < math.inf else 1.0
@@ -443,10 +440,10 @@ def _size(c: Composition) -> float:
 def _beneath(
     log_deltas: Callable[[Array], tuple[Array, Array]], epsilons: Array, places: Array
 ) -> Array:
-    """Lower bounds on log tail: delta is convex in u = e^{h - eps}, so it is above its chords
-    continued.
+    """Return lower bounds on log tail, by extended chords of delta.
 
-    The largest x is sought with delta(u) >= x (1 - u) for all u < 1 [PO-8].
+    Delta is convex in u = e^{h - eps}. The code computes the largest x with delta(u) >= x (1 - u)
+    for all u < 1 [PO-8].
     """
     e, b = epsilons[:, None], places[:, None]
     h = np.stack(
@@ -461,7 +458,7 @@ def _beneath(
     low, high = (np.exp(np.minimum(v - unit, 700.0)) for v in (low - size, high + size))
     u = np.exp(h - e)
     (ab, bc), far = (u[1] - u[0], u[2] - u[1]), 1 - u
-    with np.errstate(all="ignore"):  # where floats do not tell a, b and c apart nothing is claimed
+    with np.errstate(all="ignore"):  # if floats do not separate a, b and c, nothing is claimed
         steep, flat = (low[0] - high[1]) / ab, (high[1] - low[2]) / bc
         left = low[1] + (low[1] - high[2]) / bc * ab  # the chord of [b, c] at a
         right = low[1] - (high[0] - low[1]) / ab * bc  # the chord of [a, b] at c
@@ -474,7 +471,7 @@ def _beneath(
 
 
 def _chernoff(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Interval]:
-    """log of the least e^{z (D_{1+z} - eps)} over real z >= 0, from divergences alone [PO-7]."""
+    """Return log of the least e^{z (D_{1+z} - eps)} over real z >= 0, from divergences [PO-7]."""
     parts = [part for c in pairs for part in c.parts]
     bare = {loss for loss, _ in parts if isinstance(loss, RenyiBound)}
     (only,) = bare if len(bare) == 1 else (None,)
@@ -505,12 +502,12 @@ def _chernoff(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[
 
 
 def _row_minima(value: Callable[[Array], Array], points: Array) -> tuple[Array, Array]:
-    """Return the least value in each row, and where, of a function that falls and then rises.
+    """Return the minimum in each row, and its place, of a function that falls and then rises.
 
-    Any value that is found is an upper bound of the least.
+    Any value found is an upper bound on the minimum.
 
     Args:
-        value: of an array (rows, points).
+        value: function of an array (rows, points).
         points: increasing in each row.
     """
     rows = np.arange(len(points))

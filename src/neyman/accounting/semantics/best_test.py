@@ -1,4 +1,4 @@
-"""The attacker's best test itself: where it says yes, and how it breaks ties."""
+"""Construct the attacker's best test: the outcomes where it says yes, and its tie-breaking."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from neyman.numerics import check
 
 @dataclass(frozen=True)
 class Limits:
-    """How exact outcomes are ordered and shown."""
+    """Set how exact outcomes are ordered and shown."""
 
-    digits: int = 60  # of what is no fraction, an e^x
+    digits: int = 60  # digits of e^x, which is no fraction
     # E-folds below the largest mass, beyond which outcomes are not separated.
     forgotten_efolds: int = 120
     outcomes: int = 10_000
-    shown_names: int = 6  # that are printed one by one
+    shown_names: int = 6  # names printed one by one
 
 
 LIMITS = Limits()
@@ -33,17 +33,18 @@ _WIDE = Context(prec=LIMITS.digits, Emax=10**17, Emin=-(10**17))
 
 @dataclass(frozen=True)
 class BestTest:
-    """The most powerful test of one distribution against another, at a level.
+    """Represent the most powerful test of one distribution against another, at a level.
 
-    It says yes where the likelihood ratio (alternative over null) exceeds ``threshold``, and with
-    the probability ``tie`` where it equals it.
+    The test says yes if the likelihood ratio (alternative over null) exceeds ``threshold``. If the
+    ratio equals ``threshold``, it says yes with probability ``tie``.
 
     Args:
-        outcomes: what may be seen, by name.
-        threshold: a likelihood ratio; inf where yes is said only to what the null cannot produce.
+        outcomes: names of the possible outcomes.
+        threshold: a likelihood ratio; inf if the test says yes only to outcomes impossible under
+            the null.
         tie: probability of yes at the threshold, in [0, 1].
         yes: the probability of yes at each outcome.
-        level: probability of yes under the null, exactly what was asked for.
+        level: probability of yes under the null, exactly the requested level.
         power: probability of yes under the alternative.
     """
 
@@ -65,12 +66,12 @@ class BestTest:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Two distributions of the same outcomes, one of which is observed.
+    """Represent two distributions of the same outcomes, one of which is observed.
 
     Args:
-        outcomes: their names.
-        null: their probabilities where the claim is false, with the sum 1.
-        alternative: their probabilities where it is true, with the sum 1.
+        outcomes: names of the outcomes.
+        null: probabilities if the claim is false, with sum 1.
+        alternative: probabilities if the claim is true, with sum 1.
     """
 
     outcomes: tuple[str, ...]
@@ -89,27 +90,26 @@ def best_test(
     *,
     outcomes: Sequence[str] | None = None,
 ) -> BestTest:
-    """Return the most powerful test of two finite distributions, a likelihood ratio test in exact
-    fractions.
+    """Return the most powerful test of two finite distributions, in exact fractions.
 
-    Outcomes are taken in falling order of alternative / null until their mass under the null is
-    the level; the last of them, with all others of the same ratio, is taken with the probability
-    that makes it so. No test of this level is more powerful (the lemma of Neyman and Pearson), so
-    its power is a point of the curve: ``ny.between(null, alternative).power(level)`` is the larger
-    one of this and of the test with the roles exchanged.
+    The likelihood ratio test says yes to outcomes in falling order of alternative / null, until
+    their mass under the null is the level. It says yes to the outcomes with the last ratio with a
+    probability that makes the level exact. No test of this level is more powerful (the lemma of
+    Neyman and Pearson), so its power is a point of the curve. ``ny.between(null,
+    alternative).power(level)`` is the larger of this power and the power with the two roles
+    exchanged.
 
     Args:
-        null, alternative: probabilities of the same outcomes, each with the sum 1; see
-            ``ny.between``.
+        null, alternative: probabilities of the same outcomes, each with sum 1; see ``ny.between``.
         level: probability of yes under the null, in [0, 1]; a float is read as the decimal that it
             prints.
-        outcomes: their names; "0", "1", ... if not given.
+        outcomes: names of the outcomes; by default "0", "1", ...
 
     Returns:
-        The test, its level and power exact fractions.
+        The test. Its level and power are exact fractions.
 
     Raises:
-        ValueError: a distribution or the level is none, or the outcomes differ in number.
+        ValueError: a distribution or the level is not valid, or the numbers of outcomes differ.
 
     Examples:
         >>> import neyman as ny
@@ -131,7 +131,7 @@ def best_test(
         raise ValueError(f"outcomes has {len(names)} names for {len(p)} outcomes")
     check.probability("level", check.exact("level", level))
     left = check.exact("level", level)
-    # What neither can produce never happens.
+    # An outcome with probability 0 under both never happens.
     ratios = [b / a if a else math.inf if b else Fraction(-1) for a, b in zip(q, p, strict=True)]
     yes, threshold, tie = [Fraction(0)] * len(p), math.inf, Fraction(1)
     for ratio in sorted(set(ratios) - {Fraction(-1)}, reverse=True):
@@ -149,22 +149,22 @@ def best_test(
 
 
 def experiment(mechanism: Mechanism) -> Experiment:
-    """Return the outcomes of one release that an attacker sees, with two values of the record.
+    """Return the outcomes of one release, with their probabilities for two values of the record.
 
     Args:
-        mechanism: `RandomizedResponse` (whether the answer was "first" or "second"),
-            `DiscreteLaplace` or `DiscreteGaussian` with one coordinate that moves (whether the
-            count was 0 or the sensitivity). A threshold on the likelihood ratio is then one on the
-            output.
+        mechanism: `RandomizedResponse` (the answer was "first" or "second"), or `DiscreteLaplace`
+            or `DiscreteGaussian` with one changing coordinate (the count was 0 or the sensitivity).
+            Then a threshold on the likelihood ratio is a threshold on the output.
 
     Returns:
-        The outcomes with their probabilities, in 50 digits and scaled to the sum 1: e^x is no
-        fraction. Outcomes with the same likelihood ratio are one; so are, for the discrete
-        Gaussian, the outcomes beyond a mass of about 1e-50, which takes as little from the power.
+        The outcomes with their probabilities, computed to 50 digits (e^x is no fraction) and scaled
+        to sum 1. Outcomes with the same likelihood ratio are merged. For the discrete Gaussian,
+        outcomes beyond a mass of about 1e-50 are merged too, which lowers the power by about as
+        little.
 
     Raises:
-        TypeError: for another mechanism (its curve knows every power; see ``tradeoff().power``).
-        ValueError: where several coordinates move, or there are too many outcomes to list.
+        TypeError: the mechanism is of another kind (use ``tradeoff().power``).
+        ValueError: several coordinates change, or there are too many outcomes to list.
     """
     if isinstance(mechanism, RandomizedResponse):
         others = mechanism.categories - 2
@@ -178,7 +178,7 @@ def experiment(mechanism: Mechanism) -> Experiment:
         shift = mechanism.sensitivity
         _few(shift)
         q = _exp(-1 / mechanism.scale)
-        tail = q / (1 - q)  # mass of all below the peak of mass 1
+        tail = q / (1 - q)  # total mass below the peak, which has mass 1
         inner = [q**x for x in range(1, shift)]
         ends = (1 + tail, q**shift * (1 + tail)) if shift else (1 + tail, tail)
         null = [ends[0], *inner, ends[1]]
@@ -217,7 +217,7 @@ def _few(outcomes: int) -> None:
 
 
 def _exp(x: Fraction) -> Fraction:
-    """e^x in 60 digits, less what the division and the exponent lose."""
+    """Return e^x in 60 digits, minus the errors of the division and the exponent."""
     return Fraction(_WIDE.exp(_WIDE.divide(Decimal(x.numerator), Decimal(x.denominator))))
 
 

@@ -1,7 +1,7 @@
-"""The budgets of a plan: each kind with its fields, its target, its sentence, and its text.
+"""Define the budgets of a plan: each kind with its fields, target, sentence, and text.
 
-A kind of budget is one class. A plan's file names its numbers ({"zcdp": "1/10"}), and a receipt
-names its kind beside them ({"kind": "zcdp", "rho": "0.1"}). `budget_of` reads both.
+Each kind of budget is a class. A plan's file names its numbers ({"zcdp": "1/10"}). A receipt adds
+its kind ({"kind": "zcdp", "rho": "0.1"}). `budget_of` reads both.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from neyman.numerics.rounding import above, below
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a budget's curve is looked at."""
+    """Set where a budget's curve is checked."""
 
     least_level: float = 1e-12
     rounding_factor: float = 1.01
@@ -43,7 +43,7 @@ class Limits:
 LIMITS = Limits()
 
 PLAN_FIELDS = {"rho": "zcdp", "mu": "gdp"}
-"""The fields that a plan's file calls by another name than a receipt."""
+"""The fields with different names in a receipt and in a plan's file."""
 
 RANGES = {
     "power": ("1e-12", "1"),
@@ -53,27 +53,27 @@ RANGES = {
     "epsilon": ("1e-9", "1e4"),
     "delta": ("1e-300", "1"),
 }
-"""The range of each number of a plan; outside it hardly any or no usable noise would be drawn."""
+"""The range of each number of a plan. Outside, there is almost no noise, or no usable noise."""
 
 Question = Literal["epsilon", "power", "mu", "rho"]
 
 
 @dataclass(frozen=True)
 class PlanBudget(ABC):
-    """What an attacker may learn from a release, in exact numbers."""
+    """Represent the limit on an attacker's information from a release, in exact numbers."""
 
     kind: ClassVar[str]
-    """The name of the kind in a receipt."""
+    """Name of the kind in a receipt."""
 
     flavor: ClassVar[str] = "Custom"
-    """The name of the kind in a deployment record."""
+    """Name of the kind in a deployment record."""
 
     curve_needed: ClassVar[bool] = False
-    """Whether a claim of rho-zCDP alone implies nothing about the budget."""
+    """True if a claim of rho-zCDP alone implies nothing about the budget."""
 
     @property
     def numbers(self) -> dict[str, Fraction]:
-        """Return the exact numbers by the fields of a plan's file."""
+        """Return the exact numbers by their fields in a plan's file."""
         given = {name: value for name, value in vars(self).items() if value is not None}
         return {PLAN_FIELDS.get(name, name): value for name, value in given.items()}
 
@@ -82,18 +82,18 @@ class PlanBudget(ABC):
         return {name: exact_text(value) for name, value in self.numbers.items()}
 
     def to_dict(self) -> dict[str, str]:
-        """Return the kind and the numbers as text, as a receipt holds them."""
+        """Return the kind and the numbers as text, as in a receipt."""
         numbers = ((name, value) for name, value in vars(self).items() if value is not None)
         return {"kind": self.kind} | {name: exact_text(value) for name, value in numbers}
 
     def text(self) -> str:
-        """Return the plan's fields with their numbers, for a message."""
+        """Return the plan's fields and their numbers, for a message."""
         return " and ".join(f"budget.{n} = {short_text(v)}" for n, v in self.numbers.items())
 
     @property
     @abstractmethod
     def target(self) -> Budget:
-        """Return what noise is calibrated to, on the safe side of the exact numbers."""
+        """Return the target for calibrating noise, on the safe side of the exact numbers."""
 
     @property
     @abstractmethod
@@ -103,10 +103,10 @@ class PlanBudget(ABC):
     @property
     @abstractmethod
     def rough_mu(self) -> float:
-        """Return about the mu of Gaussian noise that spends the budget."""
+        """Return the approximate mu of Gaussian noise that spends the budget."""
 
     def tradeoff(self) -> Tradeoff:
-        """Return the curve that the budget stands for."""
+        """Return the budget's trade-off curve."""
         return self.target.tradeoff()
 
     def admits(self, mechanism: Described) -> bool:
@@ -114,17 +114,17 @@ class PlanBudget(ABC):
         return self.target.admits(mechanism)
 
     def limit(self, question: Question, at: float) -> Fraction | None:
-        """Return the answer that the budget proves about what it admits, if any.
+        """Return the limit that the budget proves for the mechanisms it admits, if any.
 
         Args:
             question: epsilon at a delta, power at a level, mu, or rho.
-            at: that delta or level; of no effect for mu and rho.
+            at: the delta or level; unused for mu and rho.
         """
         return None
 
     @property
     def power_limit(self) -> Callable[[Array], Array] | None:
-        """Return power against levels in [0, 1], to draw it; None for a budget without a curve."""
+        """Return a function from levels in [0, 1] to power, for plots; None without a curve."""
         return None
 
     @property
@@ -134,28 +134,28 @@ class PlanBudget(ABC):
 
     @property
     def claim(self) -> str:
-        """Return the number that a zCDP curve can be held against; "" for none."""
+        """Return the claim that a zCDP curve can be compared with, or ""."""
         return ""
 
     def claimed_by(self, curve: Tradeoff) -> bool:
-        """Return True if a curve certainly keeps that number."""
+        """Return True if a curve certainly meets the claim."""
         raise ValueError(f"a budget in {self.kind} has no number at one point of a curve")
 
     @property
     def outright(self) -> Fraction | None:
-        """Return how probably keys may be revealed outright; None for never."""
+        """Return the allowed probability of revealing keys outright; None for never."""
         return self.numbers.get("delta")
 
     def shortage(self, outright: Fraction) -> str:
-        """Say why there is no room for keys that are revealed with this probability; "" if so."""
+        """Return why keys cannot be revealed with probability ``outright``, or "" if they can."""
         most = self.outright or Fraction(0)
         return f"budget.delta = {short_text(most)}" if outright > most else ""
 
     def problems(self, *, discovers: bool) -> Iterator[str]:
-        """Yield what is wrong with the numbers in a plan.
+        """Yield the problems of the numbers in a plan.
 
         Args:
-            discovers: whether keys are discovered, so that one can be revealed outright.
+            discovers: True if keys are discovered, so that a key can be revealed outright.
         """
         if discovers and self.outright is None:
             name, value = next(iter(self.numbers.items()))
@@ -172,13 +172,13 @@ class PlanBudget(ABC):
                 yield f"budget.{name} = {short_text(value)}: must be between {low} and {high}"
 
     def _own_problems(self, *, discovers: bool) -> Iterator[str]:
-        """Yield what this kind alone asks of its numbers."""
+        """Yield the problems that only this kind checks."""
         yield from ()
 
 
 @dataclass(frozen=True)
 class Zcdp(PlanBudget):
-    """Zero-concentrated DP: rho, and a delta where keys are found in the data."""
+    """Represent zero-concentrated DP: rho, and a delta for discovered keys."""
 
     kind = "zcdp"
     flavor = "Zero-concentrated DP"
@@ -188,7 +188,7 @@ class Zcdp(PlanBudget):
 
     @property
     def target(self) -> Tradeoff:
-        """Return the guarantee itself, whose rho is compared exactly."""
+        """Return the guarantee itself. Its rho is compared exactly."""
         return zcdp(self.rho, delta=self.delta or Fraction(0))
 
     @property
@@ -210,7 +210,7 @@ class Zcdp(PlanBudget):
         return rho <= self.rho and delta <= (self.delta or 0)
 
     def limit(self, question: Question, at: float) -> Fraction | None:
-        """Return rho."""
+        """Return rho if the question is rho, else None."""
         return self.rho if question == "rho" else None
 
     def _own_problems(self, *, discovers: bool) -> Iterator[str]:
@@ -223,7 +223,7 @@ class Zcdp(PlanBudget):
 
 @dataclass(frozen=True)
 class Gdp(PlanBudget):
-    """Gaussian DP: mu."""
+    """Represent Gaussian DP: mu."""
 
     kind = "gdp"
     curve_needed = True
@@ -246,7 +246,7 @@ class Gdp(PlanBudget):
         return float(self.mu)
 
     def limit(self, question: Question, at: float) -> Fraction | None:
-        """Return mu."""
+        """Return mu if the question is mu, else None."""
         return self.mu if question == "mu" else None
 
     @property
@@ -257,7 +257,7 @@ class Gdp(PlanBudget):
 
 @dataclass(frozen=True)
 class Approximate(PlanBudget):
-    """Approximate DP: epsilon and delta."""
+    """Represent approximate DP: epsilon and delta."""
 
     kind = "approximate"
     flavor = "Approximate DP"
@@ -277,13 +277,13 @@ class Approximate(PlanBudget):
 
     @property
     def rough_mu(self) -> float:
-        """Return mu by the usual conversion from zCDP to epsilon and delta."""
+        """Return the approximate mu, by the usual conversion from zCDP to epsilon and delta."""
         # rho + 2 sqrt(rho log(1 / delta)) = epsilon
         log = -math.log(max(float(self.delta), LIMITS.least_delta))
         return math.sqrt(2) * (math.sqrt(log + self.epsilon) - math.sqrt(log))
 
     def limit(self, question: Question, at: float) -> Fraction | None:
-        """Return epsilon at delta and above."""
+        """Return epsilon if the question is epsilon at the budget's delta or above, else None."""
         return self.epsilon if question == "epsilon" and at >= below(self.delta) else None
 
     @property
@@ -299,12 +299,12 @@ class Approximate(PlanBudget):
 
     @property
     def corner(self) -> float:
-        """Return where its two lines meet, (1 - delta) / (1 + e^epsilon)."""
+        """Return the level where the two lines meet, (1 - delta) / (1 + e^epsilon)."""
         return (1 - float(self.delta)) / (1 + math.exp(min(float(self.epsilon), 700.0)))
 
     @property
     def claim(self) -> str:
-        """Return epsilon at delta."""
+        """Return the claim "epsilon at delta" as text."""
         return f"epsilon {exact_text(self.epsilon)} at delta {exact_text(self.delta)}"
 
     def claimed_by(self, curve: Tradeoff) -> bool:
@@ -312,14 +312,14 @@ class Approximate(PlanBudget):
         return curve.delta(float(self.epsilon)).upper <= self.delta
 
     def shortage(self, outright: Fraction) -> str:
-        """Say why no part of delta, however small, is left for the noise; "" if one is."""
+        """Return why no part of delta is left for the noise, or "" if some is."""
         larger = f"budget.delta = {short_text(self.delta)}, which must be larger"
         return larger if outright >= self.delta else ""
 
 
 @dataclass(frozen=True)
 class AtMost(PlanBudget):
-    """At most this power at this level, in the strong sense of `at_most`.
+    """Represent "at most this power at this level", in the strong sense of `at_most`.
 
     Args:
         power: probability that the best test confirms a true claim, above the level; exact.
@@ -334,7 +334,7 @@ class AtMost(PlanBudget):
 
     @property
     def target(self) -> AtMost:
-        """Return the budget, which is met by power at many levels."""
+        """Return the budget itself, which checks power at many levels."""
         return self
 
     @property
@@ -351,18 +351,18 @@ class AtMost(PlanBudget):
         return self.mu
 
     def limit(self, question: Question, at: float) -> Fraction | None:
-        """Return power at the level and below."""
+        """Return the power if the question is power at the level or below, else None."""
         return self.power if question == "power" and at <= float(self.level) else None
 
     @property
     def power_limit(self) -> Callable[[Array], Array] | None:
-        """Return the power of the Gaussian curve through the point, if it is one."""
+        """Return the power of the Gaussian curve through the point, if there is one."""
         inside = 0 < float(self.level) < 1 and 0 < float(self.power) < 1
         return _gaussian(self.mu) if inside else None
 
     @property
     def claim(self) -> str:
-        """Return the power at the level."""
+        """Return the claim "power at level" as text."""
         return f"power at most {exact_text(self.power)} at level {exact_text(self.level)}"
 
     def claimed_by(self, curve: Tradeoff) -> bool:
@@ -371,11 +371,11 @@ class AtMost(PlanBudget):
 
     @property
     def outright(self) -> Fraction:
-        """Return what `admits` leaves between 1e-12 and 2e-12."""
+        """Return the probability that `admits` leaves, 1e-12: the room between 1e-12 and 2e-12."""
         return Fraction(1, 10**12)
 
     def shortage(self, outright: Fraction) -> str:
-        """Say why what `admits` leaves is too little; "" if it is not."""
+        """Return why the probability that `admits` leaves is too small, or ""."""
         return "budget.power leaves 1e-12 for it" if outright > self.outright else ""
 
     def _own_problems(self, *, discovers: bool) -> Iterator[str]:
@@ -387,7 +387,7 @@ class AtMost(PlanBudget):
 
     @property
     def mu(self) -> float:
-        """mu = z(1 - level) - z(1 - power): the Gaussian curve through the point."""
+        """Return mu = z(1 - level) - z(1 - power), of the Gaussian curve through the point."""
         return float(ndtri(float(self.power)) - ndtri(float(self.level)))
 
     def tradeoff(self) -> Tradeoff:
@@ -395,10 +395,11 @@ class AtMost(PlanBudget):
         return gdp(self.mu)
 
     def admits(self, mechanism: Described) -> bool:
-        """Whether a mechanism certainly keeps the guarantee.
+        """Return True if a mechanism certainly meets the guarantee.
 
-        The power at the level is within the number; at every level from 1e-12 up it is within 1%
-        of the Gaussian's; and delta at the epsilon where the Gaussian's is 1e-12 is at most 2e-12.
+        The power at the level is at most the limit. At every level from 1e-12 up, the power is at
+        most 1% above the Gaussian's. At the epsilon where the Gaussian's delta is 1e-12, delta is
+        at most 2e-12.
         """
         spent = _spent(mechanism)
         if spent.bare_rho() is not None:
@@ -406,7 +407,7 @@ class AtMost(PlanBudget):
                 "budget: a mechanism of which only rho-zCDP is claimed (its shifts allow too many "
                 "combinations) cannot be held against a power; give the budget as zcdp"
             )
-        level = math.nextafter(float(self.level), 1)  # at or above the exact one
+        level = math.nextafter(float(self.level), 1)  # at or above the exact level
         if Fraction(spent.power(level).upper) > self.power:
             return False
         far = self.tradeoff().epsilon(LIMITS.least_level).upper
@@ -416,14 +417,14 @@ class AtMost(PlanBudget):
         return bool(np.all(reached <= allowed))
 
     def excess(self, mechanism: Described) -> float | None:
-        """About log(spent / allowed) of the power at the level, to steer by."""
+        """Estimate log(spent / allowed) of the power at the level, to steer the search."""
         spent = _spent(mechanism)
         if spent.bare_rho() is not None:
             return None
         return spent.log_power(float(self.level)).upper - math.log(float(self.power))
 
     def excess_elsewhere(self, mechanism: Described) -> float:
-        """About the same of what else `admits` looks at: other levels, and delta far out."""
+        """Estimate log(spent / allowed) of `admits`'s other checks: other levels, delta far out."""
         spent = _spent(mechanism)
         far = self.tradeoff().epsilon(LIMITS.least_level).upper
         reached, allowed = self._everywhere(spent)
@@ -431,10 +432,11 @@ class AtMost(PlanBudget):
         return max(beyond, float(np.log(np.max(reached / allowed))))
 
     def _everywhere(self, spent: Tradeoff) -> tuple[Array, Array]:
-        """Bounds on the power, and 1.01 G, at places that decide about every level from 1e-12 up.
+        """Return bounds on the power, and 1.01 G, at levels that decide for all from 1e-12 up.
 
-        Each delta(epsilon) + e^epsilon level is a line above the power. From one crossing of
-        neighboring lines to the next a line is straight and G is concave, so the crossings decide.
+        G is the Gaussian's power. Each delta(epsilon) + e^epsilon level is a line above the power.
+        Between crossings of neighboring lines, the line is straight and G is concave, so the
+        crossings decide.
         """
         mu = self.mu
         # From this level on 1.01 G is above 1.
@@ -458,26 +460,26 @@ class AtMost(PlanBudget):
 
 
 def _spent(mechanism: Described) -> Tradeoff:
-    """Return the curve in both orders: a guarantee to neighbors is about both."""
+    """Return the curve in both orders, because a guarantee for neighbors covers both."""
     return replace(check.described("mechanism", mechanism).tradeoff(), ordered=False)
 
 
 @dataclass(frozen=True)
 class SuccessAtMost(AtMost):
-    """The same, held against `Tradeoff.success`: at most this chance of a right guess.
+    """Represent `AtMost` with a check of `Tradeoff.success`, the chance of a right guess.
 
-    The success is 1 - f for the convex curve f below all pairs in both orders. It is the power
-    where one pair has the largest power near the level. A plan keeps the budget as power and level:
-    there the success is at most 1.01 times the power [RK-6].
+    The success is 1 - f for the convex curve f below all pairs in both orders. It equals the power
+    if one pair has the largest power near the level. A plan stores the budget as power and level.
+    Then the success is at most 1.01 times the power [RK-6].
     """
 
     def admits(self, mechanism: Described) -> bool:
-        """Return True if the mechanism certainly keeps the power budget and the success."""
+        """Return True if the mechanism certainly meets both the power budget and the success."""
         success = _spent(mechanism).success
         return super().admits(mechanism) and success(self.level).upper <= self.power
 
     def excess_elsewhere(self, mechanism: Described) -> float:
-        """Estimate log(spent / allowed) of what else `admits` looks at, the success included."""
+        """Estimate log(spent / allowed) of the other checks of `admits`, including the success."""
         success = _spent(mechanism).success(self.level).upper
         own = math.log(success) - math.log(float(self.power))
         return max(super().excess_elsewhere(mechanism), own)
@@ -492,17 +494,17 @@ def at_most(
 ) -> AtMost:
     """Return the budget "power at most ``power`` at level ``level``", in the strong sense.
 
-    A guarantee at one level alone is weak: a leak of everything with probability .20 passes "power
-    at most .25 at level .05". So the Gaussian curve through that point is meant,
-    mu = z(1 - level) - z(1 - power). A mechanism keeps it if its power at the level is within the
-    number, at every level from 1e-12 up within 1% of that Gaussian's, and its delta at that
-    Gaussian's epsilon for 1e-12 at most 2e-12.
+    A guarantee at only one level is weak: a leak of everything with probability .20 passes "power
+    at most .25 at level .05". So the budget means the Gaussian curve through the point, mu = z(1 -
+    level) - z(1 - power). A mechanism meets it under three conditions. Its power at the level is at
+    most ``power``. At every level from 1e-12 up, its power is at most 1% above the Gaussian's. At
+    the epsilon where the Gaussian's delta is 1e-12, its delta is at most 2e-12.
 
     Args:
         power: in (level, 1).
         level: in (0, 1).
         success: instead of power: the largest chance of a right guess about one record, in
-            (baseline, 1). It is held against `Tradeoff.success` as well.
+            (baseline, 1). `Tradeoff.success` must also meet it.
         baseline: instead of level: the best chance without the release, in (0, 1).
 
     Examples:
@@ -525,7 +527,7 @@ _Given = tuple[str, float | Fraction | str | None]
 
 
 def _budget_at(kind: type[AtMost], most: _Given, at: _Given) -> AtMost:
-    """Return a budget of a kind, with its two numbers checked under the names they were given."""
+    """Return a budget of a kind. Check its two numbers under their given names."""
     (power_name, power), (level_name, level) = most, at
     for name, value, other in ((power_name, power, level_name), (level_name, level, power_name)):
         if value is None:
@@ -555,7 +557,7 @@ def budget_of(given: Mapping[str, object]) -> PlanBudget:
     """Read a budget from the fields of a plan, or from its kind and numbers in a receipt.
 
     Raises:
-        TypeError, ValueError: the fields are those of no kind, or a number is none.
+        TypeError, ValueError: the fields match no kind, or a number is not valid.
     """
     numbers = {PLAN_FIELDS.get(name, name): x for name, x in given.items() if name != "kind"}
     for kind in KINDS:
@@ -568,10 +570,10 @@ def budget_of(given: Mapping[str, object]) -> PlanBudget:
 
 
 def budget_from(value: object) -> PlanBudget:
-    """Return a budget that was given to Python: a budget, or a guarantee by its name.
+    """Return the budget for a Python value: a budget, or a named guarantee.
 
     Raises:
-        TypeError: it is neither.
+        TypeError: the value is neither.
     """
     if isinstance(value, PlanBudget):
         return value
@@ -590,14 +592,15 @@ def budget_from(value: object) -> PlanBudget:
 def within_limit(
     budget: PlanBudget | None, question: Question, bound: Bound, at: float = 0.0
 ) -> Bound:
-    """Return the bound on an answer, at most what a budget proves.
+    """Return the bound on an answer, reduced to the budget's proven limit.
 
     A budget of epsilon 3 is met because delta at 3 is within the budget's delta. The search for the
-    smallest epsilon ends a little above it, at most 1e-12 of it, and a page that rounds up would
-    print 3.01. Whoever prints a number of the release takes the smaller of both: each is proven.
+    smallest epsilon ends slightly above 3, by at most a relative 1e-12, and a page that rounds up
+    would print 3.01. Code that prints a number of the release uses the smaller one: both are
+    proven.
 
     Args:
-        budget: one that admits the mechanism; None proves nothing.
+        budget: a budget that admits the mechanism; None proves nothing.
     """
     limit = None if budget is None else budget.limit(question, at)
     # Outcomes of infinite loss leave no finite rho.

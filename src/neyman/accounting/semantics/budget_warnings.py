@@ -1,4 +1,4 @@
-"""Budgets that protect almost nothing, in words: they are allowed, but not without a warning."""
+"""Warn about budgets that protect almost nothing. They are allowed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from neyman.accounting.semantics.digits import plain
 
 @dataclass(frozen=True)
 class Limits:
-    """When a budget is said to be large."""
+    """Set when a budget counts as large."""
 
     level: float = 0.05
-    # From this power at this level on, a release protects almost nothing.
+    # From this power at the level on, a release protects almost nothing.
     power: float = 0.95
-    # A larger delta is large: guarantees for 10,000 people or more take a smaller one.
+    # A larger delta is large: guarantees for 10,000 people or more use a smaller one.
     delta: Fraction = Fraction(1, 10**4)
 
 
@@ -28,7 +28,7 @@ LIMITS = Limits()
 def budget_warnings(budget: PlanBudget) -> tuple[str, ...]:
     """Return a sentence for each way in which a budget protects almost nothing.
 
-    The power is that of Gaussian noise that spends the whole budget: an estimate, not a bound.
+    The power assumes Gaussian noise that spends the whole budget: an estimate, not a bound.
     """
     numbers = budget.numbers
     warnings: list[str] = []

@@ -1,10 +1,9 @@
-"""Which world without the person's record the posterior is compared with.
+"""Compare posteriors with different worlds that lack the person's record.
 
-The predicted record leaves the output's marginal distribution P_0 as it is. A default record, or no
-record, changes it to P_i. Then the ratio of posteriors has a second factor P_i / P_0, which is a
-ratio of
-mixtures of neighbors, too: it exceeds e^eps with probability at most
-tail(h) + e^{h - eps} tail(eps - h), for every h [PO-11].
+A predicted record does not change the output's marginal distribution P_0. A default record, or no
+record, changes it to P_i. Then the ratio of posteriors has a second factor P_i / P_0, which is also
+a ratio of mixtures of neighbors. The whole ratio exceeds e^eps with probability at most tail(h) +
+e^{h - eps} tail(eps - h), for every h [PO-11].
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from neyman.numerics.rounding import below, exp_up, up
 
 Counterfactual = Literal["predicted-record", "default-record", "no-record"]
 COUNTERFACTUALS = get_args(Counterfactual)
-"""What is put in place of the record: see `posterior_ratio`."""
+"""The replacements of the record: see `posterior_ratio`."""
 
 EPSILON_SPLITS = 24  # ways to split epsilon between the two factors; every one gives an upper bound
 
@@ -26,12 +25,11 @@ Tails = Callable[[list[Fraction]], list[Bound]]
 
 
 def two_factors(tails: Tails, epsilons: list[Fraction], most: float | Fraction) -> list[Bound]:
-    """Bound the chance that the ratio of two posteriors with two marginal distributions exceeds
-    e^epsilon.
+    """Bound the chance that a ratio of posteriors with two marginals exceeds e^epsilon.
 
     Args:
-        tails: bounds on tail(h), the chance that one ratio of mixtures of neighbors exceeds e^h,
-            at many h >= 0 at once.
+        tails: function from many h >= 0 to bounds on tail(h), the chance that one ratio of mixtures
+            of neighbors exceeds e^h.
         epsilons: at least 0.
         most: the largest privacy loss, or inf.
 
@@ -56,7 +54,7 @@ def two_factors(tails: Tails, epsilons: list[Fraction], most: float | Fraction) 
 
 
 def _splits(epsilon: Fraction, most: float | Fraction) -> list[tuple[Fraction, Fraction]]:
-    """Ways to write epsilon as a sum of two numbers at least 0."""
+    """Return ways to write epsilon as a sum of two nonnegative numbers."""
     first = [epsilon * k / EPSILON_SPLITS for k in range(EPSILON_SPLITS + 1)]
     first += [Fraction(most)] if most < epsilon else []
     return [(h, epsilon - h) for h in first]

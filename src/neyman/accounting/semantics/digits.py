@@ -1,11 +1,11 @@
-"""Numbers as digits, and the one way in which they are rounded.
+"""Write numbers as digits, rounded in one way.
 
-The convention, everywhere: **a rounded number never favors the release.** What an attacker can do
-(power, epsilon, a posterior, a standard error) is rounded up, what speaks for the release (a share
-of accurate cells, noise saved) is rounded down, and a number that needs no rounding is printed as
-it is. A level is given, not computed: it is printed in full up to four digits and rounded down
-beyond them, because power at a smaller level is no greater. A float counts as the shortest decimal
-that stands for it, which is how a receipt writes it.
+The convention, everywhere: **a rounded number never favors the release.** An attacker's abilities
+(power, epsilon, a posterior, a standard error) are rounded up. Advantages of the release (a share
+of accurate cells, noise saved) are rounded down. A number that needs no rounding is printed
+exactly. A level is given, not computed. It is printed in full up to four digits and rounded down
+beyond, because power at a smaller level is no greater. A float counts as its shortest decimal, as
+in a receipt.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def value(name: str, x: Numeric) -> Fraction | float:
-    """``x`` as the exact rational that its shortest decimal stands for; infinities stay floats.
+    """Return ``x`` as the exact rational of its shortest decimal. Infinities stay floats.
 
     Args:
-        name: what to call it in an error.
+        name: name of ``x`` in an error.
         x: a number, or a string such as "0.25", "1/4" or "inf".
 
     Raises:
@@ -49,12 +49,13 @@ def value(name: str, x: Numeric) -> Fraction | float:
 
 
 def number(x: Numeric, digits: int = 3, *, up: bool = True) -> str:
-    """``x`` in ``digits`` significant digits, rounded up (or down), "∞" where infinite.
+    """Write ``x`` in ``digits`` significant digits, rounded up (or down), "∞" if infinite.
 
     Args:
         x: any number; see `value`.
-        digits: significant digits at most; whole numbers keep all of theirs below 10^15.
-        up: round toward plus infinity, else toward minus infinity.
+        digits: largest number of significant digits. Whole numbers below 10^15 have all their
+            digits.
+        up: True to round toward plus infinity, else toward minus infinity.
     """
     exact = value("x", x)
     if not isinstance(exact, Fraction):
@@ -74,8 +75,8 @@ def number(x: Numeric, digits: int = 3, *, up: bool = True) -> str:
 def percent(x: Numeric, *, up: bool = True) -> str:
     """Return the proportion ``x`` in percent, rounded up (or down) to a tenth.
 
-    Near 0% and 100% it keeps two significant digits of the distance, down to 10^-9, so that
-    neither "0%" nor "100%" is printed for what is merely close to it.
+    Near 0% and 100%, the text has two significant digits of the distance, down to 10^-9. So a
+    number that is only close is not printed as "0%" or "100%".
 
     Raises:
         ValueError: ``x`` is outside [0, 1].
@@ -94,7 +95,7 @@ def percent(x: Numeric, *, up: bool = True) -> str:
 def chance(x: Numeric, *, up: bool = True) -> str:
     """Return the proportion ``x`` as "5 in 100" or "1 in a million", rounded up (or down).
 
-    The denominator is the smallest power of ten, from 100, that costs less than 5% of ``x``.
+    The denominator is the smallest power of ten, from 100, that changes ``x`` by less than 5%.
     """
     exact = proportion("x", x)
     if exact == 0:
@@ -109,9 +110,9 @@ def chance(x: Numeric, *, up: bool = True) -> str:
 
 
 def shares(parts: Sequence[Fraction]) -> list[str]:
-    """Proportions that sum to 1 as percentages (without the sign) that sum to 100 exactly.
+    """Return proportions with sum 1 as percentages (without the sign) with sum exactly 100.
 
-    In tenths: each is rounded down, and the largest remainders get what is then missing.
+    Each is rounded down to tenths. Then the largest remainders get the missing tenths.
     """
     tenths = [math.floor(part * 1000) for part in parts]
     first = sorted(range(len(parts)), key=lambda i: tenths[i] - parts[i] * 1000)
@@ -121,13 +122,13 @@ def shares(parts: Sequence[Fraction]) -> list[str]:
 
 
 def delta(x: Numeric) -> str:
-    """Return a delta as experts write it: "10⁻⁶", rounded up."""
+    """Return a delta in expert notation: "10⁻⁶", rounded up."""
     text = number(x)
     return text.removeprefix("1 × ")
 
 
 def proportion(name: str, x: Numeric) -> Fraction:
-    """``x`` as an exact proportion; refuses what is outside [0, 1]."""
+    """Return ``x`` as an exact proportion. Refuse numbers outside [0, 1]."""
     exact = value(name, x)
     if not isinstance(exact, Fraction) or not 0 <= exact <= 1:
         raise ValueError(f"{name} = {x!r} must be between 0 and 1")
@@ -135,7 +136,7 @@ def proportion(name: str, x: Numeric) -> Fraction:
 
 
 def given_level(level: Numeric) -> Fraction:
-    """Return a level, in (0, 1), cut to four significant digits."""
+    """Return a level, in (0, 1), rounded down to four significant digits."""
     a = proportion("level", level)
     if not 0 < a < 1:
         raise ValueError(f"level = {level!r} must be above 0 and below 1")
@@ -144,14 +145,14 @@ def given_level(level: Numeric) -> Fraction:
 
 
 def _magnitude(x: Fraction) -> int:
-    """floor(log10 |x|), exactly."""
+    """Return floor(log10 |x|), exactly."""
     x = abs(x)
     size = len(str(x.numerator)) - len(str(x.denominator))
     return size if x >= Fraction(10) ** size else size - 1
 
 
 def _decimal_text(x: Fraction, places: int, up: bool) -> str:
-    """``x`` with at most ``places`` decimals and no trailing zeros."""
+    """Return ``x`` with at most ``places`` decimals and no trailing zeros."""
     scaled = x * 10**places
     units = math.ceil(scaled) if up else math.floor(scaled)
     digits = str(abs(units)).rjust(places + 1, "0")
@@ -161,7 +162,7 @@ def _decimal_text(x: Fraction, places: int, up: bool) -> str:
 
 
 def cases(x: Fraction, size: int, up: bool = True) -> int:
-    """How many of 10^size that is, rounded up (or down)."""
+    """Return the number of cases in 10^size for the proportion ``x``, rounded up (or down)."""
     return math.ceil(x * 10**size) if up else math.floor(x * 10**size)
 
 
@@ -170,7 +171,7 @@ _SILENT = re.compile(r"hour|hono|hones|heir", re.I)
 
 
 def article(noun: str) -> str:
-    """Return "a" or "an", as the noun's first sound asks for: a user, an hour, an HR record."""
+    """Return "a" or "an" by the noun's first sound: a user, an hour, an HR record."""
     word = re.match(r"\w*", noun)
     first = word.group() if word else ""
     if first.isdigit():
@@ -195,14 +196,14 @@ def many(count: int, noun: str) -> str:
 
 
 def out_of(size: int) -> str:
-    """Ten to the size in words: "of 100", "in a million"."""
+    """Return ten to the size in words: "of 100", "in a million"."""
     if size < 6:
         return f"of {10**size:,}"
     return f"in {_NAMES[size]}" if size in _NAMES else f"in 10{str(size).translate(_SUPERSCRIPT)}"
 
 
 def size_for_level(level: Fraction) -> int:
-    """Return the smallest power of ten, from 100, in which the level is a whole number of cases."""
+    """Return the smallest size with 10^size, from 100, that writes a level as a whole number."""
     size = 2
     while (level * 10**size).denominator != 1:
         size += 1
@@ -210,9 +211,7 @@ def size_for_level(level: Fraction) -> int:
 
 
 def size_for_power(b: Fraction) -> int:
-    """Return the smallest power of ten, from 100, that writes a
-    power closely enough, rounded up.
-    """
+    """Return the smallest size with 10^size, from 100, that rounds a power up by at most 5%."""
     size = 2
     while cases(b, size) > b * 10**size * Fraction(21, 20):
         size += 1
@@ -222,7 +221,7 @@ def size_for_power(b: Fraction) -> int:
 
 
 def factor_of(e: Fraction) -> str:
-    """e^epsilon, rounded up to three digits."""
+    """Return e^epsilon, rounded up to three digits."""
     if e == 0:
         return "1"
     exact = _WIDE.divide(Decimal(e.numerator), Decimal(e.denominator))
@@ -234,9 +233,7 @@ def factor_of(e: Fraction) -> str:
 
 
 def plain(number: Fraction) -> str:
-    """Return a number to read: exact if twelve digits or a short
-    fraction say it, else marked "about".
-    """
+    """Return a readable number: exact if twelve digits or a short fraction suffice, or "about"."""
     ends = Decimal(number.numerator), Decimal(number.denominator)
     if Fraction(short := Context(prec=12).divide(*ends)) == number:
         return plain_decimal(short)
@@ -245,13 +242,13 @@ def plain(number: Fraction) -> str:
 
 
 def plain_decimal(number: Decimal) -> str:
-    """Return a decimal number without an exponent where it is of a size that people read."""
+    """Return a decimal number, without an exponent if its size is easy to read."""
     number = number.normalize()
     return f"{number:f}" if -7 < number.adjusted() < 13 else f"{number:e}"
 
 
 def exact_text(value: Fraction) -> str:
-    """Return a rational as a decimal where that is exact and short, else as ``p/q``."""
+    """Return a rational as a decimal if it is exact and short, else as ``p/q``."""
     for digits in range(19):
         if (10**digits) % value.denominator == 0:
             scaled = abs(value.numerator) * 10**digits // value.denominator
@@ -262,6 +259,6 @@ def exact_text(value: Fraction) -> str:
 
 
 def short_text(value: Fraction) -> str:
-    """Return a rational to read in a message: exact where that is short, else "about" so much."""
+    """Return a rational for a message: exact if short, else rounded with "about"."""
     text = exact_text(value) if value.denominator < 10**40 and value < 10**40 else ""
     return text if 0 < len(text) <= 40 else plain(value)

@@ -1,14 +1,15 @@
-"""Guarantees in sentences that a non-specialist can act on.
+"""Write guarantees in sentences that a non-specialist can act on.
 
-No rounded number in them favors the release: the convention, and the numbers themselves, are in
-`digits`, whose functions stand here too, so that a page needs one import.
+No rounded number in them favors the release. The convention and the number functions are in
+`digits`. They are also available here, so a page needs one import.
 
 Arguments mean the same everywhere. ``level`` is a false positive rate: the probability that a test
-confirms a false claim, in (0, 1). ``power`` is an upper bound of the probability that it confirms a
-true one, in [level, 1]. ``prior`` is the probability of the claim before the test, in [0, 1].
-``probability`` and ``delta`` are upper bounds in [0, 1]; ``epsilon`` is one of at least 0.
-``subject`` is whom the claim is about, ``within`` a place that is known, such as "block group", and
-``change`` how neighbors differ, from `change`. A number out of its range raises a ValueError.
+confirms a false claim, in (0, 1). ``power`` is an upper bound on the probability that it confirms a
+true claim, in [level, 1]. ``prior`` is the prior probability of the claim, in [0, 1].
+``probability`` and ``delta`` are upper bounds in [0, 1]. ``epsilon`` is an upper bound of at least
+0. ``subject`` is the privacy unit of the claim. ``within`` is a known place, such as "block group".
+``change`` is the difference between neighbors, from `change`. A number out of range raises a
+ValueError.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from neyman.numerics import check
 from neyman.numerics.relation import Relation
 
 PRIORS = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2))
-"""The priors that a reader is shown: a long shot, a suspicion, even odds."""
+"""The priors shown to a reader: a long shot, a suspicion, even odds."""
 
 
 # ---- a test and what it confirms ---------------------------------------------------------------
@@ -52,7 +53,7 @@ PRIORS = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2))
 def power(
     level: Numeric, power: Numeric, subject: str = "person", neighboring: Relation = "replace-one"
 ) -> str:
-    """Return what an attacker gets wrong, what they get right, and what guessing achieves.
+    """Write an attacker's error rate, their success rate, and the rate of guessing.
 
     To confirm a claim is to report it as true. Each sentence holds for each claim separately.
 
@@ -76,11 +77,11 @@ def power(
     )
 
 
-_power = power  # for where an argument has its name
+_power = power  # used in functions with an argument of this name
 
 
 def membership(level: Numeric, power: Numeric, subject: str = "person") -> str:
-    """Return the same for claims that a given subject is in the data (add-remove neighbors).
+    """Write the sentences of `power` for the claim that a subject is in the data (add-remove).
 
     ``power`` bounds both orders of the neighbors, as a trade-off curve does.
     """
@@ -95,10 +96,10 @@ def membership(level: Numeric, power: Numeric, subject: str = "person") -> str:
 
 
 def training(level: Numeric, power: Numeric, sees: str = "every training step") -> str:
-    """Return the same for membership inference against a training run (add-remove neighbors).
+    """Write the sentences of `power` for membership in training data (add-remove neighbors).
 
     Args:
-        sees: what the attacker sees: "every training step" or "only the final model".
+        sees: the attacker's view: "every training step" or "only the final model".
     """
     return _test(
         level,
@@ -112,9 +113,7 @@ def training(level: Numeric, power: Numeric, sees: str = "every training step") 
 def _test(
     level: Numeric, power: Numeric, wrong: str, right: str, guess: str, despite: str = ""
 ) -> str:
-    """Return a test of a level and a power in words: its error,
-    its success, and that of guessing.
-    """
+    """Write a test's level and power in words: its error, its success, and guessing."""
     a = given_level(level)
     b = proportion("power", power)
     if b < proportion("level", level):
@@ -123,7 +122,7 @@ def _test(
         )
     size, fine = size_for_level(a), size_for_power(b)
     if b < _RARE_PROBABILITY and cases(b, max(size, fine)) <= 1000:
-        size = fine = max(size, fine)  # one denominator for both, where the numbers stay short
+        size = fine = max(size, fine)  # one denominator for both, if the numbers stay short
     rate = f"{number(a * 100, 6)}% of the time" if a >= _RARE_PROBABILITY else _times(a, size)
     if b == a:
         return (
@@ -139,44 +138,44 @@ def _test(
     return f"{wrong} {rate} {success}{despite}. Guessing would {guess} {rate}."
 
 
-_RARE_PROBABILITY = Fraction(1, 1000)  # what is rarer is written as "1 time in 10,000"
+_RARE_PROBABILITY = Fraction(1, 1000)  # rarer events are written as "1 time in 10,000"
 
 
 def _times(x: Fraction, size: int) -> str:
-    """ "1 time in 10,000", rounded up."""
+    """Return a rate such as "1 time in 10,000", rounded up."""
     count = cases(x, size)
     return f"{count:,} {'time' if count == 1 else 'times'} {out_of(size).replace('of', 'in')}"
 
 
 def finding(level: Numeric, power: Numeric, prior: Numeric, *, capital: bool = True) -> str:
-    """Return how often a positive result of that test is correct, for a prior.
+    """Write how often a positive result of a test is correct, for a prior.
 
     Args:
-        capital: begin with a capital letter.
+        capital: True to begin with a capital letter.
 
     Returns:
-        For .05, .25 and 1/2: "At even odds, a positive result of this test is correct at most
-        83.4% of the time." The percentage is rounded up.
+        For .05, .25 and 1/2: "At even odds, a positive result of this test is correct at most 83.4%
+        of the time." The percentage is rounded up.
     """
     text = finding_right(prior, percent(posterior(level, power, prior)))
     return text if capital else text[0].lower() + text[1:]
 
 
 def finding_right(prior: Numeric, right: str) -> str:
-    """Return the sentence of `finding` with a percentage that is given as text."""
+    """Write the sentence of `finding`, given its percentage as text."""
     text = f"{odds(prior)}, a positive result of this test is correct at most {right} of the time."
     return _capital(text)
 
 
 def posterior(level: Numeric, power: Numeric, prior: Numeric) -> Fraction:
-    """Return the exact chance that a positive result is correct; see `testing`."""
+    """Return the exact probability that a positive result is correct; see `testing`."""
     return testing.positive_predictive_value(
         proportion("power", power), proportion("level", level), proportion("prior", prior)
     )
 
 
 def odds(prior: Numeric) -> str:
-    """Return a prior in words: "at even odds", "if 1 in 100 such claims is true"."""
+    """Write a prior in words: "at even odds", "if 1 in 100 such claims is true"."""
     p = proportion("prior", prior)
     if p == Fraction(1, 2):
         return "at even odds"
@@ -186,13 +185,13 @@ def odds(prior: Numeric) -> str:
 
 
 def right_guess(guess: str, baseline: Numeric, success: Numeric, knows: str = "") -> str:
-    """Return how often a guess is right without a release and with it.
+    """Write how often a guess is right, without a release and with it.
 
     Args:
-        guess: what the attacker would do, such as "name the right one of 20 candidates".
-        baseline: the best chance of it without the release, in (0, 1].
-        success: an upper bound of the chance with it, rounded up.
-        knows: what the attacker knows, such as " knows everyone else’s record and".
+        guess: the attacker's action, such as "name the right one of 20 candidates".
+        baseline: the best chance of a right guess without the release, in (0, 1].
+        success: an upper bound on the chance with the release, rounded up.
+        knows: the attacker's knowledge, such as " knows everyone else’s record and".
 
     Returns:
         For .05 and .25: "An attacker who knows everyone else’s record and would name the right one
@@ -209,7 +208,7 @@ def right_guess(guess: str, baseline: Numeric, success: Numeric, knows: str = ""
 
 
 def _frequency(x: Fraction, *, up: bool = True) -> str:
-    """ "25% of the time", or "1 time in 10,000" where it is rare; two digits if rounded down."""
+    """Write "25% of the time", or "1 time in 10,000" if rare. If rounded down, use two digits."""
     if x >= _RARE_PROBABILITY:
         return f"{percent(x, up=up)} of the time"
     if x.numerator == 1:
@@ -220,32 +219,31 @@ def _frequency(x: Fraction, *, up: bool = True) -> str:
 
 
 def known(subject: str, held: Sequence[str]) -> str:
-    """Return a subject whose attributes are known, as "person with a known state and year".
+    """Write a subject with known attributes, as "person with a known state and year".
 
     Args:
-        held: the attributes that exact totals hold; the subject alone if there are none.
+        held: the attributes that exact totals fix. If there are none, return only the subject.
     """
     return f"{subject} with a known {_list_words(held)}" if held else subject
 
 
 def held_conditions(held: Sequence[str]) -> tuple[str, ...]:
-    """Return the condition of a named attack beside exact totals; none without totals."""
+    """Return the condition that exact totals add to a named attack; none without totals."""
     return (f"All candidates and records have the same {_list_words(held)}.",) if held else ()
 
 
 def about(attributes: Sequence[str], within: str | None) -> str:
-    """Name a claim by what it is about: "county within a known state"."""
+    """Name a claim by its subject matter: "county within a known state"."""
     names = " and ".join(attributes)
     return f"{names} within a known {within}" if within else names
 
 
 def open_claims(claims: Iterable[tuple[str, bool]], totals: Sequence[str]) -> str:
-    """Return which claims have a limit beside exact totals, and which have none.
+    """Write which claims have a limit despite exact totals, and which have no limit.
 
     Args:
-        claims: what each claim of one attribute is about, such as "race", and True if a change of
-            it can move a total.
-        totals: what each table of totals is by.
+        claims: each claim's attribute, such as "race", and True if a change of it can move a total.
+        totals: the attributes of each table of totals.
     """
     listed = [*claims]
     limited = [name for name, moves in listed if not moves]
@@ -263,10 +261,10 @@ def open_claims(claims: Iterable[tuple[str, bool]], totals: Sequence[str]) -> st
 def claim(
     neighboring: Relation, subject: str = "person", rows: int = 1, held: Sequence[str] = ()
 ) -> str:
-    """Return what kind of claim the guarantee is about, from the neighboring relation.
+    """Write the kind of claim that the guarantee covers, given the neighboring relation.
 
     Args:
-        held: the attributes that exact totals hold.
+        held: the attributes that exact totals fix.
     """
     if neighboring == "replace-one":
         records = "records" if rows == 1 else f"sets of up to {rows:,} records"
@@ -283,7 +281,7 @@ def claim(
 def change(
     neighboring: Relation, subject: str = "person", rows: int = 1, held: Sequence[str] = ()
 ) -> str:
-    """Return how neighbors differ, as "with one person’s record replaced by any other"."""
+    """Write how neighbors differ, as "with one person’s record replaced by any other"."""
     what = f"one {subject}’s " + ("record" if rows == 1 else f"records (up to {rows:,})")
     if neighboring == "replace-one":
         return f"with {what} replaced by any other{_same(held)}"
@@ -303,11 +301,11 @@ def concerning(
     subject: str = "person",
     within: str | None = None,
 ) -> str:
-    """Return what an attacker can confirm about certain attributes of one person alone.
+    """Write what an attacker can confirm about only certain attributes of one person.
 
     Args:
-        attributes: their names, at least one, such as ["race"]; ``power`` is for the queries that
-            they can change.
+        attributes: names of the attributes, at least one, such as ["race"]. ``power`` is for the
+            queries that they can change.
 
     Returns:
         For ["race"], .05 and .25: "An attacker who wrongly confirms a false claim about a person’s
@@ -329,10 +327,10 @@ def concerning(
 
 
 def group(size: int, level: Numeric, power: Numeric, subject: str = "person") -> str:
-    """Return what an attacker can confirm about several people together.
+    """Write what an attacker can confirm about several people together.
 
     Args:
-        size: how many, at least 2; ``power`` is of the curve for groups of this size.
+        size: number of people, at least 2. ``power`` is for groups of this size.
     """
     people = f"{check.integer('size', size, 2):,} {plural(subject)}"
     return (
@@ -352,12 +350,12 @@ def belief_sentence(
     about: str = "record",
     within: str | None = None,
 ) -> str:
-    """Return a bound on posteriors, from ``ny.posterior_ratio``, for each kind of attacker.
+    """Write a bound on posteriors, from ``ny.posterior_ratio``, for one kind of attacker.
 
     Args:
         attacker: "knows-the-rest", "true-record" or "arbitrary-prior".
         epsilon: logarithm of the factor, at least 0 and finite; the factor is rounded up.
-        about: what of them: "record", or an attribute where the bound is that of a scenario.
+        about: the claim's topic: "record", or an attribute if the bound is for a scenario.
 
     Returns:
         For "arbitrary-prior", 3 and .004: "With probability at most 0.4%, an attacker’s belief in a
@@ -365,7 +363,7 @@ def belief_sentence(
         This is an average over a calibrated prior."
 
     Raises:
-        ValueError: there is no such attacker, or a number is out of its range.
+        ValueError: the attacker is unknown, or a number is out of range.
     """
     if attacker not in ATTACKERS:
         raise ValueError(
@@ -409,12 +407,12 @@ def _capital(text: str) -> str:
 
 
 def belief(prior: Numeric, posterior: Numeric, probability: Numeric) -> str:
-    """Return how often a prior grows to more than a posterior, from ``posterior_chance``.
+    """Write how often a prior grows above a posterior, from ``posterior_chance``.
 
     Args:
-        prior: probability of a claim before the release, in (0, 1); printed rounded down.
-        posterior: afterwards, from the prior up; printed rounded up.
-        probability: upper bound of the chance that it is exceeded; rounded up.
+        prior: prior probability of a claim, in (0, 1); printed rounded down.
+        posterior: posterior probability, at least the prior; printed rounded up.
+        probability: upper bound on the chance of exceeding the posterior; rounded up.
 
     Returns:
         For .01, .5 and .002: "Of claims about one person with a prior of 1%, at most 0.2% have a
@@ -432,7 +430,7 @@ def belief(prior: Numeric, posterior: Numeric, probability: Numeric) -> str:
 
 
 def pbdp(epsilon: Numeric, delta: Numeric, change: str) -> str:
-    """Return probabilistically bounded DP in one line; ``epsilon`` is finite."""
+    """Write probabilistically bounded DP in one line. ``epsilon`` is finite."""
     factor, d = factor_of(_finite("epsilon", epsilon)), proportion("delta", delta)
     what = f"more than {factor} times as likely as {change}"
     if d == 0:
@@ -446,7 +444,7 @@ def pbdp(epsilon: Numeric, delta: Numeric, change: str) -> str:
 
 
 def _share(x: Fraction) -> str:
-    """Return a probability in percent, or as "12 in 10 million" where it is rare; rounded up."""
+    """Write a probability in percent, or as "12 in 10 million" if rare; rounded up."""
     return percent(x) if x >= _RARE_PROBABILITY else chance(x)
 
 
@@ -454,7 +452,7 @@ def _share(x: Fraction) -> str:
 
 
 def epsilon(epsilon: Numeric, delta: Numeric, change: str) -> str:
-    """(epsilon, delta) in one line: the factor e^epsilon, and what is left over."""
+    """Write (epsilon, delta) in one line: the factor e^epsilon, and the remaining delta."""
     e = value("epsilon", epsilon)
     d = proportion("delta", delta)
     if not isinstance(e, Fraction) or e > 10**6 or d == 1:
@@ -465,7 +463,7 @@ def epsilon(epsilon: Numeric, delta: Numeric, change: str) -> str:
 
 
 def gdp(mu: Numeric) -> str:
-    """Gaussian differential privacy in one line. ``mu``: an upper bound, at least 0."""
+    """Write Gaussian differential privacy in one line. ``mu``: an upper bound, at least 0."""
     m = value("mu", mu)
     if not isinstance(m, Fraction):
         return "No two bell curves, however far apart, are as easy to distinguish as this release."
@@ -476,7 +474,7 @@ def gdp(mu: Numeric) -> str:
 
 
 def safe_mu(mu: Numeric, levels: tuple[float, float]) -> str:
-    """Return the mu that is safe on a range of levels, in words, with the power at its low end.
+    """Write the safe mu of a range of levels in words, with the power at the lowest level.
 
     Args:
         mu: an upper bound, at least 0.
@@ -495,7 +493,7 @@ def safe_mu(mu: Numeric, levels: tuple[float, float]) -> str:
 
 
 def zcdp(rho: Numeric) -> str:
-    """Zero-concentrated differential privacy in one line. ``rho``: an upper bound."""
+    """Write zero-concentrated differential privacy in one line. ``rho``: an upper bound."""
     r = value("rho", rho)
     if not isinstance(r, Fraction):
         return "No finite number of this kind describes the release."
@@ -503,11 +501,11 @@ def zcdp(rho: Numeric) -> str:
 
 
 def renyi(order: Numeric, divergence: Numeric) -> str:
-    """Return a Renyi guarantee in one line: it adds up, and it bounds the growth of a belief.
+    """Write a Renyi guarantee in one line: it adds up, and it bounds the growth of a belief.
 
     Args:
         order: a, above 1 and finite.
-        divergence: upper bound g on D_a, at least 0; inf says nothing.
+        divergence: upper bound g on D_a, at least 0; inf if there is no bound.
     """
     a, g = _finite("order", order), value("divergence", divergence)
     if a <= 1:
@@ -518,10 +516,10 @@ def renyi(order: Numeric, divergence: Numeric) -> str:
 
 
 def tcdp(rho: Numeric, omega: Numeric) -> str:
-    """Return truncated concentrated DP in one line: the guarantee of zCDP up to order omega.
+    """Write truncated concentrated DP in one line: the guarantee of zCDP up to order omega.
 
     Args:
-        rho: upper bound, at least 0; inf says nothing.
+        rho: upper bound, at least 0; inf if there is no bound.
         omega: the largest order, above 1; inf is zCDP.
     """
     r, top = value("rho", rho), value("omega", omega)
@@ -531,7 +529,7 @@ def tcdp(rho: Numeric, omega: Numeric) -> str:
         return zcdp(rho)
     best = (_LOG_TEN_BELOW + r) / (2 * r) if r else top
     order = min(best, top)
-    moment: Fraction | float = -math.inf  # where nothing is revealed at any order
+    moment: Fraction | float = -math.inf  # if nothing is revealed at any order
     if order < math.inf:
         moment = (order - 1) * (order * r - _LOG_TEN_BELOW) if order > 1 else 0
     rarer = " It says less than zCDP about rarer outcomes." if isinstance(top, Fraction) else ""
@@ -539,10 +537,10 @@ def tcdp(rho: Numeric, omega: Numeric) -> str:
 
 
 def approximate(epsilon: Numeric, delta: Numeric, subject: str = "person") -> str:
-    """Return (epsilon, delta) as beliefs: past twice the factor e^epsilon, twice delta.
+    """Write (epsilon, delta) as beliefs: above twice the factor e^epsilon, twice delta.
 
-    By its own curve, a posterior exceeds its counterfactual by more than e^{epsilon + x} with a
-    probability of at most delta / (1 - e^-x); x is log 2 here.
+    By the curve of (epsilon, delta), a posterior exceeds its counterfactual by more than e^{epsilon
+    + x} with probability at most delta / (1 - e^-x). Here x is log 2.
     """
     e, d = value("epsilon", epsilon), proportion("delta", delta)
     if not isinstance(e, Fraction) or e > 10**6 or 2 * d >= 1:
@@ -553,7 +551,7 @@ def approximate(epsilon: Numeric, delta: Numeric, subject: str = "person") -> st
 
 
 def total_variation(tv: Numeric) -> str:
-    """Return total variation in one line. ``tv``: an upper bound, in [0, 1]."""
+    """Write total variation in one line. ``tv``: an upper bound, in [0, 1]."""
     t = proportion("tv", tv)
     return (
         "The true positive rate exceeds the false positive rate by at most "
@@ -562,20 +560,18 @@ def total_variation(tv: Numeric) -> str:
 
 
 def budget(budget: Mapping[str, Any]) -> str:
-    """Return the limit that was chosen, from a receipt's budget ("kind" and its exact numbers)."""
+    """Write the chosen limit, from a receipt's budget ("kind" and its exact numbers)."""
     return budget_of(budget).sentence
 
 
 _ADDS = "This cost adds up: releases from the same data together cost at most the sum."
-# Less than it is, so that chances are more.
+# Rounded down, so chances are rounded up.
 _LOG_TEN_BELOW = Fraction(math.nextafter(math.log(10), 0))
-_LOG_TWO_ABOVE = Fraction(math.nextafter(math.log(2), 1))  # more than it is
+_LOG_TWO_ABOVE = Fraction(math.nextafter(math.log(2), 1))  # rounded up
 
 
 def _tenfold(log_chance: Fraction | float) -> str:
-    """Return the chance e^x, rounded up, that a belief grows
-    tenfold; silence where it is 1 or more.
-    """
+    """Write the chance e^x, rounded up, that a belief grows tenfold, or that there is no limit."""
     if log_chance >= 0:
         return "It gives no limit on how often a belief about one person grows tenfold."
     p = Fraction(math.exp(max(float(log_chance), -700.0))) * (1 + Fraction(1, 10**12))
@@ -594,7 +590,7 @@ def _finite(name: str, x: Numeric) -> Fraction:
 
 
 def _list_words(names: Sequence[str]) -> str:
-    """ "race", "race and age", "race, age and block"."""
+    """Write a list in words: "race", "race and age", "race, age and block"."""
     if isinstance(names, str) or not names:
         raise ValueError(f"attributes = {names!r} must be a list of at least one name")
     return " and ".join([", ".join(names[:-1])] * (len(names) > 1) + [names[-1]])

@@ -1,9 +1,9 @@
-"""How far apart two whole posteriors are, one of them without the person's record.
+"""Bound the distance of two whole posteriors, with and without one person's record.
 
-Kasiviswanathan and Smith 2014 compare the attacker's posterior over datasets with the one that the
-same output gives if a default record took the person's place, by their statistical distance. Their
-theorem for (epsilon, delta) needs a small epsilon and a delta far below 1 / n. The bounds here
-[PO-12, PO-13, PO-14] are our own, for any curve and one person.
+Kasiviswanathan and Smith 2014 use the statistical distance of the attacker's posterior over
+datasets from a second posterior. The second posterior assumes that a default record replaced the
+person's, for the same output. Their theorem for (epsilon, delta) needs a small epsilon and a delta
+far below 1 / n. The bounds here [PO-12, PO-13, PO-14] are our own, for any curve and one person.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import below, up
 
 HEIGHTS: list[float] = np.geomspace(1e-3, 30, 12).tolist()
-"""Losses that count as small; every one gives an upper bound."""
+"""Losses that count as small. Each one gives an upper bound."""
 
-REFINED_POINTS = 8  # more of them around the best
+REFINED_POINTS = 8  # additional losses around the best
 
-ROUNDING_FLOATS = 16  # floats that one line of arithmetic may be off
+ROUNDING_FLOATS = 16  # rounding error of one line of arithmetic, in floats
 
 
 def posterior_distance(guarantee: Tradeoff | Described, chance: float | Fraction) -> Bound:
     """Bound the distance of two posteriors, with and without one person's record.
 
-    The attacker has a prior over whole datasets and sees the output. Their posterior is compared
-    with the one that the same output would give them if a default record, or none, had taken the
-    place of the person's. The distance is the statistical one: the largest difference of the two
-    probabilities of any statement on the data, about this person or about anyone.
+    The attacker has a prior over whole datasets and sees the output. The second posterior follows
+    from the same output if a default record, or no record, had replaced the person's. The distance
+    is the statistical distance: the largest difference of the two probabilities of any statement
+    about the data, this person, or anyone.
 
     Args:
-        guarantee: a mechanism, its curve, or a guarantee by name. Under "replace-one" a default
-            record takes the place, under "add-remove" none.
-        chance: with which the distance may be larger, in (0, 1]. It is over the noise and the data,
-            drawn from the attacker's prior: a wrong prior may be misled more often. For n people at
-            once, divide it by n.
+        guarantee: a mechanism, its curve, or a named guarantee. Under "replace-one", a default
+            record replaces the person's; under "add-remove", none does.
+        chance: the allowed probability of a larger distance, in (0, 1]. It is over the noise and
+            the data, drawn from the attacker's prior. Under a wrong prior, larger distances may
+            occur more often. For n people at once, divide it by n.
 
     Returns:
-        A distance in [0, 1]; upper is safe, lower is 0. It is the least of
+        A distance in [0, 1]; upper is safe, lower is 0. It is the smallest of
 
         - tanh(epsilon / 2) with the pure epsilon, if there is one: at every output, for any prior,
           right or wrong [PO-13];
         - 2 advantage / chance: the mean distance is at most 2 advantage [PO-12];
         - tanh(h / 2) + (1 + e^-h) (1 + e^{h/2})^2 tail(h) / (chance - tail(h)), over many h, with
-          tail(h) the chance that a ratio of neighbors exceeds e^h [PO-14].
+          tail(h) the probability that a ratio of neighbors exceeds e^h [PO-14].
 
     Raises:
         ValueError: ``chance`` is out of range.
@@ -90,7 +90,7 @@ def posterior_distance(guarantee: Tradeoff | Described, chance: float | Fraction
 
 
 def _at(f: Tradeoff, heights: list[float], allowed: float) -> list[float]:
-    """Return the bound that each h gives; 1 where it gives none."""
+    """Return the bound for each h; 1 if no bound holds."""
     chances = [tail.upper for tail in tails(f, [Fraction(h) for h in heights])]
     return [
         _distance_bound(h, tail, allowed) if tail < allowed else 1.0
@@ -99,7 +99,7 @@ def _at(f: Tradeoff, heights: list[float], allowed: float) -> list[float]:
 
 
 def _distance_bound(h: float, tail: float, allowed: float) -> float:
-    """Return the bound that one h gives, rounded up [PO-14]."""
+    """Return the bound for one h, rounded up [PO-14]."""
     left = allowed - tail
     rare = (1 + math.exp(-h)) * (1 + math.exp(h / 2)) ** 2 * tail / (left * (1 - 2**-40))
     return (

@@ -1,4 +1,4 @@
-"""What a positive test means: from a level and a power to the chance that a finding is right."""
+"""Interpret a positive test: compute its predictive value from a level and a power."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import overload
 from neyman.numerics import check
 
 
-# Floats in, a float out; fractions in, the exact fraction out (which `words` rounds by itself).
+# Floats return a float. Fractions return the exact fraction, which `words` rounds.
 @overload
 def positive_predictive_value(power: Fraction, level: Fraction, prior: Fraction) -> Fraction: ...
 @overload
@@ -16,23 +16,24 @@ def positive_predictive_value(power: float, level: float, prior: float) -> float
 def positive_predictive_value(
     power: float | Fraction, level: float | Fraction, prior: float | Fraction
 ) -> float | Fraction:
-    """Return the probability that a claim is true once a test has confirmed it.
+    """Return the probability that a claim is true, given that a test confirmed it.
 
     P(true | confirmed) = prior * power / (prior * power + (1 - prior) * level)
 
     Args:
-        power: probability that the test confirms a claim that is true, in [0, 1].
-        level: probability that it confirms a claim that is false, in [0, 1].
-        prior: probability that the claim is true before the test, in [0, 1].
+        power: probability that the test confirms a true claim, in [0, 1].
+        level: probability that the test confirms a false claim, in [0, 1].
+        prior: prior probability that the claim is true, in [0, 1].
 
     Returns:
-        A probability, a ``Fraction`` where all three are fractions. It grows with ``power``, so an
-        upper bound of the power gives an upper bound, which is the safe side. It speaks of tests
-        at this level: one at a smaller level confirms fewer claims and may be right more often.
+        A probability, as a ``Fraction`` if all three arguments are fractions. It grows with
+        ``power``, so an upper bound on the power gives an upper bound, which is safe. The result is
+        about tests at this level. A test at a smaller level confirms fewer claims and may be right
+        more often.
 
     Raises:
-        ValueError: an argument is outside [0, 1], or no claim is ever confirmed (the probability
-            is then 0/0).
+        ValueError: an argument is outside [0, 1], or no claim is ever confirmed (the probability is
+            then 0/0).
     """
     for name, value in (("power", power), ("level", level), ("prior", prior)):
         check.probability(name, value)

@@ -1,19 +1,19 @@
-"""What no command checks, in one sentence each: the custodian answers for it."""
+"""Write a sentence for each claim that no command checks. The custodian is responsible for them."""
 
 from __future__ import annotations
 
 ROW_WORDS = frozenset({"entry", "line", "observation", "record", "row"})
-"""Privacy units that are rows of a table by their name: nothing is assumed about these."""
+"""Privacy units whose names mean rows of a table. Nothing is assumed about them."""
 
 
 def one_row_each(subject: str, column: str | None) -> str:
-    """Return the sentence for a guarantee that takes each row to be another unit.
+    """Write the sentence for a guarantee that treats each row as another unit.
 
     Args:
         column: the column that names the unit, or None.
 
     Returns:
-        "" if a column names the unit, or if the unit is a row by its name.
+        "" if a column names the unit, or if the unit's name means a row.
     """
     if column is not None or subject.strip().casefold() in ROW_WORDS:
         return ""
@@ -21,13 +21,13 @@ def one_row_each(subject: str, column: str | None) -> str:
 
 
 def rows_not_stated(subject: str, column: str | None, *, rows_given: bool) -> str:
-    """Return the warning for a plan that neither names its unit nor states how many rows one has.
+    """Write the warning for a plan without its unit's column or number of rows.
 
     Args:
         rows_given: True if the plan states ``rows``.
 
     Returns:
-        "" if the plan states either, or if the unit is a row by its name.
+        "" if the plan states either, or if the unit's name means a row.
     """
     assumed = one_row_each(subject, column)
     if rows_given or not assumed:
@@ -40,7 +40,7 @@ def rows_not_stated(subject: str, column: str | None, *, rows_given: bool) -> st
 
 
 def disjoint_parts(dataset: str, subject: str) -> str:
-    """Return the sentence for a dataset with parts."""
+    """Write the sentence for a dataset with parts."""
     return (
         f"Nothing checks that the parts of {dataset} are disjoint. If two parts contain the same"
         f" {subject}, the risks of their releases add up. The custodian is responsible for that."
@@ -48,7 +48,7 @@ def disjoint_parts(dataset: str, subject: str) -> str:
 
 
 def dataset_names(subject: str) -> str:
-    """Return the sentence for a ledger or a release with a dataset's name."""
+    """Write the sentence for a ledger or a release with a dataset's name."""
     return (
         f"Nothing checks that two dataset names hold different data. If they contain the same"
         f" {subject}, the risks of their releases add up. The custodian is responsible for that."

@@ -1,4 +1,4 @@
-"""Audits of a plan: its releases are run and held against what they state."""
+"""Audit a plan: run its releases and compare them with their claims."""
 
 from neyman.extras import require
 

@@ -1,8 +1,9 @@
-"""An audit of Neyman's own release path: data to files, with the exact integers below the noise.
+"""Audit Neyman's own release path, from data to files, including the exact integers before noise.
 
-It makes small neighboring datasets from a plan's columns, and runs the plan on each. It records
-what reaches the noise and each draw. Then it tests the shifts, the noise, the published tables, and
-the claimed curve (the method of Casacuberta and others 2026, arXiv 2602.17454, for one library).
+The audit makes small neighboring datasets from a plan's columns, and runs the plan on each. It
+records the inputs of the noise and each draw. Then it tests the shifts, the noise, the published
+tables, and the claimed curve (the method of Casacuberta and others 2026, arXiv 2602.17454, for one
+library).
 """
 
 from __future__ import annotations
@@ -46,23 +47,23 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Limits:
-    """How a release is held against its noise."""
+    """Set how a release is compared with its noise."""
 
-    matches: int = 20_000  # ways to fit a difference into a shift vector that are tried
-    cell_draws: float = 10.0  # draws per cell, about
+    matches: int = 20_000  # tried ways to fit a difference into a shift vector
+    cell_draws: float = 10.0  # about this many draws per cell
     coarse_error: float = 1e-6  # by which the chance of a cell may be off
     fine_error: float = 1e-12  # by which the chance of a cell may be off
 
 
 LIMITS = Limits()
-TAILS = np.array([1e-4, 1e-2])  # few draws of wide noise show in the tails, not in equal cells
+TAILS = np.array([1e-4, 1e-2])  # a few draws of too wide noise show only in the tails
 
 
 _Draw = tuple[str, Fraction, Integers]
 
 
 class Noise(Protocol):
-    """A sampler of noise."""
+    """Represent a sampler of noise."""
 
     def __call__(self, sigma_squared: Fraction, size: int, bits: Bits) -> Integers:
         """Return independent draws."""
@@ -71,7 +72,7 @@ class Noise(Protocol):
 
 @dataclass
 class Record:
-    """One run: what was counted, each draw of noise, and the published tables."""
+    """Represent one run: the exact counts, each draw of noise, and the published tables."""
 
     forms: tuple[Form, ...] = ()
     exact: Exact | None = None
@@ -81,12 +82,12 @@ class Record:
 
 @dataclass(frozen=True)
 class ReleaseAudit:
-    """What an audit of a plan's release path shows. No fault is no proof that there is none.
+    """Represent an audit of a plan's release path. No fault is no proof of correctness.
 
     Args:
         pairs, draws, tables: numbers of neighboring pairs, draws of noise, and published tables.
-        evidence: of the best test between the pair that differs most.
-        confidence: at which the random tests accuse.
+        evidence: evidence of the best test between the most different pair.
+        confidence: confidence of the random tests.
     """
 
     pairs: int
@@ -97,7 +98,7 @@ class ReleaseAudit:
     confidence: Fraction
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the answer as JSON types."""
+        """Return the result as JSON types."""
         return {
             "pairs": self.pairs,
             "draws": self.draws,
@@ -122,20 +123,21 @@ def audit_plan(
     The data are Arrow tables, so the form of a CSV file is not tested.
 
     Args:
-        plan: with listed keys and bounds. It may have expressions and several private tables.
+        plan: a plan with listed keys and bounds. It may have expressions and several private
+            tables.
         pairs: number of neighboring pairs, each released twice.
-        replays: number of times that the noise of each side of a pair is drawn again.
-        confidence: at which the tests of the noise and of the curve accuse, in (0, 1).
-        seed: of the datasets. The noise has none.
+        replays: number of new noise draws for each dataset of a pair.
+        confidence: confidence of the tests of the noise and of the curve, in (0, 1).
+        seed: seed of the datasets. The noise has no seed.
 
     Raises:
-        ValueError: the plan has a part for which no data can be made, or an argument is not valid.
+        ValueError: this audit cannot test a part of the plan, or an argument is not valid.
     """
     pairs = check.integer("pairs", pairs, 1)
     replays = check.integer("replays", replays, 100)
     sure = checked_confidence(confidence)
     refuse_unknown_parts(plan)
-    # The data are Arrow tables, and no CSV files. A part changes only the account that is charged.
+    # The data are Arrow tables, not CSV files. A part changes only the charged account.
     plan = plan.changed(source=PLAIN_SOURCE, part=None)
     rng = np.random.default_rng(seed)
     entries = {(e.query, e.level, e.measure): e for e in plan.entries() if e.public is None}
@@ -167,7 +169,7 @@ def audit_plan(
 
 @contextmanager
 def recording(record: Record) -> Generator[None]:
-    """Note what the release path counts and draws. Each noted function does its own work."""
+    """Record the counts and draws of the release path. Wrapped functions still do their work."""
     write, discrete, rounded = (
         release_run.write_tables,
         add_noise.discrete_gaussian,
@@ -199,7 +201,7 @@ def recording(record: Record) -> Generator[None]:
 
 
 def recorded(plan: Plan, tables: Mapping[str, pa.Table]) -> Record:
-    """Run a plan on tables, with its own ledger, and return what was noted."""
+    """Run a plan on tables, with its own ledger, and return the record."""
     record = Record()
     book = throwaway(10**6)
     book.register(
@@ -219,7 +221,7 @@ def recorded(plan: Plan, tables: Mapping[str, pa.Table]) -> Record:
 
 
 def exact_of(record: Record) -> Mapping[tuple[str, str, str], Any]:
-    """Return what was counted."""
+    """Return the exact counts."""
     assert record.exact is not None
     return record.exact.cells
 
@@ -227,7 +229,7 @@ def exact_of(record: Record) -> Mapping[tuple[str, str, str], Any]:
 def shift_faults(
     entries: Mapping[tuple[str, str, str], Entry], one: Record, other: Record
 ) -> Iterator[str]:
-    """Compare the exact integers of two neighbors with the shifts that the noise is for."""
+    """Compare the exact integers of two neighbors with the shifts that the noise protects."""
     for key, entry in entries.items():
         difference = exact_of(one)[key].dense() - exact_of(other)[key].dense()
         away = [abs(int(cell)) for cell in difference if cell]
@@ -240,7 +242,7 @@ def shift_faults(
 
 
 def fits(away: Sequence[int], shift: Sequence[int]) -> bool:
-    """Return True if cells that move can be put within the parts of a shift, or are too many."""
+    """Return True if the changed cells fit into the parts of a shift, or are too many to check."""
     if len(shift) ** len(away) > LIMITS.matches:
         return True
     return any(
@@ -253,7 +255,7 @@ def fits(away: Sequence[int], shift: Sequence[int]) -> bool:
 
 
 def table_faults(record: Record) -> Iterator[str]:
-    """Build each table again from the exact integers and the noted noise, and compare."""
+    """Rebuild each table from the exact integers and the recorded noise, and compare."""
     draws = iter(record.draws)
     for form in record.forms:
         built: list[pa.Table] = []
@@ -275,7 +277,7 @@ def table_faults(record: Record) -> Iterator[str]:
 
 
 def noise_faults(records: Sequence[Record], chance: float) -> Iterator[str]:
-    """Compare all draws of each scale with their distribution, by their counts in cells."""
+    """Compare all draws of each noise scale with their distribution, by counts in cells."""
     pooled: dict[tuple[str, Fraction], list[Integers]] = {}
     for record in records:
         for kind, sigma_squared, noise in record.draws:
@@ -289,11 +291,11 @@ def noise_faults(records: Sequence[Record], chance: float) -> Iterator[str]:
 
 
 def chance_of_draws(kind: str, variance: float, draws: Integers) -> float:
-    """Return a p-value of draws against their distribution: exact, by counts in up to 24 cells.
+    """Return an exact p-value of draws against their distribution, by counts in up to 24 cells.
 
-    Up to 20 cells are about equally likely, and four are in the tails. Each cell, and each union
-    of cells from the left, holds a binomial number of draws. The p-value is the least chance of a
-    count as far out, times the number of counts and sides (Bonferroni).
+    Up to 20 cells are about equally likely, and four are in the tails. Each cell, and each union of
+    cells from the left, has a binomial number of draws. The p-value is the smallest tail
+    probability of a count, times the number of counts and sides (Bonferroni).
     """
     sigma = variance**0.5
     reach = int(10 * sigma) + 2
@@ -317,7 +319,7 @@ def chance_of_draws(kind: str, variance: float, draws: Integers) -> float:
     share = np.append(np.diff(np.concatenate([[0.0], below_cut, [1.0]])), below_cut)
     number = np.append(counts, np.cumsum(counts)[:-1])
     n, tests = len(draws), 2 * len(share)
-    # P(X >= k) and P(X <= k), each with the chance moved to the safe side by what it may be off.
+    # P(X >= k) and P(X <= k), each with the cell's chance moved to the safe side by its error.
     most, least = np.minimum(share + error, 1.0), np.maximum(share - error, 0.0)
     above = np.where(number > 0, betainc(np.maximum(number, 1), n - number + 1, most), 1.0)
     under = np.where(number < n, betaincc(number + 1, np.maximum(n - number, 1), least), 1.0)
@@ -325,12 +327,12 @@ def chance_of_draws(kind: str, variance: float, draws: Integers) -> float:
 
 
 def squared_distance(one: Record, other: Record) -> float:
-    """Return the sum over cells of the squared difference over the variance of the noise."""
+    """Return the sum over cells of the squared difference over the noise variance."""
     return float(sum((d**2).sum() / v for _, d, _, v in contrasts(one, other)))
 
 
 def contrasts(one: Record, other: Record) -> Iterator[tuple[Form, Any, Any, float]]:
-    """Each table with noise: its difference, its middle, and the variance."""
+    """Yield each table's form, its difference and midpoint, and the noise variance."""
     for form in one.forms:
         for entry, sigma_squared in form.entries:
             if entry.public is None:
@@ -340,7 +342,7 @@ def contrasts(one: Record, other: Record) -> Iterator[tuple[Form, Any, Any, floa
 
 
 def replayed(plan: Plan, one: Record, other: Record, replays: int, chance: float) -> ManyRuns:
-    """Draw the noise of two neighbors again and again; the best test of them decides at 0."""
+    """Redraw the noise of two neighbors many times. The best test between them has threshold 0."""
     bits = SecureBits()
     shown = list(contrasts(one, other))
 

@@ -1,4 +1,4 @@
-"""Small neighboring data for any plan, made from its columns and the constants it compares with."""
+"""Make small neighboring datasets for any plan, from its columns and its constants."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.row_expression import ColumnType, Node
 
 MAX_UNITS = 12
-MISSING_SHARE = 0.05  # of the values that expressions alone read
+MISSING_SHARE = 0.05  # share of missing values in columns that only expressions read
 Tables = dict[str, pa.Table]
 Row = dict[str, Any]
 
 
 def refuse_unknown_parts(plan: Plan) -> None:
-    """Refuse a plan of which a part has no test here."""
+    """Refuse a plan with a part that this audit cannot test."""
     reasons = {
         "discovered keys": (
             any(query.delta is not None for query in plan.queries),
@@ -54,7 +54,7 @@ def refuse_unknown_parts(plan: Plan) -> None:
 
 @dataclass
 class Constants:
-    """What the expressions of a plan compare with: values near them decide most.
+    """Represent the constants in a plan's expressions. Values near them decide most.
 
     Args:
         numbers: scaled whole numbers.
@@ -91,13 +91,14 @@ class Constants:
 
 
 def neighbors(plan: Plan, rng: np.random.Generator) -> tuple[Tables, Tables]:
-    """Return the private tables twice, different in the rows of one unit in all tables."""
+    """Return the private tables twice. They differ in the rows of one unit in all tables."""
     makers = {name: row_maker(plan, name, rng) for name in names_of(plan)}
     several = plan.unit.id is not None
 
     def unit(extreme: bool) -> dict[str, list[Row]]:
-        """Return a unit's rows by table. They are equal, because a
-        run chooses among too many by a key.
+        """Return a unit's rows by table, all equal.
+
+        If a unit has too many rows, a run chooses some by a key.
         """
         own: dict[str, list[Row]] = {}
         for name, make in makers.items():
@@ -122,13 +123,13 @@ def names_of(plan: Plan) -> tuple[str, ...]:
 
 
 def most_rows(plan: Plan, name: str) -> int:
-    """Return the most rows of one unit that count in a table."""
+    """Return the largest number of one unit's rows that count in a table."""
     further = plan.further_table(name)
     return plan.unit_rows if not plan.tables else (further.rows if further else plan.unit.rows)
 
 
 def tables_of(plan: Plan, units: Sequence[Mapping[str, Sequence[Row]]]) -> Tables:
-    """Return the rows of units by table; the unit's number is its id."""
+    """Return the rows of units by table. The unit's number is its id."""
     tables: Tables = {}
     for name in names_of(plan):
         further = plan.further_table(name)
@@ -142,7 +143,7 @@ def tables_of(plan: Plan, units: Sequence[Mapping[str, Sequence[Row]]]) -> Table
 
 
 def row_maker(plan: Plan, table: str, rng: np.random.Generator) -> Callable[[bool], Row]:
-    """Return a function that makes a row of a table, without the columns that are joined to it."""
+    """Return a function that makes a row of a table, without the columns that a join adds."""
     constants = Constants.of(plan)
     left_out = set(plan.rows.names)
     if table == plan.table:
@@ -174,7 +175,7 @@ def row_maker(plan: Plan, table: str, rng: np.random.Generator) -> Callable[[boo
 
 
 def key(column: Column, rng: np.random.Generator, extreme: bool) -> object:
-    """Return a listed key, or now and then a text that is none."""
+    """Return a listed key, or sometimes a text that is no key."""
     if column.kind == "text" and not extreme and rng.random() < 0.1:
         return "no such key"
     return column.keys[int(rng.integers(len(column.keys)))]
@@ -200,7 +201,7 @@ def number(
 
 
 def value_of(kind: ColumnType, constants: Constants, rng: np.random.Generator) -> object:
-    """Return a value of a column that expressions alone read, near a constant of the plan."""
+    """Return a value of a column that only expressions read, near a constant of the plan."""
     if kind.type == "boolean":
         return bool(rng.integers(2))
     if kind.type == "text":
@@ -215,7 +216,7 @@ def value_of(kind: ColumnType, constants: Constants, rng: np.random.Generator) -
 
 
 def days_of(constants: Constants) -> Iterator[date]:
-    """Return the dates of a plan's constants, not too near to the ends of the calendar."""
+    """Yield the dates of a plan's constants that are not too near to the ends of the calendar."""
     for number in sorted(constants.dates):
         year, rest = divmod(number, 10_000)
         if 2 <= year <= 9998 and 1 <= rest // 100 <= 12:

@@ -1,4 +1,4 @@
-"""Guarantees that bound Renyi divergences: zCDP, truncated CDP, and RDP.
+"""Handle guarantees that bound Renyi divergences: zCDP, truncated CDP, and RDP.
 
 Importing this package registers the engine for compositions with such a guarantee.
 """

@@ -1,4 +1,4 @@
-"""Whether a mechanism keeps a bare guarantee: its own divergences, order by order."""
+"""Check order by order that a mechanism's Renyi divergences meet a bare guarantee."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import log_of, up
 
-STEERING_ORDER = 1e4  # at which a budget without a top is looked at, to steer
+STEERING_ORDER = 1e4  # largest order that steers a search, if the budget has no top order
 
 
 def as_renyi_bound(alternatives: Sequence[Composition]) -> tuple[RenyiBound, float] | None:
-    """Bounds on divergences, and a mass beside them in which all may be lost.
+    """Return a budget as bounds on divergences and a mass of outcomes with infinite loss.
 
-    None where a budget is anything else.
+    Return None if the budget has any other form.
     """
     if len(alternatives) != 1 or (bare := alternatives[0].bare) is None:
         return None
@@ -36,7 +36,7 @@ def as_renyi_bound(alternatives: Sequence[Composition]) -> tuple[RenyiBound, flo
 
 
 def admits_renyi(directions: Sequence[Composition], budget: tuple[RenyiBound, float]) -> bool:
-    """Whether losses certainly keep the bounds, `as_renyi_bound`, in each of these directions."""
+    """Return True if each direction is certified to meet a budget from `as_renyi_bound`."""
     bare, mass = budget
     ceiling = Ceiling.below(bare)
     return all(_satisfies(c, bare, mass, ceiling) for c in directions)
@@ -65,7 +65,7 @@ def _satisfies(c: Composition, bare: RenyiBound, mass: float, ceiling: Ceiling) 
 
 
 def _spent(known: Composition, a: Array) -> Array:
-    """Upper bounds on the moments; next to order 1, where K drowns in rounding, by its rho."""
+    """Return upper bounds on moments at orders a; by rho near order 1, where K loses all digits."""
     with np.errstate(invalid="ignore"):
         # Three products and a difference: 4 units.
         by_rho = trusted_rho(known) * (a * (a - 1)) * (1 + 8 * UNIT)
@@ -73,7 +73,7 @@ def _spent(known: Composition, a: Array) -> Array:
 
 
 def _kl(c: Composition) -> float:
-    """Return an upper bound on D_1 of the normalised finite part."""
+    """Return an upper bound on D_1 of the normalized finite part."""
     if c.infinite or c.reverse().infinite:
         near = 1e-6
         own = float(c.bare.divergence(Fraction(1))) if c.bare else 0.0
@@ -82,13 +82,13 @@ def _kl(c: Composition) -> float:
 
 
 def _largest(c: Composition) -> float:
-    """Return an upper bound on D_inf of the normalised finite part."""
+    """Return an upper bound on D_inf of the normalized finite part."""
     shift = math.log1p(-c.reverse().infinite) - math.log1p(-c.infinite)
     return up(float(c.supremum) + shift * (1 + 1e-15) + 1e-15 * abs(shift), 4)
 
 
 def renyi_excess(directions: Sequence[Composition], budget: tuple[RenyiBound, float]) -> float:
-    """About the largest log(spent / allowed) over orders and directions, to steer by."""
+    """Estimate the largest log(spent / allowed) over orders and directions, to steer a search."""
     bare, mass = budget
     return max(_excess(c, bare, mass) for c in directions)
 
@@ -100,7 +100,7 @@ def _excess(c: Composition, bare: RenyiBound, mass: float) -> float:
         excesses.append(math.log(lost) - log_of(mass) if mass else math.inf)
     largest = _largest(c)
     if bare.top == math.inf and largest == math.inf:
-        # No order is far enough: the proven rho has to do, and is more than any pure epsilon.
+        # No finite order suffices, so use the proven rho.
         own = c.bare.rho if c.bare else 0.0
         return max(*excesses, log_of(own + trusted_rho(c.known)) - log_of(float(bare.exact_rho)))
     if bare.supremum < math.inf:

@@ -1,14 +1,13 @@
-"""The curve that bounds on Renyi divergences imply: a region of coins.
+"""Compute the trade-off curve that bounds on Renyi divergences imply, as a region of coins.
 
-A test with level x and power y turns the pair into two coins, whose divergences obey the same
+A test with level x and power y turns the pair into two coins. The coins' divergences obey the same
 bounds, and every pair of coins that obeys them is possible. So the curve is the boundary of
 
-    { (x, y) : D_a(y||x) and D_a(x||y) are within what is allowed at every order a }.
+    { (x, y) : D_a(y||x) and D_a(x||y) are within the bounds at every order a }.
 
-Any single order gives an upper bound; a point that passes every order is a lower bound. The set of
+Any single order gives an upper bound. A point that passes every order is a lower bound. The set of
 one order is convex, so its tangents bound delta. Source: Balle, Barthe, Gaboardi, Hsu and Sato 2020
-(both directions, every order). A coin is carried as its log-odds, so that both ends keep their
-relative accuracy.
+(both directions, every order). Coins are stored as log-odds, for relative accuracy near 0 and 1.
 """
 
 from __future__ import annotations
@@ -23,26 +22,26 @@ from neyman.curves.divergences.envelope import Ceiling, below_ceiling
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-FAR_LOG_ODDS = 800.0  # log-odds beyond the level's, where the power counts as 1
-ZOOMS = (0.0, 0.02, 2e-4)  # widths of the orders' ranges, finer and finer
+FAR_LOG_ODDS = 800.0  # log-odds above those of the level at which the power counts as 1
+ZOOMS = (0.0, 0.02, 2e-4)  # widths of ever finer ranges of orders
 BACK = (1e-11, 1e-10, 1e-9, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 0.5)
 
 
 def logs(odds: Array) -> tuple[Array, Array]:
-    """log y and log(1 - y) from the log-odds of y."""
+    """Return log y and log(1 - y) from the log-odds of y."""
     return -np.logaddexp(0.0, -odds), -np.logaddexp(0.0, odds)
 
 
 def _moment(a: Array, y: tuple[Array, Array], x: tuple[Array, Array]) -> tuple[Array, Array, Array]:
-    """Return (a - 1) D_a(y||x) of coins given by their logs, and a bound on its rounding.
+    """Return (a - 1) D_a(y||x) of coins given by `logs`, its rounding error, and a share.
 
-    It is log(y^a x^{1-a} + (1-y)^a (1-x)^{1-a}); D_a itself at orders 1 and inf. The third is the
-    first term's share of the sum.
+    The first result is log(y^a x^{1-a} + (1-y)^a (1-x)^{1-a}), or D_a at orders 1 and inf. The
+    share is that of the first term in the sum.
     """
     (ly, my), (lx, mx) = y, x
     up, down = ly - lx, my - mx
     z = np.where(np.isfinite(a), a, 2.0) - 1
-    with np.errstate(over="ignore", invalid="ignore"):  # what is no number excludes nothing
+    with np.errstate(over="ignore", invalid="ignore"):  # a NaN excludes nothing
         first = ly + z * up
         value = np.logaddexp(first, my + z * down)
         share = np.exp(first - value)
@@ -55,7 +54,7 @@ def _moment(a: Array, y: tuple[Array, Array], x: tuple[Array, Array]) -> tuple[A
 
 @dataclass(frozen=True)
 class Line:
-    """Certified lines over the region, y' <= y + slope (x' - x), in logarithms."""
+    """Represent certified lines y' <= y + slope (x' - x) above the region, in logarithms."""
 
     log_y: Array
     log_x: Array
@@ -63,7 +62,7 @@ class Line:
     rounding: Array
 
     def intercept(self, log_unit: Array) -> Array:
-        """(y - slope x) / e^log_unit, rounded up."""
+        """Return (y - slope x) / e^log_unit, rounded up."""
         line = np.exp(self.log_slope + self.log_x - log_unit)
         size = self.rounding
         return np.exp(self.log_y - log_unit) * (1 + size) - line * (1 - size)
@@ -77,7 +76,7 @@ class Line:
 
 @dataclass(frozen=True)
 class _Asked:
-    """Orders of both directions with what they allow, each of shape (rows, orders)."""
+    """Store orders of both directions and their bounds, each of shape (rows, orders)."""
 
     ahead: Array
     behind: Array
@@ -85,32 +84,32 @@ class _Asked:
 
     @staticmethod
     def of(ways: tuple[Ceiling, Ceiling], ahead: Array, behind: Array) -> _Asked:
-        """With the ceilings' values, rounded up."""
+        """Return the orders with the ceilings' values, rounded up."""
         allowed = [way.allowed(a) for way, a in zip(ways, (ahead, behind), strict=True)]
         return _Asked(ahead, behind, np.concatenate(allowed, axis=1) * (1 + 8 * UNIT))
 
 
 def _newton(w: Array, g: Array, slope: Array) -> Array:
-    """Where each order's boundary is about; inf where nothing can be said."""
+    """Estimate each order's boundary by a Newton step, with inf for no estimate."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         place = w[:, None] - g / slope
     return np.where((slope > 1e-300) & np.isfinite(place), place, math.inf)
 
 
 class Region:
-    """The coins that a guarantee leaves possible, or a set that certainly holds them.
+    """Represent the possible coins under a guarantee, or a larger set.
 
     Args:
-        ahead: ceilings of D_a(y||x), from above.
-        behind: ceilings of D_a(x||y), from above.
-        least: ceiling of both, from below, with nothing known beside the bare guarantee.
+        ahead: upper bounds on D_a(y||x).
+        behind: upper bounds on D_a(x||y).
+        least: lower bounds on the divergences that the bare guarantee allows.
     """
 
     def __init__(self, ahead: Ceiling, behind: Ceiling, least: Ceiling) -> None:
         self.ahead, self.behind, self.least = ahead, behind, least
 
     def _excess(self, ask: _Asked, y: Array, x: Array) -> tuple[Array, Array]:
-        """How far points certainly pass each order's bound, and how fast that grows with y."""
+        """Return certified excesses of points over each order's bound, and slopes in log-odds."""
         ys, xs = logs(y[:, None]), logs(x[:, None])
         hit = np.exp(ys[0])
         a = ask.ahead
@@ -133,7 +132,7 @@ class Region:
         return passed, np.concatenate([rise, fall], axis=1)
 
     def _start(self, ask: _Asked, x: Array) -> Array:
-        """Log-odds above the boundary: each moment is more than either of its two terms."""
+        """Return log-odds above the boundary. A moment exceeds each of its two terms."""
         lx, mx = logs(x[:, None])
         cut = ask.ahead.shape[1]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -147,10 +146,11 @@ class Region:
         return np.minimum(bound.min(axis=1) + 1e-9, np.maximum(x, 0.0) + FAR_LOG_ODDS + np.abs(x))
 
     def _solve(self, ask: _Asked, x: Array, w: Array) -> tuple[Array, Array, Array]:
-        """Return the lowest power that some order excludes, found from ``w`` on.
+        """Return the lowest power that some order excludes, by a search from ``w``.
 
         Returns:
-            Log-odds, the excess of each order there, and where each order's own boundary is about.
+            Log-odds of the power, the excess of each order, and an estimate of each order's
+            boundary.
         """
         low, high = x.copy(), np.maximum(x, 0.0) + 2 * FAR_LOG_ODDS + np.abs(x)
         tiny = 1e-14 * np.maximum(1.0, np.abs(x))
@@ -165,7 +165,7 @@ class Region:
                 break
             inner = (following > low) & (following < high)
             w = np.where(done, w, np.where(inner, following, 0.5 * (low + high)))
-        # Then up, to where an order certainly excludes it.
+        # Then move up until an order certainly excludes the power.
         w, push = w + tiny, tiny.copy()
         g, slope = self._excess(ask, w, x)
         for _ in range(60):
@@ -178,11 +178,11 @@ class Region:
         return w, g, _newton(w, g, slope)
 
     def excluded(self, x: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
-        """Certified upper bounds on power at levels of log-odds ``x``, and what proves them.
+        """Return certified upper bounds on power at levels with log-odds ``x``, with proofs.
 
         Returns:
-            Log-odds of powers that some order excludes (inf where none does), that order, and
-            whether it is the order of D_a(y||x) rather than of D_a(x||y).
+            Log-odds of powers that some order excludes (inf if no order does), this order, and
+            whether it is an order of D_a(y||x) rather than of D_a(x||y).
         """
         reach = float(np.max(np.abs(x))) + 40
         ways, rows = (self.ahead, self.behind), np.arange(len(x))
@@ -203,7 +203,7 @@ class Region:
         return np.where(out, w, math.inf), orders[rows, best], best < ask.ahead.shape[1]
 
     def reached(self, x: Array) -> Array:
-        """Log-odds of certified lower bounds on power, at least x: near what is excluded."""
+        """Return log-odds, at least x, of certified lower bounds on power."""
         high = self.excluded(x)[0]
         result, left = x.copy(), np.arange(len(x))
         for back in BACK:
@@ -218,7 +218,7 @@ class Region:
         return result
 
     def possible(self, y: Array, x: Array) -> NDArray[np.bool_]:
-        """Whether coins certainly obey the bare guarantee at every order, both ways."""
+        """Return True if coins certainly obey the bare guarantee at all orders, both ways."""
         ys, xs = logs(y), logs(x)
         first = [np.concatenate([u, v]) for u, v in zip(ys, xs, strict=True)]
         second = [np.concatenate([v, u]) for u, v in zip(ys, xs, strict=True)]
@@ -236,7 +236,7 @@ class Region:
         return possible[: len(x)] & possible[len(x) :]
 
     def tangents(self, x: Array) -> Line:
-        """Return the tangents of the orders that bind at ``x``: their sets are convex [RB-5]."""
+        """Return the tangents at ``x`` of the convex sets of the binding orders [RB-5]."""
         y, a, ahead = self.excluded(x)
         known = np.isfinite(y)
         (ly, my), (lx, mx) = logs(np.where(known, y, x + 1.0)), logs(x)
@@ -249,9 +249,9 @@ class Region:
             kl = np.log(-np.expm1(-gap)) - np.log(gap)
             slope = np.where(ahead, r + np.where(a == 1, kl, wide), s - np.where(a == 1, kl, wide))
             size = np.abs(ly) + np.abs(lx) + np.abs(my) + np.abs(mx)
-            # log y and log x err by 4 units of their size, r and s by that and one: 5 units. A gap
-            # that errs by them moves each logarithm by at most that over the gap. The logarithms
-            # themselves, at most 1 / gap or size, err by 2 units, and their sums by one.
+            # log y and log x err by 4 units of their size, r and s by 5 units. An error of the gap
+            # moves each logarithm by at most the error over the gap. The logarithms, at most
+            # 1 / gap or size, err by 2 units, and their sums by one.
             # `intercept` adds two sums and a power, and `_log_delta_over` a share of 6 units and a
             # logarithm.
             rounding = 64 * UNIT * (4 + size + size / gap + np.abs(slope))
@@ -261,17 +261,17 @@ class Region:
             np.where(known, ly, 0.0),
             np.where(known, lx, none),
             np.where(known, slope, none),
-            np.where(known, rounding, 8 * UNIT),  # y = 1 and no slope: only a power of e
+            np.where(known, rounding, 8 * UNIT),  # the line y = 1
         )
 
 
 def _zoom_orders(orders: Array, place: Array, width: float, top: float) -> Array:
-    """Orders around the best of each row, which stays among them.
+    """Return orders around the best order of each row, including the best.
 
     Args:
-        orders, place: shape (rows, orders): each order's own boundary is about there.
+        orders, place: orders and estimates of their boundaries, shape (rows, orders).
         width: half of the new range in log(a - 1), around the vertex of a parabola through the
-            best three; 0 for all between the best one's neighbors.
+            best three; 0 for the range between the best order's neighbors.
     """
     rows = np.arange(len(orders))
     best = np.argmin(place, axis=1)
@@ -297,16 +297,16 @@ def _zoom_orders(orders: Array, place: Array, width: float, top: float) -> Array
 
 
 def one_order(orders: Array, moments: Array, epsilon: float) -> tuple[float, float]:
-    """log delta that the best single order proves, and log of the level where it is attained.
+    """Return the upper bound on log delta from the best single order, and the log of its level.
 
-    log of e^{tau - (a-1) epsilon} (1 - 1/a)^a / (a - 1), the least over some orders a > 1: an upper
-    bound for every order (Canonne, Kamath and Steinke 2020, proposition 12).
+    The bound is the least log of e^{tau - (a-1) epsilon} (1 - 1/a)^a / (a - 1) over some orders
+    a > 1. Every order is valid (Canonne, Kamath and Steinke 2020, proposition 12).
     """
     good = (orders > 1) & np.isfinite(orders) & np.isfinite(moments)
     if not good.any():
         return 0.0, -abs(epsilon) - 1.0
     a, tau = orders[good], moments[good]
-    # Where log(1 - 1/a) would cancel it comes from a - 1: it errs by at most 15 units.
+    # If log(1 - 1/a) would cancel, compute it from a - 1: it errs by at most 15 units.
     edge = np.where(a < 1.1, -np.log1p(1 / (a - 1)), np.log1p(-1 / a))
     value = tau - (a - 1) * epsilon + a * edge - np.log(a - 1)
     value = value + 8 * UNIT * (tau + (a - 1) * abs(epsilon) + a * np.abs(edge) + 4)

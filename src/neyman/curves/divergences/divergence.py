@@ -1,4 +1,4 @@
-"""Certified Renyi divergences of a composition, and its zCDP parameter."""
+"""Compute certified Renyi divergences of a composition, and its zCDP parameter."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from neyman.numerics.rounding import above, down, up
 
 @dataclass(frozen=True)
 class Limits:
-    """Where K is asked for a slope."""
+    """Set how K and its slope are computed."""
 
-    terms: float = 1e5  # terms of K that an order may take
-    order_tries: int = 40  # of the size of the orders next to 0 at which K is asked
-    largest_moment: float = 10.0  # E cosh(r X) - 1, of the largest order
+    terms: float = 1e5  # most terms of K at an order
+    order_tries: int = 40  # tries for the size of orders near 0
+    largest_moment: float = 10.0  # largest E cosh(r X) - 1
 
 
 LIMITS = Limits()
-SLOPE_SHARES = np.arange(1, 7) / 48  # of it, at which K is asked for its slope
+SLOPE_SHARES = np.arange(1, 7) / 48  # shares j d / r of the order r that give the slope of K
 _SQUARED_SHARES = SLOPE_SHARES**2
 WEIGHTS = np.array(
     [np.prod([s / (s - t) for s in _SQUARED_SHARES if s != t]) for t in _SQUARED_SHARES]
@@ -39,10 +39,10 @@ REMAINDER_FACTOR = float(np.prod(_SQUARED_SHARES / (1 - _SQUARED_SHARES))) * (1 
 
 
 def renyi_divergence(c: Composition, order: float | Fraction) -> Interval:
-    """Bounds on D_order = K(order - 1) / (order - 1); KL is the slope of K at 0.
+    """Bound D_order = K(order - 1) / (order - 1), K(z) = log E[e^{zL}]. KL is the slope of K at 0.
 
-    A bare guarantee adds what it allows. From below it adds what a Gaussian attains, where it is
-    zCDP and nothing else, or the coins x and 1 - x that keep it.
+    A bare guarantee adds the largest divergence it allows to the upper bound. To the lower bound,
+    it adds that of a Gaussian if it is only zCDP, else that of coins x and 1 - x that meet it.
     """
     if (bare := c.bare) is not None:
         near = float(order)
@@ -75,7 +75,7 @@ def renyi_divergence(c: Composition, order: float | Fraction) -> Interval:
         return min(up(order * zcdp_above(c), 4), up(float(c.supremum), 2))
 
     if order > 1 and c.places(order - 1, 0.0) > LIMITS.terms:
-        # So far out K is a sum too long; D_a grows with a and is at most a rho.
+        # K has too many terms at this order. D_a grows with a and is at most a rho.
         return renyi_divergence(c, 1 + (order - 1) / 10)[0], proven()
     try:
         with engine_limit():
@@ -92,10 +92,10 @@ def renyi_divergence(c: Composition, order: float | Fraction) -> Interval:
 
 
 def slope_at_zero(c: Composition) -> Interval:
-    """K'(0), the mean of the loss, and its error [PL-5].
+    """Return K'(0), the mean of the loss, and its error [PL-5].
 
-    With X = L - m, E sinh(j d X) / (j d) is E X beside powers of (j d)^2. The combination over
-    j = 1 .. n that removes the next n - 1 of them leaves at most (E cosh(r X) - 1) / r times the
+    With X = L - m, E sinh(j d X) / (j d) is E X plus powers of (j d)^2. The combination over
+    j = 1 .. n that cancels the next n - 1 powers leaves at most (E cosh(r X) - 1) / r times the
     product of t q / (1 - t q) over t = j^2, with q = (d / r)^2.
     """
     _, mean, variance = (float(v[0]) for v in c.moments(np.zeros(1)))
@@ -119,7 +119,7 @@ def slope_at_zero(c: Composition) -> Interval:
 
 
 def log_moment(c: Composition, z: float) -> Interval:
-    """Bounds on K(z) = log E e^{z L} over finite losses, z at least -1/2."""
+    """Bound K(z) = log E e^{z L} over finite losses, z at least -1/2."""
     if z > 0 and c.places(z, 0.0) > LIMITS.terms:
         low, high = renyi_divergence(c, 1 + z)
         return -math.inf if c.infinite else down(z * low, 1), up(z * high, 1)
@@ -127,15 +127,15 @@ def log_moment(c: Composition, z: float) -> Interval:
     with np.errstate(all="ignore"):
         k = float(np.real(c.log_mgf(at))[0])
         each = math.fsum(n * float(part.mgf_rounding(at)[0]) for part, n in c.parts)
-    if not (math.isfinite(k) and each < 0.5):  # no finite loss has mass, or floats end
+    if not (math.isfinite(k) and each < 0.5):  # no finite loss has mass, or an overflow
         return -math.inf, -math.inf if k == -math.inf else math.inf
     error = -math.log1p(-each) + 16 * UNIT * (1 + len(c.parts)) * abs(k)
     return math.nextafter(k - error, -math.inf), math.nextafter(k + error, math.inf)
 
 
 def exponentials(c: Composition, z: Array, mean: float) -> tuple[Array, Array]:
-    """E e^{z (L - mean)} - 1 at real z, and its error."""
-    with np.errstate(all="ignore"):  # an infinite error claims nothing
+    """Return E e^{z (L - mean)} - 1 at real z, and its error."""
+    with np.errstate(all="ignore"):  # an infinite error gives a trivial bound
         k = np.real(c.log_mgf(z))
         away = k - z * mean
         error = np.sum([n * part.mgf_rounding(z) for part, n in c.parts], axis=0)
@@ -149,24 +149,22 @@ def exponentials(c: Composition, z: Array, mean: float) -> tuple[Array, Array]:
 def zcdp_above(c: Composition) -> float:
     """Return a proven rho with D_a(P||Q) <= a rho, for a pair without infinite loss.
 
-    What only Q can produce, of mass n, adds log 1 / (1 - n) to the divergence from the rest.
+    Outcomes that only Q can produce, of mass n, add log 1 / (1 - n) to the rest's divergence.
     """
     missing = c.reverse().infinite
     return trusted_rho(c) - math.log1p(-missing) if missing else c.rho
 
 
 def _attained_divergence(bare: RenyiBound, order: float | Fraction) -> float:
-    """Lower bound: a Renyi divergence attained by some pair that satisfies the guarantee."""
+    """Return a lower bound: a Renyi divergence that some pair with this guarantee attains."""
     exact = bare.divergence(Fraction(order))
     if exact == math.inf or not (bare.corners or bare.kl):
-        # Beyond the top nothing bounds it; up to there a Gaussian keeps the parabola.
+        # Beyond the top order, no bound exists. Up to it, a Gaussian attains the parabola.
         return down(float(exact), 1) if exact < math.inf else math.inf
     ceiling = Ceiling.below(bare)
 
     def moment(odds: float, a: Array) -> Array:
-        """Return (a - 1) D_a of the coins with these log-odds and
-        minus them: randomized response.
-        """
+        """Return (a - 1) D_a of coins with log-odds +-``odds`` (randomized response)."""
         z, p = a - 1, 1 / (1 + math.exp(-odds))
         log_q = -odds - math.log1p(math.exp(-odds))
         return np.logaddexp(math.log(p) + z * odds, log_q - z * odds)

@@ -1,7 +1,7 @@
-"""What bare guarantees and known losses allow at each order, in floats rounded to one side.
+"""Compute the moments that bare guarantees and known losses allow at each order, rounded safely.
 
-All is said in moments, tau(a) = (a - 1) D_a: convex in a and 0 at a = 1. Two orders stand for
-limits: 1 for D_1 (KL), inf for D_inf (the largest loss).
+The moment tau(a) = (a - 1) D_a is convex in a and 0 at a = 1. Order 1 stands for D_1 (KL), and
+order inf for D_inf (the largest loss).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from neyman.numerics.rounding import above, below
 
 @dataclass(frozen=True)
 class Limits:
-    """How orders are divided."""
+    """Set how to divide the orders."""
 
-    knot_orders: int = 240  # orders at which known losses are asked
-    terms: float = 1e5  # terms of K that an order may take
-    halvings: int = 44  # times an interval of orders is cut in two
+    knot_orders: int = 240  # orders at which moments of known losses are computed
+    terms: float = 1e5  # most terms of K at an order
+    halvings: int = 44  # most halvings of an interval of orders
     intervals: int = 20_000
 
 
@@ -39,17 +39,17 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The largest moment at each order, for one direction.
+    """Represent the largest moment at each order, for one direction.
 
     Args:
-        rho: of the parabola rho a (a - 1).
-        orders, values: corners of the piecewise linear part, from (1, 0) on.
-        slope: of the linear part beyond the last corner.
-        top: the largest order that is spoken of.
+        rho: coefficient of the parabola rho a (a - 1).
+        orders, values: corners of the piecewise linear part, from (1, 0).
+        slope: slope of the linear part beyond the last corner.
+        top: the largest order with a bound.
         kl: bound on D_1.
         largest: bound on D_inf; inf if there is none.
-        other: rho of known losses, another bound on what ``known`` adds; inf if there is none.
-        known: what known losses add to the values at ``orders``; convex too; empty without them.
+        other: rho of the known losses, another bound on their moments; inf if there is none.
+        known: moments of the known losses at ``orders``, convex; None without known losses.
     """
 
     rho: float
@@ -64,10 +64,10 @@ class Ceiling:
 
     @staticmethod
     def below(bare: RenyiBound) -> Ceiling:
-        """At most what the guarantee allows [RB-4].
+        """Return lower bounds on the moments that the guarantee allows [RB-4].
 
-        A non-decreasing function whose corners move to the right falls, so orders are rounded up.
-        Values and slope are 8 units less, because `allowed` takes 6 roundings of either.
+        Orders are rounded up: moving corners to the right lowers a non-decreasing function. Values
+        and slope are reduced by 8 units, because `allowed` rounds each 6 times.
         """
         orders = np.array([1.0, *(above(a) for a, _ in bare.corners)])
         values = np.array([0.0, *(below(tau) for _, tau in bare.corners)]) * (1 - 8 * UNIT)
@@ -83,11 +83,11 @@ class Ceiling:
 
     @staticmethod
     def above(bare: RenyiBound, known: Composition | None = None) -> Ceiling:
-        """At least what the guarantee and the known losses' finite part allow together [RB-3].
+        """Return upper bounds on moments of the guarantee and known losses' finite part [RB-3].
 
-        Values at any orders, joined by chords, are above a convex function. Values, slope, and what
-        known losses add are 8 units more, because `allowed` takes 6 roundings of each. Sums and
-        products here take at most 4.
+        Chords between any orders are above a convex function. Values, slope, and moments of known
+        losses are raised by 8 units, because `allowed` rounds each 6 times. Sums and products here
+        round at most 4 times.
         """
         top, rho = below(bare.top), above(bare.exact_rho)
         orders = {1.0, *(min(below(a), top) for a, _ in bare.corners)}
@@ -132,13 +132,11 @@ class Ceiling:
 
     @property
     def smooth(self) -> bool:
-        """Whether orders between the corners matter."""
+        """Return True if orders between the corners matter."""
         return self.rho > 0 or (self.known is not None and self.other < math.inf)
 
     def allowed(self, a: Array) -> Array:
-        """Return the largest moment; of D_a itself at orders 1 and
-        inf; inf where nothing is said.
-        """
+        """Return the largest moment at orders a (D_a at orders 1 and inf); inf without a bound."""
         at = np.where(np.isfinite(a), a, 1.0)
         last = self.orders[-1]
         value = np.interp(at, self.orders, self.values) + self.slope * np.maximum(at - last, 0.0)
@@ -152,7 +150,7 @@ class Ceiling:
         return np.where((a > self.top) & np.isfinite(a), math.inf, value)
 
     def worth_trying(self, reach: float) -> Array:
-        """Orders to begin a search with, where losses reach so far."""
+        """Return orders that start a search, for losses up to about ``reach``."""
         orders = [self.orders]
         if self.smooth:
             scale = self.rho + (self.other if self.other < math.inf else 0.0)
@@ -165,10 +163,10 @@ class Ceiling:
 
 
 def trusted_rho(losses: Composition) -> float:
-    """Return the proven rho of the normalised finite part; inf where masses of infinite loss hinder
-    it.
+    """Return the proven rho of the normalized finite part, or inf if it is unknown.
 
-    The rho of finitely many values is that of their normalised part already.
+    It is unknown if a part has infinite loss and more than finitely many values. The rho of
+    finitely many values already refers to their normalized part.
     """
     for loss, _ in losses.parts:
         partial = loss.infinite or loss.reverse().infinite
@@ -178,7 +176,7 @@ def trusted_rho(losses: Composition) -> float:
 
 
 def _reach(losses: Composition, rho: float) -> float:
-    """How far beyond 1 orders are asked: enough for delta near 1e-300, if K is not too long."""
+    """Return the largest a - 1 to use: enough for delta near 1e-300, if K has few terms."""
     if rho < math.inf:
         scale = rho
     else:
@@ -190,10 +188,10 @@ def _reach(losses: Composition, rho: float) -> float:
 
 
 def loss_moment(losses: Composition, a: Array) -> Array:
-    """Upper bounds on (a - 1) D_a of the finite part, normalised, at orders a > 1.
+    """Return upper bounds on (a - 1) D_a of the normalized finite part, at orders a > 1.
 
-    With masses m and n of outcomes that only P and only Q can produce it is
-    K(a - 1) + (a - 1) log(1 - n) - a log(1 - m).
+    With masses m and n of outcomes that only P and only Q can produce, it is
+    K(a - 1) + (a - 1) log(1 - n) - a log(1 - m), K(z) = log E[e^{zL}].
     """
     if not losses.parts:
         return np.zeros(len(a))
@@ -214,14 +212,14 @@ Moments = Callable[[NDArray[np.intp], Array], Array]
 def below_ceiling(
     moment: Moments, kl: Array, largest: Array, ceiling: Ceiling
 ) -> NDArray[np.bool_]:
-    """Whether convex moments certainly stay below a ceiling (of a bare guarantee), at every order.
+    """Return True for rows whose convex moments are certified below a ceiling at every order.
 
-    Between two orders a convex function is below its chord. The chord is compared with the ceiling,
-    a line and a parabola between corners, and intervals that fail are cut in two. From where
-    D_inf <= rho a on, nothing is left to check.
+    Between two orders, a convex function is below its chord. Compare the chord with the ceiling, a
+    line plus a parabola between corners, and halve intervals that fail. Orders with
+    D_inf <= rho a need no check.
 
     Args:
-        moment: (rows, orders) -> upper bounds on the moments of those rows, orders above 1.
+        moment: (rows, orders) -> upper bounds on the moments of these rows, orders above 1.
         kl: upper bounds on D_1, shape (rows,).
         largest: upper bounds on D_inf, shape (rows,); may be inf.
         ceiling: `Ceiling.below`.
@@ -265,21 +263,21 @@ def below_ceiling(
     g: Array = asked(at, right)
     for _ in range(LIMITS.halvings):
         p, q = _linear(ceiling, left), _linear(ceiling, right)
-        # Interpolation errs by 5 units of its rise, rho a (a - 1) by 3 of itself, and two sums and
-        # the last product by one each. All terms are at least 0: 8 units of their sum.
-        good[at[~(g <= (q + rho * right * (right - 1)) * (1 - 8 * UNIT))]] = False  # not kept there
+        # Interpolation errs by 5 units of its rise, rho a (a - 1) by 3 of its size, and two sums
+        # and the last product by one each. All terms are at least 0: 8 units of their sum.
+        good[at[~(g <= (q + rho * right * (right - 1)) * (1 - 8 * UNIT))]] = False  # not met
         if not (len(at) and rho):
-            return good  # what is linear is decided at its ends
+            return good  # the ends decide for linear functions
         live = np.isfinite(g) & (right > left)
         at = at[live]
         left, right, f, g, p, q = (v[live] for v in (left, right, f, g, p, q))
         slope: Array = (g - f - (q - p)) / (right - left)
-        # The largest f - p + slope (a - left) - rho a (a - 1) in between.
+        # The largest f - p + slope (a - left) - rho a (a - 1) between the two orders.
         peak: Array = np.clip((slope / rho + 1) / 2, left, right)
         worst: Array = f - p + slope * (peak - left) - rho * peak * (peak - 1)
         worst = np.where(left == 1, (slope - rho) * (right - 1), worst)
         # The slope times a length errs by 7 units of g + q, interpolation of p and q by 6 of q, the
-        # parabola by 4 of itself, and three sums by one each: 16 units of the largest terms.
+        # parabola by 4 of its size, and three sums by one each: 16 units of the largest terms.
         worst = worst + 16 * UNIT * (g + q + rho * right * right)
         again = (worst > 0) & good[at]
         if np.count_nonzero(again) > LIMITS.intervals:

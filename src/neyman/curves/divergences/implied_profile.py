@@ -1,12 +1,12 @@
-"""The privacy profile that bare guarantees imply, beside losses that are known.
+"""Compute the privacy profile that bare guarantees imply together with known losses.
 
-With masses m of outcomes that only P and n of outcomes that only Q can produce, the rest of the
-known losses normalised to P' and Q', the best test takes the first and leaves the second:
+Only P can produce outcomes of mass m, and only Q can produce outcomes of mass n. P' and Q' are the
+normalized rest of the known losses. The best test rejects the first outcomes, not the second:
 
     power(level) = m + (1 - m) power'(level / (1 - n)),
     delta(epsilon) = m + (1 - m) delta'(epsilon + log((1 - n) / (1 - m))).
 
-Power' and delta' are those of the region of coins (`binary_region.Region`).
+Power' and delta' come from the region of coins (`binary_region.Region`).
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from neyman.numerics.rounding import below
 
 @dataclass(frozen=True)
 class Limits:
-    """The levels and tangents of a profile."""
+    """Set the levels of a profile."""
 
-    log_level: float = 1e15  # -log of a level that is looked at
-    search_levels: int = 9  # levels that a search asks at once
+    log_level: float = 1e15  # largest -log level
+    search_levels: int = 9  # levels per round of a search
 
 
 LIMITS = Limits()
 
-TANGENT_LOG_ODDS = np.linspace(-120.0, 12.0, 6601)  # log-odds at which tangents are drawn
+TANGENT_LOG_ODDS = np.linspace(-120.0, 12.0, 6601)  # log-odds of the tangents' levels
 AWAY = np.array([-0.3, -1e-2, -1e-3, -1e-4, 1e-4, 1e-3, 1e-2, 0.3])
 
 
 class ImpliedProfile(Profile):
-    """The curve that bare guarantees imply.
+    """Compute the profile that bare guarantees and known losses imply.
 
     Args:
-        bare: their sum.
-        known: the sum of the known losses beside them. They enter upper bounds by their own
-            divergences. Lower bounds are what the bare guarantees imply beside the masses of
-            infinite loss, and what a Gaussian mechanism reaches, which keeps rho-zCDP.
+        bare: the sum of the bare guarantees.
+        known: the sum of the known losses. They enter upper bounds by their divergences. Lower
+            bounds use the bare guarantees with the masses of infinite loss, and the known losses
+            with a Gaussian mechanism that meets rho-zCDP.
     """
 
     def __init__(self, bare: RenyiBound, known: Composition) -> None:
@@ -74,16 +74,14 @@ class ImpliedProfile(Profile):
         alone = Ceiling.above(bare)
         self._alone = Region(alone, alone, least) if felt.parts else self._regions[0]
         self._pure = ahead.largest
-        most = (
-            1 - UNIT
-        )  # so that a logarithm is a number; `_mix_infinite_loss` moves by 32 units and more
+        most = 1 - UNIT  # avoids log 0; `_mix_infinite_loss` moves bounds by at least 32 units
         self._infinite = min(known.infinite, most)
         self._missing = min(known.reverse().infinite, most)
         self._keep, self._held = math.log1p(-self._infinite), math.log1p(-self._missing)
-        self._tangents = False  # whether many tangents are enough
+        self._tangents = False  # whether tangents at many levels suffice
 
     def _mix_infinite_loss(self, low: Array, high: Array) -> tuple[Array, Array]:
-        """With the mass of infinite loss: m + (1 - m) value [RB-6]."""
+        """Add the mass m of infinite loss: m + (1 - m) value [RB-6]."""
         high = np.minimum(high, 0.0)
         if not self._infinite:
             return np.minimum(low, high), high
@@ -102,14 +100,14 @@ class ImpliedProfile(Profile):
         return np.minimum(low, high), high
 
     def _inner(self, epsilons: Array) -> tuple[Array, Array]:
-        """Bounds on log delta of the finite part, kept for the rest of the question."""
+        """Bound log delta of the finite part, and store the bounds for this question."""
         known = in_question((self, "answers"), dict[float, Interval])
         new = np.array([e for e in dict.fromkeys(epsilons.tolist()) if e not in known])
         for forward in (True, False):
             chosen = new[(new >= 0) == forward]
             if not len(chosen):
                 continue
-            log_delta = np.full((2, len(chosen)), -math.inf)  # nothing beyond the pure epsilon
+            log_delta = np.full((2, len(chosen)), -math.inf)  # delta is 0 beyond the pure epsilon
             inner = np.abs(chosen) < self._pure
             if inner.any():
                 log_delta[:, inner] = self._solve(not forward, np.abs(chosen[inner]))
@@ -120,13 +118,16 @@ class ImpliedProfile(Profile):
         return both[:, 0], both[:, 1]
 
     def from_above(self) -> Profile:
-        """Upper bounds by tangents at many levels, without a search for each epsilon."""
+        """Return a profile with upper bounds by tangents at many levels, without searches."""
         other = copy(self)
         other._tangents = True
         return other
 
     def _by_lines(self, side: int, epsilons: Array) -> tuple[Array, Array]:
-        """Upper bounds from two tangents beside each epsilon, and where it is beyond all [RB-5]."""
+        """Return upper bounds from two tangents around each epsilon [RB-5].
+
+        Also return True for each epsilon beyond all slopes.
+        """
         line = in_question((self, side), lambda: self._line(side))
         last = len(line.log_slope) - 1
         if last < 0:
@@ -142,7 +143,7 @@ class ImpliedProfile(Profile):
         return line.part(order[np.isfinite(line.log_slope[order])])
 
     def _solve(self, side: int, epsilons: Array) -> tuple[Array, Array]:
-        """Bounds on log delta at epsilons of at least 0."""
+        """Bound log delta at epsilons of at least 0."""
         region = self._regions[side]
         a, tau = _moments(region)
         if self._tangents:
@@ -166,11 +167,11 @@ class ImpliedProfile(Profile):
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
         levels = np.asarray(log_levels, float)
         shared = levels - self._held
-        # The logarithm of what is held errs by 2 units, the difference by one.
+        # `_held` errs by 2 units, the difference by one.
         slack = 8 * UNIT * (1 + np.abs(np.maximum(levels, -1e300)) + abs(self._held))
         low, high = np.full(len(levels), -math.inf), np.zeros(len(levels))
         high[levels == -math.inf] = -math.inf
-        # A level of log-odds x; at the ends of the floats' range all that is left is 0 and 1.
+        # A level of log-odds x. At the ends of the float range, the level is 0 or 1.
         upper = shared + slack
         asked = np.isfinite(upper) & (upper < 0)
         region = self._regions[0]
@@ -191,7 +192,7 @@ class ImpliedProfile(Profile):
         return np.minimum(low, high), high
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Return the largest log((power - delta) / level) over levels, to many digits."""
+        """Estimate the largest log((power - delta) / level) over levels, to many digits."""
         m = math.log(self._infinite) if self._infinite else -math.inf
         if log_delta <= m:
             return 1.0
@@ -216,7 +217,7 @@ class ImpliedProfile(Profile):
         return max(float(score(ly, lx)[0]) - self._held + self._keep, 0.0)
 
     def mu(self) -> Interval | None:
-        """None is implied where losses are unbounded: the curve falls below every G_mu near 0."""
+        """Return infinity if losses are unbounded (no G_mu bounds the curve near 0), else None."""
         return (math.inf, math.inf) if self._pure == math.inf or self._infinite else None
 
 
@@ -225,13 +226,13 @@ def _only_masses(loss: Part) -> bool:
 
 
 def _odds(log_level: Array) -> Array:
-    """Log-odds of a probability below 1, given by its logarithm."""
+    """Return the log-odds of a probability below 1, given its logarithm."""
     at = np.minimum(log_level, -1e-15)
     return at - np.log(-np.expm1(at))
 
 
 def _log_gain(ly: Array, lx: Array, epsilon: Array) -> Array:
-    """log(power - t level); far below what that can be where it is not positive."""
+    """Return log(power - t level), or a very small number if the difference is not positive."""
     over = np.minimum(epsilon + lx - ly, -1e-300)
     gain = ly + np.log(-np.expm1(over))
     return np.where(ly > epsilon + lx, gain, ly - lx - epsilon - 1e9)
@@ -243,9 +244,9 @@ def _moments(region: Region) -> tuple[Array, Array]:
 
 
 def _search(region: Region, center: Array, score: Callable[[Array, Array], Array]) -> Array:
-    """About the levels (log-odds) at which a unimodal score of the curve is largest.
+    """Estimate the levels (log-odds) at which a unimodal score of the curve is largest.
 
-    Nothing rests on their being exact.
+    No bound needs exact levels.
     """
     width = np.maximum(0.5, 0.1 * np.abs(center))
     rows, steps = np.arange(len(center)), np.linspace(-1, 1, LIMITS.search_levels)
@@ -258,7 +259,7 @@ def _search(region: Region, center: Array, score: Callable[[Array, Array], Array
         i = np.clip(best, 1, LIMITS.search_levels - 2)
         f = [scores[rows, np.clip(i + k, 0, LIMITS.search_levels - 1)] for k in (-2, -1, 0, 1, 2)]
         bend = f[1] - 2 * f[2] + f[3]
-        # The vertex of a parabola, if that is what the score looks like.
+        # The vertex of a parabola, if the score is nearly one.
         uneven = [f[k] - 3 * f[k + 1] + 3 * f[k + 2] - f[k + 3] for k in (0, 1)]
         even = np.max(np.abs(uneven), axis=0) < 0.03 * np.abs(bend)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -272,10 +273,10 @@ def _search(region: Region, center: Array, score: Callable[[Array, Array], Array
 
 
 def _log_delta_over(steep: Line, flat: Line, epsilon: Array) -> Array:
-    """Upper bounds on log delta from two lines: delta is convex in t = e^epsilon and falls.
+    """Return upper bounds on log delta from two lines: delta is convex in t = e^epsilon and falls.
 
-    The intercept of a line of slope t' bounds delta(log t'). With slopes on both sides of t the
-    two are interpolated; a slope below t serves alone.
+    The intercept of a line with slope t' bounds delta(log t'). If t is between the slopes,
+    interpolate. One slope below t suffices.
     """
     unit = np.where(flat.log_y == 0, np.maximum(steep.log_y, -700.0), flat.log_y)
     first, second = steep.intercept(unit), flat.intercept(unit)
@@ -289,11 +290,11 @@ def _log_delta_over(steep: Line, flat: Line, epsilon: Array) -> Array:
     apart = ~alone & (flat.log_slope < epsilon) & (steep.log_slope - epsilon < 600)
     best = np.where(apart, np.minimum(best, between), best)
     with np.errstate(invalid="ignore", divide="ignore"):
-        # The share errs by 6 units, and the sum with `unit` by one of itself. Both lines count 256
-        # units and more, in proportion to log y; the steep one's y is above a half of the flat
-        # one's.
+        # The share errs by 6 units, and the sum with `unit` by one of its size. Both lines allow
+        # at least 256 units, in proportion to log y. The steep line's y is above half of the flat
+        # line's y.
         value = np.log(best) + unit + 16 * UNIT
-    # What drowned in rounding claims nothing.
+    # If rounding errors dominate, the bound is trivial.
     return np.where(best > 0, np.minimum(np.nan_to_num(value, nan=0.0), 0.0), 0.0)
 
 

@@ -1,1 +1,1 @@
-"""Privacy losses L = log dP/dQ of one ordered pair (P, Q), and their composition."""
+"""Define privacy losses L = log dP/dQ of one ordered pair (P, Q), and their composition."""

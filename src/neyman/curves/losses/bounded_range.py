@@ -1,15 +1,16 @@
-"""Mechanisms of bounded range: the loss L is in [t - epsilon, t] for some t in [0, epsilon].
+"""Define losses of mechanisms of bounded range: L in [t - epsilon, t] for some t in [0, epsilon].
 
-The exponential mechanism is one (its scores move by so much, its normalizing sum by what it likes).
-For one t the worst pair has the two losses t and t - epsilon; the largest delta over t,
+The exponential mechanism is an example. For one t the worst pair has the two losses t and
+t - epsilon. The largest delta over t,
 
     delta(s) = (1 - e^{(s - epsilon)/2})^2 / (1 - e^-epsilon),    -epsilon <= s <= epsilon,
 
-is attained at t = (s + epsilon)/2, and it is the profile of one pair: of two logistic distributions
-whose centers are epsilon scales apart, so that power(level) = level / (level + e^-epsilon (1 -
-level)). This envelope dominates every t, so it may be composed, also where each t depends on what
-came before; but no mechanism is as bad at every s, so for several releases it is safe, not exact.
-Divergences of one order have their own worst t, and these add up exactly.
+is attained at t = (s + epsilon)/2. It is the profile of one pair (the envelope): two logistic
+distributions whose centers are epsilon scales apart, with power(level) = level / (level +
+e^-epsilon (1 - level)). The envelope dominates every t, so it composes, even if each t depends on
+earlier outputs. But no mechanism is as bad at every s. So for several releases the envelope is
+safe, not exact. At each order, the divergence has its worst t, and these divergences add up
+exactly.
 
 Source: Dong, Durfee and Rogers 2020; Cesar and Rogers 2021 (rho); [BR-1] to [BR-5], [ZC-7].
 """
@@ -37,7 +38,7 @@ from neyman.numerics.decay import by_moments
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.rounding import above
 
-# Of epsilon: on this lattice lie the two-point mechanisms that are looked at.
+# Number of steps of epsilon: each two-point mechanism's t is a multiple of a step.
 EPSILON_SHARES = 1 << 10
 MIDDLE_SHARE = EPSILON_SHARES // 2
 NEARLY_ALL = [EPSILON_SHARES - (1 << m) for m in range(6)]
@@ -45,7 +46,7 @@ NEARLY_ALL = [EPSILON_SHARES - (1 << m) for m in range(6)]
 
 @dataclass(frozen=True)
 class EnvelopeLoss(Loss):
-    """L has the density e^{(l - epsilon)/2} / (2 - 2 e^-epsilon) on [-epsilon, epsilon].
+    """Represent the loss of density e^{(l - epsilon)/2} / (2 - 2 e^-epsilon), |l| <= epsilon.
 
     Args:
         exact_epsilon: epsilon, above 0.
@@ -55,7 +56,7 @@ class EnvelopeLoss(Loss):
 
     @cached_property
     def epsilon(self) -> float:
-        """Epsilon as a float."""
+        """Return epsilon as a float."""
         return float(self.exact_epsilon)
 
     @property
@@ -64,24 +65,27 @@ class EnvelopeLoss(Loss):
 
     @property
     def rho(self) -> float:
-        """epsilon coth(epsilon / 2) - 2, the KL divergence [BR-4]."""
+        """Return epsilon coth(epsilon / 2) - 2, the KL divergence [BR-4]."""
         return above(envelope_rho(self.exact_epsilon))
 
     @property
     def mu(self) -> float:
-        """The curve touches G_mu at its fixed point, where the odds are e^{-epsilon/2} [BR-2]."""
+        """Return mu of the G_mu that touches the curve at its fixed point [BR-2].
+
+        The odds at the fixed point are e^{-epsilon/2}.
+        """
         return response_mu(self.epsilon / 2)
 
     def reverse(self) -> EnvelopeLoss:
         return self
 
     def log_mgf(self, z: Array) -> Array:
-        """K(z) = S(epsilon (z + 1/2)) - S(epsilon / 2), S(x) = log(sinh x / x)."""
+        """Return K(z) = S(epsilon (z + 1/2)) - S(epsilon / 2), S(x) = log(sinh x / x)."""
         a = self.epsilon
         return _log_sinhc(a * (z + 0.5)) - _log_sinhc(np.array([a / 2]))
 
     def mgf_rounding(self, z: Array) -> Array:
-        """Return a few units of the exponent, or of its square where that is small."""
+        """Return a few units of the exponent, or of its square if it is small."""
         a = self.epsilon
         size = np.abs(z + 0.5) * a
         return 16 * UNIT * np.where(size < 1, size**2 + a * a, 4 + size + a)
@@ -92,9 +96,9 @@ class EnvelopeLoss(Loss):
         return self.log_mgf(tilts), a * first, a * a * second
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """|phi(u)| <= |w| coth(epsilon |w|) / |w + i u|, w = tilt + 1/2: |sinh| <= cosh [BR-5].
+        """Bound log |phi(u)|: |phi(u)| <= |w| coth(epsilon |w|) / |w + i u|, w = tilt + 1/2 [BR-5].
 
-        Near 0 E(L - L')^4 <= (2 epsilon)^2 2 Var(L).
+        This uses |sinh| <= cosh. Near 0, E(L - L')^4 <= (2 epsilon)^2 2 Var(L).
         """
         a, w = self.epsilon, abs(tilt + 0.5)
         far = (w / math.tanh(a * w) if a * w > 1e-8 else 1 / a) / np.hypot(w, edges)
@@ -103,7 +107,7 @@ class EnvelopeLoss(Loss):
         return np.minimum(near, np.log(np.minimum(far * (1 + 1e-12), 1.0)))
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """Quadrature nodes between the multiples of ``step``."""
+        """Return quadrature nodes between the multiples of ``step``."""
         a = self.epsilon
         scale = float(self.log_mgf(np.array([tilt]))[0])
         inner = step * np.arange(math.floor(-a / step) + 1, math.ceil(a / step))
@@ -121,7 +125,7 @@ class EnvelopeLoss(Loss):
 
 @law_under_q.register
 def _(inner: EnvelopeLoss, size: float) -> Base:
-    """Q is e^{-(l + a)/2} / (2 - 2 e^-a)."""
+    """Return the density e^{-(l + a)/2} / (2 - 2 e^-a) of Q."""
     a = inner.epsilon
     log_total = math.log(2) + math.log(-math.expm1(-a))
     stretch = Stretch(
@@ -139,9 +143,9 @@ def _(inner: EnvelopeLoss, size: float) -> Base:
 
 @dataclass(frozen=True)
 class BoundedRangeLoss(Part):
-    """The loss of any mechanism whose range is epsilon: a set of pairs, not one.
+    """Represent the losses of all mechanisms of range epsilon: a set of pairs.
 
-    K of real z is that of the worst of them at this z, which adds up exactly.
+    K of real z is the K of the worst pair at this z. These add up exactly.
 
     Args:
         exact_epsilon: the range, above 0.
@@ -151,7 +155,7 @@ class BoundedRangeLoss(Part):
 
     @property
     def upper(self) -> EnvelopeLoss:
-        """The pair that dominates all [BR-1]."""
+        """Return the pair that dominates all pairs [BR-1]."""
         return EnvelopeLoss(self.exact_epsilon)
 
     def pair(self, share: int) -> FiniteLoss:
@@ -169,28 +173,29 @@ class BoundedRangeLoss(Part):
 
     @property
     def supremum(self) -> Fraction:
-        """Epsilon: the largest t."""
+        """Return epsilon, the largest t."""
         return self.exact_epsilon
 
     @property
     def rho(self) -> float:
-        """log(sinh(a) / a) + a coth(a) - 1, a = epsilon / 2: the worst KL divergence [ZC-7]."""
+        """Return the worst KL divergence log(sinh(a) / a) + a coth(a) - 1, a = epsilon/2 [ZC-7]."""
         return above(bounded_range_rho(self.exact_epsilon))
 
     @property
     def mu(self) -> float:
-        """That of the envelope, and of randomized response at epsilon / 2."""
+        """Return mu of the envelope, which equals mu of randomized response at epsilon / 2."""
         return self.upper.mu
 
     def reverse(self) -> BoundedRangeLoss:
-        """Return the same: -L is in [-t, epsilon - t]."""
+        """Return this loss: -L is in [-t, epsilon - t]."""
         return self
 
     def log_mgf(self, z: Array) -> Array:
-        """Return the worst K(z) = (z + 1) S(a (z + 1)) - z S(a z) - S(a), a = epsilon / 2, z real
-        [BR-3].
+        """Return the worst K(z) for real z, over all t [BR-3].
 
-        It is the largest over t where e^K is a convex divergence, the least between -1 and 0.
+        It is (z + 1) S(a (z + 1)) - z S(a z) - S(a), with a = epsilon / 2 and S(x) = log(sinh x /
+        x).
+        The worst K is the largest if e^K is a convex divergence. For z in (-1, 0) it is the least.
         """
         if np.iscomplexobj(z):
             raise ValueError(
@@ -200,7 +205,7 @@ class BoundedRangeLoss(Part):
         x = np.maximum(z, -1 - z)  # K(z) = K(-1 - z)
         own = np.array([a])
         near = (x + 1) * _log_sinhc(a * (x + 1)) - x * _log_sinhc(a * x) - _log_sinhc(own)
-        # With S(x) = x - log 2x + T(x) what is large cancels on paper.
+        # With S(x) = x - log 2x + T(x) the large terms cancel in the formula.
         far = np.maximum(x, 1.0)
         tails = (far + 1) * _tail(a * (far + 1)) - far * _tail(a * far) - _tail(own)
         beyond = 2 * a * far - np.log1p(far) - far * np.log1p(1 / far) + tails
@@ -220,7 +225,7 @@ class BoundedRangeLoss(Part):
         a = float(self.exact_epsilon) / 2
 
         def slopes(x: Array) -> tuple[Array, Array]:
-            """Of x S(a x)."""
+            """Return the first two derivatives of x S(a x)."""
             first, second = _slopes(a * x)
             return _log_sinhc(a * x) + a * x * first, 2 * a * first + a * a * x * second
 
@@ -229,9 +234,7 @@ class BoundedRangeLoss(Part):
 
 
 def sides(parts: Parts) -> tuple[Parts, Parts]:
-    """Return the parts with what is known between two distributions only
-    replaced by the lower, and the upper.
-    """
+    """Return the parts twice: each bracketed part as its lower loss, and as its upper loss."""
     low, high = bracket_sides(parts)
     return (
         tuple((x.pair(MIDDLE_SHARE) if isinstance(x, BoundedRangeLoss) else x, n) for x, n in low),
@@ -240,7 +243,7 @@ def sides(parts: Parts) -> tuple[Parts, Parts]:
 
 
 def _log_sinhc(x: Array) -> Array:
-    """S(x) = log(sinh x / x), to relative accuracy near 0; even, real or complex."""
+    """Return S(x) = log(sinh x / x), to relative accuracy near 0; even, real or complex."""
     x = np.where(np.real(x) < 0, -x, x)
     small = np.abs(x) < 1
     y = np.where(small, x, 0.0) ** 2
@@ -252,7 +255,7 @@ def _log_sinhc(x: Array) -> Array:
 
 
 def _slopes(x: Array) -> tuple[Array, Array]:
-    """S'(x) = coth x - 1/x and S''(x) = 1/x^2 - 1/sinh^2 x."""
+    """Return S'(x) = coth x - 1/x and S''(x) = 1/x^2 - 1/sinh^2 x."""
     small = np.abs(x) < 0.1
     y = np.where(small, x, 0.0)
     safe = np.clip(np.where(small, 1.0, x), -300.0, 300.0)
@@ -262,7 +265,7 @@ def _slopes(x: Array) -> tuple[Array, Array]:
 
 
 def _tail(x: Array) -> Array:
-    """log(1 - e^{-2x}), x > 0, to relative accuracy."""
+    """Return log(1 - e^{-2x}), x > 0, to relative accuracy."""
     far = np.maximum(x, 0.35)
     return np.where(
         x < 0.35, np.log(-np.expm1(-2 * np.minimum(x, 0.35))), np.log1p(-np.exp(-2 * far))
@@ -270,5 +273,5 @@ def _tail(x: Array) -> Array:
 
 
 def _is_near(a: float, x: Array) -> NDArray[np.bool_]:
-    """Where K is the difference of S as it stands."""
+    """Return True if K at x is a direct difference of S."""
     return (x <= 1) | (a * (x + 1) < 1)

@@ -1,8 +1,8 @@
-"""Losses that are known between two others: one that dominates them, one that they dominate.
+"""Bracket a loss between a loss that dominates it and a loss that it dominates.
 
-Several different parts that see one sample are mixed together, so their sum comes first. On a grid
-it is rounded to either side (`numerics.discretization`). Domination survives what is done to both
-measures alike: mixing, sampling, composition [SA-6].
+If several different parts see one sample, they are mixed together, so their sum comes first. On a
+grid the sum is rounded to either side (`numerics.discretization`). Domination survives each
+operation that treats both measures alike: mixing, sampling, composition [SA-6].
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from neyman.numerics.atoms import UNIT, Atoms, common_step, compose
 from neyman.numerics.canonical_order import order_key
 from neyman.numerics.discretization import Discretization, contract, spread
 
-EXACT_POINTS = 4096  # so few that no convolution goes through a Fourier transform
+EXACT_POINTS = 4096  # most points for convolution without a Fourier transform
 
 Parts = tuple[tuple[Part, int], ...]
 
 
 @dataclass(frozen=True)
 class ComposedLattice(Loss):
-    """The sum of independent losses as one loss on a lattice.
+    """Represent the sum of independent losses as one loss on a lattice.
 
     Args:
         parts: losses with their counts, in canonical order.
-        side: 1 for a lattice that dominates the sum, -1 for one that it dominates, 0 for the sum
-            itself (`ComposedLattice.exact`).
+        side: 1 for a lattice that dominates the sum, -1 for one that the sum dominates, 0 for the
+            sum itself (`ComposedLattice.exact`).
     """
 
     parts: Parts
@@ -41,7 +41,7 @@ class ComposedLattice(Loss):
 
     @staticmethod
     def exact(parts: Parts) -> ComposedLattice | None:
-        """Return the sum itself, if all parts share a lattice on which it is small."""
+        """Return the sum itself, if all parts share a lattice on which it is small, else None."""
         if any(not isinstance(loss, Loss) or loss.step is None for loss, _ in parts):
             return None
         joint = ComposedLattice(parts, 0)
@@ -61,12 +61,12 @@ class ComposedLattice(Loss):
 
     @property
     def supremum(self) -> Fraction | float:
-        """Largest finite loss of the sum itself."""
+        """Return the largest finite loss of the sum."""
         return sum((n * loss.supremum for loss, n in self.parts), Fraction(0))
 
     @property
     def step(self) -> Fraction:
-        """The common one, or that of a grid."""
+        """Return the common step, or the step of a grid."""
         return _step(self)
 
     @property
@@ -75,7 +75,7 @@ class ComposedLattice(Loss):
 
     @property
     def mu(self) -> float:
-        """The root of the sum of squares."""
+        """Return the root of the sum of squares."""
         return math.sqrt(math.fsum(n * loss.mu**2 for loss, n in self.parts))
 
     def reverse(self) -> ComposedLattice:
@@ -85,7 +85,7 @@ class ComposedLattice(Loss):
         return sum((n * loss.log_mgf(z) for loss, n in self.parts), np.zeros(np.shape(z)))
 
     def mgf_rounding(self, z: Array) -> Array:
-        """About the sum of the parts': it is not asked of a side."""
+        """Return the sum of the parts' rounding. Engines do not need it for a side."""
         return sum((n * loss.mgf_rounding(z) for loss, n in self.parts), np.zeros(np.shape(z)))
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
@@ -95,9 +95,7 @@ class ComposedLattice(Loss):
         return total[0], total[1], total[2]
 
     def atoms(self, tilt: float) -> Atoms:
-        """Return the composed lattice; what a transform's rounding
-        may hide goes to the safe side.
-        """
+        """Return the composed lattice. Rounding of the transform goes to the safe side."""
         return _atoms(self, tilt)
 
     def dots(self, tilt: float, step: float) -> Discretization:
@@ -124,10 +122,10 @@ def _step(joint: ComposedLattice) -> Fraction:
 
 
 def _align_step(joint: ComposedLattice, grid: float) -> Fraction:
-    """Adjust the step so that the largest bounded loss falls just above a grid point.
+    """Adjust the step to put the largest bounded loss just above a grid point.
 
-    Laplace pairs have half of their mass there: the lower side moves it down to the grid, by a
-    second-order distance, where any other grid would cost the first order.
+    Laplace pairs have half of their mass there. The lower side moves it down by a second-order
+    distance. Any other grid would cost the first order.
     """
     tops = [float(loss.supremum) for loss, _ in joint.parts]
     top = max((t for t in tops if 2 * grid <= t < math.inf), default=0.0)
@@ -142,16 +140,16 @@ def _atoms(joint: ComposedLattice, tilt: float) -> Atoms:
     weight = np.maximum(total.weight + joint.side * total.absolute, 0.0)
     if joint.side < 0:
         weight = weight * _shrunk(joint)
-    # A mass that rounding moved up is a little short under Q, and one moved down a little long.
-    # That of a place is 2 units of it. What `spread` moves up in excess is less than the unit an
-    # atom that `relative` counts for it.
+    # A mass that rounding moves up is slightly too small under Q, and a mass moved down slightly
+    # too large. A place errs by 2 relative units. The excess of `spread` is less than the unit per
+    # atom that ``relative`` includes.
     place = 4 * UNIT * (64 * float(joint.step) + float(np.abs(total.points()[[0, -1]]).max()))
     relative = total.relative + (place if joint.side else 0.0)
     return replace(total, weight=weight, absolute=0.0, relative=relative)
 
 
 def _round_sum(joint: ComposedLattice, tilt: float) -> Atoms:
-    """Return the sum on the lattice, or rounded to one side of it."""
+    """Return the sum on the lattice, or rounded to one side."""
     step = joint.step
     parts = laws(joint.parts)
     if all(loss.step is not None and loss.step / step % 1 == 0 for loss, _ in parts):
@@ -166,27 +164,28 @@ def _round_sum(joint: ComposedLattice, tilt: float) -> Atoms:
 
 @array_cache
 def _shrunk(joint: ComposedLattice) -> float:
-    """Return a factor that keeps Q within 1: it grew where losses could only be rounded down.
+    """Return a factor that limits Q to mass 1, because rounding losses down increases Q.
 
-    With it the lower side stays below at every epsilon, also where the mixture counts Q.
+    With it the lower side stays below at every epsilon, even if the mixture counts Q.
     """
     atoms = _round_sum(joint, -1.0)
     total = float((atoms.weight + atoms.absolute).sum()) + atoms.tail
-    # NumPy's sum in pairs errs by 40 units, a power by 2, and the rest by one each.
+    # NumPy's pairwise sum errs by 40 units, a power by 2, and the other operations by one each.
     return min(math.exp(-atoms.log_scale) / total, 1.0) * (1 - atoms.relative) * (1 - 64 * UNIT)
 
 
 @dataclass(frozen=True)
 class LossBracket(Part):
-    """A loss between two others, in Blackwell's order.
+    """Represent a loss between two others, in Blackwell's order.
 
-    Compositions that contain it are made twice (`BracketProfile`). What is asked of it directly is
-    answered by the upper one, and moments by both.
+    Compositions with a bracket are computed twice (`BracketProfile`). Direct questions use the
+    upper
+    loss. Only K at real z, and its rounding, use both.
 
     Args:
         lower: a loss that this one dominates.
         upper: a loss that dominates this one.
-        how: what they are, in words.
+        how: describes the two losses in words.
     """
 
     lower: Part
@@ -211,31 +210,31 @@ class LossBracket(Part):
 
     @property
     def total_variation(self) -> float:
-        """Of the upper one."""
+        """Return the total variation of the upper loss."""
         return self.upper.total_variation
 
     def reverse(self) -> LossBracket:
-        """Between the two reversed losses: domination is about both orders."""
+        """Return the bracket of the reversed losses: domination covers both orders."""
         lower, upper = self.lower.reverse(), self.upper.reverse()
         same = lower == self.lower and upper == self.upper
         return self if same else LossBracket(lower, upper, self.how)
 
     def log_mgf(self, z: Array) -> Array:
-        """Midway between the ends for real z, else that of the upper one."""
+        """Return the middle of both ends for real z, else K of the upper loss."""
         if np.iscomplexobj(z):
             return self.upper.log_mgf(z)
         low, high = self._ends(np.atleast_1d(z).astype(float))
         return 0.5 * (low + high)
 
     def mgf_rounding(self, z: Array) -> Array:
-        """For real z, half of what the ends are apart, and a unit for each end and their mean."""
+        """Return half the distance of the ends at Re z, plus a unit for each end and the mean."""
         low, high = self._ends(np.real(np.atleast_1d(z)).astype(float))
         return 0.5 * (high - low) + 2 * UNIT * (np.abs(low) + np.abs(high))
 
     def _ends(self, z: Array) -> tuple[Array, Array]:
-        """Bounds on K for real z: e^K is between those of both losses.
+        """Bound K for real z: e^K is between its values for both losses.
 
-        e^{K(z)} is a convex divergence for z > 0 and z < -1, a concave one between.
+        e^{K(z)} is a convex divergence for z > 0 and z < -1, and concave between.
         """
         both = [(loss.log_mgf(z), loss.mgf_rounding(z)) for loss in (self.lower, self.upper)]
         low = np.minimum.reduce([k - error for k, error in both])
@@ -246,7 +245,7 @@ class LossBracket(Part):
 
 
 def laws(parts: Parts) -> tuple[tuple[Loss, int], ...]:
-    """Return the parts, each of which must be a distribution.
+    """Return the parts. Check that each is a distribution.
 
     Raises:
         TypeError: a part is a bracket, or a bound on Renyi divergences.
@@ -262,14 +261,14 @@ def laws(parts: Parts) -> tuple[tuple[Loss, int], ...]:
 
 
 def sides(parts: Parts) -> tuple[Parts, Parts]:
-    """Return the parts with each bracketed one replaced by its lower, and by its upper loss."""
+    """Return the parts twice: each bracket replaced by its lower loss, and by its upper loss."""
     both = [(*ends(x), n) for x, n in parts]
     return tuple((low, n) for low, _, n in both), tuple((high, n) for _, high, n in both)
 
 
 @singledispatch
 def ends(part: Part) -> tuple[Part, Part]:
-    """Return the lower and the upper loss of a bracket; any other part twice."""
+    """Return the lower and the upper loss of a bracket. Return any other part twice."""
     return part, part
 
 

@@ -1,8 +1,8 @@
-"""Change of measure: the distribution of the loss under Q, needed for subsampling.
+"""Change the measure: compute the distribution of the loss under Q, for subsampling.
 
-A lattice is evaluated under a few tilts: each covers one part of an unbounded distribution and
-counts the mass that it leaves out. Discrete Gaussians and finite distributions list their masses.
-Smooth pairs give their densities.
+A lattice is evaluated under a few tilts. Each tilt covers one part of an unbounded distribution and
+counts the mass that it omits. Discrete Gaussians and finite distributions list their masses. Smooth
+pairs give their densities.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
 
-SEAM_INDICES = 6  # indices on either side of a cut that have to agree
+SEAM_INDICES = 6  # indices on either side of a cut that must agree
 
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """Where the inner loss is ``scale`` t + ``shift`` and Q has a density in t."""
+    """Describe an interval with inner loss ``scale`` t + ``shift`` and a density of Q in t."""
 
     low: float
     high: float
@@ -38,22 +38,22 @@ class Stretch:
     distance: float
     log_q: Callable[[Array], Array]
     bend: Callable[[Array, Array | float], Array]
-    gain: float  # P(l > 0) - Q(l > 0) on it
+    gain: float  # P(l > 0) - Q(l > 0) on the interval, for the inner loss l
 
 
 @dataclass(frozen=True, eq=False)
 class Base:
-    """The distribution of the inner loss under Q.
+    """Hold the distribution of the inner loss under Q.
 
     Args:
         loss, log_q: atoms.
-        stretches: where there is a density.
-        lost: (t, a, low, high): what was left out between low and high is at most e^a under the
+        stretches: intervals with a density.
+        lost: (t, a, low, high): the mass omitted between low and high is at most e^a under the
             weights e^{(t + 1) l} [SA-5].
         relative: bound on the relative error of each atom's mass.
         side: 0 for the distribution itself, 1 for one that dominates it, -1 for one that it
             dominates.
-        units: the relative error of each atom's mass by itself, where it is known.
+        units: the relative error of each single atom's mass, if known.
     """
 
     loss: Array
@@ -67,7 +67,7 @@ class Base:
 
 @singledispatch
 def law_under_q(inner: Loss, size: float) -> Base:
-    """Return a lattice: its atoms, each from the one of a few tilts that shows it best."""
+    """Return the atoms of a lattice. Take each from the tilt that resolves it best."""
     tilts = [-1.0, 0.0]
     discretized: list[tuple[Atoms, Array]] = []
     centers: list[float] = []
@@ -82,9 +82,9 @@ def law_under_q(inner: Loss, size: float) -> Base:
         most = min(size, 100 / float(atoms.step))  # 100 e-folds a step
         if 0 <= t < most and place[-1] < top:
             deviation = math.sqrt(float(weight @ (place - centers[-1]) ** 2) / total)
-            near = t * deviation < 60  # deviations; the next tilt is 12 farther out
+            near = t * deviation < 60  # standard deviations; the next tilt is 12 farther out
             tilts.append(min(t + 12 / max(deviation, 1e-9), most) if near else most)
-    # Cut between the centers, by index: no atom may count twice or not at all.
+    # Cut between the centers, by index: each atom must count exactly once.
     first, step, side = discretized[0][0], float(discretized[0][0].step), getattr(inner, "side", 0)
     ends: list[tuple[float, float]] = []
     low = -math.inf
@@ -107,12 +107,12 @@ def law_under_q(inner: Loss, size: float) -> Base:
         places.append(place[mask])
         log_qs.append(_log_q(t, atoms, place)[mask])
         size_of = abs(atoms.log_scale) + (abs(t) + 2) * float(np.abs(place).max())
-        off = (abs(t) + 2) * atoms.drift  # a step that is no float errs once for each place
+        off = (abs(t) + 2) * atoms.drift  # a step that is not a float errs once for each place
         relative = max(relative, atoms.relative + 4 * UNIT * (8 + size_of) + off)
         if atoms.tail:
             bottom, top = (float(first.offset) + step * x for x in (low, high))
-            if high == math.inf and t < size:  # the largest loss, or more than can be looked at
-                top = min(float(inner.supremum), 1e9)  # beyond it nothing is claimed
+            if high == math.inf and t < size:  # the largest loss, at most 1e9
+                top = min(float(inner.supremum), 1e9)  # beyond it, nothing is claimed
             lost.append((t, math.log(atoms.tail) + atoms.log_scale, bottom, top))
     return Base(np.concatenate(places), np.concatenate(log_qs), (), tuple(lost), relative, side)
 
@@ -125,10 +125,11 @@ def _log_q(tilt: float, atoms: Atoms, place: Array) -> Array:
 def _agreement_index(
     tilts: list[float], discretized: list[tuple[Atoms, Array]], near: int
 ) -> tuple[int, bool]:
-    """Return an index at which two tilts show the same atoms all around, and whether there is one.
+    """Return an index around which two tilts agree on all atoms, and True if one exists.
 
-    Where losses were moved onto a grid, rounding may decide differently under another tilt. An
-    atom touches a few indices: around a cut where all agree none is split.
+    Rounding of losses to a grid may differ between tilts. An atom affects a few indices. If all
+    agree
+    around a cut, the cut splits no atom.
     """
     (a, a_place), (b, b_place) = discretized
     low = max(a.start, b.start, near - 200)
@@ -149,19 +150,19 @@ def _agreement_index(
 
 @law_under_q.register
 def _(inner: DiscreteGaussianLoss, size: float) -> Base:
-    """Its masses by their formula, up to 40 sigma; stretches farther out count as lost [FV-5]."""
+    """Return the masses by their formula, up to 40 sigma. Farther mass counts as lost [FV-5]."""
     s2, shift = float(inner.sigma_squared), inner.shift
     sigma = math.sqrt(s2)
-    # A tilt of that size moves the distribution by so much; 26 sigma beyond less than e^-337 is
-    # left of it.
+    # A tilt of this size moves the distribution by at most (size + 2) shift. Beyond 26 more sigma,
+    # less than e^-337 of it remains.
     end = (size + 2) * shift + REACH_DEVIATIONS * sigma
-    dense = min(end, (14 + REACH_DEVIATIONS) * sigma + 20 * shift)  # each mass is listed so far
+    dense = min(end, (14 + REACH_DEVIATIONS) * sigma + 20 * shift)  # each mass up to here is listed
     x = np.arange(-math.ceil(REACH_DEVIATIONS * sigma) - 1, math.ceil(dense) + 2, dtype=float)
     step = float(inner.step or 0)
     place = step * (x - 0.5 * shift)
     exponent = x * x / (2 * s2)
     log_total = math.log(float(np.exp(-exponent).sum()))
-    units = (4 * exponent + 72) * UNIT  # NumPy's sum in pairs errs by 40
+    units = (4 * exponent + 72) * UNIT  # NumPy's pairwise sum errs by 40
     lost = [(-1.0, -337.0, -math.inf, float(place[0]))]
     edge = float(x[-1])
     if dense < end:
@@ -182,16 +183,16 @@ def _(inner: DiscreteGaussianLoss, size: float) -> Base:
 
 @law_under_q.register
 def _(inner: OffLatticeLoss, size: float) -> Base:
-    """Its values."""
+    """Return the values with their masses."""
     value, log_p = np.array(inner.values), np.array(inner.log_p)
-    # A value errs by 4 units of itself, its mass by 2 of its logarithm, the difference by one.
+    # A value errs by 4 relative units, its log mass by 2 relative units, the difference by one.
     units = 8 * UNIT * (1 + np.abs(log_p) + np.abs(value))
     return Base(value, log_p - value, (), (), float(units.max()), 0, units)
 
 
 @law_under_q.register
 def _(inner: LaplaceLoss, size: float) -> Base:
-    """Q is e^{-(l + a) / 2} / 4 between its atoms, with 1/2 at -a and e^-a / 2 at a."""
+    """Return Q: density e^{-(l + a) / 2} / 4 between the atoms 1/2 at -a and e^-a / 2 at a."""
     a = inner.epsilon
     stretch = Stretch(
         -a,
@@ -209,7 +210,7 @@ def _(inner: LaplaceLoss, size: float) -> Base:
 
 @law_under_q.register
 def _(inner: GaussianLoss, size: float) -> Base:
-    """L = mu t - mu^2 / 2 with t ~ N(0, 1) under Q."""
+    """Return the density of t ~ N(0, 1) under Q, with L = mu t - mu^2 / 2."""
     mu = inner.mu
     room = min(1.0, 1 / mu)
     stretch = Stretch(
@@ -227,7 +228,7 @@ def _(inner: GaussianLoss, size: float) -> Base:
 
 @law_under_q.register
 def _(inner: CircularGaussianLoss, size: float) -> Base:
-    """Two arcs on which L = m s, as far as tilts of that size see them [CI-4]."""
+    """Return two arcs with L = m s, as far as tilts of this size need them [CI-4]."""
     stretches: list[Stretch] = []
     lost: list[tuple[float, float, float, float]] = []
     top, log_total = inner.top, inner.log_total
@@ -247,7 +248,7 @@ def _(inner: CircularGaussianLoss, size: float) -> Base:
         stretches.append(Stretch(-end, end, m, 0.0, room, log_q, bend, gain))
         if end < half:
             below, above = (-((end + side * m / 2) ** 2) / 2 - log_total for side in (-1, 1))
-            # Under Q below, and under the steepest tilt above.
+            # The lower end under Q, the upper end under the steepest tilt.
             lost.append((-1.0, below, -top, -m * end))
             lost.append((size, above + (size + 1) * m * end, m * end, top))
     lost += [(-1.0, log_mass, -top, top) for log_mass in inner.lost_arcs]
@@ -256,5 +257,5 @@ def _(inner: CircularGaussianLoss, size: float) -> Base:
 
 @law_under_q.register
 def _(inner: NonPrivateLoss, size: float) -> Base:
-    """Nothing that both may produce."""
+    """Return an empty distribution: no outcome is possible under both."""
     return Base(np.zeros(0), np.zeros(0))

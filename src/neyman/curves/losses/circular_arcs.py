@@ -1,7 +1,7 @@
-"""The loss of Riemannian Gaussian noise on a circle, moved along it.
+"""Define the loss of Riemannian Gaussian noise on a circle, moved along the circle.
 
-Two arcs join the centers and the points opposite to them. On either of them the loss is linear, and
-the density is a normal distribution's [CI-1].
+Two arcs join the points opposite the centers. On each arc the loss is linear and the density is
+normal [CI-1].
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from neyman.numerics.rounding import above
 
 @dataclass(frozen=True)
 class Limits:
-    """Where an arc is cut, and how high its strip is."""
+    """Set the cuts of an arc and the height of its strip."""
 
-    # Deviations beyond every peak of a tilted density at which an arc is cut.
-    pad_deviations: float = 20.0
-    # Deviations from both centers at which the far arc counts as lost.
-    far_deviations: float = 100.0
+    pad_deviations: float = 20.0  # an arc is cut so far beyond every peak of a tilted density
+    far_deviations: float = 100.0  # so far from both centers, the far arc counts as lost
     strip_height: float = 1.0  # distance from the real line: both functions are polynomials
 
 
@@ -34,8 +32,9 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class CircularGaussianLoss(PiecewiseAnalyticLoss):
-    """The loss of two Riemannian Gaussian distributions on one circle: its own reverse, by
-    reflection.
+    """Represent the loss of two Riemannian Gaussian distributions on one circle.
+
+    By reflection, the loss is its own reverse.
 
     Args:
         shift: the distance of the centers in standard deviations, exact, above 0.
@@ -47,9 +46,9 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
 
     @property
     def arcs(self) -> tuple[tuple[float, float], ...]:
-        """Slope and half length of the near arc and of the far one.
+        """Return slope and half length of the near arc and of the far arc.
 
-        On an arc of slope m a place s from its middle has the loss m s and the density
+        On an arc of slope m, a point at distance s from the middle has the loss m s and the density
         e^{-(s - m / 2)^2 / 2 - log_total}.
         """
         near, far = self.shift, self.circumference - self.shift
@@ -57,32 +56,32 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
 
     @property
     def log_total(self) -> float:
-        """Logarithm of the integral of e^{-d^2 / 2} around the circle."""
+        """Return the logarithm of the integral of e^{-d^2 / 2} around the circle."""
         mass = math.erf(float(self.circumference) / math.sqrt(8))
         return 0.5 * math.log(math.tau) + math.log(mass)
 
     @property
     def supremum(self) -> Fraction:
-        """Half the product of both ways between the centers, attained at two points."""
+        """Return half the product of both distances between the centers, attained at two points."""
         return self.shift * (self.circumference - self.shift) / 2
 
     @property
     def top(self) -> float:
-        """The largest loss, rounded up."""
+        """Return the largest loss, rounded up."""
         return above(self.supremum)
 
     @property
     def rho(self) -> float:
-        """That of its Gaussian curve."""
+        """Return rho of the Gaussian pair at the same shift."""
         return above(self.shift**2 / 2)
 
     @property
     def mu(self) -> float:
-        """The curve is above that of normal noise on the line [CI-3]."""
+        """Return the shift: the curve is above the curve of normal noise on the line [CI-3]."""
         return above(self.shift)
 
     def reverse(self) -> CircularGaussianLoss:
-        """Return the same, by reflection."""
+        """Return this loss, by reflection."""
         return self
 
     @property
@@ -91,12 +90,12 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
 
     @property
     def support(self) -> tuple[tuple[float, float], ...]:
-        """The arcs that are not lost."""
+        """Return the arcs that are not lost."""
         return self.arcs[:1] if self._far_is_lost else self.arcs
 
     @property
     def lost_arcs(self) -> tuple[float, ...]:
-        """Upper bounds on the logarithms of the masses of arcs that are lost."""
+        """Return upper bounds on the log masses of the lost arcs."""
         if not self._far_is_lost:
             return ()
         away, half = float(self.circumference / 2 - self.shift), self.arcs[1][1]
@@ -105,16 +104,16 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
 
     @property
     def relative(self) -> float:
-        """What rounded slopes do to a density, relative to it."""
+        """Return the relative error of a density from rounded slopes."""
         return UNIT * (16 + math.fsum(m * m for m, _ in self.support))
 
     @staticmethod
     def cut(m: float, half: float, size: float) -> float:
-        """Return how far from its middle an arc of this slope is seen under tilts of that size."""
+        """Return the half length at which an arc of slope m is cut, for tilts up to ``size``."""
         return min(half, m * (size + 0.5) + LIMITS.pad_deviations)
 
     def law(self, size: float) -> Law:
-        """Two arcs; the far one is lost where it has hardly any mass."""
+        """Return two arcs. The far arc is lost if its mass is negligible."""
         pieces: list[Piece] = []
         lost: list[tuple[float, float]] = []
         for m, half in self.support:
@@ -128,7 +127,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
         return Law(np.zeros(0), np.zeros(0), tuple(pieces), tuple(lost), self.relative)
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """Bound both arcs by their ends and a whole normal distribution [CI-4], and by moments."""
+        """Bound both arcs by their ends and a full normal distribution [CI-4], and by moments."""
         log_mgf = float(self.log_mgf(np.array([tilt]))[0])
         total = np.zeros(len(edges))
         for m, half in self.arcs:
@@ -145,7 +144,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
 
 
 def _piece(m: float, end: float, log_total: float) -> Piece:
-    """Return an arc of this slope as far as it is seen."""
+    """Return an arc of this slope up to its cut."""
     return Piece(
         -end,
         end,

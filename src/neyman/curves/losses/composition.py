@@ -1,4 +1,4 @@
-"""Composition: the sum of independent privacy losses of one ordered pair."""
+"""Sum independent privacy losses of one ordered pair."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.canonical_order import order_key
 from neyman.numerics.operations import CALL, charge
 
-NEGLIGIBLE_K = -1e6  # the K of such a node
+NEGLIGIBLE_K = -1e6  # K of a negligible node
 
 
 @dataclass(frozen=True)
 class Composition:
-    """The sum of independent losses, each with its count; equal losses are grouped.
+    """Represent the sum of independent losses, each with its count. Equal losses are grouped.
 
-    Build it with `Composition.of`, which puts the parts in their canonical order. What is computed
-    of it is stored elsewhere, with the composition as the key (`numerics.array_cache`).
+    Build it with `Composition.of`, which puts the parts in canonical order. Results are stored in
+    `numerics.array_cache`, with the composition as the key.
     """
 
     parts: tuple[tuple[Part, int], ...] = ()
@@ -41,16 +41,16 @@ class Composition:
         return hash(self.parts)
 
     def __reduce__(self) -> tuple[type[Composition], tuple[tuple[tuple[Part, int], ...]]]:
-        return Composition, (self.parts,)  # a hash of texts holds in one process only
+        return Composition, (self.parts,)  # hashes of strings differ between processes
 
     @staticmethod
     def of(parts: Iterable[tuple[Part, int]]) -> Composition:
-        """Equal losses grouped, Gaussian and bare ones added to one each, in canonical order."""
+        """Return a sum in canonical order: group equal losses, add up Gaussian and bare parts."""
         counts: dict[Part, int] = {}
         mu_squared: list[float] = []
         bare: list[tuple[RenyiBound, int]] = []
         for loss, count in parts:
-            # Nothing is built on these three classes.
+            # These three classes have no subclasses.
             if type(loss) is NonPrivateLoss and count:
                 return Composition(((loss, 1),))
             if type(loss) is GaussianLoss:
@@ -80,20 +80,20 @@ class Composition:
 
     @cached_property
     def _reverse(self) -> Composition | None:
-        """None if it is this composition, which must not hold itself."""
+        """Return the reverse, or None for this composition, which must not refer to itself."""
         backward = Composition.of((loss.reverse(), n) for loss, n in self.parts)
         return None if backward == self else backward
 
     @property
     def bare(self) -> RenyiBound | None:
-        """The part of which only bounds on Renyi divergences are known; None if there is none."""
+        """Return the part that is only a bound on Renyi divergences, or None if there is none."""
         if RenyiBound not in self.kinds:
             return None
         return next(loss for loss, _ in self.parts if isinstance(loss, RenyiBound))
 
     @cached_property
     def kinds(self) -> frozenset[type]:
-        """Return the classes of the parts, and all that these are built on."""
+        """Return the classes of the parts, and all their base classes."""
         kinds: set[type] = set()
         for loss, _ in self.parts:
             kinds.update(type(loss).__mro__)
@@ -101,24 +101,23 @@ class Composition:
 
     @cached_property
     def laws(self) -> tuple[tuple[Loss, int], ...]:
-        """All parts, each of which must be a distribution; a TypeError names the first that is
-        none."""
+        """Return all parts. Raise TypeError for the first that is not a distribution."""
         return laws(self.parts)
 
     @property
     def known(self) -> Composition:
-        """All other parts."""
+        """Return all parts except bounds on Renyi divergences."""
         return Composition(tuple(p for p in self.parts if not isinstance(p[0], RenyiBound)))
 
     @cached_property
     def least(self) -> Composition:
-        """A sum that this one certainly dominates: itself, unless a part is only bracketed."""
+        """Return a sum that this one certainly dominates: itself unless it has a bracket."""
         lower = sides(self.parts)[0]
         return self if lower == self.parts else Composition.of(lower)
 
     @property
     def infinite(self) -> float:
-        """Mass of infinite loss."""
+        """Return the mass of infinite loss."""
         masses = [(loss.infinite, n) for loss, n in self.parts if loss.infinite]
         if len(masses) == 1 and masses[0][1] == 1:
             return masses[0][0]
@@ -129,7 +128,7 @@ class Composition:
 
     @cached_property
     def supremum(self) -> Fraction | float:
-        """Largest finite loss: exact, or inf."""
+        """Return the largest finite loss: exact, or inf."""
         each: list[tuple[Fraction | float, int]] = []
         for loss, n in self.parts:
             top = loss.supremum
@@ -137,30 +136,29 @@ class Composition:
                 return math.inf
             each.append((top, n))
         total = sum([n * top for top, n in each], Fraction(0))
-        if isinstance(total, float):  # some are, rounded up themselves
+        if isinstance(total, float):  # some terms are floats, which were rounded up
             size = math.fsum([n * abs(float(top)) for top, n in each])
             total += 4 * (len(each) + 2) * UNIT * size
         return total
 
     @property
     def algebraic(self) -> bool:
-        """Return False: its characteristic function dies out like a normal distribution's, or
-        not."""
+        """Return False: the characteristic function decays like a normal one, or not at all."""
         return False
 
     @property
     def rounded(self) -> bool:
-        """Whether the largest loss is known only to rounding."""
+        """Return True if the largest loss is known only to rounding."""
         return any(loss.rounded for loss, _ in self.parts)
 
     @property
     def log_top(self) -> float:
-        """log of the mass of the largest finite loss, or a lower bound of it."""
+        """Return the log of the mass of the largest finite loss, or a lower bound on it."""
         return math.fsum([n * loss.log_top * (1 + 8 * UNIT) for loss, n in self.parts])
 
     @cached_property
     def log_total_variation(self) -> float:
-        """An upper bound on log delta(0): delta(0) <= 1 - prod(1 - TV), by a coupling."""
+        """Return an upper bound on log delta(0): delta(0) <= 1 - prod(1 - TV), by a coupling."""
         each: list[float] = []
         for loss, n in self.parts:
             variation = loss.total_variation
@@ -172,12 +170,12 @@ class Composition:
 
     @property
     def rho(self) -> float:
-        """A proven zCDP parameter of the finite part: the sum of the parts'."""
+        """Return a proven zCDP parameter of the finite part: the sum of the parts' rho."""
         return math.fsum(n * loss.rho for loss, n in self.parts)
 
     @property
     def mu(self) -> float:
-        """A proven GDP parameter of the finite part: the root of the sum of squares."""
+        """Return a proven GDP parameter of the finite part: the root of the sum of squares."""
         return math.sqrt(math.fsum(n * loss.mu**2 for loss, n in self.parts))
 
     @property
@@ -187,7 +185,7 @@ class Composition:
 
     @cached_property
     def _by_class(self) -> tuple[tuple[type[Part], list[Part], Array], ...]:
-        """The parts and their counts, by class."""
+        """Return the parts and their counts, by class."""
         classes: dict[type[Part], list[tuple[Part, int]]] = {}
         for loss, count in self.parts:
             classes.setdefault(type(loss), []).append((loss, count))
@@ -198,31 +196,31 @@ class Composition:
         return tuple(each)
 
     def log_mgf(self, z: Array) -> Array:
-        """K(z) of the sum."""
+        """Return K(z) of the sum."""
         total = np.zeros(z.shape, dtype=z.dtype)
         for loss, count in self.parts:
             total = total + count * loss.log_mgf(z)
         return total
 
     def places(self, tilt: float, height: float) -> float:
-        """About how many terms K takes at this height."""
+        """Estimate the number of terms of K at this height."""
         total = [0.0]
         for kind, losses, _ in self._by_class:
             total.append(kind.sum_of_places(losses, tilt, height))
         return math.fsum(total)
 
     def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
-        """K(z), and a bound on the error of e^K relative to e^{K(Re z)} [C-3].
+        """Return K(z), and a bound on the error of e^K relative to e^{K(Re z)} [C-3].
 
-        A part errs by e beside its |phi|, so the product of all is at most the product of
-        |phi| + e. The sum of K, in any order, errs by a unit of all sizes for each part. Nodes at
-        which what has been multiplied so far is nothing beside the rest are dropped: the other
-        factors are at most 1.
+        A part errs by e in addition to its |phi|, so the product of all is at most the product of
+        |phi| + e. The sum of K, in any order, errs by a unit of all sizes for each part. A node is
+        dropped
+        if its product so far, times ``log_rest``'s factor, is negligible: other factors are at most
+        1.
 
         Args:
             z: real, or on one vertical line from the real axis upward; shape (n,).
-            log_rest: logarithm of a further factor that each e^K will get; none are dropped
-                without it.
+            log_rest: logarithm of another factor of each e^K; if left out, no node is dropped.
         """
         line = z.dtype.kind == "c"
         total = np.zeros(z.shape, z.dtype)
@@ -231,7 +229,7 @@ class Composition:
         for kind, losses, counts in self._by_class:
             done = 0
             while done < len(losses) and len(alive):
-                rows = slice(done, done + max(1, (1 << 16) // len(alive)))  # memory holds them
+                rows = slice(done, done + max(1, (1 << 16) // len(alive)))  # limits the memory
                 charge(3 * CALL * (1 + (1 if line else len(alive)) * len(losses[rows])))
                 k, error = kind.mgfs(losses[rows], z[alive])
                 n, done = counts[rows], rows.stop
@@ -244,7 +242,7 @@ class Composition:
                     error = error - log_phi
                 grown[alive] += n @ np.logaddexp(0.0, error)
                 if log_rest is not None:
-                    # Below e^-50 a node counts as nothing but an error.
+                    # Below e^-50 a node only adds to the error.
                     there = size[alive] + grown[alive] + log_rest[alive] > -50.0
                     if np.count_nonzero(there) < 0.7 * len(alive):
                         total[alive[~there]] += NEGLIGIBLE_K
@@ -259,7 +257,7 @@ class Composition:
         return total, np.where(dropped, np.exp(np.minimum(size + grown, 700.0)), error)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """K, mean and variance of the tilted sum: to steer by."""
+        """Return K, mean, and variance of the tilted sum; uncertified."""
         total = np.zeros((3, len(tilts)))
         charge(CALL * (5 + len(self.parts)))
         for kind, losses, counts in self._by_class:
@@ -267,10 +265,9 @@ class Composition:
         return total[0], total[1], total[2]
 
     def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
-        """log of a bound on the tilted characteristic function between the edges.
+        """Return the log of a bound on the tilted characteristic function between the edges.
 
-        Parts are asked until the end that they leave is near where a normal distribution's would
-        be.
+        Parts are added until the sum ends near the end of a normal distribution.
         """
         total = np.zeros(len(edges))
         for loss, count in self.laws:

@@ -1,4 +1,4 @@
-"""What whole numbers cost: integers with discrete Gaussian noise beside a Gaussian's reals."""
+"""Define the loss of integers with discrete Gaussian noise, and bound it by Gaussian noise."""
 
 from __future__ import annotations
 
@@ -18,32 +18,33 @@ from neyman.numerics.atoms import UNIT, Atoms
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.rounding import up
 
-ROUNDING_VARIANCE = 6  # variance of the rounding that makes whole numbers of a Gaussian [MM-1]
+ROUNDING_VARIANCE = 6  # variance of the rounding of a Gaussian to integers [MM-1]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Where sums of whole numbers are Gaussian, and how many are counted."""
+    """Set the ranges of sigma, and the largest count of numbers."""
 
-    numbers: int = 1 << 60  # with noise, in all
-    narrow_sigma_squared: float = 4.0  # sigma^2 below which the moments are not the Gaussian's
-    wide_sigma_squared: int = 10**8  # sigma^2 beyond which single atoms are not counted one by one
+    numbers: int = 1 << 60  # largest total count of noisy numbers
+    narrow_sigma_squared: float = 4.0  # below it, moments differ from the Gaussian's
+    wide_sigma_squared: int = 10**8  # beyond it, atoms are not listed one by one
 
 
 LIMITS = Limits()
 
 
 def integer_mu(shift_squared: Fraction, sigma_squared: Fraction) -> float:
-    """Return a mu such that integers with discrete Gaussian noise are mu-GDP, also for adaptive
-    shifts.
+    """Return a mu for which integers with discrete Gaussian noise are mu-GDP.
 
-    mu = Delta / sqrt(sigma^2 - 6) + 2 sqrt(2 pi) m kappa, where m numbers with discrete Gaussian
-    noise are, up to a factor e^(m kappa) in any probability, numbers with Gaussian noise of
-    variance sigma^2 - 6 that were rounded at random: kappa = log((1 + e) / (1 - e)), e =
-    2 q / (1 - q), q = e^(-12 pi^2). Derived in [MM-1].
+    It also holds for adaptive shifts. mu = Delta / sqrt(sigma^2 - 6) + 2 sqrt(2 pi) m kappa. Up to
+    a
+    factor e^(m kappa) in any probability, m numbers with discrete Gaussian noise equal randomly
+    rounded
+    numbers with Gaussian noise of variance sigma^2 - 6. Here kappa = log((1 + e) / (1 - e)),
+    e = 2 q / (1 - q), q = e^(-12 pi^2). Derived in [MM-1].
 
     Args:
-        shift_squared: Delta^2, the squared l2 norm of the shift, in whole numbers.
+        shift_squared: Delta^2, the squared l2 norm of the integer shift.
         sigma_squared: above 6.
 
     Returns:
@@ -57,7 +58,7 @@ def integer_mu(shift_squared: Fraction, sigma_squared: Fraction) -> float:
 
 
 def root_above(squared: Fraction) -> float:
-    """Return the least float of at least the root; 1e-150 for what is smaller."""
+    """Return the smallest float at or above the root: 0, or at least 1e-150."""
     if not squared:
         return 0.0
     root = math.sqrt(max(squared, Fraction(1, 10**300)))
@@ -68,14 +69,14 @@ def root_above(squared: Fraction) -> float:
 
 @dataclass(frozen=True)
 class DiscreteGaussianLoss(Loss):
-    """The loss of N_Z(0, sigma^2) against N_Z(shift, sigma^2).
+    """Represent the loss of N_Z(0, sigma^2) against N_Z(shift, sigma^2).
 
     N_Z has the mass function proportional to e^{-x^2 / (2 sigma^2)} on the integers. The loss at
     x is shift (shift - 2x) / (2 sigma^2), on a lattice of step shift / sigma^2. The pair is its
     own reverse, by x -> shift - x.
 
     Args:
-        sigma_squared: exact, above 0. It is not the variance, which is a little smaller.
+        sigma_squared: exact, above 0. The variance is slightly smaller.
         shift: at least 1.
 
     Source: Canonne, Kamath and Steinke 2020.
@@ -86,7 +87,7 @@ class DiscreteGaussianLoss(Loss):
 
     @property
     def step(self) -> Fraction | None:
-        """shift / sigma^2; none where sigma is so large that atoms are not counted one by one."""
+        """Return shift / sigma^2, or None if sigma is too large to list atoms."""
         return (
             self.shift / self.sigma_squared
             if self.sigma_squared <= LIMITS.wide_sigma_squared
@@ -95,17 +96,20 @@ class DiscreteGaussianLoss(Loss):
 
     @property
     def rho(self) -> float:
-        """shift^2 / (2 sigma^2) (Canonne, Kamath and Steinke 2020, theorem 4)."""
+        """Return shift^2 / (2 sigma^2) (Canonne, Kamath and Steinke 2020, theorem 4)."""
         return float(Fraction(self.shift**2) / (2 * self.sigma_squared))
 
     @property
     def mu(self) -> float:
-        """Upper bound on the smallest mu with G_mu below the curve; above shift / sigma [DG-1].
+        """Return an upper bound on the smallest mu with G_mu below the curve [DG-1].
 
-        With q(t) = Phi^-1(P(X <= t)) it is sup_t q(t) - q(t - shift): the curve is linear between
-        the thresholds, where it has to be above G_mu. Evaluated up to a t beyond which the bound
-        of `_tail_mu` falls; that bound covers the rest. Beyond a sigma of 1000 it is `integer_mu`,
-        which has no sum to take.
+        It is above shift / sigma. With q(t) = Phi^-1(P(X <= t)) it is sup_t q(t) - q(t - shift):
+        the curve
+        is linear between the thresholds, and must be above G_mu there. The sum goes up to a t
+        beyond which
+        the bound of `_tail_mu` falls. This bound covers the rest. If sigma exceeds 1000, the result
+        is
+        `integer_mu`, which needs no sum.
         """
         if self.sigma_squared > 10**6:  # 3e-6 too large, as much as summing would be
             return integer_mu(Fraction(self.shift**2), self.sigma_squared)
@@ -113,8 +117,8 @@ class DiscreteGaussianLoss(Loss):
 
     @property
     def rough_mu(self) -> float:
-        """`integer_mu` where its 3 / sigma^2 are little."""
-        if self.sigma_squared > 100:  # it is 3% too large at most
+        """Return `integer_mu` if its relative excess of 3 / sigma^2 is small."""
+        if self.sigma_squared > 100:  # at most 3% too large
             return integer_mu(Fraction(self.shift**2), self.sigma_squared)
         return self.mu
 
@@ -134,11 +138,11 @@ class DiscreteGaussianLoss(Loss):
         return -((x + tilt * self.shift) ** 2) / (2 * float(self.sigma_squared))
 
     def log_mgf(self, z: Array) -> Array:
-        """K(z) = z (z + 1) shift^2 / (2 sigma^2) + log theta(z shift) / theta(0)."""
+        """Return K(z) = z (z + 1) shift^2 / (2 sigma^2) + log theta(z shift) / theta(0)."""
         z, s2 = np.atleast_1d(z), float(self.sigma_squared)
         if s2 >= LIMITS.narrow_sigma_squared:
             turn = np.abs(np.imag(z)).max(initial=0.0) * self.shift / (math.tau * s2)
-            # One term is left [DG-2].
+            # Only one term matters [DG-2].
             if 2 * math.pi**2 * s2 * (1 - 2 * turn) > theta.LIMITS.drop_efolds:
                 return z * (z + 1) * (self.shift**2 / s2 / 2)
         return theta.log_mgf(s2, self.shift, z)
@@ -150,7 +154,7 @@ class DiscreteGaussianLoss(Loss):
         return theta.rounding(float(self.sigma_squared), self.shift, np.atleast_1d(z))
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """Those of the Gaussian, which they are close to unless sigma is small; else sums."""
+        """Return the Gaussian moments, which are close, or sums if sigma is small."""
         s2 = float(self.sigma_squared)
         ratio = self.shift**2 / s2
         if s2 < LIMITS.narrow_sigma_squared:
@@ -163,15 +167,15 @@ class DiscreteGaussianLoss(Loss):
             mean = (p * loss).sum(axis=1)
             spread = (p * (loss - mean[:, None]) ** 2).sum(axis=1)
             return np.real(self.log_mgf(tilts)), mean, spread
-        # The theta functions of K differ from each other by a relative e^-77 at most.
+        # The theta functions of K differ by a relative e^-77 at most.
         return tilts * (tilts + 1) * (ratio / 2), (tilts + 0.5) * ratio, np.full(len(tilts), ratio)
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """From the distance d of v = u shift / sigma^2 to 2 pi times a whole number [C-5].
+        """Bound the decay from the distance d of v = u shift / sigma^2 to multiples of 2 pi [C-5].
 
         |phi| <= (sum over k of e^{-sigma^2 (v - 2 pi k)^2 / 2}) / (1 - 2 sum e^{-2 pi^2 sigma^2
-        k^2}), where the nearest k has e^{-sigma^2 d^2 / 2} and all others less than
-        3 e^{-sigma^2 pi^2 / 2} together.
+        k^2}). The nearest k contributes e^{-sigma^2 d^2 / 2}, and all others together less than
+        3 e^{-sigma^2 pi^2 / 2}.
         """
         s2 = float(self.sigma_squared)
         if s2 < 0.25:
@@ -190,13 +194,13 @@ class DiscreteGaussianLoss(Loss):
         return log_decay
 
     def atoms(self, tilt: float) -> Atoms:
-        """Return the window of 26 sigma around the tilted center -tilt * shift, normalized."""
+        """Return the atoms within 26 sigma of the tilted center -tilt * shift, normalized."""
         low, high = self._window(tilt)
         exponent = self._exponents(tilt, np.arange(high, low - 1, -1, dtype=float))
         weight = np.exp(exponent - exponent.max())
         weight /= weight.sum()
-        # Sigma^2, the quotient, and the difference err by one unit each; a place that is not whole
-        # by one, and its square by 3. The rounding of tilt times shift moves all places.
+        # Sigma^2, the quotient, and the difference err by one unit each. A place that is not an
+        # integer errs by one, its square by 3. Rounding of tilt times shift moves all places.
         most, center = -float(exponent.min()), tilt * self.shift
         units = 3 if center.is_integer() else 6
         moved = float(abs(Fraction(tilt) * self.shift - Fraction(center)))
@@ -215,10 +219,11 @@ class DiscreteGaussianLoss(Loss):
         )
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """Return the same atoms; beyond a certain sigma, quadrature nodes of their density.
+        """Return the atoms, or quadrature nodes of their density if sigma is large.
 
-        A sum over whole numbers differs from the integral by at most sup |g''| / 24 a term, which
-        for the density is at most (26^2 + 1) / (24 sigma^2) of it within 26 sigma.
+        A sum over integers differs from the integral by at most sup |g''| / 24 per term. For the
+        density
+        this is at most a relative (26^2 + 1) / (24 sigma^2) within 26 sigma.
         """
         if self.sigma_squared <= LIMITS.wide_sigma_squared:
             return Discretization.of(self.atoms(tilt), tilt)
@@ -226,7 +231,7 @@ class DiscreteGaussianLoss(Loss):
         return replace(smooth, relative=smooth.relative + 60 / float(self.sigma_squared))
 
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
-        """54 sigma a term, or 22 sigma of the sum: weights beyond are below e^-60."""
+        """Return 54 sigma per term, or 22 sigma of the sum: weights beyond are below e^-60."""
         sigma = math.sqrt(self.sigma_squared)
         if self.step is None or 54 * sigma * count + 4 > MOST_POWERS:
             return math.inf
@@ -240,7 +245,7 @@ class DiscreteGaussianLoss(Loss):
 def _largest_gap(sigma_squared: float, shift: int) -> float:
     sigma = math.sqrt(sigma_squared)
     if shift > 1 << 22:
-        return math.inf  # a sum too long: nothing is claimed
+        return math.inf  # the sum is too long, so nothing is claimed
     reach = max(60.0, min(1000.0, 1e6 / sigma))
     top = math.ceil(reach * sigma) + 2 * shift + 2
     # log P(X > t) for t = -shift .. top, by sums from the far end: no cancellation.
@@ -254,24 +259,24 @@ def _largest_gap(sigma_squared: float, shift: int) -> float:
     upper = -ndtri_exp(np.minimum(log_tail[t >= 0], 0.0))
     q = np.concatenate([-upper[shift::-1], upper])  # q(-1 - t) = -q(t)
     gap = (q[shift:] - q[:-shift])[(t[shift:] <= top) & (t[shift:] >= 0)]
-    # Each sum errs by a unit a term; log-probabilities move q by less than twice that.
+    # Each sum errs by a unit per term. Log-probabilities move q by less than twice this error.
     largest = float(gap.max()) + 8 * UNIT * (len(x) + reach)
     return max(largest, _tail_mu(sigma_squared, shift, top))
 
 
 def _tail_mu(sigma_squared: float, shift: int, top: int) -> float:
-    """Bound on q(t) - q(t - shift) for every t > top.
+    """Bound q(t) - q(t - shift) for every t > top. Let s be the shift.
 
-    The normal hazard exceeds its argument, so (q(t)^2 - q(t-s)^2) / 2 <= log P(X > t-s)/P(X > t),
-    and that is at most s (t+1) / sigma^2 - s^2 / (2 sigma^2) + eta, where eta bounds
-    log E[e^{(X-t-1) s / sigma^2} | X > t] by that of a geometric variable. From below,
-    q(t) >= Y - d with Y = (t+1) / sigma and d as in the code, from Mills' ratio. The quotient
-    falls in t.
+    The normal hazard exceeds its argument, so (q(t)^2 - q(t-s)^2) / 2 <= log P(X > t-s)/P(X > t).
+    This is at most s (t+1) / sigma^2 - s^2 / (2 sigma^2) + eta. Here eta bounds
+    log E[e^{(X-t-1) s / sigma^2} | X > t] by the value for a geometric variable. A lower bound is
+    q(t) >= Y - d with Y = (t+1) / sigma and d as in the code, from Mills' ratio. The quotient falls
+    in t.
     """
     sigma = math.sqrt(sigma_squared)
     y = (top + 1) / sigma
-    # Beyond top neighboring masses fall by at least this ratio, so the excess over top is
-    # stochastically below a geometric variable.
+    # Beyond top, neighboring masses fall by at least this ratio. So the excess over top is
+    # stochastically smaller than a geometric variable.
     ratio = math.exp(-(2 * top + 3) / (2 * sigma_squared))
     grown = math.exp(min((2 * shift - 2 * top - 3) / (2 * sigma_squared), 0.0))
     if grown >= 1 or ratio >= 1:
@@ -281,7 +286,7 @@ def _tail_mu(sigma_squared: float, shift: int, top: int) -> float:
     excess = -math.log(total) - math.log1p(-ratio) + 0.5 * math.log(math.tau)
 
     def below(v: float) -> float:
-        """d(v) with q >= v - d: v d - d^2/2 >= log(v + 1/v) + excess."""
+        """Return d(v) with q >= v - d: v d - d^2/2 >= log(v + 1/v) + excess."""
         need = max(math.log(v + 1 / v) + excess, 0.0)
         return need / v / (1 - need / v**2) if need < v**2 / 2 else v
 

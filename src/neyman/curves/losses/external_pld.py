@@ -1,4 +1,4 @@
-"""Pairs that were computed elsewhere: each order with numbers of its own, and its source named."""
+"""Represent pairs that were computed elsewhere: numbers for each order, and their source."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from neyman.numerics.rounding import up
 
 @dataclass(frozen=True, repr=False)
 class ExternalPld(Part):
-    """The loss that someone states of a pair (P, Q), and the one that they state of (Q, P).
+    """Represent the losses that a source states for a pair (P, Q) and for its reverse (Q, P).
 
-    Rounded up, the two are no longer each other's reverse, and the reverse of one may be much
-    worse than the other: what was rounded up from below comes out as infinite loss.
+    After rounding up, neither loss is the other's reverse. The reverse of one may be much worse
+    than the
+    other, because mass that was rounded up from below becomes infinite loss.
 
     Args:
-        ahead: stated of (P, Q).
-        behind: stated of (Q, P).
-        source: whose statement it is, in words.
+        ahead: stated for (P, Q).
+        behind: stated for (Q, P).
+        source: names the source in words.
     """
 
     ahead: FiniteLoss
@@ -39,7 +40,7 @@ class ExternalPld(Part):
 
     @property
     def rho(self) -> float:
-        """The larger of the two; what a statement leaves out of Q adds to it [RB-7]."""
+        """Return the larger rho of the two, plus the omitted mass of Q [RB-7]."""
         return max(up(x.rho - math.log1p(-x.missing)) for x in (self.ahead, self.behind))
 
     @property

@@ -1,4 +1,4 @@
-"""Privacy losses with finitely many values, on a lattice or off it."""
+"""Define privacy losses with finitely many values, on a lattice or off it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from neyman.numerics.power_sums import added, power_sums, ways
 from neyman.numerics.rounding import above, up
 
 LEAST_EPSILON = Fraction(1, 10**150)
-MOST_EPSILON = 10**6  # of one release: beyond it nothing is hidden anyway
+MOST_EPSILON = 10**6  # largest epsilon of one release; it has no privacy
 
-PLACE_ERROR = 4 * UNIT  # relative, of a value: the logarithm of an exact quotient errs by 2 units
-LEAST_LOG_MASS = -600.0  # log of a mass that can be taken to powers
+PLACE_ERROR = 4 * UNIT  # relative error of a value: the log of an exact quotient errs by 2 units
+LEAST_LOG_MASS = -600.0  # log of the smallest mass that may be raised to powers
 
 
 class _ValuesLoss(Loss):
-    """A loss with finitely many values, and what is the same for all such losses."""
+    """Share the code of losses with finitely many values."""
 
     failure: float
     missing: float
@@ -47,12 +47,12 @@ class _ValuesLoss(Loss):
 
     @cached_property
     def _arrays(self) -> tuple[Array, Array]:
-        """The values, and the logarithms of their masses."""
+        """Return the values, and the logarithms of their masses."""
         raise NotImplementedError
 
     @cached_property
     def _largest(self) -> float:
-        """The largest |value|, or a little more."""
+        """Return an upper bound on the largest |value|, close to it."""
         return float(np.abs(self._arrays[0][[0, -1]]).max()) * (1 + 2 * PLACE_ERROR)
 
     @property
@@ -64,12 +64,12 @@ class _ValuesLoss(Loss):
     def mu(self) -> float:
         """Return the mu of randomized response at the pure epsilon of the finite part.
 
-        Inf where more is missing from P than from Q: the rest of Q has less mass than that of P.
+        Return inf if Q has more infinite mass than P: the rest of Q then has less mass.
         """
         return response_mu(self._largest) if self.missing <= self.failure else math.inf
 
     def log_mgf(self, z: Array) -> Array:
-        """K(z) = log sum p e^{zv} over the finite values v."""
+        """Return K(z) = log sum p e^{zv} over the finite values v."""
         value, log_p = self._arrays
         exponent = np.multiply.outer(z, value) + log_p
         top = np.real(exponent).max(axis=-1)
@@ -83,7 +83,7 @@ class _ValuesLoss(Loss):
         return k, mean, (p * (value - mean[:, None]) ** 2).sum(axis=1)
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """From the moments: E(L - L')^4 <= range^2 2 Var(L). Atoms never die out."""
+        """Bound the decay by moments: E(L - L')^4 <= range^2 2 Var(L). Atoms never decay."""
         variance = float(self.moments(np.array([tilt]))[2][0])
         reach = float(self._arrays[0][-1] - self._arrays[0][0])
         return by_moments(variance * (1 - 1e-6), 2 * reach**2 * variance * (1 + 1e-6), edges)
@@ -91,17 +91,16 @@ class _ValuesLoss(Loss):
 
 @dataclass(frozen=True)
 class FiniteLoss(_ValuesLoss):
-    """A loss with finitely many values on a lattice.
+    """Represent a loss with finitely many values on a lattice.
 
     Args:
         lattice: the step, exact, above 0.
-        index: the values are ``index * lattice``; increasing whole numbers.
-        log_p: logarithm of P(L = value), same length. Their Q-masses are p e^-value.
+        index: increasing integers; the values are ``index * lattice``.
+        log_p: logarithms of P(L = value), same length. The Q-masses are p e^-value.
         failure: P(L = inf).
         missing: Q-mass of outcomes that P cannot produce (the infinite mass of the reverse).
-        known_rho: a proven zCDP parameter of the normalized finite part, both ways, where one is
-            known that is below what the values alone prove; losses that differ in nothing else are
-            equal.
+        known_rho: a proven zCDP parameter of the normalized finite part, both ways, if one is known
+            below the bound that the values imply. It does not affect equality.
     """
 
     lattice: Fraction
@@ -129,19 +128,19 @@ class FiniteLoss(_ValuesLoss):
 
     @property
     def rho(self) -> float:
-        """Of the normalized finite part: its own, or what its values prove."""
+        """Return rho of the normalized finite part: known, or implied by its values."""
         return above(self.exact_rho)
 
     @cached_property
     def exact_rho(self) -> Fraction:
-        """`rho` as an exact rational."""
+        """Return `rho` as an exact rational."""
         if self.known_rho is not None:
             return self.known_rho
         low, high = (self.lattice * self.index[i] for i in (0, -1))
         return _rho_of_values(low, high, self.failure, self.missing)
 
     def reverse(self) -> FiniteLoss:
-        """Values change sign, masses become those of Q."""
+        """Return the reverse: values change sign, and the masses are those of Q."""
         values = [float(self.lattice * i) for i in self.index]
         log_q = [p - v for p, v in zip(self.log_p, values, strict=True)]
         backward = FiniteLoss(
@@ -188,14 +187,14 @@ class FiniteLoss(_ValuesLoss):
         return Discretization(value, weight, tilt, scale, 0.0, relative)
 
     def _weight_error(self, tilt: float) -> float:
-        """How much a weight errs because its value does: by 2 units, or not at all."""
+        """Return a weight's error from its value's error: 2 relative units of the value, or 0."""
         digits = self.lattice.numerator * max(abs(self.index[0]), abs(self.index[-1]))
         if digits.bit_length() <= 53 and self.lattice.denominator.bit_count() == 1:
             return 0.0
         return 2 * UNIT * abs(tilt) * self._largest
 
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
-        """Those of a binomial distribution, or the places of the lattice between the ends."""
+        """Return the number of atoms: binomial for two values, else lattice points."""
         if min(self.log_p) < LEAST_LOG_MASS:
             return math.inf
         if len(self.index) == 2:
@@ -204,7 +203,7 @@ class FiniteLoss(_ValuesLoss):
         return size if size <= MOST_POWERS else math.inf
 
     def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
-        """Multinomial weights of two values; of more, the power of the weights on the lattice."""
+        """Return multinomial weights for two values, else a power of the weights on the lattice."""
         if count == 1 or len(self.index) > 2:
             return lattice_sum(self, count, tilt, least)
         index, log_p = np.array(self.index), np.array(self.log_p)
@@ -212,23 +211,24 @@ class FiniteLoss(_ValuesLoss):
 
 
 def response_mu(epsilon: float) -> float:
-    """Mu of the Gaussian curve through randomized response's corner (1, 1) / (1 + e^epsilon)."""
+    """Return mu of the Gaussian curve through the corner of randomized response.
+
+    The corner is (1, 1) / (1 + e^epsilon).
+    """
     return -2 * float(ndtri_exp(-epsilon - math.log1p(math.exp(-epsilon)))) * (1 + 1e-14)
 
 
 def _rho_of_values(low: Fraction, high: Fraction, failure: float, missing: float) -> Fraction:
-    """Return a zCDP parameter of any pair whose finite losses are
-    in [low, high], normalized [ZC-8].
-    """
+    """Return a zCDP parameter of pairs whose normalized finite losses are in a range [ZC-8]."""
     moved = math.log1p(-missing) - math.log1p(-failure)
-    # Each logarithm errs by 2 units, and the difference by one of itself: 3 units.
+    # Each logarithm errs by 2 units, and their difference by one relative unit: 3 units.
     slack = Fraction(16 * UNIT * (abs(math.log1p(-missing)) + abs(math.log1p(-failure))))
     most = max(abs(low + Fraction(moved)), abs(high + Fraction(moved))) + slack
     return min(pure_rho(most), bounded_range_rho(high - low))
 
 
 def _close(a: FiniteLoss, b: FiniteLoss) -> bool:
-    """Whether two losses are equal but for the last bits of their logarithms."""
+    """Return True if two losses are equal up to the last bits of their logarithms."""
     return (
         a.index == b.index
         and a.failure == b.failure
@@ -237,14 +237,13 @@ def _close(a: FiniteLoss, b: FiniteLoss) -> bool:
 
 
 def response_loss(epsilon: Fraction, categories: int = 2, failure: float = 0.0) -> FiniteLoss:
-    """Return the loss of randomized response: e^epsilon : 1 between the truth and each other
-    category.
+    """Return the loss of randomized response, e^epsilon : 1 between truth and each other answer.
 
     Args:
         epsilon: exact, above 0.
-        categories: how many answers there are, at least 2. The two hypotheses are two of them.
-        failure: probability that all is revealed instead, in [0, 1): the pair that dominates all
-            (epsilon, failure) mechanisms (Kairouz, Oh and Viswanath 2015).
+        categories: number of answers, at least 2. The two hypotheses are two of them.
+        failure: probability that everything is revealed instead, in [0, 1): the pair that dominates
+            all (epsilon, failure) mechanisms (Kairouz, Oh and Viswanath 2015).
     """
     e = float(epsilon)
     log_total = e + math.log1p((categories - 1) * math.exp(-e)) - math.log1p(-failure)
@@ -255,10 +254,9 @@ def response_loss(epsilon: Fraction, categories: int = 2, failure: float = 0.0) 
 
 
 def discrete_laplace_loss(scale: Fraction, shift: int) -> FiniteLoss:
-    """Return the loss of discrete Laplace noise of mass ~ e^{-|x| / scale}, moved by ``shift`` >=
-    1.
+    """Return the loss of discrete Laplace noise ~ e^{-|x| / scale}, moved by ``shift`` >= 1.
 
-    At x <= 0 it is shift / scale, at x >= shift its negative, between them (shift - 2x) / scale.
+    It is shift / scale at x <= 0, -shift / scale at x >= shift, and (shift - 2x) / scale between.
     """
     b = float(scale)
     log_total = math.log1p(math.exp(-1 / b))  # log of (1 + r), r = e^{-1/scale}
@@ -271,17 +269,17 @@ def discrete_laplace_loss(scale: Fraction, shift: int) -> FiniteLoss:
 
 @dataclass(frozen=True)
 class OffLatticeLoss(_ValuesLoss):
-    """A loss with finitely many values anywhere.
+    """Represent a loss with finitely many values that need no lattice.
 
     Args:
-        values: the finite values of the loss, increasing, at least one. Each is taken as rounded:
-            the true one is within 4 units of |value|.
-        log_p: logarithm of P(L = value), same length, rounded from a distribution whose finite part
-            has the sum 1 - failure. The Q-masses are p e^-value.
+        values: the finite values of the loss, increasing, at least one. Each counts as rounded: the
+            true value is within 4 units of |value|.
+        log_p: logarithms of P(L = value), same length, rounded from a distribution whose finite
+            part has the sum 1 - failure. The Q-masses are p e^-value.
         failure: P(L = inf), in [0, 1).
         missing: Q-mass of outcomes that P cannot produce (the infinite mass of the reverse).
-        masses: the exact masses of the values under P and under Q, where they are known; losses
-            that differ in nothing else are equal.
+        masses: the exact masses of the values under P and under Q, if known. They do not affect
+            equality.
         known_rho: as for `FiniteLoss`.
     """
 
@@ -310,7 +308,7 @@ class OffLatticeLoss(_ValuesLoss):
 
     @property
     def costly(self) -> bool:
-        """Return True if there are many values, each of which is a term of K."""
+        """Return True if there are many values. Each is a term of K."""
         return len(self.values) > 400
 
     @property
@@ -319,18 +317,18 @@ class OffLatticeLoss(_ValuesLoss):
 
     @property
     def supremum(self) -> Fraction:
-        """The largest finite value, rounded up."""
+        """Return the largest finite value, rounded up."""
         top = self.values[-1]
         return Fraction(top if top == 0 else up(top + PLACE_ERROR * abs(top), 1))
 
     @property
     def rounded(self) -> bool:
-        """It is: the values are logarithms."""
+        """Return True: the values are rounded logarithms."""
         return True
 
     @property
     def rho(self) -> float:
-        """Of the normalized finite part: its own, or what its values prove."""
+        """Return rho of the normalized finite part: known, or implied by its values."""
         if self.known_rho is not None:
             return above(self.known_rho)
         slack = Fraction(2 * PLACE_ERROR * self._largest)
@@ -338,12 +336,12 @@ class OffLatticeLoss(_ValuesLoss):
         return above(_rho_of_values(low, high, self.failure, self.missing))
 
     def reverse(self) -> OffLatticeLoss:
-        """Values change sign, masses become those of Q."""
+        """Return the reverse: values change sign, and the masses are those of Q."""
         values = tuple(-v for v in reversed(self.values))
         log_q = tuple(p - v for p, v in reversed(self._pairs))
         same = self.failure == self.missing and len(values) > 0
-        # A difference of two logarithms errs by 2 units of each, and by one of itself. What differs
-        # by no more is the same pair: every engine counts 8 units of both, and more.
+        # A difference of two logarithms errs by 2 relative units of each and by one of the result.
+        # Losses that differ by no more count as equal: every engine allows 8 units of both.
         slack = 8 * UNIT * (1 + self._largest + float(np.max(np.abs(self.log_p))))
         if (
             same
@@ -359,7 +357,7 @@ class OffLatticeLoss(_ValuesLoss):
         return np.array(self.values), np.array(self.log_p)
 
     def _tilt_weights(self, tilt: float) -> tuple[float, Array]:
-        """K(tilt) and the tilted weights, with the sum 1."""
+        """Return K(tilt) and the tilted weights, with the sum 1."""
         value, log_p = self._arrays
         exponent = log_p + tilt * value
         top = float(exponent.max())
@@ -368,7 +366,7 @@ class OffLatticeLoss(_ValuesLoss):
         return top + math.log(total), weight / total
 
     def log_mgf(self, z: Array) -> Array:
-        """Return the same; on a line by waves, of which many share their factors."""
+        """Return K(z) as the base class does. On a line, share the factors of the exponentials."""
         z = np.atleast_1d(z)
         if not np.iscomplexobj(z):
             return super().log_mgf(z)
@@ -376,7 +374,7 @@ class OffLatticeLoss(_ValuesLoss):
         return k + log1p(wave_sum(self._arrays[0], weight, np.imag(z)))
 
     def mgf_rounding(self, z: Array) -> Array:
-        """Return a few units for each exponent, the values' own errors, and those of the waves."""
+        """Return a few units per exponent, plus the errors of the values and of the waves."""
         z = np.atleast_1d(z)
         value, log_p = self._arrays
         each = 2 * (PLACE_ERROR * self._largest * np.abs(z))
@@ -397,13 +395,13 @@ class OffLatticeLoss(_ValuesLoss):
         )
 
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
-        """Return the ways in which the values can come, in any order where powers are not taken."""
+        """Return the number of unordered draws of the values, or of ordered ones without powers."""
         if not self._has_powers(count):
             return float(len(self.values)) ** count if count <= 8 else math.inf  # pair by pair
         return ways(count, len(self.values))
 
     def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
-        """Multinomial weights, or sums pair by pair where a mass is too small for powers."""
+        """Return multinomial weights, or pairwise sums if a mass is too small for powers."""
         if not self._has_powers(count):
             return added([self.dots(tilt, 1.0)] * count, tilt)
         value, log_p = self._arrays
@@ -417,10 +415,8 @@ class OffLatticeLoss(_ValuesLoss):
 def _multinomial(
     index: Array, unit: float, log_p: Array, failure: float, count: int, tilt: float, place: float
 ) -> Discretization:
-    """Return the sum of ``count`` losses with the values
-    ``index * unit``, each within ``place``.
-    """
-    # The probabilities given that the loss is finite; what they miss of 1 is put back at the end.
+    """Return the sum of ``count`` losses with values ``index * unit``, each within ``place``."""
+    # Probabilities given that the loss is finite. The end restores the missing mass.
     log_finite = math.log1p(-failure)
     p = np.exp(log_p - log_finite)
     relative = (2 * float(np.max(np.abs(log_p))) + 4) * UNIT
@@ -434,7 +430,7 @@ def _multinomial(
 def finite_loss(p: Sequence[Fraction], q: Sequence[Fraction]) -> OffLatticeLoss | None:
     """Return the loss of two finite distributions over the same outcomes; None if none is shared.
 
-    Outcomes whose losses are the same float are one.
+    Outcomes whose losses are the same float are merged.
 
     Args:
         p, q: exact probabilities of the outcomes under P and under Q.
@@ -464,7 +460,7 @@ def finite_loss(p: Sequence[Fraction], q: Sequence[Fraction]) -> OffLatticeLoss 
 
 
 def exact_log(x: Fraction) -> float:
-    """log x to relative accuracy, near 1 too and where no float holds x."""
+    """Return log x to relative accuracy, also near 1 and for x beyond the range of floats."""
     if Fraction(1, 2) < x < 2:
         return math.log1p(float(x - 1))
     if Fraction(1, 10**300) < x < 10**300:

@@ -1,4 +1,4 @@
-"""Gaussian privacy loss: the pair N(mu, 1) and N(0, 1)."""
+"""Define the Gaussian privacy loss: the pair N(mu, 1) and N(0, 1)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import CALL, cells, charge
 
-# Standard deviations kept of a tilted Gaussian: what is beyond is below 1e-147.
+# Reach of a tilted Gaussian in standard deviations: the mass beyond is below 1e-147.
 REACH_DEVIATIONS = 26.0
 
 
 @dataclass(frozen=True)
 class GaussianLoss(Loss):
-    """L ~ N(mu^2/2, mu^2): the pair N(mu, 1) and N(0, 1).
+    """Represent the loss L ~ N(mu^2/2, mu^2) of the pair N(mu, 1) and N(0, 1).
 
     Args:
         mu_squared: the square of the distance in standard deviations, above 0.
@@ -29,36 +29,36 @@ class GaussianLoss(Loss):
 
     @property
     def rho(self) -> float:
-        """mu^2 / 2 (Bun and Steinke 2016, proposition 1.6)."""
+        """Return mu^2 / 2 (Bun and Steinke 2016, proposition 1.6)."""
         return self.mu_squared / 2
 
     @property
     def mu(self) -> float:
-        """The pair is G_mu itself."""
+        """Return mu: the pair is G_mu itself."""
         return math.sqrt(self.mu_squared)
 
     def reverse(self) -> GaussianLoss:
-        """Return the same: the Gaussian pair is its own reverse."""
+        """Return this loss: the Gaussian pair is its own reverse."""
         return self
 
     def log_mgf(self, z: Array) -> Array:
-        """K(z) = z (z + 1) mu^2 / 2."""
+        """Return K(z) = z (z + 1) mu^2 / 2."""
         return z * (z + 1) * (self.mu_squared / 2)
 
     def mgf_rounding(self, z: Array) -> Array:
         return 8 * UNIT * np.abs(z * (z + 1)) * self.mu_squared
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """K, (tilt + 1/2) mu^2 and mu^2."""
+        """Return K, (tilt + 1/2) mu^2, and mu^2."""
         v = self.mu_squared
         return tilts * (tilts + 1) * v / 2, (tilts + 0.5) * v, np.full(len(tilts), v)
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """-mu^2 u^2 / 2."""
+        """Return -mu^2 u^2 / 2."""
         return -0.5 * self.mu_squared * (1 - 8 * UNIT) * edges**2
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """Quadrature nodes of N((tilt + 1/2) mu^2, mu^2) in cells that `step` divides evenly."""
+        """Return quadrature nodes of N((tilt + 1/2) mu^2, mu^2) in cells that divide ``step``."""
         mu = self.mu
         center = (tilt + 0.5) * self.mu_squared
         panels = max(1, math.ceil(step / (mu / 32)))

@@ -1,4 +1,4 @@
-"""Laplace privacy loss: two Laplace distributions whose centers differ."""
+"""Define the Laplace privacy loss: two Laplace distributions with different centers."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from neyman.numerics.rounding import above
 
 @dataclass(frozen=True)
 class LaplaceLoss(PiecewiseAnalyticLoss):
-    """The loss of two Laplace distributions whose centers are ``exact_epsilon`` scales apart.
+    """Represent the loss of two Laplace distributions with centers ``exact_epsilon`` scales apart.
 
-    L has atoms e^-epsilon / 2 at -epsilon and 1/2 at epsilon, and between them the density
+    L has atoms e^-epsilon / 2 at -epsilon and 1/2 at epsilon. Between them it has the density
     e^{(l - epsilon)/2} / 4.
     """
 
@@ -32,7 +32,7 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
 
     @cached_property
     def epsilon(self) -> float:
-        """Epsilon as a float."""
+        """Return epsilon as a float."""
         return float(self.exact_epsilon)
 
     @property
@@ -45,19 +45,19 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
 
     @property
     def rho(self) -> float:
-        """epsilon - 1 + e^-epsilon, the KL divergence [ZC-6]."""
+        """Return epsilon - 1 + e^-epsilon, the KL divergence [ZC-6]."""
         return above(laplace_rho(self.exact_epsilon))
 
     @property
     def mu(self) -> float:
-        """The curve is above randomized response's, whose corner is on this G_mu."""
+        """Return mu of the G_mu through the corner of randomized response, whose curve is below."""
         return response_mu(self.epsilon)
 
     def reverse(self) -> LaplaceLoss:
         return self
 
     def law(self, size: float) -> Law:
-        """Two atoms, and the density between them."""
+        """Return two atoms, and the density between them."""
         a = self.epsilon
         piece = Piece(
             -a,
@@ -74,11 +74,14 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
         return Law(np.array([-a, a]), log_mass, (piece,), (), 4 * UNIT * (a + 2))
 
     def places(self, tilt: float, height: float) -> float:
-        """Few: K has a closed form."""
+        """Return a small number: K has a closed form."""
         return 10.0
 
     def log_mgf(self, z: Array) -> Array:
-        """K(z) = log(e^{az}/2 + e^{-a(1+z)}/2 + (e^{az} - e^{-a(z+1)}) / (4z + 2)), a = epsilon."""
+        """Return K(z) from the closed form.
+
+        K(z) = log(e^{az}/2 + e^{-a(1+z)}/2 + (e^{az} - e^{-a(z+1)}) / (4z + 2)), a = epsilon.
+        """
         return _log_mgf(self.epsilon, z)
 
     def mgf_rounding(self, z: Array) -> Array:
@@ -99,9 +102,9 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
         return np.einsum("i,kij->kj", counts, np.array(_moments(a, tilts)))
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """Return the atoms keep their masses; the density's part is at most its two ends over |w|.
+        """Bound the decay: atoms keep their masses, and the density adds at most its ends over |w|.
 
-        Near 0 E(L - L')^4 <= (2a)^2 2 Var(L).
+        w = tilt + 1/2 + i u. Near 0, E(L - L')^4 <= (2a)^2 2 Var(L).
         """
         a = self.epsilon
         at = np.array([tilt])
@@ -114,7 +117,7 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
             return np.minimum(near, np.log(np.minimum(far * (1 + 1e-12), 1.0)))
 
 
-# Functions of a, the epsilon of one loss or those of several in a column; shape (losses, n).
+# Functions of a, the epsilon of one loss or a column of epsilons; shape (losses, n).
 
 
 def _log_mgf(a: Array | float, z: Array) -> Array:
@@ -122,7 +125,7 @@ def _log_mgf(a: Array | float, z: Array) -> Array:
     # e^{-a/2} [cosh(aw) + sinh(aw)/(2w)], scaled by e^{|Re aw|}
     size = np.abs(np.real(w)) * a
     plus, minus = np.exp(a * w - size), np.exp(-a * w - size)
-    small = np.abs(a * w) < 0.03  # where the difference loses more than 32 units
+    small = np.abs(a * w) < 0.03  # here the difference loses more than 32 units
     sinhc = (plus - minus) / (4 * np.where(small, 1.0, w))
     if small.any():
         square = (a * w) ** 2
@@ -136,7 +139,7 @@ def _mgf_rounding(a: Array | float, z: Array) -> Array:
 
 
 def _tilted_masses(a: Array | float, tilts: Array) -> tuple[Array, Array, Array, Array]:
-    """K, and the tilted masses of the atoms at -a and a and of the density between them."""
+    """Return K, and the tilted masses of the atoms at -a and a and of the density between them."""
     k = _log_mgf(a, tilts)
     low = np.exp(-a * (1 + tilts) - k) / 2
     high = np.exp(a * tilts - k) / 2
@@ -144,9 +147,9 @@ def _tilted_masses(a: Array | float, tilts: Array) -> tuple[Array, Array, Array,
 
 
 def _moments(a: Array, tilts: Array) -> tuple[Array, Array, Array]:
-    """K, and sums over the atoms and quadrature nodes of the density e^{(tilt + 1/2) l}."""
+    """Return K, mean, and variance, from atoms and nodes of the density e^{(tilt + 1/2) l}."""
     k, low, high, _ = _tilted_masses(a, tilts)
-    # The density falls from the end it leans to: nodes where it is above e^-40.
+    # The density decreases from one end: use nodes where it is above e^-40.
     lean = tilts + 0.5
     length = np.minimum(2 * a, 40 / np.maximum(np.abs(lean), 1e-300))
     start = np.where(lean > 0, a - length, -a)

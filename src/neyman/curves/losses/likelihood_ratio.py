@@ -1,10 +1,11 @@
-"""Losses log R(y), R the ratio of a mixture of normals to a normal: sums over nodes of y.
+"""Compute losses log R(y), R the ratio of a mixture of normals to a normal, by sums over y.
 
     M(w) = E_{N(0,1)}[R^w],    K_remove(z) = log M(z + 1),    K_add(z) = log M(-z)
 
-by a trapezoid sum, whose error falls geometrically. With c the largest distance, on the line
-Im y = a the terms of R have arguments in [0, c a], so |R| <= R(x), |R| >= R(x) cos(c a / 2) and
-R has no zero in |Im y| < pi / c.
+The sum is a trapezoid rule, whose error decreases geometrically. Let c be the largest distance. On
+the line Im y = a the terms of R have arguments in [0, c a]. So |R| <= R(x), |R| >= R(x) cos(c a /
+2),
+and R has no zero in |Im y| < pi / c.
 """
 
 from __future__ import annotations
@@ -31,42 +32,42 @@ from neyman.numerics.operations import CALL, cells, charge
 
 @dataclass(frozen=True)
 class Limits:
-    """How many nodes sums over y may take. Others keep all bounds."""
+    """Set the largest number of nodes of sums over y. Beyond the limits, bounds stay valid."""
 
-    shared_peak: float = 100.0  # of the terms in y, up to which tilts share nodes
-    block_terms: int = 1 << 19  # of sums that are computed together
-    half_strip: float = 0.75  # of y over its distance, for the decay
-    widest_strip: float = 4.0  # the same, at most
-    shifts: tuple[float, ...] = (0.5, 1.0)  # of y, in parts of what is best near 0
-    enough_reach: float = 3.0  # over a normal distribution, with which no other bound is asked
-    density_panels: int = 1 << 16  # of y between which the density is bounded
-    decay_heights: int = 12  # for which the decay is computed
-    decay_nodes: int = 4096  # for each of them
-    decay_efolds: float = 32.0  # below 1, to which it is computed
+    shared_peak: float = 100.0  # largest peak of the terms in y for which tilts share nodes
+    block_terms: int = 1 << 19  # most terms of sums that are computed together
+    half_strip: float = 0.75  # half height of the strip in y times the distance, for the decay
+    widest_strip: float = 4.0  # largest half height of the strip
+    shifts: tuple[float, ...] = (0.5, 1.0)  # shifts of y, relative to the best shift near 0
+    enough_reach: float = 3.0  # reach, over a normal distribution's, that needs no other bound
+    density_panels: int = 1 << 16  # most places y between which the density is bounded
+    decay_heights: int = 12  # heights at which the decay is computed
+    decay_nodes: int = 4096  # nodes per height
+    decay_efolds: float = 32.0  # e-folds of the decay below 1
 
 
 LIMITS = Limits()
 
-# The integrand falls like a normal density beyond its peaks: what is left out is e^-50.
+# The integrand falls like a normal density beyond its peaks: the omitted part is e^-50.
 PAD_DEVIATIONS = 10.0
 ERROR_EFOLDS = 44.0  # the trapezoid errs by at most e^-44 of M(Re w)
-MOST_POWER = 1 << 12  # minus the w up to which sums share nodes where peaks are near 0
-MOST_EQUAL = 1e-13  # of a second moment, a variance below which is rounding
+MOST_POWER = 1 << 12  # largest -w for which sums share nodes if peaks are near 0
+MOST_EQUAL = 1e-13  # variance, relative to the second moment, that is only rounding
 STRIP_HEIGHTS = np.geomspace(0.05, 12.0, 40)
 
 
 class LikelihoodRatioLoss(Loss):
-    """The loss of a mixture of normals and a normal, in one of the two orders."""
+    """Represent the loss of a mixture of normals and a normal, in one of the two orders."""
 
     removed: bool  # True for (mixture, normal), False for (normal, mixture)
     farthest: float  # the largest distance of the mixture's normals, above 0
-    ratio_units: float  # by how many units log R errs beside its own rounding
-    log_least: float  # the infimum of log R on the real line: that at minus infinity
-    ratio_floor: float  # 1 - p_0: log R errs by so many units of it and of 3 times its own size
+    ratio_units: float  # error of log R in units, in addition to its rounding
+    log_least: float  # the infimum of log R on the real line: its limit at minus infinity
+    ratio_floor: float  # 1 - p_0: the error of log R is in units of this plus 3 |log R|
     limits: ClassVar[Limits] = LIMITS
 
     def _keep(self, farthest: float, ratio_units: float, log_least: float) -> None:
-        """Store what every sum over y asks for."""
+        """Store the values that every sum over y uses."""
         vars(self).update(
             farthest=farthest,
             ratio_units=ratio_units,
@@ -80,25 +81,27 @@ class LikelihoodRatioLoss(Loss):
 
     @abstractmethod
     def log_ratio(self, y: Array) -> Array:
-        """log R(y), rising, to relative accuracy near 0.
+        """Return log R(y), increasing, to relative accuracy near 0.
 
         Args:
             y: real, or complex with 0 <= farthest * Im y <= pi / 2.
         """
 
     def log_ratio_on(self, y: Array, t: Array) -> Array:
-        """log R(y), given t = mu y - mu^2 / 2, mu the largest distance, with all its digits."""
+        """Return log R(y), given an accurate t = mu y - mu^2 / 2, mu the largest distance."""
         return self.log_ratio(y)
 
     @property
     @abstractmethod
     def mean_shift(self) -> float:
-        """About how much of one standard deviation a step moves the distribution, at most 1 a
-        normal."""
+        """Estimate by how many standard deviations a step moves the distribution.
+
+        Each normal counts at most 1.
+        """
 
     @abstractmethod
     def slope(self, y: Array) -> Array:
-        """Return the derivative of log R, which rises with y."""
+        """Return the derivative of log R, which increases with y."""
 
     @abstractmethod
     def inverse(self, ratio: Array, low: float, high: float) -> Array:
@@ -106,16 +109,16 @@ class LikelihoodRatioLoss(Loss):
 
     @abstractmethod
     def range(self, w: float) -> tuple[float, float]:
-        """Where e^{-y^2/2} R^w is."""
+        """Return the ends of the region in which e^{-y^2/2} R^w is not negligible."""
 
     @property
     def rho(self) -> float:
-        """c^2 / 2: each normal is at most that far, and mixing is post-processing of which one."""
+        """Return c^2 / 2: each normal is at most c away, and mixing is post-processing."""
         return self.farthest**2 / 2
 
     @property
     def mu(self) -> float:
-        """The largest distance, for the same reason."""
+        """Return the largest distance c, because mixing is post-processing."""
         return self.farthest * (1 + 8 * UNIT)  # a quotient, perhaps of a square root: 3 units
 
     def power(self, tilt: float) -> float:
@@ -137,16 +140,16 @@ class LikelihoodRatioLoss(Loss):
         return float(np.maximum.reduce(math.tau * a / (digits + cost)))
 
     def log_mgf(self, z: Array) -> Array:
-        """K(z) = log M; complex z are on one vertical line, on which they share nodes of y."""
+        """Return K(z) = log M. Complex z are on one vertical line and share nodes of y."""
         return self.mgfs((self,), np.atleast_1d(z))[0][0]
 
     def mgf_rounding(self, z: Array) -> Array:
-        """Strip bound, and units for each exponent and sum."""
+        """Return the strip bound plus units for each exponent and sum."""
         return self.mgfs((self,), np.atleast_1d(z))[1][0]
 
     @classmethod
     def ratios(cls, losses: Sequence[LikelihoodRatioLoss], y: Array) -> Array:
-        """log R of several losses at the same real y; shape (losses, n)."""
+        """Return log R of several losses at the same real y; shape (losses, n)."""
         return np.array([loss.log_ratio(y) for loss in losses])
 
     @classmethod
@@ -177,8 +180,7 @@ class LikelihoodRatioLoss(Loss):
         return np.array([counts @ k, counts @ mean, counts @ variance])
 
     def _on_line(self, z: Array) -> tuple[_Law, Array]:
-        """Return the distribution whose nodes reach as far as z, and the heights in terms of log
-        R."""
+        """Return the distribution whose nodes reach as far as z, and heights in terms of log R."""
         u = imaginary_part(z) if self.removed else -imaginary_part(z)
         return _law(self, float(z[0].real), _reach(u)), u
 
@@ -187,15 +189,15 @@ class LikelihoodRatioLoss(Loss):
         return k[0], mean[0], variance[0]
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """From the moments, a line Im y = a, on which R^{iu} falls, and pieces [C-4]."""
+        """Bound the decay by moments, pieces, and a line Im y = a on which R^{iu} falls [C-4]."""
         law = _law(self, tilt, 0.0)
-        # The mean is rounded: a variance below the square of that is none.
+        # The mean is rounded: a variance below the square of its rounding counts as 0.
         variance = max(law.variance * (1 - 1e-6) - (4 * UNIT * abs(law.mean)) ** 2, 0.0)
         near = by_moments(variance, law.fourth * (1 + 1e-6), edges)
         wanted = (near > enough).nonzero()[0]
         if not len(wanted):
             return near
-        # What holds at a height holds beyond it.
+        # A bound at a height holds beyond it.
         used = wanted[:: -(-len(wanted) // self.limits.decay_heights)]
         last = used.searchsorted(np.arange(len(edges)), side="right") - 1
         beside = self._decay_beside(law, edges[used])
@@ -204,14 +206,14 @@ class LikelihoodRatioLoss(Loss):
         normal = math.sqrt(-2 * enough / variance) if variance > 0 else 0.0
         if not len(over) or float(over[-1]) < self.limits.enough_reach * normal < math.inf:
             return near
-        # Where few steps are large, one shift of y does not serve the small and the large ones.
+        # If few steps are large, one shift of y does not suit both small and large steps.
         return np.minimum(near, by_pieces(*law.pieces, edges, near > enough))
 
     def _decay_beside(self, law: _Law, edges: Array) -> Array:
-        """Bounds on log |phi| from each height on: |R^{iu}| is e^{-u arg R}, arg R >= 0."""
+        """Bound log |phi| from each height on: |R^{iu}| is e^{-u arg R}, arg R >= 0."""
         c, w = self.farthest, law.w
         b = min(self.limits.half_strip / c, self.limits.widest_strip)
-        pull = float(law.p @ self.slope(law.y))  # near 0 a shift of u times this is the best one
+        pull = float(law.p @ self.slope(law.y))  # u times this is the best shift near 0
         a = np.minimum(np.multiply.outer(self.limits.shifts, edges * pull), b)[..., None]
         cost = self.limits.decay_efolds + b * b + min(w, 0.0) * math.log(math.cos(c * b))
         low, high, h = float(law.y[0]), float(law.y[-1]), math.tau * b / cost
@@ -226,13 +228,13 @@ class LikelihoodRatioLoss(Loss):
         size = 64 + float(np.maximum.reduce(np.abs(fixed) + 2 * np.abs(moved), axis=None))
         bound = np.minimum.reduce(np.add.reduce(np.exp(g), axis=2))
         bound = bound * (1 + 8 * UNIT * (size + len(y)) + 2 * law.error)
-        # Aliases, and what is beyond the nodes.
+        # Aliases, and the part beyond the nodes.
         beyond = 0.5 * b * b + min(w, 0.0) * math.log(math.cos(0.5 * c * b)) - ERROR_EFOLDS
         bound = bound + 8 * math.exp(-self.limits.decay_efolds) + math.exp(min(beyond, 0.0))
         return np.log(np.minimum(bound, 1.0))
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """Quadrature nodes of y, in panels that the multiples of ``step`` of the loss bound."""
+        """Return quadrature nodes of y, in panels that end at multiples of ``step`` of the loss."""
         w = self.power(tilt)
         low, high = self.range(w)
         ends: list[float] = self.log_ratio(np.array([low, high])).tolist()
@@ -263,9 +265,10 @@ class LikelihoodRatioLoss(Loss):
 
 @dataclass(frozen=True, eq=False)
 class _Law:
-    """The distribution of y under a tilt: its mass at nodes of y, and what follows from it.
+    """Hold the distribution of y under a tilt: masses at nodes of y, and derived values.
 
-    Up to the reach for which the nodes were chosen, sums over them err by the strip bound only.
+    Up to the reach for which the nodes were chosen, sums over the nodes err only by the strip
+    bound.
     """
 
     loss: LikelihoodRatioLoss
@@ -279,7 +282,7 @@ class _Law:
 
     @cached_property
     def mean(self) -> float:
-        """Of log R."""
+        """Return the mean of log R."""
         return float(self.p @ self.ratio)
 
     @property
@@ -288,17 +291,17 @@ class _Law:
 
     @cached_property
     def variance(self) -> float:
-        """Of the loss."""
+        """Return the variance of the loss."""
         return float(self.p @ self._square_away)
 
     @cached_property
     def fourth(self) -> float:
-        """E(L - L')^4."""
+        """Return E(L - L')^4."""
         return 2 * float(self.p @ self._square_away**2) + 6 * self.variance**2
 
     @cached_property
     def pieces(self) -> tuple[Array, Array]:
-        """Places of log R, and masses that are uniform between them: below the distribution."""
+        """Return places of log R, and masses uniform between them: below the distribution."""
         loss, w = self.loss, self.w
         low, high = float(self.y[0]), float(self.y[-1])
         count = math.ceil((high - low) / min(0.08, 0.25 / loss.farthest)) + 1
@@ -307,7 +310,7 @@ class _Law:
         g = w * ratio - y * y / 2 - self.log_mgf - 0.5 * math.log(math.tau)
         steep = _steepest(y, w * slope)
         least = 0.5 * (g[1:] + g[:-1] - (y[1] - y[0]) * steep)
-        # Each place errs by 2 units of itself and by what is counted of log R.
+        # Each place errs by 2 relative units and by the error of log R.
         size = np.abs(ratio[1:])
         width = np.diff(ratio) - UNIT * (4 * size + 2 * loss.ratio_units * (1 + size))
         mass = np.exp(np.maximum(least, -700.0)) * (1 - 1e-9) * np.maximum(width, 0.0)
@@ -315,18 +318,21 @@ class _Law:
 
 
 def _pull(losses: Sequence[LikelihoodRatioLoss]) -> float:
-    """Return the steepest log R at y <= 0: each e^{mu y - mu^2 / 2} is at most 1 there."""
+    """Return the largest slope of log R at y <= 0.
+
+    Each e^{mu y - mu^2 / 2} is at most 1 there.
+    """
     return max([loss.farthest * loss.ratio_floor for loss in losses])
 
 
 def _steepest(y: Array, pull: Array) -> Array:
-    """Return the largest |pull - y| between neighboring places, where both are monotone in y."""
+    """Return the largest |pull - y| between neighboring places, with both monotone in y."""
     ends = slice(None, -1), slice(1, None)
     return np.maximum.reduce([np.abs(pull[i] - y[j]) for i in ends for j in ends])
 
 
 def _reach(u: Array) -> float:
-    """Return a power of two, so that lines of about the same length share their nodes."""
+    """Return a power of two, so lines of similar length share their nodes."""
     reach = float(np.maximum.reduce(np.abs(u)))
     return 2.0 ** math.ceil(math.log2(reach)) if reach > 1e-300 else 0.0
 
@@ -350,14 +356,13 @@ def _grid(low: float, high: float, h: float) -> tuple[Array, float]:
 def _tilt_masses(
     ratio: Array, w: Array, y: Array, h: float, ratio_units: float
 ) -> tuple[Array, Array, Array, Array]:
-    """Return the masses of y of several losses under several powers, log M, its error, and its
-    units.
+    """Return masses of y of several losses under several powers, log M, its error, and its units.
 
     Args:
         ratio: log R at the nodes, shape (losses, n).
         w: powers, shape (m,).
         y: the nodes, shape (n,), ``h`` apart.
-        ratio_units: by how many units log R errs beside its own rounding.
+        ratio_units: error of log R in units, in addition to its rounding.
 
     Returns:
         Arrays of shape (losses, m, n), and (losses, m) three times.
@@ -383,8 +388,7 @@ def _tilt_masses(
         and y[0] <= -PAD_DEVIATIONS
         and y[-1] >= PAD_DEVIATIONS
     ):
-        # M - 1 to relative accuracy: the weights of the normal distribution are all here and sum to
-        # one.
+        # M - 1 to relative accuracy: all weights of the normal distribution are here, with sum 1.
         plain = np.exp(log_weight)
         gain = np.exp(np.minimum(g, 10.0)) - plain
         np.multiply(plain, np.expm1(np.minimum(move, 1.0)), out=gain, where=size < 1)
@@ -393,7 +397,7 @@ def _tilt_masses(
         rest = np.add.reduce(gain, axis=2)
         small &= rest > -0.5
         np.log1p(rest, out=log_m, where=small)
-        # The sum is one of M, of which a small one is known less well.
+        # The errors are relative to M, so a small M has larger ones.
         np.divide(lost, np.minimum(1 + rest, 1.0), out=units, where=small)
     return p, log_m, units * UNIT + 4 * math.exp(-ERROR_EFOLDS), spread
 
@@ -401,7 +405,7 @@ def _tilt_masses(
 def _real_sums(
     losses: Sequence[LikelihoodRatioLoss], tilts: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """K, its error, mean, and variance of several losses at real tilts; shape (losses, m).
+    """Return K, its error, mean, and variance of several losses at real tilts; shape (losses, m).
 
     Tilts whose terms have their peaks near 0 share nodes of y, and so do losses of one order.
     """
@@ -441,14 +445,14 @@ def _real_sums(
             powers = p @ np.array([ratio, ratio * ratio]).transpose(1, 2, 0)
             mean = powers[:, :, 0]
             variance = powers[:, :, 1] - mean * mean
-            variance[variance < MOST_EQUAL * powers[:, :, 1]] = 1e-300  # nothing but rounding
+            variance[variance < MOST_EQUAL * powers[:, :, 1]] = 1e-300  # only rounding
             out[:, k : k + rows, group] = np.array([log_m, error, sign * mean, variance])
     return out[0], out[1], out[2], out[3]
 
 
 @dataclass(frozen=True, eq=False)
 class _Laws:
-    """The distributions of y of several losses of one order under one tilt, on the same nodes."""
+    """Hold distributions of y of several losses of one order under one tilt, on shared nodes."""
 
     ratio: Array
     p: Array

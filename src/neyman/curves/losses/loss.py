@@ -1,10 +1,10 @@
-"""The privacy loss of one ordered pair (P, Q): L = log dP/dQ under P.
+"""Define the privacy loss of one ordered pair (P, Q): L = log dP/dQ under P.
 
-Every mechanism supplies its losses. Composition adds independent losses. Every question is
-answered from their sum. A loss describes itself in three ways, each for one engine:
+Every mechanism supplies its losses. Composition adds independent losses, and their sum answers
+every question. A loss describes itself in three ways, each for one engine:
 
 - `log_mgf`, K(z) = log E_P[e^{zL}; L < inf], for Renyi orders and for the contour;
-- `atoms`, its exact lattice under a tilt, where it has one;
+- `atoms`, its exact lattice under a tilt, if it has one;
 - `dots`, its discretization on nodes of any kind.
 """
 
@@ -23,13 +23,13 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import Atoms, power
 from neyman.numerics.discretization import Discretization
 
-MOST_POWERS = 10_000  # atoms of one loss's powers: they are convolved directly
+MOST_POWERS = 10_000  # most atoms of one loss's powers, because they are convolved directly
 
 Order = Literal["one", "opposite", "symmetric"]
 
 
 def _gauss_legendre(count: int) -> tuple[Array, Array]:
-    """Nodes on (0, 1), and their weights."""
+    """Return Gauss-Legendre nodes on (0, 1), and their weights."""
     nodes, weights = np.polynomial.legendre.leggauss(count)
     return (nodes + 1) / 2, weights / 2
 
@@ -41,7 +41,7 @@ WIDE_NODES, WIDE_WEIGHTS = _gauss_legendre(32)
 
 @dataclass(frozen=True)
 class NormalRatio:
-    """A loss that comes from log R(y), R the ratio of a mixture of normals to a normal.
+    """Represent a loss that comes from log R(y), R the ratio of a mixture of normals to a normal.
 
     Args:
         loss: log R as a `LikelihoodRatioLoss`.
@@ -54,41 +54,41 @@ class NormalRatio:
 
 
 class Part(ABC):
-    """What is known about the privacy loss of one ordered pair: one summand of a composition.
+    """Represent the known facts about the loss of one ordered pair: one summand of a composition.
 
-    A part is one of three kinds. A `Loss` is a distribution. A `LossBracket` holds a distribution
-    between two others. A `RenyiBound` bounds Renyi divergences and knows no distribution. Each is a
-    frozen value.
+    A part is one of three kinds. A `Loss` is a distribution. A `LossBracket` is between two others.
+    A
+    `RenyiBound` bounds Renyi divergences without a distribution. Each is immutable.
     """
 
     @property
     def infinite(self) -> float:
-        """P(L = inf): the mass of outcomes that only P can produce, in [0, 1]."""
+        """Return P(L = inf): the mass of outcomes that only P can produce, in [0, 1]."""
         return 0.0
 
     @property
     def supremum(self) -> Fraction | float:
-        """Least upper bound of the finite part of the loss: exact, or inf."""
+        """Return the least upper bound of the finite part of the loss: exact, or inf."""
         return math.inf
 
     @property
     def rho(self) -> float:
-        """A proven zCDP parameter of the finite part, for both directions; inf if none is known."""
+        """Return a proven zCDP parameter of the finite part, both directions; inf if unknown."""
         return math.inf
 
     @property
     def mu(self) -> float:
-        """A proven GDP parameter of the finite part, for both directions; inf if none is known."""
+        """Return a proven GDP parameter of the finite part, both directions; inf if unknown."""
         return math.inf
 
     @property
     def rough_mu(self) -> float:
-        """A GDP parameter that is cheaper to compute than `mu`, and at least as large."""
+        """Return a GDP parameter that is cheaper to compute than `mu`, and at least as large."""
         return self.mu
 
     @property
     def total_variation(self) -> float:
-        """An upper bound on delta(0): 2 Phi(mu / 2) - 1 where mu is known, and at most 1."""
+        """Return an upper bound on delta(0): 2 Phi(mu / 2) - 1 if mu is known, and at most 1."""
         if self.infinite or self.mu == math.inf:
             return 1.0
         return min(math.erf(self.mu / math.sqrt(8)) * (1 + 1e-12), 1.0)
@@ -100,17 +100,17 @@ class Part(ABC):
 
     @property
     def log_top(self) -> float:
-        """log P(L = supremum), or a lower bound of it; -inf where nothing is claimed."""
+        """Return log P(L = supremum), or a lower bound on it; -inf if nothing is claimed."""
         return -math.inf
 
     @property
     def normal_ratio(self) -> NormalRatio | None:
-        """The ratio of normals behind the loss; None if there is none."""
+        """Return the ratio of normals behind the loss; None if there is none."""
         return None
 
     @property
     def sampled(self) -> bool:
-        """Return True if rare large losses stand among many small ones, as on samples."""
+        """Return True if rare large losses occur among many small ones, as with subsampling."""
         return False
 
     @property
@@ -119,7 +119,7 @@ class Part(ABC):
         return False
 
     def places(self, tilt: float, height: float) -> float:
-        """Approximate number of terms of K on a line at this height; few for a closed form."""
+        """Estimate the number of terms of K on a line at this height; few for a closed form."""
         return 10.0
 
     @abstractmethod
@@ -128,30 +128,30 @@ class Part(ABC):
 
     @abstractmethod
     def log_mgf(self, z: Array) -> Array:
-        """K(z) = log E_P[e^{zL}; L < inf] for real z or complex z of one real part, shape (n,)."""
+        """Return K(z) = log E_P[e^{zL}; L < inf], shape (n,), for z real or of one real part."""
 
     @abstractmethod
     def mgf_rounding(self, z: Array) -> Array:
-        """Bound on the error of the computed e^{K(z)}, relative to e^{K(Re z)}."""
+        """Bound the error of the computed e^{K(z)}, relative to e^{K(Re z)}."""
 
     @abstractmethod
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """K, and mean and variance of the tilted loss, each of shape (n,); uncertified."""
+        """Return K, and mean and variance of the tilted loss, each of shape (n,); uncertified."""
 
     @classmethod
     def sum_of_places(cls, losses: Sequence[Any], tilt: float, height: float) -> float:
-        """`places` of several losses of this class, each counted once."""
+        """Return the sum of `places` over several losses of this class, each counted once."""
         return math.fsum([loss.places(tilt, height) for loss in losses])
 
     @classmethod
     def mgfs(cls, losses: Sequence[Any], z: Array) -> tuple[Array, Array]:
-        """`log_mgf` and `mgf_rounding` of several losses of this class; shape (losses, n)."""
+        """Return `log_mgf` and `mgf_rounding` of losses of this class; shape (losses, n)."""
         errors = [np.broadcast_to(loss.mgf_rounding(z), z.shape) for loss in losses]
         return np.array([loss.log_mgf(z) for loss in losses]), np.array(errors)
 
     @classmethod
     def sum_of_moments(cls, losses: Sequence[Any], counts: Array, tilts: Array) -> Array:
-        """K, mean, and variance of a sum of losses of this class; shape (3, n); uncertified."""
+        """Return K, mean, and variance of a sum of such losses; shape (3, n); uncertified."""
         total = np.zeros((3, len(tilts)))
         for loss, count in zip(losses, counts.tolist(), strict=True):
             total += count * np.array(loss.moments(tilts))
@@ -159,11 +159,11 @@ class Part(ABC):
 
 
 class Loss(Part):
-    """The distribution of the privacy loss L = log dP/dQ under P of one ordered pair (P, Q)."""
+    """Represent the distribution of the privacy loss L = log dP/dQ under P of an ordered pair."""
 
     @property
     def step(self) -> Fraction | None:
-        """Step of the lattice that holds the loss (up to an offset); None if there is none."""
+        """Return the step of the lattice of the loss (up to an offset); None without a lattice."""
         return None
 
     @abstractmethod
@@ -171,17 +171,17 @@ class Loss(Part):
         """Return the loss of (Q, P)."""
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """Bounds on log |phi(u)|, phi the characteristic function of the tilted loss.
+        """Bound log |phi(u)|, phi the characteristic function of the tilted loss.
 
         Entry j holds for all u in [edges[j], edges[j + 1]], the last one for all u >= edges[-1].
-        Where they are at most ``enough`` they may be no sharper. The default claims nothing:
-        |phi| <= 1.
+        Bounds of at
+        most ``enough`` need not be sharper. The default claims nothing: |phi| <= 1.
         """
         return np.zeros(len(edges))
 
     @property
     def value_count(self) -> float:
-        """Return the number of finite values of the loss; inf where they are not listed."""
+        """Return the number of finite values of the loss; inf if they are not listed."""
         return math.inf
 
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
@@ -189,36 +189,36 @@ class Loss(Part):
 
         Args:
             count: terms of the sum, at least 1.
-            truncated: whether atoms whose weight does not matter may be left out.
+            truncated: True if atoms of negligible weight may be omitted.
         """
         return math.inf
 
     def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
-        """Return the atoms of the ``count``-fold sum under a tilt, each by itself.
+        """Return the atoms of the ``count``-fold sum under a tilt, one by one.
 
         Args:
             count: terms of the sum, at least 1.
-            tilt: the factor of a weight is e^{tilt L}.
-            least: of the largest weight: smaller ones may go to the tail.
+            tilt: t in the factor e^{t L} of a weight.
+            least: share of the largest weight; smaller weights may go to the tail.
 
         Raises:
-            TypeError: the loss has no such sums; where `sum_size` is inf they may be too many.
+            TypeError: the loss has no such sums. If `sum_size` is inf, they may be too many.
         """
         raise TypeError(f"a {type(self).__name__} has no sums atom by atom; use dots")
 
     def atoms(self, tilt: float) -> Atoms:
-        """Weights on the exact lattice with the factor e^{tilt L}, scaled to a sum near one."""
+        """Return weights on the exact lattice, times e^{tilt L}, scaled to a sum near one."""
         raise TypeError(f"a {type(self).__name__} has no lattice; use dots")
 
     @abstractmethod
     def dots(self, tilt: float, step: float) -> Discretization:
-        """Weights without a common lattice; cells of width ``step`` are resolved."""
+        """Return weights without a common lattice, with a resolution of ``step``."""
 
 
 def lattice_sum(loss: Loss, count: int, tilt: float, least: float) -> Discretization:
     """Return `Loss.sum_atoms` of a loss with a lattice: a power of its weights.
 
-    Weights below ``least`` of the largest go to the tail.
+    Weights below ``least`` times the largest go to the tail.
     """
     dots = Discretization.of(power(loss.atoms(tilt), count), tilt)
     keep = dots.weight > least * dots.weight.max()

@@ -1,15 +1,14 @@
-"""Pairs that are mixtures: of normal distributions, and of other pairs where it shows which one was
-drawn.
+"""Define mixtures: of normal distributions, and of pairs if the choice is observed.
 
-A mixture of normals against one of them. With non-negative distances c_i and weights p_i,
+A mixture of normals against one normal. With non-negative distances c_i and weights p_i,
 
     remove: P = sum p_i N(c_i, 1),  Q = N(0, 1),    L = log R(y)
     add:    P = N(0, 1),  Q = sum p_i N(c_i, 1),    L = -log R(y)
 
-with R(y) = sum p_i e^{c_i y - c_i^2 / 2}. As for a Poisson-subsampled Gaussian (`subsampled`),
-which is the mixture of two, both follow from M(w) = E_{N(0,1)}[R^w]: K_remove(z) = log M(z + 1) and
-K_add(z) = log M(-z). The terms of R have arguments in [0, c a] on the line Im y = a, c the largest
-distance: R has no zero in |Im y| < pi / c, and the strip bound is the same.
+with R(y) = sum p_i e^{c_i y - c_i^2 / 2}. A Poisson-subsampled Gaussian (`subsampled`) is the
+mixture of two. As there, both follow from M(w) = E_{N(0,1)}[R^w]: K_remove(z) = log M(z + 1) and
+K_add(z) = log M(-z). Let c be the largest distance. The terms of R have arguments in [0, c a] on
+the line Im y = a. So R has no zero in |Im y| < pi / c, and the strip bound is the same.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from neyman.numerics.characteristic_function import log1p
 from neyman.numerics.discretization import Discretization
 from neyman.numerics.operations import cells, charge
 
-SUM_LOG_TERM = 600.0  # log of a term up to which R - 1 is a sum of small differences
-NEGLIGIBLE_WEIGHT = 1e-25  # weight that may be left out: it is counted as a tail
+SUM_LOG_TERM = 600.0  # largest log of a term for which R - 1 is a sum of differences
+NEGLIGIBLE_WEIGHT = 1e-25  # omitted weight, which counts as a tail
 
 
 @dataclass(frozen=True)
 class GaussianMixtureLoss(LikelihoodRatioLoss):
-    """The loss of a mixture of normal distributions against one normal distribution.
+    """Represent the loss of a mixture of normal distributions against one normal distribution.
 
     Args:
         distances: c_i in standard deviations, at least 0 and increasing, the largest above 0.
@@ -50,25 +49,25 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
     removed: bool
 
     def __post_init__(self) -> None:
-        # The sum in R errs by units of its terms, and by one of each weight. Its least value is
-        # log p_0 if p_0 stays at distance 0; otherwise there is none.
+        # The sum in R errs by units of its terms, and by one of each weight. The least log R is
+        # log p_0 if c_0 is 0. Otherwise log R is unbounded below.
         least = math.log(self.weights[0]) if self.distances[0] == 0 else -math.inf
         self._keep(self.distances[-1], max(8.0, 5.0 + len(self.weights)), least)
 
     def places(self, tilt: float, height: float) -> float:
-        """Return a sum over more nodes the farther up."""
+        """Estimate the number of nodes of K, which grows with the height."""
         return 200.0 + 10 * height + 10 * abs(tilt)
 
     @property
     def supremum(self) -> float:
-        """Unbounded for the mixture; -log p_0 for the normal if p_0 stays at distance 0."""
+        """Return inf for the mixture. For the normal, return -log p_0 if c_0 is 0, else inf."""
         if self.removed or self.distances[0] > 0:
             return math.inf
         return -math.log(self.weights[0]) * (1 + 4 * UNIT)
 
     @property
     def total_variation(self) -> float:
-        """The mean of those of the normals, at most: it is convex."""
+        """Return the mean total variation of the normals: an upper bound by convexity."""
         pairs = zip(self.distances, self.weights, strict=True)
         most = math.fsum(p * math.erf(c / math.sqrt(8)) for c, p in pairs)
         return min(most * (1 + 1e-12), 1.0)
@@ -77,7 +76,7 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         return GaussianMixtureLoss(self.distances, self.weights, not self.removed)
 
     def log_ratio(self, y: Array) -> Array:
-        """log R(y), to relative accuracy near 0."""
+        """Return log R(y), to relative accuracy near 0."""
         c, p = np.array(self.distances), np.array(self.weights)
         self._count(y)
         z = np.multiply.outer(y, c) - c * c / 2
@@ -89,19 +88,19 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         return np.where(near, log1p(np.where(near, gain, 0.0)), far)
 
     def _count(self, y: Array) -> None:
-        """Count the terms of R at these places beside the first two, which every loss has."""
+        """Count the terms of R at these places beyond the first two, which every loss has."""
         terms = np.size(y) * (len(self.weights) - 2.0)
         cells(terms)
         charge(40.0 * max(terms, 0.0))
 
     @property
     def mean_shift(self) -> float:
-        """The mean of min(c_i, 1)."""
+        """Return the mean of min(c_i, 1)."""
         pairs = zip(self.distances, self.weights, strict=True)
         return math.fsum(w * min(c, 1.0) for c, w in pairs)
 
     def slope(self, y: Array) -> Array:
-        """Return the derivative of log R: the mean distance given y, which rises with y."""
+        """Return the derivative of log R: the mean distance given y, increasing in y."""
         c = np.array(self.distances)
         self._count(y)
         t = np.multiply.outer(y, c) - c * c / 2
@@ -109,9 +108,7 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         return (p @ c) / p.sum(axis=-1)
 
     def inverse(self, ratio: Array, low: float, high: float) -> Array:
-        """Return the y between low and high at which log R takes
-        these values: by Newton's method.
-        """
+        """Return the y in [low, high] at which log R takes these values, by Newton's method."""
         grid = np.linspace(low, high, 4096)
         y = np.interp(ratio, self.log_ratio(grid), grid)
         for _ in range(4):
@@ -120,11 +117,14 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         return y
 
     def range(self, w: float) -> tuple[float, float]:
-        """Where e^{-y^2/2} R^w is: its log slope is s w - y with s from least to largest c."""
+        """Return the ends of the region in which e^{-y^2/2} R^w is not negligible.
+
+        Its log slope is s w - y, with s between the least and the largest c.
+        """
         peaks = w * self.distances[0], w * self.distances[-1]
         low, high = min(peaks) - PAD_DEVIATIONS, max(peaks) + PAD_DEVIATIONS
-        # Between two points g is at most h^2 / 8 above them (its second derivative is at least -1
-        # for w >= 0), or it has one peak only (w < 0).
+        # For w >= 0 the second derivative of g is at least -1, so between two points g is at most
+        # h^2 / 8 above them. For w < 0 it has one peak only.
         for _ in range(8):  # over the range of a sum
             y = np.linspace(low, high, 2048)
             g = w * self.log_ratio(y) - y * y / 2
@@ -140,9 +140,9 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
 
 @dataclass(frozen=True)
 class MixtureLoss(Loss):
-    """One of several losses, drawn by a coin that everyone sees.
+    """Represent one of several losses, drawn by a coin that everyone sees.
 
-    P = sum w_k P_k and Q = sum w_k Q_k on outcomes that show k, so that e^K = sum w_k e^{K_k}.
+    P = sum w_k P_k and Q = sum w_k Q_k on outcomes that include k. So e^K = sum w_k e^{K_k}.
 
     Args:
         parts: (w_k, loss), the w_k above 0 with sum 1, in a canonical order.
@@ -151,7 +151,7 @@ class MixtureLoss(Loss):
     parts: tuple[tuple[float, Part], ...]
 
     def places(self, tilt: float, height: float) -> float:
-        """Return a sum over more nodes the farther up."""
+        """Estimate the number of nodes of K, which grows with the height."""
         return 200.0 + 10 * height + 10 * abs(tilt)
 
     @property
@@ -164,17 +164,17 @@ class MixtureLoss(Loss):
 
     @property
     def rho(self) -> float:
-        """The largest: Renyi divergences of such a mixture are between those of its parts."""
+        """Return the largest rho: the mixture's Renyi divergences are between the parts'."""
         return max(loss.rho for _, loss in self.parts)
 
     @property
     def mu(self) -> float:
-        """The largest: G_mu is convex."""
+        """Return the largest mu: G_mu is convex."""
         return max(loss.mu for _, loss in self.parts)
 
     @property
     def total_variation(self) -> float:
-        """The mean of the parts'."""
+        """Return the mean total variation of the parts."""
         most = math.fsum(w * loss.total_variation for w, loss in self.parts)
         return min(most * (1 + 1e-12), 1.0)
 
@@ -182,12 +182,12 @@ class MixtureLoss(Loss):
         return MixtureLoss(tuple((w, loss.reverse()) for w, loss in self.parts))
 
     def log_mgf(self, z: Array) -> Array:
-        """log sum w_k e^{K_k}, to relative accuracy near 0."""
+        """Return log sum w_k e^{K_k}, to relative accuracy near 0."""
         log_mgfs = np.array([loss.log_mgf(z) for _, loss in self.parts])
         weights = np.array([w for w, _ in self.parts])
         top = np.maximum(np.real(log_mgfs).max(axis=0), 0.0)
         total = weights @ np.exp(log_mgfs - top)
-        # What has drowned is below every rounding that is counted beside it.
+        # An underflow is below every rounding error that is counted.
         far = top + np.log(np.where(np.abs(total) > 1e-300, total, 1e-300))
         if self.infinite:
             return far
@@ -201,14 +201,14 @@ class MixtureLoss(Loss):
         return np.exp(log_share - np.asarray(logsumexp(log_share, axis=0)))
 
     def mgf_rounding(self, z: Array) -> Array:
-        """Return the mean of the parts', under the tilt."""
+        """Return the mean rounding of the parts, under the tilt."""
         each = np.array([np.broadcast_to(x.mgf_rounding(z), np.shape(z)) for _, x in self.parts])
-        # e^{K_k} is taken of a K_k that is rounded in proportion to its size.
+        # K_k in e^{K_k} is rounded in proportion to its size.
         size = np.array([np.abs(loss.log_mgf(z)) for _, loss in self.parts])
         return (self._shares(z) * (each + 8 * UNIT * (2 + size))).sum(axis=0) * (1 + 1e-9)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """By the laws of total expectation and variance."""
+        """Return K, mean, and variance, by the laws of total expectation and variance."""
         moments = np.array([loss.moments(tilts) for _, loss in self.parts])
         share = self._shares(tilts)
         mean = (share * moments[:, 1]).sum(axis=0)
@@ -230,7 +230,7 @@ class MixtureLoss(Loss):
             if not isinstance(loss, Loss):
                 raise TypeError(f"a {type(loss).__name__} is not one distribution: it has no dots")
             each.append((share, loss.dots(tilt, step)))
-        # Not K, of which less than e^-690 drowns where all losses are negative: any scale is valid.
+        # Any scale is valid. K would underflow below e^-690 if all losses are negative.
         scale = float(np.logaddexp.reduce([math.log(w) + d.log_scale for w, d in each]))
         places: list[Array] = []
         weights: list[Array] = []

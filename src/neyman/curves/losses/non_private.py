@@ -1,4 +1,4 @@
-"""No privacy at all: every outcome tells the two hypotheses apart."""
+"""Define the loss without privacy: every outcome distinguishes the two hypotheses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neyman.numerics.arrays import Array
 
 @dataclass(frozen=True)
 class NonPrivateLoss(Part):
-    """The non-private pair, L = inf almost surely; absorbing under composition."""
+    """Represent the non-private pair, L = inf almost surely. It absorbs all other losses."""
 
     @property
     def infinite(self) -> float:
@@ -22,14 +22,14 @@ class NonPrivateLoss(Part):
 
     @property
     def supremum(self) -> Fraction:
-        """There is no finite part: 0, so that sums stay defined."""
+        """Return 0, which sums need: there is no finite part."""
         return Fraction(0)
 
     def reverse(self) -> NonPrivateLoss:
         return self
 
     def log_mgf(self, z: Array) -> Array:
-        """-inf: no outcome has a finite loss."""
+        """Return -inf: no outcome has a finite loss."""
         return np.full(np.shape(z), -math.inf)
 
     def mgf_rounding(self, z: Array) -> Array:

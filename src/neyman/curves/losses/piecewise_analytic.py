@@ -1,12 +1,10 @@
-"""Losses given by the distribution of an outcome: atoms, and stretches on which everything is
-analytic.
+"""Compute with losses given by the distribution of an outcome: atoms, and analytic stretches.
 
-A subclass says how its distribution looks (`Law`); all that the engines ask follows from quadrature
-here. On a panel of width h on which the exponent's derivative is at most W / h, also within a
-distance D of the panel in the complex plane, n Gauss-Legendre nodes err, relative to the panel's
-mass, by at most 4.4 e^{W (r/4 + 1)} r^{-2(n-1)} for every r in (2, 4D/h] (Trefethen, Approximation
-Theory and Approximation Practice, theorem 19.3: r is the parameter of an ellipse inside that
-distance).
+A subclass describes its distribution (`Law`). This module answers the engines by quadrature. Take a
+panel of width h with an exponent whose derivative is at most W / h, also within a distance D of the
+panel in the complex plane. Then n Gauss-Legendre nodes err, relative to the panel's mass, by at
+most 4.4 e^{W (r/4 + 1)} r^{-2(n-1)} for every r in (2, 4D/h] (Trefethen, Approximation Theory and
+Approximation Practice, theorem 19.3: r is the parameter of an ellipse inside that distance).
 """
 
 from __future__ import annotations
@@ -30,21 +28,21 @@ from neyman.numerics.operations import CALL, cells, charge
 
 Function = Callable[[Array], Array]
 Bound = Callable[[Array, Array | float], Array]
-# Nodes of a panel, and how far the exponent may move on it: with h <= D / 2 the rule errs by less
-# than 1e-18 with r = 8. The second is for waves [PA-1].
+# Nodes of a panel, and the largest change of the exponent on the panel. With h <= D / 2 the rule
+# errs by less than 1e-18 with r = 8. The second rule is for waves [PA-1].
 RULE, LONG_RULE = (16, 6.0), (32, 20.0)
 NODE_ERROR = 1e-15  # of Gauss-Legendre nodes and weights as NumPy computes them
-OVERLAP_SHARE = 1e-6  # share of a range up to which two that meet may overlap
+OVERLAP_SHARE = 1e-6  # largest overlap of two ranges that meet, relative to a range
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """A stretch of outcomes t in (low, high) on which the loss moves one way.
+    """Describe a stretch of outcomes t in (low, high) on which the loss is monotone.
 
     Args:
         low, high: finite ends.
         distance: D, up to which the bounds below hold.
-        loss: its value, to relative accuracy.
+        loss: value of the loss, to relative accuracy.
         log_p: logarithm of P's density in t.
         slope: |d loss / dt| on the real line.
         speed, bend: bounds on |d loss / dt| and |d log_p / dt| within a distance d <= D, in the
@@ -65,16 +63,16 @@ class Piece:
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """The distribution of a loss under P, as far as tilts up to some size ask for it.
+    """Describe the distribution of a loss under P, as far as tilts up to some size need it.
 
     Args:
         loss, log_p: atoms, shape (n,).
-        pieces: whose ranges of the loss may overlap.
-        lost: (a, l): mass that was left out, at most e^{a + c l} under a tilt c of that size.
+        pieces: stretches; their ranges of the loss may overlap.
+        lost: (a, l): omitted mass, at most e^{a + c l} under a tilt c of this size.
         relative: bound on the relative error of each atom's mass.
-        normalized: True if all masses sum to 1 - infinite (a lower side may hold less).
-        units: the relative error of each atom's mass by itself, where it is known.
-        moves: the relative error of each atom's loss, where it is known.
+        normalized: True if all masses sum to 1 - infinite (a lower side may have less).
+        units: the relative error of each single atom's mass, if known.
+        moves: the relative error of each atom's loss, if known.
     """
 
     loss: Array
@@ -88,7 +86,7 @@ class Law:
 
 
 class PiecewiseAnalyticLoss(Loss):
-    """A loss whose distribution is given."""
+    """Represent a loss by its distribution."""
 
     @abstractmethod
     def law(self, size: float) -> Law:
@@ -96,18 +94,18 @@ class PiecewiseAnalyticLoss(Loss):
 
     @property
     def log_top(self) -> float:
-        """log of the mass of the highest atom, if nothing is above it."""
+        """Return the log of the highest atom's mass, or -inf if mass is above the atom."""
         law = _law(self, 1.0)
-        # Both are the same function at the same end, known to 8 units.
+        # Both are the same function at the same end, accurate to 8 units.
         if not len(law.loss) or law.lost or _range(law)[1] > law.loss.max() * (1 + 8 * UNIT):
             return -math.inf
         log_p = float(law.log_p[np.argmax(law.loss)])
         return log_p - 2 * law.relative - 4 * UNIT * abs(log_p)  # a sum of logarithms
 
     def places(self, tilt: float, height: float) -> float:
-        """Approximate the cost of K: atoms plus quadrature nodes, which grow with height and range.
+        """Estimate the cost of K: atoms plus quadrature nodes, which grow with height and range.
 
-        A wave e^{iul} turns as often as u times the range of the loss; small losses need few nodes.
+        A wave e^{iul} turns by u times the range, so small losses need few nodes.
         """
         law = _law(self, _size(tilt))
         if not law.pieces:
@@ -118,7 +116,7 @@ class PiecewiseAnalyticLoss(Loss):
         return len(law.loss) + 200.0 + (4 * height + 30 * abs(tilt)) * turns
 
     def log_mgf(self, z: Array) -> Array:
-        """K(z) by quadrature; complex z are on one vertical line, on which they share nodes."""
+        """Return K(z) by quadrature. Complex z are on one vertical line and share nodes."""
         z = np.atleast_1d(z)
         if not np.iscomplexobj(z):
             return np.array([_tilt_density(self, float(c), 0.0).log_mgf for c in z])
@@ -126,7 +124,7 @@ class PiecewiseAnalyticLoss(Loss):
         return line.log_mgf + log1p(wave_sum(line.loss, line.p, np.imag(z)))
 
     def mgf_rounding(self, z: Array) -> Array:
-        """Mass left out, the quadrature's error, and units for each exponent and sum."""
+        """Return omitted mass, plus the quadrature's error, plus units per exponent and sum."""
         z = np.atleast_1d(z)
         if not np.iscomplexobj(z):
             return np.array([_tilt_density(self, float(c), 0.0).error for c in z])
@@ -136,7 +134,7 @@ class PiecewiseAnalyticLoss(Loss):
         return line.error + apart + rounding(line.loss, line.p, u)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """K, mean and variance of the tilted loss, on nodes that many tilts share if few do."""
+        """Return K, mean, and variance of the tilted loss. Tilts share nodes if few are enough."""
         out = np.empty((3, len(tilts)))
         for size in {_size(float(c)) for c in tilts}:
             mine = [_size(float(c)) == size for c in tilts]
@@ -152,14 +150,15 @@ class PiecewiseAnalyticLoss(Loss):
         return _rough_nodes(self, size)
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """From the moments, from the density's least values, and from its variation.
+        """Bound the decay by moments, by the density's least values, and by its variation.
 
-        A density of variation V on a stretch at whose ends it is f and g has a characteristic
-        function of at most (f + g + V) / |u|, and of at most its mass; atoms keep their masses.
+        A density of variation V on a stretch, with the values f and g at its ends, has a
+        characteristic
+        function of at most (f + g + V) / |u|, and at most its mass. Atoms keep their masses.
         """
         tilted = _tilt_density(self, tilt, 0.0)
         best = self._decay_by_moments(tilt, edges)
-        if not tilted.law.pieces:  # atoms never die out
+        if not tilted.law.pieces:  # atoms never decay
             return best
         places, mass, rough, share = tilted.density
         far = tilted.atoms + np.minimum(rough / edges, share) + tilted.lost
@@ -173,29 +172,29 @@ class PiecewiseAnalyticLoss(Loss):
         return by_moments(tilted.variance * (1 - 1e-6), tilted.fourth * (1 + 1e-6), edges)
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """Its atoms, and nodes in panels that the multiples of ``step`` of the loss bound."""
+        """Return atoms, and nodes in panels that end at multiples of ``step`` of the loss."""
         law = self.law(_size(tilt))
         scale = _tilt_density(self, tilt, 0.0).log_mgf
         exponent = tilt * law.loss + law.log_p - scale
         return _nodes_of_law(law, tilt, step, 0.0, scale, (law.loss, exponent, law.log_p))
 
     def point_masses(self) -> PointMasses | None:
-        """Its atoms, if there are two or more and all other mass is between them."""
+        """Return the atoms, if there are at least two and all other mass is between them."""
         law = _law(self, 1.0)
         if len(law.loss) < 2 or not law.pieces or law.lost or self.infinite:
             return None
         order = np.argsort(law.loss)
         place, log_mass = law.loss[order], law.log_p[order]
-        slack = 8 * UNIT * float(np.abs(place).max())  # how well both are known
+        slack = 8 * UNIT * float(np.abs(place).max())  # error of both
         low, high = _range(law)
         if low < place[0] - slack or high > place[-1] + slack:
             return None
         return PointMasses(place, log_mass, law.relative)
 
     def density_dots(self, tilt: float, step: float, origin: float) -> Discretization:
-        """Nodes of its density alone, in panels between the places origin + n step.
+        """Return nodes of the density alone, in panels between the places origin + n step.
 
-        The losses are those less the origin; so are the weights' tilts.
+        Losses, also in the weights' tilts, are relative to the origin.
         """
         none = np.zeros(0), np.zeros(0), np.zeros(0)
         scale = _tilt_density(self, tilt, 0.0).log_mgf
@@ -203,7 +202,7 @@ class PiecewiseAnalyticLoss(Loss):
         return replace(dots, loss=dots.loss - origin, log_scale=dots.log_scale - tilt * origin)
 
     def shares(self, tilt: float) -> Shares:
-        """Of its atoms and of its density under a tilt."""
+        """Return the shares of atoms and of density under a tilt."""
         tilted = _tilt_density(self, tilt, 0.0)
         count = len(tilted.law.loss)
         parts = [(tilted.loss[part], tilted.p[part]) for part in (slice(count), slice(count, None))]
@@ -219,7 +218,7 @@ class PiecewiseAnalyticLoss(Loss):
         return Shares(tilted.log_mgf, atoms, density, centers, variance)
 
     def rough_shares(self, tilts: Array) -> tuple[Array, Array, Array, Array, Array]:
-        """About K, the shares of atoms and density, and their means and variances: to steer by."""
+        """Estimate K, the shares of atoms and density, and their means and variances."""
         out = np.empty((7, len(tilts)))
         for k, c in enumerate(tilts.tolist()):
             nodes = self._rough_nodes(_size(c))
@@ -231,7 +230,7 @@ class PiecewiseAnalyticLoss(Loss):
         return out[0], out[1], out[2], out[3:5], out[5:]
 
     def characteristic_functions(self, z: Array) -> tuple[Array, Array, Array]:
-        """E e^{zL} over its atoms and over its density, over e^{K(Re z)}, and their errors.
+        """Return E e^{zL} over atoms and over the density, over e^{K(Re z)}, and their errors.
 
         z is on one vertical line. An error is relative to the share on the real axis.
         """
@@ -247,7 +246,7 @@ class PiecewiseAnalyticLoss(Loss):
         )
 
     def lowest_density(self, tilt: float) -> float:
-        """About the tilted density of the loss at the lowest place that has one: to steer by."""
+        """Estimate the tilted density at the lowest loss that has a density."""
         law = _law(self, _size(tilt))
         lowest, value = math.inf, 0.0
         for piece in law.pieces:
@@ -262,7 +261,7 @@ class PiecewiseAnalyticLoss(Loss):
         return value * math.exp(min(tilt * lowest - log_mgf, 300.0)) if value else 0.0
 
     def density_decay(self, tilt: float, edges: Array) -> Array:
-        """Bound |E e^{zL}| over its density, over e^{K(tilt)}, from each height on [PA-2]."""
+        """Bound |E e^{zL}| over the density, over e^{K(tilt)}, from each height on [PA-2]."""
         tilted = _tilt_density(self, tilt, 0.0)
         _, _, rough, share = tilted.density
         return np.minimum(rough / edges, share) * (1 + 1e-9) + tilted.lost
@@ -270,10 +269,10 @@ class PiecewiseAnalyticLoss(Loss):
 
 @dataclass(frozen=True, eq=False)
 class PointMasses:
-    """The atoms of a distribution.
+    """Hold the atoms of a distribution.
 
     Args:
-        place: in increasing order.
+        place: losses in increasing order.
         log_mass: logarithms of their masses under P.
         relative: bound on the relative error of each mass.
     """
@@ -285,14 +284,14 @@ class PointMasses:
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """The shares of atoms and density in a distribution under a tilt, known to rounding.
+    """Hold the shares of atoms and density in a distribution under a tilt, accurate to rounding.
 
-    Mean and variance are estimates, to steer by.
+    Mean and variance are estimates.
 
     Args:
         log_mgf: K(tilt).
-        atoms, density: their shares, which add to 1.
-        mean, variance: of the two, shape (2,).
+        atoms, density: shares, which add to 1.
+        mean, variance: of atoms and density, shape (2,).
     """
 
     log_mgf: float
@@ -303,7 +302,7 @@ class Shares:
 
 
 def _range(law: Law) -> tuple[float, float]:
-    """Return the least and the largest loss of its stretches."""
+    """Return the least and the largest loss of the stretches."""
     ends = [piece.loss(np.array([piece.low, piece.high])) for piece in law.pieces]
     return (float(np.min(ends)), float(np.max(ends))) if ends else (math.inf, -math.inf)
 
@@ -316,7 +315,7 @@ def _nodes_of_law(
     scale: float,
     atoms: tuple[Array, Array, Array],
 ) -> Discretization:
-    """Atoms (loss, exponent, log mass), and nodes in panels between ``origin`` + n ``step``."""
+    """Return atoms (loss, exponent, log mass), and nodes in panels at ``origin`` + n ``step``."""
     loss, exponent, size = ([part] for part in atoms)
     tail = 1e-290
     for piece in law.pieces:
@@ -355,17 +354,17 @@ def _nodes_of_law(
 
 @dataclass(frozen=True, eq=False)
 class _Tilted:
-    """Nodes of a distribution under a tilt, and what follows from them."""
+    """Hold nodes of a distribution under a tilt, and derived values."""
 
     law: Law
     tilt: float
     loss: Array
     p: Array
     log_mgf: float
-    error: float  # of e^K, relative
-    blur: float  # mean of the relative error of p
-    sway: float  # and of that times the loss
-    atoms: float  # the share of the distribution's atoms
+    error: float  # relative error of e^K
+    blur: float  # mean relative error of p
+    sway: float  # mean of |loss| times the relative error of p
+    atoms: float  # the share of the atoms
     lost: float
     mean: float
     variance: float
@@ -373,7 +372,7 @@ class _Tilted:
 
     @cached_property
     def density(self) -> tuple[Array, Array, float, float]:
-        """Of the tilted density: uniform parts below it, its ends and variation, and its mass."""
+        """Return uniform parts below the tilted density, its ends plus variation, and its mass."""
         places: list[Array] = []
         masses: list[Array] = []
         rough = 0.0
@@ -387,7 +386,7 @@ class _Tilted:
             place, slope = piece.loss(t), np.maximum(piece.slope(t), 1e-300)
             log_f = piece.log_p(t) + self.tilt * place - self.log_mgf - np.log(slope)
             middle = 0.5 * (t[1:] + t[:-1])
-            # The slope is that of g(l) = log(1 - q + q e^l), or a sum of such: d log g' / dl <= 1.
+            # The slope is of g(l) = log(1 - q + q e^l), or of a sum of such: d log g' / dl <= 1.
             steep = (
                 abs(self.tilt) * piece.speed(middle, 0.0)
                 + piece.bend(middle, 0.0)
@@ -403,18 +402,18 @@ class _Tilted:
                 place, mass = place[::-1], mass[::-1]
             stretches.append((place, mass))
         for place, mass in sorted(_separate_ranges(stretches), key=lambda s: float(s[0][0])):
-            if places:  # nothing between two stretches
+            if places:  # no mass between two stretches
                 masses.append(np.zeros(1))
             places.append(place)
             masses.append(mass)
         together = np.maximum.accumulate(np.concatenate(places))
-        # Its mass is what the atoms leave. Sums over the places would miss what lies so close to a
-        # place that floats do not tell the two apart.
+        # The mass is 1 minus the atoms. Sums over the places would miss mass so close to a place
+        # that floats cannot separate the two.
         return together, np.concatenate(masses), rough, max(1.0 - self.atoms, 0.0)
 
 
 def _separate_ranges(stretches: list[tuple[Array, Array]]) -> list[tuple[Array, Array]]:
-    """Return those with most mass whose ranges share no more than rounding leaves."""
+    """Return the stretches with most mass whose ranges overlap by rounding at most."""
     chosen: list[tuple[Array, Array]] = []
     for place, mass in sorted(stretches, key=lambda s: -float(s[1].sum())):
         least = OVERLAP_SHARE * float(place[-1] - place[0])
@@ -424,7 +423,7 @@ def _separate_ranges(stretches: list[tuple[Array, Array]]) -> list[tuple[Array, 
 
 
 def _size(tilt: float) -> float:
-    """Return a power of two that covers the tilt: distributions are made for it."""
+    """Return a power of two that covers the tilt. Distributions are computed for this size."""
     return 2.0 ** math.ceil(math.log2(max(abs(tilt), 1.0)))
 
 
@@ -446,11 +445,11 @@ def _rough_nodes(loss: PiecewiseAnalyticLoss, size: float) -> _RoughNodes | None
 
 @dataclass(frozen=True, eq=False)
 class _RoughNodes:
-    """Nodes of a distribution that tilts of at most some size share: to steer by.
+    """Hold nodes of a distribution that tilts of at most some size share; uncertified.
 
     Args:
         place, log_p: losses, and logarithms of their weights under P.
-        infinite: mass of infinite loss, where all masses add to 1 with it; else None.
+        infinite: mass of infinite loss, if all masses with it add to 1; else None.
     """
 
     place: Array
@@ -459,7 +458,7 @@ class _RoughNodes:
 
     @staticmethod
     def of(law: Law, size: float, infinite: float) -> _RoughNodes | None:
-        """In panels that suit the largest tilt; none where they are many."""
+        """Return nodes in panels that suit the largest tilt, or None if there are many panels."""
         places, logs = [law.loss], [law.log_p]
         for piece in law.pieces:
             edges, _, _ = _panels(piece, size, 0.0, RULE[1], math.inf)
@@ -473,7 +472,7 @@ class _RoughNodes:
         return _RoughNodes(place[finite], log_p[finite], infinite if law.normalized else None)
 
     def shares(self, tilt: float, atoms: int) -> tuple[float, ...]:
-        """About K, the shares of the atoms and the others, their means, and their variances."""
+        """Estimate K, the shares of the atoms and the others, their means, and their variances."""
         charge(CALL + 50 * len(self.place))
         g = tilt * self.place + self.log_p
         top = float(g.max())
@@ -491,7 +490,7 @@ class _RoughNodes:
         return k, sums[0] / total, sums[1] / total, *means, *variances
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """About K, mean and variance under each tilt."""
+        """Estimate K, mean, and variance under each tilt."""
         charge(CALL + 50 * len(tilts) * len(self.place))
         move = np.multiply.outer(tilts, self.place)
         g = move + self.log_p
@@ -500,10 +499,10 @@ class _RoughNodes:
         total = weight.sum(axis=1)
         k = top[:, 0] + np.log(total)
         small = np.abs(k) < 1
-        if self.infinite is not None and small.any():  # there K by its distance from 0
+        if self.infinite is not None and small.any():  # K near 0, to relative accuracy
             flat, moved = np.exp(self.log_p), move[small]
             gain = flat * np.expm1(np.minimum(moved, 700.0))
-            far = moved > 700.0  # a mass below the floats times a factor above them
+            far = moved > 700.0  # a mass that underflows times a factor that overflows
             gain[far] = np.exp(g[small][far])
             k[small] = np.log1p(np.maximum(gain.sum(axis=1) - self.infinite, -0.99))
         mean = (weight * self.place).sum(axis=1) / total
@@ -535,7 +534,7 @@ def _tilt_density(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Ti
     exponents = np.where(finite, np.abs(move) + np.abs(np.where(finite, log_plain, 0.0)), 0.0) + 8
     spread = _dot(p, exponents) + abs(top) + len(p)
     if law.normalized and abs(top) < 5:
-        # M - 1 to relative accuracy: all that is finite has the mass 1 - infinite.
+        # M - 1 to relative accuracy: all finite losses have the mass 1 - infinite.
         flat = np.exp(log_plain)
         with np.errstate(over="ignore"):
             gain = np.where(
@@ -574,17 +573,18 @@ def _tilt_density(loss: PiecewiseAnalyticLoss, tilt: float, reach: float) -> _Ti
 
 
 def _dot(a: Array, b: Array) -> float:
-    """Their product, added pairwise: no threads for sums as short as these."""
+    """Return the dot product, added pairwise without threads."""
     return float((a * b).sum())
 
 
 def _panels(
     piece: Piece, tilt: float, reach: float, move: float, drop: float = 60.0
 ) -> tuple[Array, float, float]:
-    """Edges of panels on which the exponent moves by so much up to a height.
+    """Return edges of panels on which the exponent moves by at most ``move`` up to a height.
 
-    Panels below e^-drop are left out at both ends: second, log of their mass. Third, a bound on
-    the exponent's derivative within D.
+    Panels below e^-drop are omitted at both ends. The second result is the log of their mass. The
+    third
+    bounds the exponent's derivative within D.
     """
     count = max(1, math.ceil((piece.high - piece.low) / (piece.distance / 2)))
     cells(count)
@@ -602,8 +602,8 @@ def _panels(
     if len(outside):
         top = float(outside.max())
         dropped = top + math.log(h * float(np.exp(outside - top).sum()))
-    # Where r = 8 a panel needs a distance of two of its widths. On narrow panels the bounds are
-    # needed at a small distance only, which makes them smaller.
+    # For r = 8 a panel needs a distance of two widths. Narrow panels need the bounds only at a
+    # small distance, at which they are smaller.
     t, near = t[first:last], np.full(last - first, piece.distance)
     parts, height = near, math.hypot(tilt, reach)
     steepest = float((height * piece.speed(t, near) + piece.bend(t, near)).max())
@@ -621,7 +621,7 @@ def _panels(
 
 
 def _nodes(edges: Array, order: int) -> tuple[Array, Array]:
-    """Gauss-Legendre nodes between the edges, and the logarithms of their weights."""
+    """Return Gauss-Legendre nodes between the edges, and the logarithms of their weights."""
     node, weight = _rule(order)
     width = np.diff(edges)
     t = (edges[:-1, None] + width[:, None] * node).ravel()
@@ -635,9 +635,7 @@ def _rule(order: int) -> tuple[Array, Array]:
 
 
 def _order(width: float, move: float, distance: float) -> int:
-    """Return the least number of nodes that errs by less than
-    1e-17 on panels of this width and move.
-    """
+    """Return the least number of nodes that errs by less than 1e-17 for this width and move."""
     r = np.geomspace(2.001, max(4 * distance / width, 2.1), 60)
     for order in (3, 4, 5, 6, 8, 12):
         error = math.log(4.4) + move * (r / 4 + 1) - 2 * (order - 1) * np.log(r)

@@ -1,4 +1,4 @@
-"""The loss of random allocation: a record is put into one of T batches, each seen with noise.
+"""Define the loss of random allocation: a record enters one of T batches, each seen with noise.
 
 Against the data without the record the pair is P, the mean over t of N(mu e_t, I), and Q = N(0, I)
 in T coordinates [RA-1]. With Y_t = e^{mu x_t - mu^2 / 2} and S = Y_1 + ... + Y_T
@@ -6,11 +6,10 @@ the loss is log(S / T). Under Q the Y_t are independent, each lognormal with mea
 
     delta of (P, Q) = E_Q[(S / T - e^epsilon)+],    delta of (Q, P) = E_Q[(1 - e^epsilon S / T)+]
 
-are means of convex functions of S. So a distribution of Y that is spread out with its means kept
-gives an upper bound, one whose cells are merged into their means a lower bound, and both survive
-adding. S is added up by doubling; after each sum its distribution is spread onto places, or merged
-between them, which lie dense where S mostly is and sparse far out. All numbers are positive:
-nothing cancels.
+are means of convex functions of S. So spreading the distribution of Y at equal means gives an upper
+bound, and merging cells into their means gives a lower bound. Addition preserves both. S is added
+up by doubling. After each sum its distribution is spread onto places, or merged between them.
+Places are dense near most of S and sparse far out. All numbers are positive, so nothing cancels.
 """
 
 from __future__ import annotations
@@ -31,13 +30,12 @@ from neyman.numerics.discretization import Discretization
 
 @dataclass(frozen=True)
 class Limits:
-    """The window of a batch, and the mass that is left out."""
+    """Set the window of a batch, and the omitted mass."""
 
-    reach_deviations: float = 26.0  # standard deviations of x: what is beyond is below 1e-147
-    # Of mass, for each batch: what is beyond, and products that underflow [RA-4].
-    lost_mass: float = 1e-135
-    least_mass: float = 1e-200  # a mass that is not kept
-    mu: float = 10.0  # beyond it the floats end
+    reach_deviations: float = 26.0  # standard deviations of x: the mass beyond is below 1e-147
+    lost_mass: float = 1e-135  # omitted mass per batch: tails and products that underflow [RA-4]
+    least_mass: float = 1e-200  # smaller masses are dropped
+    mu: float = 10.0  # a larger mu overflows
 
 
 LIMITS = Limits()
@@ -45,12 +43,12 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class RandomAllocationLoss(Loss):
-    """A finite loss on one side of that of random allocation.
+    """Represent a finite loss on one side of the loss of random allocation.
 
     Args:
         distance: mu, the shift of a batch over its noise, above 0 and at most `LIMITS.mu`.
         batches: T, at least 2.
-        side: 1 for a loss that dominates it, -1 for one that it dominates.
+        side: 1 for a loss that dominates it, -1 for a loss that it dominates.
         removed: True for (P, Q), P with the record; False for (Q, P).
     """
 
@@ -81,14 +79,14 @@ class RandomAllocationLoss(Loss):
 
     @property
     def infinite(self) -> float:
-        """What was left out, on the upper side."""
+        """Return the omitted mass on the upper side."""
         return self._base.infinite
 
     @property
     def supremum(self) -> float:
-        """The largest value that was kept."""
+        """Return the largest stored value, rounded up."""
         top = float(self._base.supremum)
-        # Moved by `apart`; the second one covers the sum, as it is 16 units of top and more.
+        # Moved by `apart`. The second `apart` covers the sum: it is at least 16 units of top.
         return top + 2 * self._law.apart + 4 * UNIT * abs(top)
 
     @property
@@ -105,13 +103,13 @@ class RandomAllocationLoss(Loss):
         return replace(self, removed=not self.removed)
 
     def log_mgf(self, z: Array) -> Array:
-        """K, moved to the side by the rounding of places and masses."""
+        """Return K, moved to the side by the rounding of places and masses."""
         z = np.atleast_1d(z)
         return self._base.log_mgf(z) + self._shift * z + self._log_factor
 
     def mgf_rounding(self, z: Array) -> Array:
-        # The base counts 12 units of |z| times its largest value and 4 of log p, and needs 6 and 3:
-        # two more sums and a product are at most as large.
+        # The base counts 12 units of |z| times its largest value and 4 of log p. It needs 6 and 3.
+        # The difference covers two more sums and a product.
         return self._base.mgf_rounding(z) + 4 * UNIT
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
@@ -129,7 +127,7 @@ class RandomAllocationLoss(Loss):
 
 
 def allocated(mu: float, batches: int) -> LossBracket:
-    """Return the loss of removal, between two finite ones.
+    """Return the loss of removal, between two finite losses.
 
     Args:
         mu: the shift of a batch over its noise, above 0 and at most `LIMITS.mu`.
@@ -141,12 +139,12 @@ def allocated(mu: float, batches: int) -> LossBracket:
 
 @dataclass(frozen=True, eq=False)
 class _Law:
-    """The finite losses of both directions.
+    """Hold the finite losses of both directions.
 
     Args:
-        removed, added: of (P, Q) and (Q, P), as computed.
-        relative: by how much a mass may err.
-        apart: by how much a value may err.
+        removed, added: losses of (P, Q) and (Q, P), as computed.
+        relative: relative error of a mass.
+        apart: absolute error of a value.
     """
 
     removed: OffLatticeLoss
@@ -157,7 +155,7 @@ class _Law:
 
 @dataclass(frozen=True, eq=False)
 class _Sum:
-    """A distribution of S of so many batches: places, increasing, and their weights under Q.
+    """Hold a distribution of S for ``count`` batches: increasing places, and weights under Q.
 
     Args:
         relative: bound on the relative error of each weight.
@@ -180,15 +178,15 @@ def _law(mu: float, batches: int, side: int) -> _Law:
     lost = (batches + 1) * LIMITS.lost_mass if side > 0 else 0.0
     removed = OffLatticeLoss(tuple(value.tolist()), tuple((log_q + value).tolist()), lost, lost)
     added = OffLatticeLoss(tuple((-value[::-1]).tolist()), tuple(log_q[::-1].tolist()), lost, lost)
-    # A quotient errs by one unit, and a logarithm by 2 of itself. log q errs by 2, and log p, its
-    # sum with the value, by one more and by `apart`.
+    # A quotient errs by one unit, and a logarithm by 2 relative units. log q errs by 2. log p, its
+    # sum with the value, errs by one more and by `apart`.
     apart = total.apart + 16 * UNIT * (1 + float(np.abs(value).max()))
     relative = total.relative + apart + 16 * UNIT * float(np.abs(log_q).max())
     return _Law(removed, added, relative, apart)
 
 
 def _added_up(mu: float, batches: int, side: int) -> _Sum:
-    """By doubling."""
+    """Return the sum of all batches, by doubling."""
     total: _Sum | None = None
     double = _single_loss(mu, side)
     rest = batches
@@ -203,26 +201,29 @@ def _added_up(mu: float, batches: int, side: int) -> _Sum:
 
 
 def _places(mu: float, count: int) -> Array:
-    """Places of the sum of so many: dense within a deviation of log(S / count), then sparser."""
+    """Return places of the sum of ``count`` batches.
+
+    They are dense within a deviation of log(S / count), and sparser beyond.
+    """
     deviation = _deviation(mu, count)
     ends = mu * np.array([-LIMITS.reach_deviations, LIMITS.reach_deviations + mu]) - mu * mu / 2
     low, high = (float(x) for x in np.arcsinh(ends / deviation))
     number = math.ceil((high - low) * 250) + 1  # 250 in a deviation
-    # A little room for the rounding of sums at both ends.
+    # Room for the rounding of sums at both ends.
     logs = deviation * np.sinh(np.linspace(low, high, number))
     logs[0], logs[-1] = ends[0] - 1e-9, ends[1] + 1e-9
     return count * np.exp(logs)
 
 
 def _deviation(mu: float, count: int) -> float:
-    """About that of log(S / count)."""
+    """Estimate the standard deviation of log(S / count)."""
     square = mu * mu
     log_variance = square + math.log(-math.expm1(-square)) - math.log(count)
     return math.sqrt(np.logaddexp(0.0, log_variance))
 
 
 def _single_loss(mu: float, side: int) -> _Sum:
-    """Return the distribution of one Y: each cell split between its ends, or put at its mean."""
+    """Return the distribution of one Y: split each cell between its ends, or put it at its mean."""
     place = _places(mu, 1)
     x = (np.log(place) + mu * mu / 2) / mu
     width = np.diff(x)
@@ -241,9 +242,7 @@ def _single_loss(mu: float, side: int) -> _Sum:
 
 
 def _sum(a: _Sum, b: _Sum, mu: float, side: int) -> _Sum:
-    """Return the distribution of an independent sum, spread onto new
-    places or merged between them [RA-2].
-    """
+    """Return the distribution of an independent sum, spread or merged to new places [RA-2]."""
     count = a.count + b.count
     edges = _places(mu, count)
     bins = len(edges) - 1
@@ -257,7 +256,7 @@ def _sum(a: _Sum, b: _Sum, mu: float, side: int) -> _Sum:
         columns = slice(start, None) if same else slice(None)
         place = (a.place[rows, None] + b.place[columns]).ravel()
         weight = np.multiply.outer(a.weight[rows], b.weight[columns])
-        if same:  # each pair of different rows comes once, and counts twice
+        if same:  # each pair of different rows occurs once and counts twice
             shape = int(weight.shape[0]), int(weight.shape[1])
             twice = np.subtract.outer(-np.arange(shape[0]), -np.arange(shape[1]))
             weight = weight * (1.0 + np.sign(twice))
@@ -272,18 +271,17 @@ def _sum(a: _Sum, b: _Sum, mu: float, side: int) -> _Sum:
             first += np.bincount(at, weight, bins)
         most = max(most, int(np.bincount(at).max()))
     terms = most + len(a.place) / together + 32
-    # In a block of rows a sum errs by a unit a term, and over the blocks by a unit each; products
-    # and shares by fewer than 32 [RA-3].
+    # A sum errs by a unit per term in a block of rows, plus a unit per block. Products and shares
+    # err by fewer than 32 [RA-3].
     relative = a.relative + b.relative + 1.1 * terms * UNIT
     apart = max(a.apart, b.apart)
     if side > 0:
         split = np.zeros(bins + 1)
         split[1:] += second
         split[:-1] += first
-        # A place errs by one unit, its distance from the edge, the width, and the share by one
-        # each.
+        # A place, its distance from the edge, the width, and the share err by one unit each.
         return _Sum(count, edges, split, relative, apart + 16 * UNIT)
     mask = first > LIMITS.least_mass
     first, second = first[mask], second[mask]
-    # A quotient of two such sums.
+    # A place is a quotient of two such sums.
     return _Sum(count, second / first, first, relative, apart + 2.2 * terms * UNIT)

@@ -1,13 +1,13 @@
-"""A bare guarantee: how far Renyi divergences are bounded, and nothing else is known of the loss.
+"""Represent a bare guarantee: bounds on Renyi divergences, and no other facts about the loss.
 
-In moments, tau(a) = (a - 1) D_a, which are convex in the order a and 0 at a = 1, every such
-guarantee is one function,
+In moments, tau(a) = (a - 1) D_a is convex in the order a and 0 at a = 1. Every such guarantee is
+one function,
 
     tau(a) <= rho a (a - 1) + corners(a)    for 1 < a <= top,
 
-a parabola and a convex piecewise linear function. Such functions add, so that guarantees compose
-exactly by adding them: rho, the corners, the KL bounds; the smallest top stays. They hold in both
-directions. What curve they imply is `region`.
+a parabola plus a convex piecewise linear function. Guarantees compose exactly by adding: rho, the
+corners, and the KL bounds add up, and the smallest top stays. They hold in both directions.
+`region` computes the curve that they imply.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ ZERO, ONE = Fraction(0), Fraction(1)
 
 @dataclass(frozen=True)
 class RenyiBound(Part):
-    """What is known of a loss is only a bound on its Renyi divergences, in both directions.
+    """Represent a loss with known bounds on its Renyi divergences only, in both directions.
 
     Args:
         exact_rho: rho of the parabola, exact, at least 0.
-        corners: (order, moment) where the linear pieces meet, from (1, 0) on: orders above 1
-            that increase, and moments that are convex.
-        kl: what the linear part adds to rho at order 1: at most the first piece's slope.
-        top: the largest order that the guarantee speaks of, at least 1; or inf.
+        corners: (order, moment) at which the linear pieces meet, after (1, 0). The orders increase
+            above 1, and the moments are convex.
+        kl: contribution of the linear part at order 1: at most the first piece's slope.
+        top: the largest order with a bound, at least 1; or inf.
         slope: of the linear part beyond the last corner, if top is inf.
     """
 
@@ -57,7 +57,7 @@ class RenyiBound(Part):
         return left[1] + self.slope * (order - left[0])
 
     def divergence(self, order: Order) -> Order:
-        """Return the largest D_order that is allowed: exact, or inf where nothing is said."""
+        """Return the largest D_order that the bound allows: exact, or inf without a bound."""
         if order == math.inf:
             return self.supremum
         a = Fraction(order)
@@ -68,11 +68,11 @@ class RenyiBound(Part):
         return self.exact_rho * a + self.linear(a) / (a - 1)
 
     def within(self, other: RenyiBound) -> bool:
-        """Whether this guarantees no less than another does, where a few orders decide that
-        exactly.
+        """Return True if this guarantees at least as much as ``other``.
 
-        Between corners the difference of the two is convex, or made of two that are each settled
-        at the corners.
+        A few orders decide this exactly. Between corners the difference of the two is convex, or a
+        sum of
+        two functions that the corners decide.
         """
         if other.top > self.top or self.exact_rho + self.kl > other.exact_rho + other.kl:
             return False
@@ -89,21 +89,23 @@ class RenyiBound(Part):
 
     @property
     def quadratic(self) -> bool:
-        """Whether it is rho-zCDP and nothing else."""
+        """Return True if the bound is rho-zCDP and nothing else."""
         return self.top == math.inf and not self.corners and not self.slope
 
     @property
     def supremum(self) -> Fraction | float:
-        """The pure epsilon where there is one."""
+        """Return the pure epsilon, or inf if there is none."""
         return math.inf if self.top < math.inf or self.exact_rho else self.slope
 
     @property
     def rho(self) -> float:
-        """The largest D_a / a that is allowed; inf where some order is not spoken of.
+        """Return the largest D_a / a that the bound allows; inf if some order has no bound.
 
-        On a piece s a + c of the linear part it is (s a + c) / (a (a - 1)), whose only largest
-        value inside is s / (2a - 1), where s a^2 + 2 c a = c. Just above order 1 it is the first
-        piece's slope, whatever the KL bound.
+        On a piece s a + c of the linear part it is (s a + c) / (a (a - 1)). Its only largest value
+        inside
+        is s / (2a - 1), at s a^2 + 2 c a = c. Just above order 1 it is the first piece's slope, for
+        every
+        KL bound.
         """
         if self.top < math.inf:
             return math.inf
@@ -125,7 +127,7 @@ class RenyiBound(Part):
         return near if near >= value else math.nextafter(near, math.inf)
 
     def reverse(self) -> RenyiBound:
-        """Return the same: the guarantee is about both directions."""
+        """Return this bound, which covers both directions."""
         return self
 
     def log_mgf(self, z: Array) -> Array:
@@ -137,18 +139,19 @@ class RenyiBound(Part):
         return np.zeros(np.shape(z))
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """Those of a Gaussian with the same KL bound: to steer by."""
+        """Return the moments of a Gaussian with the same KL bound; uncertified."""
         rho = float(self.exact_rho + self.kl)
         return tilts * (tilts + 1) * rho, (2 * tilts + 1) * rho, np.full(len(tilts), 2 * rho)
 
 
 def from_orders(bounds: Mapping[Order, Fraction]) -> RenyiBound:
-    """Return the guarantee D_a <= bounds[a] at finitely many orders, and all that follows from it
-    [RB-1].
+    """Return the guarantee D_a <= bounds[a] at finitely many orders, and its consequences [RB-1].
 
-    Convexity of tau, with tau(1) = 0, is all there is to use: the lower convex hull of the points
-    (1, 0) and (a, (a - 1) bound). That D_a grows with a follows. The pure epsilon, at order inf,
-    bounds the slope of tau everywhere.
+    They follow from the convexity of tau and tau(1) = 0: use the lower convex hull of the points
+    (1, 0)
+    and (a, (a - 1) bound). This implies that D_a grows with a. The pure epsilon, at order inf,
+    bounds
+    the slope of tau everywhere.
 
     Args:
         bounds: at least one order, each at least 1, or inf; bounds above 0.
@@ -175,7 +178,7 @@ def _slope(left: Corner, right: Corner) -> Fraction:
 
 
 def sum_of_bounds(parts: Iterable[tuple[RenyiBound, int]]) -> RenyiBound | None:
-    """Independent guarantees added up at every order: exact; None if there are none."""
+    """Add independent guarantees at every order, exactly. Return None if there are none."""
     chosen = [(loss, n) for loss, n in parts if n]
     if not chosen:
         return None

@@ -1,7 +1,7 @@
-"""Integers with rounded normal noise: what one shift reveals, between two certified distributions.
+"""Bound the loss of integers with rounded normal noise, between two certified distributions.
 
-For an integer x, round(x + Z) = x + round(Z): the release is a Gaussian one that was rounded. So
-its curve is at least the Gaussian's, for every integer shift of the same l2 norm, in any
+For an integer x, round(x + Z) = x + round(Z): the output is a rounded Gaussian output. So its
+curve is at least the Gaussian curve, for every integer shift of the same l2 norm, in any
 dimension, composed, and through a sample [RG-1].
 """
 
@@ -23,21 +23,21 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above
 
-MAX_THRESHOLDS = 300  # thresholds on one side; all of them up to a sigma of about 8
+MAX_THRESHOLDS = 300  # most thresholds on one side: all of them up to a sigma of about 8
 Point = tuple[Fraction, Fraction]
 
 
 @dataclass(frozen=True)
 class RoundedGaussianLoss(LossBracket):
-    """The loss of round(N(0, sigma^2)) against itself moved by an integer.
+    """Represent the loss of round(N(0, sigma^2)) against itself moved by an integer.
 
-    Build it with `rounded_gaussian_loss`. Above is the Gaussian loss, below the tests of integer
-    thresholds. The pair is its own reverse, by reflection.
+    Build it with `rounded_gaussian_loss`. The upper loss is Gaussian. The lower loss comes from the
+    tests of integer thresholds. The pair is its own reverse, by reflection.
 
     Args:
-        exact: a finite distribution that dominates the pair and differs from it by rounding alone;
-            None where sigma is too large to list all thresholds, or where the shift stands for
-            every vector of its norm.
+        exact: a finite distribution that dominates the pair and differs from it only by rounding;
+            None if sigma is too large to list all thresholds, or if the shift represents every
+            vector of its norm.
     """
 
     exact: OffLatticeLoss | None = None
@@ -52,10 +52,10 @@ def rounded_gaussian_loss(
     """Return the loss of one integer shift.
 
     Args:
-        sigma_squared: sigma^2 of the normal distribution before it is rounded, exact, above 0.
+        sigma_squared: sigma^2 of the normal distribution before rounding, exact, above 0.
         shift: at least 1.
         alone: True if one coordinate moves by at most ``shift``; False if ``shift`` is only one of
-            the vectors that are possible.
+            the possible vectors.
     """
     return _loss(sigma_squared, shift, alone)
 
@@ -63,8 +63,8 @@ def rounded_gaussian_loss(
 @array_cache
 def _loss(sigma_squared: Fraction, shift: int, alone: bool) -> RoundedGaussianLoss:
     sigma = math.sqrt(sigma_squared)
-    last = math.ceil(shift + 35 * sigma) + 1  # beyond it less than 1e-267 is left
-    first = (shift + 2) // 2  # from here on the level is at most the chance of a miss
+    last = math.ceil(shift + 35 * sigma) + 1  # the mass beyond is less than 1e-267
+    first = (shift + 2) // 2  # from here on the level is at most the type II error
     every = last - first < MAX_THRESHOLDS
     tests = (
         np.arange(first, last + 1)
@@ -73,23 +73,24 @@ def _loss(sigma_squared: Fraction, shift: int, alone: bool) -> RoundedGaussianLo
     )
     upper = GaussianLoss(above(shift**2 / sigma_squared))
     lower = _law(tests, shift, sigma, -1)
-    # Beyond a shift of 30 sigma the mass that is not infinite leaves the floats.
+    # Beyond a shift of 30 sigma the mass of finite loss underflows.
     listed = every and alone and shift < 30 * sigma
     exact = _law(tests, shift, sigma, 1) if listed else None
     return RoundedGaussianLoss(lower, upper, "rounded to whole numbers", exact)
 
 
 def _law(tests: Array, shift: int, sigma: float, side: int) -> OffLatticeLoss:
-    """Return the finite pair whose best tests have the thresholds, each moved to one side [RG-2].
+    """Return the finite pair whose best tests have the thresholds, rounded to a side [RG-2].
 
     Args:
-        tests: reject where the noise is at least this; from the last to the first power rises.
-        side: 1 for a pair that dominates, -1 for one that is dominated.
+        tests: thresholds; a test rejects if the noise is at least the threshold. From the last
+            threshold to the first, power increases.
+        side: 1 for a pair that dominates, -1 for a pair that is dominated.
     """
     half: list[Point] = []
     for k in tests[::-1].tolist():
         level = _tail((k - 0.5) / sigma, -side)
-        miss = (shift + 0.5 - k) / sigma  # the power is that of N >= -miss
+        miss = (shift + 0.5 - k) / sigma  # the power is P(N >= -miss)
         power = 1 - _tail(miss, -side) if miss > 0 else _tail(-miss, side)
         half.append((level, power))
     mirrored = [(1 - y, 1 - x) for x, y in reversed(half)]
@@ -104,8 +105,11 @@ def _law(tests: Array, shift: int, sigma: float, side: int) -> OffLatticeLoss:
 
 
 def _tail(x: float, side: int) -> Fraction:
-    """P(N >= x), x >= 0, rounded to a side: erfcx to 64 units, and x^2 / 2 to four of its own."""
-    if x > 37:  # it is below 1e-298, near the last floats
+    """Return P(N >= x), x >= 0, rounded to a side.
+
+    erfcx errs by 64 units, and x^2 / 2 by 4 relative units.
+    """
+    if x > 37:  # the tail is below 1e-298, near underflow
         return Fraction(1, 10**290) if side > 0 else Fraction(0)
     value = 0.5 * float(erfcx(x / math.sqrt(2))) * math.exp(-x * x / 2)
     return Fraction(value) * (1 + side * Fraction(UNIT) * (128 + math.ceil(16 * x * x)))

@@ -1,4 +1,4 @@
-"""Losses of releases on samples: Poisson samples and samples of a fixed size.
+"""Define losses of releases on samples: Poisson samples and samples of a fixed size.
 
 Each record enters with probability q. Against a neighbor without the record the pair is
 
@@ -9,7 +9,7 @@ with R(y) = 1 + q (e^{mu y - mu^2/2} - 1) (Zhu, Dong and Wang 2022, theorem 11).
 
     M(w) = E_{N(0,1)}[R^w],    K_remove(z) = log M(z + 1),    K_add(z) = log M(-z),
 
-sums over nodes of y (`likelihood_ratio`).
+which are sums over nodes of y (`likelihood_ratio`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from neyman.numerics.roots import bisect, zero
 
 
 def check_distance(distance: float) -> None:
-    """Refuse noise that hides nothing: sums over it would have no end."""
+    """Refuse noise that is too small for privacy: sums over it would have no end."""
     if distance > 2000:
         raise ValueError(
             f"sigma is {distance:.3g} times smaller than the sensitivity: so little noise hides "
@@ -43,7 +43,7 @@ def check_distance(distance: float) -> None:
 
 @dataclass(frozen=True)
 class SubsampledGaussianLoss(LikelihoodRatioLoss):
-    """The loss of a Gaussian pair that is only seen with a probability.
+    """Represent the loss of a Gaussian pair that is observed with probability q.
 
     Args:
         distance: mu, the distance of the two normals in standard deviations, above 0.
@@ -57,11 +57,11 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 
     def __post_init__(self) -> None:
         check_distance(self.distance)
-        # Log R is as good as its own rounding.
+        # The error of log R is only its rounding.
         self._keep(self.distance, 0.0, math.log1p(-self.rate))
 
     def places(self, tilt: float, height: float) -> float:
-        """Return a sum over more nodes the farther up."""
+        """Return the number of nodes of K, which grows with the height."""
         w = self.power(tilt)
         low, high = self.range(w)
         return (high - low) / self.spacing(height, w)
@@ -70,7 +70,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
     def sum_of_places(
         cls, losses: Sequence[SubsampledGaussianLoss], tilt: float, height: float
     ) -> float:
-        """Return the same of several losses; of many, some distances are asked."""
+        """Return the sum of `places` over several losses. Interpolate for many losses."""
         if len(losses) < 8:
             return super().sum_of_places(losses, tilt, height)
         ordered = sorted(losses, key=lambda loss: loss.distance)
@@ -80,12 +80,12 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 
     @property
     def supremum(self) -> float:
-        """Unbounded for the mixture; -log(1 - q), rounded up, for the normal."""
+        """Return inf for the mixture, and -log(1 - q), rounded up, for the normal."""
         return math.inf if self.removed else -math.log1p(-self.rate) * (1 + 8 * UNIT)
 
     @property
     def total_variation(self) -> float:
-        """q times that of the two normals."""
+        """Return q times the total variation of the two normals."""
         return self.rate * math.erf(self.distance / math.sqrt(8)) * (1 + 1e-12)
 
     @property
@@ -96,12 +96,12 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         return SubsampledGaussianLoss(self.distance, self.rate, not self.removed)
 
     def log_ratio(self, y: Array) -> Array:
-        """log R(y), to relative accuracy near 0."""
+        """Return log R(y), to relative accuracy near 0."""
         return _log_ratio(self.rate, self.distance * y - self.distance**2 / 2)
 
     @classmethod
     def ratios(cls, losses: Sequence[LikelihoodRatioLoss], y: Array) -> Array:
-        """log R of several losses in one array."""
+        """Return log R of several losses in one array."""
         if len(losses) == 1:
             return losses[0].log_ratio(y)[None]
         each = [(x.distance, x.rate) for x in losses if isinstance(x, SubsampledGaussianLoss)]
@@ -114,30 +114,33 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 
     @property
     def mean_shift(self) -> float:
-        """q min(mu, 1)."""
+        """Return q min(mu, 1)."""
         return self.rate * min(self.distance, 1.0)
 
     def slope(self, y: Array) -> Array:
-        """Return the derivative of log R, which rises with y."""
+        """Return the derivative of log R, which increases with y."""
         return self.distance * -np.expm1(self.log_least - self.log_ratio(y))
 
     def range(self, w: float) -> tuple[float, float]:
-        """Where e^{-y^2/2} R^w is: its log slope is s w mu - y with s in [0, 1]."""
+        """Return the ends of the region in which e^{-y^2/2} R^w is not negligible.
+
+        Its log slope is s w mu - y, with s in [0, 1].
+        """
         peak = w * self.distance
         if w < 0:
-            # One peak, where -y = |w| mu s, and log-concave about it; the normal distribution's
-            # beside it as long as it is not far.
+            # One peak, at -y = |w| mu s, log-concave around it. The region includes the normal
+            # distribution's unless the peak is far.
             peak = self._lower_peak(w)
             return min(
                 peak, 0.0
             ) - PAD_DEVIATIONS, PAD_DEVIATIONS if peak > -PAD_DEVIATIONS else peak + PAD_DEVIATIONS
         low, high = -PAD_DEVIATIONS, peak + PAD_DEVIATIONS
-        if high - low > 6 * PAD_DEVIATIONS:  # one of the two humps may be all that counts
+        if high - low > 6 * PAD_DEVIATIONS:  # perhaps only one of the two humps counts
             first, last = self._hump(w, 0.0), self._hump(w, peak)
             if first is not None and last is not None:
                 g = [self._exponent(w, y) for y in (first, last)]
                 floor = max(g) - PAD_DEVIATIONS**2 / 2
-                if last - first < 1:  # they are one, from which the terms fall on both sides
+                if last - first < 1:  # one hump, from which the terms fall on both sides
                     if self._exponent(w, low) < floor:
                         low = self._falls(w, last, low, floor)
                     floor -= math.log(high - low)
@@ -158,9 +161,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         return w * ratio - y * y / 2
 
     def _hump(self, w: float, y: float) -> float | None:
-        """Return the fixed point of y = w mu s(y) that iterating
-        leads to; none where that is slow.
-        """
+        """Return a fixed point of y = w mu s(y) by iteration, or None if it converges slowly."""
         for _ in range(200):
             t = min(self.distance * y - self.distance**2 / 2, 700.0)
             part = self.rate * math.exp(t)
@@ -170,13 +171,14 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
         return None
 
     def _falls(self, w: float, inside: float, outside: float, floor: float) -> float:
-        """Where w log R - y^2 / 2 is below the floor, next to where it is not."""
+        """Return the low side of a crossing of w log R - y^2 / 2 and the floor."""
         return bisect(
             lambda y: self._exponent(w, y) > floor, inside, outside, width=1.0, tolerance=1e-12
         )[1]
 
     def _lower_peak(self, w: float) -> float:
-        """Return the root of y = w mu s(y), or .02 less, for w < 0;
+        """Return the root of y = w mu s(y), or .02 less, for w < 0.
+
         mu s(y) is the slope of log R.
         """
         mu, least = self.distance, self.log_least
@@ -189,7 +191,7 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 
         if w * mu > -0.01 or excess(-0.01) <= 0:
             return max(w * mu, -0.01)
-        # Below -(log |w mu| + 10) / mu - 10, too, s is less than the root needs.
+        # Below -(log |w mu| + 10) / mu - 10, s is also less than the root needs.
         low = max(w * mu, -(math.log(-w * mu) + 10) / mu - 10)
         return zero(excess, low, -0.01, 0.005) - 0.01
 
@@ -207,9 +209,9 @@ class SubsampledGaussianLoss(LikelihoodRatioLoss):
 
 
 def _log_ratio(rate: Array | float, t: Array) -> Array:
-    """log(1 + q (e^t - 1)), also for complex t, to relative accuracy near 0."""
+    """Return log(1 + q (e^t - 1)), also for complex t, to relative accuracy near 0."""
     log_rate = np.log(rate)
-    # Beyond it q e^t is no small number.
+    # Beyond this limit, q e^t is not small.
     near = real_part(t) < np.minimum(np.maximum(5 - log_rate, 30.0), 690.0)
     if np.logical_and.reduce(near, axis=None):
         return _log_mixture(rate, t)
@@ -219,12 +221,15 @@ def _log_ratio(rate: Array | float, t: Array) -> Array:
 
 
 def _log_mixture(rate: Array | float, t: Array) -> Array:
-    """log(1 - q + q e^t), to relative accuracy.
+    """Return log(1 - q + q e^t), to relative accuracy.
 
-    In the first form e^t - 1 errs by 2 units, the product by one, and the logarithm by 2. As long
-    as the sum is above 1/2 the first three count at most 1.5 times: 7 units. Below 1/2 they would
-    count without bound. There q is above 1/2, so 1 - q is exact, and nothing cancels: the sum errs
-    by 4 units, its logarithm is at least 0.69 and errs by 2: 8 units.
+    In the first form, e^t - 1 errs by 2 units, the product by one, and the logarithm by 2. If the
+    sum is
+    above 1/2, the first three units count at most 1.5 times: 7 units in all. If it is below 1/2,
+    they
+    would count without bound. But then q is above 1/2, so 1 - q is exact and nothing cancels: the
+    sum
+    errs by 4 units, its logarithm is at least 0.69 and errs by 2: 8 units.
     """
     ratio = log1p(rate * np.expm1(t))
     if not np.logical_or.reduce(np.greater(rate, 0.5), axis=None):
@@ -234,12 +239,12 @@ def _log_mixture(rate: Array | float, t: Array) -> Array:
     return np.where(cancels, np.log(np.where(cancels, total, 1.0)), ratio)
 
 
-LOG_SLOPE_PAD = 20.0  # a log-concave density is cut off where its log slope is minus this
+LOG_SLOPE_PAD = 20.0  # a log-concave density is cut off at the log slope of minus this
 
 
 @dataclass(frozen=True)
 class SubsampledLoss(PiecewiseAnalyticLoss):
-    """The loss of a pair that is only seen with a probability.
+    """Represent the loss of a pair that is observed with probability q.
 
     Args:
         inner: the loss of (P, Q), Q without the record.
@@ -257,12 +262,12 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
 
     @property
     def infinite(self) -> float:
-        """Q times that of (P, Q); the reverse has none, because Q is in the mixture."""
+        """Return q times the infinite mass of (P, Q), or 0 for the reverse: Q is in the mixture."""
         return self.rate * self.inner.infinite if self.removed else 0.0
 
     @property
     def supremum(self) -> float:
-        """g at the largest loss; -g at the least, at most -log(1 - q)."""
+        """Return g at the largest loss, or -g at the least loss, which is at most -log(1 - q)."""
         if self.removed:
             return _up(float(_g(np.array([_up(float(self.inner.supremum))]), self.rate)[0]))
         least = -math.inf if self._missing_mass else -_up(float(self.inner.reverse().supremum))
@@ -274,7 +279,7 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
 
     @property
     def rho(self) -> float:
-        """As without the sampling: to see which pair was drawn would tell more."""
+        """Return the rho without sampling: seeing which pair was drawn would reveal more."""
         return math.inf if _fails(self.inner) else self.inner.rho
 
     @property
@@ -312,14 +317,16 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
 
 
 def _fails(inner: Loss) -> bool:
-    """Whether outcomes of one distribution are missing from the other: what is proven is of the
-    rest."""
+    """Return True if outcomes of one distribution are missing from the other.
+
+    The inner rho and mu then cover the rest only.
+    """
     return inner.infinite > 0 or inner.reverse().infinite > 0
 
 
 @dataclass(frozen=True)
 class FixedSizeLoss(PiecewiseAnalyticLoss):
-    """The loss of the hull of both orders: its own reverse.
+    """Represent the loss of the hull of both orders, which is its own reverse.
 
     Args:
         inner: the loss of a pair that is its own reverse.
@@ -335,7 +342,7 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
 
     @property
     def normal_ratio(self) -> NormalRatio | None:
-        """That of a Poisson sample at the same rate."""
+        """Return the ratio of a Poisson sample at the same rate."""
         return _ratio_of(self.inner, self.share, "symmetric")
 
     @property
@@ -352,7 +359,7 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
 
     @property
     def rho(self) -> float:
-        """As without the sampling: C_p(f) >= f."""
+        """Return the rho without sampling: C_p(f) >= f."""
         return math.inf if _fails(self.inner) else self.inner.rho
 
     @property
@@ -360,11 +367,11 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
         return math.inf if _fails(self.inner) else self.inner.mu
 
     def reverse(self) -> FixedSizeLoss:
-        """Return the same: C_p(f) is symmetric."""
+        """Return this loss: C_p(f) is symmetric."""
         return self
 
     def law(self, size: float) -> Law:
-        """Where l > 0: g under the mixture, and -g under Q; the rest at 0."""
+        """Return, for l > 0, g under the mixture and -g under Q. The rest is at 0."""
         base, p = law_under_q(self.inner, size), self.share
         positive = base.loss > 0
         place, log_q = base.loss[positive], base.log_q[positive]
@@ -372,13 +379,13 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
         both = [(s, up) for s in base.stretches for up in (True, False)]
         pieces = tuple(_map_loss(s, p, up, size, 0.0) for s, up in both)
         if base.side:
-            # What makes the whole 1, or a little more or less on the safe side.
+            # The rest brings the sum to 1, or slightly more or less on the safe side.
             rest = 1 - float((mass + np.exp(log_q + value)).sum()) - self.infinite
-            # Sums err by a unit a term. An error of the masses is counted by themselves: the half
-            # of them and more is above 0, and at 0 it counts no more than there.
+            # Sums err by a unit per term. The masses count their own error: at least half of them
+            # is above 0, and at 0 an error counts no more than above.
             rest += base.side * (64 + len(mass)) * UNIT
         else:
-            # P+ - Q+ and what is at 0, all of it positive: P- = Q+, by symmetry.
+            # P+ - Q+ plus the mass at 0, all positive: P- = Q+, by symmetry.
             near = mass * np.expm1(np.minimum(place, 1.0))
             gain = float(np.where(place < 1, near, np.exp(log_q + place) - mass).sum())
             gain += math.fsum(s.gain for s in base.stretches)
@@ -392,7 +399,7 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
             np.concatenate([log_q, [math.log(rest)], log_q + value]),
             pieces,
             lost,
-            # The rest at 0 is a sum of all.
+            # The rest at 0 is a sum of all masses.
             base.relative + (_units(value) + len(value)) * UNIT,
             not base.side,
             self._units(base, positive, value),
@@ -411,7 +418,7 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
 
 @dataclass(frozen=True)
 class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
-    """The loss of two mixtures of noise and noise that is moved, to opposite sides.
+    """Represent the loss of two mixtures of noise and of noise moved to opposite sides.
 
     Args:
         inner: the loss of the noise moved one way against the noise: Gaussian or Laplace.
@@ -435,7 +442,7 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
 
     @property
     def supremum(self) -> float:
-        """Inf for the Gaussian, g(a) - g(-a) for the Laplace."""
+        """Return inf for Gaussian noise, and g(a) - g(-a) for Laplace noise."""
         a = float(self.inner.supremum)
         if math.isinf(a):
             return math.inf
@@ -443,26 +450,26 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
 
     @property
     def total_variation(self) -> float:
-        """q times that of the noise moved to opposite sides, which is twice the shift apart."""
+        """Return q times the total variation of noise moved to opposite sides (twice the shift)."""
         if isinstance(self.inner, GaussianLoss):
             return self.rate * math.erf(self.inner.mu / math.sqrt(2)) * (1 + 1e-12)
         return self.rate * -math.expm1(-self.inner.epsilon) * (1 + 1e-12)
 
     @property
     def rho(self) -> float:
-        """Four times the inner one, at most: both are proven for twice the shift."""
+        """Return 4 times the inner rho, which bounds rho at twice the shift."""
         return 4 * self.inner.rho
 
     @property
     def mu(self) -> float:
-        """Twice the inner one: the mixtures garble noise moved by twice the shift."""
+        """Return 2 times the inner mu: the mixtures garble noise moved by twice the shift."""
         return 2 * self.inner.mu
 
     def reverse(self) -> ReplaceOneSubsampledLoss:
         return self
 
     def law(self, size: float) -> Law:
-        """In the place t of the outcome, with the distribution of the noise in the middle."""
+        """Return the distribution in the place t of the outcome, with the noise in the middle."""
         if isinstance(self.inner, GaussianLoss):
             piece = _opposite_gaussians(self.inner.mu, self.rate, size)
             return Law(np.zeros(0), np.zeros(0), (piece,), _ends(piece, size))
@@ -485,24 +492,24 @@ def _ratio_of(inner: Loss, rate: float, order: Order) -> NormalRatio | None:
 
 
 def _g(l: Array, q: float) -> Array:  # noqa: E741 - l is the loss, as in the docstrings
-    """log(1 - q + q e^l), to relative accuracy near 0; log(1 - q) at -inf."""
+    """Return log(1 - q + q e^l), to relative accuracy near 0; log(1 - q) at -inf."""
     return _log_ratio(q, l)
 
 
 def _units(value: Array) -> float:
-    """By how many units a mass under the mixture errs: g by 8 of itself, and its sum with log q."""
+    """Return the error, in units, of a mass under the mixture: from g and its sum with log q."""
     return 16 * float(np.max(np.abs(value), where=np.isfinite(value), initial=1.0))
 
 
 def _mass_bounds(base: Base, value: Array) -> Array | None:
-    """Return the same of each mass by itself, where the base knows its own."""
+    """Return the error of each single mass, or None if the base does not have these errors."""
     if base.units is None or len(base.units) != len(value):
         return None
     return base.units + 16 * UNIT * np.where(np.isfinite(value), np.abs(value), 0.0)
 
 
 def _moves(l: Array, value: Array, q: float) -> Array:  # noqa: E741
-    """Bound on the relative errors of g: l errs by 4 units of itself, and g by 8."""
+    """Bound the relative errors of g: l errs by 4 relative units, and g by 8."""
     finite = np.isfinite(l)
     moved = np.where(finite, np.abs(l), 0.0) * _slope(np.where(finite, l, 0.0), q)
     return UNIT * (8 + 4 * moved / np.maximum(np.abs(value), 1e-300))
@@ -514,7 +521,7 @@ def _slope(l: Array, q: float) -> Array:  # noqa: E741
 
 
 def _speed(l: Array, q: float, near: Array | float) -> Array:  # noqa: E741
-    """Bound on |g'| within ``near`` <= 1 of points that are within 1/4 of l on the real line.
+    """Bound |g'| within ``near`` <= 1 of points that are within 1/4 of l on the real line.
 
     It is at most g'(Re l) / cos(Im l / 2), and log g' has a slope below 1.
     """
@@ -523,13 +530,13 @@ def _speed(l: Array, q: float, near: Array | float) -> Array:  # noqa: E741
 
 def _inverse(value: Array, q: float) -> Array:
     """Return the l at which g takes a value above log(1 - q)."""
-    # The unit keeps the logarithm a number; places cut panels, and where they lie is no matter.
+    # The unit avoids the logarithm of 0. Places cut panels, so their accuracy does not matter.
     near = np.log1p(np.maximum(np.expm1(np.minimum(value, 30.0)) / q, UNIT - 1))
     return np.where(value < 30, near, value - math.log(q) + np.log1p((q - 1) * np.exp(-value)))
 
 
 def _map_loss(s: Stretch, q: float, up: bool, size: float, floor: float) -> Piece:
-    """Return the loss g (up) or -g where the inner loss is above ``floor``."""
+    """Return the loss g (``up``) or -g for inner losses above ``floor``."""
     low, high = max(s.low, (floor - s.shift) / s.scale), s.high
     if math.isinf(high):  # Gaussian: the tilted log slope is -t + w scale g', |w| <= size + 1
         most = (size + 1) * s.scale
@@ -558,9 +565,9 @@ def _map_loss(s: Stretch, q: float, up: bool, size: float, floor: float) -> Piec
 
 
 def _ends(piece: Piece, size: float) -> tuple[tuple[float, float], ...]:
-    """Return what is beyond both ends: there the log slope is at least LOG_SLOPE_PAD - 1 outward.
+    """Return the mass beyond both ends: there the log slope is at least LOG_SLOPE_PAD - 1 outward.
 
-    Where an end was not cut off this counts a little that does not exist.
+    If an end was not cut off, this counts a small mass that does not exist.
     """
     t = np.array([piece.low, piece.high])
     log_p, loss = piece.log_p(t) - math.log(LOG_SLOPE_PAD - 1), piece.loss(t)
@@ -572,11 +579,11 @@ def _ends(piece: Piece, size: float) -> tuple[tuple[float, float], ...]:
 
 
 def _lost(base: Base, q: float, up: bool, floor: float) -> tuple[tuple[float, float], ...]:
-    """Bound the mass that the lattice leaves out above a floor under e^{w g}: w is c + 1 for g, -c
-    for -g.
+    """Bound the mass that the lattice omits above a floor under e^{w g}.
 
-    On an interval e^{w g(l) - (t + 1) l} is largest at an end: w g is convex for w >= 0, and both
-    terms fall for w < 0. Beyond the last tilt, t + 1 >= w, it falls.
+    w is c + 1 for g and -c for -g. On an interval, e^{w g(l) - (t + 1) l} is largest at an end: w g
+    is
+    convex for w >= 0, and both terms fall for w < 0. Beyond the last tilt, t + 1 >= w, it falls.
     """
     if not base.lost:
         return ()
@@ -625,7 +632,7 @@ def _opposite_gaussians(mu: float, q: float, size: float) -> Piece:
 
 
 def _opposite_laplaces(a: float, q: float) -> tuple[Piece, Piece]:
-    """Right of the middle the noise moved left falls as fast as the noise: its ratio is e^-a."""
+    """Return both pieces. Right of the middle, noise moved left over the noise is e^-a."""
     far = float(_g(np.array([-a]), q)[0])
 
     def loss(t: Array) -> Array:  # t in (0, a)
@@ -667,5 +674,5 @@ def _opposite_laplaces(a: float, q: float) -> tuple[Piece, Piece]:
 
 
 def _up(value: float, units: int = 8) -> float:
-    """Return a little above: a bound that rounding cannot have left too low."""
+    """Return a slightly larger value, an upper bound despite rounding."""
     return value + units * UNIT * abs(value) if math.isfinite(value) else value

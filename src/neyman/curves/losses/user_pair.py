@@ -1,10 +1,10 @@
-"""Pairs of distributions that a user describes by functions and states bounds of.
+"""Bound pairs of distributions that a user describes by functions and stated bounds.
 
-The line is cut into cells. In each cell the log density is within a stated distance of its chord,
-so both masses of a cell and the loss inside it have certified ends. From the cells follow a finite
-distribution that dominates the pair in both orders, and one that the pair dominates [UD-2, UD-3].
-All of it holds under the user's statements, which the part lists. What can be checked of them is
-checked.
+The line is cut into cells. In each cell the log density is within a stated distance of its chord.
+So both masses of a cell, and the loss inside the cell, have certified ends. The cells give a
+finite distribution that dominates the pair in both orders, and one that the pair dominates [UD-2,
+UD-3]. All bounds hold under the user's statements, which the part lists. Neyman checks the
+statements as far as it can.
 """
 
 from __future__ import annotations
@@ -33,35 +33,36 @@ from neyman.numerics.atoms import UNIT
 LogDensity = Callable[[Array], Array]
 PERFECT = FiniteLoss(Fraction(1), (0,), (0.0,))
 Mask = NDArray[np.bool_]
-MAX_INTEGERS = 10**7  # whole numbers of a pair of distributions
-NARROW_PIECE = 1e4 * UNIT  # of the largest place: a piece between breaks that floats set apart
+MAX_INTEGERS = 10**7  # most integers of a pair of distributions
+NARROW_PIECE = 1e4 * UNIT  # width, over the largest place, of a piece that only rounding separates
 FULL_SHIFT = "estimate: the full shift alone, and no proof for smaller ones"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How finely a pair is cut."""
+    """Set how finely a pair is cut."""
 
     cells: int = 1 << 16
-    """Cells of the line: the distance to a chord falls with their square [UD-1]."""
+    """Number of cells of the line. The distance to a chord falls with its square [UD-1]."""
     values: int = 1 << 12
-    """Values of the finite distributions: delta errs by about the square of the range over them
-    [UD-2]."""
+    """Number of values of the finite distributions.
+
+    delta errs by about the square of the range over this number [UD-2].
+    """
     rounding_units: float = 64.0
-    """Units of 1 and of each log density that a mass of a cell and its loss err by [UD-1]."""
+    """Error of a cell's mass and loss, in units of 1 and of each log density [UD-1]."""
     least_mass: float = 1e-280
-    """A mass of a cell below which it counts as of infinite loss, which is the safe side."""
+    """Mass of a cell below which the cell counts as infinite loss, which is the safe side."""
 
 
 @dataclass(frozen=True)
 class _Cells:
-    """Masses of cells: the true one is ``mass`` times e^x, where |x| is at most ``slack``.
+    """Hold masses of cells: the true mass is ``mass`` times e^x, with |x| at most ``slack``.
 
     Args:
-        mass, slack: shape (n,). Where ``known`` is False nothing is said but that all such cells
-            together have at most ``outside``.
+        mass, slack: shape (n,). The cells that are not ``known`` have at most ``outside`` together.
         edge: log density at the two ends of each cell, shape (2, n).
-        nothing: where the mass is surely 0.
+        nothing: True if the mass is certainly 0.
     """
 
     mass: Array
@@ -73,23 +74,22 @@ class _Cells:
 
 
 class Law(ABC):
-    """A distribution on the line, or on the whole numbers, with what its user states of it."""
+    """Represent a distribution on the line or on the integers, with its user's statements."""
 
     log_concave: bool
 
     @property
     @abstractmethod
     def statements(self) -> tuple[str, ...]:
-        """What the user states, in words. What is not checked is among it."""
+        """Return the user's statements in words, including those that are not checked."""
 
     @abstractmethod
     def shifted(self, shift: float, spare: float = 0.0) -> Law:
-        """Return the distribution of X + shift, for all shifts that are within ``spare`` of this
-        one."""
+        """Return the distribution of X + shift, for all shifts within ``spare`` of this one."""
 
     @abstractmethod
     def places(self) -> Array:
-        """Return places of cells, some of which must be there."""
+        """Return places that must be edges of cells."""
 
     @abstractmethod
     def cells(self, edges: Array, limits: Limits) -> _Cells:
@@ -98,25 +98,27 @@ class Law(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Density(Law):
-    """A distribution with a density, and what is stated of it. At least one of the last three is
-    needed.
+    """Represent a distribution with a density, and statements about it.
+
+    At least one of curvature, slope, and monotone is needed.
 
     Args:
-        log_density: the logarithm of the density at an array of places. It is asked from ``low`` to
-            ``high``, beside each break at the floats next to it.
-        low, high: outside of them nothing is known but ``tails``.
-        tails: the most probability outside of [low, high]; 0 if there is none.
-        error: the most that ``log_density`` errs by.
-        total: the integral of the density as given; None if it is not known. Then the cells and
-            ``tails``, which is a share of the total, normalize it.
-        breaks: places, increasing, between which the next statements hold; it may jump at each.
+        log_density: the logarithm of the density at an array of places. Neyman calls it from
+            ``low`` to ``high``, and near each break at the neighboring floats.
+        low, high: the range of the log density. Outside of it, only ``tails`` is known.
+        tails: the largest probability outside of [low, high]; 0 if there is none.
+        error: the largest error of ``log_density``.
+        total: the integral of the density as given; None if unknown. Then the cells and ``tails``,
+            which is a share of the total, normalize it.
+        breaks: increasing places. The next statements hold between them. The density may jump at
+            each.
         curvature: the largest absolute second derivative of the log density between breaks: one
             number, or one for each piece.
-        slope: the largest absolute derivative between breaks, in the same form. All smaller shifts
-            together need it, unless the density is log-concave.
-        monotone: whether the density only rises or only falls between neighbors of the breaks, with
-            the limit at each break that it has at the float next to it.
-        log_concave: whether it is log-concave on the whole line.
+        slope: the largest absolute derivative of the log density between breaks, in the same form.
+            All smaller shifts together need it, unless the density is log-concave.
+        monotone: True if the density is monotone between neighboring breaks. Its limit at each
+            break is its value at the neighboring float.
+        log_concave: True if the density is log-concave on the whole line.
     """
 
     log_density: LogDensity
@@ -130,7 +132,7 @@ class Density(Law):
     slope: float | Sequence[float] | None = None
     monotone: bool = False
     log_concave: bool = False
-    _moved: tuple[float, float] = (0.0, 0.0)  # the shift, and by how much it may be another one
+    _moved: tuple[float, float] = (0.0, 0.0)  # the shift, and the largest difference from it
 
     def __post_init__(self) -> None:
         places = [check.finite("low", self.low), *self.breaks, check.finite("high", self.high)]
@@ -158,7 +160,7 @@ class Density(Law):
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """What is stated."""
+        """Return the statements in words."""
         named = getattr(self.log_density, "__qualname__", type(self.log_density).__name__)
         within = f" between the breaks {list(self.breaks)}" if self.breaks else ""
         total = "unknown" if self.total is None else f"{self.total:.15g}"
@@ -187,17 +189,17 @@ class Density(Law):
         return self._moved[0] + np.array([self.low, *self.breaks, self.high])
 
     def cells(self, edges: Array, limits: Limits) -> _Cells:
-        """Return integrals of e^chord, and how far the truth is from them [UD-1]."""
+        """Return integrals of e^chord, and bounds on their errors [UD-1]."""
         shift = self._moved[0]
         cuts = self.places()
         known = (edges[:-1] >= cuts[0]) & (edges[1:] <= cuts[-1])
-        # Breaks of both distributions that should be one place may be two floats.
+        # A break that both distributions share may be two floats.
         narrow = known & (np.diff(edges) <= NARROW_PIECE * np.abs(edges).max())
         known &= ~narrow
         left, right = edges[:-1][known], edges[1:][known]
         width, piece = right - left, np.searchsorted(cuts[1:-1], 0.5 * (left + right))
         own = np.array([self.low, *self.breaks, self.high])
-        # In its piece, also where the shift is rounded: beyond a break is another density.
+        # Stay in the piece even if the shift is rounded: beyond a break is another density.
         first, last = np.nextafter(own[piece], np.inf), np.nextafter(own[piece + 1], -np.inf)
         x = np.clip(np.stack([left, right]) - shift, first, last)
         g = _finite(self.log_density, x)
@@ -210,7 +212,7 @@ class Density(Law):
         steepest = np.abs(m) + each["curvature"] * width if "curvature" in each else np.abs(m)
         steepest = np.minimum(steepest, each.get("slope", np.inf))
         near = limits.rounding_units * UNIT * (8 + np.abs(g).max(axis=0)) + self.error
-        # What the rounding of a place, and the float beside an edge, move the log density by.
+        # Effect of a rounded place, and of the float next to an edge, on the log density.
         near = near + 8 * UNIT * steepest * (np.abs(x).max(axis=0) + 2 * abs(shift))
         self._refuse_wrong(m, width, piece, near, each)
         away: list[Array] = []
@@ -218,7 +220,7 @@ class Density(Law):
             away.append(each["curvature"] * width**2 / 8)
         if "slope" in each:
             away.append(each["slope"] * width / 2)
-        if self.monotone:  # a place that is rounded is in a neighboring cell
+        if self.monotone:  # a rounded place is at most in a neighboring cell
             away.append(np.convolve(np.abs(g[1] - g[0]), np.ones(3), "same"))
         slack = np.minimum.reduce(away) + near
         mass = np.maximum(width * np.exp(g.mean(axis=0)) * _sinhc(0.5 * (g[1] - g[0])), 1e-300)
@@ -232,7 +234,7 @@ class Density(Law):
         return self._near_shifts(cells, edges, near) if self._moved[1] else cells
 
     def _near_shifts(self, cells: _Cells, edges: Array, near: Array) -> _Cells:
-        """Widen the cells so that they hold for all shifts that are within the spare [UD-4]."""
+        """Widen the cells to hold for all shifts within the spare [UD-4]."""
         spare, cuts, slopes = (
             self._moved[1],
             self.places(),
@@ -240,7 +242,7 @@ class Density(Law):
         )
         left, right, known = edges[:-1], edges[1:], cells.known
         move, g = np.zeros(len(left)), cells.edge
-        for k, slope in enumerate(slopes):  # all that a place may come from
+        for k, slope in enumerate(slopes):  # all pieces that a place may come from
             here = (right > cuts[k] - spare) & (left < cuts[k + 1] + spare)
             move[here] = np.maximum(move[here], slope * spare)
         for at, j in zip(cuts[1:-1].tolist(), np.searchsorted(left, cuts[1:-1]), strict=True):
@@ -255,7 +257,7 @@ class Density(Law):
     def _refuse_wrong(
         self, m: Array, width: Array, piece: Array, near: Array, each: dict[str, Array]
     ) -> None:
-        """Refuse a statement that the function contradicts; most errors show [UD-1]."""
+        """Refuse a statement that the function contradicts. Most errors show [UD-1]."""
         room = 4 * near / width
         if "slope" in each and (wrong := np.abs(m) > each["slope"] + room).any():
             _refuse("slope", float(np.abs(m)[wrong].max()))
@@ -276,8 +278,7 @@ class Density(Law):
                     raise ValueError(f"monotone = True, but the density turns in piece {k}")
 
     def _refuse_jumps(self, piece: Array, near: Array) -> None:
-        """Refuse a jump at a break, inside the support of a distribution that is said to be
-        log-concave."""
+        """Refuse a jump at a break if the user states that the density is log-concave."""
         at = np.array(self.breaks)
         if not len(at):
             return
@@ -299,14 +300,14 @@ def _refuse(name: str, largest: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Masses(Law):
-    """A distribution on whole numbers, and what is stated of it.
+    """Represent a distribution on integers, and statements about it.
 
     Args:
         masses: probabilities of first, first + 1, ...; 0 is exact.
-        first: the first whole number.
-        tails: the most probability of all others; 0 if there is none.
-        error: the most that the logarithm of a mass errs by.
-        log_concave: whether the distribution is log-concave on all whole numbers.
+        first: the first integer.
+        tails: the largest probability of all others; 0 if there is none.
+        error: the largest error of the logarithm of a mass.
+        log_concave: True if the distribution is log-concave on all integers.
     """
 
     masses: tuple[float, ...]
@@ -334,7 +335,7 @@ class Masses(Law):
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """What is stated."""
+        """Return the statements in words."""
         last = self.first + len(self.masses) - 1
         said = (
             f"each mass on {self.first}..{last} errs by at most {self.error:g} of its logarithm",
@@ -349,12 +350,12 @@ class Masses(Law):
         return replace(self, _moved=self._moved + int(shift))
 
     def places(self) -> Array:
-        """Return the ends of cells about the first and the last number."""
+        """Return the ends of cells around the first and the last number."""
         start = float(self.first + self._moved)
         return np.array([start - 0.5, start + len(self.masses) - 0.5])
 
     def cells(self, edges: Array, limits: Limits) -> _Cells:
-        """Return the masses themselves."""
+        """Return the masses."""
         start, end = self.places()
         known = (edges[:-1] >= start) & (edges[1:] <= end)
         mass = np.array(self.masses)
@@ -373,7 +374,7 @@ def _check_mass(tails: float, error: float) -> None:
 
 
 def _finite(log_density: LogDensity, x: Array) -> Array:
-    """Return the function at places, once it is one number for each."""
+    """Return the function at places. Check that it is finite, one number per place."""
     with np.errstate(all="ignore"):
         g = np.asarray(log_density(x.ravel()), float)
     if g.shape != (x.size,):
@@ -385,7 +386,7 @@ def _finite(log_density: LogDensity, x: Array) -> Array:
 
 
 def _sinhc(t: Array) -> Array:
-    """sinh(t) / t."""
+    """Return sinh(t) / t."""
     small = np.abs(t) < 1e-4
     safe = np.where(small, 1.0, t)
     return np.where(small, 1 + t * t / 6, np.sinh(safe) / safe)
@@ -394,7 +395,7 @@ def _sinhc(t: Array) -> Array:
 def _normalize(
     law: Density | Masses, known: Mask, mass: Array, slack: Array, g: Array, total: float | None
 ) -> _Cells:
-    """Divide by the total, which must be what is stated [UD-1]."""
+    """Divide by the total, and check the stated total [UD-1]."""
     least, most = math.fsum(mass * np.exp(-slack)), math.fsum(mass * np.exp(slack))
     if not most > 0:
         raise ValueError("the distribution has no mass where it is known")
@@ -418,11 +419,11 @@ def _normalize(
 
 @dataclass(frozen=True, repr=False)
 class UserPair(LossBracket):
-    """The loss of a pair that a user states bounds of, between two finite distributions.
+    """Represent the loss of a pair that a user describes, between two finite distributions.
 
     Args:
-        statements: what the user states. The bounds hold under it.
-        source: what is not proven, in words; "" where all follows from the statements.
+        statements: the user's statements, on which the bounds rest.
+        source: the part that is not proven, in words; "" if all follows from the statements.
     """
 
     statements: tuple[str, ...] = ()
@@ -440,13 +441,13 @@ class UserPair(LossBracket):
         """Return the loss of (P, Q).
 
         Args:
-            p, q: the two distributions; both have densities, or both are on whole numbers.
-            statements: what else is stated.
-            estimate: whether the pair stands for others that nothing is proven about.
-            limits: how finely they are cut.
+            p, q: the two distributions; both have densities, or both are on integers.
+            statements: additional statements.
+            estimate: True if the pair represents other pairs without a proof.
+            limits: how finely the line is cut.
 
         Raises:
-            ValueError: a function or a statement is wrong, as far as that shows.
+            ValueError: a function or a statement is wrong, as far as Neyman can check.
         """
         if type(p) is not type(q):
             raise TypeError("p and q must both be a Density, or both Masses")
@@ -467,7 +468,7 @@ class UserPair(LossBracket):
 
 
 def user_pairs(part: object) -> Iterator[UserPair]:
-    """Yield what a user states within a part: itself, or a part that it is made of."""
+    """Yield the user pairs within a part: itself, or the parts that it contains."""
     if isinstance(part, UserPair):
         yield part
     elif isinstance(part, Part) and is_dataclass(part):
@@ -479,7 +480,7 @@ def user_pairs(part: object) -> Iterator[UserPair]:
 
 
 def resting_on(given: Iterable[Composition], result: Composition) -> Composition:
-    """Return what was computed from sums of losses, under the statements that these rest on."""
+    """Return a result that was computed from sums of losses, under their statements."""
     pairs = [x for c in given for part, _ in c.parts for x in user_pairs(part)]
     if not pairs:
         return result
@@ -498,7 +499,7 @@ def _under(statements: Sequence[str]) -> str:
 
 
 def _edges(p: Law, q: Law, limits: Limits) -> Array:
-    """Edges of cells: every place of both distributions, and as many between any two."""
+    """Return edges of cells: every place of both distributions, and about equally many between."""
     fixed: list[float] = sorted({*p.places().tolist(), *q.places().tolist()})
     if isinstance(p, Masses):
         if fixed[-1] - fixed[0] > MAX_INTEGERS:
@@ -513,9 +514,9 @@ def _edges(p: Law, q: Law, limits: Limits) -> Array:
 
 
 def _laws(p: _Cells, q: _Cells, limits: Limits) -> tuple[Part, Part]:
-    """Return a finite distribution that the pair dominates, and one that dominates it."""
+    """Return a finite distribution that the pair dominates, and one that dominates the pair."""
     both = np.logical_and.reduce([c.known & (c.mass > limits.least_mass) for c in (p, q)])
-    # Elsewhere one of them is nothing, or too small, or unknown: at most this is of infinite loss.
+    # In other cells, one mass is 0, too small, or unknown: bound the mass of infinite loss.
     most = [_mass(c, ~both, 1) + c.outside for c in (p, q)]
     least = [
         _mass(one, other.nothing & (one.mass > limits.least_mass), -1)
@@ -529,7 +530,7 @@ def _laws(p: _Cells, q: _Cells, limits: Limits) -> tuple[Part, Part]:
     middle = 0.5 * (low + high)[order]
     step = max(float(middle[-1] - middle[0]) / limits.values, limits.least_mass)
     starts = np.flatnonzero(np.diff(np.floor(middle / step), prepend=-np.inf))
-    grow = UNIT * (len(order) + 16)  # by how much a sum errs
+    grow = UNIT * (len(order) + 16)  # relative error of a sum
     (pl, ph), (ql, qh) = (
         [
             np.add.reduceat((c.mass * np.exp(side * c.slack))[both][order], starts)
@@ -552,15 +553,18 @@ def _mass(cells: _Cells, chosen: Mask, side: int) -> float:
 def _upper(
     pl: Array, ph: Array, ql: Array, qh: Array, low: Array, high: Array, most: list[float]
 ) -> Part:
-    """Each group's masses at the two ends of its loss, above 0 and below 0 by themselves [UD-2].
+    """Return a dominating loss: put each group's masses at the two ends of its loss [UD-2].
 
-    A group near 0 keeps only what counts above 0, at its upper end or farther out, and below 0 the
-    same. Farther out takes less mass for one delta(0): as far as is needed for a sum of 1.
+    Losses above 0 and below 0 are handled separately. A group near 0 stores the part that counts
+    above
+    0, at its upper end or farther out, and likewise the part below 0. Farther out takes less mass
+    for
+    one delta(0). Losses move as far as a sum of 1 requires.
     """
     wide = -np.expm1(low - high)
     top = ph * -np.expm1(-np.clip(np.log(ph / ql) - low, 0.0, high - low)) / wide  # at high
     end = qh * -np.expm1(-np.clip(high - np.log(pl / qh), 0.0, high - low)) / wide  # of Q, at low
-    # delta(0) of a group in either order: the masses at both ends that count.
+    # delta(0) of a group in either order: the relevant masses at both ends.
     top, end = np.minimum(top, ph), np.minimum(end, qh)
     excess = np.where(low < 0, top * -np.expm1(-high), ph - ql)
     lack = np.where(high > 0, end * -np.expm1(low), qh - pl)
@@ -586,7 +590,7 @@ def _upper(
             1,
         )
         first = first or law
-        # A change of all masses moves each loss by its share, and this one those up to ``near``.
+        # A change of all masses moves every loss by its share. Here, losses move up to ``near``.
         if min(law.rest) > 0 and near * near <= first.change:
             return law.loss()
         if first.change <= near * near:
@@ -597,11 +601,11 @@ def _upper(
 
 @dataclass
 class _Law:
-    """Outcomes with a loss above 0 or below 0: masses under P and under Q, shape (2, n).
+    """Hold outcomes with a loss above 0 or below 0: masses under P and under Q, shape (2, n).
 
     Args:
         above, below: the outcomes.
-        alone: mass of infinite loss under P, and that under Q of the reverse.
+        alone: mass of infinite loss under P, and under Q for the reverse.
         side: 1 for a distribution that dominates, -1 for one that is dominated.
     """
 
@@ -624,14 +628,14 @@ class _Law:
 
     @property
     def rest(self) -> list[float]:
-        """What is missing of 1, under P and under Q."""
+        """Return 1 minus the total mass, under P and under Q."""
         return [1 - math.fsum([*self.above[i], *self.below[i], self.alone[i]]) for i in (0, 1)]
 
     def loss(self) -> Part:
-        """Return its loss; one outcome, or a change of masses, adds what is missing [UD-3]."""
+        """Return the loss. An outcome or a change of masses adds the missing mass [UD-3]."""
         rest = self.rest
         parts = [self.above, self.below]
-        # Infinite loss may become none, which lowers delta: as much for both.
+        # Infinite loss may become zero loss, which lowers delta: equal amounts for P and Q.
         most = max(*rest, UNIT)
         moved = [most - x for x in rest]
         if min(rest) > 0 and (self.side > 0 or abs(math.log(rest[0] / rest[1])) <= self._nearest):
@@ -651,14 +655,14 @@ class _Law:
 
     @property
     def _nearest(self) -> float:
-        """The distance of the losses from 0."""
+        """Return the distance of the losses from 0."""
         values = np.concatenate([np.log(x[0] / x[1]) for x in (self.above, self.below)])
         return float(np.abs(values).min(initial=math.inf))
 
     def _cut(self, rest: list[float]) -> list[float]:
-        """Take from both masses what is above a sum of 1, where the other side of 0 has none.
+        """Remove the mass above a sum of 1 from both measures, if the other side of 0 is empty.
 
-        What only one of both has left then is of infinite loss. Both raise delta.
+        Mass that remains under one measure only becomes infinite loss. Both steps raise delta.
         """
         if self.side < 0:
             return rest
@@ -674,7 +678,7 @@ class _Law:
         return rest
 
     def _shares(self, rest: list[float]) -> list[tuple[Array, float]]:
-        """Return masses that may change, and by which share so that nothing is missing."""
+        """Return masses that may change, and the relative changes that add the missing mass."""
         shares: list[tuple[Array, float]] = []
         for i, (more, fewer) in enumerate(((self.above, self.below), (self.below, self.above))):
             chosen = (more if (rest[i] > 0) == (self.side > 0) else fewer)[i]
@@ -684,11 +688,11 @@ class _Law:
 
     @property
     def change(self) -> float:
-        """How much the losses move where masses change so that nothing is missing."""
+        """Return the largest move of a loss if masses change to add the missing mass."""
         return max(abs(share) for _, share in self._shares(self.rest))
 
     def _absorb(self, rest: list[float]) -> bool:
-        """Change masses on the side on which it is safe; False if they are too few."""
+        """Change masses on the safe side. Return False if they are too few."""
         shares = self._shares(rest)
         if not all(share > -1 and (masses.size or not share) for masses, share in shares):
             return False

@@ -1,8 +1,8 @@
-"""The smallest zCDP parameters of common releases: exact rationals, rounded up in the 15th digit.
+"""Compute the smallest zCDP parameters of common releases, as exact rationals.
 
-rho is the largest D_a / a over the orders a > 1. For all but one of these distributions it is D_1,
-the KL divergence. No result is above the rho of earlier versions (epsilon^2 / 2, or epsilon^2 / 8
-for a bounded range).
+They are rounded up in the 15th digit. rho is the largest D_a / a over the orders a > 1. For all but
+one of these distributions it is D_1, the KL divergence. No result exceeds the rho of earlier
+versions (epsilon^2 / 2, or epsilon^2 / 8 for a bounded range).
 
 Proof: [ZC-1], [ZC-2], and the label of each function. arXiv 2510.25746 has another proof for
 Laplace noise. The rho of earlier versions: Bun and Steinke 2016, Cesar and Rogers 2021.
@@ -16,7 +16,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 QUADRATIC_EPSILON = Fraction(1, 10**16)  # below this epsilon the quadratic bound is sharp to 1e-16
-SPARE = Decimal("1e-25")  # relative, far above the error of the working digits
+SPARE = Decimal("1e-25")  # relative slack, far above the error of the working digits
 
 
 @lru_cache(maxsize=4096)
@@ -32,7 +32,7 @@ def pure_rho(epsilon: Fraction) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def laplace_rho(epsilon: Fraction) -> Fraction:
-    """Return epsilon - 1 + e^-epsilon: Laplace noise, epsilon = shift / scale [ZC-6]."""
+    """Return epsilon - 1 + e^-epsilon, the rho of Laplace noise, epsilon = shift / scale [ZC-6]."""
     return _smaller_rho(epsilon, lambda e: e - 1 + (-e).exp(), epsilon**2 / 2)
 
 
@@ -57,7 +57,10 @@ def discrete_laplace_rho(scale: Fraction, shift: int) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def bounded_range_rho(epsilon: Fraction) -> Fraction:
-    """Return log(sinh(a) / a) + a coth(a) - 1, a = epsilon / 2: a loss of range epsilon [ZC-7]."""
+    """Return the rho of a loss of range epsilon [ZC-7].
+
+    It is log(sinh(a) / a) + a coth(a) - 1, a = epsilon / 2.
+    """
 
     def exact(e: Decimal) -> Decimal:
         less = (-e).exp()
@@ -69,7 +72,7 @@ def bounded_range_rho(epsilon: Fraction) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def envelope_rho(epsilon: Fraction) -> Fraction:
-    """Return epsilon coth(epsilon / 2) - 2: the envelope of all losses of one range [BR-4]."""
+    """Return epsilon coth(epsilon / 2) - 2, for the envelope of all losses of one range [BR-4]."""
 
     def exact(e: Decimal) -> Decimal:
         less = (-e).exp()
@@ -93,7 +96,7 @@ def response_rho(epsilon: Fraction, categories: int) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def three_values_rho(epsilon: Fraction) -> Fraction:
-    """Return the rho of a loss that is 0 with probability 1/2, and else randomized response's.
+    """Return the rho of a loss that is 0 with probability 1/2, else randomized response's loss.
 
     Args:
         epsilon: the largest loss, at least 0.
@@ -102,19 +105,20 @@ def three_values_rho(epsilon: Fraction) -> Fraction:
 
 
 def _three_values(epsilon: Fraction, middle: Callable[[Decimal], Decimal]) -> Fraction:
-    """Return a loss of -epsilon, 0, or epsilon: K = log(A + cosh(epsilon w)) - the same at w = 1/2
-    [ZC-4].
+    """Return the rho of a loss of -epsilon, 0, or epsilon [ZC-4].
+
+    K is log(A + cosh(epsilon w)) minus its value at w = 1/2.
 
     Args:
         epsilon: the largest loss.
-        middle: A, of epsilon.
+        middle: returns A for epsilon.
     """
 
     def exact(e: Decimal) -> Decimal:
         a, start = middle(e), e / 2
 
         def slope(x: Decimal) -> tuple[Decimal, Decimal]:
-            """h'(x), h = log(A + cosh x), and what is positive where h is concave in x^2."""
+            """Return h'(x), h = log(A + cosh x), and a value above 0 if h is concave in x^2."""
             sine, cosine = (x.exp() - (-x).exp()) / 2, _cosh(x)
             total = a + cosine
             return sine / total, sine * total - x * (1 + a * cosine)
@@ -125,7 +129,7 @@ def _three_values(epsilon: Fraction, middle: Callable[[Decimal], Decimal]) -> Fr
         least = a + _cosh(start)
 
         def height(x: Decimal) -> Decimal:
-            """How far the tangent at x is above the function at the start, as function of x^2."""
+            """Return how far the tangent at x is above the function at the start, in x^2."""
             rise = ((a + _cosh(x)) / least).ln()
             return rise - slope(x)[0] * (x * x - start * start) / (2 * x)
 
@@ -149,18 +153,18 @@ def _smaller_rho(
     quadratic: Fraction,
     least: Fraction = QUADRATIC_EPSILON,
 ) -> Fraction:
-    """Return the exact rho, rounded up, but not above the quadratic one.
+    """Return the smaller of the exact rho, rounded up, and the quadratic rho.
 
     Args:
-        epsilon: at least 0; what ``exact`` takes.
-        exact: the rho to nearly all digits of the context in which it is asked.
+        epsilon: at least 0; the argument of ``exact``.
+        exact: returns rho, accurate to nearly all digits of the current decimal context.
         quadratic: another proven rho.
-        least: up to this epsilon the quadratic rho is the answer.
+        least: largest epsilon for which the quadratic rho is the answer.
     """
     if epsilon <= least:
         return quadratic
     small = max(0, len(str(int(1 / epsilon))))
-    # Three more digits for each one by which epsilon is smaller [ZC-8].
+    # Three more digits for each leading zero of epsilon [ZC-8].
     with localcontext(Context(45 + 3 * small, Emin=MIN_EMIN, Emax=MAX_EMAX)):
         rho = exact(Decimal(epsilon.numerator) / Decimal(epsilon.denominator)) * (1 + SPARE)
     return min(Fraction(Context(15, rounding=ROUND_CEILING).plus(rho)), quadratic)

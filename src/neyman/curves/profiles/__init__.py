@@ -1,6 +1,6 @@
-"""Privacy profiles delta(epsilon) and their conjugates, certified. One engine per file.
+"""Compute certified privacy profiles delta(epsilon) and their conjugates, one engine per file.
 
-`select` picks the engine of a composition; its docstring is the rule.
+`select` picks the engine of a composition. Its docstring lists the rules.
 """
 
 from neyman.curves.profiles import combination, rare_choice

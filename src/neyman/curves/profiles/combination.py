@@ -1,4 +1,4 @@
-"""Privacy profiles that combine others: a bracket, a cascade, a convex hull, an external PLD."""
+"""Combine privacy profiles: a bracket, a cascade, a convex hull, an external PLD."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from neyman.numerics.operations import OperationLimit, limit
 
 @dataclass(frozen=True)
 class Limits:
-    """Which engine a question goes to."""
+    """Set which engine answers a question."""
 
-    unlike_parts: int = 5000  # parts, beyond which each K takes too long
-    rest_parts: int = 2000  # parts that are left of them, with which it does not
-    rate_groups: int = 12  # by the rate, and as many in each by the noise
-    coarse_rate_groups: int = 5  # the same at first
-    # Of a question's operations that the first engine leaves to others.
+    unlike_parts: int = 5000  # number of parts beyond which each K takes too long
+    rest_parts: int = 2000  # largest number of grouped parts for which K is fast enough
+    rate_groups: int = 12  # groups by rate, and groups by noise in each
+    coarse_rate_groups: int = 5  # for the first try of subsampled steps
+    # Share of a question's operations that the first engine leaves to others.
     share_of_others: float = 0.25
-    # From which on groups of parts are asked where an engine had to stop; more than groups leave.
+    # Least number of parts to group if an engine stopped. Grouping leaves fewer.
     grouped_parts: int = 60
-    failure_width: float = 0.5  # width of log delta from which they are
-    least_log_delta: float = -1e4  # or log power, below which only the first engine is asked
-    least_miss: float = 1e-30  # of 1 - power, whose digits are asked for
-    guess_width: float = 1e-2  # width of log delta with which a guess at epsilon is taken
-    hopeless_width: float = 1.0  # width of log delta with which an engine is not asked near by
-    zero_epsilon: float = 1e-9  # a guess at an epsilon of 0
-    neighbor_distance: float = 0.1  # distance of epsilons that are near, relative
-    polygon_width: float = 1e-7  # width of log delta with which a polygon is content
-    coarse_log_delta: float = math.log(1e-14)  # below which it is content with wider ones
-    upper_log_delta: float = math.log(1e-60)  # below which its upper bound is enough
-    # How much wider a power may be than a delta before the next engine is asked.
+    failure_width: float = 0.5  # least width of log delta for which groups are asked
+    least_log_delta: float = -1e4  # log delta or log power below which only the first is asked
+    least_miss: float = 1e-30  # least 1 - power that needs relative accuracy
+    guess_width: float = 1e-2  # largest width of log delta for a good guess of epsilon
+    hopeless_width: float = 1.0  # width of log delta beyond which the first is not asked nearby
+    zero_epsilon: float = 1e-9  # the guess for an epsilon of 0
+    neighbor_distance: float = 0.1  # relative distance of nearby epsilons
+    polygon_width: float = 1e-7  # width of log delta that suffices for a polygon
+    coarse_log_delta: float = math.log(1e-14)  # below it, wider bounds suffice for a polygon
+    upper_log_delta: float = math.log(1e-60)  # below it, an upper bound suffices for a polygon
+    # Allowed width of log power, over the allowed width of log delta.
     power_widths: float = 10.0
 
 
@@ -56,12 +56,12 @@ T = TypeVar("T")
 
 
 class BracketProfile(Profile):
-    """Lower bounds from one profile, upper bounds from another.
+    """Combine lower bounds from one profile with upper bounds from another.
 
     Args:
-        lower: of a sum of losses that the one in question dominates.
-        upper: of a sum of losses that dominates it.
-        how: what holds it between them, in words.
+        lower: profile of a sum of losses that this sum dominates.
+        upper: profile of a sum of losses that dominates this sum.
+        how: in words, why this sum is between them.
     """
 
     def __init__(self, lower: Profile, upper: Profile, how: str) -> None:
@@ -69,25 +69,25 @@ class BracketProfile(Profile):
         self._lower, self._upper = lower.one_sided(-1), upper.one_sided(1)
 
     def log_delta(self, epsilon: float) -> Interval:
-        """From both."""
+        """Bound log delta by both profiles."""
         with limit(0.5, self):
             high = self._upper.log_delta(epsilon)[1]
         return min(self._lower.log_delta(epsilon)[0], high), high
 
     def log_power(self, log_level: float) -> Interval:
-        """From both."""
+        """Bound log power by both profiles."""
         with limit(0.5, self):
             high = self._upper.log_power(log_level)[1]
         return min(self._lower.log_power(log_level)[0], high), high
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """From both."""
+        """Bound log delta by both profiles."""
         with limit(0.5, self):
             high = self._upper.log_deltas(epsilons)[1]
         return np.minimum(self._lower.log_deltas(epsilons)[0], high), high
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """From both."""
+        """Bound log power by both profiles."""
         with limit(0.5, self):
             high = self._upper.log_powers(log_levels)[1]
         return np.minimum(self._lower.log_powers(log_levels)[0], high), high
@@ -102,13 +102,14 @@ class BracketProfile(Profile):
 
 
 class CascadeProfile(Profile):
-    """Privacy profile of one ordered pair, by several engines whose intervals all hold [C-8].
+    """Intersect the valid intervals of several engines, in turn, for one ordered pair [C-8].
 
     Args:
-        engines: each with the width of log delta from which it is asked; the first is asked always.
+        engines: pairs of a width and a function that builds an engine. An engine is asked only if
+            log delta is wider than its width so far. The first engine is always asked.
         log_total_variation: an upper bound on log delta(0).
-        powers: the indices of the engines that are asked for powers, in this order; all by default.
-        method: that of the first engine, which is made when it is asked.
+        powers: indices of the engines to ask for powers, in this order; all by default.
+        method: the first engine's method and kind. If given, that engine is built when asked.
     """
 
     costly = True
@@ -124,14 +125,14 @@ class CascadeProfile(Profile):
         self._built: dict[int, Profile] = {}
         self._log_total_variation = log_total_variation
         self._order = tuple(range(len(engines)))
-        self._hopeless: list[float] = []  # epsilons of which the first engine knows nothing
+        self._hopeless: list[float] = []  # epsilons for which the first engine's bounds are useless
         self._powers = self._order if powers is None else tuple(powers)
         self._coarse = False
         first = method or (self._engine(0).method, self._engine(0).engine)
         self.method, self.engine = first
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Bounds on log delta at many epsilons."""
+        """Bound log delta at many epsilons."""
         near = bool(self._hopeless) and any(
             (np.abs(epsilons - one) <= LIMITS.neighbor_distance * abs(one)).all()
             for one in self._hopeless
@@ -148,7 +149,7 @@ class CascadeProfile(Profile):
         return np.minimum(low, high), high
 
     def meets(self, epsilon: float, log_delta: float) -> bool:
-        """Return True if one of the engines certifies it; none is asked after one has decided."""
+        """Return True if an engine certifies it. Stop at the first engine that decides."""
         if self.log_delta_above(epsilon, log_delta) <= log_delta:
             return True
         for index in self._order:
@@ -158,11 +159,11 @@ class CascadeProfile(Profile):
         return False
 
     def alone(self, epsilon: float) -> bool:
-        """Whether only the first engine has been asked, and says so."""
+        """Return True if only the first engine has been built and returns True."""
         return len(self._built) == 1 and self._engine(0).alone(epsilon)
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """Bounds on log power at many levels."""
+        """Bound log power at many levels."""
         return self._ask(
             self._powers,
             log_levels,
@@ -172,16 +173,16 @@ class CascadeProfile(Profile):
         )
 
     def log_delta_above(self, epsilon: float, enough: float = -math.inf) -> float:
-        """Return the answer of the first engine, or of the total variation."""
+        """Return the smaller of the first engine's bound and the total variation's bound."""
         most = self._log_total_variation if epsilon >= 0 else 0.0
         return min(self._engine(0).log_delta_above(epsilon, enough), most)
 
     def log_powers_above(self, log_levels: Array) -> Array:
-        """Those of the first engine."""
+        """Return the bounds of the first engine."""
         return self._engine(0).log_powers_above(log_levels)
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Guess the epsilon that has this log delta: by the first engine that knows delta there."""
+        """Return the guess of the first engine whose bounds on delta are narrow at its guess."""
         if log_delta < LIMITS.least_log_delta:
             return self._engine(0).epsilon_near(log_delta)
         first = 1.0
@@ -191,7 +192,7 @@ class CascadeProfile(Profile):
                     guess = self._engine(index).epsilon_near(log_delta)
             except OperationLimit:
                 continue
-            if guess == 1.0:  # there may be none
+            if guess == 1.0:  # perhaps no epsilon has this log delta
                 if index == 0 and self._engine(0).log_delta(0.0)[1] <= log_delta:
                     return LIMITS.zero_epsilon
                 continue
@@ -206,13 +207,13 @@ class CascadeProfile(Profile):
         return self._log_total_variation
 
     def coarse(self) -> Profile:
-        """Return the same engines, asked for fewer digits the smaller delta is."""
+        """Return the same engines, with fewer digits required for a smaller delta."""
         other = copy(self)
         other._coarse = True
         return other
 
     def _share(self, index: int) -> float:
-        """Of the operations, up to which an engine may be asked: the later ones have some left."""
+        """Return the share of operations an engine may use, which leaves some for later ones."""
         left = len(self._widths) - 1 - index
         return 1 - LIMITS.share_of_others * left / max(len(self._widths) - 1, 1)
 
@@ -232,7 +233,7 @@ class CascadeProfile(Profile):
         high = np.zeros(len(places))
         low = high - math.inf
         if order[1:]:
-            try:  # the others get the other half of the operations that are left
+            try:  # leave operations for the other engines
                 with limit(self._share(order[0]), self):
                     low, high = np.array(ask(self._engine(order[0]), places), float)
             except OperationLimit:
@@ -259,10 +260,10 @@ class CascadeProfile(Profile):
                     ),
                 )
                 enough = np.where(high < LIMITS.upper_log_delta, math.inf, enough)
-            # Where both are -inf nothing is missing.
+            # If both are -inf, the interval is exact.
             gap = np.subtract(high, low, out=np.zeros(len(low)), where=high > low)
             wide = (gap > enough) & (high > LIMITS.least_log_delta)
-            if powers:  # near 1 the digits of 1 - power count
+            if powers:  # near power 1, the relative accuracy of 1 - power matters
                 most, least = -np.expm1(low), -np.expm1(high)
                 with np.errstate(invalid="ignore"):
                     wide |= (most > LIMITS.least_miss) & ~(most - least <= enough * most)
@@ -273,7 +274,7 @@ class CascadeProfile(Profile):
             except OperationLimit:
                 break
             if profile.engine == self._engine(before).engine == Engine.GRID:
-                wide &= np.isfinite(low)  # a finer grid reaches no farther
+                wide &= np.isfinite(low)  # a finer grid has no wider range
                 if not wide.any():
                     break
             before = index
@@ -287,10 +288,10 @@ class CascadeProfile(Profile):
 
 
 class ConvexHullProfile(Profile):
-    """The largest delta over several pairs; its conjugate is the hull of their powers.
+    """Compute the largest delta over several pairs, with the hull of their powers as conjugate.
 
-    This is the biconjugate of the minimum of their curves: what one f-DP statement can say of all
-    of them (Dong, Roth and Su 2022, proposition 2.4).
+    This is the biconjugate of the minimum of the pairs' trade-off curves: the best single f-DP
+    guarantee for all pairs (Dong, Roth and Su 2022, proposition 2.4).
     """
 
     def __init__(self, profiles: tuple[Profile, ...]) -> None:
@@ -298,12 +299,12 @@ class ConvexHullProfile(Profile):
         self._profiles, self.engine = profiles, profiles[0].engine
 
     def log_delta(self, epsilon: float) -> Interval:
-        """Return the largest."""
+        """Return bounds on the largest log delta."""
         brackets = [p.log_delta(epsilon) for p in self._profiles]
         return max(f[0] for f in brackets), max(f[1] for f in brackets)
 
     def log_power(self, log_level: float) -> Interval:
-        """By duality: mixtures of the pairs' best tests."""
+        """Bound log power by duality: mixtures of the pairs' best tests."""
         brackets = [p.log_power(log_level) for p in self._profiles]
         least = max(f[0] for f in brackets)
         if not -1e300 < log_level < 0:
@@ -312,7 +313,7 @@ class ConvexHullProfile(Profile):
         return max(low, least), min(high, 0.0)
 
     def mu(self) -> Interval | None:
-        """Return the largest, where each is known."""
+        """Return bounds on the largest mu, or None if one is unknown."""
         bounds = [p.mu() for p in self._profiles]
         known = [f for f in bounds if f is not None]
         if len(known) < len(bounds):
@@ -321,11 +322,11 @@ class ConvexHullProfile(Profile):
 
 
 class ExternalPldProfile(Profile):
-    """Privacy profile of a sum with parts that another library computed; its method names them.
+    """Represent the profile of a sum with parts that other libraries computed.
 
     Args:
-        profile: of the sum, with the other library's numbers as they are.
-        sources: which libraries, in words.
+        profile: profile of the sum, with the other libraries' numbers unchanged.
+        sources: names of the libraries, for `method`.
     """
 
     def __init__(self, profile: Profile, sources: Iterable[str]) -> None:
@@ -333,27 +334,27 @@ class ExternalPldProfile(Profile):
         self.method = "; ".join([*dict.fromkeys(sources), profile.method])
 
     def log_delta(self, epsilon: float) -> Interval:
-        """As the profile says."""
+        """Return the bounds of ``profile``."""
         return self._profile.log_delta(epsilon)
 
     def log_power(self, log_level: float) -> Interval:
-        """As the profile says."""
+        """Return the bounds of ``profile``."""
         return self._profile.log_power(log_level)
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """As the profile says."""
+        """Return the bounds of ``profile``."""
         return self._profile.log_deltas(epsilons)
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """As the profile says."""
+        """Return the bounds of ``profile``."""
         return self._profile.log_powers(log_levels)
 
     def epsilon_near(self, log_delta: float) -> float:
-        """As the profile says."""
+        """Return the guess of ``profile``."""
         return self._profile.epsilon_near(log_delta)
 
     def mu(self) -> Interval | None:
-        """As the profile says."""
+        """Return the bounds of ``profile``."""
         return self._profile.mu()
 
 
@@ -388,22 +389,22 @@ def _many(composition: Composition) -> Profile | None:
 
 
 def group_profile(composition: Composition, groups: int) -> Profile:
-    """Return the profile of a sum of many unlike parts, like ones between two of their kind.
+    """Return the profile of a sum of many parts, bounded by groups of similar parts.
 
     Args:
         composition: the sum.
-        groups: how many by the rate, and in each of these by the noise.
+        groups: number of groups by rate, and of groups by noise in each.
     """
     low, high = (Composition.of(parts) for parts in part_groups(composition.parts, groups))
     return BracketProfile(select(low), select(high), "parts held between two of their kind")
 
 
 def part_groups(parts: Parts, groups: int) -> tuple[Parts, Parts]:
-    """Return the parts with like ones replaced by one that all dominate, and by one that dominates
-    all.
+    """Group similar parts. Return two lists of parts that bound each group from below and above.
 
-    More noise is noise on top of less, and what enters at a smaller rate is what enters at a larger
-    one with some of it replaced by what a neighbor's would be. Both are post-processing [C-13].
+    In the first list, each group becomes a part that every member dominates. In the second, it
+    becomes a part that dominates every member. More noise is noise added to less noise. A smaller
+    sampling rate thins a larger one. Both are post-processing [C-13].
     """
     kinds: dict[tuple[str, bool], list[tuple[tuple[float, float], Part, int]]] = {}
     low: list[tuple[Part, int]] = []
@@ -430,15 +431,14 @@ def part_groups(parts: Parts, groups: int) -> tuple[Parts, Parts]:
 
 
 def _cut(items: list[T], pieces: int) -> list[list[T]]:
-    """Neighbors together, in at most so many lists of about one length."""
+    """Split items, in order, into at most ``pieces`` lists of about equal length."""
     size = -(-len(items) // pieces)
     return [items[k : k + size] for k in range(0, len(items), size)]
 
 
 @profile_of_one.register
 def _(loss: RoundedGaussianLoss) -> Profile | None:
-    """Exact but for rounding, where every threshold is listed: its own finite distribution on both
-    sides."""
+    """Bracket by finite distributions, exact up to rounding, if all thresholds are listed."""
     if loss.exact is None:
         return None
     lower, upper = (select(Composition.of([(law, 1)])) for law in (loss.lower, loss.exact))

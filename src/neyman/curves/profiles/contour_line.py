@@ -1,19 +1,19 @@
-"""A vertical line in the plane of K: delta at every epsilon that the line suits, certified.
+"""Bound delta by an integral along a vertical line in the complex plane, certified.
 
     delta(epsilon) = (1 / 2 pi i) * integral over Re z = c > 0 of e^{K(z) - epsilon z} / (z (z+1))
 
-A trapezoid sum of step h on that line equals the sum over whole n of
-e^{2 pi n c / h} delta(epsilon + 2 pi n / h): every term is non-negative, so the sum never falls
-below delta. The terms n < 0 are at most 1 / (e^{2 pi c / h} - 1), because delta <= 1; those n > 0
-follow a Chernoff bound at some c' > c. What is beyond the last node is bounded by the decay of
-the tilted characteristic function and the integral of 1/u^2. Errors of K enter at each node. The
-derivation stands in docs/certificates/contour.md.
+K(z) = log E[e^{zL}]. A trapezoid sum of step h on this line equals the sum over integers n of
+e^{2 pi n c / h} delta(epsilon + 2 pi n / h). Every term is non-negative, so the sum is at least
+delta. The terms n < 0 are at most 1 / (e^{2 pi c / h} - 1), because delta <= 1. A Chernoff bound at
+some c' > c limits the terms n > 0. Beyond the last node, the bound uses the decay of the tilted
+characteristic function and the integral of 1/u^2. Errors of K enter at each node. See
+docs/certificates/contour.md for the derivation.
 
-Where the decay cannot be certified, or only too far out, a tiny Gaussian release of mu squared = v
-is added: whoever sees more learns no less, so delta of the sum with it is an upper bound, and the
-line has the factor e^{-v u^2 / 2}. What it adds is at most kappa times a Gaussian bump around
-epsilon, kappa = about v, whose mean is an integral over the same nodes; without it stands a lower
-bound.
+If the decay is not certified, or only too far out, the engine adds a tiny Gaussian release with mu
+squared = v. An attacker who sees more learns no less, so delta of the larger sum is an upper bound.
+The integrand gets the factor e^{-v u^2 / 2}. The release adds at most kappa times a Gaussian bump
+around epsilon, with kappa about v. The bump's mean is an integral over the same nodes. Subtracting
+it gives a lower bound.
 """
 
 from __future__ import annotations
@@ -33,60 +33,59 @@ from neyman.numerics.characteristic_function import even_series, series
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a line goes, and what it may take."""
+    """Set the place, accuracy, and largest cost of a line."""
 
-    error_efolds: float = 28.0  # aliasing and truncation are kept below e^-28 of delta
+    error_efolds: float = 28.0  # aliasing and truncation stay below e^-28 of delta
     blurred_error_efolds: float = 25.0  # the same with a tiny release
-    algebraic_efolds: float = 3.5  # of truncation where |phi| falls like a power of u
+    algebraic_efolds: float = 3.5  # extra truncation error if |phi| falls like a power of u
     nodes: int = 1 << 16
     blurred_nodes: int = 1 << 14  # with a tiny release
-    terms: float = 1e6  # of K
+    terms: float = 1e6  # terms of K
     node_terms: float = 4e7  # nodes times terms of K
-    wave_terms: float = 3e8  # the same of sums over nodes that are alike for all, which is fast
-    plain_node_terms: float = 3e6  # beyond which a line without a release is left to another engine
-    blur_width: float = 1e-8  # relative width that a tiny release costs, if nodes allow
-    # 1 - power below which nothing is asked: floats hold no digits of it.
-    least_miss: float = 1e-300
-    least_log_delta: float = -1e8  # beyond which no line goes
-    least_tilt: float = 1e-9  # c of a line, at least
-    largest_tilt: float = 1e9  # c of a line, at most
-    first_octaves: int = 5  # of tilts in the first array, two an octave
-    further_octaves: int = 3  # in each further array
-    start_octaves: tuple[int, ...] = (-2, 0, 2, 4)  # where the first array may begin
-    saddle_efolds: float = math.log(2.2)  # of log c, beyond a saddle, in which K is of use
-    rise_share: float = 0.2  # part of a rise by which a trapezoid misses it where tilts are refined
+    wave_terms: float = 3e8  # the same for K with an algebraic decay, which is fast
+    plain_node_terms: float = 3e6  # the same for a line without a release
+    blur_width: float = 1e-8  # relative width due to a tiny release, if nodes allow
+    least_miss: float = 1e-300  # least 1 - power to compute
+    least_log_delta: float = -1e8  # least log delta to compute
+    least_tilt: float = 1e-9  # least c of a line
+    largest_tilt: float = 1e9  # largest c of a line
+    first_octaves: int = 5  # octaves of tilts in the first array, two tilts each
+    further_octaves: int = 3  # octaves in each further array
+    start_octaves: tuple[int, ...] = (-2, 0, 2, 4)  # possible starts of the first array
+    saddle_efolds: float = math.log(2.2)  # range of log c beyond a saddle in which K is useful
+    rise_share: float = 0.2  # relative error of a trapezoid above which tilts are refined
     flat_efolds: float = 0.3  # e-folds of delta on a rise that is not refined
-    tilt_gap: float = 1e-6  # of log c, between two tilts
-    saddle_gap: float = 1e-3  # of log c, between a tilt and a saddle
-    saddle_tilts: int = 9  # tilts from one to the next, where a saddle is looked for
-    epsilon_width: float = 3e-3  # relative accuracy of an epsilon with which a line suits it
-    least_cell_efolds: float = 0.5  # depth of a cell of epsilons
-    cell_share: float = 0.125  # of the depth, of a cell
-    cell_tilt_efolds: float = 0.35  # of log c, in a cell
-    line_width: float = 5e-11  # relative width with which a line is good enough
+    tilt_gap: float = 1e-6  # least gap in log c between two tilts
+    saddle_gap: float = 1e-3  # largest gap in log c between a tilt and a saddle
+    saddle_tilts: int = 9  # tilts per interval in a search for a saddle
+    epsilon_width: float = 3e-3  # relative spacing of epsilons that share a line
+    least_cell_efolds: float = 0.5  # least depth of a cell of epsilons
+    cell_share: float = 0.125  # size of a cell as a share of the depth
+    cell_tilt_efolds: float = 0.35  # range of log c in a cell
+    line_width: float = 5e-11  # relative width that suffices
     blurred_line_width: float = 1e-5  # the same with a tiny release
-    lines: int = 4  # that are tried for one question
-    settled_nodes: int = 1000  # nodes with which no better place is looked for
-    cheap_nodes: int = 500  # nodes that cost less than everything else
-    further_tilt: float = 1.35  # c' over c where K is known nowhere beyond
-    chirp_places: int = 1 << 8  # epsilons and nodes from which sums at even places go by a chirp
-    chirp_units: int = 8  # units of the largest epsilon by which a place may be off
-    plain_nodes: int = 4000  # nodes beyond which a line without a release is left to another engine
-    cancellation_efolds: float = 12.0  # of the terms against their sum, at most
-    excess_efolds: float = 50.0  # the same, as far as floats hold
+    lines: int = 4  # lines to try for one question
+    settled_nodes: int = 1000  # number of nodes below which the search for a place stops
+    cheap_nodes: int = 500  # nodes that cost as much as the overhead
+    further_tilt: float = 1.35  # c' / c if K is unknown beyond c
+    chirp_places: int = 1 << 8  # least number of epsilons and nodes for a chirp transform
+    chirp_units: int = 8  # units of the largest epsilon by which an even place may be off
+    plain_nodes: int = 4000  # largest number of nodes without a release
+    cancellation_efolds: float = 12.0  # largest ratio of the terms to their sum, in e-folds
+    excess_efolds: float = 50.0  # the same, to avoid overflow
 
 
 LIMITS = Limits()
-BEYOND = [1.02, 1.05, 1.1, 1.2, 1.35, 1.55, 1.8, 2.2, 3.0]  # c' / c, for the terms after
-# Powers of e^-L in Chernoff's bounds of a level and a miss.
+BEYOND = [1.02, 1.05, 1.1, 1.2, 1.35, 1.55, 1.8, 2.2, 3.0]  # c' / c for the terms n > 0
+# Powers of e^-L in Chernoff's bounds on level and miss.
 CHERNOFF_POWERS = np.linspace(0.05, 0.95, 19)
 LOG_2, LOG_LEAST = math.log(2), math.log2(LIMITS.least_tilt)
-QUARTERS = np.array([0.25, 0.5, 0.75])  # of the way between two tilts, where more are needed
+QUARTERS = np.array([0.25, 0.5, 0.75])  # positions of extra tilts between two tilts
 FACTORS = (1.0, 0.985, 0.97, 0.94, 0.88, 0.8)  # c over the saddle
-# About a place, where a line may go and what follows it.
+# Candidates for c and c', relative to a place.
 PLACES = np.sort(np.concatenate([FACTORS, 2 - np.array(FACTORS[1:4]), BEYOND]))
 ABOUT = np.log(PLACES)
-# Where the end is looked for, in units of where a normal distribution's would be.
+# Candidates for the last node, relative to the last node for a normal distribution.
 END_FACTORS = 0.9 * 1.5 ** np.arange(14)
 NEAR_ENDS = np.array([1.0, 1.03, 1.07, 1.13, 1.2, 1.3, 1.45, 1.7, 2.0, 2.5, 3.5, 6.0, 12.0, 40.0])
 FINE_ENDS = np.append(END_FACTORS[:8], END_FACTORS[8] + 0.5 * np.arange(1 << 13))
@@ -94,45 +93,48 @@ ALL_ENDS = np.concatenate([END_FACTORS, END_FACTORS[-1] * 1.6 ** np.arange(1, 19
 
 
 class Sum(Protocol):
-    """A sum of independent losses, as the contour sees it."""
+    """Describe what the contour needs from a sum of independent losses."""
 
     @property
     def algebraic(self) -> bool:
-        """Whether the characteristic function falls like a power of u."""
+        """Return True if the characteristic function falls like a power of u."""
         ...
 
     def places(self, tilt: float, height: float) -> float:
-        """About how many terms K takes at this height."""
+        """Estimate the number of terms of K at this height."""
         ...
 
     def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
-        """K(z), z real or on one line, and the error of e^K relative to e^{K(Re z)}.
+        """Return K(z), z real or on one line, and the error of e^K relative to e^{K(Re z)}.
 
-        log_rest is the logarithm of a factor that each e^K will get: where both together are
-        nothing, K need not be known.
+        log_rest is the logarithm of a later factor of each e^K. If the product underflows, K may be
+        unknown.
         """
         ...
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """K, mean and variance under each tilt."""
+        """Return K, mean, and variance of the loss under each tilt."""
         ...
 
     def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
-        """Bounds on log |phi| between the edges; no sharper than e^-need if that costs more."""
+        """Bound log |phi| between edges. Bounds below -need may be looser if this is cheaper."""
         ...
 
 
 def log_kernel(c: Array) -> Array:
-    """log of sup over x > 0 of (1 - e^-x) e^{-c x}: delta <= e^{K(c) - c epsilon + log_kernel}."""
+    """Return log kappa(c), kappa(c) the largest (1 - e^-x) e^{-c x} over x > 0.
+
+    delta <= e^{K(c) - c epsilon + log kappa(c)}.
+    """
     return c * np.log(c) - (c + 1) * np.log1p(c)
 
 
 def terms_beyond(other: Array, k: Array, gap: Array) -> Array:
-    """Return what bounds the terms after those of a line: `Line.beyond`, of shape (4, m).
+    """Return `Line.beyond`, which bounds the terms n > 0. Its shape is (4, m).
 
     Args:
-        other: c' above the c of the line.
-        k: upper bounds on K there.
+        other: values c' above the c of the line.
+        k: upper bounds on K(c').
         gap: 2 pi (c' - c) / h.
     """
     sizes = np.abs(k) + 2 * other * np.abs(np.log(other)) + gap
@@ -141,21 +143,21 @@ def terms_beyond(other: Array, k: Array, gap: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """Nodes c + i u with the weights e^{K(z) - K(c)} h / (pi z (z + 1)).
+    """Represent a line by nodes z = c + i u with weights e^{K(z) - K(c)} h / (pi z (z + 1)).
 
     Args:
-        c: where the line crosses the real axis.
+        c: crossing of the line and the real axis.
         u: heights of the nodes, evenly spaced from 0.
         weight: complex weights, shape (n,).
         top: K(c).
-        fixed, moving: the sum errs by at most fixed + moving |epsilon|.
+        fixed, moving: the error of the sum is at most fixed + moving |epsilon|.
         turns: 2 pi c / h.
-        beyond: c', K + log kappa there, 2 pi (c' - c) / h, and the size of what is rounded in
-            the three, for the terms after; shape (4, m).
+        beyond: bounds for the terms n > 0, shape (4, m): c', K(c') + log kappa(c'),
+            2 pi (c' - c) / h, and the total size of the rounded numbers.
         slack: error of K(c).
-        noise: the part of ``fixed`` that errors of K are.
-        bump: weights of what the tiny release may have added; none where there is none.
-        widest: the largest width of log delta where the line was made for.
+        noise: part of ``fixed`` due to errors of K.
+        bump: weights for the possible effect of the tiny release; None without a release.
+        widest: largest width of log delta at the epsilons for which the line was built.
     """
 
     c: float
@@ -173,13 +175,11 @@ class Line:
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Itself, as one of several."""
+        """Return a tuple with only this line."""
         return (self,)
 
     def sums(self, epsilon: float) -> tuple[float, float]:
-        """Return the trapezoid sum over e^{K(c) - c epsilon}, and
-        the logarithm's slope in epsilon.
-        """
+        """Return the trapezoid sum over e^{K(c) - c epsilon}, and the slope of log delta."""
         terms = self.weight * np.exp(-1j * epsilon * self.u)
         total = float(np.add.reduce(real_part(terms)))
         fall = self.c * total - float(imaginary_part(terms) @ self.u)
@@ -187,7 +187,7 @@ class Line:
 
     @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
-        """Certified bounds at each epsilon, however wide; shape (m,)."""
+        """Return certified bounds on log delta at each epsilon, shape (m,). They may be wide."""
         total, error = self._sums(self.weight, epsilon)
         scale = self.top - self.c * epsilon
         size = np.abs(epsilon)
@@ -196,25 +196,23 @@ class Line:
         other, kernel, gap, sizes = self.beyond
         moved = np.multiply.outer(epsilon, other)
         bound = kernel - gap - moved - scale[:, None]
-        # Each of the five terms errs by at most 4 units of itself; the kernel's is two c' log c'.
+        # Each of the five terms errs by at most 4 units of its size. Log kappa: 2 c' log c'.
         sizes = sizes + np.abs(scale)[:, None]
         bound = bound + 8 * UNIT * (sizes + np.abs(moved) + 1)
         after = np.exp(np.minimum(bound, 700.0)) / -np.expm1(-gap)
         error = error + before + np.minimum.reduce(after, axis=1)
         added = 0.0
-        if self.bump is not None:  # its own aliases are positive: more than it is taken off
+        if self.bump is not None:  # its aliases are positive, so at least the bump is subtracted
             added, more = self._sums(self.bump, epsilon)
             error = error + more
-        # What is no number claims nothing.
+        # A NaN gives a trivial bound.
         low, high = np.fmax(total - added - error, 0.0), np.maximum(total + error, 0.0)
         high[np.isnan(high)] = math.inf
         slack = 8 * UNIT * (abs(self.top) + self.c * size + 1) + self.slack
         return np.log(low) + scale - slack, np.minimum(np.log(high) + scale + slack, 0.0)
 
     def _sums(self, weight: Array, epsilon: Array) -> tuple[Array, Array | float]:
-        """Return the sums of the nodes at each epsilon, and their
-        error beside `fixed` and `moving`.
-        """
+        """Return sums over nodes at each epsilon, and their error beyond fixed + moving."""
         if len(epsilon) >= LIMITS.chirp_places and len(weight) >= LIMITS.chirp_places:
             first, last = float(epsilon[0]), float(epsilon[-1])
             step, far = (last - first) / (len(epsilon) - 1), max(abs(first), abs(last))
@@ -222,13 +220,13 @@ class Line:
             if off <= LIMITS.chirp_units * UNIT * far:
                 h = float(self.u[1])
                 sums, error = even_series(weight, first * h, step * h, len(epsilon))
-                # An angle is off by EVEN units and a few of far, as `moving` has four of them.
+                # An angle errs by `chirp_units` and a few units of ``far``, four in `moving`.
                 drift = (LIMITS.chirp_units + 4) * UNIT * far * float(np.abs(weight) @ self.u)
                 return np.real(sums), error + drift
         return real_part(series(weight, epsilon * self.u[1])), 0.0
 
     def width(self, epsilon: float) -> float:
-        """Return the width of the bounds on log delta there."""
+        """Return the width of the bounds on log delta at this epsilon."""
         return self.largest_width([epsilon])
 
     def largest_width(self, epsilons: list[float]) -> float:
@@ -238,22 +236,22 @@ class Line:
         return float(np.maximum.reduce(high - low)) if least > -math.inf else math.inf
 
     def settled(self, epsilon: float, excess: float) -> bool:
-        """Whether no other place gives many more digits: the width is small, or that of K.
+        """Return True if no other place is much better: the width is small or due to K's error.
 
         Args:
             epsilon: at least 0.
-            excess: of the terms over their sum at the best place, in e-folds.
+            excess: log ratio of the terms to their sum at the best place.
         """
         error = (self.noise + self.moving * epsilon) * math.exp(min(excess, 300.0)) + self.slack
         return self.width(epsilon) < max(LIMITS.line_width, 4 * error)
 
     def middle(self, epsilon: float) -> float:
-        """Return the logarithm of the sum there."""
+        """Return the estimate of log delta by the sum."""
         total = float(self.sums(epsilon)[0])
         return min(math.log(total) + self.top - self.c * epsilon, 0.0) if total > 0 else -math.inf
 
     def epsilon_at(self, log_delta: float, start: float) -> float:
-        """About the epsilon at which the sum has this logarithm: Newton's method."""
+        """Estimate the epsilon with this log delta, by Newton's method."""
         epsilon = start
         for _ in range(12):
             total, slope = self.sums(epsilon)
@@ -267,7 +265,7 @@ class Line:
 
 
 def log_chernoff(losses: Sum, epsilon: float) -> float:
-    """Upper bound on log delta where epsilon is too far out for a line."""
+    """Return an upper bound on log delta for an epsilon too large for a line."""
     far = 0.5 * LIMITS.largest_tilt
     while losses.places(far, 0.0) > 0.1 * LIMITS.terms and far > 1:
         far /= 10
@@ -280,21 +278,21 @@ def log_chernoff(losses: Sum, epsilon: float) -> float:
 
 
 def mgf_below(losses: Sum, a: Array = CHERNOFF_POWERS) -> Array:
-    """Upper bounds on K(-a), which `least_log_powers` needs."""
+    """Return upper bounds on K(-a), for `least_log_powers`."""
     k, error = losses.mgf(-a)
     return k + np.log1p(error) + 8 * UNIT * (1 + np.abs(k))
 
 
 def least_log_powers(most: Array, log_levels: Array, a: Array = CHERNOFF_POWERS) -> Array:
-    """Lower bounds on log power by Chernoff, with the digits of 1 - power [C-9].
+    """Return Chernoff lower bounds on log power, accurate relative to 1 - power [C-9].
 
-    Rejecting where L > t has a level of at most e^{K(-b) - (1 - b) t}, 0 <= b < 1, and it misses
-    with P(L <= t) <= e^{K(-a) + a t}, 0 < a < 1.
+    The test that rejects if L > t has a level of at most e^{K(-b) - (1 - b) t}, 0 <= b < 1. It
+    misses with probability P(L <= t) <= e^{K(-a) + a t}, 0 < a < 1.
 
     Args:
-        most: from `mgf_below`, at the same a.
+        most: upper bounds on K(-a) from `mgf_below`.
         log_levels: shape (m,).
-        a: the powers of e^-L that are tried.
+        a: the powers of e^-L to try.
     """
     b, levels = np.append(0.0, a), np.append(0.0, most)
     with np.errstate(invalid="ignore", over="ignore"):
@@ -305,19 +303,19 @@ def least_log_powers(most: Array, log_levels: Array, a: Array = CHERNOFF_POWERS)
         misses = (misses + 8 * UNIT * np.abs(misses)).min(axis=1)
         misses = np.where(np.isfinite(log_levels), misses, 0.0)
         sure = misses < -1e-9
-        # No power is 1: a miss that floats do not hold is below the least of them.
+        # No power is 1: a miss that underflows is below the least positive float.
         least = np.minimum(np.log1p(-np.exp(np.where(sure, misses, -1.0))), -5e-324)
         return np.where(sure, least, -math.inf)
 
 
 def line_at(losses: Sum, epsilon: float, *, release: bool = True) -> Line | None:
-    """Return a line that suits ``epsilon``; none where that is too far out.
+    """Return a line that suits ``epsilon``, or None if ``epsilon`` is too large.
 
     Args:
         losses: the sum.
         epsilon: at least 0.
-        release: whether a tiny Gaussian release may be added; without it a line must certify its
-            own end, and there is none where it cannot.
+        release: whether a tiny Gaussian release may be added. Without a release, the result is
+            also None if the decay of K does not certify a last node.
     """
     tilts, x = tilts_of(losses, epsilon)
     if epsilon > tilts.own.values[-1]:
@@ -340,9 +338,9 @@ def line_at(losses: Sum, epsilon: float, *, release: bool = True) -> Line | None
 
 
 def _neighbor(epsilon: float, x: float) -> float:
-    """Return the place of the line of an epsilon and of its neighbors, about whose saddle is e^x.
+    """Round an epsilon, whose saddle is about e^x, so that near epsilons share a line.
 
-    Delta differs by a quarter of an e-fold at most.
+    Delta changes by at most a quarter of an e-fold.
     """
     if epsilon <= 0:
         return epsilon
@@ -352,7 +350,7 @@ def _neighbor(epsilon: float, x: float) -> float:
 
 @array_cache
 def _line_of_cell(losses: Sum, blocks: int, cell: int, release: bool) -> Line | None:
-    """Return a line that suits all epsilons of a cell, without a tiny release."""
+    """Return a line, without a tiny release, that suits all epsilons of a cell."""
     tilts = _tilts(losses, blocks)
     low, x, high = [tilts.place(tilts.cell, cell + share) for share in (0.0, 0.5, 1.0)]
     ends = [tilts.aim(low), tilts.aim(high)]
@@ -388,34 +386,34 @@ def _best_line(
         width = line.largest_width([epsilon, *[e for e, _ in ends if e != epsilon]])
         middle = line.middle(epsilon)
         if best is None or width < before:
-            object.__setattr__(line, "widest", width)  # no one else has the line yet
+            object.__setattr__(line, "widest", width)  # the line is not shared yet
             best = line
         moved = middle - log_delta
         if middle == -math.inf or width > 0.5 * before or abs(moved) < 0.5:
             break
         if line.settled(epsilon, line.top - line.c * epsilon - middle):
             break
-        # The terms were no bell: now their sum is known.
+        # The terms were not bell-shaped. Replace the estimate of log delta by their sum.
         before, log_delta, ends = width, middle, [(e, min(v + moved, 0.0)) for e, v in ends]
     return best
 
 
 def rough(losses: Sum, epsilon: float) -> float:
-    """About log delta(epsilon): by the bell of the terms around their saddle."""
+    """Estimate log delta(epsilon), from the bell shape of the terms around their saddle."""
     tilts, x = tilts_of(losses, epsilon)
     return min(tilts.log_terms(x, epsilon), 0.0)
 
 
 def rough_epsilon(losses: Sum, log_delta: float) -> float:
-    """About the epsilon that has this log delta, by the same bell; below 0 where there is none."""
+    """Estimate the epsilon that has this log delta, as `rough` does; below 0 if none exists."""
     tilts, x = tilts_of(losses, None, log_delta)
     return (tilts.log_terms(x, 0.0) - log_delta) * math.exp(-x)
 
 
 def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Line, float] | None:
-    """Return a line that suits the epsilon which has this log delta, and about that epsilon.
+    """Return a line that suits the epsilon with this log delta, and the approximate epsilon.
 
-    None where that epsilon is 0 or so.
+    Return None if this epsilon is about 0.
     """
     epsilon = rough_epsilon(losses, log_delta)
     best, before = None, None
@@ -428,7 +426,7 @@ def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Li
             line is before or abs(epsilon - guess) < LIMITS.epsilon_width * guess
         ):
             return line, epsilon
-        # Mostly the line that suits this epsilon is the same.
+        # Usually the same line suits this epsilon.
         width = line.width(epsilon) if before is not None or line.bump is not None else math.inf
         before = line
         if best is None or width < best[0]:
@@ -439,13 +437,13 @@ def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Li
 
 
 def saddle(losses: Sum, epsilon: float, largest: float = LIMITS.largest_tilt) -> float:
-    """About the c > 0 that minimizes K(c) - c epsilon - log c - log(c + 1), which is convex."""
+    """Estimate the c > 0 that minimizes the convex K(c) - c epsilon - log c - log(c + 1)."""
     tilts = tilts_of(losses, epsilon)[0]
     return min(math.exp(_steep_place(losses, tilts, epsilon, 0.0)), largest)
 
 
 class Row(NamedTuple):
-    """A function of log c at each tilt, and its slope there."""
+    """Represent a function of log c by its values and slopes at each tilt."""
 
     values: list[float]
     slopes: list[float]
@@ -453,23 +451,23 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tilts:
-    """K and what follows from it at a row of tilts c: to steer by, nothing here is certified.
+    """Store K and functions of K at a row of tilts c, to steer searches. Nothing is certified.
 
-    Between two tilts functions of x = log c are cubic. Epsilons are divided into cells, so that a
-    line which suits the middle of a cell suits all of it.
+    Between two tilts, functions of x = log c are cubic. Cells divide the epsilons: a line that
+    suits the middle of a cell suits the entire cell.
 
     Args:
-        blocks: how many blocks of tilts there are; 0 if they are those about one place.
-        first: the binary logarithm of the first one.
-        complete: whether no larger tilts are of use.
+        blocks: number of blocks of tilts; 0 for tilts around one place.
+        first: binary logarithm of the first tilt.
+        complete: whether larger tilts are useless.
         rows: log c, K, mean, and variance.
         x: log c, rising.
         k: K.
-        own: the epsilon of which c is the saddle.
-        depth: about -log delta there, by the bell of the terms.
-        log_width: of the terms, log sqrt(2 pi bend).
-        cell: how many cells are below c.
-        uneven: whether the cubic of ``own`` from each tilt on may be far off.
+        own: the epsilon whose saddle is c.
+        depth: approximate -log delta at this epsilon, from the bell shape of the terms.
+        log_width: log width of the bell, log sqrt(2 pi bend).
+        cell: number of cells below c.
+        uneven: for each tilt, whether the cubic of ``own`` after it may be far off.
     """
 
     blocks: int
@@ -485,7 +483,7 @@ class Tilts:
     uneven: list[bool]
 
     def at(self, row: Row, x: float) -> float:
-        """Return a function at a place."""
+        """Return the value of the function ``row`` at x = log c."""
         i = min(max(bisect_right(self.x, x), 1), len(self.x) - 1) - 1
         size, low = self.x[i + 1] - self.x[i], row.values[i]
         rise, a, b = row.values[i + 1] - low, row.slopes[i] * size, row.slopes[i + 1] * size
@@ -493,7 +491,7 @@ class Tilts:
         return low + s * (a + s * (3 * rise - 2 * a - b + s * (a + b - 2 * rise)))
 
     def k_at(self, x: Array) -> Array:
-        """K at several places."""
+        """Return K at several x = log c."""
         places, k, mean = self.rows[:3]
         i = places.searchsorted(x, side="right")
         i = np.minimum(np.maximum(i, 1), len(places) - 1)
@@ -502,7 +500,7 @@ class Tilts:
         return k[i - 1] + s * (a + s * (3 * rise - 2 * a - b + s * (a + b - 2 * rise)))
 
     def place(self, row: Row, value: float) -> float:
-        """Return the place where a function that rises has a value; an end where it nowhere has."""
+        """Return the x at which a rising function has this value, or an end if it never does."""
         i = min(max(bisect_right(row.values, value), 1), len(self.x) - 1) - 1
         size, low = self.x[i + 1] - self.x[i], row.values[i]
         rise, a, b = row.values[i + 1] - low, row.slopes[i] * size, row.slopes[i + 1] * size
@@ -521,29 +519,29 @@ class Tilts:
         return self.x[i] + s * size
 
     def log_terms(self, x: float, epsilon: float) -> float:
-        """About the logarithm of the sum of the terms on the line e^x, by their bell."""
+        """Estimate the log of the sum of terms on the line c = e^x, from their bell shape."""
         return self.at(self.k, x) - math.exp(x) * epsilon - self.excess(x)
 
     def excess(self, x: float) -> float:
-        """About by how much they exceed their sum there, at their own saddle."""
+        """Estimate the log ratio of the terms to their sum, if their saddle is e^x."""
         c = math.exp(x)
         return math.log(c * (c + 1)) + self.at(self.log_width, x)
 
     def aim(self, x: float) -> tuple[float, float]:
-        """Return the epsilon of which e^x is the saddle, at least 0, and about its log delta."""
+        """Return the epsilon whose saddle is e^x, at least 0, and an estimate of its log delta."""
         return max(self.at(self.own, x), 0.0), min(-self.at(self.depth, x), 0.0)
 
     def deviation(self, x: float) -> float:
-        """About the deviation of the loss under the tilt e^x."""
+        """Estimate the standard deviation of the loss under the tilt e^x."""
         c = math.exp(x)
         bend = math.exp(2 * self.at(self.log_width, x)) / math.tau - 1 / c**2 - 1 / (c + 1) ** 2
         return math.sqrt(max(bend, 1e-300))
 
 
 def tilts_of(losses: Sum, epsilon: float | None, log_delta: float = 0.0) -> tuple[Tilts, float]:
-    """Tilts of a sum, and the place of an epsilon or of a log delta on them.
+    """Return the tilts of a sum, and the place x = log c of an epsilon or a log delta.
 
-    Where a cubic is not enough these are tilts about the place alone.
+    If a cubic is too inaccurate, return only tilts around this place.
     """
     blocks = 1
     while True:
@@ -569,7 +567,7 @@ def tilts_of(losses: Sum, epsilon: float | None, log_delta: float = 0.0) -> tupl
 def _uneven_tilts(
     losses: Sum, blocks: int, epsilon: float | None, log_delta: float
 ) -> tuple[Tilts, float]:
-    """Tilts about the place of an epsilon or of a log delta, and that place."""
+    """Return tilts around the place of an epsilon or a log delta, and this place."""
     x = _steep_place(losses, _tilts(losses, blocks), epsilon, log_delta)
     places = x + ABOUT
     while len(places) > len(FACTORS) + 1 and not _has_few_terms(
@@ -580,9 +578,7 @@ def _uneven_tilts(
 
 
 def _steep_place(losses: Sum, tilts: Tilts, epsilon: float | None, log_delta: float) -> float:
-    """Return the place of an epsilon or of a log delta: by tilts
-    between the nearest ones, and Newton.
-    """
+    """Return the place of an epsilon or a log delta, by finer tilts and Newton's method."""
     row, value = (tilts.depth, -log_delta) if epsilon is None else (tilts.own, epsilon)
     i = min(max(bisect_right(row.values, value), 1), len(tilts.x) - 1)
     low, high = tilts.x[i - 1], tilts.x[i]
@@ -626,14 +622,14 @@ def _tilts(losses: Sum, blocks: int) -> Tilts:
 
 
 def _steer_tilts(rows: Array, blocks: int, first: int, *, complete: bool) -> Tilts:
-    """Return the tilts with what follows from K at them."""
+    """Return the tilts with the functions of K."""
     x, k, mean, variance = rows
     c = np.exp(x)
     bend = variance + 1 / c**2 + 1 / (c + 1) ** 2
     own = np.maximum.accumulate(mean - 1 / c - 1 / (c + 1))
     log_width = 0.5 * np.log(math.tau * bend)
     depth = np.maximum.accumulate(c * own + np.log(c * (c + 1)) + log_width - k)
-    # In a cell c rises by a third at most, and log delta about as the square of ``away``.
+    # In a cell, c rises by at most a third. Log delta falls about like the square of ``away``.
     away = np.sqrt(np.maximum(2 * depth, 0.0))
     size = x[1:] - x[:-1]
     rise = (away[1:] - away[:-1]) / np.maximum(
@@ -659,7 +655,7 @@ def _steer_tilts(rows: Array, blocks: int, first: int, *, complete: bool) -> Til
 
 
 def _bent(rows: Array) -> Array:
-    """Where the epsilon of which c is the saddle rises unevenly from one tilt to the next."""
+    """Return True for each gap between tilts in which the saddle's epsilon rises unevenly."""
     c, own, size = np.exp(rows[0]), _integrand_slope(rows), rows[0, 1:] - rows[0, :-1]
     steep = c * rows[3] + 1 / c + c / (c + 1) ** 2
     rise = own[1:] - own[:-1]
@@ -668,28 +664,26 @@ def _bent(rows: Array) -> Array:
 
 
 def _neighbor_values(values: Array) -> tuple[Array, Array]:
-    """Split values between neighbors into the parts left of each tilt and right of it."""
+    """Return, for each tilt, the values of the gaps to its left and right."""
     left, right = np.empty((2, len(values) + 1))
     left[0], left[1:], right[:-1], right[-1] = values[0], values, values, values[-1]
     return left, right
 
 
 def _slopes(values: Array, size: Array) -> Array:
-    """Of a function whose values are known: the mean of the slopes on both sides."""
+    """Return a function's slopes: the mean of the slopes on both sides of each tilt."""
     left, right = _neighbor_values((values[1:] - values[:-1]) / size)
     return 0.5 * (left + right)
 
 
 def _monotone_row(values: Array, slopes: Array, size: Array) -> Row:
-    """Return a row whose slopes keep each cubic monotone."""
+    """Return a row with slopes limited to make each cubic monotone."""
     most = np.minimum(*_neighbor_values(3 * (values[1:] - values[:-1]) / size))
     return Row(values.tolist(), np.minimum(np.maximum(slopes, 0.0), most).tolist())
 
 
 def _first_block(losses: Sum) -> tuple[int, Array]:
-    """Return the tilts whose first one is the saddle of an
-    epsilon below 0, and its binary logarithm.
-    """
+    """Return the first tilt's binary logarithm, and rows that start at an epsilon below 0."""
     least = _integrand_slope(_rows(losses, np.array(LIMITS.start_octaves[1:]) * LOG_2))
     first = LIMITS.start_octaves[int(np.count_nonzero(least <= 0))]
     while True:
@@ -700,9 +694,9 @@ def _first_block(losses: Sum) -> tuple[int, Array]:
 
 
 def _block(losses: Sum, first: int, octaves: int) -> Array:
-    """log c, K, mean, and variance at tilts from 2^first on, closer where they bend; shape (4, n).
+    """Return log c, K, mean, and variance at tilts from 2^first, shape (4, n).
 
-    They end where K has too many terms, or is no number.
+    Tilts are denser if functions bend. They end if K has too many terms or is not finite.
     """
     exponents = first + 0.5 * np.arange(2 * octaves + 1)
     while len(exponents) > 2 and not _has_few_terms(losses, 2.0 ** float(exponents[-1])):
@@ -730,18 +724,18 @@ def _integrand_slope(rows: Array) -> Array:
 
 
 def _has_few_terms(losses: Sum, c: float) -> bool:
-    """Whether K has few terms."""
+    """Return True if K has few terms."""
     return c <= LIMITS.largest_tilt and losses.places(c, 0.0) <= 0.1 * LIMITS.terms
 
 
 @dataclass(frozen=True, eq=False)
 class Aim:
-    """The place of a line, and epsilons with the log deltas that it should give.
+    """Set the place of a line, its epsilons, and its accuracy.
 
     Args:
-        c: where the line crosses the real axis.
-        ends: pairs of an epsilon and about its log delta.
-        digits: e-folds of delta below which errors stay.
+        c: crossing of the line and the real axis.
+        ends: pairs of an epsilon and its approximate log delta.
+        digits: errors stay below e^-digits of delta.
     """
 
     c: float
@@ -751,7 +745,7 @@ class Aim:
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """Step and reach of the nodes on the line c, and K at c and beyond."""
+    """Store step and end of the nodes on the line c, and K at c and c'."""
 
     c: float
     h: float
@@ -760,9 +754,9 @@ class _Plan:
     real: Array
     k: Array
     k_error: Array
-    excess: float  # of the terms over their sum, in e-folds
+    excess: float  # log ratio of the terms to their sum
     release: float = 0.0  # v
-    far: float = math.inf  # beyond it only the release bounds |phi|
+    far: float = math.inf  # height beyond which only the release bounds |phi|
 
     @property
     def count(self) -> float:
@@ -770,14 +764,14 @@ class _Plan:
 
     @property
     def cost(self) -> float:
-        """Nodes, times what their terms lose in digits."""
+        """Return the number of nodes times the digits that cancellation loses."""
         return (self.count + LIMITS.cheap_nodes) * math.exp(min(self.excess, LIMITS.excess_efolds))
 
 
 def _best_plan(losses: Sum, tilts: Tilts, aim: Aim, release: bool, blurred: bool) -> _Plan | None:
-    """Return the one with few nodes and digits: the saddle is not always the best place.
+    """Return the cheapest plan. The saddle is not always the best place.
 
-    Off the saddle the terms outgrow their sum; where they cancel too much nothing is gained.
+    Off the saddle, terms outgrow their sum. Too much cancellation gains nothing.
     """
     best = None
     for place in _places(tilts, aim, 1 if losses.algebraic else len(FACTORS)):
@@ -804,14 +798,11 @@ def _best_plan(losses: Sum, tilts: Tilts, aim: Aim, release: bool, blurred: bool
 
 
 Place = tuple[float, float, float]
-"""A place c of a line, the c' of the terms after, and what its nodes cost."""
+"""A place c of a line, the c' for the terms n > 0, and the cost of the nodes."""
 
 
 def _places(tilts: Tilts, aim: Aim, most: int = 1) -> list[Place]:
-    """Places of a line at the saddle and below it, by what K is about [C-1].
-
-    The first one with few nodes comes first, then those with fewer nodes than others.
-    """
+    """Return places of a line at and below the saddle, cheapest first, by estimates of K [C-1]."""
     epsilons, log_deltas = np.array(aim.ends).T
     c, others = aim.c * np.array(FACTORS[:most]), aim.c * PLACES
     others = others[others <= math.exp(tilts.x[-1])]
@@ -819,27 +810,27 @@ def _places(tilts: Tilts, aim: Aim, most: int = 1) -> list[Place]:
         others = np.append(others, LIMITS.further_tilt * aim.c)
     x = np.log([*c, *others])
     k = tilts.k_at(x)
-    # The terms before are below delta by e^-digits, and so are those after it for some c' > c.
+    # The terms n < 0 are at most e^-digits of delta, and so are the terms n > 0 for some c' > c.
     before = math.tau * c / (aim.digits - float(np.minimum.reduce(log_deltas)))
     after = _step_after(aim, c, others, k[most:])
     best = after.argmax(axis=1)
     h = np.minimum(before, np.maximum.reduce(after, axis=1))
     excess = k[:most, None] - np.multiply.outer(c, epsilons) - log_deltas
     excess = np.maximum.reduce(excess, axis=1)
-    # That of the bulk: where few large losses make a variance, phi dies out no sooner.
+    # The bulk's deviation: if a few large losses dominate a variance, phi decays no faster.
     deviation = min(map(tilts.deviation, x[:most].tolist()))
     count = np.sqrt(2 * (aim.digits + np.maximum(excess, 0.0))) / (deviation * h)
     cost = (count + LIMITS.cheap_nodes) * np.exp(np.minimum(excess, LIMITS.excess_efolds))
-    # Up to the first one whose terms cancel too much.
+    # Stop before the first place whose terms cancel too much.
     cancels = (excess[1:] > LIMITS.cancellation_efolds).nonzero()[0]
     order = cost[: 1 + (int(cancels[0]) if len(cancels) else most)].argsort(kind="stable")
     return [(float(c[i]), float(others[best[i]]), float(cost[i])) for i in order.tolist()]
 
 
 def _plan_with_gaussian(losses: Sum, tilts: Tilts, aim: Aim) -> _Plan | None:
-    """Plan a line with a Gaussian release that is as small as the limits permit [C-6].
+    """Plan a line with the smallest Gaussian release that the limits permit [C-6].
 
-    None where a few nodes already need too many terms of K.
+    Return None if even a few nodes need too many terms of K.
     """
     c, aim = aim.c, replace(aim, digits=LIMITS.blurred_error_efolds)
     plan = _plan(losses, tilts, aim, _places(tilts, aim)[0], certified=False)
@@ -855,7 +846,7 @@ def _plan_with_gaussian(losses: Sum, tilts: Tilts, aim: Aim) -> _Plan | None:
     edges = math.sqrt(2 * need) / tilts.deviation(math.log(c)) * FINE_ENDS
     fails = np.append(losses.log_decay(c, edges, math.inf)[:-1] > -need, True)
     following = np.minimum.accumulate(np.where(fails, edges, math.inf)[::-1])[::-1]
-    # From ``end`` to ``far`` the decay is certified, beyond it the release sees to it.
+    # From ``end`` to ``far`` the decay is certified. Beyond ``far`` the release ensures decay.
     reach = np.where(~fails & (edges <= most), following, 0.0)
     far = float(reach.max())
     end = float(edges[int(np.argmax(reach))]) if far > most else most
@@ -880,9 +871,7 @@ def _plan(losses: Sum, tilts: Tilts, aim: Aim, place: Place, *, certified: bool 
 
 
 def _step_after(aim: Aim, c: Array, others: Array, k: Array) -> Array:
-    """Return the step with which the terms after are as small as
-    they should be; shape (c, others).
-    """
+    """Return the step that makes the terms n > 0 small enough, shape (c, others)."""
     epsilons, log_deltas = np.array(aim.ends).T
     kernel = (k + log_kernel(others))[:, None]
     excess = kernel - np.multiply.outer(others, epsilons) - log_deltas
@@ -890,7 +879,7 @@ def _step_after(aim: Aim, c: Array, others: Array, k: Array) -> Array:
     return math.tau * (others - c[:, None]) / np.maximum(excess + aim.digits, 1e-3)
 
 
-@np.errstate(over="ignore", invalid="ignore")  # sums that left the floats claim nothing
+@np.errstate(over="ignore", invalid="ignore")  # an overflow gives a trivial bound
 def _built(losses: Sum, plan: _Plan) -> Line:
     c, h, real, k, v = plan.c, plan.h, plan.real, plan.k, plan.release
     u = h * np.arange(math.ceil(plan.end / h) + 1)
@@ -913,7 +902,7 @@ def _built(losses: Sum, plan: _Plan) -> Line:
     fixed = noise + math.exp(plan.log_left) / (math.pi * end)
     bump = None
     if v:
-        # erf(s / sqrt 8) sqrt(2 pi v) e^{v / 8}, s = sqrt v, is about v; no kernel beside it.
+        # erf(s / sqrt 8) sqrt(2 pi v) e^{v / 8}, s = sqrt v, is about v. The bump has no kernel.
         kappa = (
             math.erf(math.sqrt(v / 8))
             * math.sqrt(math.tau * v)
@@ -921,7 +910,7 @@ def _built(losses: Sum, plan: _Plan) -> Line:
             * (1 + 1e-13)
         )
         bump = phi * (kappa * share)
-        # |phi| e^{-v u^2 / 2} from the end to far, and from there on.
+        # |phi| e^{-v u^2 / 2} from the end to ``far``, and beyond ``far``.
         left = math.sqrt(math.pi / (2 * v)) + 1 / (v * plan.far)
         left *= math.exp(plan.log_left) / math.pi
         fixed += kappa * (float(share @ error) + left)
@@ -932,7 +921,7 @@ def _built(losses: Sum, plan: _Plan) -> Line:
     other = real[1:]
     gap = math.tau * (other - c) / h
     safe = k[1:] + np.log1p(plan.k_error[1:]) + 8 * UNIT * np.abs(k[1:])
-    # K(c) comes twice, once with the nodes of the line.
+    # K(c) enters twice, once with the nodes of the line.
     slack = float(plan.k_error[0]) + first + 8 * UNIT * abs(top)
     return Line(
         c,
@@ -950,13 +939,16 @@ def _built(losses: Sum, plan: _Plan) -> Line:
 
 
 def end_of(losses: Sum, c: float, need: float, deviation: float) -> tuple[float, float]:
-    """Where |phi| is certainly below e^-need for good, and the log of its bound; inf if nowhere."""
+    """Return a height beyond which |phi| stays certified below e^-need, and the log bound on |phi|.
+
+    Return an infinite height if no height is certified.
+    """
     normal = math.sqrt(2 * need) / deviation
     for ends in (NEAR_ENDS, ALL_ENDS):
         edges = normal * ends
         bound = losses.log_decay(c, edges, need)
         left = np.maximum.accumulate(bound[::-1])[::-1]
-        # What is beyond counts with 1 / u: that matters where |phi| falls like a power of u.
+        # The rest counts with 1 / u. This matters if |phi| falls like a power of u.
         gain = (
             np.log(np.maximum(math.pi * edges, 1.0)) + LIMITS.algebraic_efolds
             if losses.algebraic

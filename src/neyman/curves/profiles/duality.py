@@ -1,8 +1,8 @@
-"""Power from delta: power(level) = inf over epsilon of delta(epsilon) + e^epsilon level.
+"""Compute power(level) = inf over epsilon of delta(epsilon) + e^epsilon level, with bounds.
 
-With t = e^epsilon, g(t) = delta + t level is convex. Any value of it is an upper bound on its
-minimum [DU-1]. From t1 < t* < t2 with g(t1), g(t2) >= g(t*), lines through (t1, t*) and (t*, t2)
-continue below g between t* and the other point: a lower bound that loses only second order.
+With t = e^epsilon, g(t) = delta + t level is convex. Any value of g is an upper bound on its
+minimum [DU-1]. Take t1 < t* < t2 with g(t1), g(t2) >= g(t*). The line through t1 and t* continues
+below g between t* and t2, and vice versa. This gives a lower bound with a second-order loss.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from neyman.numerics.roots import least
 from neyman.numerics.rounding import log_add
 
 CHORDS = np.array([-8.0, -3, -1, -0.4, -0.15, -0.06, -0.02, 0.02, 0.06, 0.15, 0.4, 1, 3, 8])
-SEARCH_WIDTH = 3e-7  # relative width of a power with which no better guess is sought
+SEARCH_WIDTH = 3e-7  # relative width of a power at which the search stops
 
 
 @dataclass(frozen=True, eq=False)
 class Conjugate:
-    """The power of a smooth profile at many levels.
+    """Compute the power of a smooth profile at many levels.
 
     Args:
-        log_deltas: certified bounds at many epsilons.
+        log_deltas: returns certified bounds on log delta at many epsilons.
         place: epsilons, evenly spaced.
-        z: normal quantiles of the levels at which they are the minimum, falling.
-        enough: relative width of a power with which no better guess is sought.
+        z: falling normal quantiles of the levels whose minimum is at these epsilons.
+        enough: relative width of a power at which the search stops.
     """
 
     log_deltas: Callable[[Array], tuple[Array, Array]]
@@ -49,12 +49,12 @@ class Conjugate:
         points: int = 400,
         enough: float = SEARCH_WIDTH,
     ) -> Conjugate:
-        """For the levels at which the minimum is between two epsilons."""
+        """Prepare the levels whose minimum is between the epsilons ``low`` and ``high``."""
         epsilon = np.linspace(low, high, points)
         above = log_deltas(epsilon)[1]
         least = above[np.isfinite(above)].min(initial=0.0)
         above = np.maximum(above, least - 50)  # beyond the largest loss
-        # The level is -d delta / dt = e^-epsilon delta |d log delta / d epsilon|, at the middles.
+        # At midpoints, the level is -d delta / dt = e^-epsilon delta |d log delta / d epsilon|.
         fall = np.maximum(-np.diff(above), 1e-300) / np.diff(epsilon)
         middle = 0.5 * (epsilon[1:] + epsilon[:-1])
         log_level = 0.5 * (above[1:] + above[:-1]) - middle + np.log(fall)
@@ -62,23 +62,23 @@ class Conjugate:
         return Conjugate(log_deltas, middle, z, enough)
 
     def reaches(self, log_level: float) -> bool:
-        """Whether so small a level is within."""
+        """Return True if this level is not below the prepared levels."""
         return bool(ndtri_exp(log_level) >= self.z[-1])
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """Certified bounds; a lower bound of -inf where three points do not decide."""
+        """Return certified bounds; a lower bound is -inf if the points do not prove one."""
         z = ndtri_exp(log_levels)
         star = cast(Array, np.interp(-z, -self.z, self.place))
         star = np.where(np.isfinite(star), star, self.place[0])
         spacing = self.place[1] - self.place[0]
-        # d log level / d epsilon, from that of z: the normal hazard is about |z| or 1.
+        # d log level / d epsilon, from dz / d epsilon: the normal hazard is about |z| or 1.
         drop = cast(Array, np.interp(-z, -self.z, -np.gradient(self.z, spacing)))
         hazard = np.exp(-0.5 * z * z - 0.5 * math.log(math.tau) - log_levels) * drop
         best = np.full(len(z), -math.inf)
         top = np.zeros(len(z))
         wanting = np.arange(len(z))
         for times in (1.0, 1.0, 1.0, 6.0, 40.0):
-            with np.errstate(all="ignore"):  # where nothing is known nothing is claimed
+            with np.errstate(all="ignore"):  # a NaN gives a trivial bound
                 bracket, better = self._around(
                     star[wanting], log_levels[wanting], hazard[wanting], times
                 )
@@ -88,7 +88,7 @@ class Conjugate:
             wanting = wanting[top[wanting] - best[wanting] > self.enough]
             if not len(wanting):
                 return best, top
-        # What is left has a kink near its minimum: there the chords of either side meet.
+        # The remaining levels have a kink near the minimum, at which chords from both sides meet.
         scale = self.place[1] - self.place[0]
         for _ in range(3):
             with np.errstate(all="ignore"):
@@ -102,10 +102,10 @@ class Conjugate:
         return best, top
 
     def chords(self, star: Array, scale: float, log_levels: Array) -> tuple[Array, Array, Array]:
-        """Bounds from several points about each guess, and the best of the points.
+        """Return bounds from several points around each guess, and the best point.
 
-        A convex function is above its chords continued: between two points above the one that
-        comes from the left and above the one that comes from the right.
+        A convex function is above its extended chords. So between two points it is above the
+        chord extended from the left and the chord extended from the right.
         """
         offsets = scale * CHORDS
         epsilon = star[:, None] + offsets
@@ -114,8 +114,8 @@ class Conjugate:
         base = high.min(axis=1)
         low, high = np.exp(low - base[:, None]), np.exp(high - base[:, None])
         t = np.exp(offsets)
-        from_left = (low[:, 1:] - high[:, :-1]) / np.diff(t)  # at most the chords' slopes
-        from_right = (high[:, 1:] - low[:, :-1]) / np.diff(t)  # at least
+        from_left = (low[:, 1:] - high[:, :-1]) / np.diff(t)  # lower bounds on the chords' slopes
+        from_right = (high[:, 1:] - low[:, :-1]) / np.diff(t)  # upper bounds
         a, b = from_left[:, :-2], from_right[:, 2:]
         start, end, width = low[:, 1:-2], low[:, 2:-1], np.diff(t)[1:-1]
         # start + a x and end - b (width - x) cross at:
@@ -124,7 +124,7 @@ class Conjugate:
             [np.maximum(start + a * x, end - b * (width - x)) for x in (0.0, width, cross)]
         )
         # Each is a difference of numbers that may be far larger [DU-2]. Powers of e err by 2 units,
-        # chords by 6 of what they are differences of, and a chord continued by 3 more.
+        # chords by 6 units of the numbers they subtract, and extended chords by 3 more.
         size = np.abs(start) + np.abs(end) + (np.abs(a) + np.abs(b)) * width + 1
         inner = (inner - 64 * UNIT * size).min(axis=1)
         outer = np.minimum(low[:, 1], low[:, -2])
@@ -137,9 +137,9 @@ class Conjugate:
     def _around(
         self, star: Array, log_levels: Array, hazard: Array, times: float
     ) -> tuple[tuple[Array, Array], Array]:
-        """Bounds from three points about each guess, and better guesses."""
+        """Return bounds from three points around each guess, and better guesses."""
         below, above = self._line(star, log_levels)
-        # g rises by the share curve r^2 / 2 at the distance r: by more than g is known to.
+        # At distance r, g rises by the share curve r^2 / 2. Choose r for a rise above g's error.
         curve = np.exp(np.minimum(star + log_levels - above, 0.0)) * np.maximum(hazard, 1e-12)
         noise = above - below + 1e-15
         r = np.minimum(times * np.sqrt(6 * noise / curve), 30.0)
@@ -152,7 +152,7 @@ class Conjugate:
             np.expm1(np.minimum(right[1] - below, 1.0)) / ratio,
         ) * (1 + 8 * UNIT)  # see `chord_ratio`
         bound = np.where(good & (rise < 1), below + np.log1p(-np.minimum(rise, 1 - 1e-16)), -np.inf)
-        # The vertex of the parabola through the three points, if it is one.
+        # The vertex of the parabola through the three points, if it is convex.
         bend = left[1] - 2 * above + right[1]
         move = 0.5 * r * (left[1] - right[1]) / np.where(bend > 0, bend, 1.0)
         reach = np.maximum(8 * r, 0.02 * (self.place[1] - self.place[0]))
@@ -178,17 +178,17 @@ def log_power_near(
     scale: float,
     enough: float = SEARCH_WIDTH,
 ) -> Interval:
-    """Bounds on log power at one level, from deltas about a guess at its threshold.
+    """Bound log power at one level, from deltas near a guess of the minimizing epsilon.
 
     Args:
-        log_deltas: certified bounds at many epsilons.
+        log_deltas: returns certified bounds on log delta at many epsilons.
         log_level: logarithm of the level, finite.
-        guess: about the epsilon at which delta + e^epsilon level is least.
-        scale: how far from it that may be; it moves on where that is too little.
-        enough: relative width of a power with which no better guess is sought.
+        guess: approximate epsilon that minimizes delta + e^epsilon level.
+        scale: expected error of the guess. The search moves on if it is larger.
+        enough: relative width of a power at which the search stops.
 
     Returns:
-        Bounds on log power; (-inf, 0) where delta is not known about the guess.
+        Bounds on log power, or (-inf, 0) if delta is not known near the guess.
     """
     level = np.array([log_level])
     z = float(ndtri_exp(log_level))
@@ -196,14 +196,14 @@ def log_power_near(
     below, above = log_deltas(np.array([guess]))
     if not above[0] - below[0] <= 1e-2:
         return low, high
-    for _ in range(6):  # each move doubles the digits of a guess, about
+    for _ in range(6):  # each move about doubles the digits of a guess
         local = Conjugate.over(log_deltas, guess - scale, guess + scale, 17, enough)
         if local.z[0] > z > local.z[-1]:
             below, above = local.log_powers(level)
             low, high = max(low, float(below[0])), min(high, float(above[0]))
             if high - low <= enough:
                 break
-            # The threshold is where the profile bends on a smaller scale.
+            # Near the threshold, the profile bends on a smaller scale.
             guess, scale = float(np.interp(-z, -local.z, local.place)), scale / 8.0
             continue
         guess, scale = guess + (scale if z <= local.z[-1] else -scale), 2 * scale
@@ -211,17 +211,17 @@ def log_power_near(
 
 
 def chord_ratio(left: Any, star: Any, right: Any) -> Any:
-    """(t2 - t*) / (t* - t1) of three epsilons as they are rounded, t = e^epsilon.
+    """Return (t2 - t*) / (t* - t1) with t = e^epsilon, for three rounded epsilons.
 
-    It errs by 7 units, and by one of the distance r of the epsilons. What it is multiplied by errs
-    by 5 more. Bounds of g are wider by 4 units and one of each epsilon than they need to be, and r
-    is at most the sum of two epsilons.
+    The error is 7 units plus one unit of the distance r between epsilons. The other factor of the
+    product errs by 5 more. To cover this, bounds of g are wider than necessary by 4 units and one
+    unit of each epsilon, and r is at most the sum of two epsilons.
     """
     return np.expm1(right - star) / -np.expm1(left - star)
 
 
 def line_at(log_delta: Interval, epsilon: float, log_level: float) -> Interval:
-    """Bounds on log(delta + e^epsilon level), whose upper end is one of log power [DU-1]."""
+    """Bound log(delta + e^epsilon level). The upper end also bounds log power [DU-1]."""
     below, above = log_delta
     line = epsilon + log_level
     size = abs(above) if above > -math.inf else 0.0
@@ -230,17 +230,17 @@ def line_at(log_delta: Interval, epsilon: float, log_level: float) -> Interval:
 
 
 def log_power_by_duality(log_delta: Callable[[float], Interval], log_level: float) -> Interval:
-    """Bounds on log power at one level, for any profile.
+    """Bound log power at one level, for any profile.
 
     Args:
-        log_delta: certified bounds at any epsilon.
+        log_delta: returns certified bounds on log delta at any epsilon.
         log_level: logarithm of the level, finite.
     """
 
     def g(epsilon: float) -> Interval:
         return line_at(log_delta(epsilon), epsilon, log_level)
 
-    # g is unimodal: it is followed outward until it rises again.
+    # g is unimodal: go outward until it rises again.
     ends: list[float] = []
     for side in (-2.0, 2.0):
         end = side

@@ -1,9 +1,9 @@
-"""A profile whose engine may be stopped: then bounds by Chernoff and by proven parameters [C-14].
+"""Limit the operations of an engine, with cheap bounds if the engine stops [C-14].
 
-Each engine answers within `engine_limit`: an operation beyond those of the question raises
-`OperationLimit`. Engines that hold bounds already return these, which are wider. Where there are
-none, what is left are exponents at a few tilts, a proven mu, the total variation, and the largest
-loss from above, and from below the mass of infinite loss and the test that ignores the data.
+Each engine answers within `engine_limit`: an operation beyond the question's limit raises
+`OperationLimit`. An engine that already has bounds returns these wider bounds. Otherwise, upper
+bounds use Chernoff exponents at a few tilts, a proven mu, the total variation, and the largest
+loss. Lower bounds use the mass of infinite loss and the test that ignores the data.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class ExponentProfile(Profile):
-    """Bounds that take few operations, for any sum.
+    """Bound delta and power of any sum of losses in few operations.
 
     Args:
         losses: the sum.
@@ -54,7 +54,10 @@ class ExponentProfile(Profile):
 
     @cached_property
     def _exponents(self) -> tuple[Array, Array, Array]:
-        """Tilts c, A = K(c) + log kappa(c), and its rounding: delta <= e^{A - c epsilon} [C-1]."""
+        """Return tilts c, exponents A = K(c) + log kappa(c), and the rounding errors of A.
+
+        K(c) = log E[e^{cL}], and delta <= e^{A - c epsilon} [C-1].
+        """
         none = np.zeros(0)
         try:
             with engine_limit(), reserve(), np.errstate(all="ignore"):
@@ -69,7 +72,7 @@ class ExponentProfile(Profile):
         return c[known], exponent[known], slack[known]
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """From above by exponents, a proven mu, and the total variation."""
+        """Bound log delta, from above by exponents, a proven mu, and the total variation."""
         epsilons = np.asarray(epsilons, float)
         low, high = self._lower_infinite(len(epsilons)), np.zeros(len(epsilons))
         below = epsilons < 0
@@ -93,9 +96,9 @@ class ExponentProfile(Profile):
         return most if np.all(np.isfinite(most)) else None
 
     def _lower_delta(self, epsilons: Array) -> Array:
-        """From the test that rejects where L > epsilon + s: P(L > t) - e^epsilon Q(L > t).
+        """Return lower bounds P(L > t) - e^epsilon Q(L > t), from tests that reject if L > t.
 
-        P(L <= t) is at most e^{K(-a) + a t}, and Q(L > t) at most e^-t.
+        t = epsilon + s. P(L <= t) is at most e^{K(-a) + a t}, and Q(L > t) is at most e^-t.
         """
         if self._misses is None:
             return np.full(len(epsilons), -math.inf)
@@ -103,7 +106,7 @@ class ExponentProfile(Profile):
         for s in AWAY:
             t = epsilons + s
             exponents = self._misses + np.multiply.outer(t, CHERNOFF_POWERS)
-            # A product and two sums, of which the last one is below 0.
+            # A product and two sums. The last sum is below 0.
             error = 16 * UNIT * (1 + np.abs(self._misses) + np.multiply.outer(t, CHERNOFF_POWERS))
             miss = np.exp(np.minimum((exponents + error).min(axis=1), 0.0))
             best = np.maximum(best, (1 - miss - math.exp(-s)) - 8 * UNIT)
@@ -114,7 +117,7 @@ class ExponentProfile(Profile):
         return np.full(count, _log_mass(mass, -1) if mass else -math.inf)
 
     def _upper_delta(self, epsilons: Array) -> Array:
-        """Upper bounds on log delta at epsilons of at least 0."""
+        """Return upper bounds on log delta at epsilons of at least 0."""
         c, most, slack = self._exponents
         rows = [np.zeros(len(epsilons))]
         for k in range(len(c)):
@@ -135,7 +138,7 @@ class ExponentProfile(Profile):
         return np.minimum(np.minimum(high, self.losses.log_total_variation), 0.0)
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """At least the level; at most delta(epsilon) + e^epsilon level, for exponents' delta."""
+        """Bound log power: at least the level, at most delta + e^epsilon level by exponents."""
         levels = np.asarray(log_levels, float)
         low, high = np.maximum(levels, self._lower_infinite(len(levels))), np.zeros(len(levels))
         if self._misses is not None:
@@ -148,10 +151,10 @@ class ExponentProfile(Profile):
         rows = [np.zeros(len(levels)), np.logaddexp(level, log_tv) + error]  # delta(0) + level
         if not mass:
             top = above(self.losses.supremum)
-            # The sum is rounded in proportion to itself: below 0, less than the level is.
+            # The rounding error of the sum is relative: below 0, less than that of the level.
             rows.append(level + top + error if top < math.inf else rows[0])
             for c, most, slack in zip(*self._exponents, strict=True):
-                # Two sums and a quotient in proportion to ``most``; the logarithms err by 24 units.
+                # Two sums and a quotient, relative to ``most``. The logarithms err by 24 units.
                 exponent = (most + math.log(c) + c * level) / (1 + c) + math.log1p(1 / c)
                 rows.append(exponent + slack + error + 8 * UNIT * (1 + abs(most)))
         high = np.where(inside, np.minimum(np.min(rows, axis=0), 0.0), high)
@@ -162,14 +165,14 @@ class ExponentProfile(Profile):
 
 
 class LimitProfile(Profile):
-    """The profile of an engine, within the operations of the question that is asked.
+    """Represent the profile of an engine that stops at the question's limit of operations.
 
-    Each question builds an engine of its own, so it knows nothing of the questions before.
+    Each question builds a new engine, so earlier questions cannot affect the answer.
 
     Args:
-        key: says which engine of a question this is: equal ones share it.
-        build: makes the engine.
-        losses: the sum that it speaks of.
+        key: identifies the engine within a question. Profiles with equal keys share the engine.
+        build: returns the engine.
+        losses: the sum of losses.
         like: a profile with the engine's method.
     """
 
@@ -181,7 +184,7 @@ class LimitProfile(Profile):
 
     @property
     def inner(self) -> Profile:
-        """The engine of this question."""
+        """Return the engine of this question."""
         return in_question(self._key, self._build)
 
     @property
@@ -196,7 +199,7 @@ class LimitProfile(Profile):
             return rest(self._rest)
 
     def _ends(self, ask: Callable[[Profile], tuple[Array, Array]]) -> tuple[Array, Array]:
-        """Return the engine's bounds; if it had to stop, no wider than those by exponents."""
+        """Return the engine's bounds. If the engine stopped, intersect with exponent bounds."""
         try:
             with engine_limit() as meter:
                 overhead(5 * CALL)
@@ -224,7 +227,7 @@ class LimitProfile(Profile):
         return self._ends(lambda profile: profile.log_powers(log_levels))
 
     def meets(self, epsilon: float, log_delta: float) -> bool:
-        """Whether the engine or an exponent certifies it."""
+        """Return True if the engine or an exponent certifies it."""
         sure = self._ask_engine(lambda p: p.meets(epsilon, log_delta), lambda _: False)
         return sure or self._rest.log_delta(epsilon)[1] <= log_delta
 
@@ -239,7 +242,7 @@ class LimitProfile(Profile):
         return self._ask_engine(lambda p: p.log_powers_above(log_levels), lambda _: none)
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Return the engine's guess, or where a search begins that knows nothing."""
+        """Return the engine's guess, or the default 1.0 if it stopped."""
         return self._ask_engine(lambda p: p.epsilon_near(log_delta), lambda _: 1.0)
 
     def log_total_variation(self) -> float:
@@ -264,9 +267,7 @@ class LimitProfile(Profile):
 
 
 def _log_mass(mass: float, side: int) -> float:
-    """Return the logarithm of a mass that a sum of logarithms
-    gave, moved up or down by its rounding.
-    """
+    """Return log mass, rounded up (1) or down (-1), for a mass from a sum of logarithms."""
     return math.log(mass) + side * 8 * UNIT * (1 + abs(math.log(mass)))
 
 

@@ -1,8 +1,8 @@
-"""The privacy profile of one ordered pair: what every engine answers.
+"""Define the privacy profile of one ordered pair (P, Q), the interface of every engine.
 
     delta(epsilon) = H_{e^epsilon}(P || Q) = E_P[(1 - e^{epsilon - L})_+],    epsilon real
 
-Its conjugate is the power of the best test of null Q against alternative P:
+L is the privacy loss. The conjugate is the power of the best test of null Q against alternative P:
 
     power(level) = inf over epsilon of delta(epsilon) + e^epsilon level.
 """
@@ -22,7 +22,7 @@ Interval = tuple[float, float]
 
 
 class Engine(StrEnum):
-    """How a privacy profile is computed: for decisions in code; `Profile.method` is for readers."""
+    """Name the way a profile is computed, for decisions in code. `Profile.method` is for people."""
 
     CLOSED_FORM = "closed form"
     CONTOUR = "contour"
@@ -35,22 +35,22 @@ class Engine(StrEnum):
 
 
 class Profile:
-    """Certified answers about one ordered pair (P, Q). All are natural logarithms.
+    """Represent certified bounds for one ordered pair (P, Q), as natural logarithms.
 
     An engine defines `log_delta` or `log_deltas`, and `log_power` or `log_powers`.
     """
 
     method: str
-    """How the profile is computed, in words: the engine that is asked first. It never changes."""
+    """Describe in words the engine that is asked first. The text never changes."""
 
     engine: Engine = Engine.CLOSED_FORM
 
     costly: bool = False
-    """Whether one question is much cheaper than the search for an epsilon."""
+    """True if one question is much cheaper than the search for an epsilon."""
 
     @property
     def inner(self) -> Profile:
-        """The engine that answers, without limits on its operations."""
+        """Return the engine that answers, without limits on its operations."""
         return self
 
     def __init_subclass__(cls) -> None:
@@ -59,22 +59,22 @@ class Profile:
                 raise TypeError(f"a {cls.__name__} must define {one} or {many}")
 
     def log_delta(self, epsilon: float) -> Interval:
-        """Bounds on log delta(epsilon), for any finite real epsilon."""
+        """Bound log delta(epsilon), for any finite real epsilon."""
         low, high = self.log_deltas(np.array([epsilon]))
         return float(low[0]), float(high[0])
 
     def log_power(self, log_level: float) -> Interval:
-        """Bounds on log power(level), for log level in [-inf, 0]."""
+        """Bound log power(level), for log level in [-inf, 0]."""
         low, high = self.log_powers(np.array([log_level]))
         return float(low[0]), float(high[0])
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Return the same at many epsilons: arrays of lower and of upper bounds."""
+        """Return arrays of lower and upper bounds on log delta, at many epsilons."""
         brackets = np.array([self.log_delta(float(e)) for e in epsilons]).reshape(-1, 2)
         return brackets[:, 0], brackets[:, 1]
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """Return the same at many levels: arrays of lower and of upper bounds."""
+        """Return arrays of lower and upper bounds on log power, at many levels."""
         brackets = np.array([self.log_power(float(v)) for v in log_levels]).reshape(-1, 2)
         return brackets[:, 0], brackets[:, 1]
 
@@ -83,49 +83,49 @@ class Profile:
         return self.log_delta(epsilon)[1] <= log_delta
 
     def alone(self, epsilon: float) -> bool:
-        """Whether it surely answers here as it would if nothing else had been asked."""
+        """Return True if the answer here certainly does not depend on other questions."""
         return self.engine == Engine.CLOSED_FORM
 
     def log_delta_above(self, epsilon: float, enough: float = -math.inf) -> float:
-        """Return an upper bound on log delta(epsilon) that costs little; 0 where there is none.
+        """Return a cheap upper bound on log delta(epsilon), or 0 without one.
 
         Args:
             epsilon: a finite number.
-            enough: the logarithm at which no smaller one is looked for.
+            enough: a logarithm. The search stops at a bound this small.
         """
         return 0.0
 
     def log_powers_above(self, log_levels: Array) -> Array:
-        """Return upper bounds on log power that cost little; 0 where there is none."""
+        """Return cheap upper bounds on log power, with 0 for a level without one."""
         return np.zeros(len(log_levels))
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Guess the epsilon that has this log delta: where a search begins."""
+        """Guess the epsilon that has this log delta, as the start of a search."""
         return 1.0
 
     def log_total_variation(self) -> float:
-        """Return an upper bound on log delta(0) that needs no search; 0 where none is known."""
+        """Return an upper bound on log delta(0) that needs no search, or 0 without one."""
         return 0.0
 
     def from_above(self) -> Profile:
-        """Return a profile of which only upper bounds of delta are asked, at many epsilons."""
+        """Return a profile to use only for upper bounds of delta, at many epsilons."""
         return self.coarse()
 
     def one_sided(self, side: int) -> Profile:
-        """Return a profile of which only upper bounds are asked (1), or only lower ones (-1)."""
+        """Return a profile to use only for upper bounds (1) or only for lower bounds (-1)."""
         return self
 
     def coarse(self) -> Profile:
-        """Return a profile whose bounds may be wider, and cheaper, the smaller delta is."""
+        """Return a profile with cheaper bounds, which may be wider if delta is small."""
         return self
 
     def mu(self) -> Interval | None:
-        """Bounds on the smallest mu with power <= G_mu's at every level; None if unknown."""
+        """Bound the smallest mu with power <= G_mu's power at every level; None if unknown."""
         return None
 
 
 def log_delta_below_zero(epsilon: Any, backward: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Bounds on log delta(epsilon), epsilon < 0, from the reversed pair's at -epsilon.
+    """Bound log delta(epsilon), epsilon < 0, from bounds for the reversed pair at -epsilon.
 
     H_{e^epsilon}(P || Q) = 1 - e^epsilon + e^epsilon H_{e^-epsilon}(Q || P). Numbers or arrays.
     """
@@ -134,15 +134,15 @@ def log_delta_below_zero(epsilon: Any, backward: tuple[Any, Any]) -> tuple[Any, 
         return np.log(-np.expm1(epsilon) + np.exp(epsilon + log_delta))
 
     low, high = backward
-    # e^x errs by |x| units; beyond 745 it is nothing.
+    # The error of e^x is |x| units. Below -745, e^x underflows.
     slack = 4 * UNIT * (8 + np.minimum(np.abs(high), 745.0) + np.minimum(np.abs(epsilon), 745.0))
     return value(low) - slack, np.minimum(value(high) + slack, 0.0)
 
 
 def intersection(low: Array, high: Array, below: Array, above: Array) -> tuple[Array, Array]:
-    """Return what two certified intervals share; what is no number claims nothing.
+    """Intersect two certified intervals, elementwise. Ignore an end that is NaN.
 
-    Where they share nothing one of them is wrong, and the interval that holds both is returned.
+    If two intervals are disjoint, one is wrong. Return the interval that contains both.
     """
     apart = (below > high) | (above < low)
     shared = np.fmax(low, below), np.fmin(high, above)

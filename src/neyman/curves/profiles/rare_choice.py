@@ -1,13 +1,13 @@
-"""Sums in which each choice drawn in the open nearly always falls on the same loss [SA-8].
+"""Bound sums of publicly drawn losses if each draw nearly always picks the same loss [SA-8].
 
-Everyone sees which losses were drawn, so delta is the mean of the deltas given the draws. All
-choices fall on their likely losses with probability 1 - m, under both distributions. With delta'
-and power' of the likely losses alone,
+Everyone sees which losses were drawn, so delta is the mean of the deltas given the draws. With
+probability 1 - m, under both distributions, every draw picks its likely loss. With delta' and
+power' of the likely losses alone,
 
     (1 - m) delta'(epsilon) <= delta(epsilon) <= delta'(epsilon) + m,
     (1 - m) power'(level) <= power(level) <= power'(level / (1 - m)) + m.
 
-A batch that is cut down at its largest size is such a choice: nearly none is.
+For example, a batch is rarely truncated at its largest size.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from neyman.curves.profiles.selection import register, rules, select
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-RULE_PRIORITY = 75  # of the rule
+RULE_PRIORITY = 75
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When rare draws are bounded apart."""
+    """Set when rare draws are bounded separately."""
 
-    probability: float = 1e-6  # of another draw, beyond which the bounds are seldom narrow
-    # Of delta, power, and 1 - power that m may be where the likely losses answer.
+    probability: float = 1e-6  # largest probability of another draw, for narrow bounds
+    # Largest m, as a share of delta, power, and 1 - power, for which the likely losses suffice.
     mass_share: float = 1e-9
-    least_log_level: float = -1e300  # below it a level is 0
+    least_log_level: float = -1e300  # a level below it is 0
 
 
 LIMITS = Limits()
 
 
 class RareChoiceProfile(Profile):
-    """Bounds on a sum from those of its likely losses.
+    """Bound a sum from the profile of its likely losses.
 
     Args:
         likely: the profile of the sum of the likely losses.
-        rare: at least the probability m of any other draw, below 1.
-        of_sum: builds the profile of the whole sum, which is asked where m is not small.
+        rare: an upper bound on the probability m of any other draw, below 1.
+        of_sum: builds the profile of the entire sum, for use if m is not small.
     """
 
     def __init__(self, likely: Profile, rare: float, of_sum: Callable[[], Profile]) -> None:
@@ -78,15 +78,15 @@ class RareChoiceProfile(Profile):
         return self._ask_likely_losses(levels, low, high, least, lambda p, x: p.log_powers(x))
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Guess the epsilon that has this log delta: that of the likely losses."""
+        """Return the guess of the likely losses."""
         return self._likely.epsilon_near(log_delta)
 
     def log_total_variation(self) -> float:
-        """Return the total variation of the likely losses, moved."""
+        """Return the bound of the likely losses, raised by m."""
         return float(self._move_up(np.array(self._likely.log_total_variation())))
 
     def _move_up(self, high: Array) -> Array:
-        high = np.logaddexp(high, math.log(self._rare))  # errs by 2 units of 1 + its size
+        high = np.logaddexp(high, math.log(self._rare))  # errs by 2 units of 1 + |high|
         return np.minimum(high + 4 * UNIT * (1 + np.abs(high)), 0.0)
 
     def _ask_likely_losses(
@@ -97,7 +97,7 @@ class RareChoiceProfile(Profile):
         least: Array,
         ask: Callable[[Profile, Array], tuple[Array, Array]],
     ) -> tuple[Array, Array]:
-        """Return the bounds of the likely losses, moved, and those of the sum where m is large."""
+        """Widen the bounds of the likely losses by m. If m is large, ask the profile of the sum."""
         high = self._move_up(high)
         low = low - 2 * self._rare  # log(1 - m) > -2 m for m < 1/2, with room for the rounding
         large = self._rare > LIMITS.mass_share * least

@@ -1,4 +1,4 @@
-"""Engine selection: which engine computes the privacy profile of a composition."""
+"""Select the engine that computes the privacy profile of a composition."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Build = Callable[[Composition], Profile | None]
 
 @dataclass(frozen=True)
 class Rule:
-    """One way to compute a privacy profile.
+    """Represent one way to compute a privacy profile.
 
     Args:
         priority: rules are tried in increasing order.
         reason: when the rule applies, in words.
-        build: returns the profile, or None where the rule does not apply.
+        build: returns the profile, or None if the rule does not apply.
     """
 
     priority: int
@@ -37,10 +37,10 @@ _RULES: dict[int, Rule] = {}
 
 
 def register(priority: int, reason: str) -> Callable[[Build], Build]:
-    """Register a rule of `select`, as a decorator of its build function.
+    """Register a rule of `select`, by decorating its build function.
 
     Args:
-        priority: where the rule stands in the order; each number can be used once.
+        priority: the rule's place in the order, a unique integer.
         reason: when the rule applies, in words.
 
     Raises:
@@ -79,7 +79,7 @@ def select(composition: Composition) -> Profile:
     - 70: a part is known between two distributions: each side is composed by itself.
     - 75: each choice drawn in the open falls nearly always on the same loss.
     - 80: several releases of bounded range: an envelope above, two-point mechanisms below.
-    - 90: the losses are on a lattice that is small enough, or have few enough sums.
+    - 90: the losses lie on a lattice that is small enough, or have few enough sums.
     - 93: one release with a closed form, beside losses that are listed atom by atom.
     - 94: Gaussian steps on samples whose normals hardly overlap: a mean over counts.
     - 95: ratios of mixtures of normals, as Gaussian steps on samples: lines by largest step.
@@ -88,27 +88,27 @@ def select(composition: Composition) -> Profile:
     - 100: few releases whose K is costly, or K does not decay: discretization on a grid.
     - 110: everything else: the contour, with a grid beside it where the contour is wide.
 
-    A new loss needs no rule if it is a `Loss`: rules 100 and 110 cover it. A closed form is added
-    with `neyman.curves.profiles.selection.profile_of_one.register`, any other rule with `register`.
+    A new loss needs no rule if it is a `Loss`: rules 100 and 110 cover it. Add a closed form with
+    `neyman.curves.profiles.selection.profile_of_one.register`, any other rule with `register`.
 
-    Engines of the rules above 50 stop at the operations of a question (`LimitProfile`).
+    Engines of rules above 50 stop at the question's limit of operations (`LimitProfile`).
 
     Args:
         composition: a sum of independent losses of one ordered pair.
 
     Returns:
-        The profile, which holds no arrays: an engine lives for one question.
+        The profile. It stores no arrays, because each question builds a new engine.
 
     Raises:
-        LookupError: no rule applies: a part is not a distribution, and no rule for its type is
-            registered.
+        LookupError: no rule applies, because a part is not a distribution and its type has no
+            registered rule.
     """
     return _first(composition)
 
 
 @array_cache
 def _first(composition: Composition) -> Profile:
-    with apart(strict=True):  # what is left of a question does not decide
+    with apart(strict=True):  # the choice does not depend on the operations left to a question
         for rule in rules():
             try:
                 profile = rule.build(composition)
@@ -119,7 +119,7 @@ def _first(composition: Composition) -> Profile:
             if rule.priority <= CLOSED_FORM_PRIORITY or isinstance(profile, LimitProfile):
                 return profile
 
-            engine = cast("Callable[[], Profile]", partial(rule.build, composition))  # as just now
+            engine = cast("Callable[[], Profile]", partial(rule.build, composition))
             return LimitProfile(("engine", composition), engine, composition, profile)
     kinds = sorted({type(loss).__name__ for loss, _ in composition.parts})
     raise LookupError(f"no engine is registered for a composition of {', '.join(kinds)}")
@@ -127,7 +127,7 @@ def _first(composition: Composition) -> Profile:
 
 @singledispatch
 def profile_of_one(loss: Part) -> Profile | None:
-    """Return the privacy profile of one release of this loss, or None without a closed form.
+    """Return the profile of one release with this loss, or None if it has no closed form.
 
     Register an implementation for a type of loss with ``profile_of_one.register``.
     """

@@ -1,1 +1,1 @@
-"""Trade-off functions: the smallest type II error at each type I error."""
+"""Compute with trade-off functions: the smallest type II error at each type I error."""

@@ -1,9 +1,10 @@
-"""The affinity B(P, Q) = 2 int p q / (p + q) of the pair that a trade-off function allows.
+"""Bound the affinity B(P, Q) = 2 int p q / (p + q) of the pairs that a trade-off function allows.
 
-1 - B is an f-divergence, so it is the integral of 8 delta(log t) / (1 + t)^3 over t >= 1, for a
-curve that covers both orders. In s = 4 / (1 + t)^2 it is the mean of delta over s in [0, 1]. Delta
-is convex in t: on each piece it is below its chord and, on average, above its value at the mean
-of t [OP-1].
+1 - B is an f-divergence. For a curve that covers both orders it is the integral of
+8 delta(log t) / (1 + t)^3 over t >= 1. In s = 4 / (1 + t)^2 it is the mean of delta over s in
+[0, 1]. Delta is convex in t. So on each piece it is below its chord, and its mean is above its
+value
+at the mean of t [OP-1].
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from neyman.numerics.bound import Bound
 
 @dataclass(frozen=True)
 class Limits:
-    """How finely an affinity is integrated."""
+    """Set the resolution of the integral."""
 
-    pieces: int = 1500  # of t
-    costly_pieces: int = 24  # where each delta takes a search
-    largest_place: float = 1e9  # of t: beyond it 1 - B is at most 4e-18
+    pieces: int = 1500  # number of intervals of t
+    costly_pieces: int = 24  # if each delta takes a search
+    largest_place: float = 1e9  # largest t: beyond it 1 - B is at most 4e-18
     rounding_share: float = 1e-12
 
 
@@ -46,7 +47,7 @@ def affinity(profiles: list[Profile], method: str, *, costly: bool = False) -> B
     most = float(np.sum(mass * chord)) * (1 + LIMITS.rounding_share) + 4 / (1 + t[-1]) ** 2 * float(
         high[-1]
     )
-    # The mean of t on a piece is known to a part of the piece: its chord errs by that.
+    # The mean of t on a piece errs by a share of the piece, and so does the chord's value.
     most += float(np.sum(mass * (high[:-1] - high[1:]))) * 1e-6
     least = float(np.sum(mass * low)) * (1 - LIMITS.rounding_share)
     least -= float(np.sum(mass * np.abs(np.gradient(low)))) * 1e-6
@@ -55,7 +56,7 @@ def affinity(profiles: list[Profile], method: str, *, costly: bool = False) -> B
 
 
 def _deltas(profile: Profile, t: Array) -> tuple[Array, Array]:
-    """Bounds on delta at many t = e^epsilon."""
+    """Return bounds on delta at many t = e^epsilon."""
     low, high = profile.log_deltas(np.log(t))
     finite = np.nan_to_num(high, nan=0.0, neginf=-math.inf)
     return np.exp(np.minimum(low, 0.0)) * (1 - LIMITS.rounding_share), np.minimum(

@@ -1,6 +1,6 @@
-"""What has a trade-off function.
+"""Describe objects that have a trade-off function.
 
-A type checker takes `Curve` for `Tradeoff`. The files below that class name it for types alone.
+Type checkers read `Curve` as `Tradeoff`. Modules that `Tradeoff` imports use it only for types.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Described(Protocol):
-    """Whatever has a trade-off function: a mechanism, a plan, a budget."""
+    """Represent an object that has a trade-off function: a mechanism, a plan, or a budget."""
 
     def tradeoff(self) -> Curve:
         """Return the trade-off function."""

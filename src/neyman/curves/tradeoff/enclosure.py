@@ -1,10 +1,10 @@
-"""A curve held between two polygons: exactly where it has finitely many corners.
+"""Enclose a curve between two polygons, exactly if it has finitely many corners.
 
-Elsewhere places t = e^epsilon are chosen. At each of them power <= delta(t) + t level is a line
-above the curve. With a = the slope of delta there, h(t) = delta(t) + a t is convex and about least
-at the place; from three values of h a lower bound b of all of it follows, so that power(a) >= b is
-a point below the curve. Both lose the second order of the spacing. What has t < 1 is the reversed
-pair at 1 / t.
+For other curves, choose places t = e^epsilon. At each place, power <= delta(t) + t level is a line
+above the curve. Let a be minus the slope of delta at the place. Then h(t) = delta(t) + a t is
+convex and least near the place. Nearby values give a lower bound b on h, so power(a) >= b is a
+point below the curve. The gaps are of second order in the spacing. For t < 1, use the reversed pair
+at 1 / t.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ from neyman.numerics.rounding import up
 
 @dataclass(frozen=True)
 class Limits:
-    """How many places enclose a curve that has no formula."""
+    """Set how many places enclose a curve that has no formula."""
 
-    power_width: float = 2e-6  # of the power, and of delta_share times delta
+    power_width: float = 2e-6  # tolerance, relative to power and to delta_share times delta
     delta_share: float = 16.0
-    coarse_delta: float = 1e-14  # a delta below which the tolerance grows
-    least_delta: float = 1e-240  # a delta below which nothing is looked at
-    sparse_delta: float = 1e-40  # a delta below which places are few
-    terms: float = 1e5  # of K at a tilt
-    largest_epsilon: float = 500.0  # epsilon
-    first_places: int = 400  # in one order, to see where they are needed
+    coarse_delta: float = 1e-14  # delta below which the tolerance grows
+    least_delta: float = 1e-240  # delta below which no place is used
+    sparse_delta: float = 1e-40  # delta below which places are few
+    terms: float = 1e5  # most terms of K at a tilt
+    largest_epsilon: float = 500.0
+    first_places: int = 400  # first places in one order
     even_places: int = 1500
     places: int = 1800
-    divergence_share: int = 10  # of these, where only divergences are known
-    probe_epsilons: int = 8  # epsilons by which the operations of a delta are told
-    place_deltas: int = 12  # for each place, with its point and its refinement
-    order_operations: float = 3e9  # of the places in one order
-    outcomes: int = 400  # of a finite sum that is multiplied out
-    digits: int = 60
+    divergence_share: int = 10  # divides these numbers if only divergences are known
+    probe_epsilons: int = 8  # epsilons that measure a delta's operations
+    place_deltas: int = 12  # deltas per place, its point, and its refinement
+    order_operations: float = 3e9  # operations of all places in one order
+    outcomes: int = 400  # most outcomes of a finite product
+    digits: int = 60  # of e^epsilon
 
 
 LIMITS = Limits()
@@ -72,12 +72,14 @@ MOMENT_TILTS = 2.0 ** np.arange(-8, 14)
 def enclosed(losses: Composition) -> Pair:
     """Return a polygon below the power of an ordered pair and one above it [TC-1].
 
-    Both are the same where the curve has finitely many corners that are known exactly. Elsewhere
-    they agree to some 1e-5 of the power and of delta, for deltas down to 1e-14; to some 1e-2 where
-    only divergences are known.
+    Both are equal if the curve has finitely many, exactly known corners. Otherwise they agree to
+    some
+    1e-5 of the power and of delta, for deltas down to 1e-14. If only divergences are known, they
+    agree
+    to some 1e-2.
 
     Raises:
-        ValueError: if the curve rests on what others state, or is an estimate.
+        ValueError: if the curve rests on an uncertified statement or estimate.
     """
     if not losses.parts:
         return GUESSING, GUESSING
@@ -102,7 +104,7 @@ def enclosed(losses: Composition) -> Pair:
 
 
 def corners(losses: Composition) -> Pair | None:
-    """Return the polygon of a finite pair; None where there is none, or it is too large."""
+    """Return the polygons of a finite pair, or None if the pair is not finite or is too large."""
     if len(losses.parts) != 1 or losses.parts[0][1] != 1:
         return _product_polygon(losses)
     loss = losses.parts[0][0]
@@ -119,7 +121,7 @@ def corners(losses: Composition) -> Pair | None:
 
 
 def _product_polygon(losses: Composition) -> Pair | None:
-    """Return the polygon of independent exact pairs, if they have few outcomes together."""
+    """Return the polygon of independent exact pairs, if their product has few outcomes."""
     outcomes: dict[Fraction, Corner] = {Fraction(1): (Fraction(1), Fraction(1))}
     for loss, count in losses.parts:
         if not isinstance(loss, OffLatticeLoss) or not loss.masses or count > LIMITS.outcomes:
@@ -138,7 +140,7 @@ def _product_polygon(losses: Composition) -> Pair | None:
 
 
 def _steps(masses: list[Corner]) -> tuple[Corner, ...]:
-    """From the finite outcomes' masses under P and Q, the largest loss first."""
+    """Return the polygon of the finite outcomes' masses under P and Q, largest loss first."""
     failure = 1 - sum((p for p, _ in masses), Fraction(0))
     above = accumulate(
         masses, lambda at, step: (at[0] + step[1], at[1] + step[0]), initial=(Fraction(0), failure)
@@ -147,7 +149,7 @@ def _steps(masses: list[Corner]) -> tuple[Corner, ...]:
 
 
 def _approximate(loss: FiniteLoss) -> Pair:
-    """(epsilon, delta): power <= delta + e^epsilon level, and the mirror image."""
+    """Return the polygons of (epsilon, delta): power <= delta + e^epsilon level, and its mirror."""
     delta = Fraction(loss.failure)
     if loss.index == (0,):
         curve = envelope([(Fraction(1), delta)])
@@ -157,7 +159,7 @@ def _approximate(loss: FiniteLoss) -> Pair:
 
 
 def exponential(epsilon: Fraction) -> tuple[Fraction, Fraction]:
-    """Two rationals around e^epsilon, some 1e-50 of epsilon apart; cut off at e^+-1000."""
+    """Return rationals below and above e^epsilon, some 1e-50 epsilon apart; cut at e^+-1000."""
     place = min(max(epsilon, Fraction(-1000)), Fraction(1000))
     digits = LIMITS.digits + (-math.frexp(float(place))[1] // 3 if 0 < abs(place) < 1 else 0)
     context = Context(prec=digits, Emax=10**6, Emin=-(10**6))
@@ -166,14 +168,14 @@ def exponential(epsilon: Fraction) -> tuple[Fraction, Fraction]:
     slack = value * (abs(place) / 10 ** (LIMITS.digits - 2) + Fraction(1, 10 ** (digits - 2)))
     low, high = value - slack if place else value, value + slack if place else value
     if epsilon > 1000:
-        high = 10**1000 * high  # no level that is told from 0 sees the difference
+        high = 10**1000 * high  # the difference matters only at levels that count as 0
     if epsilon < -1000:
         low = Fraction(0)
     return low, high
 
 
 def _by_values(loss: OffLatticeLoss) -> Pair:
-    """From the logarithms of its masses."""
+    """Return the polygons from the logarithms of the masses."""
     value, log_p = np.array(loss.values), np.array(loss.log_p)
     size = 8 + len(value) + 4 * float(np.abs(value).max() + np.abs(log_p).max())
     return _round_polygon(
@@ -186,7 +188,10 @@ def _by_values(loss: OffLatticeLoss) -> Pair:
 
 
 def _on_lattice(losses: Composition) -> Pair | None:
-    """From the masses on a common lattice, if they are few: those of Q have a tilt of their own."""
+    """Return the polygons from the masses on a common lattice, or None if they are too many.
+
+    The masses of Q come from a separate tilt.
+    """
     joint = ComposedLattice.exact(losses.parts)
     if joint is None:
         return None
@@ -202,7 +207,8 @@ def _on_lattice(losses: Composition) -> Pair | None:
         masses.append(weights)
         tail = atoms.tail * math.exp(atoms.log_scale) + float(weight.sum() - weights.sum())
         tails.append(tail * (1 + 1e-9))
-    # A power of e errs by 2 units and by its exponent's rounding, a product by one; sums are exact.
+    # A power of e errs by 2 units plus its exponent's rounding. A product errs by one unit. Sums
+    # are exact.
     slack = p.relative + q.relative + 16 * UNIT * (len(p) + abs(p.log_scale) + abs(q.log_scale) + 1)
     missing = joint.reverse().infinite
     return _round_polygon(
@@ -213,13 +219,13 @@ def _on_lattice(losses: Composition) -> Pair | None:
 def _round_polygon(
     p: Array, q: Array, relative: float, alone: tuple[float, float], tails: tuple[float, float]
 ) -> Pair:
-    """Each corner from the masses on either side of it, so that both its errors keep their digits.
+    """Compute each corner from the masses on both sides of it, so both errors stay accurate.
 
     Args:
         p, q: masses of the outcomes of finite loss, the smallest loss first.
-        relative: by which they, and their sums, may be wrong.
-        alone: masses of what only P, or only Q, can produce.
-        tails: bounds on what is left out under P and under Q; it may have any loss.
+        relative: relative error of the masses and of their sums.
+        alone: masses of the outcomes that only P, or only Q, can produce.
+        tails: bounds on the omitted mass under P and under Q; it may have any loss.
     """
     slack, (lost_p, lost_q) = Fraction(relative), map(Fraction, tails)
     steps = [(Fraction(float(a)), Fraction(float(b))) for a, b in zip(p, q, strict=True)]
@@ -248,7 +254,7 @@ def _clamp_corners(points: list[Corner]) -> list[Corner]:
 
 @array_cache
 def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
-    """Points below the power and lines above it, for likelihood ratios of at least 1."""
+    """Return points below the power and lines above it, for likelihood ratios of at least 1."""
     profile, top = select(losses).coarse(), float(losses.supremum)
     end = min(top, LIMITS.largest_epsilon)
     sure = not any(isinstance(loss, LossBracket) for loss, _ in losses.parts)
@@ -268,7 +274,7 @@ def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
         spread = min(spread, deep) if 0 < spread < math.inf else deep
         near, far = np.geomspace(spread * 1e-2, deep, 90), np.geomspace(deep, end, 10)
         place = np.unique(np.concatenate([[0.0], near, far]))
-    share = LIMITS.divergence_share if losses.bare is not None else 1  # each delta is costly there
+    share = LIMITS.divergence_share if losses.bare is not None else 1  # each delta is costly
     if profile.engine == Engine.SHUFFLE:
         share = _shuffled_share(profile, place)
         place = place[:: min(share, 8)]
@@ -280,7 +286,7 @@ def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
                     break
             if most == LIMITS.first_places // share:
                 places = _Places(profile, places.evenly(LIMITS.even_places // share))
-        except OperationLimit:  # lines and points that are there bound the curve
+        except OperationLimit:  # the lines and points so far bound the curve
             break
     for t, delta, level, power in places.rows():
         lines.append((Fraction(t), Fraction(delta)))
@@ -290,7 +296,7 @@ def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
 
 
 def _shuffled_share(profile: Profile, place: Array) -> int:
-    """By how much fewer places are looked at, for the operations that each delta takes."""
+    """Return the factor by which to reduce the number of places, from the operations of a delta."""
     if len(place) < LIMITS.probe_epsilons:
         return 1
     several = place[:: len(place) // LIMITS.probe_epsilons]
@@ -304,14 +310,14 @@ def _shuffled_share(profile: Profile, place: Array) -> int:
 
 
 def _about(losses: Composition, deltas: Sequence[float]) -> list[float]:
-    """Epsilons at which delta is about as small, by Chernoff's bound."""
+    """Return epsilons at which delta is about as small as each given delta, by Chernoff's bound."""
     tilts = np.array([c for c in MOMENT_TILTS if losses.places(float(c), 0.0) <= LIMITS.terms])
     k = None
     while k is None and len(tilts):
         try:
             with np.errstate(all="ignore"), engine_limit():
                 k = losses.moments(tilts)[0]
-        except OperationLimit:  # K of the largest tilts may have too many terms
+        except OperationLimit:  # K at the largest tilts may have too many terms
             tilts = tilts[: len(tilts) // 2]
     if k is None:
         return [math.inf for _ in deltas]
@@ -321,9 +327,7 @@ def _about(losses: Composition, deltas: Sequence[float]) -> list[float]:
 
 
 def _last_corner(losses: Composition, top: float) -> Corner:
-    """Return the test that takes what has the largest loss, or
-    no more than is surely there [TC-3].
-    """
+    """Return the test that accepts only the largest loss, or at most its certain mass [TC-3]."""
     slack = 64 * UNIT * (2 + abs(losses.log_top) + abs(top))
     level = math.exp(losses.log_top - top) * (1 + slack)
     power = Fraction(math.exp(losses.log_top)) + Fraction(losses.infinite)
@@ -331,7 +335,7 @@ def _last_corner(losses: Composition, top: float) -> Corner:
 
 
 class _Places:
-    """Lines and points at increasing epsilons.
+    """Hold lines and points at increasing epsilons.
 
     Args:
         place: epsilons, at least 0, increasing.
@@ -347,14 +351,15 @@ class _Places:
         self.level, self.power = self._points(self.place, each)
 
     def _points(self, place: Array, gap: Array) -> tuple[Array, Array]:
-        """Return a level at each place, and a lower bound of the power there or 0 [TC-2].
+        """Return a level at each place, and a lower bound on the power there or 0 [TC-2].
 
-        Of h at five places, the outer two above their neighbors: beyond them it rises outward, and
-        in between it is above the chords of the places on either side, continued.
+        h is computed at five places. The outer two values are above their neighbors, so beyond them
+        h
+        rises. Between them h is above the extended chords of the places on either side.
         """
         level, power = np.ones(len(place)), np.zeros(len(place))
         wanting = np.arange(len(place))
-        with np.errstate(all="ignore"):  # beyond the floats a comparison fails: no point
+        with np.errstate(all="ignore"):  # after overflow a comparison fails: no point
             for near, far in ((1 / 32, 1 / 4), (1 / 32, 2.0), (1 / 4, 16.0)):
                 at, r = place[wanting], np.minimum(gap[wanting] * near, 0.5)
                 wide = np.minimum(gap[wanting] * far, 16.0)
@@ -363,9 +368,9 @@ class _Places:
                 low, high = _down(bracket[0]).reshape(5, -1), _up(bracket[1]).reshape(5, -1)
                 t, middle = np.exp(five), 0.5 * (low + high)
                 slope = np.clip((middle[1] - middle[3]) / (t[3] - t[1]), 0.0, 1.0)
-                # t is e^epsilon to a few units of it and of epsilon, which count against the point.
-                # Two units for the power, one for epsilon, and one for each product and sum; what
-                # `_up` and `_down` count beside the power covers the sum with delta.
+                # t equals e^epsilon to a few units of t and of epsilon. These count against the
+                # point: two units for the exponential, one for epsilon, and one for each product
+                # and sum. The slack of `_up` and `_down` covers the sum with delta.
                 units = 16 * UNIT * (1 + np.abs(five))
                 least, most = low + slope * t * (1 - units), high + slope * t * (1 + units)
                 left = (np.exp(-r) - np.exp(-wide)) / -np.expm1(-r)
@@ -374,7 +379,7 @@ class _Places:
                 def fall(
                     i: int, j: int, times: Array, most: Array = most, least: Array = least
                 ) -> Array:
-                    """Least value beyond place j of the chord from place i to it, continued."""
+                    """Return the least value beyond j of the extended chord from place i to j."""
                     return least[j] - np.maximum(most[i] - least[j], 0.0) * times * (1 + 1e-3)
 
                 bound = np.minimum(
@@ -383,7 +388,7 @@ class _Places:
                 )
                 good = (least[0] >= most[1]) & (least[4] >= most[3]) & (bound > 0) & (slope > 0)
                 level[wanting[good]] = slope[good]
-                # The inner difference errs by a unit of itself, which 1e-3 covers, the last by one.
+                # The inner difference errs by a relative unit, which 1e-3 covers, the last by one.
                 power[wanting[good]] = np.minimum(bound[good] * (1 - 8 * UNIT), 1.0)
                 wanting = wanting[~good]
                 if not len(wanting):
@@ -391,7 +396,7 @@ class _Places:
         return level, power
 
     def _gaps(self) -> Array:
-        """How far the lines and the points are apart between two places, beside the tolerance."""
+        """Return the gaps of lines and points between neighboring places, over the tolerance."""
         t = np.exp(self.place)
         a, b = self.level, self.power
         with np.errstate(all="ignore"):
@@ -411,16 +416,16 @@ class _Places:
         return np.where(fine & (above > below), gap, 0.0)
 
     def evenly(self, most: int) -> Array:
-        """At most so many places whose gaps are about the same."""
+        """Return at most ``most`` places with about equal gaps."""
         root = np.sqrt(self._gaps())
         need = np.concatenate([[0.0], np.cumsum(np.clip(root, 1e-3, 1e3))])
         count = int(min(max(need[-1], 2.0), most))
         return np.unique(np.interp(np.linspace(0.0, float(need[-1]), count), need, self.place))
 
     def refine(self, most: int) -> bool:
-        """More places where lines and points are too far apart; False where none are."""
+        """Add places where lines and points are too far apart. Return False if none is needed."""
         gap = self._gaps()
-        # Where there is no room for all, each gets its share.
+        # If there is no room for all, reduce all in proportion.
         ease = max(1.0, float(np.sqrt(gap).sum()) / most) ** 2
         while True:
             pieces = np.clip(np.ceil(np.sqrt(gap / ease)), 1, 8).astype(int)
@@ -437,7 +442,7 @@ class _Places:
             cut = pieces > k
             new.append(left[cut] + width[cut] * k / pieces[cut])
             gaps.append(width[cut] / pieces[cut])
-        # The points at the ends of what was cut can be told more sharply, too.
+        # The points at the ends of divided intervals can be sharpened, too.
         closer = np.where(pieces > 1, width / pieces, math.inf)
         closer = np.minimum(np.append(closer, math.inf), np.append(math.inf, closer))
         again = np.nonzero(closer < math.inf)[0]
@@ -456,7 +461,7 @@ class _Places:
         return True
 
     def rows(self) -> list[tuple[float, float, float, float]]:
-        """For each place an upper bound of e^epsilon, and of delta; a level, and its power."""
+        """Return for each place upper bounds on e^epsilon and delta, a level, and its power."""
         t = np.exp(self.place) * (1 + 16 * UNIT * (1 + self.place))
         return [
             (float(x), float(d), float(a), float(b))

@@ -1,8 +1,8 @@
-"""Polygons whose corners are floats: one test after another, and fewer corners, by rounding.
+"""Compose tests and thin polygons whose corners are floats, rounded to a safe side.
 
-A coordinate is a float up to 1/2, or 1 minus such a float, so that both ends keep their digits.
-Sums and quotients err by a few units of their terms, and each result is moved by more than that: to
-the right and down (side -1), or to the left and up (side 1) [TC-13].
+A coordinate is a float up to 1/2, or 1 minus such a float: both ends stay accurate. Sums and
+quotients err by a few units of their terms. Each result moves by more than this error: to the right
+and down (side -1), or to the left and up (side 1) [TC-13].
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
 SMALLEST = float(PIECEWISE_LINEAR_LIMITS.least_level)
-RELATIVE_MOVE = 12 * UNIT  # relative: more than a result errs [TC-13]
-UNDERFLOW_LOSS = 1e-300  # what may be lost to underflow
+RELATIVE_MOVE = 12 * UNIT  # more than the relative error of a result [TC-13]
+UNDERFLOW_LOSS = 1e-300  # bound on an underflow
 HALF_BITS = int(np.float64(0.5).view(np.int64))
 
 
 @dataclass(frozen=True, eq=False)
 class _Coordinates:
-    """Numbers in [0, 1]: ``value``, or 1 - value where ``high``; value is at most 1/2."""
+    """Hold numbers in [0, 1]: ``value``, or 1 - value if ``high``. Each value is at most 1/2."""
 
     value: Array
     high: NDArray[np.bool_]
 
     @staticmethod
     def of(numbers: Sequence[Fraction]) -> _Coordinates:
-        """Of numbers that are such floats, as `rounded` makes them."""
+        """Return the coordinates of fractions that `rounded` made."""
         high = np.array([x > Fraction(1, 2) for x in numbers], bool)
         small = [1 - x if up else x for x, up in zip(numbers, high.tolist(), strict=True)]
         return _Coordinates(np.array([float(x) for x in small]), high)
@@ -44,18 +44,18 @@ class _Coordinates:
 
     @property
     def key(self) -> NDArray[np.int64]:
-        """Whole numbers in the same order, equal where these are: the bits of floats rise."""
+        """Return integers in the same order: the bits of nonnegative floats are increasing."""
         bits = self.value.view(np.int64)
         return np.where(self.high, 2 * HALF_BITS - bits, bits)
 
     def fractions(self) -> list[Fraction]:
-        """Return the same as exact numbers."""
+        """Return the numbers as exact fractions."""
         pairs = zip(self.value.tolist(), self.high.tolist(), strict=True)
         return [1 - Fraction(v) if high else Fraction(v) for v, high in pairs]
 
 
 def _gap(a: _Coordinates, b: _Coordinates) -> Array:
-    """b - a for a <= b, within two units of it."""
+    """Return b - a for a <= b, within two relative units."""
     near = np.where(a.high, a.value - b.value, b.value - a.value)
     return np.where(b.high & ~a.high, (0.5 - a.value) + (0.5 - b.value), near)
 
@@ -71,7 +71,7 @@ def _choose_coordinates(first: NDArray[np.bool_], a: _Coordinates, b: _Coordinat
 
 
 def _move_coordinates(low: Array, rest: Array, high: NDArray[np.bool_], side: int) -> _Coordinates:
-    """Return a number about ``low``, or 1 - ``rest`` where ``high``, moved to its side [TC-4]."""
+    """Return about ``low``, or 1 - ``rest`` if ``high``, moved to the given side [TC-4]."""
     rising = np.where(high, -side, side) > 0
     value = np.where(high, rest, low)
     value = np.where(
@@ -91,7 +91,7 @@ def _chord_value(
     values: tuple[_Coordinates, _Coordinates],
     side: int,
 ) -> _Coordinates:
-    """Return the chord's value at x between its ends; at an end the value there as it is."""
+    """Return the chord's value at x between its ends. At an end, return the end's exact value."""
     before, after, width = _gap(ends[0], x), _gap(x, ends[1]), _gap(*ends)
     rise = _gap(*values)
     first, last = values
@@ -106,19 +106,18 @@ def _chord_value(
 
 
 def after_rounded(first: Polygon, second: Polygon, side: int) -> Polygon:
-    """Return the power of the second test at the first one's power, rounded to a side [TC-7,
-    TC-13].
+    """Return the second test's power at the first test's power, rounded to a side [TC-7, TC-13].
 
     Args:
         first, second: polygons of floats, see `rounded`.
-        side: -1 for a polygon below the composed one, 1 for one above it.
+        side: -1 for a polygon below the composed curve, 1 for a polygon above it.
     """
     x, y = (_Coordinates.of(v) for v in zip(*first, strict=True))
     s, t = (_Coordinates.of(v) for v in zip(*second, strict=True))
-    # The first one's corners, with the second one's power there.
+    # The first test's corners, with the second test's power there.
     j = np.clip(np.searchsorted(s.key, y.key), 1, len(s.value) - 1)
     powers = _chord_value(y, (s.at(j - 1), s.at(j)), (t.at(j - 1), t.at(j)), side)
-    # The second one's corners, at the level where the first one's power is theirs.
+    # The second test's corners, at the level at which the first test's power equals their level.
     rising = int(np.argmax(y.key == 2 * HALF_BITS)) + 1  # up to the first power of 1
     i = np.searchsorted(y.key[:rising], s.key)
     met = (i > 0) & (i < rising)
@@ -134,19 +133,19 @@ def after_rounded(first: Polygon, second: Polygon, side: int) -> Polygon:
 
 
 def thinned(polygon: Polygon, side: int) -> Polygon:
-    """About half of the corners of a polygon of floats, on its side of it [TC-13].
+    """Remove about half of the corners of a polygon of floats, on its safe side [TC-13].
 
-    Chords below the curve. Above it every other line is left out, and its neighbors continued.
+    Below the curve, use chords. Above it, drop every other line and extend its neighbors.
     """
     if side < 0:
         return chords(polygon)
     x, y = (_Coordinates.of(v) for v in zip(*polygon, strict=True))
-    k = np.arange(0, len(polygon) - 3, 2)  # the line from corner k + 1 on is left out
+    k = np.arange(0, len(polygon) - 3, 2)  # the line from corner k + 1 is dropped
     ends = [(x.at(k + i), y.at(k + i)) for i in range(4)]
     (ax, ay), (bx, by), (cx, cy), (dx, dy) = ends
     before, middle, last = _gap(ax, bx), _gap(bx, cx), _gap(cx, dx)
     up, over, on = _gap(ay, by), _gap(by, cy), _gap(cy, dy)
-    # About where both lines meet; any level in between will do.
+    # About the level at which both lines meet; any level in between is valid.
     with np.errstate(all="ignore"):
         slopes = up / before, over / middle, on / last
         share = np.clip((slopes[1] - slopes[2]) / (slopes[0] - slopes[2]), 0.0, 1.0)
@@ -156,11 +155,11 @@ def thinned(polygon: Polygon, side: int) -> Polygon:
     level = _move_coordinates(low, rest, bx.high | (cx.high & (low > 0.5)), 1)
     key = np.clip(level.key, bx.key, cx.key)
     level = _choose_coordinates(key == bx.key, bx, _choose_coordinates(key == cx.key, cx, level))
-    ahead = by, _gap(bx, level), up / before  # the line before, continued
-    back = cy, _gap(level, cx), on / last  # the line after, continued to the left
+    ahead = by, _gap(bx, level), up / before  # the line before, extended
+    back = cy, _gap(level, cx), on / last  # the line after, extended to the left
     powers = [_extend_line(*ahead, 1), _extend_line(*back, -1)]
     power = _choose_coordinates(powers[0].key > powers[1].key, *powers)
-    # No corner stands for a line that has passed 1: what was between stays there.
+    # If a line has passed 1, the original corners stay.
     passed = powers[0].key == 2 * HALF_BITS
     corners: list[Corner] = [polygon[0]]
     for i, at, value in zip(k.tolist(), level.fractions(), power.fractions(), strict=True):
@@ -169,7 +168,7 @@ def thinned(polygon: Polygon, side: int) -> Polygon:
 
 
 def _extend_line(start: _Coordinates, distance: Array, slope: Array, way: int) -> _Coordinates:
-    """At least the power at a distance from a corner on its line, to the right or to the left."""
+    """Return an upper bound on a line's power at a distance right (1) or left (-1) of a corner."""
     move = distance * slope
     low = np.where(start.high, (0.5 - start.value) + 0.5, start.value)
     rest = np.where(start.high, start.value, (0.5 - start.value) + 0.5)

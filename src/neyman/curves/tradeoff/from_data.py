@@ -1,8 +1,8 @@
-"""Curves of experiments that are at hand: two distributions, or the points of a curve.
+"""Compute curves of two distributions, or of given points.
 
-A piecewise-linear curve f and a finite pair are the same thing: the outcome that stands for the
-piece from (a, f(a)) to (b, f(b)) has the probability b - a under one hypothesis and f(a) - f(b)
-under the other, and 1 - f(0) is left for an outcome that gives all away.
+A piecewise-linear curve f is a finite pair. The piece from (a, f(a)) to (b, f(b)) is an outcome of
+probability b - a under one hypothesis and f(a) - f(b) under the other. The remaining 1 - f(0) is
+an outcome that reveals everything.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from neyman.numerics.arrays import Array
 
 Point = tuple[Fraction, Fraction]
 
-FLOAT_TOLERANCE = Fraction(1, 10**12)  # what sums and curves may miss that came as floats
+FLOAT_TOLERANCE = Fraction(1, 10**12)  # largest error of sums and curves that users give as floats
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How two distributions are seen in cells."""
+    """Set how finely two distributions are binned."""
 
-    cells: int = 2000  # of equal probability under each distribution
-    tail_decades: int = 40  # decades of its tails that are resolved
-    decade_cells: int = 20  # cells
-    relative_width: float = 1e-12  # of the distance from the middle and its width
-    lattice_places: int = 1 << 15  # of the lattice onto which estimated losses are moved
+    cells: int = 2000  # bins of equal probability under each distribution
+    tail_decades: int = 40  # decades of the tails that have bins
+    decade_cells: int = 20  # bins per decade
+    relative_width: float = 1e-12  # least bin width, relative to scale and distance from the median
+    lattice_places: int = 1 << 15  # points of the lattice for estimated losses
 
 
 LIMITS = Limits()
@@ -58,19 +58,19 @@ ESTIMATE = "estimate: two distributions seen in cells"
 
 
 class Distribution(Protocol):
-    """What is asked of a frozen distribution of scipy.stats."""
+    """Represent a frozen distribution of scipy.stats, by the methods that Neyman calls."""
 
     def cdf(self, x: Any, /) -> Any:
-        """Probability of at most x."""
+        """Return the probability of at most x."""
 
     def sf(self, x: Any, /) -> Any:
-        """Probability of more than x."""
+        """Return the probability of more than x."""
 
     def ppf(self, q: Any, /) -> Any:
-        """Quantile from below."""
+        """Return the lower quantile."""
 
     def isf(self, q: Any, /) -> Any:
-        """Quantile from above."""
+        """Return the upper quantile."""
 
 
 def between(
@@ -78,22 +78,21 @@ def between(
 ) -> Tradeoff:
     """Return the curve between two distributions, of T(P, Q) and T(Q, P).
 
-    Like every `Tradeoff` it covers both orders and answers for the worse one, so it does not
-    matter which of the two is named first; but `@` puts p beside the other pair's p.
+    It covers both orders and answers for the worse order, so the order of the arguments does not
+    matter. But `@` combines p with the other pair's p.
 
     Args:
-        p, q: probabilities of the same outcomes, in the same order: whole numbers, fractions,
-            decimals or floats (read as the decimal that they print), at least 0. The sum is 1,
-            for floats to within 1e-12. Or two distributions with stated bounds, see
+        p, q: probabilities of the same outcomes, in the same order: integers, fractions, decimals,
+            or floats (read as the decimal that they print), at least 0. The sum is 1 (for floats,
+            to within 1e-12). Or two distributions with stated bounds, see
             `neyman.curves.losses.user_pair`. Or two frozen distributions of scipy.stats.
 
     Returns:
         The curve of the finite pair. For two distributions with stated bounds it is certified under
-        the statements, which `Tradeoff.statements` lists. For two distributions of scipy.stats an
-        estimate, marked so in `Tradeoff.method`: they are seen in some thousand cells, equally
-        probable in the middle
-        and finer down to tails of 1e-40, so that it errs toward privacy where the likelihood ratio
-        changes within a cell.
+        the statements, which `Tradeoff.statements` lists. For two distributions of scipy.stats it
+        is an estimate, as `Tradeoff.method` says, from some thousand bins, equally probable in the
+        middle and finer down to tails of 1e-40. If the likelihood ratio changes within a bin, the
+        estimate overstates privacy.
 
     Raises:
         ValueError: if an entry is negative, a sum is not 1, or the outcomes differ in number.
@@ -132,17 +131,19 @@ def between(
 def from_points(alphas: Iterable[object], betas: Iterable[object]) -> Tradeoff:
     """Return the piecewise-linear curve through f(alphas[i]) = betas[i].
 
-    It is the curve of one ordered pair (`Tradeoff.ordered`), that of which the points were given.
-    As f-DP it holds for every ordered pair of neighbors, and then both orders are covered.
+    It is the curve of the one ordered pair that has these points (`Tradeoff.ordered`). If the
+    points
+    are f-DP, they hold for every ordered pair of neighbors, so for both orders.
 
     Args:
-        alphas: levels (type I errors), increasing from 0 to 1; the last may be where f reaches 0.
-        betas: type II errors there, falling, convex, and at most 1 - alpha. Both are read like the
-            probabilities of `between`; where floats miss being convex by up to 1e-12, the convex
-            curve below them is taken, which is the safe side.
+        alphas: levels (type I errors), increasing from 0 to 1. The last may be smaller if f is 0
+            there.
+        betas: type II errors at these levels, decreasing, convex, and at most 1 - alpha. Both lists
+            are read like the probabilities of `between`. If floats miss convexity by up to 1e-12,
+            Neyman uses the convex curve below them, which is the safe side.
 
     Raises:
-        ValueError: naming the first point that no trade-off function has.
+        ValueError: names the first point that no trade-off function has.
 
     Examples:
         >>> import neyman as ny
@@ -173,25 +174,25 @@ def from_points(alphas: Iterable[object], betas: Iterable[object]) -> Tradeoff:
 def from_profile(
     profile: Mapping[Any, object], reverse: Mapping[Any, object] | None = None
 ) -> Tradeoff:
-    """Return the curve of a privacy profile: (epsilon, delta)-DP at each of its points.
+    """Return the tightest curve of a privacy profile: (epsilon, delta)-DP at each of its points.
 
-    f = max over i of 1 - delta_i - e^epsilon_i a, and the inverses of these lines: the lowest curve
-    that keeps all points, and so the tightest that they imply.
+    f = max over i of 1 - delta_i - e^epsilon_i a, and the inverses of these lines. It is the lowest
+    curve that meets all points.
 
     Args:
-        profile: delta by epsilon, both read like the probabilities of `between`; epsilon at least
-            0 and delta in [0, 1]. It holds for neighbors in both orders.
-        reverse: if given, the profile is H_{e^epsilon}(P || Q) of one pair and this is
-            H_{e^epsilon}(Q || P); epsilons may then have any sign. The curve covers both orders of
-            that pair, each with its own profile.
+        profile: delta by epsilon, both read like the probabilities of `between`; epsilon at least 0
+            and delta in [0, 1]. It holds for neighbors in both orders.
+        reverse: if given, ``profile`` is H_{e^epsilon}(P || Q) of one pair and ``reverse`` is
+            H_{e^epsilon}(Q || P). Epsilons may then have any sign. The curve covers both orders of
+            this pair, each with its own profile.
 
     Returns:
-        A curve with finitely many corners. Where deltas are larger than others force them to be,
-        its own delta is the smaller one.
+        A curve with finitely many corners. If the other points imply a smaller delta than a given
+        one, the curve has the smaller delta.
 
     Raises:
-        ValueError: if a profile is empty, a number is out of range, or a delta is below
-            1 - e^epsilon, where every profile is above.
+        ValueError: if a profile is empty, a number is out of range, or a delta is below 1 -
+            e^epsilon, the least of any profile.
 
     Examples:
         >>> import neyman as ny
@@ -215,7 +216,9 @@ def from_profile(
 
 
 def total_variation(v: float | Fraction | str) -> Tradeoff:
-    """Total variation at most v: f(alpha) = max(0, 1 - v - alpha), which is (0, v)-DP.
+    """Return the curve of total variation at most v: f(alpha) = max(0, 1 - v - alpha).
+
+    This is (0, v)-DP.
 
     Args:
         v: in [0, 1]; 1 claims nothing.
@@ -236,7 +239,7 @@ def total_variation(v: float | Fraction | str) -> Tradeoff:
 
 
 def law(name: str, masses: Iterable[object]) -> tuple[list[Fraction], bool]:
-    """Return a finite distribution as fractions with the sum 1, and whether floats had to be read.
+    """Return a distribution as fractions with the sum 1, and True if an entry was a float.
 
     Raises:
         ValueError: if an entry is negative, or the sum is not 1 (to within 1e-12 for floats).
@@ -254,9 +257,7 @@ def law(name: str, masses: Iterable[object]) -> tuple[list[Fraction], bool]:
 
 
 def _profile(name: str, profile: Mapping[Any, object], *, signed: bool) -> list[tuple[Line, Line]]:
-    """Return the lines power <= delta + e^epsilon level, with
-    e^epsilon rounded to either side [TC-10].
-    """
+    """Return the lines power <= delta + e^epsilon level, for e^epsilon rounded each way [TC-10]."""
     if not isinstance(profile, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{name} = {profile!r} must be a mapping such as {{1.0: 1e-5, 2.0: 1e-9}}")
     if not profile:
@@ -295,7 +296,7 @@ def _shown(x: Fraction) -> str:
 
 
 def _curve(points: list[Point], slack: Fraction) -> list[Point]:
-    """Return the convex curve through the points, from level 0 to (1, 0); refuses what is none."""
+    """Return the convex curve through the points, from level 0 to (1, 0), or raise ValueError."""
     for i, (a, b) in enumerate(points):
         where = f"point {i}, (alpha, beta) = ({_shown(a)}, {_shown(b)}),"
         if i == 0 and a != 0:
@@ -317,7 +318,7 @@ def _curve(points: list[Point], slack: Fraction) -> list[Point]:
             "the last: a curve goes on to (1, 0); add that point if it goes there straight"
         )
     corners = [(x, min(max(y, Fraction(0)), 1 - x)) for x, y in points]
-    # of the powers from above: (1, 0) is a corner of it in any case
+    # The hull of the powers; (1, 0) is always a corner of the curve.
     curve = [(x, 1 - y) for x, y in hull((x, 1 - y) for x, y in corners)]
     at = 0
     for i, (x, y) in enumerate(corners):
@@ -333,7 +334,7 @@ def _curve(points: list[Point], slack: Fraction) -> list[Point]:
 
 
 def _estimate_pair(p: Distribution, q: Distribution) -> Composition:
-    """Return the pair seen in cells, its losses moved onto a lattice with both masses kept."""
+    """Return the binned pair, with losses moved to a lattice and both masses preserved."""
     a, b = _cells(p, q)
     both = (a > 0) & (b > 0)
     failure, missing = (min(float(x[~both].sum()), LARGEST_BELOW_ONE) for x in (a, b))
@@ -350,9 +351,10 @@ def _estimate_pair(p: Distribution, q: Distribution) -> Composition:
 def _lattice_loss(
     value: Array, mass: Array, step: Fraction, failure: float, missing: float
 ) -> FiniteLoss:
-    """Each mass p shared by two places so that p and p e^-value are kept (Doroshenko et al. 2022).
+    """Split each mass p between two lattice points, so p and p e^-value stay.
 
-    The shares are those of a spread of the likelihood ratio, which takes nothing from the attacker.
+    Source: Doroshenko et al. 2022. The split spreads the likelihood ratio, which cannot weaken the
+    attacker.
     """
     h = float(step)
     left = np.floor(value / h).astype(int)
@@ -367,7 +369,7 @@ def _lattice_loss(
 
 
 def _cells(p: Distribution, q: Distribution) -> tuple[Array, Array]:
-    """Return the probabilities of the same cells under both, each with the sum 1."""
+    """Return the probabilities of the same bins under both distributions, each with the sum 1."""
     share = np.concatenate(
         [
             np.geomspace(
@@ -380,13 +382,13 @@ def _cells(p: Distribution, q: Distribution) -> tuple[Array, Array]:
     )
     with np.errstate(all="ignore"):
         tails = [_quantiles(name, d, share) for name, d in (("p", p), ("q", q))]
-        # Beyond the place at which either has next to nothing left there is one cell. On the left
-        # the place itself may hold an atom, so that an edge before it is needed.
+        # One bin covers each end at which either distribution has almost no mass. On the left the
+        # end may be an atom, so an edge before it is needed.
         ends = max(lower.min() for lower, _ in tails), min(upper.max() for _, upper in tails)
         edges = np.unique(np.concatenate([side for both in tails for side in both]))
         first, last = (int(np.searchsorted(edges, float(x))) for x in (min(ends), max(ends)))
         edges = edges[max(first - 1, 0) : last + 1]
-        # Nor are cells kept that are so narrow that their probabilities would be mere rounding.
+        # Drop bins so narrow that rounding dominates their probabilities.
         width = np.min([_scale(d, edges) for d in (p, q)], axis=0)
         wide = np.diff(edges, prepend=-math.inf) > LIMITS.relative_width * width
         wide[-1] = True
@@ -402,7 +404,7 @@ def _cells(p: Distribution, q: Distribution) -> tuple[Array, Array]:
 
 
 def _quantiles(name: str, d: Distribution, share: Array) -> tuple[Array, Array]:
-    """Those from below and from above, where the distribution knows them."""
+    """Return the finite lower and upper quantiles."""
     ends = [np.asarray(f(share), dtype=float) for f in (d.ppf, d.isf)]
     lower, upper = (x[np.isfinite(x)] for x in ends)
     if not len(lower) or not len(upper):
@@ -411,13 +413,13 @@ def _quantiles(name: str, d: Distribution, share: Array) -> tuple[Array, Array]:
 
 
 def _scale(d: Distribution, edges: Array) -> Array:
-    """How far the places are from the middle of a distribution, and how wide that is."""
+    """Return each edge's distance from the median, plus the interquartile range."""
     left, middle, right = (float(d.ppf(x)) for x in (0.25, 0.5, 0.75))
     return np.abs(edges - middle) + (right - left)
 
 
 def _masses(cdf: Callable[[Any], Any], sf: Callable[[Any], Any], edges: Array) -> Array:
-    """Probabilities below, between and above the edges, differences taken on the smaller side."""
+    """Return probabilities below, between, and above the edges, from the smaller tail."""
     below = np.concatenate([[0.0], np.asarray(cdf(edges), float), [1.0]])
     above = np.concatenate([[1.0], np.asarray(sf(edges), float), [0.0]])
     mass = np.where(below[1:] < 0.5, np.diff(below), -np.diff(above))

@@ -1,13 +1,14 @@
-"""Blackwell's theorem for finite experiments: the channel from one pair to another, or the test.
+"""Decide Blackwell's order of finite experiments: return a channel, or a test that refutes it.
 
 A channel T turns (P, Q) into (P', Q') if and only if no test of P' against Q' has more power at its
-level than the best of P against Q. Either answer is constructed, in exact fractions:
+level than the best test of P against Q. Either answer is constructed, in exact fractions:
 
 - The best power is concave and linear between its corners, so a corner of (P', Q') decides.
-- With the ratio r = p / (p + q) of each outcome, a channel is a martingale from the ratios of
-  (P', Q') to those of (P, Q): outcome j of (P', Q') collects the mass p'_j + q'_j whose ratios have
-  the mean p'_j / (p'_j + q'_j). If any channel exists it can collect a window, an interval of what
-  is left of (P, Q) in the order of the ratios (the "shadow"), and the rest stays possible.
+- Each outcome has the ratio r = p / (p + q). A channel is a martingale from the ratios of (P', Q')
+  to the ratios of (P, Q). Outcome j of (P', Q') collects the mass p'_j + q'_j, whose ratios have
+  the mean p'_j / (p'_j + q'_j). If a channel exists, outcome j can collect a window: an interval of
+  the remaining outcomes of (P, Q) in the order of the ratios (the "shadow"). The rest stays
+  possible.
 
 Source: Blackwell 1951 and 1953; Strassen 1965; Beiglböck and Juillet 2016, section 4 (shadows).
 """
@@ -33,12 +34,12 @@ Rows = tuple[Law, ...]
 
 @dataclass(frozen=True)
 class Test:
-    """A test of (P', Q') that no test of (P, Q) matches: why no channel turns one into the other.
+    """Represent a test of (P', Q') that no test of (P, Q) matches: a proof that no channel exists.
 
     Args:
-        weights: for each outcome of (P', Q'), the probability with which it is taken for P'.
-        level: its probability of a false alarm, sum of weights times q'.
-        power: its probability of finding out, sum of weights times p'.
+        weights: for each outcome of (P', Q'), the probability that the test decides for P'.
+        level: false positive rate of the test, sum of weights times q'.
+        power: true positive rate of the test, sum of weights times p'.
         matched: the largest power of any test of P against Q at this level; below ``power``.
     """
 
@@ -52,14 +53,14 @@ class Test:
 
 @dataclass(frozen=True)
 class Garbling:
-    """The answer of `garbling`: a channel from (p, q) to (p2, q2), a test against it, or both.
+    """Hold the answer of `garbling`: a channel from (p, q) to (p2, q2), a test against it, or both.
 
     Args:
-        p, q: the pair to begin with, exact.
-        p2, q2: the pair to be made of it, exact.
+        p, q: the first pair, exact.
+        p2, q2: the pair to produce from it, exact.
         exact: the channel as rows of fractions, one row for each outcome of (p, q), each with the
-            sum 1; None where there is none.
-        test: the proof that there is no exact one; None where there is one.
+            sum 1; None if there is none.
+        test: the proof that no exact channel exists; None if one exists.
 
     Examples:
         >>> import neyman as ny
@@ -78,9 +79,9 @@ class Garbling:
 
     @cached_property
     def exists(self) -> bool | None:
-        """Whether there is a channel; None where what floats round away decides.
+        """Return True if a channel exists, False if not, or None if float rounding decides.
 
-        True is computed from the channel itself: what it makes of (p, q) is exactly (p2, q2).
+        True is computed from the channel: it turns (p, q) into exactly (p2, q2).
         """
         if self.exact is None:
             return False
@@ -88,7 +89,7 @@ class Garbling:
 
     @cached_property
     def channel(self) -> NDArray[np.float64] | None:
-        """The channel as a matrix of floats, so that p @ channel is p2 and q @ channel is q2."""
+        """Return the channel as a matrix of floats: p @ channel is p2, and q @ channel is q2."""
         if self.exact is None:
             return None
         matrix = np.array([[float(x) for x in row] for row in self.exact])
@@ -97,9 +98,9 @@ class Garbling:
 
     @cached_property
     def error(self) -> float:
-        """A bound on what `channel` misses of p2 and q2: the larger total variation distance.
+        """Bound the error of `channel` in p2 and q2: the larger total variation distance.
 
-        The floats are taken as the numbers that they are; inf where there is no channel.
+        The floats count at their exact values. Return inf if there is no channel.
         """
         if self.channel is None:
             return math.inf
@@ -111,7 +112,7 @@ class Garbling:
         return max(_distance(_through(before, rows), after) for before, after in pairs)
 
     def __matmul__(self, other: Garbling) -> Garbling:
-        """Both channels, one after the other; the second begins with what the first makes.
+        """Return both channels, one after the other. The second begins with the first one's result.
 
         Raises:
             ValueError: if one of them has no channel, or the pairs in the middle differ.
@@ -134,19 +135,22 @@ def garbling(
 ) -> Garbling:
     """Return a channel from (p, q) to (p2, q2), or a test that proves that none exists.
 
-    Where it exists, whatever is found out from (p2, q2) can be found out from (p, q), by passing
-    its outcome through the channel: (p2, q2) is at least as private (Blackwell's order).
+    If a channel exists, passing the outcome of (p, q) through it reveals all that (p2, q2) can
+    reveal.
+    So (p2, q2) is at least as private (Blackwell's order).
 
     Args:
-        p, q: probabilities of the same outcomes under the two hypotheses: whole numbers, fractions,
-            decimals or floats (read as the decimal that they print), at least 0, each with the sum
+        p, q: probabilities of the same outcomes under the two hypotheses: integers, fractions,
+            decimals, or floats (read as the decimal that they print), at least 0, each with the sum
             1 (to within 1e-12 for floats).
-        p2, q2: the same for the other pair, which may have another number of outcomes.
+        p2, q2: probabilities of the other pair, in the same form; the number of outcomes may
+            differ.
 
     Returns:
         A `Garbling`. Its ``exists`` is True with a channel that is exact in fractions, or False
-        with a test. Where floats came in and no test gains more than 1e-12 it is None: a test that
-        gains that much of the numbers as read, and a channel whose error is stated.
+        with a test. ``exists`` is None if an input is a float and the largest gain of a test is
+        above 0 but at most 1e-12. The result then has both this test, for the numbers as read, and
+        a channel with a stated error.
 
     Raises:
         ValueError: if an entry is negative, a sum is not 1, or the outcomes of a pair differ in
@@ -181,12 +185,12 @@ def garbling(
 
 
 def _ratio(p: Fraction, q: Fraction) -> Fraction:
-    """How much an outcome speaks for P; outcomes that never happen say nothing."""
+    """Return the evidence p / (p + q) of an outcome for P, or 0 if the outcome never happens."""
     return p / (p + q) if p + q else Fraction(0)
 
 
 def _groups(p: Law, q: Law) -> list[list[int]]:
-    """Return the outcomes of each ratio, falling; those that never happen are left out."""
+    """Return the outcomes of each ratio, by decreasing ratio. Omit outcomes that never happen."""
     ratios = [_ratio(x, y) for x, y in zip(p, q, strict=True)]
     possible = [i for i in range(len(p)) if p[i] + q[i]]
     order = sorted(possible, key=lambda i: ratios[i], reverse=True)
@@ -194,7 +198,7 @@ def _groups(p: Law, q: Law) -> list[list[int]]:
 
 
 def _corners(p: Law, q: Law) -> list[tuple[Fraction, Fraction]]:
-    """(level, power) of the tests that take the outcomes of the largest ratios for P."""
+    """Return (level, power) of the tests that decide for P at the largest ratios."""
     corners = [(Fraction(0), Fraction(0))]
     for group in _groups(p, q):
         level, power = corners[-1]
@@ -203,7 +207,7 @@ def _corners(p: Law, q: Law) -> list[tuple[Fraction, Fraction]]:
 
 
 def _best_test(p: Law, q: Law, p2: Law, q2: Law) -> Test:
-    """Return the corner of (p2, q2) that gains the most over (p, q), maybe less than nothing."""
+    """Return the corner of (p2, q2) that gains the most over (p, q). The gain may be negative."""
     corners, at = _corners(p, q), 0
     best: tuple[Fraction, int, Fraction, Fraction, Fraction] | None = None
     for k, (level, power) in enumerate(_corners(p2, q2)):
@@ -223,7 +227,7 @@ def _best_test(p: Law, q: Law, p2: Law, q2: Law) -> Test:
 
 
 def _channel(p: Law, q: Law, p2: Law, q2: Law) -> Rows:
-    """Each outcome of (p2, q2) collects its window; where none fits, the nearest there is."""
+    """Collect a window for each outcome of (p2, q2). If none fits, use the nearest window."""
     sources, targets = _groups(p, q), _groups(p2, q2)
     ratio = [_ratio(p[g[0]], q[g[0]]) for g in sources]
     sums = [sum((p[i] + q[i] for i in g), Fraction(0)) for g in sources]
@@ -238,7 +242,7 @@ def _channel(p: Law, q: Law, p2: Law, q2: Law) -> Rows:
                 for i in sources[k]:
                     rows[i][j] = share / sums[k] * (mass / need)
     for i in range(len(p)):
-        if not p[i] + q[i]:  # never happens: anything will do
+        if not p[i] + q[i]:  # never happens, so any row is valid
             rows[i] = list(q2)
     return tuple(tuple(row) for row in rows)
 
@@ -246,9 +250,9 @@ def _channel(p: Law, q: Law, p2: Law, q2: Law) -> Rows:
 def _window(
     ratio: Sequence[Fraction], left: Sequence[Fraction], need: Fraction, moment: Fraction
 ) -> list[tuple[int, Fraction]]:
-    """Return the interval of what is left that has this mass, and this sum of mass times ratio.
+    """Return the interval of the remaining mass with this mass and this sum of mass times ratio.
 
-    It begins at the largest ratios and slides down; its moment falls as it does.
+    It begins at the largest ratios and slides down, which lowers the sum.
     """
     there = [k for k in range(len(left)) if left[k]]
     taken: dict[int, Fraction] = {}
@@ -275,7 +279,7 @@ def _window(
 
 
 def _through(masses: Sequence[Fraction], rows: Rows) -> Law:
-    """Return a distribution (or a row) passed through a channel."""
+    """Pass a distribution (or a row) through a channel."""
     columns = range(len(rows[0]))
     return tuple(
         sum((m * r[j] for m, r in zip(masses, rows, strict=True)), Fraction(0)) for j in columns

@@ -1,9 +1,9 @@
-"""Groups: what is guaranteed to one person, said of several who act as one.
+"""Compute the guarantee for several people who act as one.
 
-If neighbors differ by one person, data that differ by k people are k steps apart, and a test of
-level a at one end has at most the power m(a) one step on, m(m(a)) two steps on: the power of the
-k-fold composition of m with itself (Dong, Roth and Su 2022, theorem 2.14). Where a step may add a
-person or remove one, m is the largest of both, and its concave hull is what one curve can say.
+If neighbors differ by one person, data that differ by k people are k steps apart. A test of level a
+has at most power m(a) after one step, m(m(a)) after two, and the k-fold composition of m after k
+(Dong, Roth and Su 2022, theorem 2.14). If a step may add or remove a person, m is the larger of
+both powers. One curve can only claim its concave hull.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Limits:
-    """The parameters of a group, beyond which nothing is hidden."""
+    """Set the largest parameters of a group. Beyond them, Neyman claims no privacy."""
 
-    mu_squared: Fraction = Fraction(10**12)  # beyond these nothing is hidden
+    mu_squared: Fraction = Fraction(10**12)
     rho: int = 10**12
 
 
@@ -54,7 +54,7 @@ UNKNOWN = LossBracket(PERFECT, NonPrivateLoss(), FAR)
 
 
 def group(f: Curve, size: int) -> Curve:
-    """See `Tradeoff.group`."""
+    """Compute `Tradeoff.group`."""
     size = check.integer("size", size, 1)
     if f.ordered:
         raise ValueError(
@@ -72,11 +72,11 @@ def group(f: Curve, size: int) -> Curve:
 
 
 def _closed_form_group(curve: Composition, size: int) -> Composition | None:
-    """Return the curve of a group where it is of the same kind."""
+    """Return the curve of a group if it is of the same kind, else None."""
     if not curve.parts or isinstance(curve.parts[0][0], NonPrivateLoss):
         return curve
     if curve.bare is not None and not curve.infinite and curve.rho < inf:
-        # k^2 rho (Bun and Steinke 2016, proposition 1.9): bare stays bare.
+        # k^2 rho (Bun and Steinke 2016, proposition 1.9). A bare guarantee stays bare.
         known = Fraction(up(curve.known.rho)) if curve.known.parts else Fraction(0)
         own = curve.bare.exact_rho if curve.bare.quadratic else Fraction(curve.bare.rho)
         rho = (own + known) * size**2
@@ -103,7 +103,7 @@ def _closed_form_group(curve: Composition, size: int) -> Composition | None:
 
 
 def _repeat(m: Pair, times: int) -> Pair:
-    """m after m after m ..., by repeated squaring, on either side of it [TC-7]."""
+    """Compose m with itself ``times`` times by repeated squaring, rounded to either side [TC-7]."""
     power, square = None, m if m[0] is m[1] else (rounded(m[0], -1), rounded(m[1], 1))
     while True:
         if times & 1:
@@ -112,13 +112,13 @@ def _repeat(m: Pair, times: int) -> Pair:
         if not times and power is not None:
             return power
         longer = _after(square, square)
-        if longer == square:  # nothing more is told apart
+        if longer == square:  # more steps change nothing
             return square if power is None else _after(power, square)
         square = longer
 
 
 def _after(first: Pair, second: Pair) -> Pair:
-    """Exactly where both are exact and the result is not long, else between two polygons."""
+    """Compose two pairs: exactly if both are exact and the result is short, else by polygons."""
     if first[0] is first[1] and second[0] is second[1]:
         exact = after(first[0], second[0])
         return shortened((exact, exact))
@@ -133,7 +133,7 @@ def _after(first: Pair, second: Pair) -> Pair:
 
 
 def _limit_corners(polygon: Polygon, side: int) -> Polygon:
-    """Return a polygon on its side with at most about `PIECEWISE_LINEAR_LIMITS.corners`."""
+    """Return a polygon on the same side with at most about `PIECEWISE_LINEAR_LIMITS.corners`."""
     while len(polygon) > PIECEWISE_LINEAR_LIMITS.corners:
         fewer = thinned(polygon, side)
         if len(fewer) == len(polygon):

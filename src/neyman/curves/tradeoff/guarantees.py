@@ -1,4 +1,4 @@
-"""Guarantees by name: the tightest curve that each definition implies."""
+"""Define guarantees by name: the tightest curve that each definition implies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.rounding import above
 
-MAX_PARAMETER = 10**12  # of rho, of orders and of their epsilons
+MAX_PARAMETER = 10**12  # largest rho, Renyi order, and epsilon of an order
 
 
 def _single(loss: Part) -> Tradeoff:
@@ -28,19 +28,19 @@ def _single(loss: Part) -> Tradeoff:
 
 
 def _define(curve: Tradeoff, **numbers: Fraction) -> Tradeoff:
-    """Give a curve that nothing else has the exact numbers by name that it was made from."""
+    """Set the exact numbers, by name, that define a curve. No other object may share the curve."""
     object.__setattr__(curve, "definition", tuple(numbers.items()))
     return curve
 
 
 def _decimal(value: float) -> Fraction:
-    """Return the shortest decimal, of at most 17 digits, that is rounded up to a float."""
+    """Return the shortest decimal, at most 17 digits, that rounds to ``value`` (nearest or up)."""
     texts = (f"{value:.{digits}g}" for digits in range(1, 18))
     return next(Fraction(text) for text in texts if value in (float(text), above(Fraction(text))))
 
 
 def perfect() -> Tradeoff:
-    """Perfect privacy: f(alpha) = 1 - alpha; nothing can be learned.
+    """Return the curve of perfect privacy, f(alpha) = 1 - alpha: an attacker can learn nothing.
 
     Examples:
         >>> import neyman as ny
@@ -51,14 +51,16 @@ def perfect() -> Tradeoff:
 
 
 def pure(epsilon: float | Fraction | str) -> Tradeoff:
-    """Pure epsilon-DP: f(alpha) = max(0, 1 - e^epsilon alpha, e^-epsilon (1 - alpha)).
+    """Return the curve of pure epsilon-DP.
+
+    f(alpha) = max(0, 1 - e^epsilon alpha, e^-epsilon (1 - alpha)).
 
     Args:
         epsilon: at least 0.
 
     Returns:
-        The curve of binary randomized response, which every epsilon-DP mechanism is at least as
-        private as (Kairouz, Oh and Viswanath 2015; Wasserman and Zhou 2010).
+        The curve of binary randomized response. Every epsilon-DP mechanism is at least as private
+        (Kairouz, Oh and Viswanath 2015; Wasserman and Zhou 2010).
 
     Examples:
         >>> import neyman as ny
@@ -69,11 +71,13 @@ def pure(epsilon: float | Fraction | str) -> Tradeoff:
 
 
 def approximate(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Tradeoff:
-    """(epsilon, delta)-DP: f = max(0, 1 - delta - e^epsilon a, e^-epsilon (1 - delta - a)).
+    """Return the curve of (epsilon, delta)-DP.
+
+    f = max(0, 1 - delta - e^epsilon a, e^-epsilon (1 - delta - a)).
 
     Args:
         epsilon: at least 0.
-        delta: in [0, 1); kept as a float, rounded up if it is none.
+        delta: in [0, 1). Stored as a float. Other numbers are rounded up.
 
     Examples:
         >>> import neyman as ny
@@ -100,22 +104,25 @@ def approximate(epsilon: float | Fraction | str, delta: float | Fraction | str) 
 
 
 def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Tradeoff:
-    """Probabilistically bounded DP: tests with power above e^epsilon level have power <= delta.
+    """Return the curve of probabilistically bounded DP.
 
-    With x = delta e^-epsilon it says f(x) >= 1 - delta and f(1 - delta) >= x. At each level the
-    smallest such curve is the least of pure epsilon-DP, the leak (1 - d)(1 - a) through the first
-    point, 1 - d = (1 - delta) / (1 - x), and the leak's inverse: that is not convex, and no single
-    mechanism is as bad at every level.
+    A test whose power exceeds e^epsilon times its level has power <= delta. With x = delta
+    e^-epsilon
+    this says f(x) >= 1 - delta and f(1 - delta) >= x. At each level the smallest such curve is the
+    least of three: pure epsilon-DP; the leak (1 - d)(1 - a) through the first point, 1 - d =
+    (1 - delta) / (1 - x); and the leak's inverse. This least is not convex, so no single mechanism
+    is
+    as bad at every level.
 
     Args:
         epsilon: at least 0.
         delta: in [0, 1]; 1 claims nothing.
 
     Returns:
-        The one convex curve below these three, which composes: that of
-        (log((1 - d - c) / c), d)-DP with c = 1 / (1 + e^epsilon), or of total variation d where
-        2 c > 1 - d. delta(epsilon) is that of the three; `Tradeoff.pbdp` and the power at a level
-        are more, because the hull reaches ratios above e^epsilon as far as the corner at c.
+        The largest convex curve below these three, which composes. It is the curve of (log((1 - d -
+        c) / c), d)-DP with c = 1 / (1 + e^epsilon), or of total variation d if 2 c > 1 - d. Its
+        delta(epsilon) equals the delta of the three. `Tradeoff.pbdp` and the power at a level are
+        larger, because the hull has ratios above e^epsilon as far as the corner at c.
 
     Examples:
         >>> import neyman as ny
@@ -144,10 +151,10 @@ def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Trad
 
 
 def gdp(mu: float) -> Tradeoff:
-    """Gaussian DP: f = G_mu, G_mu(alpha) = Phi(Phi^-1(1 - alpha) - mu).
+    """Return the curve of Gaussian DP: f = G_mu, G_mu(alpha) = Phi(Phi^-1(1 - alpha) - mu).
 
     Args:
-        mu: at least 0; the distance of two normal distributions in standard deviations.
+        mu: at least 0; the distance between two normal distributions, in standard deviations.
 
     Examples:
         >>> import neyman as ny
@@ -165,17 +172,19 @@ def gdp(mu: float) -> Tradeoff:
 
 
 def gdp_of_square(squared: Fraction) -> Tradeoff:
-    """Return the curve of Gaussian DP for the float at or above an exact square's root."""
+    """Return the Gaussian DP curve of the float at or above the root of an exact square."""
     return gdp(root_above(squared))
 
 
 def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tradeoff:
-    """Rho-zCDP, D_a <= a rho for every order a > 1 in both directions; or delta-approximate zCDP.
+    """Return the curve of rho-zCDP, or of delta-approximate zCDP.
 
-    Bare guarantees compose by adding their bounds, and become a curve last. The curve uses every
-    real order and both directions. As a budget it is checked by rho itself, because the curve that
-    zCDP implies does not imply zCDP. With a delta the bounds hold beside an event of probability
-    delta in which everything may be lost.
+    D_a <= a rho holds for every order a > 1 in both directions, and the curve uses every real
+    order.
+    Bare guarantees compose by adding their bounds, before they become a curve. A zCDP budget is
+    checked
+    by rho itself, because the curve that zCDP implies does not imply zCDP. With a delta, the bounds
+    hold except on an event of probability delta, which may reveal everything.
 
     Args:
         rho: at least 0.
@@ -195,16 +204,17 @@ def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tr
 
 
 def tcdp(rho: float | Fraction | str, omega: float | Fraction | str) -> Tradeoff:
-    """Return the curve of truncated concentrated DP: D_a <= a rho for 1 < a < omega, in both
-    directions.
+    """Return the curve of truncated concentrated DP.
+
+    D_a <= a rho holds for 1 < a < omega, in both directions.
 
     Args:
         rho: at least 0.
-        omega: above 1; inf is `zcdp`.
+        omega: above 1; inf gives `zcdp`.
 
     Returns:
-        The curve that it implies; at omega itself the bound holds too, by continuity. Guarantees of
-        this kind compose by adding rho, and the least omega stays.
+        The curve that the definition implies. By continuity the bound also holds at omega. Such
+        guarantees compose by adding rho and taking the least omega.
 
     Examples:
         >>> import neyman as ny
@@ -222,15 +232,17 @@ def tcdp(rho: float | Fraction | str, omega: float | Fraction | str) -> Tradeoff
 
 
 def renyi(bounds: Mapping[Any, Any]) -> Tradeoff:
-    """Renyi DP at finitely many orders: D_a <= bounds[a] in both directions.
+    """Return the curve of Renyi DP at finitely many orders: D_a <= bounds[a] in both directions.
 
-    What is between the orders follows from the convexity of (a - 1) D_a; beyond the largest
-    nothing is said, unless it is inf. Guarantees of this kind compose by adding their bounds, and
-    become a curve last. As a budget each order is checked.
+    Bounds between the orders follow from the convexity of (a - 1) D_a. Beyond the largest order
+    there
+    is no bound, unless it is inf. Such guarantees compose by adding their bounds, before they
+    become a
+    curve. A budget of this kind is checked at each order.
 
     Args:
         bounds: {order: epsilon}, at least one. Orders are at least 1, each once: 1 is KL, inf is
-            the pure epsilon. Epsilons are at least 0; all numbers exact. Both up to 1e12.
+            the pure epsilon. Epsilons are at least 0. Both are exact, up to 1e12.
 
     Examples:
         >>> import neyman as ny
@@ -257,13 +269,13 @@ def renyi(bounds: Mapping[Any, Any]) -> Tradeoff:
 
 
 def _float_above(name: str, value: object) -> float:
-    """Return a float as it is; what else is a number at the float at or above it."""
+    """Return a float unchanged, and any other number as the float at or above it."""
     exact = check.exact(name, value)
     return float(exact) if isinstance(value, float) else above(exact)
 
 
 def _rate(name: str, value: object) -> Fraction:
-    """Return a bound on a divergence: exact, 0 or from 1e-150 to 1e12."""
+    """Return a bound on a divergence, as an exact number: 0, or from 1e-150 to 1e12."""
     exact = check.exact(name, value)
     check.non_negative(name, float(exact))
     if exact and not LEAST_EPSILON <= exact <= MAX_PARAMETER:
@@ -272,7 +284,7 @@ def _rate(name: str, value: object) -> Fraction:
 
 
 def _order(name: str, value: object) -> Fraction | float:
-    """Return an order: exact, at least 1, or inf."""
+    """Return a Renyi order: an exact number of at least 1, or inf."""
     if isinstance(value, float) and value == math.inf:
         return math.inf
     exact = check.exact(name, value)

@@ -1,12 +1,13 @@
-"""Tails of the loss: of one release in closed form, of a sum by the line with another kernel.
+"""Bound tails of the loss: in closed form for one release, by a line integral for a sum.
 
-The line [PL-6]. With s = 0 for P and s = 1 for Q, and a line Re z = c > -s,
+The line integral [PL-6]: with s = 0 for P, s = 1 for Q, and a line Re z = c > -s,
 
     P_s(L > x) = (1 / 2 pi i) * integral of e^{K(z) - (z + s) x} / (z + s).
 
-The kernel falls like 1 / u, so the decay must be certified very far out: from there on a tiny
-Gaussian noise on the loss sees to it. The noise moves the loss by less than the distance d, but for
-a chance that counts as nothing. So the tail is between those of the noisy loss at x + d and x - d.
+The kernel falls only like 1 / u, so the decay must be certified very far out. A tiny Gaussian noise
+on the loss ensures the decay beyond. The noise moves the loss by less than a distance d, except
+with a negligible probability. So the tail is between the tails of the noisy loss at x + d and x -
+d.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ from neyman.numerics.rounding import exp_down, exp_up
 
 @dataclass(frozen=True)
 class Limits:
-    """What a line may take, and how far its bounds go.
+    """Set the largest cost and the precision of a line integral.
 
     Args:
-        e_folds: aliases and what is beyond the last node are below e^-e_folds of the tail.
-        few_e_folds: the same where a line that goes so far is not certified.
+        e_folds: aliases and terms beyond the last node are below e^-e_folds of the tail.
+        few_e_folds: e_folds if a line that goes so far is not certified.
         nodes: of a line, at most.
         operations: nodes times terms of K, at most.
         terms: of K at one node, at most.
-        tries: lines for one tail, as long as the guess at it moves.
+        tries: most lines for one tail, while the guess still moves.
     """
 
     e_folds: float = 28.0
@@ -51,29 +52,29 @@ class Limits:
     operations: float = 1e8
     terms: float = 1e6
     tries: int = 4
-    line_width: float = 1e-9  # width with which no other line is tried
+    line_width: float = 1e-9  # width that ends the search for a better line
     least_log_place: float = math.log(1e-9)  # of c + s
     largest_log_place: float = math.log(1e9)  # of c + s
-    largest_exponent: float = 700.0  # an e^x in floats
+    largest_exponent: float = 700.0  # e^x does not overflow
 
 
 LIMITS = Limits()
 UNKNOWN = -math.inf, 0.0
 TILT_GRID = np.linspace(0.0, 1.0, 25)
-END_FACTORS = 0.9 * 1.5 ** np.arange(84)  # heights, over that of a normal distribution's end
+END_FACTORS = 0.9 * 1.5 ** np.arange(84)  # heights, over the height for a normal distribution
 BEYOND = np.array([1.02, 1.05, 1.1, 1.2, 1.35, 1.55, 1.8, 2.2, 3.0])  # (c' + s) / (c + s)
 
 
 @dataclass(frozen=True)
 class Tail:
-    """P_s(x < L < inf), for a loss x that may be an atom; on a lattice P_s(x <= L < inf).
+    """Represent P_s(x < L < inf), for a loss x that may be an atom; on a lattice P_s(x <= L < inf).
 
     Args:
         losses: a sum of distributions.
-        x: a finite loss; on a lattice a point of it.
+        x: a finite loss; if there is a lattice, a lattice point.
         s: 0 for P and 1 for Q.
-        step: of a lattice that holds all finite losses; 0 for none.
-        limits: what a line may take.
+        step: of a lattice that contains all finite losses; 0 for none.
+        limits: of the line integral.
     """
 
     losses: Composition
@@ -83,9 +84,9 @@ class Tail:
     limits: Limits = LIMITS
 
     def bounds(self) -> Interval:
-        """Bounds on its logarithm; (-inf, 0) where no line is certified, or it would be too long.
+        """Bound the logarithm of the tail. Return (-inf, 0) without a short, certified line.
 
-        Without a lattice they also hold for P_s(x <= L < inf), and at the floats next to x.
+        Without a lattice the bounds also hold for P_s(x <= L < inf), and at the floats next to x.
         """
         return _bounds(self)
 
@@ -116,7 +117,7 @@ def _bounds(tail: Tail) -> Interval:
 
 
 def _saddle(tail: Tail) -> float:
-    """About the a = c + s at which the terms are least."""
+    """Estimate the a = c + s with the smallest terms."""
     low, high = LIMITS.least_log_place, LIMITS.largest_log_place
     while high > 0 and tail.losses.places(math.exp(high), 0.0) > 0.1 * tail.limits.terms:
         high -= math.log(10)
@@ -132,17 +133,17 @@ def _saddle(tail: Tail) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """Where the nodes of a line are, and what is left out.
+    """Hold the nodes of a line, and bounds on the omitted terms.
 
     Args:
         a: c + s.
         h, count: step and number of the nodes.
-        real: a, and places beyond it, for the aliases.
-        k, error: K there, and its errors.
+        real: a and larger abscissas, for the aliases.
+        k, error: K at these abscissas, and its errors.
         need: e-folds of the terms at the last node.
-        left: bound on the terms beyond it, over h / pi.
+        left: bound on the terms beyond the last node, over h / pi.
         v: variance of the noise on the loss.
-        guess: at the logarithm of the tail.
+        guess: estimate of the logarithm of the tail.
     """
 
     a: float
@@ -158,13 +159,13 @@ class _Plan:
 
 
 def _plan(tail: Tail, a: float, guess: float, deviation: float, e_folds: float) -> _Plan | None:
-    """None where no end is certified, or the nodes would be too many."""
+    """Return the nodes, or None if no end is certified or the nodes would be too many."""
     losses, x, step, limits = tail.losses, tail.x, tail.step, tail.limits
     c, real = a - tail.s, a * np.append(1.0, BEYOND)
     k, k_error = losses.mgf(real - tail.s)
     k = np.where(np.isnan(k), math.inf, k)
     need = e_folds + max(float(k[0]) - a * x - guess, 0.0)
-    # The aliases on one side are at most those of P_s <= 1, on the other those of Chernoff's bound.
+    # P_s <= 1 bounds the aliases on one side, Chernoff's bound the aliases on the other side.
     excess = k[1:] - real[1:] * x - guess + e_folds
     h = float(np.max(math.tau * (real[1:] - a) / np.maximum(excess, 1e-3)))
     h = min(h, math.tau * a / (e_folds - guess))
@@ -190,10 +191,12 @@ def _plan(tail: Tail, a: float, guess: float, deviation: float, e_folds: float) 
 def _decay(
     losses: Composition, c: float, deviation: float, need: float
 ) -> tuple[float, float, float] | None:
-    """Return the last height of nodes, how far the decay is certified, and the terms between them.
+    """Return the last height of nodes, the end of the certified decay, and the terms between them.
 
-    The terms are the sum of |phi| h / u over the nodes beyond the last one, up to a height where it
-    ends. It is at most the integral of a falling bound on |phi|.
+    The terms are the sum of |phi| h / u over nodes beyond the last one, phi the characteristic
+    function
+    of the tilted loss, up to a largest height. The integral of a decreasing bound on |phi| bounds
+    them.
     """
     edges = math.sqrt(2 * need) / deviation * END_FACTORS
     with np.errstate(all="ignore"):
@@ -208,17 +211,17 @@ def _decay(
     return float(edges[k]), float(edges[-1]), float(terms[k])
 
 
-@np.errstate(over="ignore", invalid="ignore")  # sums that left the floats claim nothing
+@np.errstate(over="ignore", invalid="ignore")  # a sum that overflows claims nothing
 def _on_line(tail: Tail, plan: _Plan) -> Interval:
-    """Bounds from the nodes of a plan."""
+    """Return bounds from the nodes of a plan."""
     x, step = tail.x, tail.step
     a, h, real, k, v = plan.a, plan.h, plan.real, plan.k, plan.v
     u = h * np.arange(plan.count)
     values, error = tail.losses.mgf(a - tail.s + 1j * u)
     phi = np.exp(values - values[0].real)
     top, first = float(k[0]), 1.01 * float(error[0])
-    # [C-3]: of each exponent, of waves that are products, and of a sum of the terms. The kernel and
-    # its parts err by at most 16 units.
+    # [C-3]: errors of each exponent, of waves that are products, and of the sum of the terms. The
+    # kernel errs by at most 16 units.
     error = error + np.abs(phi) * UNIT * (4 * np.abs(values) + 3 * len(u) + 64)
     # The noise has the transform e^{v w^2 / 2}, w = a + i u: next to 1 at the nodes.
     error = error + np.abs(phi) * (v * (a * a + u * u))
@@ -227,9 +230,9 @@ def _on_line(tail: Tail, plan: _Plan) -> Interval:
     kernel *= np.append(0.5, np.ones(len(u) - 1)) * (h / math.pi)
     weight = phi * kernel
     error = float(np.abs(kernel) @ error) + plan.left / math.pi
-    # The height, the angle of the first node, a multiple of it, and x.
+    # Errors of the height, the angle of the first node, a multiple of this angle, and x.
     error += 4 * UNIT * float(np.abs(weight) @ np.abs(w)) * abs(x)
-    # The noise is farther than the room with a chance of e^{guess - need} at most.
+    # The noise exceeds the room with probability at most e^{guess - need}.
     room = math.sqrt(2 * v * (plan.need - plan.guess))
     if not step:
         room += 4 * UNIT * (abs(x) + room)  # roundings of the places and of x
@@ -237,7 +240,7 @@ def _on_line(tail: Tail, plan: _Plan) -> Interval:
     total, scale = np.real(series(weight, places * h)), top - a * places
     gap, turns = math.tau * (real[1:] - a) / h, math.tau * a / h
     safe = k[1:] + np.log1p(plan.error[1:]) + 0.5 * v * real[1:] ** 2
-    # Each of the terms errs by at most 4 units of itself.
+    # Each term errs by at most 4 relative units.
     after = safe - gap - np.multiply.outer(places, real[1:]) - scale[:, None]
     after += 8 * UNIT * (np.abs(k[1:]) + gap + 1 + np.abs(scale)[:, None])
     after += 8 * UNIT * np.multiply.outer(np.abs(places), real[1:])
@@ -245,7 +248,7 @@ def _on_line(tail: Tail, plan: _Plan) -> Interval:
     error = error + np.exp(np.minimum(-turns - scale, 700.0)) / -math.expm1(-turns)
     if v:
         error = error + np.exp(np.minimum(plan.guess - plan.need - scale, 700.0))
-    # K(a - s) comes twice, once with the nodes.
+    # K(a - s) enters twice, once through the nodes.
     slack = 8 * UNIT * (abs(top) + a * np.abs(places) + 1) + float(plan.error[0]) + first
     low, high = float(total[0] - error[0]), float(total[1] + error[1])
     if not (0 < high < math.inf and v * (a * a + float(u[-1]) ** 2) < 0.1):
@@ -254,15 +257,15 @@ def _on_line(tail: Tail, plan: _Plan) -> Interval:
     return log_low, min(math.log(high) + float(scale[1] + slack[1]), 0.0)
 
 
-LOG_NDTR_ERROR = 64 * UNIT  # relative, of SciPy's log_ndtr, and what it counts beside its size
+LOG_NDTR_ERROR = 64 * UNIT  # error of SciPy's log_ndtr, relative to 1 + its size
 Tails = tuple[Interval, Interval]
-"""P(L > x), P(L <= x): the bounds hold for P(L >= x) and P(L < x), and at floats next to x, too."""
+"""P(L > x) and P(L <= x). The bounds also hold for P(L >= x), P(L < x), and at floats next to x."""
 ALL = (1.0, 1.0), (0.0, 0.0)
 
 
 @singledispatch
 def tails_of_one(loss: Part, x: float) -> tuple[Tails, Tails] | None:
-    """Bounds on the tails of one release under P and under Q; None without a closed form [PL-7]."""
+    """Bound the tails of one release under P and Q. Return None without a closed form [PL-7]."""
     return None
 
 
@@ -272,7 +275,7 @@ def _(loss: GaussianLoss, x: float) -> tuple[Tails, Tails]:
 
 
 def _normal_tails(mu: float, x: float) -> tuple[Tails, Tails]:
-    """Of N(mu^2 / 2, mu^2) under P, and N(-mu^2 / 2, mu^2) under Q."""
+    """Return the tails of N(mu^2 / 2, mu^2) under P and of N(-mu^2 / 2, mu^2) under Q."""
     z, half = x / mu, 0.5 * mu
     away = 8 * UNIT * (abs(z) + mu)
 
@@ -299,7 +302,7 @@ def _laplace_tails(loss: LaplaceLoss, x: float) -> tuple[Tails, Tails]:
         return (max(1 - high - UNIT, 0.0), min(1 - low + UNIT, 1.0)), (low, high)
 
     above, below = tails(-x)
-    return tails(x), (below, above)  # it is its own reverse: Q(L <= x) = P(L >= -x)
+    return tails(x), (below, above)  # the loss is its own reverse: Q(L <= x) = P(L >= -x)
 
 
 @tails_of_one.register
@@ -319,14 +322,17 @@ def _sampled_tails(
     inner: Callable[[float], tuple[Tails, Tails] | None],
     x: float,
 ) -> tuple[Tails, Tails] | None:
-    """Of log(1 - q + q e^l) under (1 - q) Q + q P and Q, l the loss of (P, Q), or the reverse."""
+    """Return the tails of log(1 - q + q e^l) under (1 - q) Q + q P and Q, or of the reverse.
+
+    l is the loss of (P, Q).
+    """
     q, at = loss.rate, x if loss.removed else -x
     if at > LIMITS.largest_exponent:
         return None
     ratio = math.expm1(at) / q
-    error = 8 * UNIT * (abs(ratio) + math.exp(at) * abs(at) / q)  # of its own, and of x
+    error = 8 * UNIT * (abs(ratio) + math.exp(at) * abs(at) / q)  # of the ratio and of x
     ends: list[tuple[Tails, Tails]] = []
-    for side in (-1, 1):  # l is certainly at most, and at least, where it has this value
+    for side in (-1, 1):  # certain lower and upper ends of l
         if ratio + side * error <= -1:
             ends.append((ALL, ALL))
             continue

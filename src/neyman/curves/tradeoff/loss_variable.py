@@ -1,12 +1,12 @@
-"""The privacy loss random variable of one ordered pair (P, Q): L = log dP/dQ under P.
+"""Compute the privacy loss random variable of one ordered pair (P, Q): L = log dP/dQ under P.
 
-Its distribution follows from the profile: delta is convex in u = e^x and its right slope there is
--Q(L > x), so that
+Its distribution follows from the profile. delta is convex in u = e^x, and its right slope is
+-Q(L > x). So
 
     P(L > x) = delta(x) + e^x Q(L > x),
 
-with Q(L > x) between the chords of delta on either side of x. Read from the other end, with the
-profile of (Q, P), the same chords give P(L <= x) with all its digits where it is small [PL-1].
+and Q(L > x) is between the chords of delta on either side of x. For small P(L <= x), the chords of
+the profile of (Q, P) give an accurate value [PL-1].
 """
 
 from __future__ import annotations
@@ -40,20 +40,18 @@ CHORD_DEVIATIONS = np.geomspace(1e-9, 0.25, 18)
 
 @dataclass(frozen=True)
 class Limits:
-    """Where draws and moments of a loss are computed."""
+    """Set the precision of probabilities, moments, and draws of a loss."""
 
-    atom_width: float = 1e-6  # relative width of bounds between which there is no atom to speak of
-    least_probability: float = 1e-300  # a probability whose digits floats hardly hold
-    # A step, relative to the place, below which a lattice is not resolved.
-    lattice_step: float = 1e-12
-    # Multiples of one order at which a variance asks for the moment generating function.
-    variance_nodes: int = 6
-    largest_moment: float = 1e21  # E e^{z X} of such an order
-    draw_mass: float = 1e-17  # a mass that no draw of 53 bits falls into
-    draw_cells: int = 1000  # at least, of mass, between which a draw interpolates
-    least_log: float = -650.0  # log of what still has all digits in a float
-    largest_loss: float = 1e12  # a loss beyond which floats do not hold a profile's terms
-    draw_deviations: float = 1e6  # deviations beyond which no loss is drawn
+    atom_width: float = 1e-6  # relative width of bounds that shows no relevant atom
+    least_probability: float = 1e-300  # a smaller probability is not accurate in floats
+    lattice_step: float = 1e-12  # smallest step of a lattice, relative to the loss
+    variance_nodes: int = 6  # multiples of an order at which a variance uses the moments
+    largest_moment: float = 1e21  # largest E e^{z X} that a variance uses
+    draw_mass: float = 1e-17  # a mass that no draw of 53 bits hits
+    draw_cells: int = 1000  # least number of masses between which a draw interpolates
+    least_log: float = -650.0  # log of the smallest number that is accurate in floats
+    largest_loss: float = 1e12  # terms of a profile overflow beyond it
+    draw_deviations: float = 1e6  # standard deviations of the largest draw
 
 
 LIMITS = Limits()
@@ -61,14 +59,15 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class PrivacyLoss:
-    """The privacy loss random variable L = log dP/dQ(omega), with omega drawn from P.
+    """Represent the privacy loss random variable L = log dP/dQ(omega), with omega drawn from P.
 
-    P is the distribution of the output on one dataset and Q the one on its neighbor. The loss of
-    the reverse order (Q, P) is ``f.inverse().loss``. Tail probabilities of L are not preserved by
-    post-processing: no guarantee should be stated in them (`Tradeoff.pbdp` can be).
+    P is the distribution of the output on one dataset and Q on its neighbor. For the reverse order
+    (Q, P), use ``f.inverse().loss``. Post-processing does not preserve tail probabilities of L, so
+    do
+    not state a guarantee in them (use `Tradeoff.pbdp`).
 
     Args:
-        composition: the losses whose sum it is. Get it as ``f.loss``.
+        composition: the independent losses whose sum is L. Get the variable as ``f.loss``.
 
     Examples:
         >>> import neyman as ny
@@ -97,22 +96,22 @@ class PrivacyLoss:
         """Return P(L <= x); lower is safe.
 
         Args:
-            x: a loss, in nats; any real number, read as the decimal that it prints. Where a
-                distribution without a lattice has an atom at x, or within rounding of it, the
-                interval holds both P(L < x) and P(L <= x), and its method says so.
+            x: a loss in nats, any real number, read as the decimal that it prints. If a
+                distribution without a lattice has an atom at x, or within rounding of x, the
+                interval contains both P(L < x) and P(L <= x), and the method says so.
         """
         (low, high), _, method = self._both(x)
         return Bound(float(low), float(high), "lower", method_note(method))
 
     @question
     def tail(self, x: float) -> Bound:
-        """Return P(L > x), infinite losses included; upper is safe. Args: as for `cdf`."""
+        """Return P(L > x), including infinite losses; upper is safe. Args: as for `cdf`."""
         _, (low, high), method = self._both(x)
         return Bound(float(low), float(high), "upper", method_note(method))
 
     @property
     def infinite(self) -> Bound:
-        """Return P(L = inf), the mass of outcomes that reveal all; upper is safe."""
+        """Return P(L = inf), the mass of outcomes that reveal everything; upper is safe."""
         low, high = self.composition.least.infinite, self.composition.infinite
         if low == high and low in (0.0, 1.0):
             return Bound(abs(low), abs(high), "upper", "mass")
@@ -130,7 +129,7 @@ class PrivacyLoss:
     @property
     @question
     def variance(self) -> Bound:
-        """Return Var(L); upper is safe, inf where infinite losses have mass."""
+        """Return Var(L), or inf if infinite losses have mass; upper is safe."""
         if self.composition.infinite:
             return self._endless()
         low, high = _variance(self.composition, self.mean)
@@ -138,14 +137,16 @@ class PrivacyLoss:
 
     @question
     def mgf(self, t: float) -> Bound:
-        """Return the moment generating function E[e^{t L}]; upper is safe but for t in (-1, 0).
+        """Return the moment generating function E[e^{t L}]; upper is safe except for t in (-1, 0).
 
         Args:
-            t: any real number. Above 0 it is e^{t D} with the Renyi divergence D of order 1 + t.
+            t: any real number. Above 0 the result is e^{t D}, with D the Renyi divergence of order
+                1 + t.
 
         Returns:
-            A `Bound`; inf for t above 0 where infinite losses have mass. Below 0 they add nothing.
-            Between -1 and 0 a loss that reveals more has a smaller moment: there lower is safe.
+            A `Bound`. For t above 0 it is inf if infinite losses have mass. Below 0 they add
+            nothing. Between -1 and 0, a loss that reveals more has a smaller moment, so lower is
+            safe.
         """
         t = check.finite("t", t)
         if not t or not self.composition.parts:
@@ -154,28 +155,29 @@ class PrivacyLoss:
             return self._endless()
         # E_P e^{t L} = E_Q e^{-(1 + t) (-L)}: below -1/2 the reverse has the smaller exponent.
         c, z = (self.composition, t) if t > -0.5 else (self.composition.reverse(), -1 - t)
-        both = [Composition.of(v) for v in sides(c.parts)]  # equal where no part is a bracket
+        both = [Composition.of(v) for v in sides(c.parts)]  # equal if no part is a bracket
         logs = [log_moment(one, z) for one in both]
         low, high = min(low for low, _ in logs), max(high for _, high in logs)
         safe = "lower" if -1 < t < 0 else "upper"
-        with np.errstate(over="ignore"):  # beyond the floats it is inf, at most
+        with np.errstate(over="ignore"):  # an overflow gives inf, an upper bound
             ends = np.exp([low, high])
         least = min(float(ends[0]), sys.float_info.max)
         return Bound(down(least, 2), up(float(ends[1]), 2), safe, "moment generating function")
 
     @question
     def sample(self, count: int, seed: int | None = None) -> Array:
-        """Draw losses for a simulation; for noise that protects data use a mechanism.
+        """Draw losses for a simulation. Do not use them as protective noise: use a mechanism.
 
-        The distribution function is inverted by interpolation: a draw is off by a probability of
-        at most 0.001 or by 0.0002 standard deviations. It is exact where losses are on a lattice.
+        Draws interpolate the inverse distribution function. A draw errs by a probability of at most
+        0.001
+        or by 0.0002 standard deviations. Draws are exact if the losses are on a lattice.
 
         Args:
-            count: how many, at least 0.
-            seed: for equal draws at each call; None draws new ones.
+            count: number of draws, at least 0.
+            seed: for equal draws at each call; None gives new draws.
 
         Returns:
-            An array of shape ``(count,)``; inf where an outcome reveals all.
+            An array of shape ``(count,)``; inf for an outcome that reveals everything.
         """
         chance = np.random.default_rng(seed).random(check.integer("count", count))
         if not self.composition.parts:
@@ -200,13 +202,13 @@ class PrivacyLoss:
 
     @cached_property
     def _moments(self) -> tuple[float, float]:
-        """Mean and standard deviation of the finite part: to steer by."""
+        """Estimate the mean and standard deviation of the finite part."""
         _, mean, variance = (float(v[0]) for v in self.composition.moments(np.zeros(1)))
         return mean, math.sqrt(max(variance, 0.0))
 
     @cached_property
     def _lattice(self) -> tuple[Fraction, Fraction] | None:
-        """Offset and step of a lattice that holds all finite losses."""
+        """Return the offset and step of a lattice that contains all finite losses, if any."""
         known = [(part, n) for part, n in self.composition.parts if isinstance(part, Loss)]
         steps = [part.step for part, _ in known]
         if not known or len(known) < len(self.composition.parts) or None in steps:
@@ -217,7 +219,7 @@ class PrivacyLoss:
         return sum((n * part.atoms(0.0).offset for part, n in known), Fraction(0)), step
 
     def _both(self, x: float) -> tuple[Interval, Interval, str]:
-        """Bounds on P(L <= x) and on P(L > x), and how they were found."""
+        """Return bounds on P(L <= x) and on P(L > x), and the method."""
         check.finite("x", x)
         exact = check.exact("x", x)
         composition = self.composition
@@ -227,7 +229,7 @@ class PrivacyLoss:
             return (max(1 - mass.upper, 0.0), 1 - mass.lower), (mass.lower, mass.upper), method
         if composition.least.infinite >= 1 or exact < -composition.reverse().supremum:
             return (0.0, 0.0), (1.0, 1.0), method
-        if (lattice := self._lattice) is not None:  # nothing is between two of its points
+        if (lattice := self._lattice) is not None:  # no loss is between two lattice points
             offset, step = lattice
             at = offset + step * ((exact - offset) // step)
             below, beyond = self._on_line(float(at), float(at + step), float(step))
@@ -249,21 +251,22 @@ class PrivacyLoss:
         asked = [self._at(v) for v in ends]
         below = min(v[0][0] for v in asked), max(v[0][1] for v in asked)
         beyond = min(v[1][0] for v in asked), max(v[1][1] for v in asked)
-        if exact > LIMITS.largest_loss:  # no less of it is below, and no more beyond, than there
+        if exact > LIMITS.largest_loss:  # P(L <= x) is at least, P(L > x) at most, its value there
             below, beyond = (below[0], 1.0), (0.0, beyond[1])
         if exact < -LIMITS.largest_loss:
             below, beyond = (0.0, below[1]), (beyond[0], 1.0)
         return below, beyond, method if lattice is not None else method + _note(below, beyond)
 
     def _on_line(self, x: float, following: float, step: float = 0.0) -> tuple[Interval, Interval]:
-        """Bounds on P(L <= x) and P(L > x) by a line for the smaller one [PL-6].
+        """Bound P(L <= x) and P(L > x) by a line integral for the smaller one [PL-6].
 
-        Without a lattice they also hold for P(L < x) and P(L >= x). P(L <= x) is the tail at -x of
-        the null of the reversed pair.
+        Without a lattice the bounds also hold for P(L < x) and P(L >= x). P(L <= x) is the tail at
+        -x of
+        the reversed pair's loss, under the null.
 
         Args:
-            x: a loss; on a lattice a point of it.
-            following: the next point of the lattice, or x.
+            x: a loss; if there is a lattice, a lattice point.
+            following: the next lattice point, or x.
             step: of the lattice; 0 for none.
         """
         if not all(isinstance(part, Loss) for part, _ in self.composition.parts):
@@ -288,7 +291,7 @@ class PrivacyLoss:
         _, slope = _chords(select(self.composition.reverse()), -x, lengths)
         if x < -LIMITS.least_log:
             size = slope[0] * down(math.exp(x)), slope[1] * up(math.exp(x))
-            # A product errs by one unit, or by the least of the floats; the power is moved.
+            # A product errs by one unit or the smallest float. The power of e is rounded outward.
             cdf = min(max(size[0], 0.0), 1.0), min(up(size[1] * (1 + 4 * UNIT)), 1.0)
             cdf = cdf if slope[1] else (0.0, 0.0)
         else:
@@ -298,7 +301,7 @@ class PrivacyLoss:
 
     @cached_property
     def _inverse(self) -> tuple[Array, Array]:
-        """Places, and P(L <= place) about there, between which a draw interpolates."""
+        """Return losses and about P(L <= loss), for the interpolation of draws."""
         mean, deviation = self._moments
         if not deviation > 0:
             return np.array([mean, mean]), np.array([0.0, 1.0])
@@ -340,37 +343,38 @@ class PrivacyLoss:
 
 
 def _wide(below: Interval, beyond: Interval) -> bool:
-    """Return True if the smaller of two probabilities is not known to the digits of a line."""
+    """Return True if the smaller probability is less accurate than a line integral should be."""
     low, high = min(below, beyond, key=lambda ends: ends[1])
     return not high - low <= max(LIMITS.atom_width * high, LIMITS.least_probability)
 
 
 def _note(below: Interval, beyond: Interval) -> str:
-    """Say what an interval says of an atom that there may be."""
+    """Return the note for an interval that may contain an atom, or ""."""
     return "; holds P(L < x) and P(L <= x)" if _wide(below, beyond) else ""
 
 
 def _complementary(one: Interval, other: Interval) -> Interval:
-    """Bounds on a probability from those on it and on the rest."""
+    """Bound a probability from bounds on it and on its complement."""
     low = max(one[0], 1 - other[1] - UNIT)
     high = min(one[1], 1 - other[0] + UNIT)
     return max(min(low, high), 0.0), min(max(low, high), 1.0)
 
 
 def _chords(profile: Profile, x: float, lengths: Array) -> tuple[Interval, Interval]:
-    """Bounds on delta(x), and on e^x times minus its slope in e^x, on either side of x.
+    """Bound delta(x), and e^x times minus its slope in e^x, on either side of x.
 
-    The slope is between the chords on the right and on the left of x. Lengths are those of the
-    floats that are asked.
+    The slope is between the chords on the right and on the left of x. Chord lengths use the floats
+    at
+    which delta is computed.
     """
     right, left = x + lengths, x - lengths
-    with np.errstate(all="ignore"):  # far out a profile may answer NaN, which bounds nothing
+    with np.errstate(all="ignore"):  # far out a profile may return NaN, which bounds nothing
         lower, upper = profile.log_deltas(np.concatenate([[x], right, left]))
     lower, upper = np.nan_to_num(lower, nan=-np.inf, neginf=-np.inf), np.fmin(upper, 0.0)
     unit, n = float(upper[0]), len(lengths)
     if unit == -math.inf:
         return (0.0, 0.0), (0.0, 0.0)
-    if unit < LIMITS.least_log:  # the chord from the left to 0 is all that floats hold
+    if unit < LIMITS.least_log:  # only the chord from the left to 0 does not underflow
         longest = -math.expm1(left[-1] - x) * (1 - 16 * UNIT)
         most = exp_up(float(upper[-1])) / longest if longest > 0 else math.inf
         return (0.0, exp_up(unit)), (0.0, most)
@@ -381,7 +385,7 @@ def _chords(profile: Profile, x: float, lengths: Array) -> tuple[Interval, Inter
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         below = (at[0] - ahead) / np.expm1(right - x) - error
         above = (behind - at[0]) / -np.expm1(left - x) + error
-    # expm1 errs by 2 units, and quotient and product by one each: the error before has room for it.
+    # expm1 errs by 2 units, and quotient and product by one each. The error above covers them.
     below = np.where(right > x, below, 0.0) * (1 - 16 * UNIT)
     above = np.where(left < x, above, np.inf) * (1 + 16 * UNIT)
     slope = max(float(np.nanmax(below)), 0.0) * size, float(np.nanmin(above)) * size
@@ -389,11 +393,12 @@ def _chords(profile: Profile, x: float, lengths: Array) -> tuple[Interval, Inter
 
 
 def _variance(c: Composition, mean: Bound) -> Interval:
-    """Bounds on Var(L) from K at small orders.
+    """Bound Var(L) from K at small orders.
 
-    With X = L - m, the combination of E[2 cosh(j d X) - 2] over j = 1 .. n that leaves d^2 E[X^2]
-    and removes the next n - 1 terms has a remainder of one sign. So odd n bound E[X^2] from above,
-    and even n from below [PL-2]. Var(L) = E[X^2] - (E[L] - m)^2.
+    Let X = L - m. Combine E[2 cosh(j d X) - 2] over j = 1 .. n to get d^2 E[X^2] without the next n
+    - 1
+    terms. The remainder has one sign: odd n bound E[X^2] from above, even n from below [PL-2].
+    Var(L) = E[X^2] - (E[L] - m)^2.
     """
     if not c.parts:
         return 0.0, 0.0

@@ -1,4 +1,4 @@
-"""One of several curves, drawn at random: seen or hidden."""
+"""Compute the curve of a random choice among curves, with the choice seen or hidden."""
 
 from __future__ import annotations
 
@@ -29,24 +29,25 @@ def mixture(
 ) -> Tradeoff:
     """Return the curve of a random choice among mechanisms, with data-independent probabilities.
 
-    Where it shows which one was drawn, P = sum w_i P_i and Q = sum w_i Q_i on outcomes that tell i,
-    and delta(epsilon) = sum w_i delta_i(epsilon). Where it does not, the outcome is that one with i
-    left out, so the same curve is a lower bound.
+    If the choice i is observed, P = sum w_i P_i and Q = sum w_i Q_i on outcomes that include i, and
+    delta(epsilon) = sum w_i delta_i(epsilon). If it is hidden, the outcome is the same without i,
+    so
+    the same curve is a lower bound.
 
     Args:
         weights: w_i, at least 0, with the sum 1; read like the probabilities of `between`.
-        curves: their trade-off functions, as many. They are of pairs that stand alike: what one
-            mechanism leaves out, all leave out.
-        observed: whether it shows which one was drawn. If not, the safe ends of the answers are a
-            bound, and the other ends claim nothing.
+        curves: trade-off functions, one per weight. Their pairs have the same order: the record
+            that one mechanism leaves out, all leave out.
+        observed: True if the choice is observed. If False, only the safe ends of the answers are
+            bounds. The other ends claim nothing.
 
     Returns:
         A curve that composes.
 
     Raises:
-        ValueError: if the weights are no probabilities or not as many as the curves, the curves
-            are of different neighboring relations, or one is known only by what others state or
-            by bounds on its Renyi divergences.
+        ValueError: if the weights are not probabilities or not as many as the curves, the
+            neighboring relations differ, or a curve rests on statements or on bounds on its Renyi
+            divergences.
 
     Examples:
         >>> import neyman as ny
@@ -79,7 +80,7 @@ def mixture(
     choices: list[tuple[Composition, ...]] = []
     for _, f in positive:
         relation = unified(relation, f.neighboring)
-        both = f.ordered and not ordered  # it then speaks of both orders
+        both = f.ordered and not ordered  # then both orders must hold
         choices.append((*f.composable, *(c.reverse() for c in f.composable if both)))
     composition = (
         _mix_curves(list(zip((w for w, _ in positive), chosen, strict=True)), observed)
@@ -89,9 +90,7 @@ def mixture(
 
 
 def _mix_curves(curves: list[tuple[Fraction, Composition]], observed: bool) -> Composition:
-    """Return the choice between sums of losses; with those that
-    reveal all as a leak beside it [TC-12].
-    """
+    """Return the choice between sums of losses. Pairs that reveal all become a leak [TC-12]."""
     shares: dict[Composition, Fraction] = {}
     for w, curve in curves:
         shares[curve] = shares.get(curve, Fraction(0)) + w
@@ -123,7 +122,7 @@ def _choice(parts: list[tuple[float, Part]]) -> Part:
 
 
 def _two_sides(curve: Composition) -> tuple[Part, Part]:
-    """One loss below a sum and one above it; the same where it is one loss, or on a lattice."""
+    """Return a loss below a sum and one above it: equal if it is one loss or on a lattice."""
     lower, upper = sides(curve.parts)
     return _single_part(lower, -1), _single_part(upper, 1)
 

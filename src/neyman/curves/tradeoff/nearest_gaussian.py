@@ -1,9 +1,10 @@
-"""The Gaussian trade-off curve that is nearest to a curve in sup distance, and the distance.
+"""Find the Gaussian trade-off curve nearest to a curve in sup distance, and the distance.
 
-Let p be the power of the best test at each level, the largest over all pairs, and g the power
-Phi(mu + z) of G_mu. As mu grows, the excess sup(p - g) falls and sup(g - p) rises. The nearest mu
-is where they meet [PL-3]. A cell between two levels that is cut at any place bounds both excesses
-by their values at its ends and at the cut [PL-4].
+Let p be the power of the best test at each level, the largest over all pairs. Let g = Phi(mu + z)
+be
+the power of G_mu. As mu grows, sup(p - g) falls and sup(g - p) rises. At the nearest mu they are
+equal [PL-3]. In a cell between two levels, cut at any level, both excesses are bounded by their
+values at the ends and at the cut [PL-4].
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from neyman.numerics.roots import bisect
 
 @dataclass(frozen=True)
 class Limits:
-    """How finely the largest distance from a Gaussian is looked for."""
+    """Set the resolution of the search for the largest distance from a Gaussian curve."""
 
-    # Of levels, lines, and normal quantiles: each is a few units of a number near 1.
+    # Bound on the errors of levels, lines, and normal quantiles: a few units of a number near 1.
     rounding: float = 1e-12
-    first_cells: int = 48  # at first, even in the normal quantile of the level
-    halvings: int = 12  # of halving the cells that may hold the largest distance
+    first_cells: int = 48  # number of first cells, even in the normal quantile of the level
+    halvings: int = 12  # rounds of halving the cells that may have the largest distance
     cells: int = 1500
-    distance_width: float = 1e-3  # relative, of the distance
-    least_width: float = 1e-7  # at least: what its interval may be wide
-    largest_mu: float = 30.0  # beyond it levels leave the floats
+    distance_width: float = 1e-3  # relative width of the distance
+    least_width: float = 1e-7  # always accepted as width of the distance
+    largest_mu: float = 30.0  # for a larger mu, levels underflow
 
 
 LIMITS = Limits()
@@ -41,15 +42,16 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class NearestGaussian:
-    """The Gaussian curve nearest to a trade-off curve f, and how far away f is.
+    """Describe a trade-off curve f by the nearest Gaussian curve and the distance to it.
 
-    A summary, and no guarantee: f is on both sides of G_mu. The mu that is safe on a range of
-    levels is ``f.gdp(levels=(1e-4, 0.5))``.
+    This is a summary, not a guarantee: f is on both sides of G_mu. For a safe mu on a range of
+    levels,
+    ask ``f.gdp(levels=(1e-4, 0.5))``.
 
     Args:
-        mu: the mu for which sup |f - G_mu| is least; upper is safe.
-        distance: the least sup distance, its regret; upper is safe, and holds for ``float(mu)``:
-            the power at any level is at most that of G_mu plus ``distance``.
+        mu: the mu with the least sup |f - G_mu|; upper is safe.
+        distance: the least sup distance (the regret); upper is safe, and holds for ``float(mu)``:
+            the power at any level is at most the power of G_mu plus ``distance``.
 
     Examples:
         >>> import neyman as ny
@@ -73,14 +75,14 @@ class NearestGaussian:
 
 @dataclass(frozen=True)
 class _Curve:
-    """Bounds on the power of one pair at increasing levels from 0 to 1."""
+    """Hold bounds on the power of one pair at increasing levels from 0 to 1."""
 
     low: Array
     high: Array
 
 
 def nearest_gaussian(profiles: Sequence[Profile], method: str) -> NearestGaussian:
-    """Return the nearest Gaussian curve to the lowest of several pairs' curves."""
+    """Return the Gaussian curve nearest to the minimum of several pairs' curves."""
     if all(profile.log_delta(0.0)[1] == -math.inf for profile in profiles):
         zero = Bound(0.0, 0.0, "upper", method)
         return NearestGaussian(zero, zero)
@@ -123,10 +125,10 @@ def nearest_gaussian(profiles: Sequence[Profile], method: str) -> NearestGaussia
 
 
 def _certify(mu: float, levels: Array, curves: list[_Curve], method: str) -> NearestGaussian:
-    """Return the interval around mu at whose ends the order of the two excesses is certain."""
+    """Return the interval around mu at whose ends it is certain which excess is larger."""
 
     def sure(at: float, over: int) -> bool:
-        """Whether one excess (0: p - g, 1: g - p) is certainly the larger one there."""
+        """Return True if one excess (0: p - g, 1: g - p) is certainly the larger one."""
         cells = _excesses(at, levels, curves)
         return _differences(at, levels, curves)[over] > float(np.max(cells[1 - over]))
 
@@ -151,7 +153,7 @@ def _certify(mu: float, levels: Array, curves: list[_Curve], method: str) -> Nea
 
 
 def _first_levels(profiles: Sequence[Profile]) -> Array:
-    """0, 1, and levels at which a test's level or its power moves."""
+    """Return 0, 1, and levels in the region in which the level or the power changes."""
     log_advantage = max(p.log_delta(0.0)[1] for p in profiles)
     reach = 2 * float(ndtri(min((1 + math.exp(log_advantage)) / 2, 1 - 1e-12)))
     z = np.linspace(-4.5 - min(reach, LIMITS.largest_mu), 4.5, LIMITS.first_cells)
@@ -168,7 +170,7 @@ def _ask(profile: Profile, levels: Array) -> _Curve:
 
 
 def _gaussian(mu: float, levels: Array) -> tuple[Array, Array]:
-    """Phi(mu + z) to a few units, and its slope in the level."""
+    """Return Phi(mu + z), accurate to a few units, and its slope in the level."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         z = ndtri(levels)
         slope = np.exp(np.minimum(-mu * z - mu * mu / 2, 700.0))
@@ -177,7 +179,7 @@ def _gaussian(mu: float, levels: Array) -> tuple[Array, Array]:
 
 
 def _balance(levels: Array, curves: list[_Curve]) -> float:
-    """About the mu for which the two excesses at the levels are equal."""
+    """Estimate the mu for which the two excesses at the levels are equal."""
     power = np.max([(c.low + c.high) / 2 for c in curves], axis=0)
 
     def more_above(mu: float) -> bool:
@@ -188,7 +190,7 @@ def _balance(levels: Array, curves: list[_Curve]) -> float:
 
 
 def _differences(mu: float, levels: Array, curves: list[_Curve]) -> tuple[float, float]:
-    """Lower bounds on sup(p - g) and on sup(g - p): the largest at the levels."""
+    """Return lower bounds on sup(p - g) and on sup(g - p): the largest at the levels."""
     power = _gaussian(mu, levels)[0]
     low = np.max([c.low for c in curves], axis=0)
     high = np.max([c.high for c in curves], axis=0)
@@ -198,7 +200,7 @@ def _differences(mu: float, levels: Array, curves: list[_Curve]) -> tuple[float,
 
 
 def _excesses(mu: float, levels: Array, curves: list[_Curve]) -> tuple[Array, Array]:
-    """Upper bounds on p - g and on g - p in each cell."""
+    """Return upper bounds on p - g and on g - p in each cell."""
 
     def gaussian(at: Array) -> Array:
         return _gaussian(mu, at)[0]
@@ -222,11 +224,11 @@ def _excesses(mu: float, levels: Array, curves: list[_Curve]) -> tuple[Array, Ar
 
 
 Lines = tuple[tuple[Array, Array], tuple[Array, Array]]
-"""In each cell, value and slope of a line from its left end, and of one from its right end."""
+"""In each cell, value and slope of a line from the left end, and of a line from the right end."""
 
 
 def _chords(levels: Array, c: _Curve) -> Lines:
-    """Return the chords of the cells on either side, continued; upper bounds on a concave power."""
+    """Return the neighboring cells' chords, extended: upper bounds on a concave power."""
     width = np.diff(levels)
     steepest, flattest = (c.high[1:] - c.low[:-1]) / width, (c.low[1:] - c.high[:-1]) / width
     before = np.append(np.inf, steepest[:-1])
@@ -235,9 +237,9 @@ def _chords(levels: Array, c: _Curve) -> Lines:
 
 
 def _over(levels: Array, lines: Lines, below: Callable[[Array], Array]) -> Array:
-    """Upper bounds, in each cell, on how far a power under two lines is above a concave one.
+    """Bound, in each cell, how far a power under two lines exceeds a concave one.
 
-    Cut anywhere: left of the cut the left line counts, right of it the right one.
+    Cut the cell anywhere. The left line applies left of the cut, the right line right of it.
     """
     left, right = levels[:-1], levels[1:]
     (start, steep), (end, flat) = lines

@@ -1,4 +1,4 @@
-"""Blackwell's order: which of two curves is the more private one, certified."""
+"""Decide which of two curves is more private in Blackwell's order, with certified verdicts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def compare(f: Curve, g: Curve) -> Verdict:
 
     Returns:
         "at-least" if f >= g everywhere (f is at least as private), "at-most" if f <= g, "equal",
-        "incomparable" if each is the better one somewhere, or "undecided".
+        "incomparable" if each is more private somewhere, or "undecided".
 
     Examples:
         >>> import neyman as ny
@@ -49,7 +49,7 @@ def compare(f: Curve, g: Curve) -> Verdict:
     if more or less:
         return "equal" if more and less else "at-least" if more else "at-most"
     if f.sources or g.sources:
-        return "undecided"  # what others state is not certified here
+        return "undecided"  # uncertified sources decide nothing
     lines = _grid(f, g)
     if f.ordered or g.ordered:
         lines = np.concatenate([-lines[:0:-1], lines])
@@ -59,19 +59,21 @@ def compare(f: Curve, g: Curve) -> Verdict:
 
 
 def at_least(f: Curve, g: Curve) -> bool:
-    """Whether ``f`` is certainly at least as private as ``g``, at every level.
+    """Return True if ``f`` is certainly at least as private as ``g``, at every level.
 
-    One curve is above another where its delta is below, at every real epsilon: at those of at
-    least 0 in both orders. A `Tradeoff` that is not joined is the lowest of several curves, so each
-    of f's needs one of g's that it is above.
+    One curve is above another if its delta is smaller at every real epsilon, or at every epsilon >=
+    0
+    in both orders. An unjoined `Tradeoff` is the minimum of several curves, so each curve of f must
+    be
+    above some curve of g.
     """
     for name, value in (("f", f), ("g", g)):
         if not hasattr(value, "alternatives"):
             raise TypeError(f"{name} = {value!r} must be a Tradeoff, such as mechanism.tradeoff()")
     if f.sources or g.sources:
-        return False  # what others state is not certified here
+        return False  # uncertified sources decide nothing
     if len(f.alternatives) > 1 and not f.joined and not f.ordered and not g.ordered:
-        known = _by_definition(f, g)  # of all at once, where the worst may be enough
+        known = _by_definition(f, g)  # for all pairs at once: the worst may be enough
         if known is not None:
             return known
     lies_below = cache(_has_smaller_delta)
@@ -86,19 +88,19 @@ def at_least(f: Curve, g: Curve) -> bool:
 
 
 def _curves(f: Curve) -> list[Curve]:
-    """Return the convex curves of which ``f`` is the lowest."""
+    """Return the convex curves whose minimum is ``f``."""
     if f.joined or len(f.directions) == 1:
         return [f]
     return [f.part(c) for c in f.directions]
 
 
 def _inverse_curve(f: Curve) -> Curve:
-    """Return the other order of its pair; a curve that covers both is its own inverse."""
+    """Return the other order of an ordered curve. Other curves are their own inverse."""
     return f.inverse() if f.ordered else f
 
 
 def _has_smaller_delta(f: Curve, g: Curve) -> bool:
-    """Whether delta of ``f`` is certainly at most that of ``g`` at every epsilon of at least 0."""
+    """Return True if f's delta is certainly at most g's delta at every epsilon >= 0."""
     by_definition = _by_definition(f, g)
     if by_definition is not None:
         return by_definition
@@ -106,7 +108,7 @@ def _has_smaller_delta(f: Curve, g: Curve) -> bool:
 
 
 def _by_definition(f: Curve, g: Curve) -> bool | None:
-    """Where ``g`` is a named guarantee its own functional decides; None where it cannot."""
+    """Return the verdict of g's own functional if ``g`` is a named guarantee; None if undecided."""
     bare = as_renyi_bound(g.alternatives)
     if bare is not None:
         return admits_renyi(f.directions, bare) or None
@@ -132,9 +134,7 @@ def _by_definition(f: Curve, g: Curve) -> bool | None:
 
 
 def _normal_above(losses: Composition) -> float:
-    """Return the mu squared of the normal pair that is stated to
-    dominate these losses; inf if none is.
-    """
+    """Return mu squared of the normal pair that dominates the losses, or inf if none is known."""
     upper = Composition.of(sides(losses.parts)[1]).parts
     if len(upper) == 1 and isinstance(upper[0][0], GaussianLoss):
         return upper[0][0].mu_squared
@@ -142,9 +142,9 @@ def _normal_above(losses: Composition) -> float:
 
 
 def _by_corners(f: Curve, g: Curve) -> bool:
-    """Where ``g`` is a polygon: power <= start + slope level for each line of slope at least 1.
+    """Return True if ``f`` meets each line of the polygon ``g``: power <= start + slope level.
 
-    That is delta(log slope) <= start.
+    For each line of slope at least 1, this means delta(log slope) <= start.
     """
     enclosures = [corners(c) for c in g.directions]
     below = hull(corner for pair in enclosures if pair is not None for corner in pair[0])
@@ -155,14 +155,14 @@ def _by_corners(f: Curve, g: Curve) -> bool:
         return True
     log_slope = np.array([math.log(t.numerator) - math.log(t.denominator) for t, _ in lines])
     size = np.array([math.log(max(t.numerator, 2)) for t, _ in lines])
-    # Both logarithms err by 2 units of at most the first, and their difference by one.
+    # Each logarithm errs by 2 units of at most the first logarithm. Their difference adds one.
     epsilons = np.maximum(log_slope - 8 * UNIT * size, 0.0)
     high = np.max([p.log_deltas(epsilons)[1] for p in f.profiles], axis=0)
     return all(Fraction(exp_up(v)) <= d for v, (_, d) in zip(high.tolist(), lines, strict=True))
 
 
 def _deltas(f: Curve, epsilons: Array, side: int = 0) -> tuple[Array, Array]:
-    """Bounds on the worst delta of ``f`` at each epsilon, of which perhaps one side is asked."""
+    """Bound the worst delta of ``f`` at each epsilon. A nonzero ``side`` asks for one side only."""
     profiles = [p.one_sided(side) if side else p for p in f.profiles]
     brackets = [p.log_deltas(epsilons) for p in profiles]
     low, high = np.max([x[0] for x in brackets], axis=0), np.max([x[1] for x in brackets], axis=0)
@@ -170,15 +170,16 @@ def _deltas(f: Curve, epsilons: Array, side: int = 0) -> tuple[Array, Array]:
 
 
 def _grid(f: Curve, g: Curve) -> Array:
-    """Epsilons that cover where the two curves differ."""
+    """Return epsilons that cover the region in which the two curves differ."""
     ends = [h.epsilon(1e-12).upper for h in (f, g)] + [float(f.exact_pure()), 50.0]
     return np.linspace(0, max(min(e for e in ends if math.isfinite(e)), 1e-6), LEVEL_POINTS)
 
 
 def _by_grid(f: Curve, g: Curve) -> bool:
-    """delta is convex in t = e^epsilon: chords bound f above, continued chords g below [TC-9].
+    """Return True if chords of delta prove that f is above g [TC-9].
 
-    Beyond the grid f must be finished: its delta there is its mass of infinite loss.
+    delta is convex in t = e^epsilon. A chord bounds f's delta from above. Extended chords bound g's
+    delta from below. Beyond the grid, f's delta must equal its mass of infinite loss.
     """
     top = max(float(c.supremum) for c in f.directions)
     left = max(c.infinite for c in f.directions)
@@ -195,8 +196,8 @@ def _by_grid(f: Curve, g: Curve) -> bool:
     low_g, high_g = _deltas(g, epsilons)
     if np.any(high > low_g):
         return False
-    # On [t_i, t_{i+1}] g is above the line through t_{i-1}, t_i continued, and likewise from the
-    # right; the larger of the two and f's chord are linear between the lines' crossing.
+    # On [t_i, t_{i+1}], g is above the extended line through t_{i-1} and t_i, and above the one
+    # from the right. On either side of their crossing, the larger line and f's chord are linear.
     for i in range(LEVEL_POINTS - 1):
         lines: list[tuple[float, float]] = []
         if i > 0:
@@ -205,7 +206,7 @@ def _by_grid(f: Curve, g: Curve) -> bool:
         if i + 2 < LEVEL_POINTS:
             slope = (high_g[i + 2] - low_g[i + 1]) / (t[i + 2] - t[i + 1])
             lines.append((low_g[i + 1] - slope * t[i + 1], slope))
-        places = [t[i], t[i + 1]]  # where g's own values already decide, unless a line is alone
+        places = [t[i], t[i + 1]]  # needed for one line alone; else g's values decide there
         if len(lines) == 2:
             places = []
             if lines[0][1] != lines[1][1]:
@@ -219,22 +220,22 @@ def _by_grid(f: Curve, g: Curve) -> bool:
 
 
 def admits(budget: Curve, mechanism: Described) -> bool:
-    """See `Tradeoff.admits`."""
+    """Compute `Tradeoff.admits`."""
     check.described("mechanism", mechanism)
     bare = as_renyi_bound(budget.alternatives)
     if bare is None:
         return at_least(mechanism.tradeoff(), budget)
     own = getattr(mechanism, "rho", None)
-    with suppress(*[ValueError] if bare[1] else []):  # what can fail outright has no rho
+    with suppress(*[ValueError] if bare[1] else []):  # a mechanism that can fail has no rho
         exact = own() if callable(own) else None
         if isinstance(exact, Fraction) and RenyiBound(exact).within(bare[0]):
-            return True  # the description is at hand
+            return True  # the mechanism's exact rho decides
     spent = mechanism.tradeoff()
     return not spent.sources and admits_renyi(_both(spent), bare)
 
 
 def excess(budget: Curve, mechanism: Described) -> float | None:
-    """See `Tradeoff.excess`."""
+    """Compute `Tradeoff.excess`."""
     check.described("mechanism", mechanism)
     bare = as_renyi_bound(budget.alternatives)
     spent = mechanism.tradeoff()
@@ -256,5 +257,5 @@ def excess(budget: Curve, mechanism: Described) -> float | None:
 
 
 def _both(spent: Curve) -> list[Composition]:
-    """Every pair in both orders, in which a budget has to be kept."""
+    """Return every pair in both orders. A budget must hold for each."""
     return list(dict.fromkeys(x for c in spent.directions for x in (c, c.reverse())))

@@ -1,9 +1,10 @@
-"""Piecewise-linear curves in exact fractions, and what is done to curves as done to polygons.
+"""Compute with piecewise-linear curves, as polygons in exact fractions.
 
-The power of the best test is a concave function of its level. A polygon is such a function by its
-corners (level, power), from level 0 to (1, 1). A smooth curve is held between two of them, and
-whatever keeps the order of curves can be done to both: the largest of several (its hull), the
-smallest, the reversed pair, one test after another.
+The power of the best test is a concave function of its level. A polygon is such a function, given
+by
+its corners (level, power) from level 0 to (1, 1). A smooth curve is between two polygons. Each
+operation that preserves the order of curves applies to both polygons: the largest of several (the
+hull), the smallest, the reversed pair, one test after another.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Corner = tuple[Fraction, Fraction]  # level, power
 Line = tuple[Fraction, Fraction]  # slope, power at level 0
 Polygon = tuple[Corner, ...]
 Ratios = tuple[int, int, int, int]  # the numerators and the denominators of a corner
-Pair = tuple[Polygon, Polygon]  # one below the curve, one above it; the same where it is one
+Pair = tuple[Polygon, Polygon]  # one below the curve, one above it; equal if the curve is a polygon
 
 ZERO, ONE = Fraction(0), Fraction(1)
 GUESSING: Polygon = ((ZERO, ZERO), (ONE, ONE))
@@ -34,12 +35,11 @@ REVEALED: Polygon = ((ZERO, ONE), (ONE, ONE))
 
 @dataclass(frozen=True)
 class Limits:
-    """The corners of a polygon."""
+    """Set the largest size of a polygon."""
 
-    # Of a level, and of a type II error, that is not taken as 0.
-    least_level: Fraction = Fraction(1e-220)
+    least_level: Fraction = Fraction(1e-220)  # smallest level or type II error other than 0
     corners: int = 6000
-    corner_bits: int = 2500  # of a corner's numbers together
+    corner_bits: int = 2500  # bits of a corner's two denominators
 
 
 LIMITS = Limits()
@@ -54,7 +54,7 @@ def hull(points: Iterable[Corner]) -> Polygon:
     ratios: list[Ratios] = []
     for corner in sorted([(ZERO, ZERO), *points, (ONE, ONE)], key=_order):
         (a, b), (c, d) = corner[0].as_integer_ratio(), corner[1].as_integer_ratio()
-        if ratios and ratios[-1][:2] == (a, b):  # of one level the last has the largest power
+        if ratios and ratios[-1][:2] == (a, b):  # at one level, the last has the largest power
             corners.pop()
             ratios.pop()
         while len(ratios) > 1 and not _concave(ratios[-2], ratios[-1], (a, b, c, d)):
@@ -66,21 +66,19 @@ def hull(points: Iterable[Corner]) -> Polygon:
 
 
 def _order(corner: Corner) -> tuple[float, Fraction, Fraction]:
-    """By level, then by power; floats are compared faster, and their order is the same."""
+    """Return a sort key by level, then by power. Floats come first because they compare faster."""
     return float(corner[0]), *corner
 
 
 def _concave(first: Ratios, second: Ratios, third: Ratios) -> bool:
-    """Whether three corners bend down: slopes compared in whole numbers."""
+    """Return True if three corners bend down. Slopes are compared in integers."""
     (a, b, c, d), (e, f, g, h), (i, j, k, m) = first, second, third
     before = (g * d - c * h) * (i * f - e * j) * (m * b)
     return before > (k * h - g * m) * (e * b - a * f) * (d * j)
 
 
 def envelope(lines: Iterable[Line]) -> Polygon:
-    """Return the smallest of the lines and of 1. A line that
-    comes below guessing is raised to it.
-    """
+    """Return the minimum of the lines and of 1. Raise lines that go below guessing."""
     lowest: dict[Fraction, Fraction] = {ZERO: ONE}
     for slope, start in lines:
         raised = max(start, 1 - slope, ZERO)
@@ -104,7 +102,7 @@ def envelope(lines: Iterable[Line]) -> Polygon:
 
 
 def lines_of(polygon: Polygon) -> list[Line]:
-    """Return the lines of which the polygon is the smallest."""
+    """Return the lines whose minimum is the polygon."""
     lines: list[Line] = []
     for (x0, y0), (x1, y1) in pairwise(polygon):
         slope = (y1 - y0) / (x1 - x0)
@@ -113,22 +111,22 @@ def lines_of(polygon: Polygon) -> list[Line]:
 
 
 def smallest(*polygons: Polygon) -> Polygon:
-    """Return the smallest power at each level: the largest of several curves."""
+    """Return the smallest power at each level: the largest of several trade-off curves."""
     return envelope(line for polygon in polygons for line in lines_of(polygon))
 
 
 def mirrored(polygon: Polygon) -> Polygon:
-    """Return the reversed pair: type I and type II errors change places."""
+    """Return the polygon of the reversed pair: type I and type II errors change places."""
     return hull((1 - power, 1 - level) for level, power in polygon)
 
 
 def mirrored_line(slope: Fraction, start: Fraction) -> Line:
-    """Return the same of power <= start + slope level, slope above 0."""
+    """Return the mirror image of power <= start + slope level, for slope above 0."""
     return 1 / slope, 1 - (1 - start) / slope
 
 
 def after(first: Polygon, second: Polygon) -> Polygon:
-    """Return the power of the second test at the level that the first one's power is."""
+    """Return the power of the second test at the level that equals the first test's power."""
     xs, ys = [x for x, _ in first], [y for _, y in first]
     levels = xs.copy()
     top = next(i for i, y in enumerate(ys) if y == 1)
@@ -143,7 +141,7 @@ def after(first: Polygon, second: Polygon) -> Polygon:
 
 
 def _values(polygon: Polygon, levels: Sequence[Fraction]) -> list[Fraction]:
-    """Powers at levels that do not fall."""
+    """Return powers at nondecreasing levels."""
     values: list[Fraction] = []
     i = 0
     for x in levels:
@@ -158,9 +156,7 @@ def _values(polygon: Polygon, levels: Sequence[Fraction]) -> list[Fraction]:
 
 
 def shortened(pair: Pair) -> Pair:
-    """Return a pair around it with fewer corners and shorter
-    numbers; itself where it has few [TC-6].
-    """
+    """Return a pair around the given pair with fewer, shorter corners; small pairs stay [TC-6]."""
     below, above = pair
     if not _is_large(below) and not _is_large(above):
         return pair
@@ -168,9 +164,9 @@ def shortened(pair: Pair) -> Pair:
 
 
 def rounded(polygon: Polygon, side: int) -> Polygon:
-    """Its corners moved to floats, right and down (side -1) or left and up (side 1) [TC-4].
+    """Move corners to floats, right and down (side -1) or left and up (side 1) [TC-4].
 
-    Both ends of a rising piece then are on that side of its line, and so does what is between.
+    Both ends of a rising piece are then on this side of its line, and so are the points between.
     """
     return hull((_snap(x, -side), _snap(y, side)) for x, y in polygon)
 
@@ -182,12 +178,12 @@ def _is_large(polygon: Polygon) -> bool:
 
 
 def _fewer(polygon: Polygon, side: int) -> Polygon:
-    """About half of the corners where there are many."""
+    """Remove about half of the corners if there are many."""
     if len(polygon) <= LIMITS.corners:
         return polygon
     if side < 0:
         return chords(polygon)
-    lines = lines_of(polygon)  # what lines are left are above
+    lines = lines_of(polygon)  # the minimum of fewer lines is above
     return envelope([*lines[:-1:2], lines[-1]])
 
 
@@ -197,10 +193,8 @@ def chords(polygon: Polygon) -> Polygon:
 
 
 def _snap(x: Fraction, side: int) -> Fraction:
-    """Return a float's distance from 0 or from 1, whichever is
-    nearer, so that both keep their digits.
-    """
-    n, d = x.as_integer_ratio()  # whole numbers are compared faster
+    """Round to a float distance from the nearer of 0 and 1, so both ends stay accurate."""
+    n, d = x.as_integer_ratio()  # integers compare faster
     if 2 * n > d:
         return 1 - _snap(1 - x, -side)
     if n * LIMITS.least_level.denominator < d * LIMITS.least_level.numerator:
@@ -217,7 +211,7 @@ def _snap(x: Fraction, side: int) -> Fraction:
 
 
 def composition_between(pair: Pair) -> Composition:
-    """Return what composes: the loss of a polygon, or one held between the losses of two."""
+    """Return the loss of a polygon, or a bracket between the losses of two polygons."""
     below, above = shortened(pair)
     lower = _of(below)
     upper = lower if below is above else _of(above)
@@ -238,7 +232,7 @@ def _of(polygon: Polygon) -> Composition:
 
 
 def finite_pair(p: Sequence[Fraction], q: Sequence[Fraction]) -> Composition:
-    """Return the loss of a finite pair; outcomes whose losses are the same float are one."""
+    """Return the loss of a finite pair. Outcomes whose losses are the same float are merged."""
     if p == q:
         return Composition()
     loss = finite_loss(p, q)

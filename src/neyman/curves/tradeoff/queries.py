@@ -1,4 +1,4 @@
-"""The searches behind the questions that a trade-off function answers, and their rounding."""
+"""Search for the answers of a trade-off function, and bound their rounding."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from neyman.numerics.rounding import above, exp_down, exp_up, log_of
 
 @dataclass(frozen=True)
 class Limits:
-    """How an epsilon is looked for."""
+    """Set the tolerances and steps of the search for an epsilon."""
 
-    epsilon_width: float = 1e-12  # relative tolerance of an epsilon that a search finds
-    end_distance: float = 1e-6  # of a largest loss, relative, where no secant goes
-    secant_step: float = 1e-7  # of a secant, relative
-    guess_moves: int = 5  # of a guess at an epsilon, each of which doubles its digits
-    line_deviations: float = 2.0  # deviations of a normal law that the lines of one epsilon serve
-    quick_epsilons: int = 12  # epsilons at which a costly profile is asked for quick bounds
-    alone_widths: float = 2.0  # times the width of an answer alone, at which it is asked alone
-    settled_width: float = 1e-12  # relative width with which it is not
-    last_log_level: float = -1e-9  # logarithm of the largest level at which a search ends
-    largest_epsilon: float = 1e12  # an epsilon beyond which only masses of infinite loss count
-    slope_log_level: float = 1e-5  # of the logarithm of a level, from which a slope is taken
-    least_slope: float = 1e-300  # of a curve that rises
-    power_width: float = 1e-9  # width of log power with which one line is enough
+    epsilon_width: float = 1e-12  # relative tolerance of an epsilon
+    end_distance: float = 1e-6  # relative distance from the largest loss that secants need
+    secant_step: float = 1e-7  # relative step of a secant
+    guess_moves: int = 5  # most moves of a guess; each doubles the correct digits
+    line_deviations: float = 2.0  # normal standard deviations that one epsilon's lines serve
+    quick_epsilons: int = 12  # epsilons with quick bounds of a costly profile
+    alone_widths: float = 2.0  # width, over a single answer's width, that asks for a new search
+    settled_width: float = 1e-12  # relative width that never asks for a new search
+    last_log_level: float = -1e-9  # logarithm of the largest level of a search
+    largest_epsilon: float = 1e12  # beyond it, only masses of infinite loss count
+    slope_log_level: float = 1e-5  # step of the log level that gives a slope
+    least_slope: float = 1e-300  # smallest slope of log power
+    power_width: float = 1e-9  # width of log power for which one line is enough
 
 
 LIMITS = Limits()
-NEARER = (1e-3, 1e-2, 0.1, 0.5)  # distances from an upper end at which a lower one is looked for
+NEARER = (1e-3, 1e-2, 0.1, 0.5)  # relative distances from the upper end to try as a lower end
 PRIOR_OF_SUCCESS = "if the baseline is the attacker's best chance once they know all other records"
 
 
 def source_note(sources: tuple[str, ...]) -> str:
-    """Return what a sentence begins with whose number is not certified; "" where all is."""
+    """Return the start of a sentence about an uncertified number, or "" if it is certified."""
     reasons = "; ".join(source.removeprefix("estimate: ") for source in sources)
     if any(source.startswith("estimate: ") for source in sources):
         return f"Estimate, and no guarantee ({reasons}). "
@@ -54,20 +54,20 @@ def source_note(sources: tuple[str, ...]) -> str:
 
 
 def level_slack(log_level: float) -> float:
-    """By how much the logarithm of a level may be rounded."""
+    """Bound the rounding error of the logarithm of a level."""
     return 2 * UNIT * (1 + abs(log_level))
 
 
 def target_slack(log_delta: Any) -> Any:
-    """By how much the logarithm of a delta, or of several, may be rounded."""
+    """Bound the rounding error of the logarithm of one or several deltas."""
     return 2 * UNIT * (1 + np.abs(log_delta))
 
 
 def settled(log_level: float, low: float, high: float) -> Interval:
-    """Bounds on log power: at least the level, whose logarithm is rounded."""
+    """Return bounds on log power, at least the level, that include the level's rounding."""
     if log_level == -math.inf:
         return low, high
-    slack = level_slack(log_level)  # log power moves by at most as much as the level's
+    slack = level_slack(log_level)  # log power moves by at most as much as the log level
     high = min(max(high, log_level) + slack, 0.0)
     return min(max(low, log_level) - slack, high), high
 
@@ -78,16 +78,16 @@ def concave_power(
     log_level: float,
     known: Interval,
 ) -> Interval:
-    """Bounds on the log of the least concave curve above the powers of several pairs [RK-2].
+    """Bound the log of the least concave curve above the powers of several pairs [RK-2].
 
-    That curve is the least of delta + e^epsilon level, with the worst delta of all pairs [DU-1].
-    One line is enough where one pair has the largest power near the level.
+    This curve is the least of delta + e^epsilon level, for the worst delta of all pairs [DU-1]. One
+    line is enough if one pair has the largest power near the level.
 
     Args:
-        log_delta: bounds on the worst log delta of all pairs, at any epsilon.
-        log_power: bounds on the largest log power of all pairs.
+        log_delta: returns bounds on the worst log delta of all pairs, at any epsilon.
+        log_power: returns bounds on the largest log power of all pairs.
         log_level: logarithm of the level, finite and below 0.
-        known: those of the largest log power at the level.
+        known: bounds on the largest log power at the level.
     """
     slope = max(
         (known[1] - log_power(log_level - LIMITS.slope_log_level)[1]) / LIMITS.slope_log_level,
@@ -103,20 +103,21 @@ def concave_power(
 
 
 def within(mass: float, delta: float | None, log_delta: float) -> bool:
-    """Whether a mass of infinite loss fits into delta."""
+    """Return True if a mass of infinite loss is at most delta."""
     return mass <= delta if delta is not None else log_of(mass) <= log_delta
 
 
 def epsilon_at(
     profile: Profile, target: float, supremum: Fraction | float, *, alone: bool = True
 ) -> Interval:
-    """Bounds on the smallest epsilon >= 0 with log delta <= target; at most the supremum.
+    """Bound the smallest epsilon >= 0 with log delta <= target. No bound exceeds the supremum.
 
-    Each end inverts its own side of the profile to a relative 1e-12, and on the safe side: the
-    profile's upper bound of delta at the upper end is within the target. So is the answer of an
-    engine that is asked for the delta there alone, unless ``alone`` is False.
+    Each end inverts one bound of the profile to a relative 1e-12, on the safe side. At the upper
+    end
+    the profile's upper bound on delta meets the target. Unless ``alone`` is False, an engine that
+    computes only this delta also meets the target.
     """
-    # The logarithm of delta is rounded: each side is asked for a little more than it.
+    # The log of delta is rounded, so each side must exceed the target by a small slack.
     slack = float(target_slack(target))
     if profile.log_total_variation() + slack <= target:
         return 0.0, 0.0
@@ -127,14 +128,17 @@ def epsilon_at(
     with fresh_engines():
         meets = profile.log_delta(ends[1])[1] + slack <= target
         if meets and profile.log_delta(ends[1] * (1 - LIMITS.epsilon_width))[1] + slack > target:
-            return ends  # what this engine would find, too
+            return ends  # this engine would find the same
         return _search_profile(profile, target, slack, supremum, ends[1])
 
 
 def _search_profile(
     profile: Profile, target: float, slack: float, supremum: Fraction | float, near: float
 ) -> Interval:
-    """Return the same by one engine, which answers from what is nearby, from a guess on."""
+    """Bound epsilon as `epsilon_at` does, from a guess ``near``.
+
+    One engine answers. It reuses nearby answers.
+    """
     most = above(supremum)
     if near * (1 + LIMITS.end_distance) < most:
         answer = _secants(profile, np.array([target]), np.array([near]))
@@ -148,7 +152,7 @@ def _search_profile(
     def crossing(side: int) -> tuple[float, float]:
         low, high = (0.0, near) if near == 1.0 else (near * (1 - 1e-3), near * (1 + 1e-3))
         grow = high - low
-        # Far above 0 an engine may know nothing of 0.
+        # An engine far above 0 may have no bound at 0.
         if not (low > 0 and ask(low, side) > target) and ask(0.0, side) <= target:
             return 0.0, 0.0
         while ask(high, side) > target:
@@ -166,7 +170,7 @@ def _search_profile(
     if low < high and ask(low, 0) > target:
         return low, high  # one bracket certifies both ends
     least = crossing(0)[0]
-    if least == 0 < high < math.inf:  # an engine that knows nothing of 0 may know delta near there
+    if least == 0 < high < math.inf:  # without a bound at 0, delta near the upper end may have one
         for share in NEARER:
             place = (1 - share) * high
             if ask(place, 0) > target:
@@ -185,18 +189,17 @@ def _secants(
     side: int | None = None,
     moves: int = LIMITS.guess_moves,
 ) -> tuple[Array, Array]:
-    """Return the same where the guesses are good: secants find both ends, and four questions
-    certify them.
+    """Bound epsilons from good guesses: secants find both ends, and four questions certify them.
 
     Args:
         profile: of an ordered pair.
-        targets: logarithms of delta, falling.
-        near: a guess at the epsilon of each.
-        side: the bounds of log delta to invert alone, 0 for the lower and 1 for the upper ones.
-        moves: of a guess, at most.
+        targets: logarithms of delta, decreasing.
+        near: a guess at each epsilon.
+        side: 0 to invert only the lower bounds of log delta, 1 to invert only the upper bounds.
+        moves: largest number of moves of a guess.
 
     Returns:
-        The ends; nan where a secant does not settle.
+        The lower and upper ends; nan if a secant does not settle.
     """
     slack = target_slack(targets)
     shift = np.array([-slack, slack]) - targets
@@ -204,14 +207,14 @@ def _secants(
     near, count = near.copy(), len(targets)
 
     def excess(places: Array, at: Array) -> Array:
-        """By how much the bounds exceed the targets; the first axis is the side."""
-        rows = places.reshape(-1, len(at)).T  # those of a target stand together
+        """Return the differences of bounds and targets. The first axis is the side."""
+        rows = places.reshape(-1, len(at)).T  # one row per target
         bounds = np.array(profile.log_deltas(rows.ravel())).reshape(2, *rows.shape)
         bounds = bounds.transpose(0, 2, 1)[sides].reshape(2, *places.shape)
         return bounds + shift[:, at].reshape(2, *(1,) * (places.ndim - 1), -1)
 
     def newton(at: Array) -> tuple[Array, Array]:
-        """Where both sides cross the targets, and how steep they are."""
+        """Return the places at which both sides cross the targets, and their slopes."""
         place, step = near[at], LIMITS.secant_step * near[at]
         rise = excess(np.array([place - step, place + step]), at)
         slopes = (rise[:, 0] - rise[:, 1]) / (2 * step)
@@ -238,7 +241,7 @@ def _secants(
             break
         places = np.array([ends[:, at] - half[at], ends[:, at] + half[at]])
         rise = excess(places, at)
-        rise = np.array([rise[0, :, 0], rise[1, :, 1]])  # each side at its own two places
+        rise = np.array([rise[0, :, 0], rise[1, :, 1]])  # each side at its two places
         sure = np.logical_and.reduce((rise[:, 0] > 0) & (rise[:, 1] <= 0), axis=0)
         done = at[sure]
         high = places[1, 1, sure]
@@ -250,10 +253,11 @@ def _secants(
 
 
 def surely_within(profile: Profile, epsilons: Array, log_deltas: Array) -> Array:
-    """Whether log delta at each epsilon is certainly at most so much.
+    """Return True for each epsilon at which log delta is certainly at most the given value.
 
-    Of a costly profile quick bounds at a few epsilons come first, because delta falls. Then lines
-    decide, as many as serve all that is left.
+    delta falls, so a costly profile first gives quick bounds at a few epsilons. Then lines, shared
+    by
+    all remaining epsilons, decide.
     """
     sure = np.zeros(len(epsilons), bool)
     if profile.costly:
@@ -267,10 +271,11 @@ def surely_within(profile: Profile, epsilons: Array, log_deltas: Array) -> Array
 
 
 def deltas_at(profile: Profile, epsilons: Array) -> tuple[Array, Array]:
-    """Bounds on log delta at increasing epsilons, about as narrow as those of each alone.
+    """Bound log delta at increasing epsilons, about as narrowly as at each epsilon alone.
 
-    An epsilon in the middle is asked alone, of an engine that no one has asked. What serves it
-    serves its neighbors, and those that it serves badly are asked the same way.
+    A new engine computes delta at a middle epsilon. Its lines also serve the neighbors. Neighbors
+    with
+    wide bounds are computed again.
     """
     low, high = np.empty(len(epsilons)), np.empty(len(epsilons))
     chunks = [np.arange(len(epsilons))]
@@ -292,14 +297,14 @@ def deltas_at(profile: Profile, epsilons: Array) -> tuple[Array, Array]:
 def epsilons_at(
     profile: Profile, targets: Array, supremum: Fraction | float
 ) -> tuple[Array, Array]:
-    """Bounds on the epsilons of falling log deltas: those of a neighborhood by the same lines.
+    """Bound the epsilons of decreasing log deltas. Nearby log deltas share lines.
 
-    The search of `epsilon_at` finds one in the middle. Secants find the others of its neighborhood
-    from there on, all at once. What they find less narrow is asked the same way.
+    `epsilon_at` finds a middle epsilon of each neighborhood. From there, secants find the others at
+    once. Epsilons with wide bounds are computed again.
     """
     low, high = np.empty(len(targets)), np.empty(len(targets))
-    # A line serves about a deviation of a normal distribution, whose log delta at x of them is -
-    # x^2 / 2.
+    # Lines serve about ``line_deviations`` standard deviations of a normal distribution, whose log
+    # delta at x deviations is -x^2 / 2.
     place = np.floor(
         (np.sqrt(-2 * targets) - math.sqrt(-2 * float(targets[0]))) / LIMITS.line_deviations
     )
@@ -316,7 +321,7 @@ def epsilons_at(
             if len(others) and ends[0] > 0 and ends[1] * (1 + LIMITS.end_distance) < most:
                 below, over = _neighbors(profile, targets[others], ends, float(targets[middle]))
                 low[others], high[others] = below, np.minimum(over, most)
-            else:  # epsilon is 0 above a delta, and the largest loss below one
+            else:  # epsilon is 0 at large deltas, and the largest loss at small deltas
                 low[others], high[others] = ends
                 exact = (
                     ends[0] == ends[1]
@@ -334,7 +339,7 @@ def epsilons_at(
 def _neighbors(
     profile: Profile, targets: Array, ends: Interval, target: float
 ) -> tuple[Array, Array]:
-    """Bounds on the epsilons of log deltas near one that is known; nan where nothing is found."""
+    """Bound the epsilons of log deltas near a known epsilon. Return nan if the search fails."""
     center = 0.5 * (ends[0] + ends[1])
     step = LIMITS.secant_step * center
     first, last = map(float, profile.log_deltas(np.array([center - step, center + step]))[1])
@@ -344,14 +349,14 @@ def _neighbors(
     near = np.maximum(center + (targets - target) / slope, 0.1 * center)
     low, high = _secants(profile, targets, near, moves=2 * LIMITS.guess_moves)
     lost = np.flatnonzero(np.isnan(low))
-    if len(lost):  # the bounds of delta are apart: each side has its own crossing
+    if len(lost):  # the bounds of delta differ, so search for each side's crossing
         low[lost] = _secants(profile, targets[lost], near[lost], 0, 2 * LIMITS.guess_moves)[0]
         high[lost] = _secants(profile, targets[lost], near[lost], 1, 2 * LIMITS.guess_moves)[1]
     return low, high
 
 
 def _widths(low: Array, high: Array, scale: Array) -> Array:
-    """Relative widths of intervals, 0 where both ends are the same, even infinity."""
+    """Return relative widths of intervals, 0 if both ends are equal, even both infinite."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(low == high, 0.0, (high - low) / scale)
 
@@ -366,25 +371,26 @@ def sampled_mu(profile: Profile) -> float:
 
 
 def pbdp_delta(profile: Profile, epsilon: float, known: float = 0.0) -> Interval:
-    """Bounds on the largest power at which power / level still exceeds e^epsilon.
+    """Bound the largest power at which power / level still exceeds e^epsilon.
 
     Args:
         epsilon: at least 0.
-        known: what another pair has; if this pair has no more, that is the upper end.
+        known: answer of another pair. If this pair's answer is not larger, ``known`` (rounded up)
+            is the upper end.
     """
     power = cache(profile.log_power)
     if known > 0:
         level = math.log(known) - epsilon
         slack = 4 * UNIT * (1 + abs(level) + epsilon)
-        if power(level)[1] - level <= epsilon - slack:  # where they meet power = e^epsilon level
+        if power(level)[1] - level <= epsilon - slack:  # at power = e^epsilon level = known
             return 0.0, exp_up(level + epsilon + slack)
 
     def excess(side: int) -> Callable[[float], float]:
         return lambda log_level: power(log_level)[side] - log_level
 
-    # The largest power - e^epsilon level is delta, which is reached before the two meet: where they
-    # meet, the power is at least delta, and at most 1. The lowest level comes first, so that what
-    # is built for it serves the others.
+    # The largest power - e^epsilon level is delta. It is reached before power and e^epsilon level
+    # meet. There the power is at least delta and at most 1. The lowest level comes first, because
+    # its engine serves the others.
     least = profile.log_delta(epsilon)[0] - epsilon - 1
     first = min(-1.0, least) if least > -1e6 else -1.0
     results: list[float] = []
@@ -395,14 +401,14 @@ def pbdp_delta(profile: Profile, epsilon: float, known: float = 0.0) -> Interval
         while ask(low) <= epsilon and low > -1e6:
             low, high = 2 * low, low
         if ask(low) <= epsilon:
-            # Not above e^epsilon down to this level: power is at most e^epsilon times it there.
+            # The ratio is at most e^epsilon down to this level.
             rest = power(-math.inf)[side]
             results.append(max(rest, low + epsilon) if side else rest)
             continue
         if ask(high) > epsilon:
             results.append(0.0 if side else power(high)[0])
             continue
-        if near is not None:  # the upper bounds cross a little beyond the lower ones
+        if near is not None:  # the upper bounds cross slightly beyond the lower bounds
             low, width = near, LIMITS.epsilon_width * max(1.0, abs(near))
             while near + width < high and ask(near + width) > epsilon:
                 low, width = near + width, 16 * width

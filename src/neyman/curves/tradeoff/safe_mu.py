@@ -1,9 +1,10 @@
-"""The least mu whose Gaussian curve is safe at every level of a range.
+"""Find the least mu whose Gaussian curve is safe at every level of a range.
 
-Under a line the power is largest, in units of mu, at the ends of a range of levels [SM-1]. So a few
-tangents of a pair's curve bound mu on the whole range, by its values where neighbors meet [SM-2].
-Each pair is asked for the half of its curve in which the level is at most the type II error. The
-reversed pair has the other half [SM-3].
+For power under a line, mu is largest at the ends of a range of levels [SM-1]. So a few tangents of
+a
+pair's curve bound mu on the whole range, by the values at which neighbors meet [SM-2]. Each pair
+answers for the half of its curve in which the level is at most the type II error. The reversed pair
+has the other half [SM-3].
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import Bound
 
 USUAL_LEVELS = (1e-4, 0.5)
-"""The range of reports, of the command line, and of accountants."""
+"""The range of levels in reports, on the command line, and in accountants."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the search for a safe mu may take.
+    """Set the largest cost and the precision of the search for a safe mu.
 
     Args:
-        relative_width: width of the interval, in units of mu, with which the search ends.
-        least_width: the same of a mu near 0.
-        first_tangents: tangents to begin with, even in epsilon.
-        most_tangents: tangents at most, of one half of a curve.
-        most_parts: parts into which the epsilons between two tangents are cut at once.
-        rounds: rounds of new tangents at most.
-        idle_rounds: rounds after which the search ends if no bound has moved: digits are used up.
-        largest_guess: the largest mu from which the first tangents are placed.
+        relative_width: interval width that ends the search, relative to mu.
+        least_width: interval width that ends the search for a mu near 0.
+        first_tangents: first tangents, even in epsilon.
+        most_tangents: most tangents of one half of a curve.
+        most_parts: most parts of an epsilon interval in one round.
+        rounds: most rounds of new tangents.
+        idle_rounds: rounds without a moved bound that end the search: precision is exhausted.
+        largest_guess: the largest mu that places the first tangents.
     """
 
     relative_width: float = 1e-6
@@ -55,18 +56,19 @@ class Limits:
 
 @dataclass(frozen=True)
 class SafeMu:
-    """The least mu with which G_mu is safe at every level of a range: a statement, not a curve.
+    """Represent the least mu with G_mu safe at every level of a range: a claim, not a curve.
 
     At each false positive rate in the range, every test has at most the power of the best test of
-    N(mu, 1) against N(0, 1). Nothing is said about other levels. So it does not compose, has no
-    delta, and says nothing about groups. Ask the curve itself for these.
+    N(mu, 1) against N(0, 1). It claims nothing about other levels: it does not compose, has no
+    delta,
+    and does not cover groups. Ask the curve for these.
 
     Args:
         mu: the least mu; upper is safe.
         levels: the smallest and the largest level.
-        ordered: whether the curve has one order of the pair alone. If False, the statement also
-            holds at each false negative rate in the range [SM-3].
-        sources: what is not certified, as in `Tradeoff.sources`.
+        ordered: True if the curve covers one order of the pair only. If False, the claim also holds
+            at each false negative rate in the range [SM-3].
+        sources: uncertified sources, as in `Tradeoff.sources`.
 
     Examples:
         >>> import neyman as ny
@@ -85,7 +87,7 @@ class SafeMu:
 
     @property
     def sentence(self) -> str:
-        """Return the statement in words."""
+        """Return the claim in words."""
         rate = "false positive rate" if self.ordered else "false positive or false negative rate"
         low, high = self.levels
         note = source_note(self.sources)
@@ -107,12 +109,12 @@ class SafeMu:
 
 
 class Range(NamedTuple):
-    """Levels that a half of a curve is asked for.
+    """Describe the levels that count for a half of a curve.
 
     Args:
         low, high: the smallest and the largest level, in (0, 1).
-        false_positives: whether tests count whose false positive rate is in the range.
-        false_negatives: whether tests count whose false negative rate is in the range.
+        false_positives: True if tests count whose false positive rate is in the range.
+        false_negatives: True if tests count whose false negative rate is in the range.
     """
 
     low: float
@@ -143,18 +145,18 @@ def mu_of_points(points: Iterable[tuple[float, float]], levels: tuple[float, flo
     """Return an upper bound on the mu of a range, from powers at some levels [SM-5].
 
     Args:
-        points: levels, and upper bounds on the power there.
+        points: levels, and upper bounds on the power at these levels.
         levels: the smallest and the largest level.
 
     Returns:
-        mu; inf where no point has a level at or below the range.
+        mu, or inf if no point has a level at or below the range.
     """
-    known = dict(sorted(points))  # of two powers at a level the larger one
+    known = dict(sorted(points))  # keeps the larger of two powers at a level
     at = np.array(sorted(a for a in known if 0 < a < 1))
     if not len(at) or at[0] > levels[0]:
         return math.inf
     power = np.minimum(np.array([known[a] for a in at.tolist()]), 1.0)
-    first, last = at, np.append(at[1:], 1.0)  # each cell, whose last level is 1 at the end
+    first, last = at, np.append(at[1:], 1.0)  # the ends of each cell; the last cell ends at 1
     steep = power / first
     flat = np.append((1 - power[1:]) / (1 - at[1:]), 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -173,13 +175,13 @@ def mu_of_points(points: Iterable[tuple[float, float]], levels: tuple[float, flo
 
 
 class _Corners(NamedTuple):
-    """Places at which a polygon of tangents may have its largest mu.
+    """Hold the places at which a polygon of tangents may have its largest mu.
 
     Args:
-        mu: upper bounds on it.
+        mu: upper bounds on mu at the places.
         level: logarithms of the levels.
-        line: the tangent, or the first of two that meet there.
-        end: whether the range ends there, so that one tangent counts.
+        line: the tangent, or the first of two tangents that meet.
+        end: True if the range ends at the place, so one tangent counts.
     """
 
     mu: Array
@@ -189,7 +191,7 @@ class _Corners(NamedTuple):
 
 
 class HalfCurve:
-    """The half of a pair's curve in which the level is at most the type II error.
+    """Bound mu on the half of a pair's curve in which the level is at most the type II error.
 
     Args:
         profile: of the ordered pair.
@@ -214,7 +216,7 @@ class HalfCurve:
         self._sure: dict[float, float] = {}
 
     def largest_mu(self, known: float) -> Interval:
-        """Bounds on the largest mu in the range; the upper one is of use if it exceeds ``known``.
+        """Bound the largest mu in the range. The upper bound is sharp only above ``known``.
 
         Args:
             known: a mu that other levels or pairs certainly need.
@@ -231,7 +233,7 @@ class HalfCurve:
             before = low, high
             if self._done(low, high, known) or idle > limits.idle_rounds:
                 break
-            for these in (corners.end, ~corners.end):  # each kind may hold the largest
+            for these in (corners.end, ~corners.end):  # each kind may have the largest mu
                 k = int(np.argmax(np.where(these, corners.mu, -math.inf)))
                 if not self._done(low, float(corners.mu[k]), known):
                     low = max(low, self._certain(corners, k))
@@ -249,7 +251,7 @@ class HalfCurve:
         return high <= least or high - least <= self._width(least)
 
     def _add(self, epsilons: Array) -> bool:
-        """Add tangents; return False if there is nothing new."""
+        """Add tangents. Return False if none are new."""
         new = np.setdiff1d(epsilons[np.isfinite(epsilons)], self._epsilon)
         if not len(new):
             return False
@@ -260,7 +262,7 @@ class HalfCurve:
         return True
 
     def _first_epsilons(self) -> Array:
-        """Epsilons of tangents in the range, for the Gaussian curve of the same advantage."""
+        """Return epsilons of first tangents, from the Gaussian curve of the same advantage."""
         asked = self._asked
         miss = math.log(0.5) + _log_complement(self._profile.log_delta(0.0)[1])
         mu = min(-2 * float(ndtri_exp(miss)), self._limits.largest_guess)
@@ -279,7 +281,7 @@ class HalfCurve:
         return np.append(places, [0.0, self._largest_loss] if inside else 0.0)
 
     def _meetings(self) -> Array:
-        """Logarithms of the levels at which neighboring tangents meet, falling."""
+        """Return logarithms of the levels at which neighboring tangents meet, decreasing."""
         epsilon, above = self._epsilon, self._above
         with np.errstate(divide="ignore", invalid="ignore"):
             fall = above[:-1] + np.log(-np.expm1(np.minimum(above[1:] - above[:-1], 0.0)))
@@ -287,18 +289,16 @@ class HalfCurve:
         return np.minimum.accumulate(np.nan_to_num(meet, nan=-math.inf, neginf=-math.inf))
 
     def _ranges(self) -> list[tuple[float, float]]:
-        """Return ends of the levels, as logarithms, at which the
-        polygon bounds what is asked [SM-3].
-        """
+        """Return the log levels between which the polygon bounds mu [SM-3]."""
         asked, (low, high) = self._asked, self._logs
-        miss = -np.expm1(self._above)  # of each tangent at level 0, to a unit
+        miss = -np.expm1(self._above)  # 1 - each tangent at level 0, to a unit
         with np.errstate(divide="ignore"):
             cross = float(np.max(np.log(miss) - np.logaddexp(0.0, self._epsilon)))
             least, most = (
                 float(np.max(np.log(np.maximum(miss - v - 4 * UNIT, 0.0)) - self._epsilon))
                 for v in (asked.high, asked.low)
             )
-        # The difference above errs by 2 units, the logarithm by 2 of itself, and this sum by one.
+        # The difference above errs by 2 units, the logarithm by 2 relative units, this sum by one.
         least -= 8 * UNIT * (1 + abs(least) + float(np.abs(self._epsilon).max()))
         ranges = [(low, min(max(cross, low), high))] if asked.false_positives else []
         if asked.false_negatives and least <= high:
@@ -306,15 +306,15 @@ class HalfCurve:
         return ranges
 
     def _corners(self) -> _Corners:
-        """Upper bounds on mu where tangents meet and where the range ends [SM-2]."""
+        """Return upper bounds on mu where tangents meet and at the ends of the range [SM-2]."""
         meet, parts = self._meetings(), list[_Corners]()
         for left, right in self._ranges():
-            first, last = (int(np.sum(meet > x)) for x in (right, left))  # the tangents there
+            first, last = (int(np.sum(meet > x)) for x in (right, left))  # tangents at the ends
             inner = np.arange(first, last)
             level = np.concatenate([[left, right], meet[inner], meet[inner]])
             line = np.concatenate([[last, first], inner, inner + 1])
             mu = self._mu(level, line)
-            if right < self._logs[1]:  # from there on the half ends at power = 1 - level
+            if right < self._logs[1]:  # the half ends at power = 1 - level
                 cap = -float(ndtri_exp(max(right, self._logs[0]))) - float(ndtri_exp(right))
                 cap += float(_slack(cap))
                 mu[:2] = (cap, cap) if right == left else (mu[0], max(mu[1], cap))
@@ -326,10 +326,10 @@ class HalfCurve:
         return _Corners(*(np.concatenate(v) for v in zip(*parts, strict=True)))
 
     def _mu(self, log_level: Array, line: Array) -> Array:
-        """Upper bounds on z(power) - z(level) where a tangent is the power."""
+        """Return upper bounds on z(power) - z(level) if the power is on a tangent."""
         above, steep = self._above[line], self._epsilon[line] + log_level
         with np.errstate(invalid="ignore", over="ignore"):
-            # A sum of two logarithms errs by 2 units of itself, and each logarithm by one.
+            # A sum of two logarithms errs by 2 relative units, and each logarithm by one.
             log_power = np.logaddexp(above, steep)
             size = 2 + np.abs(above) + np.abs(self._epsilon[line]) + np.abs(log_level)
             log_power = log_power + 4 * UNIT * np.where(np.isfinite(size), size, 1.0)
@@ -338,15 +338,13 @@ class HalfCurve:
         return np.where(np.isnan(mu) | (log_level == -math.inf), math.inf, mu)
 
     def _certain(self, corners: _Corners, k: int) -> float:
-        """Return a lower bound on mu, from the power at a corner or
-        just inside the range [SM-4].
-        """
+        """Return a lower bound on mu, from the power at or just inside a corner [SM-4]."""
         asked, log_level, line = self._asked, float(corners.level[k]), int(corners.line[k])
         for times in (2.0, 4.0, 16.0, 256.0):
             if log_level in self._sure:
                 return self._sure[log_level]
             low, high = self._power(log_level, line)
-            if log_level == -math.inf:  # there every power up to the mass of infinite loss
+            if log_level == -math.inf:  # at level 0, the power is the mass of infinite loss
                 return math.inf if -math.expm1(low) + 4 * UNIT <= asked.high else 0.0
             if asked.false_positives and self._logs[0] <= log_level <= self._logs[1]:
                 outside = 0.0
@@ -355,7 +353,7 @@ class HalfCurve:
                 outside = max(most - asked.high, 0.0) or min(least - asked.low, 0.0)
             if not outside:
                 break
-            # Power falls by the slope e^epsilon times what the level falls by.
+            # Power falls by e^epsilon (the slope) times the decrease of the level.
             log_level += times * outside * math.exp(min(-self._epsilon[line] - log_level, 600.0))
             if not log_level < 0:
                 return 0.0
@@ -365,7 +363,7 @@ class HalfCurve:
         return max(mu, 0.0)
 
     def _power(self, log_level: float, line: int) -> Interval:
-        """Bounds on the logarithm of the power at a level, near whose tangent one is known."""
+        """Bound the logarithm of the power at a level near a known tangent."""
         profile, epsilon = self._profile, self._epsilon
         if log_level == -math.inf or not profile.costly:
             return profile.log_power(log_level)
@@ -377,11 +375,11 @@ class HalfCurve:
         if not ends[1] - ends[0] <= 0.1 * self._width(float(ends[1] - ndtri_exp(log_level))):
             below, above = profile.log_power(log_level)
             low, high = max(low, below), min(high, above)
-        slack = 2 * UNIT * (1 + abs(log_level))  # log power moves by no more than log level
+        slack = 2 * UNIT * (1 + abs(log_level))  # log power moves at most as much as the log level
         return low - slack, high
 
     def _tangent_epsilon(self, log_level: float) -> float:
-        """About the epsilon of the tangent at a level: linear in z for a Gaussian curve."""
+        """Estimate the epsilon of the tangent at a level. It is linear in z for Gaussian curves."""
         meet, middle = self._meetings(), (self._epsilon[1:] + self._epsilon[:-1]) / 2
         z = ndtri_exp(np.clip(meet, -1e300, -1e-300))
         known = np.append(True, np.diff(z) < 0) & (meet > -1e300)
@@ -392,7 +390,7 @@ class HalfCurve:
         return float(middle[k] + (at - z[k]) * (middle[k + 1] - middle[k]) / (z[k + 1] - z[k]))
 
     def _new_epsilons(self, corners: _Corners, least: float) -> Array:
-        """Epsilons of tangents that lower the bounds which exceed the best value found."""
+        """Return epsilons of tangents that lower the bounds above the best value found."""
         epsilon, limits = self._epsilon, self._limits
         width = self._width(least)
         most = float(corners.mu.max())
@@ -402,7 +400,7 @@ class HalfCurve:
         for k in np.unique(corners.line[wide & ~corners.end]).tolist():
             left, right = float(epsilon[k]), float(epsilon[k + 1])
             excess = float(corners.mu[wide & ~corners.end & (corners.line == k)].max()) - least
-            loss = (right - left) ** 2 / (8 * max(least, limits.least_width))  # of a smooth curve
+            loss = (right - left) ** 2 / (8 * max(least, limits.least_width))  # for a smooth curve
             room = max(width / 2, width - excess + loss) if excess < math.inf else loss
             parts = math.ceil(min(math.sqrt(loss / room), limits.most_parts))
             places.append(np.linspace(left, right, max(parts, 2) + 1)[1:-1])
@@ -425,7 +423,7 @@ def _log_complement(log_value: float) -> float:
 
 
 def _quantile(log_power: Array) -> Array:
-    """Return normal quantiles of powers, those near 1 from what is left of 1."""
+    """Return normal quantiles of powers. Near 1, use the complement."""
     log_power = np.minimum(log_power, 0.0)
     with np.errstate(divide="ignore"):
         below: Array = ndtri_exp(log_power)
@@ -436,8 +434,12 @@ def _quantile(log_power: Array) -> Array:
 def _slack(mu: Any) -> Any:
     """Bound the rounding of z(power) - z(level).
 
-    ndtri_exp errs by 64 units of itself, twice at most 38 where powers and levels are floats, and
-    by mu beyond. A logarithm errs by 2 units of itself, at most 745, and moves z by less than 1.26
-    times its error, divided by |z| in the tails: 200 units. Together below 16384 + 256 mu.
+    ndtri_exp errs by 64 relative units. Its two values are at most 38 if powers and levels are
+    floats.
+    Beyond 38, their error grows with mu. A logarithm errs by 2 relative units and is at most 745.
+    It
+    moves z by less than 1.26 times its error, divided by |z| in the tails: 200 units. The sum is
+    below
+    16384 + 256 mu.
     """
     return 256 * UNIT * (64 + np.abs(mu))

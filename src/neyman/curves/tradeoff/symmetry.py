@@ -1,8 +1,8 @@
-"""Which order of a pair a curve speaks of: its inverse, both orders together, its conjugate.
+"""Combine the two orders of a pair: the inverse, both orders together, and the conjugate.
 
-T(Q, P) is the inverse of T(P, Q). Where a curve bounds every ordered pair of neighbors, (S, S') and
-(S', S) alike, both it and its inverse hold, so the larger of the two does; where it is the curve of
-one order, only the smaller of the two holds, and the convex curve below that is what composes.
+T(Q, P) is the inverse of T(P, Q). If a curve bounds every ordered pair of neighbors, (S, S') and
+(S', S), it and its inverse hold, so the larger of the two holds. If it bounds one order, only the
+smaller holds. The convex curve below this minimum composes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def mutual(f: Curve) -> Curve:
-    """See `Tradeoff.mutual`."""
+    """Compute `Tradeoff.mutual`."""
     if not f.ordered:
         return f
     curves = [joined_composition(f)] if f.joined else list(f.alternatives)
@@ -47,7 +47,7 @@ def mutual(f: Curve) -> Curve:
 
 
 def _larger_curve(ahead: Pair, behind: Pair) -> Pair:
-    """max{f, g^-1}: the smaller power at each level [TC-5]."""
+    """Return max{f, g^-1}: the smaller power at each level [TC-5]."""
     below = smallest(ahead[0], mirrored(behind[0]))
     if ahead[0] is ahead[1] and behind[0] is behind[1]:
         return below, below
@@ -55,7 +55,7 @@ def _larger_curve(ahead: Pair, behind: Pair) -> Pair:
 
 
 def joint(curves: tuple[Composition, ...]) -> Pair:
-    """Return the largest convex curve below several, held between two polygons."""
+    """Return the largest convex curve below several, as a polygon on each side."""
     sides = [enclosed(c) for c in curves]
     below = hull(corner for low, _ in sides for corner in low)
     if all(low is high for low, high in sides):
@@ -66,14 +66,14 @@ def joint(curves: tuple[Composition, ...]) -> Pair:
 def composable(f: Curve) -> tuple[Composition, ...]:
     """Return the compositions to use in products; one convex curve replaces joined pairs.
 
-    Whoever is above a hull need not are above one of the curves that it covers, and two such
-    mechanisms together may tell more than any two of those.
+    A mechanism above the hull need not be above any single curve. Two such mechanisms together may
+    reveal more than any two of the curves.
     """
     return (joined_composition(f),) if f.joined and len(f.directions) > 1 else f.alternatives
 
 
 def joined_composition(f: Curve) -> Composition:
-    """One loss whose curve is below all of a tradeoff's: what composes where they are joined."""
+    """Return one loss whose curve is below all curves of ``f``, to replace joined pairs."""
     curves = f.directions
     if len(curves) == 1:
         return curves[0]
@@ -81,7 +81,7 @@ def joined_composition(f: Curve) -> Composition:
 
 
 def conjugate(f: Curve, slope: float) -> Bound:
-    """See `Tradeoff.conjugate`."""
+    """Compute `Tradeoff.conjugate`."""
     slope = check.finite("slope", slope)
     if slope >= 0:
         return Bound(slope, slope, "upper", "closed form")
@@ -89,8 +89,8 @@ def conjugate(f: Curve, slope: float) -> Bound:
     error = 4 * UNIT * (1 + abs(epsilon))
     low = max(p.log_delta(epsilon + error)[0] for p in f.profiles)
     high = max(p.log_delta(epsilon - error)[1] for p in f.profiles)
-    # f*(y) >= y - f(1) and f(1) = 0; f*(y) >= -f(0) [TC-8]. expm1 errs by 2 units of at most 1, and
-    # the product before it moves it by less than one.
+    # f*(y) >= y - f(1) and f(1) = 0. f*(y) >= -f(0) [TC-8]. The value of expm1 is at most 1 in size
+    # and errs by 2 units. The product before it adds less than one unit.
     least = max(math.expm1(low * (1 + 2 * UNIT)) - 4 * UNIT, slope, -1.0)
     most = min(math.expm1(min(high, 0.0) * (1 - 2 * UNIT)) + 4 * UNIT, 0.0)
     return Bound(min(least, max(most, slope)), max(most, slope), "upper", f.method)

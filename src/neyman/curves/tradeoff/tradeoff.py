@@ -1,8 +1,9 @@
-"""The trade-off function: a curve over one or several ordered pairs, and its certified questions.
+"""Answer questions about a trade-off function of ordered pairs, with certified bounds.
 
-Each question is answered for the worst pair [WD-1]. A pair's curve costs, and is above a Gaussian
-curve that costs nothing: a proven mu. `supremum` asks the pair with the largest mu first. It skips
-a pair if what the pair's Gaussian curve admits is already certain of another one.
+Each answer is for the worst pair [WD-1]. A pair's curve costs time, but a proven mu gives a
+Gaussian
+curve below it at no cost. `supremum` asks the pair with the largest mu first. It skips a pair if
+its Gaussian curve admits no worse answer than another pair certainly has.
 """
 
 from __future__ import annotations
@@ -64,18 +65,18 @@ if TYPE_CHECKING:
 
 
 SHOWN_LEVELS = (1e-3, 3e-3, 0.01, 0.02, 0.04, 0.07, 0.11, 0.16, 0.23, 0.32, 0.43, 0.56, 0.7, 0.85)
-"""The levels of the small curve in a notebook. Its lines run below a concave curve."""
+"""Levels of the small curve in a notebook. Lines between these points run below a concave curve."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a curve takes, and what its text shows."""
+    """Set the limits of a curve and of its text."""
 
     shown_alternatives: int = 3  # alternatives in a text
-    # Of a log power whose complement asks for more digits of the level.
+    # log power above which 1 - power needs more digits of the level
     complement_log_power: float = -1e-4
-    least_mu: float = 1e-9  # of a mu that tells something, and in floats
-    largest_mu: float = 1e3  # of a mu that tells something, and in floats
+    least_mu: float = 1e-9  # below it, no Gaussian curve stands for a pair
+    largest_mu: float = 1e3  # above it, no Gaussian curve stands for a pair
     alternatives: int = 256
     count: int = 10**18  # factors of a product
 
@@ -83,13 +84,11 @@ class Limits:
 LIMITS = Limits()
 
 Pair = tuple[Composition, Profile, Profile | None]
-"""The losses of an ordered pair, its profile, and a Gaussian one that it is within, if any."""
+"""Losses of an ordered pair, its profile, and a Gaussian profile that bounds it, if any."""
 
 
 def mu_above(losses: Composition, profile: Profile) -> float:
-    """Return a proven GDP parameter of an ordered pair, found
-    without a search; inf if there is none.
-    """
+    """Return a proven GDP parameter of an ordered pair without a search, or inf if none."""
     if _singular(losses):
         return math.inf
     mu = profile.mu()
@@ -97,17 +96,16 @@ def mu_above(losses: Composition, profile: Profile) -> float:
 
 
 def _singular(losses: Composition) -> bool:
-    """Return True if one distribution has outcomes that the other cannot produce: then no mu is
-    finite.
+    """Return True if one distribution has outcomes that the other cannot produce.
 
-    `Composition.mu` is about the other outcomes. Where Q has outcomes that P cannot produce no loss
-    is infinite, and a test of a level below 1 still has power 1.
+    Then no mu is finite. `Composition.mu` covers only the other outcomes. If Q has outcomes that P
+    cannot produce, no loss is infinite, but a test of a level below 1 still has power 1.
     """
     return bool(losses.infinite or losses.reverse().infinite)
 
 
 def by_decreasing_mu(pairs: Iterable[tuple[Composition, Profile]]) -> tuple[Pair, ...]:
-    """Pairs with their Gaussian ones, from the largest mu on; two are not worth the ordering."""
+    """Return the pairs with their Gaussian profiles. Sort three or more by decreasing mu."""
     items = list(pairs)
     if len(items) <= 2:
         return tuple((losses, profile, None) for losses, profile in items)
@@ -127,13 +125,14 @@ def supremum(
     ask: Callable[[Composition, Profile], tuple[Any, Any]],
     within: Callable[[Composition, Profile], tuple[Any, Any]] | None = None,
 ) -> tuple[Any, Any]:
-    """Bounds on the largest answer of all pairs, to one question or, as arrays, to many.
+    """Bound the largest answer of all pairs, to one question or (as arrays) to many questions.
 
     Args:
         pairs: from `by_decreasing_mu`.
-        ask: bounds on an answer, which is the larger the less private a pair is.
-        within: the same of a Gaussian pair that a pair is within, where ``ask`` remembers lower
-            bounds: that of such a pair is no bound of the pair.
+        ask: returns bounds on the answer for one pair. The answer grows as privacy gets weaker.
+        within: does the same for the Gaussian profile that bounds a pair; ``ask`` if left out.
+            Needed if ``ask`` remembers lower bounds: a lower bound of the Gaussian profile does not
+            hold for the pair.
     """
     low: Any = None
     high: Any = None
@@ -145,7 +144,7 @@ def supremum(
         if k == len(items) - 1:
             bracket = ask(losses, profile)
         else:
-            with limit((len(items) - k) ** -0.3):  # each gets its share of the operations
+            with limit((len(items) - k) ** -0.3):  # each pair gets a share of the operations
                 bracket = ask(losses, profile)
         low = bracket[0] if low is None else _larger(low, bracket[0])
         high = bracket[1] if high is None else _larger(high, bracket[1])
@@ -158,18 +157,17 @@ def _larger(a: Any, b: Any) -> Any:
 
 @dataclass(frozen=True)
 class Tradeoff:
-    """The trade-off function: the smallest type II error at each type I error.
+    """Represent a trade-off function: the smallest type II error at each type I error.
 
     For one ordered pair (P, Q), f(alpha) = inf { type II error : type I error <= alpha } is convex,
-    non-increasing and below 1 - alpha. A `Tradeoff` covers several pairs (``alternatives``) and
-    both orders of each; every question is answered for the worst of them. Numbers come as
-    `Bound`: certified from both sides.
+    non-increasing, and at most 1 - alpha. A `Tradeoff` covers several pairs (``alternatives``) and
+    both orders of each. Every answer is a `Bound` for the worst pair, certified from both sides.
 
     Args:
-        alternatives: what the loss may be, each a sum of independent losses of one ordered pair.
-        joined: whether the pairs are merged into one convex curve (see `symmetric`).
-        neighboring: the relation it holds under; "any" where the curve is all that is known.
-        ordered: whether the pairs count only in the order in which they stand.
+        alternatives: the possible losses. Each is a sum of independent losses of one ordered pair.
+        joined: True if the pairs are merged into one convex curve (see `symmetric`).
+        neighboring: the neighboring relation; "any" if only the curve is known.
+        ordered: True if each pair counts only in its given order.
 
     Examples:
         >>> import neyman as ny
@@ -191,15 +189,15 @@ class Tradeoff:
     definition: tuple[tuple[str, Fraction], ...] = field(
         default=(), init=False, repr=False, compare=False
     )
-    """The exact numbers by name that a guarantee was made from; () for any other curve."""
+    """Exact numbers by name that define a guarantee; () for any other curve."""
     _origin: Tradeoff | None = field(default=None, init=False, repr=False, compare=False)
-    """The curve that this one is the inverse of, if `inverse` made it."""
+    """The curve that `inverse` reversed to get this curve, if any."""
 
     @staticmethod
     def of(
         alternatives: Iterable[Composition], neighboring: Relation = "any", *, ordered: bool = False
     ) -> Tradeoff:
-        """Return the worst curve of several compositions; equal ones count once."""
+        """Return the worst curve of several compositions. Equal compositions count once."""
         distinct = tuple(dict.fromkeys(alternatives))
         if len(distinct) > LIMITS.alternatives:
             raise ValueError(
@@ -210,19 +208,19 @@ class Tradeoff:
         return Tradeoff(distinct, neighboring=neighboring, ordered=ordered)
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the fields alone: a copy computes its profiles anew."""
+        """Return only the fields, because a copy computes its profiles anew."""
         return {part.name: getattr(self, part.name) for part in fields(self)}
 
     @cached_property
     def directions(self) -> tuple[Composition, ...]:
-        """Return each ordered pair's composition: both orders per alternative, unless ordered."""
+        """Return the composition of each ordered pair: both orders, unless ``ordered``."""
         if self.ordered:
             return self.alternatives
         return tuple(dict.fromkeys(c for a in self.alternatives for c in (a, a.reverse())))
 
     @cached_property
     def _worst_candidates(self) -> tuple[Pair, ...]:
-        """What is asked for the worst: the pairs, or the one profile that they are joined to."""
+        """Return the pairs that `supremum` asks, or one joint profile if they are joined."""
         return by_decreasing_mu(zip(self.directions, self.profiles, strict=False))
 
     @cached_property
@@ -233,14 +231,14 @@ class Tradeoff:
 
     @property
     def _pairs(self) -> list[tuple[Composition, Profile]]:
-        """Each ordered pair's loss with its own profile, also where the pairs are joined."""
+        """Return the loss and the profile of each ordered pair, even if the pairs are joined."""
         return [(c, select(c)) for c in self.directions]
 
     @cached_property
     def sources(self) -> tuple[str, ...]:
-        """Return what this rests on that is not proven; empty if Neyman certifies all.
+        """Return the uncertified sources of this curve; empty if Neyman certifies all numbers.
 
-        It certifies a pair that a user describes under their `statements`.
+        A pair that a user describes is certified if its `statements` are true.
         """
         parts = [loss for c in self.alternatives for loss, _ in c.parts]
         sources = [x.source for x in parts if isinstance(x, ExternalPld)]
@@ -249,7 +247,7 @@ class Tradeoff:
 
     @cached_property
     def statements(self) -> tuple[str, ...]:
-        """Return what a user their own states distributions. All answers hold under it."""
+        """Return the user's statements about distributions. All answers hold if these are true."""
         parts = [loss for c in self.alternatives for loss, _ in c.parts]
         return tuple(dict.fromkeys(s for x in parts for u in user_pairs(x) for s in u.statements))
 
@@ -258,11 +256,11 @@ class Tradeoff:
 
     @property
     def method(self) -> str:
-        """Return how the answers are computed, in words."""
+        """Return a text that names the methods of the answers."""
         return method_note("; ".join(dict.fromkeys(p.method for p in self.profiles)))
 
     def _log_delta(self, epsilon: float) -> Interval:
-        least = -math.inf  # a lower bound of the pairs that were asked before
+        least = -math.inf  # lower bound from earlier pairs
 
         def ask(_: Composition, profile: Profile) -> Interval:
             nonlocal least
@@ -280,9 +278,9 @@ class Tradeoff:
 
     @question
     def log_delta(self, epsilon: float) -> Bound:
-        """Return the natural logarithm of `delta`, also where delta underflows."""
+        """Return the natural logarithm of `delta`. It works even if delta underflows."""
         epsilon = check.non_negative("epsilon", epsilon)
-        if epsilon > QUERY_LIMITS.largest_epsilon:  # delta falls: what holds there holds beyond
+        if epsilon > QUERY_LIMITS.largest_epsilon:  # delta falls: the bound there holds beyond
             mass = max(c.least.infinite for c in self.directions)
             high = self._log_delta(QUERY_LIMITS.largest_epsilon)[1]
             return Bound(log_of(mass) * (1 + 8 * UNIT), high, "upper", self.method)
@@ -306,9 +304,11 @@ class Tradeoff:
     def affinity(self) -> Bound:
         """Return B(f) = 2 int p q / (p + q), the least over pairs that are as private as f.
 
-        A guess at one of two numbers 2 d apart, from one output, has a mean squared error of at
-        least d^2 B(f) if both are equally likely. 1 is perfect privacy and 0 none. Ask
-        ``f.group(k).affinity()`` about data that differ in k units.
+        An attacker guesses one of two equally likely numbers, 2 d apart, from one output. Their
+        mean squared
+        error is at least d^2 B(f): 1 is perfect privacy, 0 is none. For data that differ in k
+        units, ask
+        ``f.group(k).affinity()``.
 
         Returns:
             B(f) in [0, 1]; lower is safe.
@@ -326,8 +326,9 @@ class Tradeoff:
     def deltas(self, epsilons: Iterable[float]) -> list[Bound]:
         """Return `delta` at many epsilons, at little more than the cost of one.
 
-        Neighbors share lines. So an interval may be a few times as wide as that of `delta`, mostly
-        less than twice. The order of the epsilons does not matter.
+        Nearby epsilons share lines, so an interval may be a few times as wide as from `delta`,
+        mostly less
+        than twice. The order of the epsilons does not matter.
 
         Args:
             epsilons: each at least 0.
@@ -338,13 +339,13 @@ class Tradeoff:
         ]
         answers = {v: self.delta(v) for v in asked if v > QUERY_LIMITS.largest_epsilon}
         places = np.array(sorted({*asked} - {*answers}))
-        least = np.full(len(places), -math.inf)  # lower bounds of the pairs that were asked before
+        least = np.full(len(places), -math.inf)  # lower bounds from earlier pairs
 
         def ask(_: Composition, profile: Profile) -> tuple[Array, Array]:
             nonlocal least
             low, high = np.full(len(places), -math.inf), least.copy()
             wanted = least == -math.inf
-            if not wanted.all():  # of a pair that is surely the more private, no more
+            if not wanted.all():  # skip epsilons at which this pair is certainly more private
                 wanted[~wanted] = ~surely_within(profile, places[~wanted], least[~wanted])
             if wanted.any():
                 low[wanted], high[wanted] = deltas_at(profile, places[wanted])
@@ -375,10 +376,10 @@ class Tradeoff:
 
         Args:
             delta: in [0, 1). Zero asks for the pure epsilon, which may be inf.
-            log_delta: its natural logarithm instead, for deltas too small for a float.
+            log_delta: natural logarithm of delta instead, for deltas that underflow.
 
         Returns:
-            epsilon in [0, inf]; 0 where delta is at least the total variation.
+            epsilon in [0, inf]; 0 if delta is at least the total variation.
         """
         target = log_probability("delta", delta, log_delta)
         if target == -math.inf:
@@ -386,11 +387,11 @@ class Tradeoff:
         if target >= 0:
             raise ValueError(f"delta = {delta if delta is not None else 1!r} must be below 1")
 
-        largest = 0.0  # a lower bound on the epsilon of the pairs that were asked before
+        largest = 0.0  # lower bound on epsilon from earlier pairs
 
         def ask(losses: Composition, profile: Profile) -> Interval:
             nonlocal largest
-            # A pair that meets delta there needs no search: its epsilon is no larger.
+            # A pair that meets delta at this epsilon needs no search: its epsilon is no larger.
             less = target - 2 * float(target_slack(target))
             if largest and profile.costly and profile.meets(largest, less):
                 return 0.0, largest
@@ -408,14 +409,14 @@ class Tradeoff:
     def _most_epsilon(
         self, losses: Composition, delta: float | None, target: float
     ) -> Fraction | float | None:
-        """Return the largest epsilon that a pair may have at a delta; None where none is enough."""
+        """Return an upper bound on a pair's epsilon at delta, or None if no epsilon is enough."""
         if self.joined:
             return self.exact_pure()
-        # All finite losses are within the supremum; if what is left is not within delta no
+        # No finite loss exceeds the supremum. If the mass of infinite loss exceeds delta, no
         # epsilon is enough.
         if within(losses.infinite, delta, target):
             return losses.supremum
-        # The mass errs by 6 units of itself, and each logarithm by 2 units of itself.
+        # The relative error is 6 units for the mass and 2 units for each logarithm.
         certain = log_of(losses.least.infinite)
         return None if certain > target + 8 * UNIT * (1 - target) else math.inf
 
@@ -423,8 +424,9 @@ class Tradeoff:
     def epsilons(self, deltas: Iterable[float]) -> list[Bound]:
         """Return `epsilon` at many deltas, at little more than the cost of one.
 
-        Neighbors share the lines of one search. So an interval may be a few times as wide as that
-        of `epsilon`, mostly less than twice. The order of the deltas does not matter.
+        Nearby deltas share lines, so an interval may be a few times as wide as from `epsilon`,
+        mostly less
+        than twice. The order of the deltas does not matter.
 
         Args:
             deltas: each in [0, 1), as in `epsilon`.
@@ -437,13 +439,13 @@ class Tradeoff:
         falling = dict(sorted(zip(logs, asked, strict=True), key=itemgetter(0), reverse=True))
         answers = {-math.inf: self.pure()} if falling.pop(-math.inf, None) is not None else {}
         targets = np.array([*falling])
-        largest = np.zeros(len(targets))  # lower bounds of the pairs that were asked before
+        largest = np.zeros(len(targets))  # lower bounds from earlier pairs
 
         def ask(losses: Composition, profile: Profile) -> tuple[Array, Array]:
             nonlocal largest
             low, high = np.zeros(len(targets)), largest.copy()
             wanted = (largest <= 0) | (largest == math.inf)
-            if not wanted.all():  # a pair that meets a delta there needs no search
+            if not wanted.all():  # a pair that meets delta at this epsilon needs no search
                 less = (targets - 2 * target_slack(targets))[~wanted]
                 wanted[~wanted] = ~surely_within(profile, largest[~wanted], less)
             if wanted.any():
@@ -473,11 +475,11 @@ class Tradeoff:
     def power(self, level: float | None = None, *, log_level: float | None = None) -> Bound:
         """Return the largest true positive rate of a test at this level; upper is safe.
 
-        It is the worst direction at each level, never an average of two.
+        The answer is for the worst direction at each level, never an average of two directions.
 
         Args:
-            level: probability of a false alarm, in [0, 1].
-            log_level: its natural logarithm instead.
+            level: false positive rate, in [0, 1].
+            log_level: natural logarithm of the level instead.
         """
         low, high = self._log_power(log_probability("level", level, log_level))
         return Bound(exp_down(low), exp_up(high), "upper", self.method)
@@ -487,7 +489,7 @@ class Tradeoff:
         """Return `power` at many levels, at little more than the cost of one."""
         asked = check.several("levels", levels, "[0.01, 0.05]")
         logs = np.array([log_probability("level", v, None) for v in asked])
-        largest = np.full(len(logs), -math.inf)  # lower bounds of the pairs that were asked before
+        largest = np.full(len(logs), -math.inf)  # lower bounds from earlier pairs
 
         def ask(_: Composition, profile: Profile) -> tuple[Array, Array]:
             nonlocal largest
@@ -517,9 +519,11 @@ class Tradeoff:
     def success(self, baseline: float | Fraction | str) -> Bound:
         """Return the largest chance of a right guess about one record; upper is safe.
 
-        It is 1 - f(baseline), where f is the convex curve below all pairs in both orders [RK-2].
-        One number covers re-identification, attribute inference, and reconstruction: `neyman.risk`
-        has the baseline and the conditions of each. Membership at a prior is another number.
+        It is 1 - f(baseline), for f the convex curve below all pairs in both orders [RK-2]. One
+        number
+        covers re-identification, attribute inference, and reconstruction: `neyman.risk` has the
+        baseline
+        and the conditions of each. Membership at a prior is a different number.
 
         Args:
             baseline: the best chance of a right guess without the release, above 0 and at most 1.
@@ -538,14 +542,14 @@ class Tradeoff:
         method = self._method_text(f"{self.method}; {PRIOR_OF_SUCCESS}")
         if not any(c.parts for c in self.alternatives):  # perfect: no release changes the chance
             near = float(exact)
-            decimal = Fraction(repr(near)) == exact  # then the float stands for it
+            decimal = Fraction(repr(near)) == exact  # then the float stands for the decimal
             ends = (near, near) if decimal else (below(exact), above(exact))
             return Bound(*ends, "upper", method)
         log_level = log_of(above(exact))
         low, high = self._log_power(log_level)
         if not self.joined and len(self.directions) > 1 and log_level < 0:
             low, high = concave_power(self._log_delta, self._log_power, log_level, (low, high))
-        # T(b) >= T(b') b / b' for the float b' at or above the baseline b, as T is concave.
+        # The power T is concave, so T(b) >= T(b') b / b' for the float b' >= the baseline b.
         low -= 4 * UNIT
         return Bound(min(exp_down(low), exp_up(high)), exp_up(high), "upper", method)
 
@@ -553,19 +557,19 @@ class Tradeoff:
         low, high = self._power_at(log_level)
         if low < LIMITS.complement_log_power or not -1e300 < log_level < 0:
             return settled(log_level, low, high)
-        # 1 - power may be less than what rounding the level moves: ask at both of its ends.
+        # The level's rounding may move power by more than 1 - power: ask at both ends of the level.
         less, more = (log_level + side * level_slack(log_level) for side in (-1, 1))
         low = self._power_at(less)[0]
         high = self._power_at(more)[1] if more < 0 else 0.0
         return min(max(low, less), high), high
 
     def _power_at(self, log_level: float) -> Interval:
-        largest = -math.inf  # a lower bound on the power of the pairs that were asked before
+        largest = -math.inf  # lower bound on the power from earlier pairs
 
         def ask(losses: Composition, profile: Profile) -> Interval:
             nonlocal largest
             if log_level > -1e300 and not losses.infinite:
-                # No test gains more than the largest loss.
+                # log power exceeds the log level by at most the largest loss.
                 most = log_level + above(losses.supremum)
                 most += 8 * UNIT * (1 + abs(most) + abs(log_level))
                 if most <= largest:
@@ -582,10 +586,10 @@ class Tradeoff:
 
     @question
     def __call__(self, alpha: float) -> Bound:
-        """Type II error at type I error ``alpha`` in [0, 1]: 1 - power; lower is safe."""
+        """Return the type II error 1 - power at type I error ``alpha`` in [0, 1]; lower is safe."""
         level = check.probability("alpha", alpha)
         low, high = self._log_power(log_probability("alpha", level, None))
-        least, most = -math.expm1(high), -math.expm1(low)  # with the digits of a small one
+        least, most = -math.expm1(high), -math.expm1(low)  # accurate also for small errors
         return Bound(max(down(least), 0.0), min(up(most), 1.0), "lower", self.method)
 
     def advantage(self) -> Bound:
@@ -602,7 +606,7 @@ class Tradeoff:
             high = near if value == near else up(near, 1)
             return Bound(down(float(least) * (1 - 1e-14)), high, "upper", method)
         if math.isfinite(near) and any(c.rounded for c in self.directions):
-            below = near * (1 - 1e-14)  # it is not exact itself, but rounded up
+            below = near * (1 - 1e-14)  # the supremum is rounded up
             return Bound(below, up(near, 1), "upper", method)
         if value == near:
             return Bound(near, near, "upper", method)
@@ -624,7 +628,7 @@ class Tradeoff:
         a = check.finite("order", order)
         if a < 1:
             raise ValueError(f"order = {order!r} must be at least 1 (1 is KL, inf is pure)")
-        if a > QUERY_LIMITS.largest_epsilon:  # D_a grows with a, up to the pure epsilon
+        if a > QUERY_LIMITS.largest_epsilon:  # D_a grows with order a, up to the pure epsilon
             return Bound(
                 self.renyi(QUERY_LIMITS.largest_epsilon).lower,
                 self.pure().upper,
@@ -641,7 +645,7 @@ class Tradeoff:
             )
         low = high = 0.0
         for c in self.directions:
-            # A bare guarantee speaks of the order that was written: 1.1 is 11/10 there.
+            # A bare guarantee takes the order as written: 1.1 is 11/10.
             asked = check.exact("order", order) if c.bare is not None else a
             below, above = renyi_divergence(c, asked)
             low, high = max(low, below), max(high, above)
@@ -651,9 +655,11 @@ class Tradeoff:
     def zcdp(self) -> Bound:
         """Return the smallest rho with D_a <= a rho for all orders a > 1, both ways; upper is safe.
 
-        The upper end is proven (the sum of the parts' rho); the lower end is the largest D_a / a
-        at some orders. They coincide for Gaussian and Laplace noise, on the reals and on the
-        integers, for pure epsilon-DP, a bounded range, and sums of these: D_1 is the largest there.
+        The upper end is proven: the sum of the parts' rho. The lower end is the largest D_a / a at
+        some
+        orders. The ends coincide if D_1 is the largest: for Gaussian and Laplace noise, on the
+        reals and
+        on the integers, for pure epsilon-DP, a bounded range, and sums of these.
         """
         low = high = 0.0
         for c in self.directions:
@@ -678,17 +684,19 @@ class Tradeoff:
     def gdp(self, levels: tuple[float, float]) -> SafeMu: ...
     @question
     def gdp(self, levels: tuple[float, float] | None = None) -> Bound | SafeMu:
-        """Return the smallest mu with f >= G_mu, or with levels the one that is safe on a range.
+        """Return the smallest mu with f >= G_mu, at all levels or between two ``levels``.
 
-        Without levels it is exact for Gaussian mechanisms and for curves with finitely many
-        corners. Elsewhere the upper end is the root of the sum of the parts' proven mu squared (inf
-        where there is none) and the lower end the largest found over levels. Rare losses decide
-        this supremum, and it is often far above what tests at usual levels can do.
+        Without levels the answer is exact for Gaussian mechanisms and for curves with finitely many
+        corners. For other curves the upper end is the root of the sum of the parts' proven mu
+        squared (inf
+        if there is none), and the lower end is the largest mu found over levels. Rare losses decide
+        this
+        supremum. It is often far above what tests at usual levels can do.
 
         Args:
             levels: two levels, such as (1e-4, 0.5). The answer is then the largest z(power) -
-                z(level) over all levels between them, certified to 1e-6 of itself [SM-1 to SM-4].
-                It is a statement on this range and not a curve, so it is no `Tradeoff`.
+                z(level) over all levels between them, certified to a relative 1e-6 [SM-1 to SM-4].
+                It holds on this range only, so the result is not a `Tradeoff`.
         """
         if levels is not None:
             return self._safe_mu(level_range(levels))
@@ -702,7 +710,7 @@ class Tradeoff:
         )
 
     def _safe_mu(self, levels: tuple[float, float]) -> SafeMu:
-        known = 0.0  # a lower bound of the pairs that were asked before
+        known = 0.0  # lower bound from earlier pairs
 
         def ask(losses: Composition, profile: Profile) -> Interval:
             nonlocal known
@@ -731,11 +739,13 @@ class Tradeoff:
 
     @question
     def nearest_gaussian(self) -> NearestGaussian:
-        """Return the Gaussian curve nearest to this one in sup distance, and the distance.
+        """Return the Gaussian curve nearest to this curve in sup distance, and the distance.
 
-        One number for a reader where `gdp` is far above what most tests can do, because a supremum
-        is decided by rare losses. Its mu is no guarantee: at some levels the power is larger, by up
-        to ``distance`` (the regret). ``gdp(levels=...)`` is a mu that is safe on a range of levels.
+        It describes a curve if rare losses put `gdp` far above what most tests can do. Its mu is
+        not a
+        guarantee: at some levels the power is larger, by up to ``distance`` (the regret). For a
+        safe mu on
+        a range of levels, use ``gdp(levels=...)``.
 
         Source: Gomez and others 2025, who report mu with its regret.
         """
@@ -750,8 +760,10 @@ class Tradeoff:
         """Return the delta of probabilistically bounded DP at epsilon; upper is safe.
 
         delta = sup { 1 - f(a) : 1 - f(a) > e^epsilon a }, 0 if there is none, in the worse
-        direction: the mass of the outcomes that a test can gather at a likelihood ratio above
-        e^epsilon on average (Kifer, Abowd et al. 2022).
+        direction. It is
+        the largest mass of outcomes whose average likelihood ratio is above e^epsilon (Kifer, Abowd
+        et al.
+        2022).
 
         Args:
             epsilon: at least 0.
@@ -767,11 +779,11 @@ class Tradeoff:
 
     @property
     def loss(self) -> PrivacyLoss:
-        """Return the privacy loss random variable of the pair (P, Q); `inverse` has that of (Q, P).
+        """Return the privacy loss random variable of the pair (P, Q). For (Q, P), use `inverse`.
 
         Raises:
-            ValueError: the curve covers several pairs, each with its own loss, or only bounds
-                are known.
+            ValueError: the curve covers several pairs, each with its own loss, or only bounds are
+                known.
         """
         if len(self.alternatives) != 1:
             raise ValueError(
@@ -784,13 +796,13 @@ class Tradeoff:
     # Order
 
     def __ge__(self, other: Tradeoff) -> bool:
-        """Whether this is certainly at least as private as ``other`` (Blackwell's order)."""
+        """Return True if this is certainly at least as private as ``other`` (Blackwell's order)."""
         if not isinstance(other, Tradeoff):  # pyright: ignore[reportUnnecessaryIsInstance]
             return NotImplemented
         return at_least(self, other)
 
     def __le__(self, other: Tradeoff) -> bool:
-        """Whether ``other`` is certainly at least as private as this."""
+        """Return True if ``other`` is certainly at least as private as this."""
         if not isinstance(other, Tradeoff):  # pyright: ignore[reportUnnecessaryIsInstance]
             return NotImplemented
         return at_least(other, self)
@@ -798,42 +810,46 @@ class Tradeoff:
     def admits(self, mechanism: Described) -> bool:
         """Return True if the mechanism is certified to meet this budget.
 
-        A curve admits what is at least as private. A budget of bounds on Renyi divergences, such as
-        zCDP, is checked order by order, because the curve that they imply does not imply them.
+        A curve admits every mechanism that is at least as private. A budget of bounds on Renyi
+        divergences,
+        such as zCDP, is checked at each order, because the curve that they imply does not imply
+        them.
         """
         return admits(self, mechanism)
 
     def excess(self, mechanism: Described) -> float | None:
-        """Estimate log(spent / budget) of a mechanism, which steers calibration.
+        """Estimate log(spent / budget) of a mechanism, for calibration.
 
         Returns:
-            above 0 where the mechanism spends too much; None where the budget has no terms but the
-            whole curve.
+            a number above 0 if the mechanism spends too much; None if the budget is a curve without
+            terms.
         """
         return excess(self, mechanism)
 
     def bare_rho(self) -> Fraction | None:
-        """Return rho if the curve claims nothing but rho-zCDP; else None."""
+        """Return rho if the curve claims only rho-zCDP, else None."""
         bare = self.alternatives[0].bare if len(self.alternatives) == 1 else None
         if bare is None or not bare.quadratic or self.alternatives[0].known.parts:
             return None
         return bare.exact_rho
 
     def tradeoff(self) -> Tradeoff:
-        """Return this curve, so that a budget answers like a mechanism."""
+        """Return this curve, which lets a budget answer like a mechanism."""
         return self
 
     # Algebra
 
     @cached_property
     def composable(self) -> tuple[Composition, ...]:
-        """What composes: the alternatives, or where they are joined the one curve below all."""
+        """Return the alternatives, or the one curve below all pairs if the pairs are joined."""
         return composable(self)
 
     def __matmul__(self, other: Tradeoff) -> Tradeoff:
-        """Tensor product: both observed, with independent randomness, pairs standing alike.
+        """Return the tensor product: an attacker sees both outputs, with independent randomness.
 
-        A curve that speaks of one order meets both orders of one that does not.
+        The pairs of both curves have the same order. If one curve covers one order and the other
+        covers
+        both orders, the first meets each order of the other.
         """
         if not isinstance(other, Tradeoff):  # pyright: ignore[reportUnnecessaryIsInstance]
             return NotImplemented
@@ -849,7 +865,7 @@ class Tradeoff:
         )
 
     def __pow__(self, count: int) -> Tradeoff:
-        """Return the tensor product with itself, count times; 0 gives perfect privacy."""
+        """Return the tensor product of ``count`` copies. A count of 0 gives perfect privacy."""
         count = check.integer("count", count)
         if count > LIMITS.count:
             raise ValueError(f"count = {count!r} must be at most {LIMITS.count:g}")
@@ -872,8 +888,8 @@ class Tradeoff:
         return Tradeoff.of(alternatives, self.neighboring)
 
     def inverse(self) -> Tradeoff:
-        """Return f^-1, the curve of the reversed pairs; unordered pairs give the same guarantee."""
-        if self._origin is not None:  # masses that are reversed twice may move by a unit
+        """Return f^-1, the curve of the reversed pairs. Unordered pairs give the same guarantee."""
+        if self._origin is not None:  # reversing twice may move masses by a unit
             return self._origin
         reversed_pairs = tuple(c.reverse() for c in self.alternatives)
         curve = Tradeoff(reversed_pairs, self.joined, self.neighboring, self.ordered)
@@ -881,16 +897,21 @@ class Tradeoff:
         return curve
 
     def symmetric(self) -> Tradeoff:
-        """Return one convex curve below all pairs in both orders, their minimum's biconjugate."""
+        """Return the largest convex curve below all pairs in both orders.
+
+        It is the biconjugate of their minimum.
+        """
         return Tradeoff(self.alternatives, True, self.neighboring)
 
     @question
     def mutual(self) -> Tradeoff:
         """Return max{f, f^-1}, which is valid if f bounds every ordered pair.
 
-        max{f, f^-1}; the guarantee of a curve that is that of one order only (a removal, say) is
-        `symmetric`. What covers both orders already is returned as it is. Exact where there are
-        finitely many corners, elsewhere between two polygons.
+        If a curve bounds one order only (a removal, say), its guarantee is `symmetric`. A curve
+        that covers
+        both orders is returned unchanged. The result is exact for finitely many corners, and
+        otherwise
+        between two polygons.
 
         Source: Dong, Roth and Su 2022, proposition 2.4.
         """
@@ -900,8 +921,9 @@ class Tradeoff:
     def conjugate(self, slope: float) -> Bound:
         """Return the convex conjugate f*(y) = sup over x in [0, 1] of x y - f(x); upper is safe.
 
-        For y = slope < 0 it is delta(log(-y)) - 1, in the worse direction; for y >= 0 it is y
-        (Dong, Roth and Su 2022, proposition 2.12).
+        Let y = slope. For y < 0 it is delta(log(-y)) - 1, in the worse direction. For y >= 0 it is
+        y (Dong,
+        Roth and Su 2022, proposition 2.12).
         """
         return conjugate(self, slope)
 
@@ -909,13 +931,17 @@ class Tradeoff:
     def group(self, size: int) -> Tradeoff:
         """Return the trade-off curve for datasets that differ in ``size`` units.
 
-        It follows from the curve alone, and covers every such pair of datasets: a units added and
-        k - a removed, whatever a is. For all records of one user, which are there or not, the
-        mechanism itself may say more: see `Mechanism.user`.
+        The curve implies it for every such pair of datasets: a units added and k - a removed, for
+        every a.
+        For all records of one user, `Mechanism.user` may give a better bound.
 
-        1 - f_k = m o m o ... o m with m = 1 - f the power as a function of the level. Each step may
-        go in either order, so f is that of `symmetric`. Gaussian, pure and zCDP stay so, with
-        k mu, k epsilon and k^2 rho; all else as in `mutual`. A curve of one order is refused.
+        1 - f_k = m o m o ... o m, for m = 1 - f the power as a function of the level. Each step may
+        go in
+        either order, so f is the `symmetric` curve. Gaussian, pure, and zCDP guarantees keep their
+        form,
+        with k mu, k epsilon, and k^2 rho. Other curves are computed as in `mutual`. A curve of one
+        order is
+        refused.
 
         Args:
             size: k, at least 1.
@@ -958,10 +984,10 @@ class Tradeoff:
         """Draw the curve with `neyman.display.plots.figures.tradeoff`.
 
         Args:
-            axes: where to draw; a new figure if left out.
+            axes: matplotlib axes to draw on; a new figure if left out.
 
         Returns:
-            The axes. Drawn is the lower end of each type II error, the safe side.
+            The axes. The line shows the lower end of each type II error, the safe side.
 
         Raises:
             ImportError: matplotlib is not installed.

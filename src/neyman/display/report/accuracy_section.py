@@ -14,10 +14,10 @@ from neyman.display.report.measurement_units import unit_of_values
 from neyman.display.report.receipt_view import Entries, name, size, tables_of
 from neyman.display.report.table_accuracy import Accuracy, Table
 from neyman.display.report.table_accuracy import accuracy as accuracy_of
-from neyman.elements import Node
+from neyman.elements import Node, element
 from neyman.publishing.release.receipt_format import Receipt, TableName
 
-_MAX_TABLES = 6  # tables that fit on two printed pages
+_MAX_TABLES = 5  # tables that fit on two printed pages
 _MAX_LINES = 3  # lines that fit on the first screen
 _CLOSE = (0.01, 0.05)  # shares of a cell's own value
 
@@ -78,9 +78,10 @@ def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
             _consistent_place(receipt),
         ),
         markup.note(
-            "A published value is within its margin of error of the value computed from the rows "
-            "that count, after clipping, with probability at least 90%, except for ratios and "
-            "quantiles of no rows. Each row gives the table’s median margin. It covers noise only. "
+            "The exact value is computed from the rows that count, after clipping. With "
+            "probability at least 90%, a published value is within its margin of error of the "
+            "exact value, except for a ratio or quantile without rows. "
+            "Each row gives the table’s median margin. It covers noise only. "
             "It does not cover rows that do not count, or errors in the data. “Cells within 5%” "
             "counts cells whose margin is below 5% of the published value."
         ),
@@ -88,9 +89,9 @@ def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
 
 
 def accurate(receipt: Receipt, errors: Sequence[TableError]) -> Node:
-    """Return the margins of error of the least accurate tables, one line each."""
+    """Return one line per table with its margin of error, or only the least accurate of many."""
     lines: list[Node] = []
-    for error in _least_accurate(errors, _MAX_LINES):
+    for error in _least_accurate(errors, _MAX_LINES if len(errors) <= _MAX_LINES else 1):
         value, margin, _, _ = _fit(error)
         measured = unit_of_values(receipt, error.entries[0].query, declared=True)
         near = "" if value == "–" else f" at a median value of {value}"
@@ -99,7 +100,7 @@ def accurate(receipt: Receipt, errors: Sequence[TableError]) -> Node:
         lines.append([f"{name(receipt, error.entries[0])}: ", margin, f" (90%){near}"])
     if len(errors) > _MAX_LINES:
         lines.append(markup.link("accuracy", "see more tables"))
-    return markup.lines(lines)
+    return element("span", markup.lines(lines), class_="on-screen") if lines else ""
 
 
 def _least_accurate(errors: Sequence[TableError], most: int) -> list[TableError]:

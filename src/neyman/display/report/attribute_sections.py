@@ -136,10 +136,10 @@ def beliefs(receipt: Receipt) -> markup.Fold | None:
     worst = max(limited, key=_tenfold, default=None)
     body = markup.blocks(
         markup.paragraph(
-            "This section compares an attacker’s belief after the release with the belief they "
-            "would hold if this value had been left out and predicted from the rest. Both include "
-            "group patterns: what the tables say about everyone, including this "
-            f"{subject}."
+            "This section compares two beliefs. The first is an attacker’s belief after the "
+            "release. The second is their belief after a release in which a prediction from the "
+            "other data replaces this value. Both include group patterns: what the tables say "
+            f"about everyone, including this {subject}."
         ),
         [markup.paragraph(text) for text in (belief_sentences(worst, subject) if worst else ())],
         table,
@@ -303,9 +303,8 @@ def _notes(receipt: Receipt) -> str:
     held = receipt.guarantee.held
     text = "All numbers are upper bounds, each for one claim by itself."
     if _comparable(receipt):
-        text += (
-            " The last row bounds all attributes together: it is for records that may differ in "
-            "everything" + (f" but {' and '.join(held)}." if held else ".")
+        text += " The last row covers claims about the whole record" + (
+            f", with the same {' and '.join(held)}." if held else "."
         )
     else:
         text += (
@@ -319,7 +318,7 @@ def _notes(receipt: Receipt) -> str:
         text += " Tables with discovered keys have no finite rho."
     if receipt.plan.get("unit", {}).get("id") is not None:
         text += (
-            f" Which of one {subject}’s records count may depend on everything in them. So one "
+            f" A change of any attribute can change which records of one {subject} count. So one "
             "attribute can change every table."
         )
     return text

@@ -71,8 +71,8 @@ def kinds_of_disclosure(receipt: Receipt) -> str:
             "present, use the limit for single attributes, or for a group of 2."
         )
     return (
-        f"{kinds}The limit covers them as claims about the record. Presence in the data is not "
-        "protected."
+        f"{kinds}Each of them confirms a claim about the record, and the limit covers such claims. "
+        "Presence in the data is not protected."
     )
 
 

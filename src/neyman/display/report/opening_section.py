@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from neyman.accounting.semantics import unchecked_claims as unchecked
 from neyman.accounting.semantics.digits import many
 from neyman.display.report import html as markup
-from neyman.display.report.accuracy_section import TableError, accurate
 from neyman.display.report.headline import kinds_of_disclosure, strength
 from neyman.display.report.receipt_view import listing, tables_of, title, unit
 from neyman.elements import Element, Node, element
@@ -26,21 +25,19 @@ from neyman.publishing.release.receipt_format import Receipt
 class Limits:
     """Set the sizes that fit on two printed pages."""
 
-    queries: int = 4  # queries, and tables of each, that two printed pages have room for
+    queries: int = 3  # queries, and tables of each, that two printed pages have room for
     filter_letters: int = 160  # letters of a filter
 
 
 LIMITS = Limits()
 
 
-def opening(
-    receipt: Receipt, plan: Plan | None = None, errors: Sequence[TableError] = ()
-) -> Element:
+def opening(receipt: Receipt, plan: Plan | None = None, accuracy: Node = "") -> Element:
     """Say who is protected, how well, how accurate the tables are, and which rows count.
 
     Args:
         plan: the receipt's plan. None omits which rows count.
-        errors: the errors of the noisy tables.
+        accuracy: the margins of error of a few tables.
     """
     subject, rows = unit(receipt)
     noisy, public = tables_of(receipt), tables_of(receipt, public=True)
@@ -53,7 +50,7 @@ def opening(
         ("Warning", markup.strong(NOTICE) if receipt.ledger.throwaway else ""),
         ("Who is protected", f"every {subject} in the data, {each}"),
         ("How well", strength(receipt)),
-        ("How accurate", accurate(receipt, errors)),
+        ("How accurate", accuracy),
         ("Which rows count", _row_counts(receipt, plan) if noisy else ""),
         ("Missing values", _missing_values(receipt, plan)),
         ("Filter", _filter(receipt)),

@@ -300,8 +300,8 @@ def figure(receipt: receipt_format.Receipt) -> markup.Fold:
     if limit_power and one_line(limit_power, curve):
         limit = None
         beside = markup.paragraph(
-            "The chosen limit and the blue curve are one line here. No point of one is farther "
-            "from the other than half a percent of the figure’s width and height."
+            "The chosen limit coincides with the blue curve in this figure. They differ by at "
+            "most 0.5% of its size."
         )
     if limit:
         through = ", through the chosen point" if isinstance(budget, AtMost) else ""

@@ -107,7 +107,7 @@ def _text(column: Value) -> Value:
     if kind.is_boolean():
         return ibis.cases((column, "true"), (~column, "false"))
     if kind.is_date():
-        # Before the year 1 and after 9999 each engine has a form of its own.
+        # Before the year 1 and after 9999 each engine has its own form.
         inside = column.between(date(1, 1, 1), date(9999, 12, 31))
         return ibis.cases((inside, column.cast("string")))
     text = column.cast("string")

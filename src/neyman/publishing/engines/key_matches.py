@@ -94,7 +94,7 @@ class KeyMatch(Private):
 
 @dataclass(frozen=True, repr=False)
 class ClipCount(Private):
-    """How many numbers lie outside a clip, or outside the edges of bins.
+    """How many numbers are outside a clip, or outside the edges of bins.
 
     Args:
         queries: the queries that have it.

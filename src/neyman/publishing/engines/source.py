@@ -37,6 +37,7 @@ from neyman.publishing.engines.databases.files import file_table
 from neyman.publishing.engines.databases.table import DatabaseTable
 from neyman.publishing.engines.duckdb import Opening
 from neyman.publishing.engines.expressions import without_empty_text
+from neyman.publishing.engines.spark import shown_master
 from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
 
 _CSV = {".csv", ".txt", ".tsv"}
@@ -94,8 +95,12 @@ def check_engine(engine: str, memory: str | None, master: str | None) -> None:
     """Refuse an engine that there is not, and a setting that is not its own."""
     if engine not in OWN:
         raise DataError(f"engine = {engine!r}: must be 'duckdb' or 'spark'")
+    if master is not None and not isinstance(cast("object", master), str):
+        raise DataError(f"master = {master!r}: must be a text, as 'local[2]' or 'sc://host:15002'")
     if master is not None and not OWN[engine].has_master:
-        raise DataError(f"master = {master!r}: is for engine = 'spark'; leave it out")
+        raise DataError(
+            f"{shown_master(master)}: is for engine = 'spark'; name it, or leave master out"
+        )
     if memory is not None:
         duckdb.check_memory(memory)
 
@@ -206,7 +211,7 @@ def database_at(url: str) -> DatabaseTable | Frame | None:
 
 
 def _on_server(table: ibis.Table) -> ibis.Table | DatabaseTable:
-    """Return an Ibis table of a server on a connection of its own; any other as it is."""
+    """Return an Ibis table of a server on its own connection; any other as it is."""
     nodes: Any = table.op()
     places = {node.source for node in nodes.find((ops.DatabaseTable, ops.SQLQueryResult))}
     if {getattr(place, "name", None) for place in places} != {"postgres"} or len(places) > 1:

@@ -63,6 +63,8 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
 }
 _MASTER = "local[2]"
+_CONNECT = "sc://"
+_ANSWER_SECONDS = 10
 _LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 # Spark expands every name that it is given, but for what has a backslash before it.
 _WILDCARD, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
@@ -84,6 +86,12 @@ def installed() -> None:
         )
 
 
+def shown_master(master: str) -> str:
+    """Name a master in an error: without its value where that is an address with a token."""
+    is_address = "://" in master and not master.strip().startswith("spark://")
+    return "master" if is_address or ";" in master else f"master = {master!r}"
+
+
 def connect(memory: str | None = None, master: str | None = None) -> Any:
     """Return a new session, as an Ibis connection; a Spark that runs in this process is used.
 
@@ -94,10 +102,11 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
     installed()
     from pyspark.sql import SparkSession
 
-    master, active = master or _MASTER, None
+    master, active = (master or "").strip() or _MASTER, None
+    is_remote = master[:5].casefold() == _CONNECT
     try:
-        if master.startswith("sc://"):
-            session = _remote(master, memory)
+        if is_remote:
+            session = _remote(_CONNECT + master[5:], memory)
         else:
             active = getattr(SparkSession, "_instantiatedSession", None) or _start_spark(
                 master, memory
@@ -106,10 +115,11 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
         for name, value in _OURS.items():
             session.conf.set(name, value)
         connection = ibis.pyspark.connect(session)  # pyright: ignore[reportAttributeAccessIssue]
-    except (DataError, ImportError):
+    except (DataError, ImportError, TimeoutError):
         raise
-    except Exception as error:
-        raise fault(error, f"engine = 'spark': no session ({cause(error)})") from None
+    except Exception as error:  # a server's message can repeat a part of its address
+        said = type(error).__name__ if is_remote else cause(error)
+        raise fault(error, f"engine = 'spark': no session ({said})") from None
     ours = active if hasattr(active, "neyman_folder") else None
     if ours is not None:
         _tables.add(connection)
@@ -129,17 +139,28 @@ def _remote(address: str, memory: str | None) -> Any:
         raise ImportError(
             "Spark Connect needs gRPC; pip install 'neyman[spark-connect]'", name="grpc"
         )
+    import grpc
+    from pyspark.sql.connect.client import DefaultChannelBuilder
     from pyspark.sql.connect.session import SparkSession
 
     try:
+        with DefaultChannelBuilder(address).toChannel() as channel:
+            grpc.channel_ready_future(channel).result(_ANSWER_SECONDS)
         return SparkSession(address)
+    except grpc.FutureTimeoutError:
+        raise DataError(
+            "engine = 'spark': no server answers at the address of master; is it right, and does "
+            "the server run?"
+        ) from None
+    except TimeoutError:  # the caller's own
+        raise
     except Exception as error:  # its message can repeat a part of the address
         text = "engine = 'spark': no session; an address is sc://host:15002/;name=value"
         raise fault(error, f"{text} ({type(error).__name__})") from None
 
 
 def _start_spark(master: str, memory: str | None) -> Any:
-    """Return a Spark of ours, which writes what does not fit in memory to a folder of its own."""
+    """Return a Spark of ours, which writes what does not fit in memory to its own folder."""
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
@@ -163,7 +184,7 @@ def _start_spark(master: str, memory: str | None) -> Any:
                 folder.remove()
             said.seek(0)
             raise DataError(
-                f"engine = 'spark': Spark could not be started on master = {master!r} "
+                f"engine = 'spark': Spark could not be started on {shown_master(master)} "
                 f"({type(error).__name__}); it needs Java 17 or later, and JAVA_HOME or java on "
                 f"PATH{_last(said.read().decode(errors='replace'))}"
             ) from None

@@ -35,7 +35,7 @@ class ClipSearch:
     Args:
         histogram: the name of the query that measures the histogram.
         share: the part of the query's share that the histogram takes, in (0, 1).
-        above: the part of the units that may lie outside the clip, in (0, 1).
+        above: the part of the units that may be outside the clip, in (0, 1).
         signed: whether the clip is [-B, B]; else it is [0, B].
         most: the exponent of the largest candidate.
     """

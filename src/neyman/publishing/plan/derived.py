@@ -36,6 +36,7 @@ from neyman.publishing.plan.row_expression import (
     condition,
     hours_read,
     mentioned,
+    named_columns,
     read,
     sources,
 )
@@ -340,6 +341,9 @@ def _derive_columns(
             section = "lookup" if name in document.lookup else "derive"
             errors: list[str] = []
             try:
+                if any(name in named_columns(text) for text in _texts_of(part)):
+                    what = "lookup" if section == "lookup" else "derived column"
+                    raise ExpressionError(f"reads itself; give the {what} another name")
                 one = (
                     _of_lookup(name, part, types, folder)
                     if isinstance(part, LookupPart)
@@ -362,12 +366,15 @@ def _derive_columns(
 
 
 def _waits(part: DerivePart | LookupPart, names: Collection[str]) -> bool:
-    texts = (
-        part.columns
-        if isinstance(part, LookupPart)
-        else [part.expression, part.cut, part.map, *(text for text, _ in part.case or ())]
-    )
-    return any(not mentioned(text).isdisjoint(names) for text in texts if text is not None)
+    return any(not mentioned(text).isdisjoint(names) for text in _texts_of(part))
+
+
+def _texts_of(part: DerivePart | LookupPart) -> list[str]:
+    """Return the expressions of a derived column, as written."""
+    if isinstance(part, LookupPart):
+        return list(part.columns)
+    texts = [part.expression, part.cut, part.map, *(text for text, _ in part.case or ())]
+    return [text for text in texts if text is not None]
 
 
 def _of_part(name: str, part: DerivePart, types: ColumnTypes, errors: list[str]) -> Derived | None:
@@ -476,7 +483,7 @@ def _of_lookup(name: str, part: LookupPart, types: ColumnTypes, folder: Path | N
     values = [read(text, types) for text in texts]
     for text, value in zip(texts, values, strict=True):
         if value.type != "text":
-            raise ExpressionError(f"{show(text)} is no text; declare the column's type as text")
+            raise ExpressionError(f"{show(text)} is not text; declare the column's type as text")
     named = (part.on,) if isinstance(part.on, str) else part.on
     named = texts if named is None else named
     for section_field, names in (("column", texts), ("on", named)):
@@ -489,6 +496,8 @@ def _of_lookup(name: str, part: LookupPart, types: ColumnTypes, folder: Path | N
     rows, file = part.keys, None
     if isinstance(rows, str):
         rows, file = read_rows(rows, (*named, name), folder or Path())
+    elif part.on is not None:
+        raise ExpressionError("on names columns of a file, and keys lists the rows; leave on out")
     labels: dict[tuple[str, ...], str] = {}
     form = ", ".join(["text"] * len(texts))
     for number, row in enumerate(rows, 1):

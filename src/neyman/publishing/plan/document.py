@@ -504,7 +504,7 @@ class HierarchyPart(Strict):
 
 
 class BudgetPart(Strict):
-    """What an observer may learn: exactly one kind of promise."""
+    """What an observer may learn: exactly one kind of guarantee."""
 
     power: Exact | None = Field(None, description="power of the best attacker, with level")
     level: Exact | None = Field(None, description="level (type I error) that power refers to")

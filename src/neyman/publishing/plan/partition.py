@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterator, Mapping
+import tokenize
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import StringIO
 
 from neyman.publishing.plan.column import Column, key_text
 from neyman.publishing.plan.disjoint import LIMITS as DISJOINT_LIMITS
@@ -15,17 +17,49 @@ _PLAIN = KeyPart.model_validate({})
 
 def without_partitions(
     document: PlanDocument, columns: Mapping[str, Column], problems: list[str]
-) -> PlanDocument:
-    """Return the document with a query for each key in place of each query with a partition."""
+) -> tuple[PlanDocument, list[int]]:
+    """Return the document with a query for each key in place of each query with a partition, and
+    the index that each of its queries has in the plan.
+    """
     queries: list[QueryPart] = []
+    indices: list[int] = []
     for index, part in enumerate(document.query):
-        errors = [*_problems(part, f"query[{index}]", columns)]
+        where = f"query[{index}]"
+        errors = [*_problems(part, where, columns)]
+        if part.partition is not None and not document.disjoint and _gives_disjoint(document):
+            errors.append(
+                f"disjoint = false: {where}.partition (of query {part.name!r}) charges the worst "
+                "of its keys; leave disjoint out"
+            )
         problems += errors
         if part.partition is None or errors:
             queries.append(part)
         else:
             queries += _one_by_one(part, columns[part.partition])
-    return document.model_copy(update={"query": tuple(queries)})
+        indices += [index] * (len(queries) - len(indices))
+    return document.model_copy(update={"query": tuple(queries)}), indices
+
+
+def as_written(
+    problems: Iterable[str], written: PlanDocument, split: PlanDocument, indices: Sequence[int]
+) -> Iterator[str]:
+    """Yield problems of a document without partitions with the index that the plan's author gave
+    the query; a problem with several keys of a partition comes once.
+    """
+    told: dict[str, list[str]] = {}
+    for problem in problems:
+        text = every = problem
+        if at := re.match(r"query\[(\d+)\]", problem):
+            one, index = split.query[int(at[1])], indices[int(at[1])]
+            text = every = f"query[{index}]{problem[at.end() :]}"
+            every = every.replace(f"{one.name!r})", f"{written.query[index].name!r})", 1)
+        told.setdefault(every, []).append(text)
+    for every, texts in told.items():
+        yield every if len(texts) > 1 else texts[0]
+
+
+def _gives_disjoint(document: PlanDocument) -> bool:
+    return "disjoint" in document.model_fields_set
 
 
 def _problems(part: QueryPart, where: str, columns: Mapping[str, Column]) -> Iterator[str]:
@@ -69,18 +103,30 @@ def _one_by_one(part: QueryPart, column: Column) -> Iterator[QueryPart]:
         condition = _condition(column, place)
         update: dict[str, object] = {"name": name, "partition": None, "parts": None}
         update["title"] = part.title and f"{part.title}: {texts[place]}".strip()
-        update["where"] = f"({part.where}) and ({condition})" if part.where else condition
+        update["where"] = f"({_code(part.where)}) and ({condition})" if part.where else condition
         update["share"] = part.share and part.share * weight / sum(weights)
         own_fields = {"at": key.at, "clip": key.clip}
         update |= {field: value for field, value in own_fields.items() if value is not None}
         yield part.model_copy(update=update)
 
 
+def _code(text: str) -> str:
+    """Return an expression without its comment, which would hide what follows."""
+    line = text.replace("\r", " ").replace("\n", " ")
+    marks = [
+        token.start[1]
+        for token in tokenize.generate_tokens(StringIO(line.lstrip()).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    return line.lstrip()[: marks[0]].rstrip() if marks else text
+
+
 def _condition(column: Column, place: int) -> str:
     """Return the filter of one key; the key for unlisted values
     takes all that no other key takes.
     """
-    plain = column.name.isidentifier() and not keyword.iskeyword(column.name)
+    plain = column.name.isidentifier() and column.name.isascii()  # else Python changes names
+    plain = plain and not keyword.iskeyword(column.name)
     name = column.name if plain else f"column({column.name!r})"
     if place != column.unknown:
         return f"{name} == {column.keys[place]!r}"

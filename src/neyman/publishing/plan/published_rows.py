@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from neyman.extras import require
+from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.row_expression import ColumnType, Node, Type, operations
 from neyman.publishing.plan.sql_expression import RowReader, number_of
 
@@ -80,46 +81,117 @@ def _value(node: Node, row: Row) -> object:
     return values[0] in node.value if node.op == "member" else _SIGNS[node.value](*values)
 
 
-def selection(
-    reader: RowReader,
-    tree: exp.Select,
-    columns: Sequence[tuple[str, str, Type | None]],
-    queries: Mapping[exp.Expr, str],
-    level: str,
-) -> Selection:
-    """Read the clauses that act on published rows; ``queries`` names those of the aggregates."""
-    source, labels = reader.source, {name: label for label, name, _ in reversed(columns)}
-    types: dict[str, ColumnType] = {}
-    for number, (label, _, kind) in enumerate(columns):
-        if label in types:
-            raise source.refuse(tree.expressions[number], f"is a second column {label!r}")
-        numeric = kind in ("number", None)
-        types[label] = ColumnType(kind or "number", MAX_DECIMALS if numeric else 0)
+class _PublishedRow:
+    """The names of a published row: HAVING and ORDER BY are read with them."""
 
-    def published(part: exp.Expr) -> exp.Expr:
+    def __init__(
+        self,
+        reader: RowReader,
+        tree: exp.Select,
+        columns: Sequence[tuple[str, str, Type | None]],
+        keys: Mapping[str, str],
+        queries: Mapping[exp.Expr, str],
+    ) -> None:
+        self.reader, self.source, self.keys, self.queries = reader, reader.source, keys, queries
+        self.types: dict[str, ColumnType] = {}
+        for number, (label, _, kind) in enumerate(columns):
+            if label in self.types:
+                raise self.source.refuse(tree.expressions[number], f"is a second column {label!r}")
+            numeric = kind in ("number", None)
+            self.types[label] = ColumnType(kind or "number", MAX_DECIMALS if numeric else 0)
+        self.key_labels = {name: label for label, name, kind in reversed(columns) if kind}
+        self.query_labels = {name: label for label, name, kind in reversed(columns) if not kind}
+        group: exp.Expr | None = tree.args.get("group")
+        grouped: list[exp.Expr] = [item.unalias() for item in tree.expressions]
+        grouped += [] if group is None else group.expressions
+        self.forms = {type(form.unnest()) for form in grouped}
+
+    def read(self, part: exp.Expr, *, alias_first: bool) -> Node:
+        """Return a form as an expression of columns of SELECT.
+
+        Args:
+            part: the form.
+            alias_first: whether a name is first a column of SELECT, and then a grouped column.
+        """
+        selected = part.transform(self._shown, alias_first)
+        selected.parent = part.parent  # the place of a form that has none
+        for one in selected.find_all(exp.Literal):
+            if not one.is_string and self.reader.read(one).node.scale > MAX_DECIMALS:
+                raise self.source.refuse(one, f"must have at most {MAX_DECIMALS} decimals")
+        node = RowReader(self.source, self.types, self.reader.table).read(selected).node
+        if not operations(node) <= _OPERATIONS:
+            reason = f"is not a comparison with a value of {MAX_DECIMALS} decimals"
+            raise self.source.refuse(part, reason)
+        return node
+
+    def _shown(self, part: exp.Expr, alias_first: bool) -> exp.Expr:
         """Return an aggregate or a key as the column of SELECT that shows it."""
-        key = part.name if isinstance(part, exp.Column) and part.name not in types else None
-        name = queries.get(part, key)
-        if name not in labels:
+        query, key = self.queries.get(part), None
+        if query is None and type(part) in self.forms:
+            aliased = any(self._is_alias(one, alias_first) for one in part.walk())
+            key = None if aliased else self._key_of(part)
+        if query is None and key is None:
+            if isinstance(part, exp.Column) and part.args.get("table") is not None:
+                self.reader.read(part)
+                raise self.source.refuse(part, "is not grouped; name a column of SELECT")
             return part
-        column = exp.column(labels[name], quoted=True)
+        label = self.key_labels.get(key or "") if query is None else self.query_labels[query]
+        if label is None:
+            raise self.source.refuse(part, "is grouped, and not a column of SELECT; add it there")
+        column = exp.column(label, quoted=True)
         for one in part.walk():
             column.this.meta.update(one.meta)  # the place
         return column
 
-    def read(part: exp.Expr) -> Node:
-        node = RowReader(source, types, reader.table).read(part.transform(published)).node
-        if not operations(node) <= _OPERATIONS:
-            raise source.refuse(part, f"is no comparison with a value of {MAX_DECIMALS} decimals")
-        return node
+    def _is_alias(self, part: exp.Expr, alias_first: bool) -> bool:
+        """Whether a name is a column of SELECT that is not the grouped column of this name."""
+        plain = isinstance(part, exp.Column) and part.args.get("table") is None
+        if not plain or part.name not in self.types:
+            return False
+        key = self._key_of(part)
+        return key is None or (alias_first and self.key_labels.get(key) != part.name)
+
+    def _key_of(self, part: exp.Expr) -> str | None:
+        """Return the column of keys that a form is; None if it is none."""
+        try:
+            return self.keys.get(self.reader.read(part).text)
+        except PlanError:
+            return None
+
+
+def selection(
+    reader: RowReader,
+    tree: exp.Select,
+    columns: Sequence[tuple[str, str, Type | None]],
+    keys: Mapping[str, str],
+    queries: Mapping[exp.Expr, str],
+    level: str,
+) -> Selection:
+    """Read the clauses that act on published rows.
+
+    A name in HAVING is first a grouped column, and then one of SELECT. In ORDER BY a column of
+    SELECT comes first, unless a table stands before the name.
+
+    Args:
+        reader: of the statement.
+        tree: the statement.
+        columns: the name of each column of SELECT, the query or the key that it shows, and the
+            key's type.
+        keys: the column of keys of each row expression in GROUP BY, by its text.
+        queries: the query of each aggregate.
+        level: the level of the tables.
+    """
+    source, row = reader.source, _PublishedRow(reader, tree, columns, keys, queries)
 
     def ordered(part: exp.Expr) -> tuple[str, bool, bool]:
         source.check_arguments(part, ("this", "desc", "nulls_first"))
         number = number_of(part.this) or 0
         name = columns[number - 1][0] if 0 < number <= len(columns) else None
-        node = None if name else read(part.this)
+        if isinstance(part.this, exp.Var):
+            raise source.refuse(part, "ORDER BY ALL is not in the language; name the columns")
+        node = None if name else row.read(part.this, alias_first=True)
         if node is not None and node.op != "column":
-            raise source.refuse(part, "is no column of SELECT, nor the number of one")
+            raise source.refuse(part, "is not a column of SELECT, nor the number of one")
         falls, nulls_first = bool(part.args.get("desc")), bool(part.args.get("nulls_first"))
         return name or (node.value if node else ""), falls, nulls_first
 
@@ -133,9 +205,9 @@ def selection(
         return number
 
     having, order = tree.args.get("having"), tree.args.get("order")
-    condition = None if having is None else read(having.this)
+    condition = None if having is None else row.read(having.this, alias_first=False)
     if condition is not None and condition.type != "boolean":
-        raise source.refuse(tree.args["having"], "is no condition, such as COUNT(*) > 100")
+        raise source.refuse(tree.args["having"], "is not a condition, such as COUNT(*) > 100")
     return Selection(
         tuple(columns),
         level,

@@ -36,7 +36,7 @@ from neyman.publishing.plan.hierarchy import (
     read_rows,
 )
 from neyman.publishing.plan.listed_keys import Listed, file_keys, range_keys
-from neyman.publishing.plan.partition import without_partitions
+from neyman.publishing.plan.partition import as_written, without_partitions
 from neyman.publishing.plan.query import Query
 from neyman.publishing.plan.query_resolution import read_queries, with_histograms
 from neyman.publishing.plan.tables import PrivateTable, read_tables
@@ -72,18 +72,20 @@ def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
     check_marks(document, readings_of(columns, hierarchies, rows), problems)
     _unit_and_budget(document, problems)
     known = {column.name: column for column in columns}
+    written, indices, before = document, [*range(len(document.query))], len(problems)
     if not problems:
-        split = without_partitions(document, known, problems)
-        if split.query != document.query:
-            rows = read_rows_of(split, folder, problems)
-        document = split
+        document, indices = without_partitions(document, known, problems)
+        before = len(problems)
+        if document.query != written.query:
+            rows = read_rows_of(document, folder, problems)
     document = _with_pairs(document, hierarchies)
     queries = read_queries(document, known, hierarchies, problems)
     totals: tuple[Total, ...] = ()
     if not problems:
         totals = read_totals(document, known, hierarchies, queries, folder, problems)
     if problems:
-        raise PlanError(problems)
+        later = as_written(problems[before:], written, document, indices)
+        raise PlanError([*problems[:before], *later])
     return columns, hierarchies, with_histograms(queries, document), rows, tables, totals
 
 
@@ -132,7 +134,7 @@ def _twins(document: PlanDocument, problems: list[str]) -> None:
     names += [
         (f"tables.{name}.id", part.id)
         for name, part in document.tables.items()
-        if part.id is not None and part.id.casefold() != own  # in a table of its own
+        if part.id is not None and part.id.casefold() != own  # in its own table
     ]
     names += [
         (f"tables.{name}.join", column)

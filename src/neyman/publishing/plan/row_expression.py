@@ -17,7 +17,9 @@ Python's own parser reads the text. `read` admits few of its forms and gives eac
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,6 +45,8 @@ class Limits:
 
 LIMITS = Limits()
 
+CLIP_FIRST = "bound its parts first, as clip(income, 0, 1000000)"
+"""What to do about a number that could be too large, in an expression of a plan."""
 
 _NAMES: Mapping[Type, str] = {
     "number": "a number",
@@ -124,7 +128,9 @@ def read(text: str, types: ColumnTypes) -> Node:
         place = f" at character {error.offset}" if error.offset else ""
         raise ExpressionError(f"is not an expression{place}: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError):
-        raise ExpressionError("is nested too deep, or has a character that is no text") from None
+        raise ExpressionError("is nested too deep, or has a character that is not text") from None
+    if _comment_hides_text(text, tree):
+        raise ExpressionError("has a comment before its last line: take it out, or put it last")
     try:
         return _Reader(line, types).read(tree)
     except RecursionError:
@@ -133,13 +139,29 @@ def read(text: str, types: ColumnTypes) -> Node:
 
 def mentioned(text: str) -> frozenset[str]:
     """Return the names in an expression, which may be columns; none if it cannot be parsed."""
-    try:
-        nodes = list(ast.walk(parsed(text)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return frozenset()
+    nodes = _nodes(text)
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
     quoted = {node.value for node in nodes if isinstance(node, ast.Constant)}
     return frozenset(names | {value for value in quoted if isinstance(value, str)})
+
+
+def named_columns(text: str) -> frozenset[str]:
+    """Return the columns that an expression names; none if it cannot be parsed."""
+    nodes = _nodes(text)
+    calls = [node for node in nodes if isinstance(node, ast.Call)]
+    functions = {call.func for call in calls if isinstance(call.func, ast.Name)}
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and node not in functions}
+    given = [one for call in calls if getattr(call.func, "id", "") == "column" for one in call.args]
+    quoted = {one.value for one in given if isinstance(one, ast.Constant)}
+    return frozenset(names | {value for value in quoted if isinstance(value, str)})
+
+
+def _nodes(text: str) -> list[ast.AST]:
+    """Return all parts of an expression; none if it cannot be parsed."""
+    try:
+        return list(ast.walk(parsed(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
 
 
 def parsed(text: str) -> ast.expr:
@@ -147,6 +169,18 @@ def parsed(text: str) -> ast.expr:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(_line(text), mode="eval").body
+
+
+def _comment_hides_text(text: str, tree: ast.expr) -> bool:
+    """Return True if a comment swallows later lines, because lines are joined before parsing."""
+    tokens = tokenize.generate_tokens(io.StringIO(_line(text)).readline)
+    if len(text.strip().splitlines()) == 1 or all(t.type != tokenize.COMMENT for t in tokens):
+        return False
+    try:
+        lines = ast.parse(f"({text}\n)", mode="eval").body
+    except SyntaxError:
+        return True
+    return ast.dump(lines) != ast.dump(tree)
 
 
 def _line(text: str) -> str:
@@ -241,11 +275,7 @@ class _Reader:
                 "derived column",
             )
         if node.type == "number" and max(abs(node.low), abs(node.high)) > NUMBER_LIMIT:
-            raise self.refuse(
-                tree,
-                "could leave the range of -2^53 to 2^53; bound its parts first, as "
-                "clip(income, 0, 1000000)",
-            )
+            raise self.refuse(tree, f"could leave the range of -2^53 to 2^53; {CLIP_FIRST}")
         return node
 
     # Leaves
@@ -266,13 +296,13 @@ class _Reader:
             case float():
                 return self.decimal(tree)
             case _:
-                raise self.refuse(tree, f"is no number, text, True, False, or None; {_VALID}")
+                raise self.refuse(tree, f"is not a number, text, True, False, or None; {_VALID}")
 
     def decimal(self, tree: ast.Constant) -> Node:
         try:
             number = Decimal((ast.get_source_segment(self.text, tree) or "").replace("_", ""))
         except InvalidOperation:
-            raise self.refuse(tree, "is no decimal number") from None
+            raise self.refuse(tree, "is not a decimal number") from None
         _, _, exponent = number.as_tuple()
         places = max(0, -cast("int", exponent))
         if places > LIMITS.decimals or abs(number) > NUMBER_LIMIT:
@@ -281,6 +311,8 @@ class _Reader:
         return Node("literal", "number", value=scaled, low=scaled, high=scaled, scale=places)
 
     def name(self, tree: ast.Name) -> Node:
+        if ast.get_source_segment(self.text, tree) != tree.id:  # as Python's parser reads it
+            raise self.refuse(tree, f"would be read as {tree.id!r}; write column('...')")
         return self.column(tree, tree.id)
 
     def column(self, tree: ast.expr, name: str) -> Node:
@@ -327,7 +359,11 @@ class _Reader:
         return Node("missing", "boolean", (part,), weight=1 + part.weight)
 
     def ordered(self, tree: ast.expr, left: ast.expr, symbol: str, right: ast.expr) -> Node:
-        a, b = self.alike(tree, self.value(left), self.value(right))
+        a, b = self.value(left), self.value(right)
+        if symbol not in ("==", "!="):
+            less = symbol in ("<", ">=")  # x < 0.5 is x < 1, and x > 0.5 is x > 0
+            a, b = self.rounded(a, b, up=not less), self.rounded(b, a, up=less)
+        a, b = self.alike(tree, a, b)
         if a.type in ("text", "boolean") and symbol not in ("==", "!="):
             raise self.refuse(tree, f"{_NAMES[a.type]} has no order here; write ==, != or in")
         return Node("compare", "boolean", (a, b), symbol, weight=1 + a.weight + b.weight)
@@ -362,6 +398,19 @@ class _Reader:
             return self.scaled(tree, a, scale), self.scaled(tree, b, scale)
         return a, b
 
+    def rounded(self, constant: Node, other: Node, *, up: bool) -> Node:
+        """Return a constant with no more decimals than the number that it is compared with, where
+        that number with more decimals could be too large.
+        """
+        more = constant.scale - other.scale
+        size = max(abs(other.low), abs(other.high))
+        if constant.op != "literal" or other.type != "number" or more <= 0:
+            return constant
+        if size * 10**more <= NUMBER_LIMIT:
+            return constant
+        value = -(-constant.value // 10**more) if up else constant.value // 10**more
+        return replace(constant, value=value, low=value, high=value, scale=other.scale)
+
     def scaled(self, tree: ast.expr, node: Node, scale: int) -> Node:
         """Return the same number with more decimals."""
         if node.scale == scale:
@@ -374,7 +423,7 @@ class _Reader:
         wide = self.product(node, times)
         if max(abs(wide.low), abs(wide.high)) > NUMBER_LIMIT:
             raise self.refuse(
-                tree, f"could leave the range of -2^53 to 2^53 with {scale} decimals; clip it first"
+                tree, f"could leave the range of -2^53 to 2^53 with {scale} decimals; {CLIP_FIRST}"
             )
         return replace(wide, scale=scale)
 
@@ -507,7 +556,7 @@ class _Reader:
             return forms[name, len(tree.args)](tree)
         raise self.refuse(
             tree,
-            "is no function; there are clip(x, low, high), starts(text, 'J'), lower(text), "
+            "is not a function; there are clip(x, low, high), starts(text, 'J'), lower(text), "
             "upper(text), strip(text), normalize(text), date('2024-12-31'), year(d), quarter(d), "
             "month(d), day(d), weekday(d), period(d, 'month'), hour(d), and column('name')",
         )

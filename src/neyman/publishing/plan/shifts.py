@@ -93,7 +93,7 @@ def shifts(
         rows_per_group: most rows of one unit that are kept in one cell.
         finer: the most cells, of those that ``groups`` and ``rows_per_group`` are about, that one
             cell of the table is made of.
-        apart: whether a cell here is a group whose rows may lie in several cells of the table, so
+        apart: whether a cell here is a group whose rows may be in several cells of the table, so
             that rows that leave a group need not meet rows that enter it [UN-12].
 
     Returns:
@@ -183,7 +183,7 @@ def _partitions(side: _Side) -> Iterator[list[int]]:
 def _both(side: _Side, cells: int, up: int, down: int) -> Iterator[Vector]:
     """Yield the shifts when rows leave and others enter."""
     if up == down and side.full:
-        # A cell moves by up (k + n): what lies apart fits into both sides in the same cells.
+        # A cell moves by up (k + n): what is apart fits into both sides in the same cells.
         yield tuple(2 * up * k for parts in _partitions(side) for k in parts)
         return
     if up and down:

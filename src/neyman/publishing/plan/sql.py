@@ -14,6 +14,7 @@ from typing import cast
 
 from neyman.accounting.semantics.digits import many
 from neyman.extras import require
+from neyman.numerics import check
 from neyman.publishing.plan.derived import Derived, column_types
 from neyman.publishing.plan.document import PlanDocument, PlanError, suggest
 from neyman.publishing.plan.hierarchy import ALL, CROSSED
@@ -60,7 +61,7 @@ _AFTERWARD = (
 _SAMPLE = "divides by n - 1, and a plan by n; write VAR_POP or STDDEV_POP"
 _PRIVATE = "is not grouped, and the rows themselves are private; group by it, or aggregate it"
 _NO_MEASURE = (
-    "is no measure of a plan; it has COUNT, COUNT_IF, SUM, AVG, VAR_POP, STDDEV_POP, MEDIAN, "
+    "is not a measure of a plan; it has COUNT, COUNT_IF, SUM, AVG, VAR_POP, STDDEV_POP, MEDIAN, "
     "QUANTILE_CONT, MIN, and MAX. Compute with published numbers afterward"
 )
 
@@ -114,6 +115,10 @@ def translate(
     Raises:
         PlanError: with the place and the reason of what cannot be translated.
     """
+    if not isinstance(cast("object", text), str):
+        raise PlanError(f"statement = {text!r}: must be the text of a SELECT")
+    if not check.is_mapping({} if clips is None else clips):
+        raise PlanError(f"clips = {clips!r}: must be a mapping, such as {{'income': (0, 100)}}")
     try:
         return _Translator(SqlText(text), document, folder, clips or {}, delta).statement()
     except RecursionError:
@@ -133,14 +138,14 @@ def _parse(source: SqlText) -> exp.Select:
         is_select = bool(tokens) and tokens[0].text.upper() == "SELECT"
         trees = sqlglot.parse(text, read="duckdb") if is_select and not more else []
     except UnicodeEncodeError:
-        raise PlanError("the SQL has half of a surrogate pair, which is no text") from None
+        raise PlanError("the SQL has half of a surrogate pair, which is not text") from None
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         reason = re.sub(r" (but got|for|missing) .*", "", str(first.get("description")))
         shown = str(first.get("highlight"))[:60]
         column = max(1, int(first.get("col") or 1) - len(shown) + 1)
         place = f"line {first.get('line') or 1}, column {column}, {shown!r}"
-        raise PlanError(f"{place}: is no SQL ({reason})") from None
+        raise PlanError(f"{place}: is not a SQL statement ({reason})") from None
     except SqlglotError:
         raise PlanError("the SQL has a quote or a comment that does not end") from None
     except (ValueError, TypeError, AttributeError, LookupError):
@@ -199,11 +204,15 @@ class _Translator:
             columns.append((alias or name, name, None if key is None else self.kinds[key]))
         if not self.queries:
             raise self.source.refuse(self.tree, "publishes no number; add COUNT(*)")
-        for name in self.clips.keys() - self.used:
-            raise PlanError(f"clips: no aggregate takes the clip of {name!r}; leave it out")
         names = {tree: section["name"] for tree, section in self.queries.items()}
         level = next(iter(shared["at"]), ALL)
-        selected = selection(self.rows, self.tree, columns, names, level)
+        selected = selection(self.rows, self.tree, columns, keys, names, level)
+        for name in self.clips.keys() - self.used:
+            raise PlanError(f"clips: no aggregate takes the clip of {name!r}; leave it out")
+        if self.delta is not None and shared["delta"] is None:
+            raise PlanError(
+                f"key_delta (--delta) = {self.delta!r}: no group has keys to discover; leave it out"
+            )
         if any(map(self.tree.args.get, ("having", "order", "limit", "offset"))):
             self.notes.append(_AFTERWARD)
         sections, notes = tuple(self.queries.values()), tuple(dict.fromkeys(self.notes))
@@ -230,7 +239,7 @@ class _Translator:
             self.source.check_arguments(table.args["alias"], ("this",))
         name = ".".join(part.name for part in table.parts)
         if name not in known:
-            raise self.source.refuse(table, f"is no table of the plan; {suggest(name, known)}")
+            raise self.source.refuse(table, f"is not a table of the plan; {suggest(name, known)}")
         return name, table.alias_or_name
 
     # Groups
@@ -306,8 +315,13 @@ class _Translator:
 
     def _derive_column(self, tree: exp.Expr, alias: str, section: Section) -> str:
         """Return the name of a derived column; the same section is derived once."""
-        for name, known in self.derive.items():
-            if known == section:
+        declared = {
+            name: {"expression": part.expression, "range": part.range and [*part.range]}
+            for name, part in self.document.derive.items()
+            if name not in self.document.columns and not self._is_level(name)
+        }
+        for name, known in (*declared.items(), *self.derive.items()):
+            if {"range": None, **section} == {"range": None, **known}:
                 return name
         name = self._fresh(tree, alias, self.names)
         self.derive[name] = section
@@ -342,7 +356,8 @@ class _Translator:
             fields["where"] = self.rows.typed(tree, text).text
         elif conditions:
             fields["where"] = conditions[0].text
-        taken = {section["name"].casefold() for section in self.queries.values()}
+        names = [*self.kinds, *(section["name"] for section in self.queries.values())]
+        taken = {known.casefold() for known in names}
         name = self._fresh(tree, alias, taken)
         section = {"name": name, **fields, **shared}
         if self.table == self.document.table:
@@ -367,10 +382,11 @@ class _Translator:
             }
         value, level = tree.this, tree.args.get("quantile") or tree.expression
         if isinstance(tree, exp.WithinGroup):
-            level, ordered = tree.this.this, tree.expression.expressions
-            self.source.check_arguments(ordered[0], ("this", "nulls_first"))
-            if not isinstance(tree.this, exp.PercentileCont) or len(ordered) > 1:
+            level, order = tree.this.this, tree.expression
+            ordered = order.expressions if isinstance(order, exp.Order) else []
+            if not isinstance(tree.this, exp.PercentileCont) or len(ordered) != 1:
                 raise self.source.refuse(tree, _NO_MEASURE)
+            self.source.check_arguments(ordered[0], ("this", "nulls_first"))
             value = ordered[0].this
         if not isinstance(level, exp.Literal) or level.is_string:
             raise self.source.refuse(tree, "takes one quantile, a number such as 0.25")
@@ -384,9 +400,11 @@ class _Translator:
         part, one = tree.this, tree.this
         if isinstance(part, exp.Distinct):
             self.source.check_arguments(part, ("expressions",))
-            one = part.expressions[0]
-            if len(part.expressions) > 1 or not isinstance(one, exp.Column):
-                raise self.source.refuse(part, "COUNT(DISTINCT) takes one column")
+            one = part.expressions[0] if len(part.expressions) == 1 else part
+            if not isinstance(one, exp.Column):
+                raise self.source.refuse(part, "COUNT(DISTINCT x) takes one column")
+        if part is None:
+            raise self.source.refuse(tree, "COUNT takes * or a column")
         parts = [name.name for name in one.parts] if isinstance(one, exp.Column) else []
         is_id = parts in ([self.id], [self.rows.table, self.id])
         if one is not part:
@@ -424,9 +442,10 @@ class _Translator:
         unknown = None if column is None else column.unknown
         if summed and (self.document.unknown_number if unknown is None else unknown) != "drop":
             self.notes.append(f"A missing {name} counts as a number that the plan declares.")
-        for label in {name, alias} & self.clips.keys():
-            self.used.add(label)
-            ends = listed(self.clips[label])
+        for label in (name, alias):  # the alias wins
+            if label in self.clips:
+                self.used.add(label)
+                ends = listed(self.clips[label])
         if derived is not None and derived.range is not None:
             ends, summed = ends or list(derived.range), True
         low, high = piece.node.low, piece.node.high
@@ -438,7 +457,9 @@ class _Translator:
             raise self.source.refuse(tree, f"needs a clip, which bounds what a row adds: {how}")
         pair = cast("list[object]", ends) if isinstance(ends, list) else []
         if not summed and (piece.node.scale or len(pair) < 2):
-            reason = "is no column to sum, and a derived one has whole numbers and a clip of them"
+            reason = (
+                "is not a column to sum, and a derived one has whole numbers and a clip of them"
+            )
             raise self.source.refuse(tree, f"{reason}; declare a column to sum")
         if not summed:
             name = self._derive_column(tree, alias, {"expression": piece.text, "range": pair})

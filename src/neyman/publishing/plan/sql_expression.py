@@ -11,7 +11,13 @@ from typing import Any, cast
 
 from neyman.extras import require
 from neyman.publishing.plan.document import PlanError, suggest
-from neyman.publishing.plan.row_expression import ColumnTypes, ExpressionError, Node, read
+from neyman.publishing.plan.row_expression import (
+    CLIP_FIRST,
+    ColumnTypes,
+    ExpressionError,
+    Node,
+    read,
+)
 
 require("Statements of SQL", "sqlglot")
 
@@ -86,7 +92,7 @@ def reason_against(tree: exp.Expr) -> str:
     """Return why a form of SQL is refused."""
     if isinstance(tree, exp.Anonymous):
         changing = tree.name.lower() in _CHANGING_NAMES
-        return _CHANGING if changing else f"is no known function, and none is run. It {_VALID}"
+        return _CHANGING if changing else f"is not a known function, and none is run. It {_VALID}"
     return next((reason for kinds, reason in _REASONS if isinstance(tree, kinds)), _VALID)
 
 
@@ -186,7 +192,7 @@ class RowReader:
         """Return a form whose value is true or false."""
         piece = self.read(tree)
         if piece.node.type != "boolean" or piece.node.op == "none":
-            raise self.source.refuse(tree, "is no condition; write one such as age >= 18")
+            raise self.source.refuse(tree, "is not a condition; write one such as age >= 18")
         return piece
 
     def typed(self, tree: exp.Expr, text: str, *, atom: bool = False) -> Piece:
@@ -194,7 +200,8 @@ class RowReader:
         try:
             return Piece(text, read(text, self.types), atom)
         except ExpressionError as error:
-            raise self.source.refuse(tree, error.reason) from None
+            reason = error.reason.replace(CLIP_FIRST, "derive a clipped column in the plan")
+            raise self.source.refuse(tree, reason) from None
 
     def _operands(self, *trees: exp.Expr) -> list[Piece]:
         """Read the operands of a form; a text beside a date is a date, as in SQL."""
@@ -222,7 +229,7 @@ class RowReader:
             text = "a text has single quotes; " if tree.this.args.get("quoted") else ""
             known = f"did you mean {near[0]!r}?" if near else suggest(name, sorted(self.types))
             raise self.source.refuse(
-                tree, f"is no column that the plan declares; {case}{text}{known}"
+                tree, f"is not a column that the plan declares; {case}{text}{known}"
             )
         plain = _IDENTIFIER.fullmatch(name) and not keyword.iskeyword(name)
         text = name if plain else f"column({self._quote(tree, name)})"
@@ -234,7 +241,7 @@ class RowReader:
         try:
             number = Decimal(tree.this)
         except InvalidOperation:
-            raise self.source.refuse(tree, "is no number") from None
+            raise self.source.refuse(tree, "is not a number") from None
         if len(tree.this) > 40 or abs(number.adjusted()) > 20:
             raise self.source.refuse(tree, "must be within +-2^53, with at most 9 decimals")
         text = f"{number:f}" if number % 1 else str(int(number))

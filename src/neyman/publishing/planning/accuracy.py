@@ -40,7 +40,7 @@ from neyman.publishing.tables.key_selection import threshold
 ROWS = (100, 1000, 10_000)  # the numbers of rows in a cell for which a ratio's error is given
 
 LEAST_NOISE, MOST_NOISE = Fraction(1, 10**4), Fraction(10**30)  # sigma^2 that can be drawn
-DELTA, LEVEL = 1e-6, 0.05  # at which a promise is stated
+DELTA, LEVEL = 1e-6, 0.05  # at which a guarantee is stated
 
 Name = tuple[str, str]
 

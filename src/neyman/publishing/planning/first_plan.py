@@ -206,7 +206,7 @@ def _sections(
     yield f"protects = {_text(protects)}"
     yield f"neighboring = {_text(neighboring)}"
     if unit is None:
-        # Nobody has said yet that it is true, so `plan check` goes on to warn.
+        # No one has said yet that it is true, so `plan check` goes on to warn.
         mark = "# " if rows_not_stated(protects, None, rows_given=False) else ""
         yield f"{mark}rows = 1                    # each {_comment(protects)} has one row; or id"
         yield '# id = "person_id"'

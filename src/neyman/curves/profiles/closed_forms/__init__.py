@@ -1,1 +1,1 @@
-"""Privacy profiles that have a formula."""
+"""Compute privacy profiles by formulas."""

@@ -1,4 +1,4 @@
-"""Privacy profiles of mechanisms of bounded range: one release, and several."""
+"""Compute privacy profiles of one or several releases by mechanisms of bounded range."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ from neyman.curves.profiles.selection import profile_of_one, register, select
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-FIRST_TILTS = np.geomspace(1e-4, 1e7, 160)  # tilts c tried first
+FIRST_TILTS = np.geomspace(1e-4, 1e7, 160)  # tilts c to try first
 
 
 class EnvelopeProfile(Profile):
-    """One release of bounded range: at each epsilon, and at each level, some mechanism attains it.
+    """Compute the profile of one release of bounded range.
+
+    At each epsilon and each level, some mechanism attains it.
 
     Args:
-        exact: the range.
+        exact: the range a.
     """
 
     method = "closed form"
@@ -40,7 +42,7 @@ class EnvelopeProfile(Profile):
         self._exact, self._a = exact, float(exact)
 
     def log_delta(self, epsilon: float) -> Interval:
-        """2 log(1 - e^{(s - a)/2}) - log(1 - e^-a) for |s| <= a."""
+        """Bound log delta: 2 log(1 - e^{(s - a)/2}) - log(1 - e^-a) for s = epsilon, |s| <= a."""
         a = self._a
         if Fraction(epsilon) >= self._exact:
             return -math.inf, -math.inf
@@ -49,7 +51,7 @@ class EnvelopeProfile(Profile):
             return value_interval(
                 value, SPECIAL_FUNCTION_ERROR + 4 * UNIT * (abs(epsilon) + a) / value
             )
-        # The difference errs by a unit of itself: what is left is at least about that.
+        # A lower limit on the difference: about its rounding error.
         value = max(-math.expm1((epsilon - a) / 2), UNIT * (abs(epsilon) + a))
         low, high = value_interval(
             value, SPECIAL_FUNCTION_ERROR + 2 * UNIT * (abs(epsilon) + a) / value
@@ -59,7 +61,7 @@ class EnvelopeProfile(Profile):
         return 2 * low - total - slack, min(2 * high - total + slack, 0.0)
 
     def log_power(self, log_level: float) -> Interval:
-        """Return the log power if the odds are e^a times those of the level."""
+        """Bound the log of the power whose odds are e^a times the odds of the level."""
         if log_level == -math.inf:
             return -math.inf, -math.inf
         if log_level >= 0:
@@ -70,19 +72,20 @@ class EnvelopeProfile(Profile):
         return value - error, min(value + error, 0.0)
 
     def mu(self) -> Interval:
-        """2 z(1 / (1 + e^{-a/2})): the logistic quantiles are the more spread out, from 0 on."""
+        """Bound mu = 2 z(1 / (1 + e^{-a/2})), the largest z(power) - z(level), z = Phi^-1."""
         mu = response_mu(self._a / 2)
         return mu * (1 - 1e-13), mu * (1 + 1e-13)
 
 
 class BoundedRangeProfile(Profile):
-    """Several releases, some of bounded range: between two-point mechanisms and two upper bounds.
+    """Bound the profile of several releases, some of bounded range.
 
-    Upper bounds come from the envelope, and, where many releases bring the sum near to its normal
-    limit, from the worst K of every order c: delta <= e^{K(c) - c epsilon} c^c / (c + 1)^{c + 1}.
+    Two-point mechanisms give lower bounds. Upper bounds come from the envelope and, tighter for
+    many releases, from the worst K at every order c:
+    delta <= e^{K(c) - c epsilon} c^c / (c + 1)^{c + 1}.
 
     Args:
-        losses: their sum.
+        losses: the sum.
     """
 
     def __init__(self, losses: Composition) -> None:
@@ -104,9 +107,7 @@ class BoundedRangeProfile(Profile):
         self._side = 0
 
     def one_sided(self, side: int) -> BoundedRangeProfile:
-        """Return the same, of which the other side is not asked:
-        there it says what is always true.
-        """
+        """Return the same profile with only upper (1) or lower (-1) bounds."""
         other = copy(self)
         other._side = side
         return other
@@ -120,7 +121,7 @@ class BoundedRangeProfile(Profile):
         return np.minimum(low, high), high
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """From all; by duality from the orders."""
+        """Bound log power by all bounds. Orders give power by duality."""
         low, high = np.full(len(log_levels), -math.inf), np.zeros(len(log_levels))
         if self._side <= 0:
             low = np.max([p.log_powers(log_levels)[0] for p in self._lower], axis=0)
@@ -133,7 +134,7 @@ class BoundedRangeProfile(Profile):
         return self._upper.epsilon_near(log_delta)
 
     def _by_orders(self, epsilons: Array) -> Array:
-        """Upper bounds on log delta, each from an order that suits it; 0 below epsilon 0."""
+        """Return upper bounds on log delta, each from a suitable order; 0 if epsilon < 0."""
         log_delta = np.zeros(len(epsilons))
         at = np.flatnonzero(epsilons >= 0)
         asked, c = epsilons[at], self._orders
@@ -154,7 +155,7 @@ class BoundedRangeProfile(Profile):
         return log_delta
 
     def _exponents(self, epsilons: Array, c: Array) -> Array:
-        """K(c) - c epsilon + log(c^c / (c + 1)^{c + 1}), rounded up; c of shape (1 or n, m)."""
+        """Return K(c) - c epsilon + log(c^c / (c + 1)^{c + 1}), rounded up; shape (n, m)."""
         k, error = (x.reshape(c.shape) for x in self._losses.mgf(c.ravel()))
         move = c * epsilons[:, None]
         kernel = log_kernel(c)
@@ -162,7 +163,7 @@ class BoundedRangeProfile(Profile):
         return k + np.log1p(error) - move + kernel + slack
 
     def _dual(self, log_level: float) -> float:
-        """Return the least log(delta + e^epsilon level) found over epsilon >= 0."""
+        """Return the least upper bound on log(delta + e^epsilon level) found over epsilon >= 0."""
         low, high = 0.0, max(-log_level, 1e-6)
         best = 0.0
         for _ in range(4):

@@ -1,4 +1,4 @@
-"""Profiles with a closed form: the Gaussian pair, and one Laplace pair."""
+"""Compute profiles by closed forms: Gaussian, Laplace, circular, and mixture pairs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-LARGEST, SMALLEST = 1e300, 1e-300  # of floats, with room for their sums
-# Relative, of SciPy's erfcx, ndtr and ndtri and the few steps around them.
+LARGEST, SMALLEST = 1e300, 1e-300  # float range, with room for sums
+# Relative error of SciPy's erfcx, ndtr, and ndtri, and the few steps around them.
 SPECIAL_FUNCTION_ERROR = 64 * UNIT
-SUBNORMAL_LOSS = 1e-322  # what numbers below the normal floats may lose
+SUBNORMAL_LOSS = 1e-322  # largest rounding error of subnormal numbers
 
 
 def _widen(value: float, error: float) -> Interval:
@@ -34,12 +34,12 @@ def _widen(value: float, error: float) -> Interval:
 
 
 class PerfectProfile(Profile):
-    """P = Q: delta(epsilon) = (1 - e^epsilon)_+ and power = level."""
+    """Represent the profile of P = Q: delta(epsilon) = (1 - e^epsilon)_+ and power = level."""
 
     method = "closed form"
 
     def log_delta(self, epsilon: float) -> Interval:
-        """log (1 - e^epsilon)_+."""
+        """Bound log (1 - e^epsilon)_+."""
         if epsilon >= 0:
             return -math.inf, -math.inf
         return _widen(math.log(-math.expm1(epsilon)), SPECIAL_FUNCTION_ERROR)
@@ -52,7 +52,7 @@ class PerfectProfile(Profile):
 
 
 class GaussianProfile(Profile):
-    """N(mu, 1) against N(0, 1), mu > 0.
+    """Compute the profile of N(mu, 1) against N(0, 1), mu > 0.
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu) (Balle and Wang
     2018) and power(level) = Phi(mu + Phi^-1(level)) (Dong, Roth and Su 2022).
@@ -64,11 +64,14 @@ class GaussianProfile(Profile):
         self._mu = mu
 
     def log_delta(self, epsilon: float) -> Interval:
-        """With a = epsilon/mu - mu/2 and b = a + mu it is log phi(a) (R(a) - R(b)), R = Mills."""
+        """Bound log delta = log(phi(a) (R(a) - R(b))), a = epsilon/mu - mu/2, b = a + mu.
+
+        R is Mills' ratio.
+        """
         mu = self._mu
         a, b = epsilon / mu - mu / 2, epsilon / mu + mu / 2
         if a < -5:
-            # Far below the center delta is near one and the terms do not cancel.
+            # Far below the center, delta is near 1 and the terms do not cancel.
             first, second = float(log_ndtr(-a)), epsilon + float(log_ndtr(-b))
             gap = -math.expm1(second - first)
             if gap <= 0:
@@ -90,7 +93,7 @@ class GaussianProfile(Profile):
             value, relative = _mills_difference(a, mu)
             error = value * (relative + place * 8)
         if value - error <= 0:
-            # What floats do not hold is below their smallest number.
+            # An underflowed number is below the smallest float.
             most = log_phi + math.log(max(value + error, SMALLEST)) + log_error
             return -math.inf, min(most, 0.0)
         return (
@@ -99,13 +102,13 @@ class GaussianProfile(Profile):
         )
 
     def log_power(self, log_level: float) -> Interval:
-        """log Phi(mu + Phi^-1(level))."""
+        """Bound log Phi(mu + Phi^-1(level))."""
         if log_level == -math.inf:
             return -math.inf, -math.inf
         if log_level >= 0:
             return 0.0, 0.0
         z = float(ndtri_exp(log_level))
-        # Phi^-1 amplifies the rounding of log_level by about 1 / |z|, less where z is near 0.
+        # Phi^-1 amplifies the rounding of log_level by about 1 / |z|, or less if z is near 0.
         z_error = SPECIAL_FUNCTION_ERROR * (1 + abs(z)) * (1 + abs(log_level) / max(abs(z), 1.0))
         x = z + self._mu
         value = float(log_ndtr(x))
@@ -117,12 +120,12 @@ class GaussianProfile(Profile):
         return value - error, min(value + error, 0.0)
 
     def mu(self) -> Interval:
-        """Mu, which is the root of a rounded square."""
+        """Bound mu, computed as the root of a rounded square."""
         return self._mu * (1 - 8 * UNIT), self._mu * (1 + 8 * UNIT)
 
 
 def _mills(x: float) -> float:
-    """Mills' ratio (1 - Phi(x)) / phi(x)."""
+    """Return Mills' ratio (1 - Phi(x)) / phi(x)."""
     return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
 
 
@@ -132,10 +135,10 @@ def _nodes() -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _mills_difference(a: float, mu: float) -> tuple[float, float]:
-    """R(a) - R(a + mu) and its relative error, for a >= -5 and mu small.
+    """Return R(a) - R(a + mu) and its relative error, for a >= -5 and small mu.
 
-    R(x) is the Laplace transform of e^{-t^2/2}, so the difference is the integral over t > 0 of
-    e^{-a t - t^2/2} (1 - e^{-mu t}), all positive: Gauss-Legendre on panels.
+    Mills' ratio R is the Laplace transform of e^{-t^2/2}. So the difference is the integral over
+    t > 0 of the positive e^{-a t - t^2/2} (1 - e^{-mu t}), by Gauss-Legendre on panels.
     """
     nodes, weights = _nodes()
     panels = 24
@@ -148,11 +151,11 @@ def _mills_difference(a: float, mu: float) -> tuple[float, float]:
 
 
 class LaplaceProfile(Profile):
-    """Two Laplace distributions whose centers are ``a`` scales apart.
+    """Compute the profile of two Laplace distributions with centers ``a`` scales apart.
 
     delta(epsilon) = 1 - e^{(epsilon - a)/2} for |epsilon| <= a, and
-    power(level) = e^a level, 1 - e^-a / (4 level) or 1 - e^-a (1 - level), the middle one for
-    levels between e^-a / 2 and 1/2 (Dong, Roth and Su 2022, proposition 2.7).
+    power(level) = e^a level, 1 - e^-a / (4 level), or 1 - e^-a (1 - level). The second formula is
+    for levels between e^-a / 2 and 1/2 (Dong, Roth and Su 2022, proposition 2.7).
     """
 
     method = "closed form"
@@ -161,18 +164,18 @@ class LaplaceProfile(Profile):
         self._exact, self._a = exact, float(exact)
 
     def log_delta(self, epsilon: float) -> Interval:
-        """log (1 - e^{(epsilon - a)/2})."""
+        """Bound log (1 - e^{(epsilon - a)/2})."""
         a = self._a
         if Fraction(epsilon) >= self._exact:
             return -math.inf, -math.inf
         exponent = (epsilon - a) / 2 if epsilon > -a else epsilon
-        # The difference errs by a unit of itself: what is left is at least about that.
+        # A lower limit on the difference: about its rounding error.
         value = max(-math.expm1(exponent), UNIT * (abs(epsilon) + a))
         error = SPECIAL_FUNCTION_ERROR + 2 * UNIT * (abs(epsilon) + a) / value
         return value_interval(value, error)
 
     def log_power(self, log_level: float) -> Interval:
-        """Return the three pieces."""
+        """Bound log power by the three formulas."""
         a = self._a
         if log_level == -math.inf:
             return -math.inf, -math.inf
@@ -189,33 +192,32 @@ class LaplaceProfile(Profile):
 
 
 def value_interval(value: float, relative: float) -> Interval:
-    """Bounds on log value from a relative error."""
+    """Bound log value, given its relative error."""
     if relative >= 1:
         return -math.inf, math.log(value) + math.log1p(relative)
     return math.log(value) + math.log1p(-relative), min(math.log(value) + math.log1p(relative), 0.0)
 
 
-FAR_DEVIATIONS = 60.0  # standard deviations beyond which a normal distribution holds nothing
+FAR_DEVIATIONS = 60.0  # standard deviations beyond which a normal probability underflows
 
 
 class GaussianMixtureProfile(Profile):
-    """The profile of a mixture of normal distributions against one normal distribution, or in the
-    other order."""
+    """Compute the profile of a normal mixture against one normal distribution, or reversed."""
 
     method = "closed form"
 
     def __init__(self, loss: GaussianMixtureLoss) -> None:
         self._loss = loss
-        # The mass that stays at distance 0, where log R ends.
+        # The mass at distance 0, which limits log R from below.
         self._left = loss.weights[0] if loss.distances[0] == 0 else 0.0
         self._parts = [
             (math.log(p), c, GaussianProfile(c))
             for c, p in zip(loss.distances, loss.weights, strict=True)
-            if c > 0  # at distance 0 nothing can be distinguished
+            if c > 0  # distance 0 reveals nothing
         ]
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """From two places between which log R certainly takes the value that is asked for."""
+        """Bound log delta by two places y between which log R(y) certainly has the asked value."""
         epsilons = np.asarray(epsilons, dtype=float)
         removed = self._loss.removed
         low, high = self._places(epsilons if removed else -epsilons)
@@ -224,7 +226,7 @@ class GaussianMixtureProfile(Profile):
         # delta >= 1 - e^epsilon, with equality below every loss.
         with np.errstate(divide="ignore"):
             line = np.log(-np.expm1(np.minimum(epsilons, 0.0)))
-        # expm1 errs by 2 units, and the logarithm by 2 units of itself.
+        # expm1 errs by 2 units, and the logarithm by 2 units of its size.
         slack = np.where(epsilons < 0, 8 * UNIT * (1 + np.minimum(np.abs(line), 800.0)), 0.0)
         least = np.maximum(least, line - slack)
         most = np.minimum(np.maximum(most, line + slack), 0.0)
@@ -233,19 +235,19 @@ class GaussianMixtureProfile(Profile):
         return np.minimum(least, most), most
 
     def _largest_loss(self) -> float:
-        """At least -log p_0, which no loss exceeds [SA-10].
+        """Return an upper bound on -log p_0, which no loss exceeds [SA-10].
 
-        The logarithm errs by 2 units of itself, and p_0 by one for each weight.
+        The logarithm errs by 2 units of its size, and p_0 by one for each weight.
         """
         return -math.log(self._left) * (1 + 8 * UNIT) + 16 * UNIT * len(self._parts)
 
     def _rounding(self, y: Array) -> Array:
-        """Bound on the error of log R(y)."""
+        """Bound the error of log R(y)."""
         largest = self._loss.distances[-1]
         return 16 * UNIT * (len(self._parts) + largest * np.abs(y) + largest**2)
 
     def _places(self, value: Array) -> tuple[Array, Array]:
-        """y with log R(y) certainly at most, and certainly at least, the value; -inf if none."""
+        """Return y with log R(y) certainly at most the value (-inf if none), and at least it."""
         loss = self._loss
         smallest, largest = loss.distances[0], loss.distances[-1]
         low, high = -FAR_DEVIATIONS, FAR_DEVIATIONS + largest
@@ -257,14 +259,14 @@ class GaussianMixtureProfile(Profile):
         away = 4 * self._rounding(y) / np.maximum(loss.slope(y), 1e-12) + 4 * UNIT * np.abs(y)
         left, right = y - away, y + away
         for _ in range(50):
-            near = np.maximum(left, 3 * low)  # -inf stands for none
+            near = np.maximum(left, 3 * low)  # -inf stands for no place
             good = loss.log_ratio(near) + self._rounding(near) <= value
             enough = loss.log_ratio(right) - self._rounding(right) >= value
             if np.all(good & enough):
                 break
             away = 2 * away
             left, right = np.where(good, left, y - away), np.where(enough, right, y + away)
-            # Below log p_0 there is no such place.
+            # If the value is below log p_0, no such place exists.
             left = np.where(~good & (left < 2 * low), -math.inf, left)
             if np.all((good | np.isinf(left)) & enough):
                 break
@@ -272,7 +274,7 @@ class GaussianMixtureProfile(Profile):
         return np.where(certain, left, -math.inf), right
 
     def _at(self, y: Array) -> tuple[Array, Array]:
-        """Bounds on log delta at the loss of y."""
+        """Bound log delta at the loss of y."""
         removed = self._loss.removed
         terms = np.full((2, len(y), len(self._parts)), -math.inf)
         finite = np.nonzero(np.isfinite(y))[0]
@@ -289,9 +291,9 @@ class GaussianMixtureProfile(Profile):
             terms[0, finite, i] = low + shift - error
             terms[1, finite, i] = high + shift + error
         total = np.asarray(logsumexp(terms, axis=-1))
-        # At the far end all mass but that at distance 0 is distinguished, or nothing is.
+        # At the far end, either all mass except that at distance 0 is distinguished, or none.
         end = math.log1p(-self._left) if removed and self._left < 1 else -math.inf
-        # The sums of logarithms before, and the logarithm, err by a unit or two of themselves.
+        # The sums of logarithms, and the logarithm, err by a unit or two of their size.
         slack = 16 * UNIT * (1 + np.abs(np.maximum(total, -1e300)))
         least = np.where(np.isfinite(y), total[0] - slack[0], -math.inf)
         return least, np.where(np.isfinite(y), total[1] + slack[1], end * (1 - 4 * UNIT))
@@ -305,10 +307,10 @@ class GaussianMixtureProfile(Profile):
 
 
 class CircularGaussianProfile(Profile):
-    """Riemannian Gaussian noise on a circle and the same moved along it.
+    """Compute the profile of two shifts of Riemannian Gaussian noise on a circle.
 
-    delta(epsilon) is the integral of p (1 - e^{epsilon - L}) over the stretch of each arc on which
-    L > epsilon: Gauss-Legendre, of which all terms are positive [CI-5].
+    delta(epsilon) is the integral of p (1 - e^{epsilon - L}) over the part of each arc with
+    L > epsilon, by Gauss-Legendre with positive terms [CI-5].
     """
 
     method = "closed form"
@@ -317,7 +319,7 @@ class CircularGaussianProfile(Profile):
         self._loss = loss
 
     def log_delta(self, epsilon: float) -> Interval:
-        """Return the sum over both arcs."""
+        """Bound the log of the sum over both arcs."""
         if epsilon < 0:
             return log_delta_below_zero(epsilon, self.log_delta(-epsilon))
         room = self._loss.supremum - Fraction(epsilon)
@@ -329,16 +331,16 @@ class CircularGaussianProfile(Profile):
         return float(low - slack), min(float(high + slack), 0.0)
 
     def log_power(self, log_level: float) -> Interval:
-        """By duality."""
+        """Bound log power by duality."""
         if log_level in (0.0, -math.inf):
             return log_level, log_level
         return log_power_by_duality(self.log_delta, log_level)
 
 
 def _log_excess(m: float, length: float, epsilon: float) -> Interval:
-    """Return log of the integral of e^{-(g + v)^2 / 2} (1 - e^{-m v}) over v in (0, length).
+    """Bound log of the integral of e^{-(g + v)^2 / 2} (1 - e^{-m v}) over v in (0, length).
 
-    g = epsilon / m - m / 2. The function is log-concave, and cut where it is below e^-44 [CI-5].
+    g = epsilon / m - m / 2. The function is log-concave. Values below e^-44 are cut off [CI-5].
     """
     g = epsilon / m - m / 2
     peak = min(max(-g, 0.0), length)
@@ -351,16 +353,16 @@ def _log_excess(m: float, length: float, epsilon: float) -> Interval:
     v = low + width * (np.arange(panels)[:, None] + (nodes + 1) / 2)
     f = np.exp((peak - v) * (2 * g + v + peak) / 2) * -np.expm1(-m * v)
     value = -((g + peak) ** 2) / 2 + math.log(float((f @ weights).sum()) * width / 2)
-    # g and the end are rounded, and so is the square.
+    # Rounding of g, of the end, and of the square.
     place = 4 * UNIT * (epsilon / m + m + high)
     return _widen(value, SPECIAL_FUNCTION_ERROR + place * (steep + 12) + 4 * UNIT * abs(value))
 
 
 class MixtureProfile(Profile):
-    """The profile of one of several pairs, where everyone sees which: delta is the mean.
+    """Compute the profile of a publicly drawn pair: delta is the mean over the pairs.
 
     Args:
-        parts: (weight, profile), the weights with sum 1.
+        parts: pairs (weight, profile). The weights sum to 1.
     """
 
     def __init__(self, parts: tuple[tuple[float, Profile], ...]) -> None:
@@ -373,9 +375,9 @@ class MixtureProfile(Profile):
         return self._mean(brackets, weights)
 
     def _mean(self, brackets: Array, weights: Array) -> tuple[Array, Array]:
-        """Bounds on the logarithm of a mean from logarithms, shape (parts, 2, n).
+        """Bound the log of a weighted mean, from bounds on logarithms, shape (parts, 2, n).
 
-        The logarithm errs by 2 units of itself, and the differences from the largest by one.
+        The logarithm errs by 2 units of its size, and the differences from the largest by one.
         """
         total = np.asarray(logsumexp(brackets, b=weights, axis=0))
         slack = UNIT * (16 + len(self._parts) + 4 * np.abs(total))
@@ -383,7 +385,7 @@ class MixtureProfile(Profile):
         return total[0] - slack[0], np.minimum(total[1] + slack[1], 0.0)
 
     def log_power(self, log_level: float) -> Interval:
-        """By duality: the level may be shared among the pairs."""
+        """Bound log power by duality: tests may divide the level among the pairs."""
         if log_level >= 0:
             return 0.0, 0.0
         if log_level == -math.inf:
@@ -395,7 +397,7 @@ class MixtureProfile(Profile):
 
 
 class NonPrivateProfile(Profile):
-    """P and Q share no outcome: delta = power = 1."""
+    """Represent the profile of P and Q without a common outcome: delta = power = 1."""
 
     method = "everything is revealed"
 
@@ -403,7 +405,7 @@ class NonPrivateProfile(Profile):
         return 0.0, 0.0
 
     def log_power(self, log_level: float) -> Interval:
-        """log 1, at every level."""
+        """Return log 1 at every level."""
         return 0.0, 0.0
 
     def mu(self) -> Interval:

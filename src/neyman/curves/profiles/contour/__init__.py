@@ -1,1 +1,1 @@
-"""Privacy profiles by integrals along a line in the complex plane."""
+"""Compute privacy profiles by integrals along a line in the complex plane."""

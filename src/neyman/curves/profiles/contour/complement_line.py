@@ -1,8 +1,8 @@
-"""1 - delta by a contour integral between the poles at -1 and 0: the digits of a power near 1.
+"""Compute 1 - delta by a contour integral between the poles -1 and 0, for powers near 1.
 
 1 - delta(eps) = E_P min(1, e^{eps - L}), whose transform in eps is -1 / (z (z + 1)) for -1 < Re z <
-0. The type II error at a level is the largest 1 - delta(eps) - e^eps level, which is concave in
-e^eps: any value bounds it from below, and three points bound it from above [C-10].
+0. The type II error at a level is the largest 1 - delta(eps) - e^eps level, a concave function of
+e^eps. Any value is a lower bound, and three points give an upper bound [C-10].
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ from neyman.numerics.roots import zero
 
 @dataclass(frozen=True)
 class Limits:
-    """Where lines for 1 - power and for type II errors go."""
+    """Set the places and accuracy of lines for 1 - delta and type II errors."""
 
-    pole_distance: float = 1e-7  # to a pole that a line goes
-    saddle_log_odds: float = 1e-4  # of a line to its saddle
-    stored_lines: int = 4  # that are stored
-    lines: int = 4  # that are tried for one question
-    zooms: int = 16  # of a grid of epsilons, at most
-    grid_half_width: float = 0.02  # half of a grid that is fine enough
-    line_width: float = 1e-9  # relative width with which no other line is tried
-    error_width: float = 1e-8  # the same of a type II error
+    pole_distance: float = 1e-7  # least distance of a line to a pole
+    saddle_log_odds: float = 1e-4  # accuracy of a saddle's log-odds
+    stored_lines: int = 4  # lines to store
+    lines: int = 4  # lines to try for one question
+    zooms: int = 16  # most zooms into a grid of epsilons
+    grid_half_width: float = 0.02  # half-width of a fine enough grid
+    line_width: float = 1e-9  # relative width at which no other line is tried
+    error_width: float = 1e-8  # the same for a type II error
     nodes: int = 1 << 15
-    high_log_level: float = math.log(0.89)  # above which the reversed pair has more digits
+    high_log_level: float = math.log(0.89)  # above it, the reversed pair is more accurate
 
 
 LIMITS = Limits()
-SHARES = np.array([0.3, 0.6, 0.85, 1.0])  # of the way from the line to a pole, for aliases
+SHARES = np.array([0.3, 0.6, 0.85, 1.0])  # positions between line and pole, for aliases
 TILT_GRID = np.linspace(-1, 1, 41)
-CLOSER = (1e-2, 1e-3, 1e-4)  # distances of the points of a parabola
-POINT_DISTANCES = 10.0 ** np.arange(-7, 0)  # between the three points
+CLOSER = (1e-2, 1e-3, 1e-4)  # distances between the points of a parabola
+POINT_DISTANCES = 10.0 ** np.arange(-7, 0)  # distances between the three points
 UNKNOWN = -math.inf, 0.0
 
 Gain = Callable[[Array], tuple[Array, Array]]
-"""Bounds on a lower bound of the type II error at each epsilon, which is concave in e^epsilon."""
+"""Bounds at each epsilon on a function, concave in e^epsilon, that is at most the type II error."""
 
 
 @dataclass(frozen=True, eq=False)
 class ComplementLine:
-    """Nodes c + i u, -1 < c < 0, with the weights -e^{K(z) - K(c)} h / (pi z (z + 1)).
+    """Represent a line by nodes z = c + i u with weights -e^{K(z) - K(c)} h / (pi z (z + 1)).
 
     Args:
-        c: where the line crosses the real axis.
+        c: crossing of the line and the real axis, -1 < c < 0.
         u: heights of the nodes, evenly spaced from 0.
         weight: complex weights, shape (n,).
         top: K(c).
-        fixed, moving: the sum errs by at most fixed + moving |epsilon|.
-        aliases: c', its K, and 2 pi |c' - c| / h on either side; shape (2, 3, m).
+        fixed, moving: the error of the sum is at most fixed + moving |epsilon|.
+        aliases: c', K(c'), and 2 pi |c' - c| / h on both sides of c; shape (2, 3, m).
         slack: error of K(c).
     """
 
@@ -75,7 +75,7 @@ class ComplementLine:
     slack: float
 
     def log_complement(self, epsilon: Array) -> tuple[Array, Array]:
-        """Certified bounds on log(1 - delta) at each epsilon; shape (m,)."""
+        """Return certified bounds on log(1 - delta) at each epsilon, shape (m,)."""
         total = np.real(series(self.weight, epsilon * self.u[1]))
         scale = self.top - self.c * epsilon
         error = self.fixed + self.moving * np.abs(epsilon)
@@ -88,14 +88,14 @@ class ComplementLine:
             return np.log(low) + scale - slack, np.minimum(np.log(high) + scale + slack, 0.0)
 
     def near(self, epsilon: float) -> float:
-        """About log(1 - delta) there, by which floats are divided; 0 where it is not known."""
+        """Estimate log(1 - delta) to scale floats; 0 if unknown."""
         value = float(self.log_complement(np.array([epsilon]))[1][0])
         return value if value > -1e300 else 0.0
 
 
 @array_cache
 def complement_line(losses: Sum, epsilon: float) -> ComplementLine | None:
-    """Return a line that suits an epsilon; none where it would need too many nodes."""
+    """Return a line that suits an epsilon, or None if it needs too many nodes."""
     c = _crossing(lambda c: epsilon - _mean(losses, c) + 1 / c + 1 / (c + 1))
     log_m = min(_rough(losses, c, epsilon), 0.0)
     best, narrowest = None, math.inf
@@ -116,13 +116,13 @@ def complement_line(losses: Sum, epsilon: float) -> ComplementLine | None:
 def log_type_two_error(
     losses: Sum, log_level: float, reverse: Profile, lines: list[ComplementLine] | None = None
 ) -> Interval:
-    """Bounds on log(1 - power) at a level [C-10].
+    """Bound log(1 - power) at a level [C-10].
 
     Args:
         losses: the sum.
         log_level: below 0, finite.
-        reverse: the profile of the reversed losses, which has more digits at levels near 1.
-        lines: those of earlier levels, one of which may suit; new ones are added.
+        reverse: profile of the reversed losses, more accurate at levels near 1.
+        lines: lines of earlier levels, for reuse. New lines are appended.
     """
     if log_level > LIMITS.high_log_level:
         missing = -math.expm1(min(float(losses.mgf(np.array([-1.0]))[0][0]), 0.0))
@@ -139,7 +139,7 @@ def log_type_two_error(
     for width in (
         LIMITS.line_width,
         0.0,
-    ):  # where 1 - delta and the level cancel, all digits of a line count
+    ):  # if 1 - delta and the level cancel, use the most accurate line
         closer = _suitable(lines, losses, star, width)
         if closer is None:
             break
@@ -160,7 +160,7 @@ def _on_line(line: ComplementLine, star: float, log_level: float) -> Interval:
 def _suitable(
     lines: list[ComplementLine], losses: Sum, epsilon: float, width: float = LIMITS.line_width
 ) -> ComplementLine | None:
-    """One of the last lines where it is narrower than so, else a new one."""
+    """Return a stored line whose bounds are narrower than ``width``, else a new line."""
     for line in reversed(lines):
         low, high = line.log_complement(np.array([epsilon]))
         if low[0] > -math.inf and high[0] - low[0] < width:
@@ -173,9 +173,9 @@ def _suitable(
 
 
 def _from_reverse(reverse: Profile, log_level: float, missing: float) -> Interval:
-    """By the largest e^eps (1 - level - delta'(-eps)), delta' of the reversed pair.
+    """Bound log(1 - power) by the largest e^eps (1 - level - delta'(-eps)) of the reversed pair.
 
-    ``missing`` is about the least delta', below which nothing is won.
+    ``missing`` is an estimate of the least delta'. A share 1 - level below it gives no bound.
     """
     share = -math.expm1(log_level)
     if share <= missing:
@@ -193,7 +193,7 @@ def _from_reverse(reverse: Profile, log_level: float, missing: float) -> Interva
 
 
 def _best(gain: Gain, star: float, scale: float) -> float:
-    """About the epsilon at which a gain is largest."""
+    """Estimate the epsilon at which a gain is largest."""
     for _ in range(LIMITS.zooms):
         places = star + scale * TILT_GRID
         k = int(np.argmax(gain(places)[0]))
@@ -205,9 +205,7 @@ def _best(gain: Gain, star: float, scale: float) -> float:
 
 
 def _largest(gain: Gain, star: float) -> Interval:
-    """Return the logarithm of the largest gain, from a point and
-    its neighbors at several distances.
-    """
+    """Bound the log of the largest gain, from a point and neighbors at several distances."""
     for distance in CLOSER:
         star = _vertex(gain, star, distance)
     low, high = (float(v[0]) for v in gain(np.array([star])))
@@ -216,8 +214,8 @@ def _largest(gain: Gain, star: float) -> Interval:
     before, after = star - POINT_DISTANCES, star + POINT_DISTANCES
     left, right = gain(before), gain(after)
     sure = (left[1] <= low) & (right[1] <= low)
-    # The chord through a neighbor and the point, continued as far as the other neighbor. The ratio
-    # errs by 5 units (expm1 twice, and a quotient), the difference and the product by one each.
+    # The chord through a neighbor and the point, extended to the other neighbor. The ratio errs by
+    # 5 units (expm1 twice, and a quotient), the difference and the product by one each.
     ratio = chord_ratio(before, star, after)
     rise = np.maximum((high - left[0]) * ratio, (high - right[0]) / ratio) * (1 + 16 * UNIT)
     most = np.where(sure, high + rise, math.inf).min() * (1 + 4 * UNIT)
@@ -226,7 +224,10 @@ def _largest(gain: Gain, star: float) -> Interval:
 
 
 def _vertex(gain: Gain, star: float, distance: float) -> float:
-    """Of the parabola through three points, no farther than they are; the middle one if none."""
+    """Return the vertex of the parabola through three points, clipped to their range.
+
+    Return the middle point if there is no vertex.
+    """
     low = gain(star + distance * np.array([-1.0, 0.0, 1.0]))[0]
     bend = float(low[0] - 2 * low[1] + low[2])
     move = 0.5 * float(low[0] - low[2]) / bend if bend < 0 else 0.0
@@ -236,7 +237,7 @@ def _vertex(gain: Gain, star: float, distance: float) -> float:
 def _gain(
     line: ComplementLine, epsilon: Array, log_level: float, base: float
 ) -> tuple[Array, Array]:
-    """Bounds on 1 - delta - e^eps level, over e^base."""
+    """Bound 1 - delta - e^eps level, divided by e^base."""
     below, above = (v - base for v in line.log_complement(epsilon))
     taken = np.exp(np.minimum(epsilon + log_level - base, 700.0))
     size = 2 + np.abs(epsilon) + abs(log_level) + abs(base)
@@ -244,15 +245,15 @@ def _gain(
     with np.errstate(over="ignore"):
         high = np.exp(above)
     error = 4 * UNIT * size * taken
-    # Differences of logarithms are rounded in proportion to their size; beyond 1e3 e^x is 0 or inf.
+    # Differences of logarithms have relative rounding errors. Beyond 1e3, e^x is 0 or inf.
     down, up = (4 * UNIT * (1 + np.minimum(np.abs(v), 1e3)) for v in (below, above))
     return low * (1 - down) - taken - error, high * (1 + up) - taken + error
 
 
 def _crossing(function: Callable[[float], float]) -> float:
-    """About the c in (-1, 0) at which a falling function crosses 0; an end where it does not.
+    """Estimate the c in (-1, 0) at which a falling function crosses 0, or an end if it does not.
 
-    Lines are right at any c; a closer one has fewer nodes.
+    Lines are valid at any c. A better c needs fewer nodes.
     """
     farthest = math.log(1 / LIMITS.pole_distance)
     for end, side in ((-farthest, 1), (farthest, -1)):
@@ -262,7 +263,7 @@ def _crossing(function: Callable[[float], float]) -> float:
 
 
 def _tilt(s: float) -> float:
-    """-1 / (1 + e^s), which rises from -1 to 0."""
+    """Return -1 / (1 + e^s), which rises from -1 to 0."""
     return -1 / (1 + math.exp(s))
 
 
@@ -275,14 +276,14 @@ def _deviation(losses: Sum, c: float) -> float:
 
 
 def _rough(losses: Sum, c: float, epsilon: float) -> float:
-    """About log(1 - delta), by the bell of the terms around the saddle c."""
+    """Estimate log(1 - delta), from the bell shape of the terms around the saddle c."""
     k, _, variance = (float(v[0]) for v in losses.moments(np.array([c])))
     bend = variance + 1 / c**2 + 1 / (c + 1) ** 2
     return k - c * epsilon - math.log(-c * (c + 1)) - 0.5 * math.log(math.tau * bend)
 
 
 def _log_rejected(losses: Sum, c: float) -> float:
-    """About log Q(L > t) at the mean t of the distribution under the tilt c."""
+    """Estimate log Q(L > t), with t the mean loss under the tilt c."""
     k, mean, variance = (float(v[0]) for v in losses.moments(np.array([c])))
     return k - (c + 1) * mean - math.log(1 + (c + 1) * math.sqrt(math.tau * variance))
 
@@ -290,7 +291,7 @@ def _log_rejected(losses: Sum, c: float) -> float:
 def _built(losses: Sum, c: float, epsilon: float, log_m: float) -> ComplementLine | None:
     sides = c * (1 - SHARES), c - (1 + c) * SHARES
     real = np.concatenate([[c], *sides])
-    k, k_error = losses.mgf(real)  # to 8 units of itself beside that
+    k, k_error = losses.mgf(real)  # with 8 more units of its size
     safe = k + np.log1p(k_error) + 8 * UNIT * np.abs(k)
     top = float(k[0])
     count, h = len(SHARES), math.inf
@@ -309,7 +310,7 @@ def _built(losses: Sum, c: float, epsilon: float, log_m: float) -> ComplementLin
     values, error = losses.mgf(z)
     phi = np.exp(values - values[0].real)
     first = 1.01 * float(error[0])
-    # [C-3]: of each exponent, of waves that are products, and of a sum of the terms.
+    # [C-3]: errors of each exponent, of waves as products, and of a sum of terms.
     error = error + np.abs(phi) * UNIT * (4 * np.abs(values) + 3 * len(u) + 64)
     share = np.full(len(u), h / math.pi)
     share[0] /= 2
@@ -320,6 +321,6 @@ def _built(losses: Sum, c: float, epsilon: float, log_m: float) -> ComplementLin
     moving = 4 * UNIT * float(np.abs(weight) @ np.abs(z))
     gap = math.tau * np.abs(real[1:] - c) / h
     aliases = np.stack([real[1:], safe[1:], gap]).reshape(3, 2, count).transpose(1, 0, 2)
-    # K(c) comes twice, once with the nodes of the line.
+    # K(c) enters twice, once with the nodes of the line.
     slack = float(k_error[0]) + first + 8 * UNIT * abs(top)
     return ComplementLine(c, u, weight, top, fixed, moving, aliases, slack)

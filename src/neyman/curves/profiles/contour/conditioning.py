@@ -1,9 +1,10 @@
-"""A sum whose parts are partly listed atom by atom: given these, the others' profile [CD-1].
+"""Compute the profile of a sum by conditioning on its parts with listed atoms [CD-1].
 
     delta(epsilon) = sum over k of p_k delta_rest(epsilon - l_k) + the listed parts' infinite mass
 
-with the atoms (l_k, p_k) of the listed parts. Nothing is discretized: the sum is as narrow as the
-profile of the rest. Atoms that hardly count under a tilt are left out, at a Chernoff bound.
+The atoms (l_k, p_k) are the losses and masses of the listed parts' sum. Nothing is discretized, so
+the result is as accurate as the profile of the rest. Atoms with a tiny weight under a tilt are
+replaced by a Chernoff bound.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from neyman.numerics.rounding import above, known
 
 @dataclass(frozen=True)
 class Limits:
-    """Which atoms are given, and under which tilts. Others keep all bounds."""
+    """Set which atoms to condition on, and the tilts. Other values also give valid bounds."""
 
-    atoms: int = 1 << 9  # beside one release with a closed form, at most
-    least_weight: float = 1e-18  # of an atom over the largest, under the tilt
-    power_width: float = 1e-10  # relative, with which no better guess at a power is sought
-    least_reach: float = 1e-9  # of the sums of the listed parts
-    tilt_reach: float = 1e4  # the largest tilt times this reach: exponents keep their digits
+    atoms: int = 1 << 9  # largest number of atoms for one release with a closed form
+    least_weight: float = 1e-18  # least tilted weight of an atom, relative to the largest
+    power_width: float = 1e-10  # relative width of a power at which the search stops
+    least_reach: float = 1e-9  # least deviation of the sums of the listed parts
+    tilt_reach: float = 1e4  # largest tilt times deviation, for accurate exponents
 
 
 LIMITS = Limits()
@@ -44,14 +45,14 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, eq=False)
 class _Given:
-    """The atoms of the listed parts.
+    """Store the atoms of the listed parts.
 
     Args:
-        loss, log_p: places, and logarithms of the masses.
-        place: bound on the error of a place.
-        slack: bound on the error of a logarithm.
-        log_rest: log of a bound on what the others add to delta at epsilon 0 under the tilt.
-        tilt: delta at epsilon has e^{-tilt epsilon} as much of it.
+        loss, log_p: losses and log masses of the atoms.
+        place: bound on the error of a loss.
+        slack: bounds on the errors of log masses.
+        log_rest: log of R. The omitted atoms add at most R e^{-tilt epsilon} to delta.
+        tilt: the tilt under which atoms are selected.
     """
 
     loss: Array
@@ -63,14 +64,14 @@ class _Given:
 
 
 class ConditionedProfile(ContourProfile):
-    """Privacy profile of a sum by the profile of what is not listed.
+    """Compute the profile of a sum, from listed atoms and the profile of the rest.
 
     Args:
-        losses: the sum; its other parts have no infinite losses.
+        losses: the sum.
         listed: parts whose sums are available atom by atom.
-        rest: all other parts.
-        profile: of these.
-        limits: which atoms are given.
+        rest: all other parts, without infinite losses.
+        profile: profile of the rest.
+        limits: sets which atoms to condition on.
     """
 
     patient = False
@@ -105,7 +106,7 @@ class ConditionedProfile(ContourProfile):
         return low, high
 
     def _atoms(self, tilt: float) -> _Given:
-        """Return the atoms under about this tilt: any is valid."""
+        """Return atoms for about this tilt. Any tilt is valid."""
         tilt = 2.0 ** round(math.log2(tilt))
         if tilt not in self._given:
             self._given[tilt] = self._new_atoms(tilt)
@@ -126,7 +127,7 @@ class ConditionedProfile(ContourProfile):
         slack = 2 * relative + tilt * place + 4 * UNIT * (size + 2)
         c = np.array([tilt])
         k, error = (float(v[0]) for v in self.rest.mgf(c))
-        # Each of the terms errs by a few units of itself; the kernel's are about c log c.
+        # Each term errs by a few units of its size. Those of log kappa are about c log c.
         size = 4 + abs(k) + abs(math.log(lost)) + abs(atoms.log_scale) + 2 * tilt * tilt
         log_rest = (
             math.log(lost) + atoms.log_scale + k + math.log1p(error) + float(log_kernel(c)[0])
@@ -139,14 +140,14 @@ class ConditionedProfile(ContourProfile):
         asked, index = np.unique([places + error, places - error], return_inverse=True)
         ends = self._profile.log_deltas(asked)
         index = np.asarray(index).reshape(2, *places.shape)
-        # A sum of logarithms errs by a unit of each, and one of n terms by n units.
+        # A sum of logarithms errs by a unit of each, and a sum of n terms by n units.
         slack = given.slack + UNIT * (len(given.loss) + 64 + 4 * np.abs(given.log_p))
         moved = -given.tilt * epsilons * (1 - 8 * UNIT * np.sign(epsilons))
         rest = given.log_rest + moved
         low, high = ends[0][index[0]], ends[1][index[1]]
         low = low + given.log_p - slack - 4 * UNIT * known(low)
         high = high + given.log_p + slack + 4 * UNIT * known(high)
-        infinite = np.full(len(epsilons), self._log_infinite)  # its mass errs by a few units
+        infinite = np.full(len(epsilons), self._log_infinite)  # the mass errs by a few units
         moved = 16 * UNIT * (1 + abs(self._log_infinite)) if self._infinite else 0.0
         low = np.column_stack([low, infinite - moved])
         high = np.column_stack([high, infinite + moved, rest])
@@ -159,15 +160,17 @@ class ConditionedProfile(ContourProfile):
         )
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Guess the epsilon that has this log delta: by Newton's method."""
+        """Guess the epsilon that has this log delta, by Newton's method."""
         return newton_epsilon(self, self._losses, log_delta, self._supremum)
 
 
 def conditioned(
     losses: Composition, most: float, profile_of: Callable[[Composition], Profile] = select
 ) -> ConditionedProfile | None:
-    """Return the profile given all parts that are listed; none
-    where these are none, all, or many.
+    """Return the profile conditional on all listed parts.
+
+    Return None if no part or every part is listed, if the atoms are more than ``most``, or if
+    another part has an infinite loss.
     """
     listed: list[tuple[Loss, int]] = []
     rest: list[tuple[Loss, int]] = []

@@ -1,14 +1,14 @@
-"""A loss with atoms and a density, several times: by the number of parts from the density [CP-1].
+"""Compute profiles of T equal losses with atoms and a density, by the number of atoms [CP-1].
 
-Each of T equal parts takes an atom or comes from the density. With k parts from the density,
+Each loss takes an atom or comes from the density. With k losses from the density,
 
-    delta(epsilon) = sum over k of binom(T, k) E[(1 - e^{epsilon - A - S_k})_+],
+    delta(epsilon) = sum over k of binom(T, k) E[(1 - e^{epsilon - A - S_k})_+].
 
-A the sum of T - k atoms, which is a finite sum, and S_k that of k draws from the density. The terms
-k < `CONTOUR_PARTS` come from a lattice that holds the density alone. All others together have a
-characteristic function that falls like |u|^-SHARED, and a contour gives their sum. The atoms alone
-would keep the contour from converging. Where few parts come from the density, one lattice holds all
-terms: the atoms stand on places, so that only the density moves (`parts_lattice`) [CP-4].
+A is the sum of T - k atoms, and S_k the sum of k draws from the density. Terms with
+k < `CONTOUR_PARTS` use a lattice for the density alone. The other terms together have a
+characteristic function that falls like |u|^-CONTOUR_PARTS, and a contour gives their sum. With the
+atoms alone, the contour would not converge. If few losses come from the density, one lattice
+contains all terms: atoms are on its places, so only the density moves (`parts_lattice`) [CP-4].
 """
 
 from __future__ import annotations
@@ -42,42 +42,42 @@ from neyman.numerics.rounding import above, known
 
 @dataclass(frozen=True)
 class Limits:
-    """Where each engine is asked, and what it may take. Others keep all bounds."""
+    """Set when to ask each engine, and its cost. Other values also give valid bounds."""
 
-    contour_efolds: float = 45.0  # by which the sums of atoms alone die out, for a contour
-    grid_efolds: float = 20.0  # the same, from which on a grid may answer, too
-    # from the density, about, up to which one lattice holds all of `alone_parts`
+    contour_efolds: float = 45.0  # least decay of the sums of atoms, for a contour
+    grid_efolds: float = 20.0  # the same, for a grid
+    # Mean number of parts from the density (about) below which one lattice suffices.
     few_parts: float = 7.0
-    alone_parts: int = 150  # up to which a lattice is asked
-    wide_range: float = 2.5  # of the losses of one part, from which one lattice is as good
-    tiny_range: float = 1e-6  # of losses, below which rounding of places costs digits
-    wide_width: float = 1e-3  # relative, from which other engines are asked, too
-    fair_width: float = 2e-7  # relative, at which a line of the contour serves another epsilon
-    line_width: float = 1e-8  # of the terms of many parts from the density with which a line serves
-    nothing_efolds: float = -30.0  # log of a share that is not computed
-    bend: float = 4.0  # of the tilt of one and two draws over the range of a loss
-    draws_width: float = 2e-9  # of log delta, that the lattice of two draws may cost
-    least_draws_cells: int = 1 << 7  # of this lattice between the atoms
-    most_draws_cells: int = 1 << 14  # the same, at most
-    parts_width: float = 2e-6  # of log delta; a power and an epsilon are narrower
-    least_parts_places: int = 1 << 14  # of the lattice that holds the atoms
-    most_parts_places: int = 1 << 18  # the same, at most
-    full_share: float = 0.4  # of the cells wanted, with which a shorter transform is taken
-    least_bend: float = 2.0  # tilts over the range count as no less: the sum bends without them
-    largest_bend: float = 20.0  # of a tilt over the range, beyond which the largest loss is all
-    largest_tilt: float = 1e3  # over the largest loss
-    levels_alone: int = 8  # that are searched for one by one
+    alone_parts: int = 150  # most parts for one lattice
+    wide_range: float = 2.5  # range of one loss above which one lattice is as good
+    tiny_range: float = 1e-6  # range of losses below which rounding of places is harmful
+    wide_width: float = 1e-3  # relative width beyond which other engines are asked
+    fair_width: float = 2e-7  # relative width beyond which the next engine is asked
+    line_width: float = 1e-8  # relative width of the contour's terms at which a line is reused
+    nothing_efolds: float = -30.0  # log share below which terms are not computed
+    bend: float = 4.0  # tilt of one or two draws, times the range of a loss
+    draws_width: float = 2e-9  # width of log delta due to the lattice of draws
+    least_draws_cells: int = 1 << 7  # least cells of this lattice between the atoms
+    most_draws_cells: int = 1 << 14  # most cells of this lattice
+    parts_width: float = 2e-6  # width of log delta; power and epsilon are narrower
+    least_parts_places: int = 1 << 14  # least places of the lattice that contains the atoms
+    most_parts_places: int = 1 << 18  # most places of this lattice
+    full_share: float = 0.4  # share of the wanted cells that justifies a shorter transform
+    least_bend: float = 2.0  # least tilt times range to assume
+    largest_bend: float = 20.0  # tilt times range beyond which only the largest loss matters
+    largest_tilt: float = 1e3  # largest tilt times the largest loss
+    levels_alone: int = 8  # most levels to search one by one
 
 
 LIMITS = Limits()
 
-CONTOUR_PARTS = 3  # parts from the density from which on a contour is used
+CONTOUR_PARTS = 3  # least number of parts from the density for a contour
 
 
 class ManyFromDensity:
-    """The sum of T equal losses if at least `CONTOUR_PARTS` come from the density [CP-2].
+    """Represent the sum of T equal losses if at least `CONTOUR_PARTS` come from the density [CP-2].
 
-    e^{K(z)} is the transform of a measure whose mass is the event's probability.
+    e^{K(z)} is the transform of a measure. Its mass is the probability of this event.
     """
 
     algebraic = True
@@ -86,20 +86,18 @@ class ManyFromDensity:
         self._loss, self._count = loss, count
 
     def places(self, tilt: float, height: float) -> float:
-        """Return the place of one loss; its shares are sums over
-        nodes, also where K has a closed form.
-        """
+        """Return the number of terms of one loss. Its shares are always sums over nodes."""
         return PiecewiseAnalyticLoss.places(self._loss, tilt, height)
 
     def _log_weights(self, shares: Shares) -> Array:
-        """Logarithms of the chances of k = SHARED .. T parts from the density."""
+        """Return log probabilities of k = CONTOUR_PARTS .. T parts from the density."""
         return _log_binomial(self._count, shares)[CONTOUR_PARTS:]
 
     def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
-        """K(z), and the error of e^K relative to e^{K(Re z)} [CP-2]."""
+        """Return K(z), and the error of e^K relative to e^{K(Re z)} [CP-2]."""
         n = self._count
-        # Three log factorials of at most n log n each, to 4 units at most, and n of each logarithm.
-        # What is in proportion to K counts in the line.
+        # Three log factorials of at most n log n each, to 4 units, and n of each logarithm. The
+        # line counts errors relative to K.
         units = n * (64 + 8 * math.log(n + 1)) * UNIT
         if not np.iscomplexobj(z):
             k, error = np.empty(len(z)), np.empty(len(z))
@@ -107,12 +105,12 @@ class ManyFromDensity:
             for i, c in enumerate(z):
                 shares = self._loss.shares(float(c))
                 k[i] = n * shares.log_mgf + _log_sum(self._log_weights(shares))
-                least = min(shares.atoms, shares.density)  # a share errs by so much over itself
+                least = min(shares.atoms, shares.density)  # relative errors are over this share
                 error[i] = math.expm1(min(4 * n * (rounding[i] + 8 * UNIT) / least, 600.0)) + units
             return k, error
         shares = self._loss.shares(float(z[0].real))
         atoms, density, part = self._loss.characteristic_functions(z)
-        # Both in units of all together; their difference errs by units of the larger ones.
+        # Both are relative to the total. Their difference errs by units of the larger one.
         both, log_atoms = np.log(atoms + density), np.log(atoms)
         value = np.exp(n * both)
         for j in range(CONTOUR_PARTS):
@@ -121,14 +119,14 @@ class ManyFromDensity:
         k += n * shares.log_mgf
         log_mass = _log_sum(self._log_weights(shares))
         grown = np.expm1(np.minimum(n * part, 600.0))
-        # Where the density has died out each term has CONTOUR_PARTS - 1 factors of it at least.
+        # Far out, each term has at least CONTOUR_PARTS - 1 small factors from the density.
         left = np.minimum(n * (np.abs(density) + part * shares.density), 1.0) ** (CONTOUR_PARTS - 1)
         grown = np.minimum(grown, 3 * n * part * left * math.exp(min(-log_mass, 600.0)))
         lost = (1e-300 + (16 * n + 64) * UNIT) * math.exp(min(-log_mass, 600.0))
         return k, grown + lost
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """K, mean and variance under each tilt, from those given the number of parts."""
+        """Return K, mean, and variance under each tilt, by conditioning on the number of parts."""
         n = self._count
         log_mgf, atoms, density, mean, variance = self._loss.rough_shares(tilts)
         k = np.arange(CONTOUR_PARTS, n + 1)
@@ -143,7 +141,7 @@ class ManyFromDensity:
         return n * log_mgf + top[:, 0], center, spread
 
     def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
-        """Each term by the sizes of the shares: that of the density falls like 1 / u [CP-2]."""
+        """Bound log |phi| by the shares. The share of the density falls like 1 / u [CP-2]."""
         shares = self._loss.shares(tilt)
         log_w = self._log_weights(shares)
         k = np.arange(CONTOUR_PARTS, self._count + 1)
@@ -157,20 +155,21 @@ def _log_sum(logs: Array) -> float:
 
 
 def _log_binomial(count: int, shares: Shares) -> Array:
-    """Logarithms of the chances of k = 0 .. count parts from the density."""
+    """Return log probabilities of k = 0 .. count parts from the density."""
     k = np.arange(count + 1)
     return _log_ways(count, k) + (count - k) * math.log(shares.atoms) + k * math.log(shares.density)
 
 
 def _log_ways(count: int, k: Array) -> Array:
-    """log of count over k."""
+    """Return log binom(count, k)."""
     return gammaln(count + 1) - gammaln(k + 1) - gammaln(count - k + 1)
 
 
 @array_cache
 def _sums_of_atoms(log_mass: tuple[float, ...], count: int, density: int) -> tuple[Array, Array]:
-    """Return the sums of ``count`` - ``density`` atoms, in
-    widths, and log of binom(T, k) P(sum).
+    """Return the sums of T - k atoms, in units of the range, and log of binom(T, k) P(sum).
+
+    T is ``count``, and k is ``density``.
     """
     n = count - density
     log_ways = float(_log_ways(count, np.array([density]))[0])
@@ -178,7 +177,7 @@ def _sums_of_atoms(log_mass: tuple[float, ...], count: int, density: int) -> tup
         top = np.arange(n + 1)
         log_w = _log_ways(n, top) + (n - top) * log_mass[0] + top * log_mass[1]
         return counted((top.astype(float), log_ways + log_w))
-    index = np.arange(2 * n + 1)  # in halves of the width, of which the middle atom is one
+    index = np.arange(2 * n + 1)  # in half ranges; the middle atom is at 1
     top = np.arange(n + 1)[:, None]
     middle = index - 2 * top
     low = n - top - middle
@@ -192,37 +191,35 @@ def _sums_of_atoms(log_mass: tuple[float, ...], count: int, density: int) -> tup
 
 @dataclass(frozen=True, eq=False)
 class _Power:
-    """A sum of losses whose atoms stand at whole cells of a lattice [CP-4].
+    """Represent a sum of losses whose atoms are on a coarser lattice [CP-4].
 
     Args:
-        atoms: the sums of atoms alone, on a lattice of whole cells.
-        rest: all other sums, on the lattice.
+        atoms: the sums of atoms only, on the coarse lattice.
+        rest: all other sums, on the fine lattice.
     """
 
     atoms: Atoms
     rest: Atoms
 
     def doubled(self) -> _Power:
-        """Return the sum of two of them: A A, and R (R + 2 A)."""
+        """Return the sum of two copies: A A, and R (R + 2 A), with A = atoms and R = rest."""
         twice = replace(self.atoms, weight=2 * self.atoms.weight)
         rest = convolve(self.rest, _add_measures(self.rest, twice), 1e6)
         return _Power(convolve(self.atoms, self.atoms), rest)
 
     def extended(self, one: _Power) -> _Power:
-        """Return the sum with one loss more: A a, and (R + A) r + R a."""
+        """Return the sum plus one loss with atoms a and rest r: A a, and (R + A) r + R a."""
         rest = convolve(self.total(), one.rest, 1e6)
         rest = _add_measures(rest, _convolve_few(self.rest, one.atoms))
         return _Power(convolve(self.atoms, one.atoms), rest)
 
     def total(self) -> Atoms:
-        """All sums."""
+        """Return the measure of all sums."""
         return _add_measures(self.rest, self.atoms)
 
 
 def _add_measures(fine: Atoms, coarse: Atoms) -> Atoms:
-    """Return the sum of two measures of one scale; the second is
-    on a lattice that the first refines.
-    """
+    """Add two measures of one scale. The lattice of the first refines that of the second."""
     other = coarse.strided(fine.step)
     start = min(fine.start, other.start)
     weight = np.zeros(max(fine.start + len(fine), other.start + len(other)) - start)
@@ -236,15 +233,13 @@ def _add_measures(fine: Atoms, coarse: Atoms) -> Atoms:
 
 
 def _convolve_few(fine: Atoms, few: Atoms) -> Atoms:
-    """Return the convolution with few atoms on a coarser
-    lattice, each of which moves all weights.
-    """
+    """Convolve with a few atoms on a coarser lattice, atom by atom."""
     stride = int(few.step / fine.step)
     weight = np.zeros(len(fine) + (len(few) - 1) * stride)
     for k, share in enumerate(few.weight):
         weight[k * stride : k * stride + len(fine)] += share * fine.weight
     mass = float(few.weight.sum())
-    # A product and a sum for each, and the five roundings of this.
+    # A product and a sum for each atom, and five roundings here.
     relative = (1 + fine.relative) * (1 + few.relative) * (1 + (len(few) + 5) * UNIT) - 1
     return replace(
         fine,
@@ -258,32 +253,29 @@ def _convolve_few(fine: Atoms, few: Atoms) -> Atoms:
 
 
 def parts_lattice(losses: Composition, limits: Limits = LIMITS) -> LatticeProfile:
-    """Return the profile of equal losses with atoms and a density, on a lattice that holds the
-    atoms.
+    """Return the profile of equal losses with atoms and a density, on a lattice with all atoms.
 
     Args:
         losses: one `PiecewiseAnalyticLoss` with `point_masses`, several times.
-        limits: what the lattice may take.
+        limits: limits of the lattice.
     """
     ((loss, count),) = losses.parts
     assert isinstance(loss, PiecewiseAnalyticLoss)
     atoms = loss.point_masses()
     assert atoms is not None
     width = float(atoms.place[-1]) - float(atoms.place[0])
-    largest = limits.largest_bend / max(
-        width, 1e-300
-    )  # beyond it the largest loss is all that counts
+    largest = limits.largest_bend / max(width, 1e-300)  # beyond it only the largest loss matters
 
     def between(tilt: float) -> tuple[Atoms, Atoms]:
-        # Both sides move a part from the density by its variance on a cell, the lower one the half
-        # cell above the lowest atom by a quarter of one.
+        # Both bounds move a part from the density by its variance on a cell. The lower bound moves
+        # the half cell above the lowest atom by a quarter cell.
         bend = max((abs(tilt) + 1) * width, limits.least_bend)
         moved = loss.shares(tilt).density * bend + loss.lowest_density(tilt) * width
         cells = max(
             math.sqrt(count * moved * bend / (8 * limits.parts_width)),
             limits.least_parts_places / count,
         )
-        # As many as one length of the transforms holds.
+        # Use the full length of the transform.
         length = 2.0 ** math.ceil(math.log2(cells * count + 2))
         length *= 0.5 if 0.5 * length > limits.full_share * cells * count else 1.0
         cells = 2 * math.floor(0.5 * (min(length, limits.most_parts_places) - 2) / count)
@@ -305,10 +297,10 @@ def parts_lattice(losses: Composition, limits: Limits = LIMITS) -> LatticeProfil
 def _sides(
     loss: PiecewiseAnalyticLoss, masses: PointMasses, count: int, tilt: float, cells: int
 ) -> tuple[Atoms, Atoms]:
-    """Return the dominating and the dominated sum, with so many cells between two ends [CP-4]."""
+    """Return the dominating and the dominated sum, with so many cells between end atoms [CP-4]."""
     origin = float(masses.place[0])
     step = (float(masses.place[-1]) - origin) / cells
-    # `spread` asks for panels between the places, `contract_dense` for panels about them.
+    # `spread` needs panels between the places, `contract_dense` panels around them.
     between = loss.density_dots(tilt, step, origin)
     about = loss.density_dots(tilt, step, origin - 0.5 * step)
     about = replace(about, loss=about.loss - 0.5 * step)
@@ -316,7 +308,7 @@ def _sides(
     exponent = tilt * masses.place + masses.log_mass
     sizes = np.abs(tilt * masses.place) + np.abs(masses.log_mass)
     size = float(np.max(sizes)) + abs(scale) + abs(tilt * origin) + 8
-    # Exponents are products and three sums, exponentials err by 2 units; so are those of the rest.
+    # Exponents are products and three sums, and exponentials err by 2 units, as for the rest.
     relative = masses.relative + 4 * UNIT * size
     every = cells // (len(masses.place) - 1)
     few = Atoms(
@@ -329,21 +321,21 @@ def _sides(
         for bit in bin(count)[3:]:
             total = total.doubled()
             total = total.extended(one) if bit == "1" else total
-        # Places are rounded, of the atoms and of the step, in each loss: the step is a difference
-        # of two of them and a quotient, which count as often as there are cells.
+        # Rounding of atoms and step, in each loss. The step is a difference of two atoms and a
+        # quotient, and its error counts once per cell.
         place = 8 * UNIT * count * float(np.abs(masses.place).max())
         sums.append(replace(total.total(), offset=count * Fraction(origin), place=place))
     return sums[0], sums[1]
 
 
 class PartsContour(ContourProfile):
-    """The contour of equal losses, whose power at one level needs a few deltas only.
+    """Compute the profile of equal losses by contours, with few deltas for one level's power.
 
     Args:
         losses: one `PiecewiseAnalyticLoss`, many times.
-        backward: the profile of the reversed losses.
-        release: whether a line may add a tiny Gaussian release where it cannot certify its end.
-        limits: what it may take.
+        backward: returns the profile of the reversed losses.
+        release: whether a line without a certified end may add a tiny Gaussian release.
+        limits: limits of cost and searches.
     """
 
     def __init__(
@@ -373,7 +365,7 @@ class PartsContour(ContourProfile):
 def near_thresholds(
     profile: Profile, losses: Sum, log_levels: Array, largest: float, enough: float = SEARCH_WIDTH
 ) -> tuple[Array, Array]:
-    """Bounds on log power at a few levels, from deltas about each threshold."""
+    """Bound log power at a few levels, from deltas near each threshold."""
     ends = [
         log_power_near(profile.log_deltas, float(v), *_threshold(losses, v, largest), enough)
         for v in log_levels
@@ -383,7 +375,7 @@ def near_thresholds(
 
 
 def newton_epsilon(profile: Profile, losses: Sum, log_delta: float, supremum: float) -> float:
-    """About the epsilon that has this log delta, from where a normal distribution has it."""
+    """Estimate the epsilon with this log delta by Newton's method, from a normal guess."""
     most = (1 - 1e-9) * supremum
     epsilon = min(max(rough_epsilon(losses, log_delta), 1e-9 * min(most, 1.0)), most)
     for _ in range(12):
@@ -403,18 +395,18 @@ def newton_epsilon(profile: Profile, losses: Sum, log_delta: float, supremum: fl
 
 
 def _threshold(losses: Sum, log_level: float, largest: float) -> tuple[float, float]:
-    """About the loss above which the null's mass is a level, and how far that may be off."""
+    """Estimate the loss above which the null's mass is a level, and the estimate's error."""
     c = tilt_of_level(losses, float(log_level), largest)
     _, mean, variance = (float(v[0]) for v in losses.moments(np.array([c])))
     return mean, min(2 / (c + 1), math.sqrt(max(variance, 1e-300)))
 
 
 class ContinuousPartsProfile(ContourProfile):
-    """Privacy profile of equal losses with atoms and a density.
+    """Compute the profile of equal losses with atoms and a density, by the number of atoms.
 
     Args:
         losses: one `PiecewiseAnalyticLoss` with `point_masses`, several times.
-        limits: what it may take.
+        limits: limits of cost and searches.
     """
 
     def __init__(self, losses: Composition, limits: Limits = LIMITS) -> None:
@@ -429,7 +421,7 @@ class ContinuousPartsProfile(ContourProfile):
         self._largest_tilt = self._limits.largest_tilt / max(above(loss.supremum), 1e-300)
         self.method, self.engine = "sums by the number of continuous parts", Engine.CONTOUR
         self._loss, self._count = loss, count
-        self.patient = count > self._limits.alone_parts  # else a lattice is asked
+        self.patient = count > self._limits.alone_parts  # otherwise a lattice is asked
         self._rest: ContourProfile | None = None
         if count >= CONTOUR_PARTS:
             many = ManyFromDensity(loss, count)
@@ -454,7 +446,7 @@ class ContinuousPartsProfile(ContourProfile):
             if asked.any():
                 least[asked], most[asked] = self._rest.log_deltas(at[asked])
             below, above = np.logaddexp(below, least), np.logaddexp(above, most)
-        # Sums of two logarithms err by 2 units, and by 2 of themselves.
+        # Sums of two logarithms err by 2 units plus 2 units of their size.
         low[inside] = below - 8 * UNIT * (1 + known(below))
         high[inside] = np.minimum(above + 8 * UNIT * (1 + known(above)), self._log_total)
         return np.minimum(low, high), high
@@ -466,30 +458,30 @@ class ContinuousPartsProfile(ContourProfile):
         return self._rest._exponents(8.0 ** np.arange(5) / width)
 
     def _most_from_density(self, epsilons: Array) -> Array:
-        """Chernoff's bound of the terms with many parts from the density, by a few tilts [C-1]."""
+        """Return Chernoff's bound on the terms with many density parts, at a few tilts [C-1]."""
         c, log_most, slack = self._rest_exponents
         moved = np.multiply.outer(epsilons, c)
         return (log_most - moved + slack + 8 * UNIT * np.abs(moved)).min(axis=1)
 
     def _few_from_density(self, epsilons: Array, density: int) -> tuple[Array, Array]:
-        """Bounds on log of the terms with so many parts from the density, 0 or 1 [CP-3]."""
+        """Bound the log of the terms with ``density`` parts from the density, 0, 1, or 2 [CP-3]."""
         n, origin = self._count, float(self._atoms.place[0])
         width = float(self._atoms.place[-1]) - origin
         log_mass = tuple(self._atoms.log_mass.tolist())
         share, log_w = _sums_of_atoms(log_mass, n, density)
-        at = n * origin + share * width  # draws are taken less their origins
+        at = n * origin + share * width  # draws are relative to their origins
         x = epsilons[:, None] - at
         error = 8 * UNIT * (np.abs(epsilons)[:, None] + n * abs(origin) + share * width) + 1e-300
         if density:
             low = self._draws_at(density, False, (x + error).ravel())[0].reshape(x.shape)
             high = self._draws_at(density, True, (x - error).ravel())[1].reshape(x.shape)
-            # No draw is beyond the highest atom.
+            # No draw exceeds the highest atom.
             high = np.where(x - 2 * error >= density * width, -math.inf, high)
         else:
             with np.errstate(divide="ignore"):
                 low = np.log(-np.expm1(np.minimum(x + error, 0.0)))
                 high = np.log(-np.expm1(np.minimum(x - error, 0.0)))
-        # Of binomials and masses; a sum with a delta is rounded in proportion to itself, too.
+        # Errors of binomials and masses. The error of a sum with a delta is relative to its size.
         size = n * (float(np.abs(self._atoms.log_mass).max()) + 8 + 2 * math.log(n + 1))
         slack = (64 + 8 * size + n) * UNIT + n * self._atoms.relative
         sums: list[Array] = []
@@ -501,13 +493,11 @@ class ContinuousPartsProfile(ContourProfile):
         return sums[0], sums[1]
 
     def _draws_at(self, density: int, above: bool, x: Array) -> tuple[Array, Array]:
-        """Return what one or two draws from the density, less as
-        many origins, add to delta at x.
-        """
+        """Bound log delta at x for one or two draws from the density, minus their origins."""
         side = _draws(self._loss, self._count, density, self._limits)[0 if above else 1]
         low, high = side.log_deltas(np.maximum(x, 0.0))
-        # Below 0 all of them are above x: 1 - e^x of their mass, and e^x of delta at 0. The mass
-        # errs by that of the atoms, and by a unit of 1 for each sum.
+        # If x < 0, all draws exceed x: delta is 1 - e^x times their mass, plus e^x times delta at
+        # 0. The mass errs like the atoms' mass, plus a unit of 1 for each sum.
         mass = 1 - float(np.exp(self._atoms.log_mass).sum())
         error = density * (self._atoms.relative + 16 * UNIT) / mass
         below = np.minimum(x, 0.0)
@@ -523,7 +513,7 @@ class ContinuousPartsProfile(ContourProfile):
         return near_thresholds(self, self._losses, log_levels, self._largest_tilt)
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Guess the epsilon that has this log delta: by Newton's method."""
+        """Guess the epsilon that has this log delta, by Newton's method."""
         return newton_epsilon(self, self._losses, log_delta, self._supremum)
 
 
@@ -531,14 +521,14 @@ class ContinuousPartsProfile(ContourProfile):
 def _draws(
     loss: PiecewiseAnalyticLoss, count: int, density: int, limits: Limits
 ) -> tuple[Side, Side]:
-    """One or two draws from the density less as many origins, from above and from below [CP-3]."""
+    """Bracket one or two draws from the density, minus their origins [CP-3]."""
     masses = loss.point_masses()
     assert masses is not None
     origin = float(masses.place[0])
     width = float(masses.place[-1]) - origin
     tilt = max(1.0, limits.bend / width)
-    # Each draw is spread by its variance on a cell; an odd number of cells: `contract` mixes those
-    # at both ends, too.
+    # Each draw is spread by its variance on a cell. The number of cells is odd, because `contract`
+    # also mixes the end cells.
     log_chances = _log_binomial(count, loss.shares(tilt))
     share = math.exp(min(float(log_chances[1:CONTOUR_PARTS].max()), 0.0))
     nodes = math.sqrt(share / (6 * limits.draws_width)) * (tilt + 1) * width
@@ -577,7 +567,7 @@ def _continuous_parts(composition: Composition) -> Profile | None:
     if len(atoms.place) == 3 and (atoms.place[1] != 0 or atoms.place[0] != -atoms.place[2]):
         return None
     engines: list[tuple[float, Callable[[], Profile]]]
-    # The contour alone certifies its end where the atoms' own sums have died out.
+    # The contour alone certifies its end if the sums of atoms are negligible.
     atoms_left = -count * math.log(loss.shares(0.0).atoms)
     engines = []
     if atoms_left >= LIMITS.contour_efolds:

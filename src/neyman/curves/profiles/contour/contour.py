@@ -1,4 +1,4 @@
-"""The contour engine: a privacy profile from lines in the plane of the loss's K."""
+"""Compute a privacy profile by contour integrals of e^{K(z) - epsilon z}, K(z) = log E[e^{zL}]."""
 
 from __future__ import annotations
 
@@ -47,72 +47,72 @@ from neyman.numerics.rounding import above, log_complement
 
 @dataclass(frozen=True)
 class Limits:
-    """When a line is tried, and when its answer is enough."""
+    """Set when to try a line, and when its answer suffices."""
 
-    grid_releases: int = 64  # releases, of which a grid holds enough digits
-    useless_width: float = 1e-2  # width of log delta with which a line is left to another engine
-    # How near a failure another is expected, where nothing is known on the other side.
+    grid_releases: int = 64  # largest number of releases for which a grid is accurate enough
+    useless_width: float = 1e-2  # width of log delta beyond which another engine answers
+    # Ratio of epsilons near a failure at which another failure is expected.
     failure_share: float = 0.9
-    grid_width: float = 1e-3  # width of log delta from which a grid is asked, too
-    bound_terms: float = 1e5  # of K at such a tilt
-    further_log_power: float = -0.7  # that it gives, from which on more powers are tried
-    complement_log_power: float = -2e-2  # from which on its complement is computed
-    miss_width: float = 1e-8  # relative width of 1 - power with which no other bound is computed
-    # Relative width of 1 - power with which no complement is computed.
+    grid_width: float = 1e-3  # width of log delta beyond which a grid is also asked
+    bound_terms: float = 1e5  # most terms of K at a tilt of a quick bound
+    further_log_power: float = -0.7  # quick lower bound above which more powers are tried
+    complement_log_power: float = -2e-2  # log power above which 1 - power is computed
+    miss_width: float = 1e-8  # relative width of 1 - power that needs no further bound
+    # Relative width of 1 - power that needs no computation of 1 - power.
     complement_width: float = 1e-7
-    # E-folds by which the characteristic function has to die out for the contour.
+    # E-folds by which the characteristic function must decay for the contour.
     decay_efolds: float = 45.0
-    loose_width: float = 1e-3  # relative width with which no line and no curve is content
-    largest_shared_log_level: float = -1e-5  # beyond it levels are asked one by one
-    least_log_delta: float = -1e7  # log delta for which a line is tried
-    question_operations: float = 10 * CALL  # beside those of arrays
-    search_operations: float = 100 * CALL  # the same of a search
-    least_shared_log_level: float = -14.0  # of the levels that are made ready
-    reuse_width: float = 2e-8  # relative width at which a line that is there serves another epsilon
+    loose_width: float = 1e-3  # largest acceptable relative width
+    largest_shared_log_level: float = -1e-5  # log level above which levels are asked one by one
+    least_log_delta: float = -1e7  # least log delta for which a line is tried
+    question_operations: float = 10 * CALL  # operations besides those of arrays
+    search_operations: float = 100 * CALL  # the same for a search
+    least_shared_log_level: float = -14.0  # least log level that is always prepared
+    reuse_width: float = 2e-8  # relative width at which a line serves another epsilon
 
 
 LIMITS = Limits()
-SADDLE_SHARES = np.linspace(0, 1, 9)  # of many epsilons, at whose saddles delta is bounded
-BOUND_TILTS = 2.0 ** (0.5 * np.arange(-6, 13))  # tilts of a quick bound of powers
-AROUND = np.array([0.8, 0.9, 1.0])  # a saddle, tilts of a quick bound
-HALF = np.array([0.5])  # the power of e^-L that is tried first in Chernoff's bound of a power
+SADDLE_SHARES = np.linspace(0, 1, 9)  # quantiles of epsilons whose saddles give quick bounds
+BOUND_TILTS = 2.0 ** (0.5 * np.arange(-6, 13))  # tilts of a quick bound on powers
+AROUND = np.array([0.8, 0.9, 1.0])  # tilts of a quick bound, relative to a saddle
+HALF = np.array([0.5])  # first power of e^-L for Chernoff's bound on a power
 
 
 class Lines(Protocol):
-    """One line or several that together give delta at an epsilon and its neighbors."""
+    """Describe one or more lines that together give delta near an epsilon."""
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """Each of them."""
+        """Return each line."""
         ...
 
     @property
     def bump(self) -> Array | None:
-        """Weights of what a tiny release may have added; none where there is none."""
+        """Return weights for the possible effect of a tiny release; None without a release."""
         ...
 
     def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
-        """Certified bounds at each epsilon, however wide."""
+        """Return certified bounds at each epsilon. They may be wide."""
         ...
 
     def width(self, epsilon: float) -> float:
-        """Return the width of the bounds on log delta there."""
+        """Return the width of the bounds on log delta at this epsilon."""
         ...
 
 
 class ContourProfile(Profile):
-    """Privacy profile of a sum of losses.
+    """Compute the privacy profile of a sum of losses by contour integrals.
 
     Args:
         losses: the sum.
-        backward: the profile of the reversed losses.
-        infinite, supremum: mass of infinite loss and largest finite loss.
-        log_top: logarithm of the mass of the largest finite loss, or a lower bound of it.
-        release: whether a line may add a tiny Gaussian release where it cannot certify its end.
+        backward: returns the profile of the reversed losses.
+        infinite, supremum: mass of infinite loss, and largest finite loss.
+        log_top: lower bound on the log mass of the largest finite loss.
+        release: whether a line without a certified end may add a tiny Gaussian release.
     """
 
     good = LIMITS.reuse_width
-    patient = True  # a power that three points do not decide is searched for with many deltas
+    patient = True  # whether to search with many deltas for a power that three points do not decide
 
     def __init__(
         self,
@@ -127,14 +127,14 @@ class ContourProfile(Profile):
         self._losses, self._backward = losses, backward
         self._infinite, self._supremum, self._log_top = infinite, supremum, log_top
         self._release = release
-        self._beside = not release  # another engine answers where no line is good
+        self._beside = not release  # another engine answers if no line is good
         self._failures: list[float] = []  # epsilons that no line suits
-        self._lines: list[tuple[Lines, float, float]] = []  # with its own place and width there
+        self._lines: list[tuple[Lines, float, float]] = []  # lines, their epsilons and widths
         self._complement_lines: list[ComplementLine] = []
-        self._most_below: dict[int, Array] = {}  # K at so many powers of e^-L
+        self._most_below: dict[int, Array] = {}  # bounds on K(-a), by the number of powers a
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Bounds on log delta at many epsilons: each from a line that suits it."""
+        """Bound log delta at many epsilons, each by a suitable line."""
         above = epsilons >= 0
         if len(epsilons) and np.logical_and.reduce(above):
             return self._above_zero(epsilons)
@@ -158,14 +158,14 @@ class ContourProfile(Profile):
         for known in lines:
             try:
                 self._ask(known, epsilons, low, high, wanting)
-            except OperationLimit:  # the nearest line that is there says what it can
+            except OperationLimit:  # use the nearest known line
                 with reserve():
                     self._ask(known, epsilons, low, high, wanting)
                 wanting[:] = False
             if not np.logical_or.reduce(wanting):
                 return _plus(low, high, self._infinite)
         wanting &= ~self._hopeless(epsilons)
-        last = False  # the ends first: failures speak for what is between them
+        last = False  # start at both ends: two failures imply failures between them
         while wanting.any():
             k = int(np.nonzero(wanting)[0][-last])
             last, epsilon = not last, float(epsilons[k])
@@ -187,7 +187,7 @@ class ContourProfile(Profile):
         return _plus(low, high, self._infinite)
 
     def _chernoff_bound(self, epsilons: Array) -> Array:
-        """Chernoff's bound by a few tilts, a little above log delta where no line goes [C-1]."""
+        """Return Chernoff bounds at a few tilts, for epsilons without a good line [C-1]."""
         places: list[float] = np.quantile(epsilons, SADDLE_SHARES).tolist()
         saddles = [saddle(self._losses, epsilon) for epsilon in {*places}]
         c, log_most, slack = self._exponents(np.multiply.outer(AROUND, saddles).ravel())
@@ -195,7 +195,10 @@ class ContourProfile(Profile):
         return (exponent + slack + 8 * UNIT * np.multiply.outer(epsilons, c)).min(axis=1)
 
     def _exponents(self, tilts: Sequence[float] | Array) -> tuple[Array, Array, Array]:
-        """Tilts c, A = K(c) + log kappa(c), and its rounding: delta <= e^{A - c epsilon} [C-1]."""
+        """Return tilts c, exponents A = K(c) + log kappa(c), and the rounding errors of A [C-1].
+
+        delta <= e^{A - c epsilon}.
+        """
         c = np.asarray(tilts, float)
         k, error = self._losses.mgf(c)
         # Both terms of log kappa are about c log c.
@@ -204,21 +207,21 @@ class ContourProfile(Profile):
 
     @cached_property
     def _powers(self) -> tuple[Array, Array, Array]:
-        """Exponents at tilts for every epsilon."""
+        """Return exponents at tilts that do not depend on epsilon."""
         tilts = BOUND_TILTS
         while len(tilts) and self._losses.places(float(tilts[-1]), 0.0) > LIMITS.bound_terms:
             tilts = tilts[:-1]
         return self._exponents(tilts)
 
     def log_delta_above(self, epsilon: float, enough: float = -math.inf) -> float:
-        """Chernoff's bound [C-12]: near a normal distribution's saddle, then near the sum's own."""
+        """Return Chernoff's bound [C-12], near a normal distribution's or the sum's saddle."""
         if self._infinite:
             return 0.0
         if epsilon >= self._supremum:
             return -math.inf
         high = 0.0
         if enough > -math.inf and epsilon > 0:
-            t = math.sqrt(-2 * min(enough, -1.0))  # of its mean and deviation at this delta
+            t = math.sqrt(-2 * min(enough, -1.0))  # normal quantile of this delta
             c = t * (t + math.sqrt(t * t + 2 * epsilon)) / (2 * epsilon)
             if c < LINE_LIMITS.largest_tilt and self._losses.places(c, 0.0) <= LIMITS.bound_terms:
                 high = self._exponent(epsilon, c)
@@ -227,15 +230,15 @@ class ContourProfile(Profile):
         return high
 
     def _exponent(self, epsilon: float, c: float) -> float:
-        """Chernoff's bound on log delta at tilts about c."""
+        """Return Chernoff's bound on log delta at tilts near c."""
         tilts, log_most, slack = self._exponents(c * AROUND)
         exponent = log_most - tilts * epsilon + slack + 8 * UNIT * tilts * abs(epsilon)
         return min(float(np.minimum.reduce(exponent)), 0.0)
 
     def log_powers_above(self, log_levels: Array) -> Array:
-        """Return the same of powers: the least of delta(epsilon) + e^epsilon level [C-12].
+        """Return Chernoff bounds on log power, the least delta(epsilon) + e^epsilon level [C-12].
 
-        With delta(epsilon) <= e^{A - c epsilon}, A = K(c) + log kappa(c), it is at most
+        With delta(epsilon) <= e^{A - c epsilon}, A = K(c) + log kappa(c), power is at most
         (1 + 1 / c) c^{1 / (1 + c)} e^A^{1 / (1 + c)} level^{c / (1 + c)}.
         """
         if self._infinite:
@@ -250,7 +253,7 @@ class ContourProfile(Profile):
         return np.where(inside, np.minimum((exponent + slack).min(axis=1), 0.0), 0.0)
 
     def _hopeless(self, epsilons: Array) -> Array:
-        """Whether no line suits an epsilon very near, or the nearest ones tried on both sides."""
+        """Return True near a failure, or between two failures without a good line between them."""
         if not self._beside or not self._failures:
             return np.zeros(len(epsilons), bool)
         failures = np.array([-math.inf, *sorted(self._failures), math.inf])
@@ -282,18 +285,18 @@ class ContourProfile(Profile):
         return self._lines[-1]
 
     def alone(self, epsilon: float) -> bool:
-        """Whether the line that suits this epsilon gave all answers so far."""
+        """Return True if all answers so far came from this epsilon's line."""
         if len(self._lines) != 1 or len(self._lines[0][0].lines) != 1:
             return False
         line = line_at(self._losses, epsilon, release=not self._beside)
         return self._lines[0][0].lines[0] is line
 
     def _about(self, place: float) -> float:
-        """How far from its place a line does about as well as any other would."""
+        """Return the distance from its place within which a line is about as good as any."""
         return 0.01 * (1 + place)
 
     def _farthest(self, place: float) -> float:
-        """How far from its place a line is asked."""
+        """Return the largest distance from its place at which a line is asked."""
         return math.inf
 
     def _ask(
@@ -304,13 +307,13 @@ class ContourProfile(Profile):
         high: Array,
         wanting: Array,
     ) -> None:
-        """Narrow what is still wanting; what is narrow enough is not any more."""
+        """Narrow the ``wanting`` bounds in place, and unmark those that are narrow enough."""
         overhead(LIMITS.question_operations)
         line, place, own = known
         at = (wanting & (np.abs(epsilons - place) <= self._farthest(place))).nonzero()[0]
         if not len(at):
             return
-        stretch = epsilons[at[0] : at[-1] + 1]  # with those between, it may be evenly spaced
+        stretch = epsilons[at[0] : at[-1] + 1]  # include all between: they may be evenly spaced
         if LINE_LIMITS.chirp_places <= len(stretch) <= 32 * len(at):
             below, above = line.log_delta(stretch)
             below, above = below[at - at[0]], above[at - at[0]]
@@ -321,7 +324,7 @@ class ContourProfile(Profile):
         if np.maximum.reduce(width) <= self.good:
             wanting[at] = False
             return
-        # A line with a tiny release does everywhere about as well as it can.
+        # A line with a tiny release is about equally good everywhere.
         near = np.abs(epsilons[at] - place) <= self._about(place)
         enough = np.where(near, 2 * own, self.good if line.bump is None else 2 * own)
         enough = np.clip(enough, self.good, LIMITS.loose_width)
@@ -329,23 +332,21 @@ class ContourProfile(Profile):
         wanting[at] = width > enough
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """Bounds on log power at many levels, by duality."""
+        """Bound log power at many levels, by duality."""
         inside = (log_levels > -math.inf) & (log_levels < 0)
         low, high = np.where(inside, -math.inf, 0.0), np.zeros(len(log_levels))
         least_power, most_power = _plus(
             np.full(1, -math.inf), np.full(1, -math.inf), self._infinite
         )
         low[log_levels == -math.inf], high[log_levels == -math.inf] = least_power, most_power
-        # A test that ignores the data has the level as its power. The logarithm of a level errs by
-        # 2 units of itself, as in `level_slack`, and the difference by one more.
+        # A test that ignores the data has power equal to its level. The logarithm of a level errs
+        # by 2 units of its size, as in `level_slack`, and the difference by one more.
         level = log_levels - 4 * UNIT * (1 - np.maximum(log_levels, -1e300))
         least = np.maximum(self._chernoff(log_levels), level)
         low = np.where(inside, np.maximum(low, least), low)
-        inside &= (
-            least < -LINE_LIMITS.least_miss
-        )  # beyond it 1 - power has no digits that floats hold
+        inside &= least < -LINE_LIMITS.least_miss  # above it, 1 - power underflows
         near = inside & (least > LIMITS.complement_log_power)
-        if not self.patient:  # at such levels duality asks the reversed pair, too
+        if not self.patient:  # at higher levels, duality also asks the reversed pair
             near &= log_levels <= COMPLEMENT_LIMITS.high_log_level
         self._complement(log_levels, near, low, high)
         inside &= ~(near & (_width(low, high) <= LIMITS.miss_width * -low))
@@ -374,7 +375,7 @@ class ContourProfile(Profile):
         )
         self._complement(log_levels, near, low, high)
         if math.isfinite(self._supremum):
-            # No test gains more than e^supremum; one that rejects only at the top gains that.
+            # Power / level is at most e^supremum. A test that rejects only at the top attains it.
             gained = log_levels + self._supremum
             size = np.where(np.isfinite(log_levels), np.abs(log_levels), 0.0)
             slack = 8 * UNIT * (1 + self._supremum + size)
@@ -384,22 +385,22 @@ class ContourProfile(Profile):
         return np.maximum(low, least_power), np.minimum(high, 0.0)
 
     def _complement(self, log_levels: Array, asked: Array, low: Array, high: Array) -> None:
-        """Narrow bounds on log powers near 1 by the digits of 1 - power [C-10]."""
+        """Narrow bounds on log powers near 1 in place, by bounds on 1 - power [C-10]."""
         for k in np.nonzero(asked)[0]:
             try:
                 charge(LIMITS.search_operations)
                 below, above = log_complement(*self._log_miss(float(log_levels[k])))
-            except OperationLimit:  # the bounds that are there stay
+            except OperationLimit:  # leave the known bounds
                 break
             low[k], high[k] = max(low[k], below), min(high[k], above)
 
     def _log_miss(self, log_level: float) -> Interval:
-        """Bounds on log(1 - power) [C-10]."""
+        """Bound log(1 - power) [C-10]."""
         lines = self._complement_lines
         return log_type_two_error(self._losses, log_level, self._backward(), lines)
 
     def _chernoff(self, log_levels: Array) -> Array:
-        """Return a lower bound on log power that has the digits of 1 - power [C-9]."""
+        """Return lower bounds on log power, accurate relative to 1 - power [C-9]."""
         low = self._least_powers(log_levels, HALF)
         near = low > LIMITS.further_log_power
         if near.any():
@@ -415,7 +416,7 @@ class ContourProfile(Profile):
         return self._conjugate(float(log_levels.min())).log_powers(log_levels)
 
     def _conjugate(self, log_level: float) -> Conjugate:
-        """One that reaches the level: made anew for a smaller one only."""
+        """Return a conjugate that reaches the level. Build a new one only for a smaller level."""
         known = in_question((self, "conjugates"), list[Conjugate])  # each holds this profile
         if not known or not known[-1].reaches(log_level):
             lowest = -self._backward().epsilon_near(LIMITS.least_shared_log_level)
@@ -424,13 +425,13 @@ class ContourProfile(Profile):
         return known[-1]
 
     def epsilon_near(self, log_delta: float) -> float:
-        """About the epsilon that has this log delta, on a line that suits it."""
+        """Estimate the epsilon with this log delta, on a line that suits it."""
         if self._infinite:
             if log_delta <= math.log(self._infinite):
                 return 1.0
             log_delta += math.log(-math.expm1(math.log(self._infinite) - log_delta))
         if log_delta < LIMITS.least_log_delta:
-            return -log_delta  # where to begin: no line goes there
+            return -log_delta  # no line is tried here
         line_and_epsilon = line_for(self._losses, log_delta, release=self._release)
         if line_and_epsilon is None:
             return 1.0
@@ -440,15 +441,15 @@ class ContourProfile(Profile):
 
 
 def _width(low: Array, high: Array) -> Array:
-    """Of an interval of logarithms, 0 for one that is empty or certainly -inf."""
+    """Return the widths of intervals, 0 for an empty interval or one known to be -inf."""
     return np.subtract(high, low, out=np.zeros(len(low)), where=high > low)
 
 
 def _plus(low: Array, high: Array, mass: float) -> tuple[Array, Array]:
-    """Bounds on the logarithm when a mass is added.
+    """Return the bounds after adding ``mass`` to the bounded numbers.
 
-    The logarithm of the mass errs by 2 units of itself, the mass of a sum of losses by 6 of its
-    own, and the logarithm of the sum, which is no farther from 0, by 4 units and 2 of itself.
+    Errors: the log of the mass, 2 units of its size; the mass of a sum of losses, 6 units of its
+    size; the log of the sum, which is not farther from 0, 4 units plus 2 of its size.
     """
     if not mass:
         return low, np.minimum(high, 0.0)
@@ -458,7 +459,7 @@ def _plus(low: Array, high: Array, mass: float) -> tuple[Array, Array]:
 
 
 def contour_profile(losses: Composition, *, release: bool = True) -> ContourProfile:
-    """Return the contour, for any sum that has a K.
+    """Return the contour profile of any sum with a known K.
 
     Args:
         losses: the sum.
@@ -466,9 +467,7 @@ def contour_profile(losses: Composition, *, release: bool = True) -> ContourProf
     """
 
     def backward() -> Profile:
-        """Return the profile of the reversed losses; the one that they
-        use themselves, if it is a contour.
-        """
+        """Return the profile of the reversed losses: the selected one if it is a contour."""
         reverse = losses.reverse()
         known = select(reverse)
         if isinstance(known.inner, (ContourProfile, CascadeProfile)):
@@ -480,7 +479,7 @@ def contour_profile(losses: Composition, *, release: bool = True) -> ContourProf
 
 
 def smooth(losses: Composition) -> bool:
-    """Whether the contour certifies its end, or K is cheap as far as a tiny release needs it."""
+    """Return True if K decays enough for the contour, or K is cheap for a tiny release."""
     if (
         any(x.costly for x, _ in losses.parts)
         and sum(n for _, n in losses.parts) <= LIMITS.grid_releases

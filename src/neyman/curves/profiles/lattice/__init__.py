@@ -1,1 +1,1 @@
-"""Privacy profiles of losses on a grid."""
+"""Compute privacy profiles of losses on a grid."""

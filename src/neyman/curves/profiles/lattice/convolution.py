@@ -1,8 +1,7 @@
-"""Sums of losses with atoms: on their common lattice, or sum by sum, or between two grids.
+"""Compute profiles of sums of losses with atoms, exactly or between two grids.
 
-`exact_profile` answers where the losses share a lattice that is not too fine, or have few enough
-sums; `dots_profile` for a few releases whose K is costly, and as an engine apart by which the
-others are checked.
+`exact_profile` is for losses on a common lattice that is not too fine, or with few sums.
+`dots_profile` is for a few releases whose K is costly, and for independent checks.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from neyman.numerics.rounding import above
 
 
 def exact_profile(losses: Composition, limits: Limits = LIMITS) -> LatticeProfile | None:
-    """Return the profile without any approximation but rounding; None where that takes too much."""
+    """Return the profile, exact up to rounding, or None if this is too costly."""
     parts = losses.laws
     windows = [loss.sum_size(count, truncated=True) for loss, count in parts]
     points = _points(losses, limits)
@@ -38,7 +37,7 @@ def exact_profile(losses: Composition, limits: Limits = LIMITS) -> LatticeProfil
     by_sums = math.prod(windows) <= (
         limits.sums if points > limits.lattice_places else limits.sums_beside_lattice
     )
-    # Several values come in many ways, each with its counts.
+    # Sums of several values are listed by the counts of the values.
     counts = [
         size * loss.value_count for (loss, n), size in zip(parts, windows, strict=True) if n > 1
     ]
@@ -68,9 +67,7 @@ def _lattice(losses: Composition, tilt: float) -> tuple[Atoms, Atoms]:
 def dots_profile(
     losses: Composition, points: int | None = None, limits: Limits = LIMITS
 ) -> LatticeProfile:
-    """Return the profile between a dominating and a dominated distribution
-    on a grid of about so many points.
-    """
+    """Return the profile between a dominating and a dominated sum on a grid of about ``points``."""
     between = partial(_bracket_atoms, losses, points or limits.grid_places, limits)
     return _profile(losses, between, "lattice, connecting the dots", Engine.GRID, limits)
 
@@ -80,11 +77,11 @@ def _bracket_atoms(
     losses: Composition, points: int, limits: Limits, tilt: float
 ) -> tuple[Atoms, Atoms]:
     reach = _reach(losses, limits)
-    # Rare large losses may be far beyond what the deviation says.
+    # Rare large losses may be many deviations away.
     ends = [loss.dots(tilt, max(reach, 1.0)).loss[[0, -1]] for loss, _ in losses.laws]
     widest = max(float(high - low) for low, high in ends)
     span = max(reach, widest / 2)
-    # A tilt that moves weights by more than e^5 within a cell asks for finer cells.
+    # A tilt that moves weights by more than e^5 within a cell needs finer cells.
     step = max(
         span / limits.grid_places, min(span / points, limits.cell_efolds / max(tilt, 1e-300))
     )
@@ -119,7 +116,7 @@ def _profile(
 
 
 def _reach(losses: Composition, limits: Limits) -> float:
-    """About how far the sum's finite values reach under any tilt that is asked."""
+    """Estimate the range of the sum's finite values under any used tilt."""
     span = float(losses.supremum + losses.reverse().supremum)
     charge(4 * CALL * len(losses.parts))
     variance = math.fsum(
@@ -129,14 +126,14 @@ def _reach(losses: Composition, limits: Limits) -> float:
 
 
 def _points(losses: Composition, limits: Limits) -> float:
-    """Points of the exact common lattice; inf where there is none."""
+    """Return the number of points of the exact common lattice, or inf without one."""
     known: list[Fraction] = []
     for loss, _ in losses.laws:
         step = loss.step
         if step is None:
             return math.inf
         known.append(step)
-    step = float(common_step(known))  # 0 where the exact step is below every float
+    step = float(common_step(known))  # 0 if the exact step underflows
     return _reach(losses, limits) / step if step else math.inf
 
 

@@ -1,14 +1,14 @@
-"""The lattice engine: losses with atoms, composed exactly or between two grids.
+"""Compute profiles of losses with atoms, composed exactly or between two grids.
 
-Under a tilt c the composed weights are centered where the question is asked, so the answer keeps
-its relative accuracy however small it is. Where the losses share a lattice, or have few sums,
-`above` and `below` are one exact measure; elsewhere they are the two sides that connecting the dots
-gives. All questions are answered from three running sums, taken from the largest loss downward,
+The engine centers the weights, tilted by e^{cL}, at the queried loss. So even a tiny answer is
+relatively accurate. If the losses share a lattice, or have few sums, `above` and `below` are one
+exact measure. Otherwise they are two bounds from connecting the dots. All answers use three running
+sums over the losses l_k, from the largest downward,
 
     P_k = P(L >= l_k),    Q_k = Q(L >= l_k),    D_k = delta(l_k),
 
 of non-negative terms only: D_{k-1} = D_k + Q_k (e^{l_k} - e^{l_{k-1}}), likewise in between. The
-test of a level between Q_k and Q_{k-1} finds P_k + (level - Q_k) e^{l_{k-1}}.
+best test at a level between Q_k and Q_{k-1} has power P_k + (level - Q_k) e^{l_{k-1}}.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from neyman.numerics.rounding import log_add, log_complement
 
 @dataclass(frozen=True)
 class Limits:
-    """What lattices and sums may take, and where tilts are looked for. Others keep all bounds."""
+    """Set the cost of lattices and sums, and the search for tilts. All values give valid bounds."""
 
-    grid_places: int = 1 << 17  # of a grid between a dominating and a dominated law, at most
-    cell_efolds: float = 5.0  # by which a tilt may move weights within a cell of a coarse grid
-    lattice_places: int = 1 << 19  # of a common lattice on which sums are exact
-    untilted_places: int = 1 << 12  # of a common lattice with which no tilt is needed
-    sums: int = 1 << 18  # that are taken one by one
-    sums_beside_lattice: int = 1 << 14  # the same where there is a lattice
-    counts: int = 1 << 23  # of values in all ways of a sum
-    least_reach: float = 1e-9  # of a sum whose deviation drowned
-    least_weight: float = 1e-26  # of the largest weight, kept where there are many sums
-    tilt_reach: float = 1e6  # the largest tilt times the reach: exponents keep their digits
-    stretches: int = 256  # of running sums, each over 600 e-folds
-    exact_width: float = 1e-9  # of log delta, at which no better tilt is looked for
-    wide_width: float = 1e-3  # at which all tilts are asked
-    lost_width: float = 1e-2  # at which no tilt is asked, too
-    miss_width: float = 1e-6  # relative, of 1 - power, at which the power is not asked, too
-    near_one: float = -1e-2  # a log power from which on its complement is computed
-    least_tilt: float = 1e-3  # distance of its tilt from 0 and from -1
-    miss_tilts: int = 8  # that are tried for it
-    known_deviations: float = 4.0  # beyond which a law knows little, and within which all of it
-    shared_deviations: float = 1.0  # between the centers of two tilts of which one serves for both
-    search_rounds: int = 12  # of a search for the tilt of a level
-    round_efolds: float = 3.0  # by which it moves in a round
-    search_deviations: float = 0.2  # by which the tilt that it finds may miss
+    grid_places: int = 1 << 17  # most places of a grid between two distributions
+    cell_efolds: float = 5.0  # largest tilt of weights within a cell of a coarse grid
+    lattice_places: int = 1 << 19  # most places of a common lattice with exact sums
+    untilted_places: int = 1 << 12  # most places of a common lattice that needs no tilt
+    sums: int = 1 << 18  # most sums to list
+    sums_beside_lattice: int = 1 << 14  # the same if a lattice exists
+    counts: int = 1 << 23  # most counts of values in all sums
+    least_reach: float = 1e-9  # range of a sum if the deviation is lost in rounding
+    least_weight: float = 1e-26  # least stored weight over the largest, if sums are many
+    tilt_reach: float = 1e6  # largest tilt times range, for accurate exponents
+    stretches: int = 256  # most stretches of running sums, each over 600 e-folds
+    exact_width: float = 1e-9  # width of log delta at which no better tilt is sought
+    wide_width: float = 1e-3  # width beyond which all tilts are asked
+    lost_width: float = 1e-2  # width beyond which tilt 0 is also asked
+    miss_width: float = 1e-6  # relative width of 1 - power at which power is not asked
+    near_one: float = -1e-2  # log power above which 1 - power is computed
+    least_tilt: float = 1e-3  # distance of a tilt for 1 - power from 0 and from -1
+    miss_tilts: int = 8  # most tilts to try for 1 - power
+    known_deviations: float = 4.0  # deviations within which a tilted distribution is accurate
+    shared_deviations: float = 1.0  # largest distance between centers that share a tilt
+    search_rounds: int = 12  # rounds of a search for the tilt of a level
+    round_efolds: float = 3.0  # largest move in a round
+    search_deviations: float = 0.2  # largest error of the found tilt
 
 
 LIMITS = Limits()
@@ -70,14 +70,14 @@ SPAN_EFOLDS = 600.0  # e-folds that one stretch of running sums covers
 LEAST_WEIGHT = 1e-300
 
 Question = Callable[["Side", NDArray[np.bool_]], tuple[Array, Array]]
-"""What one side answers about those of several places of the loss that are asked now."""
+"""A function that returns bounds from one measure, for the losses that the mask selects."""
 
 
 def tilt_of_level(losses: Sum, log_level: float, largest: float) -> float:
-    """About the tilt whose mean is the threshold of a level, above -1: to steer by.
+    """Estimate the tilt, above -1, whose mean is the threshold of a level.
 
-    With the mean m and the variance v under the tilt c, and if the distribution were normal there,
-    Q(L >= m) were e^{K - (c + 1) m} erfcx((c + 1) sqrt(v / 2)) / 2.
+    If the distribution under the tilt c were normal, with mean m and variance v, then Q(L >= m)
+    would be e^{K - (c + 1) m} erfcx((c + 1) sqrt(v / 2)) / 2.
     """
 
     def excess(law: tuple[float, float, float, float], c: float) -> float:
@@ -102,16 +102,16 @@ def tilt_of_level(losses: Sum, log_level: float, largest: float) -> float:
             break
         guess = min(
             max(guess, before - LIMITS.round_efolds), before + LIMITS.round_efolds
-        )  # the distribution is no normal one
+        )  # the distribution is not normal
     return math.expm1(guess)
 
 
 @dataclass(frozen=True, eq=False)
 class _Tails:
-    """Logarithms of the running sums of weights p at places l, Q-weights p e^-l.
+    """Store logarithms of running sums of weights p and Q-weights p e^-l at losses l.
 
-    Entry k of `p`, `q` counts all places from k on; of `delta`, their delta at place k. One entry
-    more stands for nothing. Below `first` they were not computed.
+    Entry k of `p` and `q` sums all places from k on. Entry k of `delta` is delta at place k. The
+    last entry is an empty sum. Entries below `first` are not computed.
     """
 
     p: Array
@@ -121,7 +121,7 @@ class _Tails:
 
     @staticmethod
     def of(loss: Array, weight: Array, tilt: float) -> _Tails:
-        """Of the tilted weights p e^{tilt l}, in stretches that no float over- or underflows."""
+        """Return the sums for tilted weights p e^{tilt l}, in stretches that do not overflow."""
         n = len(loss)
         p, q, delta = (np.full(n + 1, -math.inf) for _ in range(3))
         end, ahead = n, (-math.inf, -math.inf, -math.inf)
@@ -132,7 +132,7 @@ class _Tails:
             start = int(np.searchsorted(loss[:end], top - SPAN_EFOLDS / (tilt + 1)))
             part = slice(start, end)
             away = loss[part] - top  # at most 0
-            with np.errstate(over="ignore"):  # an infinite sum claims nothing
+            with np.errstate(over="ignore"):  # an infinite sum gives a trivial bound
                 mass = weight[part] * np.exp(-tilt * away)
                 null = mass * np.exp(-away)
             # In units of e^{-tilt top} under P and e^{-(tilt + 1) top} under Q.
@@ -155,7 +155,7 @@ class _Tails:
         return _Tails(p, q, delta, end)
 
     def delta_at(self, epsilon: Array, k: NDArray[np.intp], next_loss: Array) -> Array:
-        """log delta at epsilons not above place k, but above the one before."""
+        """Return log delta at epsilons not above place k, but above place k - 1."""
         gap = np.minimum(epsilon - next_loss, 0.0)
         with np.errstate(divide="ignore"):
             rest = np.log(-np.expm1(gap))
@@ -163,19 +163,19 @@ class _Tails:
 
 
 def _fall(log_delta: float, log_q: float, loss: float, epsilon: float) -> float:
-    """log of delta + Q (e^loss - e^epsilon): delta at an epsilon before the next loss."""
+    """Return log(delta + Q (e^loss - e^epsilon)): log delta at an epsilon before the next loss."""
     if loss <= epsilon or log_q == -math.inf:
         return log_delta
     return log_add(log_delta, log_q + loss + math.log(-math.expm1(epsilon - loss)))
 
 
 def _from_above(x: Array) -> Array:
-    """Return sums from each place upward, in two rounds of the root of their number of terms."""
+    """Return sums from each place upward. Two rounds of about sqrt(n) terms limit the rounding."""
     n = len(x)
     size = math.isqrt(n) + 1
     rows = np.zeros(size * size)
     rows[:n] = x[::-1]
-    with np.errstate(over="ignore"):  # an infinite sum claims nothing
+    with np.errstate(over="ignore"):  # an infinite sum gives a trivial bound
         sums = np.cumsum(rows.reshape(size, size), axis=1)
         sums[1:] += np.cumsum(sums[:-1, -1])[:, None]
     return sums.ravel()[:n][::-1]
@@ -183,7 +183,7 @@ def _from_above(x: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """One side, ready to be asked: composed weights and what surrounds them."""
+    """Represent one bounding measure by composed, tilted weights and their errors."""
 
     loss: Array
     weight: Array
@@ -197,13 +197,12 @@ class Side:
 
     @staticmethod
     def of(measure: Atoms | Discretization, tilt: float) -> Side:
-        """Return the weights of a measure, without those that floats do not hold."""
+        """Return the weights of a measure, without those that underflow."""
         lattice = isinstance(measure, Atoms)
         loss = measure.points() if lattice else measure.loss
-        # Empty places, of a coarser part of the lattice, ask for nothing; floats that have lost
-        # their digits count as left out.
+        # Empty places of a coarser lattice need no entry. Subnormal weights count as omitted.
         mask = measure.weight > LEAST_WEIGHT
-        if lattice and measure.absolute:  # an empty place has this error, too
+        if lattice and measure.absolute:  # an empty place also has this error
             mask[:] = True
         lost = LEAST_WEIGHT * float(np.count_nonzero(~mask & (measure.weight > 0)))
         mask[0] |= not mask.any()
@@ -217,14 +216,14 @@ class Side:
             measure.tail + lost,
             relative[mask] if isinstance(relative, np.ndarray) else relative,
             measure.absolute if lattice else 0.0,
-            # Of the first place, of a way of at most twice the farthest one, and of their sum.
+            # Errors of the first place, of the distance from it, and of their sum.
             4 * UNIT * most + (measure.drift if lattice else measure.place),
             float(measure.step) if lattice else 0.0,
         )
 
     @cached_property
     def moments(self) -> tuple[float, float]:
-        """Mean and standard deviation of the tilted loss."""
+        """Return mean and standard deviation of the tilted loss."""
         total = float(self.weight.sum())
         if not total > 0:
             return float(self.loss[0]), 0.0
@@ -233,19 +232,19 @@ class Side:
 
     @cached_property
     def tails(self) -> _Tails:
-        """Of the weights."""
+        """Return the running sums of the weights."""
         return _Tails.of(self.loss, self.weight, self.tilt)
 
     @cached_property
     def _noise(self) -> _Tails:
-        """Of the errors of the weights that are relative to them."""
+        """Return the running sums of the weights' relative errors."""
         if np.ndim(self.relative) == 0:
             t, log = self.tails, math.log(max(float(self.relative), 1e-300))
             return _Tails(t.p + log, t.q + log, t.delta + log, t.first)
         return _Tails.of(self.loss, self.weight * self.relative, self.tilt)
 
     def _even_noise(self, tilt: float, loss: Array, count: Array, *, delta: bool) -> Array:
-        """log of the absolute errors' sum at so many places from a loss on [ES-7]."""
+        """Return the log of the absolute errors' sum at ``count`` places from a loss up [ES-7]."""
         if not self.absolute:
             return np.full(np.shape(loss), -math.inf)
         sums = np.maximum(count, 0).astype(float)
@@ -258,7 +257,7 @@ class Side:
             return np.log(sums * ((1 + 1e-9) * self.absolute)) - tilt * loss
 
     def _tail_noise(self, k: int) -> Interval:
-        """Logarithms of the errors of P_k and of Q_k."""
+        """Return the logarithms of the errors of P_k and Q_k."""
         count, at = np.array([len(self.loss) - k]), self.loss[[min(k, len(self.loss) - 1)]]
         p = self._even_noise(self.tilt, at, count, delta=False)
         q = self._even_noise(self.tilt + 1, at, count, delta=False)
@@ -269,7 +268,7 @@ class Side:
 
     @cached_property
     def rounding(self) -> float:
-        """Of the running sums, relative: two rounds of sums, and exponents up to the span."""
+        """Return the relative rounding error of running sums, with exponents up to the span."""
         reach = (self.tilt + 1) * float(self.loss[-1] - self.loss[0])
         stretches = min(math.ceil(reach / SPAN_EFOLDS) + 1, LIMITS.stretches)
         return (
@@ -278,17 +277,17 @@ class Side:
 
     @cached_property
     def _tail_logs(self) -> tuple[Array, Array]:
-        """-log Q(L >= l_k) and -log delta(l_k) from the first known place on."""
+        """Return -log Q(L >= l_k) and -log delta(l_k) from the first known place on."""
         first = self.tails.first
         return -self.tails.q[first:], -self.tails.delta[first:]
 
     def place_of_level(self, log_level: float) -> int:
-        """Return the first place k with Q(L >= l_k) within the level."""
+        """Return the first place k with Q(L >= l_k) at most the level."""
         place = np.searchsorted(self._tail_logs[0], self.log_scale - log_level, side="left")
         return self.tails.first + int(place)
 
     def epsilon_near(self, log_delta: float) -> float:
-        """About the epsilon that has this log delta, by the line between its two places."""
+        """Estimate the epsilon with this log delta, by interpolation between two places."""
         place = np.searchsorted(self._tail_logs[1], self.log_scale - log_delta, side="left")
         k = self.tails.first + int(place)
         if k == self.tails.first or k >= len(self.loss):
@@ -300,12 +299,12 @@ class Side:
         drop -= _exp(min(float(self.tails.delta[k] - self.tails.q[k]) - top, 0.0))
         return top + math.log1p(-min(max(drop, 0.0), 1 - 1e-15))
 
-    @np.errstate(invalid="ignore", over="ignore")  # of sums that left the floats
+    @np.errstate(invalid="ignore", over="ignore")  # overflow of sums
     def log_deltas(self, epsilon: Array) -> tuple[Array, Array]:
-        """Bounds on logs of the sums of p (1 - e^{epsilon - l}) over l > epsilon; shape (n,)."""
+        """Bound the logs of sums of p (1 - e^{epsilon - l}) over l > epsilon, shape (n,)."""
         overhead(10 * (CALL + len(epsilon)))
         k = np.searchsorted(self.loss, epsilon, side="right")
-        # The places carry an error: those that may be above epsilon are counted.
+        # Places have errors. Include all places that may be above epsilon.
         near = np.searchsorted(self.loss, epsilon - 2 * self.place, side="left")
         unknown = near < self.tails.first
         following = np.where(
@@ -328,11 +327,11 @@ class Side:
     def _around(
         self, value: Array, error: Array, epsilon: Array, sizes: Array
     ) -> tuple[Array, Array]:
-        """Bounds from logarithms of a value, its error, and what was left out beyond epsilon."""
-        # Sums that left the floats say nothing.
+        """Return bounds from the logs of a value and its error, plus omitted weight."""
+        # Overflowed sums give trivial bounds.
         lost = ~((value < math.inf) & (error < math.inf))
         value, error = np.where(lost, -math.inf, value), np.where(lost, -math.inf, error)
-        # Weight that was left out counts fully: e^{-c (l - epsilon)} <= 1 where l > epsilon [ES-3].
+        # Omitted weight counts fully: e^{-c (l - epsilon)} <= 1 if l > epsilon [ES-3].
         missed = math.log(self.tail) - self.tilt * epsilon if self.tail else -math.inf
         sure = error < value
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -344,11 +343,11 @@ class Side:
         return np.where(lost, -math.inf, low), np.where(lost, 0.0, high)
 
     def log_power(self, log_level: float) -> Interval:
-        """Bounds on the log power of the best test of this level among the finite losses.
+        """Bound the log power of the best test at this level, for the finite losses.
 
-        For any place P_k + (level - Q_k) e^{l_{k-1}} bounds the power from above: it is delta +
-        e^epsilon level there. For the right one it is the power, which is concave: a place next
-        to that, for an error of Q, exceeds it by no more than that error times e^loss.
+        For any place k, P_k + (level - Q_k) e^{l_{k-1}} is an upper bound: it is delta + e^epsilon
+        level at epsilon = l_{k-1}. For the right k, it is the power. If an error of Q selects a
+        neighbor of k, the excess is at most this error times e^loss, because power is concave.
         """
         k = self.place_of_level(log_level)
         if k <= self.tails.first:
@@ -362,7 +361,7 @@ class Side:
         p, q = float(self.tails.p[k]), float(self.tails.q[k])
         rest = level + at + math.log(-math.expm1(q - level)) if q < level else -math.inf
         value = log_add(p, rest)
-        size = log_add(p, level + at)  # what its errors are relative to [ES-5]
+        size = log_add(p, level + at)  # errors are relative to this size [ES-5]
         p_noise, q_noise = self._tail_noise(k)
         noise = log_add(p_noise, q_noise + at)
         if level > float(self.tails.q[k - 1]) - 1e-6:
@@ -373,18 +372,18 @@ class Side:
         return float(bounds[0][0]), float(bounds[1][0])
 
     def log_miss(self, log_level: float) -> tuple[Interval, float]:
-        """Bounds on log of 1 - power at a level, and about the loss at its threshold [ES-6].
+        """Bound log(1 - power) at a level, and estimate the loss at the threshold [ES-6].
 
-        Under a tilt in (-1, 0) the null's tail from above and the alternative's from below are
-        sums of terms that fall, so both keep their digits. With B_k = P(L < l_k), the miss is
-        convex in the level: B_k + e^{l_k} (Q_k - level) bounds it from below for every k, and it
-        is at most that of rejecting from l_k on, where Q_k is surely within the level.
+        Under a tilt in (-1, 0), the null's upper tail and the alternative's lower tail are sums of
+        falling terms, so both are relatively accurate. Let B_k = P(L < l_k). The miss is convex in
+        the level: B_k + e^{l_k} (Q_k - level) is a lower bound for every k. The test that rejects
+        from l_k on, with Q_k certainly at most the level, gives an upper bound.
         """
         center, c = self.moments[0], self.tilt
         sums = self._miss_sums
         level = log_level - self.log_scale + (c + 1) * center
         if sums is None or abs(level) > SPAN_EFOLDS:
-            # As if the distribution were normal: -(c + 1) x - x^2 / (2 variance) is the level at x.
+            # For a normal distribution, the log level at x is -(c + 1) x - x^2 / (2 variance).
             variance = max(self.moments[1] ** 2, LEAST_WEIGHT)
             root = math.sqrt(max((c + 1) ** 2 - 2 * level / variance, 0.0))
             return (-math.inf, 0.0), center + variance * (root - c - 1)
@@ -400,7 +399,7 @@ class Side:
         at = np.arange(max(k - 2, 0), k + 1)
         with np.errstate(over="ignore", invalid="ignore"):
             gain = np.exp(loss[at] - center) * (size[at] - q_error[at] - v)
-        gain[~np.isfinite(gain)] = -math.inf  # nothing is claimed
+        gain[~np.isfinite(gain)] = -math.inf  # no bound
         low = float(np.max(below[at] - b_error[at] + gain))
         away = float(loss[m - 1]) - center
         null, power = (float(weight[m - 1]) * math.exp(-t * away) for t in (c + 1, c))
@@ -408,8 +407,8 @@ class Side:
         high = below[m] + b_error[m] + self.tail * math.exp(-c * (float(loss[m]) - center))
         high -= share * (power - b_error[m]) if share > 0 else 0.0
         scale = self.log_scale - c * center
-        # Of the scale; log of a miss, at most 2 SPAN_EFOLDS, is less than `_miss_sums` counts by
-        # 4 SPAN_EFOLDS.
+        # Errors of the scale. The log of a miss, at most 2 SPAN_EFOLDS, is covered by the
+        # 4 SPAN_EFOLDS in `_miss_sums`.
         slack = 4 * UNIT * (abs(self.log_scale) + abs(c * center) + 1)
         log_low = math.log(low) + scale - slack if low > 0 else -math.inf
         log_high = math.log(float(high)) + scale + slack if high > 0 else -math.inf
@@ -417,10 +416,10 @@ class Side:
 
     @cached_property
     def _miss_sums(self) -> tuple[Array, Array, Array, Array, Array, Array] | None:
-        """What `log_miss` asks at every level: places, their weights, and sums with their errors.
+        """Return places, weights, and sums with errors, for `log_miss` at every level.
 
-        The null's tail from each place on, and the alternative's below it, each in units of its
-        size at the center. None where no place is near enough for floats.
+        The sums are the null's tail from each place on, and the alternative's mass below it, in
+        units at the center. Return None if no place is near enough to avoid overflow.
         """
         center, c = self.moments[0], self.tilt
         away = self.loss - center
@@ -439,25 +438,25 @@ class Side:
         return loss, weight, size, q_error, below, b_error
 
     def _spread(self, sizes: float) -> float:
-        """Of the sums, the places, and four for each exponent, once for P and once for Q."""
+        """Return the relative error of sums, places, and exponents, for both P and Q."""
         return 2 * (self.rounding + (self.tilt + 2) * self.place + 4 * UNIT * sizes)
 
 
 class LatticeProfile(Profile):
-    """Privacy profile of a loss given by its tilted weights.
+    """Compute the privacy profile of a loss from tilted weights.
 
     Args:
-        compose: tilt -> (dominating, dominated) weights; the same object where exact.
-        tilt_for: epsilon -> the tilt under which the loss centers there (any choice is valid).
+        compose: tilt -> (dominating, dominated) weights; the same object if exact.
+        tilt_for: epsilon -> a tilt that centers the loss at epsilon (any tilt is valid).
         infinite: mass of infinite loss.
-        supremum: largest finite loss; if finite the curve has finitely many corners.
-        method: how the answer is found, in words.
-        engine: how it is found, for decisions in code.
-        losses: the sum, by whose moments tilts are guessed; without it from tilt 0.
-        log_top: logarithm of the mass of the largest finite loss, or a lower bound of it.
+        supremum: largest finite loss; if finite, the curve has finitely many corners.
+        method: description of the method, in words.
+        engine: kind of the method, for decisions in code.
+        losses: the sum, whose moments guide tilts. Without it, searches start at tilt 0.
+        log_top: lower bound on the log mass of the largest finite loss.
         largest: the largest tilt.
-        few: True if the sums are exact and few, so that no tilt knows them better.
-        limits: what it may take.
+        few: True if the sums are exact and few. Then no tilt is more accurate than 0.
+        limits: limits of cost and searches.
     """
 
     def __init__(
@@ -496,25 +495,23 @@ class LatticeProfile(Profile):
         return self._sides[-1]
 
     def _nearest_sides(self, epsilon: float) -> tuple[Side, Side]:
-        """Return the two sides whose center is nearest, in
-        deviations; new ones if there are none.
-        """
+        """Return the bounding measures centered nearest to epsilon; compute them if none exist."""
         if not self._sides:
             self._add(self._first_tilt(epsilon))
         return min(self._sides, key=lambda sides: _distance(sides, epsilon))
 
     def _first_tilt(self, epsilon: float) -> float:
-        # Without a tilt exact weights have the least rounding, and those of few sums are all kept.
+        # Without a tilt, exact weights have the least rounding, and few sums lose no weight.
         if self._losses is None or self._few:
             return 0.0
         return max(self._tilt_for(epsilon), 0.0)
 
     def _flat(self) -> tuple[Side, Side]:
-        """Return the two sides without a tilt, which know all that is not too rare."""
+        """Return the bounding measures without a tilt, accurate for probabilities not too small."""
         return next((s for s in self._sides if s[0].tilt == 0), None) or self._add(0.0)
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Bounds on log delta at many epsilons: those near each other from the same sides."""
+        """Bound log delta at many epsilons. Near epsilons share a tilt."""
         low, high = np.full((2, len(epsilons)), -math.inf)
         inside = epsilons < self._supremum
         if inside.any():
@@ -525,9 +522,7 @@ class LatticeProfile(Profile):
         return self._with_infinite(low, high)
 
     def _ask(self, losses: Array, question: Question) -> tuple[Array, Array]:
-        """Return the answers about places of the loss of the two
-        sides under tilts that suit these.
-        """
+        """Return answers at several losses, each under a tilt that suits it."""
         low, high = np.full(len(losses), -math.inf), np.zeros(len(losses))
 
         def narrow(sides: tuple[Side, Side], at: NDArray[np.bool_]) -> None:
@@ -545,9 +540,9 @@ class LatticeProfile(Profile):
         for k in np.unique(nearest):
             narrow(self._sides[int(k)], nearest == k)
         centers = [s.moments[0] for s, _ in self._sides if s.tilt == 0]
-        with np.errstate(invalid="ignore"):  # where both are -inf nothing is missing
+        with np.errstate(invalid="ignore"):  # if both are -inf, the interval is exact
             far = (high - low > self._limits.exact_width) & (away.min(axis=0) > reach)
-        if centers:  # a tilt centers no less there
+        if centers:  # a tilt cannot center at smaller losses
             far &= losses > max(centers)
         while far.any():
             k = int(np.flatnonzero(far)[np.count_nonzero(far) // 2])
@@ -557,7 +552,7 @@ class LatticeProfile(Profile):
                 if any(abs(tilt - s.tilt) <= 1e-3 * s.tilt + 1e-9 for s, _ in self._sides):
                     continue
                 sides = self._add(tilt)
-            except OperationLimit:  # the sides that are there have answered
+            except OperationLimit:  # use the bounds so far
                 break
             near = far & (_distance(sides, losses) <= _reach(sides))
             near[k] = True
@@ -565,8 +560,8 @@ class LatticeProfile(Profile):
             far &= ~near
         with np.errstate(invalid="ignore"):
             width = high - low
-        wide = width > self._limits.wide_width  # all sides hold: their intersection does
-        if np.any(width > self._limits.lost_width):  # of few atoms a guessed tilt may leave one
+        wide = width > self._limits.wide_width  # all bounds are valid: intersect them
+        if np.any(width > self._limits.lost_width):  # a guessed tilt may miss one of few atoms
             with suppress(OperationLimit):
                 self._flat()
         if wide.any():
@@ -575,7 +570,7 @@ class LatticeProfile(Profile):
         return low, high
 
     def _power_beyond(self, threshold: float, log_level: float) -> Interval:
-        """Bounds on log power at a level whose threshold is about there."""
+        """Bound log power at a level whose threshold is about ``threshold``."""
 
         def question(side: Side, _at: NDArray[np.bool_]) -> tuple[Array, Array]:
             low, high = side.log_power(log_level)
@@ -585,7 +580,7 @@ class LatticeProfile(Profile):
         return float(low[0]), float(high[0])
 
     def _with_infinite(self, low: Array, high: Array) -> tuple[Array, Array]:
-        # Where floats overflowed nothing is known: a NaN would pass each comparison as unequal.
+        # An overflow gives trivial bounds: a NaN would pass every comparison.
         low, high = np.where(np.isnan(low), -math.inf, low), np.where(np.isnan(high), 0.0, high)
         if self._infinite:
             mass = math.log(self._infinite)
@@ -594,7 +589,7 @@ class LatticeProfile(Profile):
         return np.minimum(low, 0.0), np.minimum(high, 0.0)
 
     def log_power(self, log_level: float) -> Interval:
-        """Bounds on log power: the best test by Neyman and Pearson."""
+        """Bound log power, that of the best test by Neyman and Pearson."""
         if log_level >= 0:
             return 0.0, 0.0
         low = high = -math.inf
@@ -604,8 +599,8 @@ class LatticeProfile(Profile):
         return float(ends[0][0]), float(ends[1][0])
 
     def _finite_power(self, log_level: float) -> Interval:
-        """Bounds on log power of the finite losses."""
-        # A test that rejects only at the largest loss gains e^supremum, which is the most.
+        """Bound log power for the finite losses."""
+        # A test that rejects only at the largest loss has the largest power / level, e^supremum.
         gained = log_level + self._supremum
         slack = 8 * UNIT * (1 + abs(self._supremum) + abs(log_level))
         if gained <= self._log_top - slack:
@@ -627,8 +622,8 @@ class LatticeProfile(Profile):
         if threshold is None:
             threshold = self._threshold(log_level, tilt)
         low, high = self._power_beyond(threshold, log_level)
-        with suppress(OperationLimit):  # what is there is a bound
-            if high - low > self._limits.lost_width:  # the guess misled: from where all is known
+        with suppress(OperationLimit):  # the bounds so far are valid
+            if high - low > self._limits.lost_width:  # the guess was bad: restart from tilt 0
                 threshold = self._threshold(log_level, None)
                 least, most = self._power_beyond(threshold, log_level)
                 low, high = max(low, least), min(high, most)
@@ -655,7 +650,7 @@ class LatticeProfile(Profile):
         return tilt_of_level(self._losses, log_level, self._largest)
 
     def _log_miss(self, log_level: float, tilt: float) -> Interval:
-        """Bounds on log of 1 - power, under the tilt that centers the loss at the threshold."""
+        """Bound log(1 - power), under a tilt that centers the loss at the threshold."""
         low, high, ends = -math.inf, 0.0, (-1.0, 0.0)
         tilt = min(max(tilt, self._limits.least_tilt - 1), -self._limits.least_tilt)
         for _ in range(self._limits.miss_tilts):
@@ -681,9 +676,7 @@ class LatticeProfile(Profile):
         return low, high
 
     def _miss_sides_near(self, tilt: float) -> tuple[Side, Side]:
-        """Return the two sides under the tilt, or under one whose
-        center is about that of the tilt.
-        """
+        """Return the bounding measures under this tilt or a tilt with a near center."""
 
         def away(sides: tuple[Side, Side]) -> float:
             return abs(sides[0].tilt - tilt) * sides[0].moments[1]
@@ -695,9 +688,7 @@ class LatticeProfile(Profile):
         return near
 
     def _known_threshold(self, log_level: float) -> float | None:
-        """Return the loss above which the null's mass is the level,
-        where sides that are there know it.
-        """
+        """Return the threshold of the level if a computed measure determines it, else None."""
         for sides in self._sides:
             side = sides[0]
             k = side.place_of_level(log_level)
@@ -708,7 +699,7 @@ class LatticeProfile(Profile):
         return None
 
     def _threshold(self, log_level: float, tilt: float | None) -> float:
-        """About the loss above which the null's mass is the level."""
+        """Estimate the loss above which the null's mass is the level."""
         if tilt is None:
             side = self._flat()[0]
         else:
@@ -732,7 +723,7 @@ class LatticeProfile(Profile):
         return threshold
 
     def epsilon_near(self, log_delta: float) -> float:
-        """About the epsilon that has this log delta."""
+        """Estimate the epsilon with this log delta."""
         guess = 0.0
         if self._losses is not None:
             guess = max(rough_epsilon(self._losses, log_delta), 0.0)
@@ -747,7 +738,7 @@ class LatticeProfile(Profile):
         return max(guess, 1e-9)
 
     def mu(self) -> Interval | None:
-        """At the corners of a finite curve: the largest z(power) - z(level)."""
+        """Bound the largest z(power) - z(level) at corners of a finite exact curve, else None."""
         if math.isinf(self._supremum) or self._infinite:
             return None
         above, below = self._flat()
@@ -757,7 +748,7 @@ class LatticeProfile(Profile):
             return None
         weight = above.weight * math.exp(above.log_scale)
         other = weight * np.exp(-above.loss)
-        # Both chances of each corner, summed from their own ends: neither is one minus the other.
+        # Sum both tails of each corner from their own ends, not by subtraction from 1.
         level, cover = _from_above(other), _cumulative_sums(other)
         power, miss = _from_above(weight), _cumulative_sums(weight)
         used = (level > 0) & (cover > 0) & (power > 0) & (miss > 0)
@@ -773,7 +764,7 @@ class LatticeProfile(Profile):
             np.where(power < 0.5, ndtri(np.minimum(power, 0.5)), -ndtri(np.minimum(miss, 0.5))),
         )
         # An error r p of a tail moves z by r p / phi(z), and p / phi(z) <= 1.26 for p <= 1/2. Sums
-        # come in two rounds, exponentials err by less than 32 units and by their exponents.
+        # take two rounds. Exponentials err by less than 32 units plus units of their exponents.
         relative = float(np.max(above.relative)) + above.place
         units = 4 * math.isqrt(len(level)) + 32 + 2 * abs(above.log_scale)
         error = 3 * (relative + units * UNIT)
@@ -783,23 +774,23 @@ class LatticeProfile(Profile):
 
 
 def _distance(sides: tuple[Side, Side], epsilon: Any) -> Any:
-    """From the center of the sides, in deviations."""
+    """Return the distance of epsilon from the center, in deviations."""
     center, deviation = sides[0].moments
     return abs(epsilon - center) / (deviation + 1e-300)
 
 
 def _reach(sides: tuple[Side, Side]) -> float:
-    """Return the distance within which other sides know no more."""
+    """Return the distance, in deviations, within which other tilts are not better."""
     return 5.0 if sides[0].absolute or sides[0].tail > 1e-60 else 12.0
 
 
 def _cumulative_sums(weight: Array) -> Array:
-    """Return sums of all places below each."""
+    """Return, for each place, the sum of all places below it."""
     return np.append(0.0, _from_above(weight[::-1])[::-1][:-1])
 
 
 def _exp(x: float) -> float:
-    """e^x, infinite beyond the floats and for what is not a number: then nothing is claimed."""
+    """Return e^x, or inf for an overflow or a NaN. Bounds then become trivial."""
     if x <= -745:
         return 0.0
     return math.exp(x) if x < 709 else math.inf

@@ -1,1 +1,1 @@
-"""Privacy profiles of steps on samples."""
+"""Compute privacy profiles of steps on samples."""

@@ -1,12 +1,12 @@
-"""The brackets of a sum, each with a vertical line in the plane of z, and the lines together.
+"""Split a sum into brackets by largest step, with a vertical line in the z plane for each.
 
 With mu_j the distribution of a step whose loss a window cuts at level l_j,
 
     mu^{*T} = mu_0^{*T} + sum over j of (mu_j^{*T} - mu_{j-1}^{*T}):
 
-the bulk, and for each level the sums whose largest step is about there. Each bracket is a positive
-measure [LS-2], so the bounds of a vertical line (`contour_line`) hold for it as they stand. The
-derivation stands in docs/certificates/largest-step.md.
+the bulk, plus, for each level, the sums whose largest step is near the level. Each bracket is a
+positive measure [LS-2], so the bounds of a vertical line (`contour_line`) apply to it. See
+docs/certificates/largest-step.md for the derivation.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ from neyman.numerics.roots import bisect_integers
 
 @dataclass(frozen=True)
 class Limits:
-    """Where sums of brackets are taken."""
+    """Set place, accuracy, and cost of lines for brackets."""
 
-    error_efolds: float = 27.0  # aliasing and truncation are kept below e^-27 of delta
-    guess_stride: int = 4  # of the nodes for a guess at a bracket's transform
-    places: int = 4  # of a line that are tried where the first needs many nodes
-    settled_nodes: int = 4000  # nodes with which no other place is tried
+    error_efolds: float = 27.0  # aliasing and truncation stay below e^-27 of delta
+    guess_stride: int = 4  # stride of the nodes to guess a bracket's transform
+    places: int = 4  # places of a line to try, if the first needs many nodes
+    settled_nodes: int = 4000  # number of nodes below which no other place is tried
     nodes: int = 30_000
-    node_terms: float = 1.5e9  # nodes times terms of all K, with other losses beside the steps
-    least_height: float = 0.3  # of a line's end, in units of the tilt
-    largest_height: float = 1e9  # of a line's end, in units of the tilt
-    # Of the spacing that terms before allow, below which those after need closer tilts.
+    node_terms: float = 1.5e9  # most nodes times terms of all K, with other losses
+    least_height: float = 0.3  # least height of a line's end, in units of the tilt
+    largest_height: float = 1e9  # largest height of a line's end, in units of the tilt
+    # Share of the spacing for terms n < 0 below which terms n > 0 need closer tilts.
     spacing_share: float = 0.3
-    bound_efolds: float = 1.0  # of a bound on log F
-    # E-folds below the largest, from which a wave does not count as falling.
+    bound_efolds: float = 1.0  # distance of a near bound from log F
+    # E-folds below the largest wave at which a wave counts as constant.
     falling_efolds: float = 60.0
-    angle_efolds: float = 0.1  # of the logarithms of angles that count as one
+    angle_efolds: float = 0.1  # range of log angles that count as one
 
 
 LIMITS = Limits()
-SHARES = (1.0, 2.0)  # heights of y over a, on which the decay is bounded
+SHARES = (1.0, 2.0)  # heights of y over a, for bounds on the decay
 
 
 @dataclass(eq=False)
 class BracketSum:
-    """The transform of one bracket: F = product of M_high^n - product of M_low^n [LS-2].
+    """Compute the transform of one bracket: F = product of M_high^n - product of M_low^n [LS-2].
 
-    Without levels it is that of the whole sum.
+    Without levels, F is the transform of the entire sum.
 
     Args:
-        nodes: of each step.
-        variance: mu^2 of Gaussian noise beside the steps.
-        tilts: real tilts at which it was looked at.
-        most_nodes: of a line.
-        refined: whether the tilts are already those near one epsilon.
-        beside: other losses, whose transform is one factor more [LS-11].
+        nodes: nodes of each step.
+        variance: mu^2 of Gaussian noise besides the steps.
+        tilts: real tilts at which F is estimated.
+        most_nodes: most nodes of a line.
+        refined: whether the tilts are already concentrated near one epsilon.
+        beside: other losses, whose transform is one more factor [LS-11].
     """
 
     nodes: tuple[StepNodes, ...]
@@ -75,11 +75,11 @@ class BracketSum:
     def __post_init__(self) -> None:
         self.bulk = self.nodes[0].bulk
         self.count = sum(step.count for step in self.nodes)
-        # log F at the tilts: to steer by.
+        # Estimates of log F at the tilts.
         self.log_f = self._steering_logs()
         self._above: dict[int, float] = {}
-        self._falls: tuple[float, list[list[tuple[_Fall, _Fall]]]] | None = None  # of a tilt
-        # How many tilts, from the first on, may have a bound near log F.
+        self._falls: tuple[float, list[list[tuple[_Fall, _Fall]]]] | None = None  # for a tilt
+        # Number of tilts, from the first on, that may have a bound near log F.
         self._good = len(self.tilts)
 
     def _steering_logs(self) -> Array:
@@ -95,33 +95,31 @@ class BracketSum:
         return low + normal + (0.0 if self.bulk else log_expm1(log_gains))
 
     def log_terms(self, epsilon: float) -> Array:
-        """log of the terms at u = 0: F(c) e^{-c epsilon} / (c (c + 1))."""
+        """Return the log of terms at u = 0: F(c) e^{-c epsilon} / (c (c + 1))."""
         return self.log_f - self.tilts * epsilon - np.log(self.tilts * (self.tilts + 1))
 
     def chernoff(self, epsilon: float) -> tuple[float, int]:
-        """About the log of the bracket's share of delta, at most, and the index of that tilt."""
+        """Estimate the Chernoff bound on the log of the bracket's share of delta, and its tilt."""
         bound = self.log_f - self.tilts * epsilon + log_kernel(self.tilts)
         index = int(np.argmin(bound[: self._good]))
         return float(bound[index]), index
 
     def certain(self, epsilon: float) -> tuple[float, float]:
-        """Return a tilt c and a bound on log F there: the share is
-        at most kappa(c) F e^{-c epsilon}.
-        """
+        """Return a tilt c and a bound on log F(c). The share is at most kappa F e^{-c epsilon}."""
         while True:
             index = self.chernoff(epsilon)[1]
             if index <= 1 or self._is_near(index):
                 return float(self.tilts[index]), self.log_f_above(index)
 
     def _is_near(self, index: int) -> bool:
-        """Whether the bound at a tilt is near log F; if not, only tilts where it is are used."""
+        """Return True if the bound at a tilt is near log F. If not, drop tilts with bad bounds."""
 
         def near(place: int) -> bool:
             return self.log_f_above(place) - float(self.log_f[place]) < LIMITS.bound_efolds
 
         if near(index):
             return True
-        self._good = bisect_integers(near, 0, index) + 1  # there the bound leaves log F
+        self._good = bisect_integers(near, 0, index) + 1  # the number of tilts with near bounds
         return False
 
     def log_f_above(self, index: int) -> float:
@@ -133,7 +131,7 @@ class BracketSum:
     def _log_f_above(self, tilt: float) -> float:
         each = [step.log_above(tilt) for step in self.nodes]
         if any(v == math.inf or b == math.inf for v, b in each):
-            return math.inf  # no bound is known; a difference of two such says nothing
+            return math.inf  # no bound is known
         lows = [
             s.count * (b if self.bulk else v) for s, (v, b) in zip(self.nodes, each, strict=True)
         ]
@@ -149,15 +147,13 @@ class BracketSum:
         if log_gains == -math.inf:
             return -1e300
         value = log_low + normal + float(log_expm1(log_gains[None])[0])
-        # Ratios and logarithms of counts are rounded; of a gain g, log(e^g - 1) magnifies it.
+        # Ratios and logarithms of counts are rounded. For a gain g, log(e^g - 1) magnifies this.
         far = float(np.abs(ratios[ratios > -math.inf]).max() + np.log(counts.max()))
         moved = (4 + far) * (1 + math.exp(min(log_gains, 700.0)))
         return value + 16 * UNIT * (size + moved + abs(value))
 
     def _log_others(self, tilt: float) -> tuple[float, float]:
-        """Return an upper bound on the K of all that is beside the
-        steps, and the size of its terms.
-        """
+        """Return an upper bound on K of all other losses, and the size of its terms."""
         normal = 0.5 * self.variance * tilt * (tilt + 1)
         if self.beside is None:
             return normal, normal
@@ -165,7 +161,7 @@ class BracketSum:
         return normal + k + math.log1p(error), normal + abs(k)
 
     def log_decay(self, tilt: float, u: Array) -> Array:
-        """Bounds on log |F(c + iv)| for every v >= u [LS-5, LS-10]."""
+        """Return upper bounds on log |F(c + iv)| for every v >= u [LS-5, LS-10]."""
         if self._falls is None or self._falls[0] != tilt:
             self._falls = tilt, self._new_falls(tilt)
         most = [float(np.logaddexp(*step.log_above(tilt))) for step in self.nodes]
@@ -195,7 +191,7 @@ class BracketSum:
         return best + self._log_others(tilt)[0] - 0.5 * self.variance * u * u + 1e-9
 
     def _new_falls(self, tilt: float) -> list[list[tuple[_Fall, _Fall]]]:
-        """How the distribution and the bracket of each step fall with u, for each height of y."""
+        """Return the decay in u of each step's distribution and bracket, for each height of y."""
         falls: list[list[tuple[_Fall, _Fall]]] = []
         for share in SHARES:
             falls.append([])
@@ -208,14 +204,14 @@ class BracketSum:
 
     @staticmethod
     def _turn(step: StepNodes, tilt: float) -> float:
-        """Return the height where 1 - u^2 V + u^4 E(L - L')^4 / 24 is least."""
+        """Return the height u that minimizes 1 - u^2 V + u^4 E(L - L')^4 / 24, V the variance."""
         variance, fourth = step.moments(tilt)
         return math.sqrt(12 * variance / fourth) if fourth > 0 else 0.0
 
     def _by_moments(
         self, step: StepNodes, tilt: float, u: Array, turn: float, beyond: float
     ) -> Array:
-        """Bounds on log |M| for every v >= u, given one beyond the turn; inf from there on."""
+        """Bound log |M| for every v >= u below the turn, given a bound beyond it; else inf."""
         variance, fourth = step.moments(tilt)
         above = step.log_above(tilt)[1 if self.bulk else 0]
         square = np.where(u < turn, u * u, 0.0)
@@ -224,9 +220,7 @@ class BracketSum:
         return np.where(u < turn, np.maximum(near, beyond), math.inf)
 
     def _end(self, tilt: float, need: float) -> tuple[float, float]:
-        """Return a height u with |F| / (pi u) below e^need for
-        good, and the bound on log |F| there.
-        """
+        """Return a height u beyond which |F| / (pi u) is below e^need, and its bound on log |F|."""
         low, high, at_high = LIMITS.least_height, LIMITS.largest_height, math.inf
         for points in (20, 10):
             heights = low * (high / low) ** np.linspace(0.0, 1.0, points + 1)
@@ -243,9 +237,9 @@ class BracketSum:
         return high * tilt, at_high
 
     def plan(self, epsilon: float, log_delta: float, cancellation: float) -> LinePlan | None:
-        """Where a line with few nodes goes; none if each has too many.
+        """Plan a line with few nodes, or return None if every line has too many.
 
-        Its terms cancel by so many e-folds.
+        ``cancellation`` is the largest log ratio of its terms to their sum.
         """
         best: LinePlan | None = None
         spacings = self._spacings(epsilon, log_delta, cancellation)
@@ -274,9 +268,7 @@ class BracketSum:
         return best
 
     def _finer(self, epsilon: float) -> BracketSum:
-        """Return the same at more tilts near the least terms, where
-        log F turns within one of ours.
-        """
+        """Return this bracket with denser tilts near the least terms."""
         k = int(np.argmin(self.log_terms(epsilon) + np.log(self.tilts)))
         low, high = self.tilts[max(k - 2, 0)], self.tilts[min(k + 2, len(self.tilts) - 1)]
         tilts = cast(Array, np.geomspace(low, high, len(self.tilts)))
@@ -285,9 +277,9 @@ class BracketSum:
     def _spacings(
         self, epsilon: float, log_delta: float, cancellation: float
     ) -> list[tuple[float, int, int]]:
-        """Spacings, each with its tilt and the tilt that bounds the aliases; the widest first."""
+        """Return spacings with indices of the line's and the aliases' tilts, the widest first."""
         tilts = self.tilts[: self._good]
-        # Their sum is about c times the terms.
+        # The sum of the terms is about c times the terms.
         terms = self.log_terms(epsilon)[: self._good] + np.log(tilts)
         fine = np.flatnonzero(terms[:-1] < max(float(terms.min()), log_delta) + cancellation)
         if not len(fine):
@@ -301,14 +293,14 @@ class BracketSum:
         before = math.tau * tilts[fine] / (LIMITS.error_efolds - min(log_delta, 0.0))
         spacing = np.minimum(before, after[np.arange(len(fine)), others])
         best = int(np.argmax(spacing))
-        # Lines with a smaller c die out later, and may have fewer terms that cancel.
+        # Lines with a smaller c decay later, but may cancel less.
         tried = dict.fromkeys(
             [best, *np.linspace(0, len(fine) - 1, LIMITS.places).astype(int).tolist()]
         )
         return [(float(spacing[k]), int(fine[k]), int(others[k])) for k in tried if spacing[k] > 0]
 
     def built(self, plan: LinePlan) -> Line | None:
-        """Return the line of a plan of this bracket; none where its sums are lost in rounding."""
+        """Return the line of a plan of this bracket, or None if its sums are lost in rounding."""
         index, other, h, end, decay = plan.index, plan.other, plan.h, plan.end, plan.decay
         c, top = float(self.tilts[index]), float(self.log_f[index])
         heights = h * np.arange(math.ceil(end / h) + 1)
@@ -321,7 +313,7 @@ class BracketSum:
         share[0] /= 2
         kernel = share / (z * (z + 1))
         fixed = float(np.abs(kernel) @ error) + math.exp(decay) / (math.pi * end)
-        # The height, the angle of the first node, and a multiple of it.
+        # Errors of the height, the angle of the first node, and its multiple.
         moving = 4 * UNIT * float(np.abs(phi * kernel) @ np.abs(z))
         far = float(self.tilts[other])
         most = np.array([self.log_f_above(other)])
@@ -330,7 +322,7 @@ class BracketSum:
         return Line(c, heights, phi * kernel, top, fixed, moving, turns, beyond, 0.0)
 
     def _transform(self, c: float, top: float, u: Array) -> tuple[Array, Array] | None:
-        """F(c + iu) / e^top and a bound on its error [LS-6]; none if it is lost in rounding."""
+        """Return F(c + iu) / e^top and its error bound [LS-6], or None if lost in rounding."""
         sums = [step.line(c, u) for step in self.nodes]
         bulk = self.bulk
         lost = [s.bracket_error[0] == 1.0 for s in sums]
@@ -339,14 +331,14 @@ class BracketSum:
         ratios = [0.0 if bulk else s.log_bracket - s.log_low for s in sums]
         if max(ratios) > 700:
             return None
-        # Ratios that are no floats are lifted: there F is in proportion to them, to 1e-200.
+        # Lift ratios that underflow. Then F is proportional to them, up to 1e-200.
         lift = max(-500.0 - max(ratios), 0.0)
         low, gain = np.zeros(len(u), complex), np.zeros(len(u), complex)
         real_low, real_gain, size = 0.0, 0.0, np.full(len(u), 1 + abs(top))
         for step, s, ratio in zip(self.nodes, sums, ratios, strict=True):
             n, log_value = step.count, s.log_bracket if bulk else s.log_low
             moved = s.bracket if bulk else s.low
-            # A value within rounding of 0 stands for any other; its error is at least 80 units.
+            # A value near 0 is replaced by 8 units. Its error is at least 80 units.
             moved = np.where(np.abs(1 + moved) < 8 * UNIT, 8 * UNIT - 1, moved)
             turned = log1p(moved)
             low = low + n * (log_value + turned)
@@ -358,7 +350,7 @@ class BracketSum:
                 gain = gain + n * gained
                 size = size + n * np.abs(gained) + abs(ratio)
                 real_gain += n * math.log1p(x)
-        # The sums of added steps are the conjugates of their transforms; so is this.
+        # For added steps, the sums are conjugates of the transforms, and so is the result.
         turn = 1j * u if self.nodes[0].rises else -1j * u
         normal = 0.5 * self.variance * (c + turn) * (c + 1 + turn)
         log_low = low + normal - top - lift
@@ -373,8 +365,8 @@ class BracketSum:
             size = size + np.abs(k)
         size = size + np.abs(normal)
         phi = np.exp(log_low) if bulk else _difference(log_low, gain)
-        # F as a polynomial of the factors has positive coefficients: its change is at most that
-        # of the sizes, which are largest at u = 0.
+        # F is a polynomial of the factors with positive coefficients. Its change is at most the
+        # change for the sizes, which are largest at u = 0.
         if scale + real_gain > 690:
             return None
         product = math.exp(scale + real_gain)  # the product of M_high over e^top
@@ -392,27 +384,27 @@ class BracketSum:
             worst = max(worst, 0.0 if gone else float(s.bracket_error.max()))
             worst = max(worst, float(s.low_error.max()))
         error = error * math.exp(self.count * worst) if self.count * worst < 1 else math.inf
-        # Each part of the exponent is rounded in proportion to itself, a few times. A ratio's
-        # logarithm counts in the errors of its sums, which are at least 80 units of them.
+        # Each part of the exponent has a few relative rounding errors. The errors of sums, at
+        # least 80 units, cover a ratio's logarithm.
         rounding = np.abs(phi) + (0.0 if bulk else value * 4 * UNIT)
         error = error + 16 * UNIT * size * rounding
         if self.beside is not None:
-            # Each factor errs beside the other, which is at most its value at u = 0 [LS-11].
+            # The error of each factor multiplies the other factor, largest at u = 0 [LS-11].
             error = error * (1 + 4 * factor_error) + 2 * factor_error * (value + error[0])
         return (phi if self.nodes[0].rises else np.conj(phi)), error
 
 
 @dataclass(frozen=True, eq=False)
 class LinePlan:
-    """Where the line of a bracket goes.
+    """Represent a plan for the line of a bracket.
 
     Args:
-        bracket: whose tilts are meant.
-        index: of the line's tilt.
-        other: the index of the tilt that bounds aliases.
-        h: the distance of its nodes.
-        end: where they end.
-        decay: the bound on log |F| from there on, less log F at the tilt.
+        bracket: the bracket.
+        index: index of the line's tilt.
+        other: index of the tilt that bounds aliases.
+        h: distance of the nodes.
+        end: height of the last node.
+        decay: bound on log |F| beyond ``end``, minus log F at the tilt.
     """
 
     bracket: BracketSum
@@ -424,18 +416,17 @@ class LinePlan:
 
     @property
     def size(self) -> float:
-        """About the number of nodes."""
+        """Return the approximate number of nodes."""
         return self.end / self.h
 
 
 @dataclass(frozen=True, eq=False)
 class Telescope:
-    """Lines for one epsilon and its neighbors; together they are delta [LS-7].
+    """Represent lines for one epsilon and its neighbors, whose sum is delta [LS-7].
 
     Args:
-        lines: one for each bracket that counts.
-        rest: brackets that hardly count, each with the index of its tilt and an upper bound on
-            log F there.
+        lines: one line per bracket that matters.
+        rest: for each negligible bracket, a tilt and an upper bound on log F at the tilt.
     """
 
     lines: tuple[Line, ...]
@@ -443,7 +434,7 @@ class Telescope:
     bump: None = None
 
     def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
-        """Certified bounds on log delta at each epsilon; shape (m,)."""
+        """Return certified bounds on log delta at each epsilon, shape (m,)."""
         if len(self.lines) == 1 and not self.rest:
             return self.lines[0].log_delta(epsilon)
         epsilon = np.asarray(epsilon, float)
@@ -462,12 +453,12 @@ class Telescope:
         return low - slack, np.minimum(high + slack, 0.0)
 
     def width(self, epsilon: float) -> float:
-        """Return the width of the bounds on log delta there."""
+        """Return the width of the bounds on log delta at this epsilon."""
         low, high = self.log_delta(np.array([epsilon]))
         return float(high[0] - low[0]) if low[0] > -math.inf else math.inf
 
     def log_tails(self, epsilon: Array, *, ahead: bool) -> Array:
-        """About log P(L > epsilon), or log Q(L > epsilon) where not ``ahead``; to steer by."""
+        """Estimate log P(L > epsilon), or log Q(L > epsilon) if not ``ahead``."""
         total = np.full(len(epsilon), -math.inf)
         for line in self.lines:
             z = line.c + 1j * line.u
@@ -480,7 +471,7 @@ class Telescope:
 
 @dataclass(frozen=True, eq=False)
 class _Fall:
-    """A sum of waves: e^{terms} fall at least by e^{-u angle}, the rest does not."""
+    """Bound a sum of waves: e^{terms} fall at least by e^{-u angle}, and the rest is constant."""
 
     terms: Array
     angle: Array
@@ -488,7 +479,7 @@ class _Fall:
 
     @staticmethod
     def of(terms: Array, angle: Array) -> _Fall:
-        """Neighbors whose angles are nearly equal fall together, by the smallest of these."""
+        """Group neighbors with nearly equal angles, and use the smallest angle of each group."""
         used = terms > float(terms.max()) - LIMITS.falling_efolds
         if not used.any():
             return _Fall(np.array([-math.inf]), np.zeros(1), float(terms.max()))
@@ -502,13 +493,13 @@ class _Fall:
         return _Fall(sums, np.minimum.reduceat(angle, starts), rest)
 
     def below(self, u: Array) -> Array:
-        """Return the logarithm of a bound on the sum for each u."""
+        """Return log upper bounds on the sum at each u."""
         moved = log_sum(self.terms - np.multiply.outer(u, self.angle))
         return np.logaddexp(moved, self.rest)
 
 
 def _difference(log_low: Array, gain: Array) -> Array:
-    """e^log_low (e^gain - 1), with the digits of a small gain."""
+    """Return e^log_low (e^gain - 1), accurate for a small gain."""
     near = np.real(gain) < 30
     with np.errstate(over="ignore"):
         small = np.exp(log_low) * np.expm1(np.where(near, gain, 0.0))

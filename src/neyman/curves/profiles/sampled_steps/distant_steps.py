@@ -1,9 +1,9 @@
-"""Sums of Gaussian steps on samples whose two normals hardly overlap: a mean over counts.
+"""Bound sums of Gaussian steps on samples if the two normals hardly overlap, by a mean over counts.
 
-An outcome shows nearly always whether its step held the record, so the sum of the losses is nearly
-that of k Gaussian steps and constants, k binomial. Bounds hold for every distance of the normals,
-and they are narrow where the distance is above about 12. The derivation stands in
-docs/certificates/largest-step.md [LS-12, LS-13].
+An outcome nearly always reveals whether its step used the record. So the sum of the losses is
+nearly that of k Gaussian steps and constants, with k binomial. Bounds are valid for every distance
+of the normals, and narrow for distances above about 12. See docs/certificates/largest-step.md
+[LS-12, LS-13] for the derivation.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from neyman.numerics.binomial import log_between, log_binomial
 from neyman.numerics.operations import CALL, charge
 from neyman.numerics.roots import bisect
 
-RULE_PRIORITY = 94  # of the rule
+RULE_PRIORITY = 94
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When the engine is asked, and how far it looks. Its bounds hold with any values.
+    """Set when to ask the engine, and its range. All values give valid bounds.
 
     Args:
-        least_distance: of the two normals in standard deviations, from which the rule applies.
-        sure_distance: from which no other engine knows more: Phi(-9) is 1e-19.
-        most_counts: numbers of steps with the record, beyond which it does not.
-        enough_width: of log delta, from which the next engine is asked.
-        depth_efolds: minus the logarithm of the chance of all counts left out, at first.
-        deepest_efolds: the same at last.
-        moved_share: the part of e^epsilon that bounds what the pairs add.
-        repeats: how often that bound is put into itself.
-        cells: of one array.
-        farthest: epsilon beyond which bounds are those at it.
+        least_distance: least distance of the two normals, in standard deviations, for the rule.
+        sure_distance: distance from which no other engine is better: Phi(-9) is 1e-19.
+        most_counts: most counts to list for the rule.
+        enough_width: width of log delta beyond which the next engine is asked.
+        depth_efolds: initial minus log probability of the omitted counts.
+        deepest_efolds: largest minus log probability of the omitted counts.
+        moved_share: share of e^epsilon that bounds the contribution of pairs.
+        repeats: number of times this bound is inserted into itself.
+        cells: most cells of one array.
+        farthest: largest epsilon. Larger epsilons use its bounds.
     """
 
     least_distance: float = 10.0
@@ -65,12 +65,12 @@ class Limits:
 
 LIMITS = Limits()
 TERM_OPERATIONS = 400.0  # operations of the delta of one count
-SEARCH_HALVINGS = 60  # halvings of a place
+SEARCH_HALVINGS = 60  # halvings in a search
 
 
 @dataclass(frozen=True)
 class _Counts:
-    """Numbers k of steps with the record, their chances, and what the other numbers have."""
+    """Store numbers k of steps with the record, log probabilities, errors, and the rest's log."""
 
     k: Array
     log_chance: Array
@@ -79,16 +79,16 @@ class _Counts:
 
 
 class DistantStepsProfile(Profile):
-    """Privacy profile of equal Gaussian steps on samples, beside Gaussian noise.
+    """Compute the profile of equal Gaussian steps on samples, plus Gaussian noise.
 
     Args:
-        distance: mu, of the two normals in standard deviations.
-        rate: q, at which a record enters.
-        count: T, of steps.
-        variance: mu^2 of the noise beside them.
+        distance: mu, distance of the two normals in standard deviations.
+        rate: q, probability that a step uses the record.
+        count: T, number of steps.
+        variance: mu^2 of the other Gaussian noise.
         order: "symmetric" for samples of a fixed size, or "one".
-        removed: of the order "one".
-        limits: how far to look.
+        removed: for the order "one", whether the record is removed rather than added.
+        limits: limits of the engine.
     """
 
     method, engine = "mean over the number of steps with the record", Engine.EXACT
@@ -107,15 +107,15 @@ class DistantStepsProfile(Profile):
         self._distance, self.rate, self.count, self.variance = distance, rate, count, variance
         self.removed, self.limits = removed or order == "symmetric", limits
         mu, log_q, log_p = distance, math.log(rate), math.log1p(-rate)
-        # The losses of a step without the record and of one with it, which is Gaussian beside.
+        # The constant losses of a step without the record and with it. The latter adds a Gaussian.
         self._without = 0.0 if order == "symmetric" else log_p
         self._with = log_q
         cut = mu / 2
         if order != "symmetric":
             cut = min(max(cut + (log_p - log_q) / mu, 0.1 * mu), 0.9 * mu)
         self._t_cut = (mu * cut - mu * mu / 2) + 16 * UNIT * mu * mu
-        # Chances, raised by far more than their rounding: beyond the cut without the record,
-        # and below it with it.
+        # Log probabilities beyond the cut without the record, and below the cut with it, raised by
+        # much more than their rounding.
         beyond = float(log_ndtr(-cut)) * (1 - 1e-12) + 1e-9
         below = float(log_ndtr(cut - mu)) * (1 - 1e-12) + 1e-9
         self._log_below = below
@@ -125,7 +125,7 @@ class DistantStepsProfile(Profile):
             lost = beyond = beyond + math.log(2) + 1e-9
         self._log_beyond, self._log_lost = log_t + beyond, log_t + lost
         self._lift = max(log_q + self._t_cut, 0.0) + log_t - math.log(limits.moved_share) + 1e-6
-        # What the addition of a record moves a threshold by: T log(1 + r).
+        # The addition of a record moves a threshold by T log(1 + r).
         r = math.exp(min(log_q - log_p + below, 700.0)) / max(-math.expm1(beyond), 1e-300)
         self._moved = count * math.log1p(r) * (1 + 1e-9) if beyond < -1 else math.inf
         self._known: dict[float, _Counts] = {}
@@ -148,20 +148,20 @@ class DistantStepsProfile(Profile):
         return self._known[depth]
 
     def _places(self, epsilon: Array, k: Array) -> tuple[Array, Array, Array]:
-        """Epsilon less the constant losses, its error, and mu of the Gaussian; shape (m, n)."""
+        """Return epsilon minus constant losses, its error, and mu of the Gaussian; shape (m, n)."""
         first, second = (self.count - k) * self._without, k * self._with
         place = epsilon[:, None] - (first + second)
         error = 8 * UNIT * (np.abs(epsilon)[:, None] + np.abs(first) + np.abs(second))
         return place, error, np.sqrt(k * self._distance**2 + self.variance)
 
     def _means(self, epsilon: Array, counts: _Counts, *, is_known: bool) -> tuple[Array, Array]:
-        """Bounds on the logarithm of the mean of the deltas over the listed counts [LS-12].
+        """Bound the log of the mean of deltas over the listed counts [LS-12].
 
         Args:
             epsilon: shape (m,).
-            counts: those listed.
-            is_known: whether the attacker knows which steps held the record, so that no loss is
-                constant; otherwise the lower end has what the cut takes.
+            counts: the listed counts.
+            is_known: whether the attacker knows which steps used the record. Then no loss is
+                constant. Otherwise, the lower bound subtracts the mass lost at the cut.
         """
         k = counts.k
         place, moved, mu = self._places(epsilon, k)
@@ -180,7 +180,7 @@ class DistantStepsProfile(Profile):
         return log_sum(low + counts.log_chance - slack), log_sum(high + counts.log_chance + slack)
 
     def _removal_sum(self, epsilon: Array) -> tuple[Array, Array]:
-        """Bounds on log delta of a removal [LS-12, LS-13]."""
+        """Bound log delta of a removal [LS-12, LS-13]."""
         depth = self.limits.depth_efolds
         while True:
             counts = self._counts(depth)
@@ -192,9 +192,9 @@ class DistantStepsProfile(Profile):
             if enough or 4 * depth > self.limits.deepest_efolds:
                 break
             depth *= 4
-        # log(1 - T Phi(-cut)), if that is a number.
+        # log(1 - T Phi(-cut)), if it exists.
         low = low + (math.log1p(-math.exp(self._log_beyond)) if self._log_beyond < -1 else -1e300)
-        # What the dropped parts of the steps add, by what they add to the same bound.
+        # Bound the contribution of the dropped parts of the steps by inserting the bound itself.
         most = np.zeros(len(epsilon))
         for j in range(self.limits.repeats, -1, -1):
             away = j * self._lift + 2 * self.limits.moved_share
@@ -220,7 +220,7 @@ class DistantStepsProfile(Profile):
 
     @property
     def _gain(self) -> float:
-        """-T log(1 - q), the loss of all steps."""
+        """Return -T log(1 - q), the loss of all steps."""
         return -self.count * self._without
 
     def _addition_bounds(self, epsilons: Array) -> tuple[Array, Array]:
@@ -234,8 +234,10 @@ class DistantStepsProfile(Profile):
         return low, np.minimum(np.logaddexp(high, self._log_beyond) + 8 * UNIT, 0.0)
 
     def _added_power(self, log_level: float) -> Interval:
-        """Return the test that also asks for no outcome beyond the
-        cut, and the dual of the bound.
+        """Bound log power for additions.
+
+        The lower bound is a test that also requires no outcome beyond the cut. The upper bound is
+        the dual of the bound on delta.
         """
         if not self._log_beyond < -1:
             return log_level, 0.0
@@ -262,7 +264,7 @@ class DistantStepsProfile(Profile):
         if not self.removed:
             return self._added_power(log_level)
         low, high = log_level, 0.0
-        if not self.variance:  # all losses below the cut are one
+        if not self.variance:  # all losses below the cut are equal
             low, high = self._power_at_atom(log_level)
         if high - low > self.limits.enough_width:
             guess = self._threshold(log_level)
@@ -271,9 +273,10 @@ class DistantStepsProfile(Profile):
         return low, high
 
     def _power_at_atom(self, log_level: float) -> Interval:
-        """Bounds where the threshold is the loss of all steps without the record [LS-13].
+        """Bound log power by the threshold at the loss of all steps without the record [LS-13].
 
-        They know the digits of 1 - power: of what no step held the record, less what is rejected.
+        Bounds are accurate for 1 - power: the mass without the record in any step, minus the
+        rejected mass.
         """
         start = self.count * self._without
         delta = self.log_delta(start)[1]
@@ -292,7 +295,7 @@ class DistantStepsProfile(Profile):
         return max(low - 4 * UNIT * abs(low), log_level), high * (1 - 4 * UNIT)
 
     def _threshold(self, log_level: float) -> float:
-        """About the loss above which the null's mass is the level."""
+        """Estimate the loss above which the null's mass is the level."""
         depth = max(self.limits.depth_efolds, min(-log_level, self.limits.deepest_efolds))
         counts = self._counts(depth)
         total = self.count * self._without
@@ -327,9 +330,9 @@ class DistantStepsProfile(Profile):
 
 
 def _gaussian(epsilon: Array, moved: Array, mu: Array) -> tuple[Array, Array]:
-    """Bounds on log delta of Gaussian pairs, of P = Q where mu is 0, at places known to ``moved``.
+    """Bound log delta of Gaussian pairs (P = Q if mu is 0), at epsilons with errors ``moved``.
 
-    With a = epsilon / mu - mu / 2 and b = a + mu it is log(Phi(-a) - e^epsilon Phi(-b)).
+    With a = epsilon / mu - mu / 2 and b = a + mu, log delta is log(Phi(-a) - e^epsilon Phi(-b)).
     """
     some = mu > 0
     m = np.where(some, mu, 1.0)
@@ -393,7 +396,7 @@ def _distant(composition: Composition) -> Profile | None:
 
 
 def _step(loss: Part) -> tuple[float, float, Order, bool] | None:
-    """Return the distance, the rate, and the order of a step; none of another loss."""
+    """Return distance, rate, order, and direction of a step, or None for another loss."""
     ratio = loss.normal_ratio
     if ratio is None or ratio.order == "opposite":
         return None

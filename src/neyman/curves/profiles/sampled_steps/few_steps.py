@@ -1,13 +1,13 @@
-"""Few steps on random samples: delta from the density of their sum, certified.
+"""Compute certified profiles of few steps on random samples from the density of the steps' sum.
 
-With A = the product of 1 / (1 - q), S = the sum of X as in `log_sum_density`, and e^s the
-threshold,
+Let A be the product of 1 / (1 - q) over steps, S the sum of X as in `log_sum_density`, and e^s the
+threshold. For the addition of a record,
 
     delta(epsilon) = E_Q[(e^s - e^S)_+] / e^s,  s = log A - epsilon
 
-of the addition of a record is the integral of a positive density against e^{tau*} - e^tau,
-tau* = log(e^s - 1). Nothing cancels, so relative accuracy survives at any delta. Where the noise is
-small a line needs too many nodes for it; removals never do.
+is the integral of a positive density times e^{tau*} - e^tau, tau* = log(e^s - 1). Nothing cancels,
+so any delta is relatively accurate. With little noise, a line needs too many nodes for additions,
+but never for removals.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(32)
 
 @dataclass(frozen=True)
 class Limits:
-    """How a table of few steps is cut."""
+    """Set the range and size of a table of few steps."""
 
     tail_efolds: float = 32.0  # e-folds below the answer at which a tail is cut off
     panels: int = 300
-    margin_half_panels: int = 16  # half panels beside the range that is asked
-    least_log_delta: float = -300.0  # log delta beyond which no table is made
-    guesses: int = 30  # of guesses at an epsilon
-    reach_share: float = 0.1  # of tau, by which a table reaches beyond the questions
+    margin_half_panels: int = 16  # extra half panels on each side of the range
+    least_log_delta: float = -300.0  # least log delta for a table
+    guesses: int = 30  # most guesses of an epsilon
+    reach_share: float = 0.1  # extra range of tau beyond the questions
 
 
 LIMITS = Limits()
@@ -61,12 +61,12 @@ Steps = Sequence[tuple[Step, int]]
 
 
 class FewSteps:
-    """The sum of few steps, for thresholds in a range.
+    """Tabulate the sum of few steps, for thresholds in a range.
 
     Args:
         steps: each distinct step with its count.
         low, high: range of tau*.
-        depth: about the logarithm of the least answer, E_Q[...].
+        depth: approximate log of the least E_Q[(e^s - e^S)_+].
     """
 
     def __init__(self, steps: Steps, low: float, high: float, depth: float) -> None:
@@ -98,15 +98,15 @@ class FewSteps:
         return min(0.5 * mu, 0.6 * mu / math.sqrt(count), MAX_ANGLE / ELLIPSE_HEIGHT)
 
     def _range(self, steps: Steps, total: int, low: float, high: float) -> tuple[float, float]:
-        """Return the range of a part of the sum: left of it, it has almost no mass."""
+        """Return the range of a part of the sum. The part has almost no mass left of the range."""
         count = sum(n for _, n in steps)
         half = self._half(count)
         top = high + LIMITS.margin_half_panels * self._half(total)
         if count == total:
             return low - LIMITS.margin_half_panels * half, top
-        top += 4 * self._half(1) * (math.log2(total / count) + 1)  # beyond what is made of it
+        top += 4 * self._half(1) * (math.log2(total / count) + 1)  # a margin for later sums
         mu = max(step.distance for step, _ in self._steps)
-        # The share of a part, and nine deviations of its logarithm given the sum.
+        # The part's share of the sum, minus nine deviations of its logarithm given the sum.
         lowest = low + math.log(count / total) - 9 * mu * math.sqrt(1 / count - 1 / total)
         return lowest - LIMITS.margin_half_panels * half / 2, top
 
@@ -126,14 +126,14 @@ class FewSteps:
     # Running sums
 
     def _accumulate(self) -> None:
-        """At each edge: log of Q beyond it and of the answer with its threshold there, twice."""
+        """Compute bounds at each edge on the log mass below it, and on the answer at it."""
         h = self._density
-        # [FS-10] 32 nodes integrate a polynomial of degree 63: the rest of the exponential.
+        # [FS-10] 32 nodes integrate polynomials of degree 63. Bound the rest of the exponential.
         c = np.maximum(np.abs(1 - h.slope) * h.half, 1e-3)
         rest = 43 * np.log(c) - gammaln(44) + 2 * c + 12
         self._errors = h.error + np.exp(np.minimum(rest, 0.0))
         good = self._errors < 0.01
-        # The contiguous panels about the range of the questions.
+        # The contiguous certified panels around the middle of the range.
         middle = 0.5 * (self.low + self.high)
         at = int(np.clip(h.panel(np.array([middle]))[0], 0, h.panels - 1))
         bad = np.flatnonzero(~good)
@@ -170,7 +170,7 @@ class FewSteps:
     def _integrals(
         self, panel: Array, start: Array, stop: Array, threshold: Array
     ) -> tuple[Array, Array]:
-        """log of the integrals of h and of h (e^threshold - e^tau) over parts of panels."""
+        """Return log integrals of h and of h (e^threshold - e^tau) over parts of panels."""
         h = self._density
         half = 0.5 * (stop - start)
         tau = start[:, None] + half[:, None] * (NODES + 1)
@@ -181,11 +181,11 @@ class FewSteps:
         return mass, np.asarray(logsumexp(log_h + log_w + gap, axis=1))
 
     def log_value(self, tau: Array) -> tuple[Array, Array]:
-        """Bounds on log E_Q[...] with the thresholds tau*."""
+        """Bound log E_Q[(e^s - e^S)_+] at the thresholds tau*."""
         return self._sums(tau)[1]
 
     def log_mass(self, tau: Array) -> tuple[Array, Array]:
-        """Bounds on log of the mass under Q below tau*."""
+        """Bound the log mass under Q below tau*."""
         return self._sums(tau)[0]
 
     def _sums(self, tau: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
@@ -201,7 +201,7 @@ class FewSteps:
         edge = self._edges[p]
         mass, gain = self._integrals(p, np.minimum(edge, at), at, at)
         gap = _log_gap(np.minimum(at, edge), np.maximum(at, edge))
-        # Units of each exponent, and one of the size and a few for each of the running sums.
+        # Errors: units of each exponent, plus a unit of the size and a few per running sum.
         size = np.abs(h.scale).max() + np.abs(at) * (np.abs(h.slope).max() + 2)
         slack = UNIT * ((16 + h.panels) * size + 1024)
         for side, sign in ((0, -1), (1, 1)):
@@ -219,13 +219,13 @@ def log_left(steps: Steps, tau: float) -> float:
 
 
 def _log_gap(low: Array, high: Array) -> Array:
-    """log(e^high - e^low)."""
+    """Return log(e^high - e^low)."""
     with np.errstate(divide="ignore"):
         return high + np.log(-np.expm1(np.minimum(low - high, 0.0)))
 
 
 def _end(bound: Callable[[float], float], start: float, level: float, step: float) -> float:
-    """Return a place from start on, in growing steps, at which a bound is below the level."""
+    """Go from ``start`` in growing steps to a place with a bound of at most ``level``."""
     at = start
     while bound(at) > level:
         at += step
@@ -236,7 +236,7 @@ def _end(bound: Callable[[float], float], start: float, level: float, step: floa
 
 
 class FewStepsProfile(ContourProfile):
-    """Privacy profile of the addition of a record to few Poisson samples, with Gaussian noise.
+    """Compute the profile of adding a record to few Poisson samples, with Gaussian noise.
 
     Args:
         losses: a sum of `SubsampledGaussianLoss` whose records are added.
@@ -257,8 +257,8 @@ class FewStepsProfile(ContourProfile):
     def _above_zero(self, epsilons: Array) -> tuple[Array, Array]:
         low, high = np.full(len(epsilons), EMPTY), np.zeros(len(epsilons))
         s = self._log_a - epsilons
-        # [FS-11] The threshold is rounded: each side is asked a little beyond it. What rounds tau
-        # counts in `_sums`.
+        # [FS-11] The threshold is rounded, so each bound uses a threshold moved by the error.
+        # `_sums` covers the rounding of tau.
         error = 8 * UNIT * (self._log_a + np.abs(epsilons)) + 4 * UNIT * s
         open_ = s > error
         high[~open_] = np.log(2 * error[~open_] + 1e-300)
@@ -269,7 +269,7 @@ class FewStepsProfile(ContourProfile):
         # The expectation rises with the threshold.
         for ends, side, target in ((below[0], -1, low), (above[1], 1, high)):
             size = np.abs(s[open_]) + np.where(np.isfinite(ends), np.abs(ends), 0.0)
-            slack = 8 * UNIT * (1 + size) + error[open_]  # a sum, and an offset that is rounded
+            slack = 8 * UNIT * (1 + size) + error[open_]  # a sum, and a rounded offset
             target[open_] = np.minimum(ends - s[open_] + side * slack, 0.0)
         return low, high
 
@@ -282,7 +282,7 @@ class FewStepsProfile(ContourProfile):
                 low[inside] = np.maximum(low[inside], below)
                 high[inside] = np.minimum(high[inside], above)
             missing = np.isinf(high)
-            for table in self._tables:  # what one does not certify another will not, either
+            for table in self._tables:  # if one table does not certify tau, no other will
                 missing &= (tau < table.low) | (tau > table.high)
             if not missing.any():
                 break
@@ -294,7 +294,7 @@ class FewStepsProfile(ContourProfile):
         return np.stack([low, high])
 
     def _add(self, low: float, high: float) -> bool:
-        """Make a table for this range; False where it would be too large."""
+        """Add a table for this range. Return False if it would be too large."""
         depth = self._depth(low)
         if depth < LIMITS.least_log_delta:
             return False
@@ -305,7 +305,7 @@ class FewStepsProfile(ContourProfile):
         return True
 
     def _depth(self, tau: float) -> float:
-        """Return a lower bound on log E_Q[...] there: all steps below their share."""
+        """Estimate log E_Q[(e^s - e^S)_+] at tau from below: all steps below their share."""
         s = float(np.logaddexp(0.0, tau))
         place = float(_log_expm1(np.array([s / (1.5 * self._total)]))[0])
         mass = math.fsum(
@@ -315,7 +315,7 @@ class FewStepsProfile(ContourProfile):
         return s + max(math.log(-math.expm1(-s / 3)) + mass, rough(self._losses, epsilon) - 3)
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Guess the epsilon that has this log delta: by Newton's method on tables."""
+        """Guess the epsilon that has this log delta, by Newton's method on tables."""
         if log_delta <= LIMITS.least_log_delta or log_delta >= self._log_total:
             return 1.0
         epsilon = max(rough_epsilon(self._losses, log_delta), 1e-3 * self._log_a)
@@ -342,7 +342,7 @@ class FewStepsProfile(ContourProfile):
         return epsilon
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """Bounds on log power: the likelihood ratio test with its threshold in a table."""
+        """Bound log power by the likelihood ratio test, with the threshold in a table."""
         answers = [self._power(float(v)) for v in log_levels]
         return np.array([a[0] for a in answers]), np.array([a[1] for a in answers])
 
@@ -353,20 +353,23 @@ class FewStepsProfile(ContourProfile):
         if not self._add(ends[0] - LIMITS.reach_share, ends[1] + LIMITS.reach_share):
             return EMPTY, 0.0
         table = self._tables[-1]
-        # The threshold whose test certainly has the level.
+        # The threshold of a test that certainly meets the level.
         place = bisect(lambda t: self._level(table, t)[1] <= log_level, table.low, table.high)[0]
         at = np.array([place])
         fits = self._level(table, place)[1] <= log_level
         s = float(np.logaddexp(0.0, place))
-        # Three sums each, of what is at most as large as the power and these.
+        # Three sums each, with terms bounded by these sizes.
         slack = 16 * UNIT * (4 + abs(log_level) + s + self._log_a)
         lower, most = table.log_mass(at)[0][0], table.log_value(at)[1][0]
-        # Any threshold bounds the power by delta + e^epsilon level.
+        # At any threshold, power is at most delta + e^epsilon level.
         upper = float(np.logaddexp(most - s, self._log_a - s + log_level))
         return (float(lower) - slack if fits else EMPTY), min(upper + slack, 0.0)
 
     def _level(self, table: FewSteps, tau: float) -> Interval:
-        """Bounds on log of the level of the test with this threshold: (e^s F - G) / A."""
+        """Bound the log level of the test with this threshold: (e^s F - G) / A.
+
+        F is the mass below tau, and G = E_Q[(e^s - e^S)_+].
+        """
         at = np.array([tau])
         low, high = (float(v[0]) for v in table.log_mass(at))
         least, most = (float(v[0]) for v in table.log_value(at))
@@ -377,13 +380,13 @@ class FewStepsProfile(ContourProfile):
 
         if not math.isfinite(high):
             return EMPTY, math.inf
-        # Sums; where both ends cancel, what `_sums` has moved them apart by is far more than that.
+        # Rounding of sums. If both ends cancel, the slack in `_sums` is much larger.
         slack = 16 * UNIT * (4 + abs(high) + s)
         lower = less(s + low, most) - self._log_a - slack
         return lower, less(s + high, least) - self._log_a + slack
 
     def _thresholds(self, log_level: float) -> tuple[float, float]:
-        """Return a range that holds the threshold of the test of this level."""
+        """Return a range that contains the threshold of the test at this level."""
 
         def all_below(tau: float, *, shared: bool) -> float:
             b = _log_expm1(np.logaddexp(0.0, np.array([tau])) / self._total)[0] if shared else tau
@@ -402,5 +405,5 @@ class FewStepsProfile(ContourProfile):
 
 
 def _log_expm1(s: Array) -> Array:
-    """log(e^s - 1), s > 0."""
+    """Return log(e^s - 1), s > 0."""
     return s + np.log(-np.expm1(-s))

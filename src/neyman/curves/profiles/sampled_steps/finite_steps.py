@@ -1,10 +1,10 @@
-"""Sums of losses with finitely many values off a lattice: lines that are finite sums.
+"""Compute profiles of sums of losses with finitely many values off a lattice, by finite sums.
 
-Discrete noise on a sample has unequal steps between its losses. Its characteristic function is a
-short sum, and no bound makes it small for good: it comes back near 1 far out. But the mean of its
-square over any window is at most about its mean around 0. So what is beyond the last node of a
-line is bounded by the nodes themselves. Rare large losses are split off by size, as for Gaussian
-steps (`bracket_sum`). The derivation stands in docs/certificates/finite-values.md.
+Discrete noise on a sample has unequal gaps between its losses. Its characteristic function is a
+short sum that does not decay: it returns near 1 far out. But the mean of its square over any window
+is at most about its mean around 0. So the nodes themselves bound the terms beyond the last node of
+a line. Rare large losses are split off by size, as for Gaussian steps (`bracket_sum`). See
+docs/certificates/finite-values.md for the derivation.
 """
 
 from __future__ import annotations
@@ -48,29 +48,31 @@ from neyman.numerics.rounding import above
 
 @dataclass(frozen=True)
 class Limits:
-    """Which losses are listed."""
+    """Set which losses are listed, and the range of bounds."""
 
-    values: int = 10_000  # of one loss, beyond which a sum of them on a grid is faster
-    lattice_values: int = 4  # of a loss whose sums are nearly a lattice
-    floor_efolds: float = 60.0  # e-folds below which a majorant counts as that
-    bound_efolds: float = 600.0  # log of a bound that floats hold with room
-    listed_share: float = 0.85  # of an epsilon, from where on sums are listed
+    values: int = 10_000  # values of one loss beyond which a grid is faster
+    lattice_values: int = 4  # most values of a loss whose sums are nearly a lattice
+    floor_efolds: float = 60.0  # largest minus log of a majorant
+    bound_efolds: float = 600.0  # largest log of a finite bound
+    listed_share: float = 0.85  # share of epsilon above which sums are listed
 
 
 LIMITS = Limits()
-WINDOWS = (1 + math.pi**2 / 6) / math.pi  # of a mean over the first window, over its end squared
+WINDOWS = (1 + math.pi**2 / 6) / math.pi  # factor of a window's mean, over its end squared
 
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """Values of one loss under a tilt, up to the top of a bracket: weights over their M.
+    """Store values of one loss under a tilt, up to the top of a bracket, with weights over M.
+
+    M is the transform at the tilt.
 
     Args:
-        place, weight: of what is at most the bracket's bottom.
-        upper_place, upper_weight: of what is in the bracket.
+        place, weight: values up to the bracket's bottom.
+        upper_place, upper_weight: values in the bracket.
         fixed: error of both sums at every height, relative to M.
-        sway: the same for each unit of height.
-        upper_error: of the sum in the bracket.
+        sway: the same error per unit of height.
+        upper_error: error of the sum in the bracket.
     """
 
     place: Array
@@ -117,12 +119,12 @@ class _Side:
 
     @cached_property
     def alpha(self) -> float:
-        """The share of the bracket in M."""
+        """Return the share of the bracket in M."""
         return float(self.upper_weight.sum())
 
     @cached_property
     def variance(self) -> float:
-        """Of what is below the bracket."""
+        """Return the variance of the values below the bracket."""
         total = float(self.weight.sum())
         if not total > 0:
             return 0.0
@@ -130,21 +132,19 @@ class _Side:
         return float(self.weight @ (self.place - mean) ** 2) / total
 
     def below(self, u: Array) -> Array:
-        """Return the sum of waves below the bracket, less M's share
-        of it; u evenly spaced from 0.
-        """
+        """Return the wave sum below the bracket minus its value at 0; u evenly spaced from 0."""
         if not len(self.place):
             return np.zeros(len(u), complex)
         return wave_sum(self.place, self.weight, u)
 
     def inside(self, u: Array) -> Array:
-        """Return the same in the bracket."""
+        """Return the wave sum in the bracket minus its value at 0."""
         if not len(self.upper_place):
             return np.zeros(len(u), complex)
         return wave_sum(self.upper_place, self.upper_weight, u)
 
     def squares(self, start: float, step: float, count: int) -> Array:
-        """|m|^2 at start + k step, m the sum of waves below the bracket."""
+        """Return |m|^2 at start + k step, m the sum of waves below the bracket."""
         if not len(self.place):
             return np.zeros(count)
         turned = self.weight * np.exp(1j * start * self.place)
@@ -152,7 +152,7 @@ class _Side:
         return np.abs(sums) ** 2
 
     def error(self, u: Array) -> tuple[Array, Array]:
-        """Of the sums below the bracket and of those in it."""
+        """Return the errors of the sums below the bracket and in the bracket."""
         e = self.fixed + self.sway * u
         low, high = e, self.upper_error + np.zeros(len(u))
         if len(self.place):
@@ -164,9 +164,9 @@ class _Side:
 
 
 def _even_power_bound(chi: Array, alpha: float, count: int) -> Array:
-    """At least (chi + alpha)^count, and of positive coefficients in chi^2 [FV-2].
+    """Return an upper bound on (chi + alpha)^count with positive coefficients in chi^2 [FV-2].
 
-    It rises with chi. What is below e^-60 counts as that.
+    It rises with chi. The power counts as at least e^-60.
     """
     if count == 0:
         return np.ones(len(chi))
@@ -191,15 +191,15 @@ def _even_power_bound(chi: Array, alpha: float, count: int) -> Array:
 
 
 def majorant(chis: Sequence[Array], alphas: Sequence[float], counts: Sequence[int]) -> Array:
-    """Return a bound on |F| over its value at the tilt that is a characteristic function [FV-2].
+    """Return an upper bound on |F| over F at the tilt, which is a characteristic function [FV-2].
 
     Args:
-        chis: |m| of each loss, below the bracket; shape (m,) each.
-        alphas: the share of each in the bracket; all 0 for the sum without one.
-        counts: copies of each.
+        chis: |m| of each loss below the bracket, shape (m,) each.
+        alphas: share of each loss in the bracket; all 0 without a bracket.
+        counts: copies of each loss.
     """
     evens = [_even_power_bound(chi, a, n) for chi, a, n in zip(chis, alphas, counts, strict=True)]
-    with np.errstate(over="ignore"):  # there is no bound
+    with np.errstate(over="ignore"):  # an overflow gives no bound
         full = np.multiply.reduce(evens)
     if not any(alphas):
         return full
@@ -222,12 +222,12 @@ def _log1m(alpha: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Bracket:
-    """A sum whose largest step is in (low, high]; all sums up to ``high`` where low is -inf.
+    """Represent the sums with a largest step in (low, high], or up to ``high`` if low is -inf.
 
     Args:
         parts: the losses with their counts.
         low, high: the ends of the bracket.
-        tilts: at which its transform is known.
+        tilts: tilts at which the transform F is known.
     """
 
     parts: Parts
@@ -237,22 +237,22 @@ class Bracket:
 
     @cached_property
     def values(self) -> tuple[Values, ...]:
-        """Of the losses, for these tilts."""
+        """Return the values of the losses."""
         return listed(self.parts)
 
     @cached_property
-    @np.errstate(over="ignore")  # what floats do not hold is unknown
+    @np.errstate(over="ignore")  # an overflow means unknown
     def log_f(self) -> tuple[Array, Array]:
-        """Log of F at the tilts, and its error."""
+        """Return log F at the tilts (a bound if low > -inf), and its error."""
         total, error = np.zeros(len(self.tilts)), np.zeros(len(self.tilts))
-        large = np.full(len(self.tilts), -math.inf)  # of the mean number of steps in the bracket
+        large = np.full(len(self.tilts), -math.inf)  # log mean number of steps in the bracket
         for v in self.values:
             k, e, share = v.log_mgf(self.tilts, self.low, self.high)
             total, error = total + v.count * k, error + v.count * e
             large = np.logaddexp(large, math.log(v.count) + share)
-        if self.low > -math.inf:  # a bound, near enough to steer by where there are many
+        if self.low > -math.inf:  # an upper bound, accurate enough to steer
             total = total + np.minimum(large, 0.0)
-        known = error < 1.0  # elsewhere mass that was left out may count
+        known = error < 1.0  # otherwise omitted mass may matter
         return np.where(known, total, math.inf), error + 8 * UNIT * np.abs(total) + 1e-10
 
     def chernoff(self, epsilon: float) -> tuple[float, int]:
@@ -263,11 +263,11 @@ class Bracket:
 
     @cached_property
     def empty(self) -> bool:
-        """Whether no value that is listed is in the bracket."""
+        """Return True if no listed value is in the bracket."""
         return not any(np.any((v.place > self.low) & (v.place <= self.high)) for v in self.values)
 
     def bell(self, epsilon: float) -> float:
-        """About log delta of the bracket, as if the terms near the least one were a bell."""
+        """Estimate log delta of the bracket, assuming bell-shaped terms near the least term."""
         c = self.tilts
         terms = self.log_f[0] - c * epsilon - np.log(c) - np.log1p(c)
         k = min(max(int(np.argmin(terms)), 1), len(c) - 2)
@@ -281,19 +281,19 @@ class Bracket:
         return min(float(terms[k]) - 0.5 * math.log(math.tau * bend), 0.0)
 
     def certain(self, epsilon: float) -> tuple[float, float]:
-        """Its tilt, and an upper bound on log F there."""
+        """Return the best Chernoff tilt, and an upper bound on log F at this tilt."""
         k = self.chernoff(epsilon)[1]
         return float(self.tilts[k]), float(self.log_f[0][k] + self.log_f[1][k])
 
     def finer(self, epsilon: float) -> Bracket:
-        """Return the same at more tilts near the least terms."""
+        """Return this bracket with denser tilts near the least terms."""
         k = int(np.argmin(self.log_f[0] - self.tilts * epsilon - np.log1p(self.tilts)))
         low, high = self.tilts[max(k - 3, 0)], self.tilts[min(k + 3, len(self.tilts) - 1)]
         tilts = cast(Array, np.geomspace(low, high, LIKELY_SUMS_LIMITS.fine_tilts))
         return Bracket(self.parts, self.low, self.high, tilts)
 
     def line(self, epsilon: float, log_delta: float) -> Line | None:
-        """Return a line for an epsilon whose delta is about known; None if rounding hides all."""
+        """Return a line for an epsilon and a rough log delta, or None if rounding hides the sum."""
         log_f, log_error = self.log_f
         terms = log_f - self.tilts * epsilon
         fine = terms - np.log1p(self.tilts)
@@ -349,9 +349,9 @@ class Bracket:
 def _nodes(
     sides: Sequence[_Side], h: float, c: float, split: bool, goal: float
 ) -> tuple[Array, Array, Array, float] | None:
-    """Heights, F over its value at the tilt, its error, and a bound on what is beyond.
+    """Return heights, F over its value at the tilt, its error, and a bound on the omitted nodes.
 
-    The bound is of the sum of |F| h / (pi u^2) over all nodes that are left out.
+    The bound is on the sum of |F| h / (pi u^2) over all omitted nodes.
     """
     counts = [s.count for s in sides]
     alphas = [s.alpha if split else 0.0 for s in sides]
@@ -366,7 +366,7 @@ def _nodes(
     end = count * h
     target = max(math.sqrt(4 * WINDOWS * mean * h / goal), 2 * end)
     scan = _Scan.of(sides, alphas, counts, end, target, h)
-    # How far nodes go: until what the scan says of the rest is nothing.
+    # Extend the nodes until the scan's bound on the rest is negligible.
     after = np.append(np.cumsum(scan.size[::-1])[::-1], 0.0) * (h / math.pi)
     last = int(np.searchsorted(-after, -0.1 * goal))
     reach = end if last == 0 else float(scan.edge[last])
@@ -378,7 +378,7 @@ def _nodes(
     rest = float(after[last])
     mean = float(nodes.bound[0] + 2 * nodes.bound[1:].sum() + 2 * scan.mean[last:].sum())
     rest += WINDOWS * mean * h / (float(scan.edge[-1]) - h) ** 2 * (1 + 1e-9)
-    # Nodes that hardly count are left to the bound.
+    # Replace negligible nodes by the bound.
     left = np.cumsum(nodes.size[::-1])[::-1]
     used = max(int(np.searchsorted(-left, -0.1 * goal)), 8)
     rest += float(left[used]) if used < count else 0.0
@@ -388,11 +388,11 @@ def _nodes(
 
 @dataclass(frozen=True, eq=False)
 class _Scan:
-    """What is in cells beyond the nodes.
+    """Store bounds on cells beyond the nodes.
 
     Args:
         edge: ends of the cells, shape (n + 1,).
-        size, mean: bounds on the sums of |F| / u^2 and of |F| over the nodes in each.
+        size, mean: bounds on the sums of |F| / u^2 and of |F| over the nodes in each cell.
     """
 
     edge: Array
@@ -408,7 +408,7 @@ class _Scan:
         end: float,
         h: float,
     ) -> _Scan:
-        """Cells from ``start`` to ``end``; the large ones are cut again."""
+        """Scan cells from ``start`` to about ``end``. Cells widen up to a limit."""
         values = sum(len(s.place) for s in sides)
         spread = math.sqrt(max(1e-300, *(s.variance for s in sides)))
         sharp = math.sqrt(math.fsum(s.count * s.variance for s in sides))
@@ -443,9 +443,9 @@ def _over(
     step: Array,
     u: Array,
 ) -> Array:
-    """Return the majorant on cells that end at u, at whose ends |m|^2 has these values.
+    """Return the majorant on cells that end at u, from the larger |m|^2 at the ends of each cell.
 
-    A square is below its chord and its second derivative times step^2 / 8 [FV-3].
+    A square is at most its chord plus the largest second derivative times step^2 / 8 [FV-3].
     """
     chis = [
         np.sqrt(x + (0.25 * s.variance * float(s.weight.sum()) ** 2 * (1 + 1e-6)) * step**2)
@@ -457,11 +457,11 @@ def _over(
 
 @dataclass(frozen=True, eq=False)
 class _Nodes:
-    """F at evenly spaced heights of a line.
+    """Store F at evenly spaced heights of a line.
 
     Args:
         u: the heights.
-        bound, size: the majorant there, and times the kernel.
+        bound, size: the majorant at the heights, and the majorant times the kernel.
     """
 
     u: Array
@@ -504,13 +504,13 @@ def _transform(
     alphas: Sequence[float],
     split: bool,
 ) -> tuple[Array, Array] | None:
-    """F over its value at the tilt, and a bound on its error [FV-1]."""
+    """Return F over its value at the tilt, and a bound on its error [FV-1]."""
     last = len(waves[0][0])
     low, gain = np.zeros(last, complex), np.zeros(last, complex)
     size, error, worst, missing = np.ones(last), np.zeros(last), np.zeros(last), 0.0
     for s, (below, inside), (e_low, e_high), a in zip(sides, waves, errors, alphas, strict=True):
         m = below - a
-        m = np.where(np.abs(1 + m) < 8 * UNIT, 8 * UNIT - 1, m)  # it stands for any other
+        m = np.where(np.abs(1 + m) < 8 * UNIT, 8 * UNIT - 1, m)  # avoids log 0
         turned, more = log1p(m), log1p((a + inside) / (1 + m))
         low, gain = low + s.count * turned, gain + s.count * more
         size = size + s.count * (np.abs(turned) + np.abs(more))
@@ -530,7 +530,7 @@ def _transform(
 
 
 class FiniteStepsProfile(ContourProfile):
-    """Privacy profile of a sum of losses with finitely many values."""
+    """Compute the privacy profile of a sum of losses with finitely many values."""
 
     def __init__(self, losses: Composition) -> None:
         super().__init__(
@@ -553,7 +553,7 @@ class FiniteStepsProfile(ContourProfile):
 
     @cached_property
     def _levels(self) -> list[float]:
-        """Rising levels between values; the last but one is just above all that are listed."""
+        """Return rising levels between values, then one just above all listed values, then inf."""
         top = float(self._places[-1])
         levels: list[float] = [math.inf, top + 1e-9 * abs(top) + 1e-300]
         positive = self._places[self._places > 0]
@@ -580,7 +580,7 @@ class FiniteStepsProfile(ContourProfile):
         return self._tables[key]
 
     def _split(self, epsilon: float) -> list[Bracket]:
-        """Return the brackets for an epsilon: one if its terms do not exceed delta by much."""
+        """Return the brackets for an epsilon, split by level only if this gains enough."""
         *lower, top, end = self._levels
         levels = [*(x for x in lower if x > epsilon / LIKELY_SUMS_LIMITS.level_ratio), top]
         one, beyond = self._bracket(-math.inf, top), self._bracket(top, end)
@@ -594,7 +594,7 @@ class FiniteStepsProfile(ContourProfile):
         return bool(one.chernoff(epsilon)[0] - total > LIKELY_SUMS_LIMITS.cancellation_efolds)
 
     def _rough(self, epsilon: float) -> float:
-        """About log delta, by the brackets' Chernoff bounds."""
+        """Estimate log delta from the bell shapes of the brackets' terms."""
         return float(np.logaddexp.reduce([b.bell(epsilon) for b in self._split(epsilon)]))
 
     def _line(self, epsilon: float) -> Lines | None:
@@ -655,7 +655,7 @@ class FiniteStepsProfile(ContourProfile):
         return None if line is None else self._add_line(line, epsilon)[0]
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
-        """Each from deltas near the threshold of its test, where that is above 0."""
+        """Bound log power at each level by deltas near its threshold, if that is above 0."""
         low, high = np.full(len(log_levels), -math.inf), np.zeros(len(log_levels))
         for k, level in enumerate(log_levels.tolist()):
             t = self._threshold(level)
@@ -670,7 +670,7 @@ class FiniteStepsProfile(ContourProfile):
         return low, high
 
     def _threshold(self, log_level: float) -> float | None:
-        """About the t > 0 with Q(L > t) at the level; None where there is none."""
+        """Estimate the t > 0 with Q(L > t) equal to the level, or return None."""
         top = min(self._supremum, 1e9)
         ends = math.log(1e-5 * self._spread), math.log(top)
 
@@ -695,7 +695,7 @@ class FiniteStepsProfile(ContourProfile):
         return t
 
     def epsilon_near(self, log_delta: float) -> float:
-        """By the Chernoff bounds of the brackets, then by Newton's method on lines."""
+        """Guess the epsilon with this log delta by `_rough`, then by Newton's method on lines."""
         top = min(self._supremum, 1e9)
         if not math.isfinite(log_delta):
             return 1.0
@@ -729,7 +729,7 @@ class FiniteStepsProfile(ContourProfile):
 
 
 def finite_steps_profile(losses: Composition) -> FiniteStepsProfile:
-    """Return the profile of a sum, the same for the same sum in one question."""
+    """Return the profile of a sum. Equal sums in one question share it."""
     return in_question(("finite steps", losses), lambda: FiniteStepsProfile(losses))
 
 
@@ -747,7 +747,7 @@ def _finite_steps(composition: Composition) -> Profile | None:
     def contour() -> Profile:
         return contour_profile(composition)
 
-    # The sums of two or three values are nearly a lattice: a contour with a release beside it.
+    # Sums of a few values are nearly a lattice, so a contour with a tiny release goes first.
     lattice = max(len(v.place) for v in values) <= LIMITS.lattice_values and not are_few(values)
     first, second = (contour, lines) if lattice else (lines, contour)
     engines: list[tuple[float, Callable[[], Profile]]] = [
@@ -756,5 +756,5 @@ def _finite_steps(composition: Composition) -> Profile | None:
         (1e-3, lambda: dots_profile(composition)),
         (1e-2, second),
     ]
-    # A power is one question of the first engine, and a hundred of the second: it is asked last.
+    # A power costs one question of the first engine, but a hundred of the second, asked last.
     return CascadeProfile(engines, composition.log_total_variation, powers=(0, 2, 3))

@@ -1,8 +1,9 @@
-"""Sums of Gaussian steps on samples: one line, or a line for each size of the largest step.
+"""Compute profiles of Gaussian steps on samples by one line, or by lines per size of largest step.
 
-A bracket (`bracket_sum`) has a saddle point of its own, at about one over its level, so that a few
-rare large losses among many small ones do not force one line to serve both. A table of real sums
-(`real_sums`) guesses where lines go. The derivation stands in docs/certificates/largest-step.md.
+If a sum has a few rare large losses among many small ones, no single line suits both. So each
+bracket (`bracket_sum`) of the largest step has its own saddle point, at about 1 / level. A table of
+real sums (`real_sums`) guesses the places of lines. See docs/certificates/largest-step.md for the
+derivation.
 """
 
 from __future__ import annotations
@@ -47,29 +48,29 @@ from neyman.numerics.rounding import above
 
 @dataclass(frozen=True)
 class Limits:
-    """How the engine splits a sum and where it looks. Every bound holds with any other values.
+    """Set how to split a sum, and the searches. All values give valid bounds.
 
     Args:
-        window_slope: of log psi over t, at least; over 0.3 t / mu where that is more, and over 0.6
-            t / mu in a pair that is its own reverse. Flatter windows let larger losses into the
-            distribution below them, steeper ones need more nodes [LS-1].
-        window_share: of the slope of the step's log density at epsilon, at least. Below its level
-            1 - s falls by m and by (m x)^2 / 18, else smaller losses outweigh those above it.
-        level_ratio: of a level to the one before, and of epsilon to the first one. A level's line
-            serves losses that differ by about this ratio.
+        window_slope: least slope of log psi over t; over 0.3 t / mu if this is larger, and over
+            0.6 t / mu in a self-reverse pair. Flatter windows pass larger losses to the
+            distribution below them. Steeper windows need more nodes [LS-1].
+        window_share: least ratio to the slope of the step's log density at epsilon. Below its
+            level, 1 - s falls by m and by (m x)^2 / 18. With less, smaller losses dominate.
+        level_ratio: ratio of successive levels, and of epsilon to the first level. A level's line
+            suits losses that differ by about this ratio.
         last_loss: level from which no window cuts.
-        cancellation_efolds: by how much the terms of one line may exceed their sum, which costs as
+        cancellation_efolds: largest log ratio of the terms of one line to their sum. It costs as
             many digits.
-        cell_efolds: by how much delta changes between two epsilons that share their lines.
-        one_line_nodes: of one line, beyond which levels are tried.
-        outcome_nodes: of y, beyond which no line is tried.
-        bracket_tilts: at which a bracket's transform is looked at.
-        sure_steps: with the record, on average, from which one line of K is tried first.
-        enough_width: of log delta, with which no other split is tried.
-        atom_steps: up to which the atom at 0 of their sum counts.
-        deep_efolds, deepest_efolds: minus a log delta whose guess is rough, and beyond which only
-            a line whose K is cheap goes.
-        grid_steps: up to which grids of their sum are fast.
+        cell_efolds: change of log delta between two epsilons that share lines.
+        one_line_nodes: nodes of one line beyond which levels are tried.
+        outcome_nodes: nodes of y beyond which no line is tried.
+        bracket_tilts: number of tilts for a bracket's transform.
+        sure_steps: mean number of steps with the record beyond which one line of K is tried first.
+        enough_width: width of log delta at which no other split is tried.
+        atom_steps: most steps for which the sum's atom at 0 matters.
+        deep_efolds, deepest_efolds: minus log delta beyond which the guess is rough, and beyond
+            which only a line with a cheap K is tried.
+        grid_steps: most steps for which grids are fast.
     """
 
     window_slope: float = 6.0
@@ -87,29 +88,29 @@ class Limits:
     deep_efolds: float = 300.0
     deepest_efolds: float = 1e5
     grid_steps: int = 64
-    largest_epsilon: float = 1e9  # epsilon beyond which no guess goes
-    largest_peak: float = 300.0  # of the terms in y
-    guess_share: float = 0.03  # part of a log delta by which a guess at it may be off
-    # Width of log delta with which a line beside other losses is good enough.
+    largest_epsilon: float = 1e9  # largest epsilon of a guess
+    largest_peak: float = 300.0  # largest peak of the terms in y
+    guess_share: float = 0.03  # relative error of a guess of log delta
+    # Width of log delta at which a line with other losses suffices.
     line_width: float = 1e-9
-    # Of a line beside other losses, where the next engine is a grid.
+    # Most nodes of a line with other losses, if the next engine is a grid.
     nodes_beside_losses: float = 1e6
-    listed_sums: int = 1 << 8  # sums of losses beside the steps that are taken one by one
-    unlike_parts: int = 400  # parts, beyond which all levels of all of them take too long
-    threshold_failures: int = 6  # on the way to a threshold
-    repeated_failures: int = 2  # on the way to a threshold
-    narrow_width: float = 1e-6  # widths of log delta from which the next engine is asked, too
-    fair_width: float = 1e-5  # widths of log delta from which the next engine is asked, too
-    coarse_points: int = 1 << 13  # points of grids before the finest
-    medium_points: int = 1 << 15  # points of grids before the finest
-    normal_distance: float = 18.0  # of the two normals, with which sums over y stay short
-    least_threshold: float = 1e-5  # of the spread, below which a threshold counts as none
-    reuse_share: float = 0.2  # of an epsilon and the spread, within which a line may suit
-    reuse_spreads: float = 3.0  # of an epsilon and the spread, within which a line may suit
-    level_thresholds: int = 65  # of thresholds for many levels
-    threshold_steps: int = 24  # steps to the threshold of a level, and to the epsilon of a delta
-    newton_steps: int = 12  # steps to the threshold of a level, and to the epsilon of a delta
-    epsilon_efolds: float = 2e-3  # of the logarithm of an epsilon with which a search begins
+    listed_sums: int = 1 << 8  # most sums of other losses to list
+    unlike_parts: int = 400  # parts beyond which all levels of all parts are too slow
+    threshold_failures: int = 6  # most failures in a search for a threshold
+    repeated_failures: int = 2  # the same if the sum has an atom at 0
+    narrow_width: float = 1e-6  # width of log delta beyond which the next engine is asked
+    fair_width: float = 1e-5  # the same for grids
+    coarse_points: int = 1 << 13  # points of the first grid
+    medium_points: int = 1 << 15  # points of the second grid
+    normal_distance: float = 18.0  # largest distance of the two normals, for short sums over y
+    least_threshold: float = 1e-5  # least threshold over the spread
+    reuse_share: float = 0.2  # distance within which a line is reused, over epsilon plus spread
+    reuse_spreads: float = 3.0  # largest reach of lines for many levels, over epsilon plus spread
+    level_thresholds: int = 65  # thresholds for many levels
+    threshold_steps: int = 24  # most steps to the threshold of a level
+    newton_steps: int = 12  # most steps to the epsilon of a delta
+    epsilon_efolds: float = 2e-3  # largest last move of log epsilon in a guess
 
 
 LIMITS = Limits()
@@ -117,11 +118,11 @@ LOG_HALF = math.log(0.5)
 
 
 class StepSum:
-    """A sum of steps that are mixtures of normals, and the lines that suit an epsilon.
+    """Find lines that suit an epsilon, for a sum of steps that are mixtures of normals.
 
     Args:
         losses: the sum.
-        limits: of the search.
+        limits: limits of the search.
     """
 
     def __init__(self, losses: Composition, limits: Limits) -> None:
@@ -144,25 +145,25 @@ class StepSum:
         self.enough_width = limits.enough_width if self.others is None else LIMITS.line_width
         self.removed = self.parts[0][0].loss.removed
         order = self.parts[0][0].order
-        # Whether K is a short sum on its own line, and so many steps die out soon on it.
+        # Whether K is a short sum on its own line, and decays fast because of many steps.
         self.cheap = (self.variance > 0 or count > 2 * limits.atom_steps) and order == "one"
         self.cheap &= self.others is None or smooth(losses)
-        # Whether several steps with the record are sure, so that no single one is the largest.
+        # Whether several steps almost surely have the record, so no single step dominates.
         self.ordinary = self.cheap and math.fsum(sure) > limits.sure_steps
-        # About how far the sum of all losses spreads.
+        # The approximate spread of the sum of all losses.
         self.sides = 1 if order == "one" else 2
         spread = math.fsum([n * (self.sides * x.loss.mean_shift) ** 2 for x, n in parts])
         if self.others is not None:
             spread += float(self.others.moments(np.zeros(1))[2][0])
         self.spread = math.sqrt(spread + self.variance)
         self.symmetric = order == "symmetric"
-        # Few such steps have an atom at 0, near which no line goes.
+        # A few such steps have an atom at 0. No line works near it.
         self.atom_at_zero = self.symmetric and count <= limits.atom_steps and not self.variance
         self.supremum = above(losses.supremum)
         self._tables: dict[float, RealSums] = {}
 
     def table(self, log_target: float) -> RealSums:
-        """Return the real sums that reach as far as this logarithm of a probability needs."""
+        """Return real sums deep enough for this log probability."""
         depth = 64.0
         while depth < min(-log_target, self.limits.deepest_efolds):
             depth *= 2
@@ -173,7 +174,7 @@ class StepSum:
         return self._tables[depth]
 
     def rough(self, epsilon: float) -> tuple[float, RealSums]:
-        """About log delta there, and the table that reaches as far."""
+        """Estimate log delta, and return a table deep enough for it."""
         table = self.table(0.0)
         rough = table.log_delta(epsilon)
         if rough < -table.depth:
@@ -182,10 +183,10 @@ class StepSum:
         return rough, table
 
     def place(self, epsilon: float) -> float:
-        """Return the epsilon whose lines serve this one and its neighbors, which are not below it.
+        """Round epsilon down, so that near epsilons share lines.
 
-        Delta falls by a few e-folds from it on. The share of each bracket falls, too, and so does
-        the error of its line.
+        Within such a cell, delta falls by a few e-folds. The share of each bracket and the error of
+        its line also fall.
         """
         room = min(self.scale(epsilon), 0.5 * (self.supremum - epsilon))
         if self.atom_at_zero:
@@ -201,11 +202,11 @@ class StepSum:
         return cell * math.floor(epsilon / cell)
 
     def scale(self, epsilon: float) -> float:
-        """About how large the losses are that decide delta there."""
+        """Estimate the size of the losses that determine delta at this epsilon."""
         return max(epsilon, 0.1 * self.spread)
 
     def lines(self, epsilon: float) -> Telescope | None:
-        """Lines for an epsilon: one where its terms do not cancel, else one for each level."""
+        """Return lines for an epsilon: one if its terms do not cancel, else one per level."""
         limits = self.limits
         if epsilon > LIMITS.largest_epsilon:
             return None
@@ -213,7 +214,7 @@ class StepSum:
         rough, table = self.rough(epsilon)
         if self.cheap and rough < -limits.deep_efolds:
             best, narrowest = self.one_line(epsilon)
-        if rough < -limits.deepest_efolds:  # only a line whose K is cheap goes there
+        if rough < -limits.deepest_efolds:  # only a line with a cheap K works
             return best
         for brackets in self._splits(epsilon, rough, table):
             if narrowest < self.enough_width:
@@ -225,7 +226,7 @@ class StepSum:
         return best
 
     def one_line(self, epsilon: float) -> tuple[Telescope | None, float]:
-        """Return a line of K, and the width of its bounds; none where it knows nothing."""
+        """Return a line of K (None if its bounds are infinite), and the width of its bounds."""
         line = line_at(self.losses, epsilon, release=False)
         width = math.inf if line is None else line.width(epsilon)
         return None if line is None or width == math.inf else Telescope((line,), ()), width
@@ -233,10 +234,10 @@ class StepSum:
     def _splits(
         self, epsilon: float, rough: float, table: RealSums
     ) -> Iterator[Sequence[BracketSum]]:
-        """Yield the whole sum where its terms cancel little, and its parts by largest step."""
+        """Yield the entire sum if its terms cancel little, then the sum split by largest step."""
         half = self.limits.bracket_tilts // 2
         c, top, bend = table.saddle(epsilon)
-        # Above c as far as the terms rise by what aliases need; below it as far as they fall.
+        # Above c, until the terms rise enough for aliases. Below c, while they fall.
         reach = min(max(9.0 / math.sqrt(bend), 0.02), 1.4)
         ahead = np.linspace(0.0, reach, half)
         tilts = c * np.exp(np.append(np.linspace(-0.7, 0.0, half)[:-1], ahead))
@@ -255,10 +256,10 @@ class StepSum:
     def _telescope(
         self, brackets: Sequence[BracketSum], epsilon: float, log_delta: float
     ) -> Telescope | None:
-        """Return the lines of the brackets that count, if each has one."""
+        """Return lines for all brackets that matter, or None if one bracket has no line."""
         lines: list[Line] = []
         rest: list[tuple[float, float]] = []
-        # The bracket whose line fails most often first: the last one, but the bulk near an atom.
+        # Start with the bracket that fails most often: the last, or the bulk near an atom.
         for bracket in brackets if self.atom_at_zero else reversed(brackets):
             if bracket.chernoff(epsilon)[0] < log_delta - BRACKET_SUM_LIMITS.error_efolds - 2:
                 rest.append(bracket.certain(epsilon))
@@ -271,7 +272,7 @@ class StepSum:
         return Telescope(tuple(lines), tuple(rest)) if lines else None
 
     def one_bracket(self, tilts: Array) -> list[BracketSum]:
-        """Return the sum without levels; nothing where sums over y are too long."""
+        """Return the sum without levels, or an empty list if sums over y are too long."""
         nodes = tuple(
             StepNodes(x.loss, x.order, n, -math.inf, math.inf, float(tilts[-1]), None)
             for x, n in self.parts
@@ -284,18 +285,18 @@ class StepSum:
         return [BracketSum(nodes, self.variance, tilts, most, beside=self.others)]
 
     def _levels(self, epsilon: float, log_delta: float) -> list[BracketSum]:
-        """Return the bulk up to a first level, and the levels above it, for one epsilon."""
+        """Return the brackets for one epsilon: the bulk up to a first level, then higher levels."""
         scale = self.scale(epsilon)
-        # Deep in a tail the terms of one level cancel more.
+        # Deep in a tail, the terms of one level cancel more.
         ratio = max(self.limits.level_ratio / max(1.0, -0.01 * log_delta), 3.0)
         last = self.table(log_delta).last_level(
             epsilon, log_delta - 2 * BRACKET_SUM_LIMITS.error_efolds
         )
         levels = [-math.inf, scale / ratio]
-        # A window lets some losses below its level pass, a few times below the level.
+        # A window passes some losses a few times below its level.
         while levels[-1] < min(max(self.limits.last_loss, 4 * scale), max(3 * last, 2 * scale)):
             levels.append(levels[-1] * ratio)
-        rare = levels[-1] >= last  # what is beyond the last level hardly counts
+        rare = levels[-1] >= last  # losses beyond the last level are negligible
         levels.append(math.inf)
         tilts: list[Array] = []
         for low, high in pairwise(levels):
@@ -304,7 +305,7 @@ class StepSum:
                 end = min(
                     30.0 / max(low, scale), max(LIMITS.largest_peak / self.farthest, 4 * start)
                 )
-            if high == math.inf and rare:  # the nodes reach as far as its mass counts
+            if high == math.inf and rare:  # the nodes cover all mass that matters
                 pad = math.sqrt(2 * (3 * BRACKET_SUM_LIMITS.error_efolds - log_delta)) + 2
                 start, end = 1e-3, max(2.0, (pad - PAD_DEVIATIONS) / self.farthest)
             tilts.append(np.geomspace(start, end, self.limits.bracket_tilts))
@@ -348,12 +349,12 @@ def _lines_at(losses: Composition, epsilon: float, limits: Limits) -> Telescope 
 
 
 class LargestStepProfile(ContourProfile):
-    """Privacy profile of steps that are mixtures of normals, beside Gaussian noise.
+    """Compute the profile of steps that are mixtures of normals, plus Gaussian noise.
 
     Args:
         losses: a sum of `LikelihoodRatioLoss` of one order, of `ReplaceOneSubsampledLoss`, or of
-            `FixedSizeLoss`, of Gaussian noise, at most one `GaussianLoss`, and any other losses.
-        limits: of the search for lines.
+            `FixedSizeLoss`, plus at most one `GaussianLoss` and any other losses.
+        limits: limits of the search for lines.
     """
 
     patient = False
@@ -369,18 +370,18 @@ class LargestStepProfile(ContourProfile):
         self._beside = True
         self._sum = StepSum(losses, limits)
         self._spread = self._sum.spread
-        # Additions have a largest loss, but not beside Gaussian noise.
+        # Additions have a largest loss, except with Gaussian noise.
         self._bounded = math.isfinite(self._supremum)
         self._middle = 0.5 * self._supremum if self._bounded else 0.1 * self._spread
         self._start = 0.5 * min(self._spread, 0.5 * self._supremum)
 
     def _chernoff_bound(self, epsilons: Array) -> Array:
-        """Chernoff's bound by a few tilts of the whole sum [C-1]."""
+        """Return Chernoff bounds by a few tilts of the entire sum [C-1]."""
         places = np.minimum(np.quantile(epsilons, (0, 0.5, 1)), LIMITS.largest_epsilon)
         table = self._sum.rough(float(places[2]))[1]
         saddles = {_round_scale(table.saddle(float(e))[0]) for e in places}
         most = math.inf
-        if self._sum.removed:  # beyond it sums over y are long
+        if self._sum.removed:  # beyond it, sums over y are long
             most = LIMITS.largest_peak / self._sum.farthest
         tilts = np.unique(np.minimum(np.multiply.outer(sorted(saddles), (0.5, 1.0)), most))
         brackets = self._sum.one_bracket(tilts)
@@ -393,7 +394,7 @@ class LargestStepProfile(ContourProfile):
         # Both terms of log kappa are about c log c.
         size = np.abs(above) + moved + tilts * np.abs(np.log(tilts))
         bound = np.minimum((exponent + 16 * UNIT * (1 + size)).min(axis=1), 0.0)
-        # Above 10^15 steps these bounds lose all digits; its own K errs less, near 1.
+        # Above 10^15 steps, these bounds lose all digits. K itself errs less, near 1.
         return np.minimum(bound, super()._chernoff_bound(epsilons)) if self._sum.cheap else bound
 
     def _line(self, epsilon: float) -> Telescope | None:
@@ -404,7 +405,7 @@ class LargestStepProfile(ContourProfile):
         return _lines_at(self._sum.losses, self._sum.place(epsilon), self._sum.limits)
 
     def _guess(self, log_target: float, kind: Kernel) -> tuple[float, bool]:
-        """About where a tail falls to a logarithm, and whether it does; a start otherwise."""
+        """Estimate where a log tail falls to a target, and whether it does; else return a start."""
         table = self._sum.table(log_target)
 
         def rough(epsilon: float) -> float:
@@ -414,11 +415,11 @@ class LargestStepProfile(ContourProfile):
         if not rough(start) > log_target:
             while not rough(low) > log_target:
                 if low < 1e-6 * start:
-                    return start, False  # the real sums are a little off at 0
+                    return start, False  # the real sums are inexact at 0
                 low /= 4
             high = 4 * low
         else:
-            # Half of the way to the supremum, but never so near that floats stand still.
+            # Halve the distance to the supremum, but stop before floats coincide.
             while rough(high) > log_target and high < min(
                 LIMITS.largest_epsilon, (1 - 1e-9) * self._supremum
             ):
@@ -437,7 +438,7 @@ class LargestStepProfile(ContourProfile):
         return self._about(place)
 
     def _suitable_telescope(self, epsilon: float) -> Telescope | None:
-        """Lines for an epsilon: those that are there if they suit it."""
+        """Return known lines if they suit an epsilon, else new lines."""
         for lines, place, width in self._lines:
             far = abs(epsilon - place) > self._about(place)
             if far or not isinstance(lines, Telescope):
@@ -447,7 +448,7 @@ class LargestStepProfile(ContourProfile):
         return self._telescope_at(epsilon)
 
     def _telescope_at(self, epsilon: float) -> Telescope | None:
-        """Return the lines of the place of an epsilon."""
+        """Return the lines for an epsilon, and store them."""
         lines = self._line_at(epsilon)
         if not isinstance(lines, Telescope):
             return None
@@ -456,12 +457,12 @@ class LargestStepProfile(ContourProfile):
         return lines
 
     def _first_threshold(self, log_mass: float, *, ahead: bool) -> tuple[float, bool] | None:
-        """Where to look for the threshold of `threshold`, and whether there is one for certain.
+        """Return a first guess for `threshold`, and whether a threshold certainly exists.
 
-        None where there is none above 0.
+        Return None if no threshold above 0 exists.
         """
         if self._sum.symmetric and not ahead and log_mass > LOG_HALF:
-            return None  # Q(L > 0) <= P(L > 0) = Q(L < 0), so it is at most one half
+            return None  # Q(L > 0) <= P(L > 0) = Q(L < 0), so Q(L > 0) is at most one half
         if ahead:
             t, near = self._guess(log_mass, "P")
         else:
@@ -473,9 +474,9 @@ class LargestStepProfile(ContourProfile):
         return None if log_mass > LOG_HALF else (self._start, True)
 
     def threshold(self, log_mass: float, *, ahead: bool) -> float | None:
-        """About the t > 0 at which P(L > t), or Q(L > t) where not ``ahead``, has this logarithm.
+        """Estimate the t > 0 at which P(L > t), or Q(L > t) if not ``ahead``, has this log mass.
 
-        None where there is none or no line suits it.
+        Return None if no t exists or no line suits t.
         """
         low, high, failures = 0.0, math.inf, 0
         first = self._first_threshold(log_mass, ahead=ahead)
@@ -500,7 +501,7 @@ class LargestStepProfile(ContourProfile):
                 high, t = t, math.sqrt(low * t) if low > 0 else 0.25 * t
                 continue
             low, high = (t, high) if tail[0] > log_mass else (low, t)
-            if step == 0 and not near:  # whether there is a threshold above 0
+            if step == 0 and not near:  # check that a threshold above 0 exists
                 if tail[0] <= log_mass:
                     return None
                 t = self._start
@@ -510,7 +511,7 @@ class LargestStepProfile(ContourProfile):
             if abs(move) < 1e-3:
                 self._start = t
                 return t * math.exp(move)
-            # The tail bends down in log t: half of a long way out, and all of a way in.
+            # The tail bends down in log t: halve long moves outward, but not moves inward.
             following = t * math.exp(min(max(move if move < 0 else 0.5 * move, -1.5), 1.0))
             if abs(move) < 0.2:
                 following = t * math.exp(move)
@@ -522,9 +523,9 @@ class LargestStepProfile(ContourProfile):
         return None
 
     def _by_duality(self, log_levels: Array) -> tuple[Array, Array]:
-        """Return the line at the threshold of the likelihood ratio test gives the power [LS-8].
+        """Bound log power by the lines at the likelihood ratio test's threshold [LS-8].
 
-        Of many levels those whose thresholds suit one line are answered together.
+        Levels whose thresholds suit the same lines share them.
         """
         low, high = np.full(len(log_levels), -math.inf), np.zeros(len(log_levels))
         rest = np.argsort(-log_levels)  # thresholds rise
@@ -549,9 +550,7 @@ class LargestStepProfile(ContourProfile):
         return low, high
 
     def _conjugate_for(self, log_level: float, *, alone: bool) -> Conjugate | None:
-        """Return the power at a level, and at smaller ones with
-        thresholds nearby if not ``alone``.
-        """
+        """Return the conjugate for a level, and if not ``alone`` for nearby smaller levels."""
         t = self.threshold(log_level, ahead=False)
         if t is None:
             return self._reversed_conjugate(log_level, alone=alone)
@@ -567,9 +566,9 @@ class LargestStepProfile(ContourProfile):
         return _by_lines(lines.log_delta, places, lines.log_tails(places, ahead=False))
 
     def _reversed_conjugate(self, log_level: float, *, alone: bool) -> Conjugate | None:
-        """Where the threshold is below 0, from the reversed pair: it misses where that rejects.
+        """Return the conjugate for a threshold below 0, from the reversed pair.
 
-        delta(-t) = 1 - e^-t + e^-t delta_reverse(t), so that the miss is at most and at least
+        delta(-t) = 1 - e^-t + e^-t delta_reverse(t), so 1 - power is
         e^-t ((1 - level) - delta_reverse(t)) at the best t.
         """
         other = self._backward()
@@ -594,7 +593,7 @@ class LargestStepProfile(ContourProfile):
         return _by_lines(log_deltas, places, np.log(-np.expm1(tails)))
 
     def epsilon_near(self, log_delta: float) -> float:
-        """Guess the epsilon that has this log delta: by the real sums, then by Newton's method."""
+        """Guess the epsilon that has this log delta, by real sums and Newton's method."""
         if log_delta < -self._sum.limits.deepest_efolds:
             return super().epsilon_near(log_delta)
         if self._sum.ordinary:
@@ -606,11 +605,11 @@ class LargestStepProfile(ContourProfile):
         epsilon, near = self._guess(log_delta, "delta")
         if not near and epsilon > self._middle:
             return min(epsilon, self._supremum)
-        if not near:  # delta may be below this already at 0
+        if not near:  # delta may be below the target even at 0
             epsilon = 1e-3 * self._spread
         for _ in range(LIMITS.newton_steps):
             lines = self._telescope_at(epsilon)
-            if lines is None:  # another engine is asked
+            if lines is None:  # another engine answers
                 return epsilon
             below, above = lines.log_delta(epsilon * (1 + np.array([0.0, 1e-5])))
             middle = 0.5 * (below + above)
@@ -627,13 +626,13 @@ class LargestStepProfile(ContourProfile):
 def _by_lines(
     log_deltas: Callable[[Array], tuple[Array, Array]], places: Array, log_levels: Array
 ) -> Conjugate:
-    """Return a conjugate, given about the levels whose thresholds the places are."""
+    """Return a conjugate from places and the approximate levels with these thresholds."""
     z = ndtri_exp(np.clip(log_levels, -1e300, -1e-12))
     return Conjugate(log_deltas, places, np.minimum.accumulate(z))
 
 
 def _reach(lines: Telescope, t: float, step: float) -> float:
-    """How many steps from t the lines are about as narrow as there."""
+    """Return the number of steps from t within which the lines stay about as narrow."""
     enough = max(4 * lines.width(t), CONTOUR_LIMITS.reuse_width)
     reach = LIMITS.reuse_share
     while reach < LIMITS.reuse_spreads and lines.width(max(t + 2 * reach * step, 0.0)) <= enough:
@@ -642,12 +641,12 @@ def _reach(lines: Telescope, t: float, step: float) -> float:
 
 
 def _round_scale(scale: float) -> float:
-    """To a quarter of an octave, so that neighboring epsilons have the same brackets."""
+    """Round to a quarter of an octave, so that near epsilons share brackets."""
     return 2.0 ** (round(4 * math.log2(scale)) / 4)
 
 
 def largest_step_profile(losses: Composition) -> LargestStepProfile:
-    """Return the profile of a sum, the same for the same sum in one question."""
+    """Return the profile of a sum. Equal sums in one question share it."""
     return in_question(("largest step", losses), lambda: LargestStepProfile(losses))
 
 
@@ -662,12 +661,12 @@ def _sampled_steps(composition: Composition) -> Profile | None:
             continue
         step = loss.normal_ratio
         if step is None:
-            # It is one factor more of a line if all of it is finite, and its K is cheap.
+            # A finite loss with a cheap K is one more factor on a line.
             if not isinstance(loss, Loss) or loss.infinite or loss.costly:
                 return None
             others = True
             continue
-        # Sums over y stay short, and log R has a least value that floats hold.
+        # Sums over y must be short, and the least value of R must not underflow.
         short = step.loss.farthest <= LIMITS.normal_distance
         if not short or not step.loss.log_least > -REAL_SUMS_LIMITS.weight_efolds:
             return None
@@ -697,13 +696,13 @@ def _sampled_steps(composition: Composition) -> Profile | None:
         if listed is not None:
             engines.append((LIMITS.line_width, lambda: listed))
         engines.append((LIMITS.narrow_width, lambda: dots_profile(composition)))
-        # Of steps with an atom at 0 each power would take many lines.
+        # For steps with an atom at 0, each power would need many lines.
         asked = (0, len(engines) - 1) if order == "symmetric" else None
         return CascadeProfile(engines, composition.log_total_variation, asked)
-    # A grid of few steps is fast where a loss is a ratio alone, without a piecewise distribution.
+    # A grid of few steps is fast if a loss is only a ratio, without a piecewise distribution.
     fast = few and order == "one"
     enough = LIMITS.fair_width if fast else CONTOUR_LIMITS.grid_width
-    # A coarse grid decides most questions, in a tenth of the time.
+    # A coarse grid answers most questions in a tenth of the time.
     engines.append((enough, lambda: dots_profile(composition, LIMITS.coarse_points)))
     engines.append((LIMITS.fair_width, lambda: dots_profile(composition, LIMITS.medium_points)))
     engines.append((enough, lambda: dots_profile(composition)))

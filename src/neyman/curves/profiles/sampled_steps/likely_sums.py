@@ -1,8 +1,8 @@
-"""Values of finite losses, and lists of the sums of their copies that are likely.
+"""List values of finite losses, and the likely sums of their copies.
 
-A few copies of a loss with finitely many values have few sums that count above a place. They are
-listed from the largest values down, and a beginning is left out where Chernoff's bound of all that
-may follow is nothing. The derivation stands in docs/certificates/finite-values.md.
+A few copies of a loss with finitely many values have few sums that matter above a place. The list
+starts with the largest values. It omits a partial sum (a beginning) if Chernoff's bound on all its
+continuations is negligible. See docs/certificates/finite-values.md for the derivation.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ from neyman.numerics.power_sums import divergence, slow
 
 @dataclass(frozen=True)
 class Limits:
-    """Where the lines of finite sums go, and how far.
+    """Set places and sizes of lines and lists for finite sums.
 
     Args:
-        digits_efolds: aliases, and what is beyond the nodes, should be below e^-digits of delta.
-        level_ratio: of a level to the one before.
-        cancellation_efolds: by which one line's bound may exceed that of levels.
-        table_tilts, fine_tilts: tilts of a table, and of one around its least terms.
-        most_nodes: of a line.
-        most_terms, scan_terms: nodes times values of a line, and of the cells of a scan.
-        scan_deviations: width of a cell over the inverse deviation of a step: |m|^2 bends in it by
-            less than a quarter of the square [FV-3].
-        drop_efolds: weights below e^-drop of the largest count as left out.
-        all_counts: copies up to which all counts of a value are tried.
-        depth_efolds: of the chance of a count that is not tried.
-        least_efolds: beginnings below e^-least of delta are left out of a list.
-        good_width: of log delta, with which no lines are asked beside a list.
-        most_ways, most_work, most_sums: of a list: ways about, beginnings tried, and sums.
+        digits_efolds: aliases, and terms beyond the nodes, should be below e^-digits of delta.
+        level_ratio: ratio of successive levels.
+        cancellation_efolds: largest log ratio of one line's bound to the bound by levels.
+        table_tilts, fine_tilts: tilts of a table, and of a table around its least terms.
+        most_nodes: most nodes of a line.
+        most_terms, scan_terms: most nodes times values of a line, and of the cells of a scan.
+        scan_deviations: width of a cell times the deviation of a step. In a cell, |m|^2 bends by
+            less than a quarter of the squared width [FV-3].
+        drop_efolds: weights below e^-drop of the largest weight are omitted.
+        all_counts: most copies for which all counts of a value are tried.
+        depth_efolds: minus the log probability of the omitted counts.
+        least_efolds: a list omits beginnings below e^-least of delta.
+        good_width: width of log delta at which a list needs no lines.
+        most_ways, most_work, most_sums: for a list, approximate most ways, most beginnings tried,
+            and most sums.
     """
 
     digits_efolds: float = 24.0
@@ -65,26 +66,26 @@ class Limits:
     most_ways: float = 1e8
     most_work: float = 1.5e7
     most_sums: int = 1 << 18
-    least_log_share: float = -1e5  # log of a share, below which it counts as that
-    largest_tilt: float = 2.0**40  # for which values are listed
+    least_log_share: float = -1e5  # least log of a share to represent
+    largest_tilt: float = 2.0**40  # largest tilt for which values are listed
 
 
 LIMITS = Limits()
 _FACTORIALS = gammaln(np.arange(LIMITS.all_counts + 1) + 1.0)
-SUM_ERROR_UNITS = 40  # units by which NumPy's sum in pairs errs
+SUM_ERROR_UNITS = 40  # error of NumPy's pairwise sum, in units
 
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """The values of one loss, as far as tilts up to some size ask for them.
+    """Store the values of one loss that matter for tilts up to a limit.
 
     Args:
-        place, log_p: in increasing order, with their masses under P.
+        place, log_p: values in increasing order, and their log masses under P.
         relative: bound on the relative error of each mass.
         moves: bound on the relative error of each place.
-        lost: (a, l): mass left out, at most e^{a + c l} under a tilt c.
-        missing: the mass that no value has, if all others are known without their sum; else None.
-        count: how many copies the sum has.
+        lost: pairs (a, l) for omitted masses, each at most e^{a + c l} under a tilt c.
+        missing: the mass of infinite loss, if it and all other masses sum to 1; else None.
+        count: number of copies in the sum.
     """
 
     place: Array
@@ -96,7 +97,10 @@ class Values:
     count: int
 
     def log_mgf(self, tilts: Array, low: float, high: float) -> tuple[Array, Array, Array]:
-        """Log of M up to ``high``, its error, and log of the most of it that is above ``low``."""
+        """Return log M up to ``high``, its error, and a bound on the log share above ``low``.
+
+        M(c) = E[e^{cL}] at each tilt c.
+        """
         inside = self.place <= high
         place, log_p = self.place[inside], self.log_p[inside]
         charge(CALL + 60 * len(tilts) * len(place))
@@ -120,7 +124,7 @@ class Values:
             unsure = (
                 float((outside * self.relative[~inside]).sum()) + SUM_ERROR_UNITS * UNIT * beyond
             )
-            # Not the mass less 1, which is rounded to a unit of 1.
+            # This avoids the mass minus 1, which is rounded to a unit of 1.
             unsure += 4 * UNIT * self.missing
             excess = gain.sum(axis=1) - self.missing - beyond
             k[near] = np.log1p(excess)
@@ -144,7 +148,7 @@ class Values:
         return k, error + missing, share
 
     def left_out(self, tilts: Array, low: float, high: float) -> Array:
-        """Bound on the mass between two places that is not listed, under the tilts."""
+        """Bound the omitted mass between two places, under each tilt."""
         log_mass, place = np.array(self.lost).reshape(-1, 2).T
         inside = (place > low) & (place <= high)
         exponent = log_mass[inside] + np.multiply.outer(tilts, place[inside])
@@ -153,7 +157,7 @@ class Values:
 
 @array_cache
 def values_of(loss: Part) -> Values | None:
-    """Return the values of one copy; None where there is a density, or a loss of another kind."""
+    """Return the values of one copy; None for a loss with a density or of another kind."""
     if isinstance(loss, OffLatticeLoss):
         place, log_p = np.array(loss.values), np.array(loss.log_p)
         relative = 4 * UNIT * (8 + np.abs(log_p))
@@ -167,7 +171,7 @@ def values_of(loss: Part) -> Values | None:
     used = np.isfinite(law.loss) & np.isfinite(law.log_p)
     order = np.argsort(law.loss[used], kind="stable")
     missing = loss.infinite if law.normalized else None
-    # Values that are missing here have the loss -inf: they are no part of M.
+    # Values dropped here have the loss -inf and are not part of M.
     if not used.all():
         missing = None
     place, log_p = law.loss[used][order], law.log_p[used][order]
@@ -185,13 +189,13 @@ def listed(parts: Parts) -> tuple[Values, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """The sums that count above a place, each with its chance [FV-4].
+    """Store the sums that matter above a place, with their probabilities [FV-4].
 
     Args:
-        loss, chance: the sums, falling, and their chances.
-        relative, place: bounds on the relative errors of the chances, and on those of the sums.
+        loss, chance: sums in falling order, and their probabilities.
+        relative, place: bounds on the relative errors of ``chance``, and on the errors of ``loss``.
         start: the place.
-        lost: bound on the share in delta(start) of all sums that are not listed.
+        lost: bound on the contribution of all omitted sums to delta(start).
     """
 
     loss: Array
@@ -204,7 +208,7 @@ class Listing:
     bump: None = None
 
     def log_delta(self, epsilon: Array) -> tuple[Array, Array]:
-        """Certified bounds on log delta at each epsilon."""
+        """Return certified bounds on log delta at each epsilon."""
         ends = np.array([self._ends(float(e)) for e in np.asarray(epsilon, float)])
         with np.errstate(divide="ignore"):
             low, high = np.log(ends.reshape(-1, 2)).T
@@ -218,7 +222,7 @@ class Listing:
         charge(CALL + 20 * k)
         gain = self.chance[:k] * -np.expm1(epsilon - self.loss[:k])
         value = float(gain.sum())
-        # What is within its error below epsilon gains at most that error.
+        # A sum below epsilon by at most its error gains at most this error.
         far = int(np.searchsorted(-self.loss, -epsilon + 2 * float(self.place.max())))
         moved = float((self.chance * self.place)[:far].sum()) + 4 * UNIT * abs(epsilon) * float(
             self.chance[:far].sum()
@@ -227,29 +231,29 @@ class Listing:
         return max(value - error, 0.0), value + error + self.lost
 
     def log_tails(self, epsilon: Array, *, ahead: bool) -> Array:
-        """About log P(L > epsilon), or log Q(L > epsilon) where not ``ahead``; to steer by."""
+        """Estimate log P(L > epsilon), or log Q(L > epsilon) if not ``ahead``."""
         mass = self.chance if ahead else self.chance * np.exp(-self.loss)
         total = np.append(0.0, np.cumsum(mass))
         with np.errstate(divide="ignore"):
             return np.log(total[np.searchsorted(-self.loss, -np.asarray(epsilon))])
 
     def width(self, epsilon: float) -> float:
-        """Return the width of the bounds on log delta there."""
+        """Return the width of the bounds on log delta at this epsilon."""
         low, high = self.log_delta(np.array([epsilon]))
         return float(high[0] - low[0]) if low[0] > -math.inf else math.inf
 
 
 def _counts(left: Array, share: Array, count: int) -> Array:
-    """How often a value may come, at least once, among terms of which so many are left.
+    """Return the likely counts of a value, at least 1, among the remaining terms.
 
     Args:
-        left: for each beginning.
-        share: of the value among those that may still come, for each tilt.
+        left: number of remaining terms of each beginning.
+        share: probability of the value among the remaining values, at each tilt.
         count: terms of the sum.
     """
     low, high = 1, int(left.max())
     if count > LIMITS.all_counts:
-        # Bernstein: what is farther from the mean has a chance below e^-depth.
+        # Bernstein: counts farther from the mean have probability below e^-depth.
         depth = LIMITS.depth_efolds
         most, least = float(left.max() * share.max()), float(left.min() * share.min())
         high = min(high, math.ceil(most + math.sqrt(2 * depth * most) + depth))
@@ -258,7 +262,7 @@ def _counts(left: Array, share: Array, count: int) -> Array:
 
 
 def _log_binomial(n: Array, k: Array, rest: Array, log_r: float, log_s: float) -> Array:
-    """log of n! / (k! rest!) r^k s^rest, without large numbers that cancel (`power_sums`)."""
+    """Return log of n! / (k! rest!) r^k s^rest, without cancellation (`power_sums`)."""
     if int(n.max()) <= LIMITS.all_counts:
         return (_FACTORIALS[n] - _FACTORIALS[k] - _FACTORIALS[rest]) + (k * log_r + rest * log_s)
     away = divergence(k, n * math.exp(log_r)) + divergence(rest, n * math.exp(log_s))
@@ -266,7 +270,7 @@ def _log_binomial(n: Array, k: Array, rest: Array, log_r: float, log_s: float) -
 
 
 def are_few(values: Sequence[Values]) -> bool:
-    """Whether the sums may be listed: about how many come with a chance above e^-near."""
+    """Return True if the estimated number of likely sums is small enough for a list."""
     log_ways, near = 0.0, LIMITS.least_efolds
     for v in values:
         log_mean = np.sort(v.log_p + math.log(v.count))
@@ -282,12 +286,12 @@ def are_few(values: Sequence[Values]) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class _Beginnings:
-    """Sums of the first terms, each with what is left to add.
+    """Store beginnings: sums of the first terms.
 
     Args:
-        total, log_chance: the sums, and log of their chances.
-        relative, place: bounds on the relative errors of the chances, and on those of the sums.
-        left: terms of the same loss that are still to come.
+        total, log_chance: the sums, and their log probabilities.
+        relative, place: bounds on the relative errors of probabilities, and on errors of the sums.
+        left: remaining terms of the same loss.
     """
 
     total: Array
@@ -297,7 +301,7 @@ class _Beginnings:
     left: Array
 
     def where(self, mask: Array) -> _Beginnings:
-        """Those that are asked for."""
+        """Return the selected beginnings."""
         return _Beginnings(
             self.total[mask],
             self.log_chance[mask],
@@ -308,7 +312,7 @@ class _Beginnings:
 
     @staticmethod
     def joined(parts: Sequence[_Beginnings], left: int) -> _Beginnings:
-        """All of them, with so many terms of the next loss to come."""
+        """Concatenate beginnings, with ``left`` remaining terms of the next loss."""
         total = np.concatenate([p.total for p in parts])
         return _Beginnings(
             total,
@@ -321,13 +325,13 @@ class _Beginnings:
 
 @dataclass
 class _List:
-    """Lists the likely sums of losses, the largest values first [FV-4].
+    """List the likely sums of losses, from the largest values down [FV-4].
 
     Args:
-        start: the place above which sums count.
-        tilts, kernel: of Chernoff's bounds, with the tilt 0 first.
-        log_least: log of a share in delta, below which a beginning is left out.
-        work, lost: beginnings so far, and the share of those that were left out.
+        start: the place above which sums matter.
+        tilts, kernel: tilts of Chernoff's bounds, 0 first, and log kappa at them.
+        log_least: log of the least contribution to delta of a listed beginning.
+        work, lost: number of beginnings so far, and contribution of the omitted ones.
     """
 
     start: float
@@ -338,7 +342,7 @@ class _List:
     lost: float = 0.0
 
     def share(self, rows: _Beginnings, left: Array, total: Array, m: Array, rest: Array) -> Array:
-        """Log of the most that a beginning's sums add to delta, less log of its chance."""
+        """Bound the log contribution of each beginning to delta, minus its log probability."""
         bound = np.full(np.broadcast_shapes(left.shape, total.shape), math.inf)
         for i, c in enumerate(self.tilts.tolist()):
             move = c * (total - self.start) + (self.kernel[i] + rest[i])
@@ -346,16 +350,16 @@ class _List:
         return bound
 
     def add(self, v: Values, below: Array, rest: Array, rows: _Beginnings) -> _Beginnings | None:
-        """Return the sums with all copies of a loss added; None where they are too many.
+        """Return the sums after adding all copies of a loss, or None if there are too many.
 
         Args:
             v: the values of the loss.
-            below: log of its transform up to each value, at each tilt.
-            rest: log of the transform of what comes later, at each tilt.
+            below: log transform of the loss up to each value, at each tilt.
+            rest: log transform of the later losses, at each tilt.
             rows: the sums so far.
         """
         p, units = np.exp(v.log_p), v.relative + 8 * UNIT * (2 + np.abs(v.log_p))
-        # Errors of masses whose sum is known count by how far a count is from its mean.
+        # If the sum of masses is known, their errors count times the distance of count and mean.
         mean = v.count * p if v.missing is not None else 0 * p
         off = (
             0.0
@@ -396,7 +400,7 @@ class _List:
     def _with(
         self, v: Values, j: int, below: Array, rest: Array, rows: _Beginnings
     ) -> tuple[_Beginnings, Array] | None:
-        """Return the beginnings with each number of copies of one value, and these numbers."""
+        """Return the beginnings plus each number of copies of value j, and these numbers."""
         x, log_below = float(v.place[j]), float(below[j, 0])
         log_r, log_s = float(v.log_p[j]) - log_below, float(below[j - 1, 0]) - log_below
         share = np.exp(self.tilts * x + v.log_p[j] - below[j])
@@ -406,7 +410,7 @@ class _List:
         if self.work > LIMITS.most_work or max(len(rows.left), size // 8) > LIMITS.most_sums:
             return None
         charge(CALL + 200.0 * size)
-        if many:  # counts beyond those that are tried
+        if many:  # counts that are not tried
             own = self.share(rows, rows.left, rows.total, below[j] - log_below, rest)
             self.lost += 2 * math.exp(-LIMITS.depth_efolds) * _sum(own + rows.log_chance)
         left = rows.left[:, None] - k
@@ -414,7 +418,7 @@ class _List:
         left = np.maximum(left, 0)
         log_b = _log_binomial(rows.left[:, None], k, left, log_r, log_s)
         total = rows.total[:, None] + k * x
-        # What follows takes smaller values only.
+        # Later terms have smaller values.
         m = below[j - 1] - below[j - 1, 0]
         bound = self.share(rows, left, total, m, rest) + (log_b + rows.log_chance[:, None])
         keep = (bound > self.log_least) & fits
@@ -440,13 +444,13 @@ def _sum(exponents: Array) -> float:
 def listing(
     values: Sequence[Values], start: float, tilts: Array, log_least: float
 ) -> Listing | None:
-    """Return the sums above a place; None where they are too many.
+    """List the sums above a place, or return None if there are too many.
 
     Args:
-        values: of the losses.
+        values: values of the losses.
         start: the place.
-        tilts: of Chernoff's bounds, above 0.
-        log_least: log of a share in delta that does not count.
+        tilts: tilts of Chernoff's bounds, above 0.
+        log_least: log of a negligible contribution to delta.
     """
     order = sorted(values, key=lambda v: len(v.place))
     tilts = np.append(0.0, tilts)
@@ -456,7 +460,7 @@ def listing(
     ]
     log_m = [v.count * b[-1] for v, b in zip(order, below, strict=True)]
     log_all = np.add.reduce(log_m)
-    for v, b in zip(order, below, strict=True):  # a step that is not listed, and any others
+    for v, b in zip(order, below, strict=True):  # one omitted value, and any other values
         missing = v.count * v.left_out(tilts, -math.inf, math.inf)
         with np.errstate(divide="ignore"):
             bound = np.log(missing) + log_all - b[-1] - tilts * start + sums.kernel

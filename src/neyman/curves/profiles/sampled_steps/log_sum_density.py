@@ -1,7 +1,7 @@
-"""The distribution of a sum of few steps on random samples, certified to relative accuracy.
+"""Compute the density of a sum of few steps on random samples, with certified relative accuracy.
 
 A step with rate q and distance mu has dM/dQ = (1 - q) (1 + e^b), b ~ N(m, mu^2) under Q, with
-m = log(q / (1 - q)) - mu^2 / 2. So X = log(1 + e^b) is positive, and the sum S of several has
+m = log(q / (1 - q)) - mu^2 / 2. So X = log(1 + e^b) is positive, and the sum S of several X has
 
     e^S = product of (1 + e^b),    tau = log(e^S - 1).
 
@@ -10,8 +10,8 @@ density of tau under Q is
 
     h(tau) = integral of h_1(alpha) h_2(beta) (A + B + A B) / (A + B + 2 A B) dr,    [FS-1]
 
-A = e^alpha, B = e^beta. All terms are positive, so h keeps its relative accuracy in both tails.
-`Density` holds h as Chebyshev polynomials on panels.
+A = e^alpha, B = e^beta. All terms are positive, so h is relatively accurate in both tails.
+`Density` stores h as Chebyshev polynomials on panels.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ from neyman.numerics.operations import CALL, charge
 
 @dataclass(frozen=True)
 class Limits:
-    """How panels are cut."""
+    """Set the accuracy and cost of panels."""
 
-    value_operations: float = 80.0  # operations of a value of a table
-    bound_rounds: int = 4  # of better bounds between the nodes [FS-3]
-    samples: int = 2048  # of a polynomial, for its least value
-    # E-folds below the largest panel of a row at which a panel is only bounded.
+    value_operations: float = 80.0  # operations per value of a table
+    bound_rounds: int = 4  # rounds of better bounds between the nodes [FS-3]
+    samples: int = 2048  # samples of a polynomial, for its least value
+    # E-folds below the largest panel of a row beyond which a panel is only bounded.
     bounded_efolds: float = 40.0
     block_nodes: int = 300_000  # nodes evaluated at a time
 
 
 LIMITS = Limits()
 PANEL_NODES = 22  # Chebyshev nodes of a panel
-LEBESGUE = 1 + 2 / math.pi * math.log(PANEL_NODES + 1)  # of that many nodes
-GAUSS = (12, 16, 20)  # Gauss-Legendre nodes of a panel of r, for more steps each
-ELLIPSE_RADIUS = 3 + math.sqrt(8)  # the ellipse whose major axis reaches one panel beyond both ends
+LEBESGUE = 1 + 2 / math.pi * math.log(PANEL_NODES + 1)  # Lebesgue constant bound
+GAUSS = (12, 16, 20)  # Gauss-Legendre nodes of a panel of r, for few to many steps
+ELLIPSE_RADIUS = 3 + math.sqrt(8)  # the ellipse's major axis ends one panel beyond both ends
 ELLIPSE_HEIGHT = (ELLIPSE_RADIUS - 1 / ELLIPSE_RADIUS) / 2  # its minor axis over half a panel
-ELLIPSES = (1.6, 2.2, 3.0, 4.0, 5.2, 6.6)  # rho of ellipses about a panel of tau
-MAX_ANGLE = 0.8  # of an ellipse, so that its constants are small [FS-2]
+ELLIPSES = (1.6, 2.2, 3.0, 4.0, 5.2, 6.6)  # rho of ellipses around a panel of tau
+MAX_ANGLE = 0.8  # largest angle of an ellipse, for small constants [FS-2]
 PLACE_SHARE = 0.35  # [FS-2]: a real place within this share of the angle squared bounds h
-SLOPE_BOUND = 1.2  # above |g'|, g(z) = z / (1 - e^-z), where |arg z| <= MAX_ANGLE
+SLOPE_BOUND = 1.2  # upper bound on |g'|, g(z) = z / (1 - e^-z), if |arg z| <= MAX_ANGLE
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step on a Poisson sample of Gaussian noise.
+    """Represent one step with Gaussian noise on a Poisson sample.
 
     Args:
         rate: q, in (0, 1).
@@ -69,32 +69,33 @@ class Step:
 
     @property
     def log_odds(self) -> float:
-        """log(q / (1 - q))."""
+        """Return log(q / (1 - q))."""
         return math.log(self.rate) - math.log1p(-self.rate)
 
     @property
     def mean(self) -> float:
-        """m, the mean of b under Q."""
+        """Return m, the mean of b under Q."""
         return self.log_odds - self.distance**2 / 2
 
     @property
     def log_total(self) -> float:
-        """-log(1 - q), the logarithm of E_Q[e^X]."""
+        """Return -log(1 - q), the logarithm of E_Q[e^X]."""
         return -math.log1p(-self.rate)
 
 
 @dataclass(frozen=True, eq=False)
 class Density:
-    """The density h of tau under Q for a sum of steps.
+    """Store the density h of tau under Q for a sum of steps.
 
     Args:
         steps: each distinct step with its count.
-        low, half: where the first panel starts, and half the width of each.
-        coefficients: of h e^{slope (tau - middle) - scale}, shape (DEGREES, panels).
+        low, half: start of the first panel, and half the width of each panel.
+        coefficients: Chebyshev coefficients of h e^{slope (tau - middle) - scale}, shape
+            (PANEL_NODES, panels).
         slope, scale: shape (panels,).
-        peaks: bounds on log h left of the table, on each panel, and right of it.
-        error: bound on the relative error on each panel; inf where nothing is certified.
-        exact: the step whose normal density this is, for which no polynomial is asked.
+        peaks: upper bounds on log h left of the table, on each panel, and right of the table.
+        error: bound on the relative error on each panel; inf if not certified.
+        exact: the step, if h is its normal density. Then no polynomial is used.
     """
 
     steps: tuple[tuple[Step, int], ...]
@@ -109,22 +110,22 @@ class Density:
 
     @property
     def panels(self) -> int:
-        """How many panels there are."""
+        """Return the number of panels."""
         return len(self.slope)
 
     @property
     def high(self) -> float:
-        """Where the last panel ends."""
+        """Return the end of the last panel."""
         return self.low + 2 * self.half * self.panels
 
     @property
     def count(self) -> int:
-        """How many steps there are."""
+        """Return the number of steps."""
         return sum(count for _, count in self.steps)
 
     @cached_property
     def _largest(self) -> list[Array]:
-        """The largest peaks of 1, 2, 4, ... neighbors."""
+        """Return the largest peaks of 1, 2, 4, ... neighbors."""
         levels = [self.peaks]
         while 2 ** len(levels) <= len(self.peaks):
             reach = 2 ** (len(levels) - 1)
@@ -132,20 +133,18 @@ class Density:
         return levels
 
     def panel(self, tau: Array) -> Array:
-        """Return the index of the panel of each place; -1 left of
-        the table, `panels` right of it.
-        """
+        """Return the panel index of each place: -1 left of the table, `panels` right of it."""
         index = np.floor((tau - self.low) / (2 * self.half))
         return np.clip(index, -1, self.panels).astype(int)
 
     def certified(self, tau: Array) -> Array:
-        """Return True where the error is finite."""
+        """Return True for places on panels with a finite error."""
         panel = self.panel(tau)
         known = np.isfinite(self.error[np.clip(panel, 0, self.panels - 1)])
         return known & (panel >= 0) & (panel < self.panels)
 
     def log_value(self, tau: Array, panel: Array | None = None) -> Array:
-        """log h at places within the table."""
+        """Return log h at places within the table."""
         if self.exact is not None:
             z = (tau - self.exact.mean) / self.exact.distance
             return -0.5 * z * z - 0.5 * math.log(math.tau) - math.log(self.exact.distance)
@@ -163,7 +162,7 @@ class Density:
         return np.log(value) + self.scale[panel] - self.slope[panel] * x * self.half
 
     def log_most(self, low: Array, high: Array) -> Array:
-        """Bounds on log h between two places."""
+        """Return upper bounds on log h between pairs of places."""
         charge(CALL + LIMITS.value_operations * low.size)
         first, last = self.panel(low) + 1, self.panel(high) + 1
         level = np.floor(np.log2(last - first + 1)).astype(int)
@@ -181,12 +180,12 @@ class Density:
 def log_growth(steps: tuple[tuple[Step, int], ...], angle: float, tau: Array) -> Array:
     """[FS-2] Return log K for complex places with |Im| <= angle and a real part of at most tau.
 
-    |h(place)| <= K h at a real place within SHIFT angle^2 of the real part.
+    |h(place)| is at most K times h at a real place within PLACE_SHARE angle^2 of the real part.
     """
     s = np.logaddexp(0.0, tau)
     cosines = math.cos(angle) * math.cos(angle / 2)
     g = np.minimum(s / -np.expm1(-s), 1 / cosines)
-    twist = g * math.log(math.tan(angle) + 1 / math.cos(angle))  # of each b, at most
+    twist = g * math.log(math.tan(angle) + 1 / math.cos(angle))  # largest twist of each b
     total = np.full(tau.shape, -math.log(cosines))
     for step, count in steps:
         m, square = step.mean, step.distance**2
@@ -205,11 +204,11 @@ def density_of_step(step: Step, low: float, high: float, half: float) -> Density
     panels = max(math.ceil((high - low) / (2 * half)), 1)
     edges = low + 2 * half * np.arange(panels + 1)
     ends = np.concatenate([[-np.inf], edges, [np.inf]])
-    # On each panel, and beyond both ends, the density is largest next to its mean.
+    # On each panel, and beyond both ends, the density is largest nearest to the mean.
     away = np.maximum(np.maximum(ends[:-1] - m, m - ends[1:]), 0.0) / mu
     peaks = -0.5 * away**2 - 0.5 * math.log(math.tau) - math.log(mu) + 1e-9
     z = np.maximum(np.abs(edges[1:] - m), np.abs(edges[:-1] - m)) / mu
-    # The mean errs by units of itself, z by 2, and z^2 / 2 and its sums by 4 of z^2 and a few.
+    # The mean errs by units of its size, z by 2, and z^2 / 2 and sums by 4 units of z^2 and a few.
     error = 4 * UNIT * (4 + z * z + z * (np.abs(edges).max() + abs(m)) / mu)
     nothing = np.zeros(panels)
     return Density(
@@ -239,8 +238,8 @@ def convolve(one: Density, two: Density, low: float, high: float, half: float) -
 def _prior(one: Density, two: Density, edges: Array) -> Array:
     """[FS-4] Bound log h of the sum: left of the edges, between them, and right of them.
 
-    Outside, the larger of alpha and beta is between half of tau and tau, and the smaller has at
-    most the mass below tau. Between, each panel of r is bounded by the largest densities.
+    Outside, the larger of alpha and beta is between half of tau and tau. The smaller has at most
+    the mass below tau. Between edges, the largest densities bound each panel of r.
     """
     starts, stops = np.append(edges[-1], edges[:-1]), np.append(1e6, edges[1:])
     halves = split(starts, np.zeros(len(starts)))[0] - 1e-9
@@ -259,7 +258,7 @@ def _prior(one: Density, two: Density, edges: Array) -> Array:
     inner = one.log_most(alpha[:-1, 1:], alpha[1:, :-1])
     inner += two.log_most(beta[:-1, :-1], beta[1:, 1:])
     inner = np.asarray(logsumexp(inner, axis=1)) + math.log(width)
-    # Left of the first and right of the last edge of r one part has almost no mass.
+    # Left of the first edge of r and right of the last, one part has almost no mass.
     for table, other in ((one, two), (two, one)):
         gap = np.where(edges[:-1] > table.low + math.log(2), 0.0, np.inf)
         lowest = edges[:-1] - math.log(2) - math.log1p(math.exp(table.low))
@@ -270,7 +269,7 @@ def _prior(one: Density, two: Density, edges: Array) -> Array:
 
 
 def split(tau: Array, r: Array) -> tuple[Array, Array]:
-    """alpha and beta with (1 + e^alpha) (1 + e^beta) = 1 + e^tau and beta - alpha = r."""
+    """Return alpha and beta with (1 + e^alpha) (1 + e^beta) = 1 + e^tau and beta - alpha = r."""
     e = np.exp(-np.abs(r))
     one = 1 + e
     larger = tau + math.log(2) - np.log(one + np.sqrt(one * one + 4 * e * np.exp(tau)))
@@ -278,7 +277,7 @@ def split(tau: Array, r: Array) -> tuple[Array, Array]:
 
 
 def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
-    """log h of the sum, and a bound on its relative error: by quadrature in r."""
+    """Return log h of the sum and a bound on the relative error, by quadrature in r."""
     half = min(one.half, two.half)
     width = 2 * half
     first = math.floor((two.low - float(tau.max())) / width) - 2
@@ -286,7 +285,7 @@ def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
     edges = width * np.arange(first, last + 1)
     alpha, beta = split(tau[:, None], edges[None, :])
     inside = (alpha > one.low) & (beta > two.low)
-    # Panel j is between the edges j and j + 1, and within both tables.
+    # Panel j is between edges j and j + 1, within both tables.
     j = np.arange(1, len(edges) - 2)
     good = inside[:, j] & inside[:, j + 1]
     sure = one.certified(alpha) & two.certified(beta)
@@ -322,14 +321,14 @@ def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
         pa, pb = np.clip(pa, 0, one.panels - 1), np.clip(pb, 0, two.panels - 1)
         share[part] = f @ weights * half
         steep = np.abs(one.slope[pa]) + np.abs(two.slope[pb])
-        # Places err by units of themselves and, as they count from the low end of a table, by 3 of
-        # that. Beside its slope the logarithm on a panel is flat: half^2 / mu^2 is at most 0.36.
+        # Places err by units of their size plus 3 units of the table's low end. Apart from its
+        # slope, the logarithm on a panel is flat: half^2 / mu^2 is at most 0.36.
         places = 8 * (np.abs(a) + np.abs(b) + 4) + reach
         units = UNIT * (places * (steep + 0.5 / half) + 64)
         inherited[part] = (f * (one.error[pa] + two.error[pb] + units)) @ weights * half
     total = np.bincount(row, weights=share, minlength=len(tau)).astype(float)
     absolute = np.bincount(row, weights=inherited, minlength=len(tau)).astype(float) * 1.01
-    # [FS-6]: the quadrature of each panel; panels left out count fully.
+    # [FS-6]: quadrature error of each panel. Omitted panels count fully.
     factor = (
         math.log(64 / 15 * half)
         - 2 * gauss * math.log(ELLIPSE_RADIUS)
@@ -339,7 +338,7 @@ def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
         bound = np.exp(most + growth[:, None] + factor - top[:, None])
         dropped = np.exp(own - top[:, None]) * width
         absolute += np.where(used, bound, np.where(good, dropped, 0.0)).sum(axis=1)
-        # [FS-7]: within a panel of the left end of a table, whose sum has little mass there.
+        # [FS-7]: near the left end of a table, the part has little mass.
         for table, other in ((one, two), (two, one)):
             end = table.low + 2 * width
             far = tau > end + math.log(2)
@@ -348,7 +347,7 @@ def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
             mass = table.log_left(end) + other.log_most(lowest, tau) + math.log(2)
             absolute += np.where(far & (tau <= table.high), np.exp(mass - top), np.inf)
         relative = np.where(total > 0, absolute / total, np.inf)
-        # Exponents relative to the top, and sums over the nodes and over the panels.
+        # Errors of exponents relative to the top, and of sums over nodes and panels.
         terms = 4 * gauss + np.bincount(row, minlength=len(tau)) + 64
         return np.log(total) + top, relative + UNIT * (8 * np.abs(top) + terms)
 
@@ -361,9 +360,9 @@ def _tabulate(
     prior: Array,
     row: Callable[[Array], tuple[Array, Array]],
 ) -> Density:
-    """Return the table of a density whose values a function gives.
+    """Return the table of a density from a function ``row`` for values and errors.
 
-    `prior` has coarse bounds on log h: left of the table, on each panel, and right of it.
+    ``prior`` has coarse bounds on log h: left of the table, on each panel, and right of the table.
     """
     k = np.arange(PANEL_NODES)
     x = np.cos(math.pi * (k + 0.5) / PANEL_NODES)
@@ -383,13 +382,13 @@ def _tabulate(
         nodes = (error * flat).max(axis=1)
         tops = tops + np.log1p(nodes) + 2e-6
         peaks, missed = _panel_errors(steps, half, middle, tops, slope, scale, prior)
-        # A polynomial in cos(x) moves by at most its degree times its size times the way of x.
+        # A polynomial in cos(x) moves by at most its degree times its size times the move of x.
         least = (coefficients.T @ _chebyshev()).min(axis=1) - PANEL_NODES * math.pi / LIMITS.samples
         least = np.where(least > 0.02, least, np.nan)
-        # Coefficients are twice a mean of so many terms of at most 1. Their sums err by 1,100 units
-        # over all degrees, cosines by 3 units of their angle or 1,500, and the recurrence by 300.
+        # Coefficients are twice a mean of terms of at most 1. The sums err by 1,100 units over all
+        # degrees, cosines by 3 units of their angle or 1,500, and the recurrence by 300.
         rounding = 8 * UNIT * PANEL_NODES * (PANEL_NODES + 4)
-        # [FS-8]: what the polynomial misses, relative to the least value on the panel.
+        # [FS-8]: error of the polynomial, relative to the least value on the panel.
         relative = 1.02 * (nodes * LEBESGUE + missed + rounding) / least
     relative = np.where(np.isfinite(relative) & (relative < 0.01), relative, np.inf)
     peaks = np.concatenate([prior[:1], peaks, prior[-1:]])
@@ -405,10 +404,10 @@ def _panel_errors(
     scale: Array,
     prior: Array,
 ) -> tuple[Array, Array]:
-    """[FS-3] Bound log h on each panel, and how far h is from its polynomial over e^scale.
+    """[FS-3] Bound log h on each panel, and the distance of h to its polynomial over e^scale.
 
-    On a panel h exceeds its polynomial by at most a share of the largest h e^{slope tau} within
-    the reach of an ellipse. So coarse bounds on h on all panels give better ones; and again.
+    On a panel, h exceeds its polynomial by at most a share of the largest h e^{slope tau} near an
+    ellipse. So coarse bounds on h on all panels give better bounds, repeatedly.
     """
     panels = len(tops)
     ellipses: list[tuple[float, Array]] = []
@@ -435,7 +434,7 @@ def _panel_errors(
             for hop in range(-hops, hops + 1):
                 at = np.clip(np.arange(panels) + 1 + hop, 0, panels + 1)
                 lift = slope * 2 * half * hop + np.abs(slope - line[at]) * half
-                # What bounds h outside is constant: the factor e^{slope tau} counts up to there.
+                # The bound on h outside is constant, so the factor e^{slope tau} counts fully.
                 outer = (at < 1) | (at > panels)
                 lift = np.where(outer, np.abs(slope) * (reach + half), lift)
                 most = np.maximum(most, base[at] + lift)

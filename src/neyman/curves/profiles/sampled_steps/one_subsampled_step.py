@@ -1,12 +1,12 @@
-"""One step on a random sample: its profile follows from the mechanism's own, exactly.
+"""Compute the exact profile of one step on a random sample from the mechanism's own profile.
 
 With the pair (P, Q) of the mechanism and M = (1 - q) Q + q P, for every t = e^epsilon
 
     M - t Q = q (P - (1 + (t - 1) / q) Q),    Q - t M = (1 - t (1 - q)) Q - t q P,
 
-so delta of the mixture is q times that of the pair at log(1 + (t - 1) / q), and of the reverse
-(1 - t (1 - q)) times the reversed pair's at log(t q / (1 - t (1 - q))) [SA-4]. Where noise moves to
-opposite sides the best test of every t is a threshold [SA-3].
+So delta of (M, Q) is q times delta of (P, Q) at log(1 + (t - 1) / q). Delta of (Q, M) is
+(1 - t (1 - q)) times delta of (Q, P) at log(t q / (1 - t (1 - q))) [SA-4]. If the noise moves to
+opposite sides, the best test for every t is a threshold [SA-3].
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from neyman.numerics.rounding import log_add
 
 
 class SubsampledStepProfile(Profile):
-    """Profile of one step.
+    """Compute the profile of one subsampled step.
 
     Args:
         pair: profile of (P, Q).
@@ -57,8 +57,9 @@ class SubsampledStepProfile(Profile):
         self._rate, self._order = rate, order
 
     def log_delta(self, epsilon: float) -> Interval:
-        """Return the better of two orders is (M, Q) for every
-        epsilon >= 0 (Zhu, Dong and Wang 2022).
+        """Bound log delta. For "both" and epsilon >= 0, (M, Q) has the larger delta.
+
+        Source: Zhu, Dong and Wang 2022.
         """
         if self._order == "added":
             return self._addition_delta(epsilon)
@@ -75,7 +76,7 @@ class SubsampledStepProfile(Profile):
             place = math.log1p(math.expm1(epsilon) / q)
         else:
             return _around(math.log(-math.expm1(epsilon)), epsilon)
-        # The quotient errs by a few units of itself: place by that over 1 + quotient.
+        # The quotient errs by a few units of its size, and ``place`` by this over 1 + quotient.
         error = 8 * UNIT * (abs(place) + (abs(math.expm1(min(-place, 700.0))) + 1))
         low, high = self._pair.log_delta(place + error)[0], self._pair.log_delta(place - error)[1]
         log_q = math.log(q)
@@ -94,7 +95,7 @@ class SubsampledStepProfile(Profile):
         high_factor, low_factor = factor + error, max(factor - error, 0.0)
         first = epsilon + math.log(q)
         slack = 8 * UNIT * (1 + abs(first))
-        # Delta falls with its place, and the factor rises with what is kept.
+        # Delta falls with its place. A larger factor gives a smaller place and a larger product.
         high = self._reverse.log_delta(first - math.log(high_factor) - slack)[1]
         high = self._scale_delta(high, math.log(high_factor), 1)
         if not low_factor:
@@ -104,15 +105,13 @@ class SubsampledStepProfile(Profile):
 
     @staticmethod
     def _scale_delta(log_delta: float, log_factor: float, side: int) -> float:
-        """Return a sum of logarithms, moved to its side: they err
-        by 2 units, and the sum by one.
-        """
+        """Return the sum, rounded up (1) or down (-1): each logarithm errs by 2 units."""
         if log_delta == -math.inf:
             return log_delta
         return log_delta + log_factor + side * 8 * UNIT * (1 + abs(log_delta) + abs(log_factor))
 
     def log_power(self, log_level: float) -> Interval:
-        """(1 - q) level + q power for (M, Q); by duality for the others."""
+        """Bound log((1 - q) level + q power) for (M, Q). Use duality for other orders."""
         q = self._rate
         if self._order == "removed" or log_level == -math.inf:
             if self._order == "added":
@@ -129,9 +128,9 @@ class SubsampledStepProfile(Profile):
 
 
 class ReplaceOneStepProfile(Profile):
-    """Profile of one step with noise that is moved to opposite sides: its own reverse.
+    """Compute the profile of one step with noise shifted to opposite sides, a self-reverse pair.
 
-    With S the survival function of the noise, s its shift and t = e^epsilon >= 1,
+    S is the noise's survival function, s the shift, and t = e^epsilon >= 1:
     delta = max over y of q (S(y - s) - S(y + s)) - (t - 1) ((1 - q) S(y) + q S(y + s)).
     """
 
@@ -143,7 +142,7 @@ class ReplaceOneStepProfile(Profile):
         self._log_survival = _log_normal if gaussian else _log_laplace
 
     def log_delta(self, epsilon: float) -> Interval:
-        """At the threshold where the loss is epsilon; being off by a little costs its square."""
+        """Bound log delta at the threshold y with loss epsilon. An error e of y costs about e^2."""
         if epsilon < 0:
             low, high = log_delta_below_zero(epsilon, self.log_delta(-epsilon))
             return float(low), float(high)
@@ -164,7 +163,7 @@ class ReplaceOneStepProfile(Profile):
         )
 
     def log_power(self, log_level: float) -> Interval:
-        """By duality."""
+        """Bound log power by duality."""
         if log_level == -math.inf:
             return -math.inf, -math.inf
         if log_level >= 0:
@@ -210,7 +209,7 @@ def _(loss: FixedSizeLoss) -> Profile:
 
 @profile_of_one.register
 def _(loss: LossBracket) -> Profile | None:
-    """Both sides sample one and the same sum: the exact profile of the step is known."""
+    """Return the exact profile of the step if both bounds sample the same sum."""
     low, high = (getattr(side, "inner", None) for side in (loss.lower, loss.upper))
     if isinstance(low, ComposedLattice) and isinstance(high, ComposedLattice):
         return profile_of_one(loss.upper) if low.parts == high.parts else None

@@ -1,4 +1,4 @@
-"""A table of real sums that guides the lines by the largest step; nothing here is certified."""
+"""Estimate tails from a table of real sums, uncertified, to guide the lines by the largest step."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ from neyman.numerics.arrays import Array
 
 @dataclass(frozen=True)
 class Limits:
-    """Where sums over y go."""
+    """Set the tilts and nodes of sums over y."""
 
     decade_tilts: int = 6  # tilts per decade
-    sparse_ratio: float = 4.0  # distance of nodes, over that of certified sums and at most
-    widest_gap: float = 0.3  # distance of nodes, over that of certified sums and at most
-    # Ratio of the rises on both sides of a least value beyond which it is no saddle.
+    sparse_ratio: float = 4.0  # distance of nodes, relative to certified sums
+    widest_gap: float = 0.3  # largest distance of nodes
+    # Ratio of the rises on both sides of a minimum beyond which it is no saddle.
     cliff_ratio: float = 8.0
-    largest_reach: float = 5e3  # of the nodes of y below 0
-    weight_efolds: float = 200.0  # minus the logarithm of a normal's weight
+    largest_reach: float = 5e3  # largest range of nodes y below 0
+    weight_efolds: float = 200.0  # minus the logarithm of a normal's least weight
 
 
 LIMITS = Limits()
 
-Kernel = Literal["delta", "P", "Q"]  # delta, or the tail P(L > t) or Q(L > t)
+Kernel = Literal["delta", "P", "Q"]  # delta(t), P(L > t), or Q(L > t)
 
 
 def place_of(loss: LikelihoodRatioLoss, level: float) -> float:
-    """Return about the t = mu y - mu^2 / 2 at which log R is a level above 0."""
+    """Estimate the t = mu y - mu^2 / 2 at which log R is a level above 0."""
     mu = loss.farthest
     most = (level + LIMITS.weight_efolds) / mu + mu
     return mu * float(loss.inverse(np.array([level]), 0.0, most)[0]) - mu * mu / 2
 
 
 class RealSums:
-    """Sums over real y at many tilts, cut sharply at each node: to steer by, nothing is certified.
+    """Estimate tails from sums over real y at many tilts, cut sharply at each node (uncertified).
 
-    The distribution of the sum is split by its largest step as for the lines, at every node whose
-    loss is above 0. Each part is about the bell of its terms around its saddle point, so that a
-    tail costs some microseconds.
+    As for the lines, the largest step splits the distribution of the sum, at every node with a loss
+    above 0. The estimate of each part is the bell of its terms around its saddle point. A tail
+    costs a few microseconds.
 
     Args:
-        steps: each with its count.
-        variance: mu^2 of Gaussian noise beside the steps.
-        spread: about how far the sum of all losses spreads.
-        depth: about minus the logarithm of the smallest probability that is asked.
-        beside: other losses beside the steps.
+        steps: steps with their counts.
+        variance: mu^2 of Gaussian noise besides the steps.
+        spread: approximate range of the sum of all losses.
+        depth: approximate minus log of the smallest probability of interest.
+        beside: other losses besides the steps.
     """
 
     def __init__(
@@ -75,10 +75,10 @@ class RealSums:
         total, log_gains = 0.5 * variance * c * (c + 1), np.zeros((len(c), 0))
         if beside is not None:
             total = total + beside.moments(c)[0]
-        # The levels are the losses at the nodes of the step that has the largest ones.
+        # The levels are the losses at the nodes of the step with the largest losses.
         for step, n in sorted(steps, key=lambda part: -part[0].loss.farthest):
             loss, last = step.loss, float(c[-1])
-            # Larger tilts of an addition with much noise would need millions of nodes.
+            # An added record with much noise would need millions of nodes at larger tilts.
             while not loss.removed and -loss.range(loss.power(last))[0] > LIMITS.largest_reach:
                 last /= 4
             grid = StepGrid(loss, step.order, None, last, LIMITS.sparse_ratio, LIMITS.widest_gap)
@@ -98,7 +98,7 @@ class RealSums:
             if not len(self.levels):
                 self.levels = waves[waves > max(1e-4 * spread, 1e-12)]
                 log_gains = np.full((len(c), len(self.levels)), -math.inf)
-            if not len(self.levels):  # beside much noise no step is large
+            if not len(self.levels):  # no step is large compared to the noise
                 total = total + n * np.logaddexp(rest, log_sum(g))
                 continue
             starts = np.searchsorted(waves, self.levels)
@@ -108,18 +108,18 @@ class RealSums:
                 edges = np.minimum(starts, len(waves) - 1)
                 slices = np.logaddexp.reduceat(g, edges, axis=1)
                 slices[:, starts >= len(waves)] = -math.inf
-            with np.errstate(over="ignore"):  # of tilts far beyond the saddle
+            with np.errstate(over="ignore"):  # tilts far beyond the saddle
                 below = np.logaddexp.accumulate(np.column_stack([rest, slices]), axis=1)
             total = total + n * rest
             log_gains = np.logaddexp(log_gains, log_gain(n, slices - below[:, :-1]))
-        # log F of each part: the bulk, and what its largest step adds at each level.
+        # log F of each part: the bulk, and the gain from the largest step at each level.
         gains = np.exp(log_gains)
         before = total[:, None] + np.cumsum(gains, axis=1) - gains
         self.log_f = np.column_stack([total, before + log_expm1(log_gains)])
         self.log_up_to = np.column_stack([total, before + gains])
 
     def _parts(self, epsilon: float, kind: Kernel) -> Array:
-        """Return the logarithms of the parts' tails."""
+        """Estimate the logarithms of the parts' tails."""
         c = self.tilts
         kernel = -np.log(c) if kind == "P" else -np.log(c + 1)
         if kind == "delta":
@@ -128,7 +128,7 @@ class RealSums:
         return self._bells(g) - (epsilon if kind == "Q" else 0.0)
 
     def _bells(self, g: Array) -> Array:
-        """Integrals of e^g along lines through the least values of g, about; shape (parts,)."""
+        """Estimate the log integrals of e^g along lines at the minima of g, shape (parts,)."""
         k = np.clip(np.argmin(g, axis=0), 1, len(g) - 2)
         at = np.arange(int(g.shape[1]))
         left, middle, right = g[k - 1, at], g[k, at], g[k + 1, at]
@@ -136,26 +136,26 @@ class RealSums:
         with np.errstate(invalid="ignore"):
             bend = np.maximum((left - 2 * middle + right) / step**2, 0.3)
             slope = (right - left) / (2 * step)
-            below = np.maximum(np.minimum(left, right) - middle, 0.0)  # by convexity, at most
+            below = np.maximum(np.minimum(left, right) - middle, 0.0)  # upper bound by convexity
             least = middle - np.minimum(0.5 * slope * slope / bend, below)
-        # Where the terms of a part fall in c up to the last tilt, or in all of them, it is small.
+        # If a part's terms fall in c up to the last tilt, the part is small.
         least = np.where(np.isfinite(least), np.minimum(least, middle), middle)
         bells = least + self.places[k] - 0.5 * np.log(math.tau * bend)
         return np.where(np.isnan(bells), middle, bells)
 
     def log_tail(self, epsilon: float, kind: Kernel) -> float:
-        """About log delta(epsilon), log P(L > epsilon), or log Q(L > epsilon)."""
+        """Estimate log delta(epsilon), log P(L > epsilon), or log Q(L > epsilon)."""
         return min(float(log_sum(self._parts(epsilon, kind))), 0.0)
 
     def log_delta(self, epsilon: float) -> float:
-        """About log delta(epsilon)."""
+        """Estimate log delta(epsilon)."""
         return self.log_tail(epsilon, "delta")
 
     def saddle(self, epsilon: float, level: float = math.inf) -> tuple[float, float, float]:
-        """Return the c at which the terms are least, without losses above a level.
+        """Return the c at which the terms are smallest, without losses above a level.
 
         Returns:
-            c, about the logarithm of their sum, and the second derivative in log c.
+            c, the approximate log of the terms' sum, and the second derivative in log c.
         """
         c = self.tilts
         column = int(np.searchsorted(self.levels, level))
@@ -176,7 +176,7 @@ class RealSums:
         return math.exp(at), middle + at - 0.5 * math.log(math.tau * bend), bend
 
     def last_level(self, epsilon: float, log_least: float) -> float:
-        """Return the level above which all parts together are below a logarithm."""
+        """Return the level above which all parts together are at most e^log_least."""
         parts = self._parts(epsilon, "delta")[1:]
         if not len(parts):
             return 0.0
@@ -186,13 +186,13 @@ class RealSums:
 
 
 def log_gain(count: Array | int, log_ratio: Array) -> Array:
-    """log(count log(1 + e^log_ratio)), from above; also where the ratio is not a float."""
+    """Return an upper bound on log(count log(1 + e^log_ratio)), even if e^log_ratio overflows."""
     far = np.maximum(log_ratio, -40.0)
     return np.log(count) + np.where(log_ratio < -40, log_ratio, np.log(np.logaddexp(0.0, far)))
 
 
 def log_expm1(log_x: Array) -> Array:
-    """log(e^x - 1) from log x, from above where x is small."""
+    """Return log(e^x - 1) from log x; an upper bound if x is small."""
     x = np.exp(np.clip(log_x, -40.0, 700.0))
     near = np.log(np.expm1(np.minimum(x, 30.0)))
     return np.where(log_x < -40, log_x + 1e-17, np.where(x < 30, near, x))

@@ -1,8 +1,9 @@
-"""Places of the outcome y of one Gaussian step on a sample, and what follows at each height.
+"""Compute integrands on a grid of outcomes y of one Gaussian step on a sample, at each height.
 
-A window lets a step through up to a loss of about l: s_l(y) = exp(-psi(t - t_l)) with
-psi(x) = e^{m x} Phi(m x / 3), t = mu y - mu^2 / 2 and log R = l at t_l. It is analytic, it rises
-with l, and 1 - s_l dies out faster than any power of the loss below l [LS-1].
+A window passes losses of a step up to about l: s_l(y) = exp(-psi(t - t_l)) with
+psi(x) = e^{m x} Phi(m x / 3), t = mu y - mu^2 / 2, and log R = l at t_l. R is the likelihood ratio.
+The window is analytic and rises with l. Below l, 1 - s_l falls faster than any power of the loss
+[LS-1].
 """
 
 from __future__ import annotations
@@ -24,45 +25,45 @@ from neyman.numerics.operations import CALL, charge
 
 @dataclass(frozen=True)
 class Limits:
-    """The strip and the nodes of a path."""
+    """Set the strip and the nodes of a path."""
 
-    node_operations: float = 150.0  # operations of a node in an array
+    node_operations: float = 150.0  # operations per node of an array
     # Standard deviation of the window's normal distribution, in units of 1 / m.
     window_deviations: float = 3.0
-    # The height of the strip times m and mu, at most: there Re psi > -GROWTH.
+    # Largest height of the strip times m and mu: it bounds Re psi from below.
     strip_angle: float = 1.2
-    strip_height: float = 4.0  # of the strip
-    # The height times mu of a strip without windows, below a quarter turn [LS-4].
+    strip_height: float = 4.0  # largest height of the strip
+    # Height times mu of a strip without windows, below a quarter turn [LS-4].
     straight_angle: float = 1.5
-    bent_angle: float = 0.6  # the same where R has a negative power, which grows with the height
-    # The height times kappa of a bent path's strip: size and angle rise [LS-9].
+    bent_angle: float = 0.6  # the same for a negative power of R, which grows with the height
+    # Height times kappa of a bent path's strip: size and angle rise [LS-9].
     bent_strip_angle: float = 0.9
     error_efolds: float = 45.0  # a sum over y errs by about e^-45
-    psi_reach: float = 72.0  # m x where e^-psi is 0
-    psi_error: float = 1e-12  # relative error of psi; the complex error function is good to 1e-13
-    distance_bits: int = 24  # of the distance of nodes
+    psi_reach: float = 72.0  # m x at which e^-psi underflows
+    psi_error: float = 1e-12  # relative error of psi; the complex erf errs by 1e-13
+    distance_bits: int = 24  # bits of the distance of nodes
     # Standard deviations beyond which |Phi - 1| < LIMITS.psi_error in the strip [LS-1].
     certain_deviations: float = 8.0
 
 
 LIMITS = Limits()
 
-PAD_DEVIATIONS = 12.0  # the normal density beyond is e^-72
+PAD_DEVIATIONS = 12.0  # beyond it, the normal density is below e^-72
 
 
 class StepGrid:
-    """Places of y for one loss, from a start on, and what follows from them at each height.
+    """Store a grid of outcomes y for one loss, and arrays at each height.
 
-    All levels of a loss share the places, so that each array is computed once.
+    All levels of a loss share the grid, so each array is computed once.
 
     Args:
         loss: the step's loss log R, or the log R(y) of log R(y) - log R(-y).
-        order: "one" for one order of the pair; "opposite" where the other distribution is R(-y)
-            times the normal distribution, as under replace-one; "symmetric" for the hull of both
-            orders, with the loss log R or -log R where log R is above 0 [LS-9].
-        sharpness: m, how fast a window falls; none without windows.
-        last_tilt: the largest tilt that will be asked for, where the size falls with y.
-        coarse: by how much nodes are farther apart than for certified sums.
+        order: "one" for one order of the pair; "opposite" if the other distribution is R(-y) times
+            the normal distribution, as under replace-one; "symmetric" for the hull of both orders,
+            with the loss log R or -log R at log R > 0 [LS-9].
+        sharpness: m, the rate at which a window falls; None without windows.
+        last_tilt: the largest tilt to support, if the integrand falls with y.
+        coarse: ratio of the distance of nodes to that for certified sums.
         widest: the largest distance of nodes.
     """
 
@@ -93,7 +94,7 @@ class StepGrid:
             self.start = -(LIMITS.error_efolds + 5) / self.bend
         self.a = 0.5 * height
         h = coarse * math.tau * self.a / (LIMITS.error_efolds + 2 * self.a * self.a + 1)
-        # Places are exact: a multiple of a number of few bits.
+        # Places are exact: multiples of a number with few bits.
         mantissa, exponent = math.frexp(min(h, widest))
         self.h = math.ldexp(
             math.floor(math.ldexp(mantissa, LIMITS.distance_bits)), exponent - LIMITS.distance_bits
@@ -105,19 +106,18 @@ class StepGrid:
 
     @property
     def rises(self) -> bool:
-        """Whether the integrand's size without the normal distribution rises with y: not where
-        added."""
+        """Return True if the integrand without the normal factor rises with y (no addition)."""
         return self.order != "one" or self.loss.removed
 
     @property
     def log_rest(self) -> float:
-        """log of the mass of the loss 0: of the symmetric order (1 - p) erf(mu / sqrt 8)."""
+        """Return the log mass of the loss 0: (1 - p) erf(mu / sqrt 8) for the symmetric order."""
         if self.order != "symmetric":
             return -math.inf
         return self.loss.log_least + math.log(math.erf(self.loss.farthest / math.sqrt(8)))
 
     def reach(self, count: int) -> None:
-        """Provide for so many places."""
+        """Extend the grid to at least ``count`` places."""
         if count > self._count:
             self._count = max(count, self._count + self._count // 2)
             self._arrays.clear()
@@ -137,10 +137,10 @@ class StepGrid:
         return self.h * (self._first + np.arange(self._count))
 
     def path(self, height: float) -> tuple[Array, Array, Array]:
-        """y at the nodes, t = mu y - mu^2 / 2, and log dy / dx, on Im x = height.
+        """Return y at the nodes, t = mu y - mu^2 / 2, and log dy / dx, on Im x = height.
 
-        y = x, and y = mu / 2 + log(1 + e^{kappa x}) / kappa for the symmetric order, which begins
-        at log R = 0. All are real at the height 0.
+        y = x, or y = mu / 2 + log(1 + e^{kappa x}) / kappa for the symmetric order, which starts at
+        log R = 0. All are real at height 0.
         """
         return self._stored_array("path", height)
 
@@ -152,7 +152,7 @@ class StepGrid:
         return mu / 2 + away, mu * away, -_softplus(-self.bend * z)
 
     def log_ratio(self, height: float) -> Array:
-        """log R on the path, up to a quarter turn."""
+        """Return log R on the path, for heights below a quarter turn."""
         return self._stored_array("log_ratio", height)
 
     def _log_ratio(self, height: float) -> Array:
@@ -160,7 +160,7 @@ class StepGrid:
         return self.loss.log_ratio_on(y, t)
 
     def log_opposite(self, height: float) -> Array:
-        """log R(-y) on the line Im y = height, the conjugate of that at the mirrored place."""
+        """Return log R(-y) on Im y = height, the conjugate of log R at the mirrored place."""
         return self._stored_array("log_opposite", height)
 
     def _log_opposite(self, height: float) -> Array:
@@ -168,15 +168,14 @@ class StepGrid:
         return np.conj(self.loss.log_ratio(mirrored))
 
     def waves(self, height: float) -> Array:
-        """Return the loss on the path, up to its sign."""
+        """Return the loss on the path, up to sign."""
         ratio = self.log_ratio(height)
         return ratio - self.log_opposite(height) if self.order == "opposite" else ratio
 
     def exponent(self, height: float) -> tuple[Array, Array]:
-        """Return the logarithm of R's part of the integrand at the tilt c is the first plus c
-        second.
+        """Return u and v: the log of R's factor in the integrand at the tilt c is u + c v.
 
-        In the symmetric order it is that of the losses above 0.
+        In the symmetric order, this is for losses above 0.
         """
         ratio = self.log_ratio(height)
         if self.order == "opposite":
@@ -186,7 +185,7 @@ class StepGrid:
         return np.zeros(len(ratio)), -ratio
 
     def normal(self, height: float) -> Array:
-        """Return the logarithm of the normal distribution's part, with the share of a node."""
+        """Return the log of the normal factor, times the share of a node."""
         return self._stored_array("normal", height)
 
     def _normal(self, height: float) -> Array:
@@ -194,8 +193,7 @@ class StepGrid:
         return -0.5 * y * y + log_jacobian + math.log(self.h / math.sqrt(math.tau))
 
     def normal_bounds(self, height: float) -> Array:
-        """Bounds on the logarithm of the normal distribution's part over each panel but the
-        last."""
+        """Bound the log of the normal factor over each panel except the last."""
         return self._stored_array("normal_bounds", height)
 
     def _normal_bounds(self, height: float) -> Array:
@@ -203,7 +201,7 @@ class StepGrid:
         y, jacobian = np.real(y), np.real(log_jacobian)
         near = np.where((y[:-1] < 0) & (y[1:] > 0), 0.0, np.minimum(abs(y[:-1]), abs(y[1:])))
         inner = -0.5 * near * near + math.log(self.h / math.sqrt(math.tau)) + jacobian[1:]
-        # Left of the first node the Jacobian is at most e^{kappa x} where the path bends.
+        # On a bent path, the Jacobian left of the first node is at most e^{kappa x}.
         before = float(log_ndtr(y[0]))
         if self.order == "symmetric":
             before = self.bend * self.start - math.log(self.bend)
@@ -211,9 +209,9 @@ class StepGrid:
         return np.append(before, inner) + 0.5 * height * height
 
     def units(self, height: float) -> tuple[Array, Array, Array]:
-        """Relative errors of a term over a unit, at the tilt c: the first, and the others' sum.
+        """Return three parts of a term's relative error at the tilt c, in units.
 
-        The second is of R to the power 0 or 1, the third times c.
+        The second part is for R to the power 0 or 1. The third part is to be multiplied by c.
         """
         return self._stored_array("units", height)
 
@@ -233,7 +231,7 @@ class StepGrid:
         return base, first, 16 * (moved + away)
 
     def reaches(self, height: float) -> Array:
-        """Sizes of both logarithms of R, and of their errors over a unit."""
+        """Return the sizes of both logarithms of R plus their errors in units."""
         return self._stored_array("reaches", height)
 
     def _reaches(self, height: float) -> Array:
@@ -243,7 +241,7 @@ class StepGrid:
         return reach + self.loss.ratio_units * (3 * reach + self.loss.ratio_floor)
 
     def psi(self, level: float, height: float, count: int) -> Array:
-        """Return the exponent of the window at a level, at the first places."""
+        """Return the exponent psi of the window at a level, at the first ``count`` places."""
         at = ("psi", level, height)
         known = self._arrays.get(at)
         if known is None or len(known) < count:
@@ -252,7 +250,7 @@ class StepGrid:
         return known[:count]
 
     def _psi(self, x: Array) -> Array:
-        """e^{m x} Phi(x / sigma), for complex x too; constant where e^-psi is 0."""
+        """Return e^{m x} Phi(x / sigma), also for complex x; constant if e^-psi underflows."""
         m, real = self.sharpness or 0.0, np.minimum(np.real(x), self.farthest_x)
         if not np.iscomplexobj(x):
             return np.exp(m * real) * ndtr(real / self.sigma)
@@ -263,15 +261,15 @@ class StepGrid:
         return value
 
     def psi_units(self, *levels: float) -> float:
-        """Relative error of psi: of its functions, and of t and the level, which m magnifies."""
-        # t is a product and a difference: 2 units of itself, of the level, and of mu^2. Where the
+        """Bound the relative error of psi: of functions, and of t and the level, times m."""
+        # t is a product and a difference: 2 units of its size, of the level, and of mu^2. If the
         # distance of t and the level is larger than these, m times it is at most 745, or psi is 0.
         m, mu = self.sharpness or 0.0, self.loss.farthest
         far = max((abs(v) for v in levels if math.isfinite(v)), default=0.0)
         return LIMITS.psi_error + 8 * UNIT * m * (far + mu * mu + 1)
 
     def window_bounds(self, level: float, height: float, count: int) -> tuple[Array, Array]:
-        """Lower bounds on Re psi, upper bounds on |psi|, over all panels but the last [LS-4]."""
+        """Bound Re psi from below and |psi| from above, over all panels except the last [LS-4]."""
         at = ("window_bounds", level, height)
         known = self._arrays.get(at)
         if known is None or len(known[0]) < count:
@@ -301,7 +299,7 @@ class StepGrid:
 
 
 def _softplus(z: Array) -> Array:
-    """log(1 + e^z), for complex z too."""
+    """Return log(1 + e^z), also for complex z."""
     left = np.real(z) < 0
     e = np.exp(np.where(left, z, -z))
     return np.where(left, 0.0, z) + log1p(e)

@@ -1,13 +1,13 @@
-"""One Gaussian step on a sample between two levels of its loss: sums over nodes of y.
+"""Sum over nodes of y, for one Gaussian step on a sample between two levels of its loss.
 
-With the windows s of `step_grid` the two measures
+With the windows s of `step_grid`, the two measures
 
     M_low(w) = integral of phi R^w s_low,    M_bracket(w) = integral of phi R^w (s_high - s_low)
 
-are trapezoid sums on the line Im y = a, where |R^{iu}| = e^{-u arg R} <= 1 for every u >= 0: their
-number of nodes does not grow with u [LS-3]. The same positive integral bounds what is beyond u
-[LS-5]. Without levels there is one measure, all of the step. The derivation stands in
-docs/certificates/largest-step.md.
+are trapezoid sums on the line Im y = a. There |R^{iu}| = e^{-u arg R} <= 1 for every u >= 0, so the
+number of nodes does not grow with u [LS-3]. The same positive integral bounds both for all larger u
+[LS-5]. Without levels, one measure covers the entire step. See docs/certificates/largest-step.md
+for the derivation.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ GROWTH_LOG = 1.1  # |e^-psi| <= e^GROWTH_LOG in the strip [LS-1]
 
 @dataclass(frozen=True)
 class Limits:
-    """How nodes are counted and kept."""
+    """Set the cost and accuracy of nodes."""
 
-    node_operations: float = 45.0  # of a node in an array
-    stored_arrays: int = 5  # of a result that is stored
-    difference_size: float = 0.5  # of |M - 1|, below which M is the sum of what differs from 1
-    # Terms below this part of the largest are not summed, but counted as errors.
+    node_operations: float = 45.0  # operations per node of an array
+    stored_arrays: int = 5  # arrays per stored result
+    difference_size: float = 0.5  # |M - 1| below which M - 1 is summed instead of M
+    # Terms below this share of the largest term count as errors.
     least_term_share: float = 1e-21
-    # How much of its length such a path is straight, beyond its last node.
+    # Straight share of a bent path beyond its last node.
     straight_share: float = 0.99
     last_exponent: float = 100.0  # the window's exponent at the last node
-    log_term: float = 600.0  # log of terms that floats hold with room
-    moment_margin: float = 1e-6  # of moments, for rounding
+    log_term: float = 600.0  # largest log of terms without scaling
+    moment_margin: float = 1e-6  # relative margin of moments, for rounding
 
 
 LIMITS = Limits()
@@ -55,14 +55,14 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, eq=False)
 class Panels:
-    """Logarithms of upper bounds on the integrand's size over panels of y [LS-4].
+    """Store log upper bounds on the integrand's size over panels of y [LS-4].
 
-    Those beyond the nodes reach to infinity.
+    Panels beyond the nodes extend to infinity.
 
     Args:
-        low, bracket: for the two measures; -inf where there is no lower level.
-        angle: lower bounds on the angle of the loss, by which a wave falls.
-        outer: whether a panel is beyond the nodes.
+        low, bracket: bounds for the two measures; ``low`` is -inf without a lower level.
+        angle: lower bounds on the angle of the loss, the rate at which a wave falls.
+        outer: True for panels beyond the nodes.
     """
 
     low: Array
@@ -73,13 +73,13 @@ class Panels:
 
 @dataclass(frozen=True, eq=False)
 class LineSums:
-    """Sums on a line of heights u, relative to their values at u = 0.
+    """Store sums at heights u, relative to their values at u = 0.
 
     Args:
         log_low, log_bracket: logarithms of the values at u = 0.
-        low, bracket: M(c + iu) / M(c) - 1; -1 for a bracket that is lost in rounding, whose error
-            is 1 and whose log is an upper bound.
-        low_error, bracket_error: bounds on their errors, and on that of the value at 0.
+        low, bracket: M(c + iu) / M(c) - 1. For a bracket lost in rounding, it is -1, with error 1
+            and an upper bound as logarithm.
+        low_error, bracket_error: bounds on the errors of these sums and of the value at 0.
     """
 
     log_low: float
@@ -92,16 +92,16 @@ class LineSums:
 
 @dataclass(frozen=True, eq=False)
 class StepNodes:
-    """Nodes of y for one loss, between two levels of its size.
+    """Represent nodes of y for one loss, between two levels of its size.
 
     Args:
         loss: the step's loss log R, or the log R(y) of log R(y) - log R(-y).
-        order: of the pair, as in `StepGrid`.
-        count: how many such steps there are.
-        low, high: t at the two levels; -inf and inf without them.
-        last_tilt: the largest tilt that will be asked for.
-        sharpness: m, how fast a window falls; none without levels.
-        grid: the places of y, shared by all levels of the loss; its own if none.
+        order: order of the pair, as in `StepGrid`.
+        count: number of such steps.
+        low, high: t at the two levels; -inf and inf without levels.
+        last_tilt: the largest tilt to support.
+        sharpness: m, the rate at which a window falls; None without levels.
+        grid: places of y, shared by all levels of the loss; None for a new grid.
     """
 
     loss: LikelihoodRatioLoss
@@ -122,8 +122,7 @@ class StepNodes:
         if self.order == "symmetric":
             stop = max(stop / LIMITS.straight_share - self.loss.farthest / 2, PAD_DEVIATIONS)
         size = math.ceil((stop - grid.start) / grid.h) + 1
-        # The distribution at the tilt 0 reaches at least so far, also where a window cuts the nodes
-        # off.
+        # The distribution at tilt 0 extends at least to ``end``, even if a window cuts off nodes.
         end = PAD_DEVIATIONS + (self.loss.farthest if self.order == "symmetric" else 0.0)
         full = max(math.ceil((end - grid.start) / grid.h) + 1, size)
         grid.reach(full)
@@ -140,28 +139,27 @@ class StepNodes:
 
     @property
     def a(self) -> float:
-        """The height of the line on which sums run."""
+        """Return the height of the line of sums."""
         return self._grid.a
 
     @property
     def h(self) -> float:
-        """The distance of two nodes."""
+        """Return the distance of two nodes."""
         return self._grid.h
 
     @property
     def x(self) -> Array:
-        """The nodes."""
+        """Return the nodes."""
         return self._grid.x()[: self.size]
 
     @property
     def rises(self) -> bool:
-        """Whether the integrand's size without the normal distribution rises with y: not where
-        added."""
+        """Return True if the integrand without the normal factor rises with y (no addition)."""
         return self._grid.rises
 
     @property
     def bulk(self) -> bool:
-        """Whether there is no lower level."""
+        """Return True without a lower level."""
         return self.low == -math.inf
 
     @property
@@ -169,7 +167,7 @@ class StepNodes:
         return self._grid.psi_units(self.low, self.high)
 
     def _cache_once(self, build: Callable[[float], T], at: float) -> T:
-        """Return what a method returns for a tilt or a height, computed once."""
+        """Return the result of a method for a tilt or a height, computed once."""
         key = build.__name__, at
         if key not in self._cache:
             charge(LIMITS.stored_arrays * (CALL + LIMITS.node_operations * self.size))
@@ -177,12 +175,11 @@ class StepNodes:
         return self._cache[key]
 
     def _most_power(self, tilt: float) -> float:
-        """By how much the log slope of the size exceeds that of log R, at most."""
+        """Bound the ratio of the size's log slope to the slope of log R."""
         return 2 * tilt + 1 if self.order == "opposite" else float(self.loss.power(tilt))
 
     def _stop(self) -> float:
-        """Where the integrand has died out for every tilt, by the normal distribution or by the
-        window."""
+        """Return y beyond which the integrand is negligible at every tilt."""
         mu = self.loss.farthest
         w, m = self._most_power(self.last_tilt), self.sharpness or 0.0
         stop = max(w, 1.0) * mu + PAD_DEVIATIONS
@@ -200,11 +197,11 @@ class StepNodes:
     # Sums on the real line
 
     def log_sums(self, tilts: Array, stride: int = 1) -> tuple[Array, Array]:
-        """log M_low and log M_bracket at real tilts, shape (n,): to steer by; see `log_above`.
+        """Estimate log M_low and log M_bracket at real tilts, shape (n,). `log_above` certifies.
 
         Args:
             tilts: shape (n,).
-            stride: each so many-th node is used.
+            stride: use every ``stride``-th node.
         """
         part = slice(0, self.size, stride)
         charge(
@@ -247,14 +244,14 @@ class StepNodes:
         return (low_sum if rest is None else np.logaddexp(low_sum, rest)), high_sum
 
     def log_above(self, tilt: float) -> tuple[float, float]:
-        """Upper bounds on log M_low and log M_bracket: the strip, the ends, and rounding."""
+        """Bound log M_low and log M_bracket from above, including strip, ends, and rounding."""
         return self._cache_once(self._log_above, tilt)
 
     def _log_above(self, tilt: float) -> tuple[float, float]:
         sums = self.log_sums(np.array([tilt]))
         strip, ends = self.panels(self.a, tilt), self._ends(tilt)
         base, first, second = (v[: self.size] for v in self._grid.units(0.0))
-        # A sum of so many terms, the units of each, and logarithms, whose size is that of a term.
+        # Rounding of a sum of ``size`` terms, units of each term, and logarithms of terms.
         units = UNIT * float((base + first + abs(tilt) * second).max())
         rounding = (2 * self.size + 64) * UNIT + units + self._psi_units * LIMITS.last_exponent
         bounds: list[float] = []
@@ -265,10 +262,10 @@ class StepNodes:
         return bounds[0], bounds[1]
 
     def moments(self, tilt: float) -> tuple[float, float]:
-        """Return a lower bound on the variance of the loss under a tilt, an upper one on E(L -
-        L')^4.
+        """Return a lower bound on the loss's variance under a tilt, an upper bound on E(L - L')^4.
 
-        Of the distribution up to the lower level, of the only one if there is one [LS-10].
+        Both are for the distribution up to the lower level, or for the only one [LS-10]. L and L'
+        are independent copies.
         """
         return self._cache_once(self._moments, tilt)
 
@@ -292,17 +289,17 @@ class StepNodes:
         e0, e2, e4 = self._moment_errors(tilt, mean, top + math.log(total))
         if not e0 < 0.5:
             return 0.0, 0.0
-        first = math.sqrt(e0 * e2) / (1 - e0)  # of L - mean, by Cauchy and Schwarz
+        first = math.sqrt(e0 * e2) / (1 - e0)  # error of E(L - mean), by Cauchy and Schwarz
         variance = (second - e2) / (1 + e0) - first**2
         second, fourth = ((v + e) / (1 - e0) for v, e in ((second, e2), (fourth, e4)))
         spread = 2 * fourth + 8 * fourth**0.75 * first + 6 * second**2
         return max(variance * (1 - LIMITS.moment_margin), 0.0), spread * (1 + LIMITS.moment_margin)
 
     def _moment_errors(self, tilt: float, mean: float, log_mass: float) -> list[float]:
-        """By how much sums of |L - mean|^k err, k = 0, 2, 4, over the mass [LS-10]."""
+        """Bound the errors of sums of |L - mean|^k, k = 0, 2, 4, over the mass [LS-10]."""
         parts: list[tuple[Array, Array, float]] = []
         outer = self._bound_panels(self._cache_once(self._outer_shape, 0.0), 0.0, tilt)
-        # The strip's height, its panels, and the logarithm by which they count.
+        # The strip's height, its panels, and the log factor of the panels.
         for height, panels, share in (
             (self.a, self.panels(self.a, tilt), math.log(2) - self._digits),
             (0.0, outer, 0.0),
@@ -326,11 +323,11 @@ class StepNodes:
         return errors
 
     def _away(self, mean: float, height: float) -> Array:
-        """Upper bounds on |L - mean| on the panels, and factors for those without an end.
+        """Bound |L - mean| on the panels from above, with factors for infinite panels.
 
-        There |L - mean| grows by at most b = 2 mu / cos(mu height) for each unit of y, beyond which
-        the integrand falls at least like e^{-y}: the integral of (1 + s)^4 e^-s is 65, and a sum
-        over nodes is at most 100. Below the first node L has a limit, but in the opposite order.
+        There |L - mean| grows by at most b = 2 mu / cos(mu height) per unit of y, and the integrand
+        falls at least like e^{-y}. The integral of (1 + s)^4 e^-s is 65, and a sum over nodes is at
+        most 100. Below the first node, L has a limit, except in the opposite order.
         """
         grid, size, mu = self._grid, self.size, self.loss.farthest
         loss = grid.waves(height)[:size]
@@ -358,7 +355,7 @@ class StepNodes:
 
     @property
     def _digits(self) -> float:
-        """log(e^{2 pi a / h} - 1)."""
+        """Return log(e^{2 pi a / h} - 1)."""
         return math.log(math.expm1(math.tau * self.a / self.h))
 
     # Sums on a line
@@ -377,15 +374,15 @@ class StepNodes:
         ends, strip = self.panels(a, tilt), self.panels(2 * a, tilt)
         above = self.log_above(tilt)
 
-        # Terms beyond the floats are divided by the largest, which their sums' logarithms get back.
+        # To avoid overflow, divide terms by the largest, and add its log to the sums' logarithms.
         most = float(np.max(np.real(normal + power - high)))
         scale = most if most > LIMITS.log_term else 0.0
-        # Of losses below 0, which no window cuts; their path is the conjugate one.
+        # Terms of losses below 0, which no window cuts. Their path is the conjugate path.
         below = np.zeros(0, complex)
         rest = math.exp(self._grid.log_rest - scale)
         if self.order == "symmetric":
             below = np.exp(normal - tilt * ratio - scale)
-        # A sum that is lost in rounding counts as 0, with its upper bound as its error.
+        # A sum lost in rounding counts as 0, with its upper bound as error.
         lost = (above[1], np.full(len(u), -1.0), np.ones(len(u)))
         angle = np.maximum(np.imag(ratio), 1e-300)
         every = units[0] + units[1]
@@ -394,7 +391,7 @@ class StepNodes:
             """Return the sum of terms times e^{iuL} - 1, and a bound on its error."""
             sizes = np.abs(terms)
             used = sizes > LIMITS.least_term_share * float(sizes.max())
-            # As in `rounding` of waves; a place moves by 2 units of what R is moved by.
+            # As in `rounding` of waves. A place moves by 2 units of the move of R.
             products = (np.count_nonzero(used) + 80 + 4 * math.log2(len(u) + 1)) * UNIT + every
             # |e^{iuL} - 1| <= u |L|, and u |L| e^{-u arg R} <= |L| / (e arg R).
             length = sizes * (products * reach + 0.125 * UNIT * per_tilt)
@@ -426,20 +423,18 @@ class StepNodes:
             return log_total + scale, wave / total, errors / total
 
         def measure(terms: Array, psi: Array) -> tuple[float, float, float]:
-            """Return the sum of a distribution up to a level, its logarithm, and a bound on its
-            error.
+            """Return the sum of a distribution up to a level, its logarithm, and its error.
 
-            Without the window and at the tilt 0 the distribution has mass 1. What differs from 1 is
-            summed where it is small, so that errors stay in proportion to it when many steps
-            multiply.
+            Without a window, at tilt 0, the sum is 1. If the difference from 1 is small, sum the
+            difference. Then errors stay relative to the difference in products of many steps.
             """
             log_psi = float(np.abs(terms) @ np.abs(psi)) * self._psi_units
             if scale == 0.0:
                 gain, error = self._gain(terms, below, psi, tilt, units)
                 if abs(gain) < LIMITS.difference_size:
                     return 1 + gain, math.log1p(gain), error + log_psi
-            # Sums in pairs err by less than 64 units, log_rest by 2 units and 2 of itself. Where
-            # that is more than 16, the rest is a small part, and the terms have units to spare.
+            # Pairwise sums err by less than 64 units, log_rest by 2 units and 2 of its size. If the
+            # latter exceeds 16, the rest is a small part, and the terms have spare units.
             value = float(terms.sum().real) + (rest if len(below) else 0.0)
             error = float(np.abs(terms) @ (every + 64 * UNIT)) + log_psi
             if len(below):
@@ -468,7 +463,7 @@ class StepNodes:
     def _gain(
         self, terms: Array, below: Array, psi: Array, tilt: float, units: tuple[Array, Array]
     ) -> tuple[float, float]:
-        """By how much a distribution up to a level exceeds 1, and a bound on the error [LS-3]."""
+        """Return the mass up to a level minus 1, and a bound on the error [LS-3]."""
         grid, size, a = self._grid, self.size, self.a
         ratio = grid.waves(a)[:size]
         normal = grid.normal(a)[: self.full]
@@ -477,8 +472,8 @@ class StepNodes:
         plain = np.exp(normal)
         tail = plain[size:]
         if len(below):
-            # The losses 0, above, and below have mass 1 under P at the tilt 0: the distribution
-            # above is R phi, the one below is phi.
+            # Losses 0, above 0, and below 0 have total mass 1 under P at tilt 0. The density is
+            # R phi above 0, and phi below 0.
             lifted = np.exp(normal + grid.log_ratio(a)[: self.full])
             gain, sizes = _difference_from(lifted[:size], terms, tilt * ratio - psi)
             other, other_sizes = _difference_from(plain[:size], below, -tilt * ratio)
@@ -488,16 +483,14 @@ class StepNodes:
         else:
             gain, sizes = _difference_from(plain[:size], terms, first + tilt * second - psi)
             error = float(np.abs(terms) @ moving)
-        # The trapezoid sum of the distribution at the tilt 0 differs from 1 by the strip and by its
-        # ends.
+        # At tilt 0, the trapezoid sum of the distribution differs from 1 by the strip and the ends.
         missed = 16 * math.exp(2 * a * a - self._digits) + 4 * math.exp(
             -PAD_DEVIATIONS * PAD_DEVIATIONS / 2
         )
         if self.order == "symmetric":
             missed += 4 * math.exp(grid.bend * grid.start)
         value = float(gain.sum().real) - float(tail.sum().real)
-        # The tail's exponents are at most (PAD_DEVIATIONS + 20)^2; the differences are rounded once
-        # more.
+        # The tail's exponents are at most (PAD_DEVIATIONS + 20)^2. Differences are rounded again.
         error += (
             float(sizes @ own) + float(np.abs(tail).sum()) * UNIT * 16 * (PAD_DEVIATIONS + 20) ** 2
         )
@@ -507,13 +500,13 @@ class StepNodes:
 
     @property
     def _last_real_part(self) -> float:
-        """The real part of y at the last node, at least, which then rises as fast as x."""
+        """Return a lower bound on Re y at the last node. Beyond it, Re y rises as fast as x."""
         last = self._grid.start + self._grid.h * (self.size - 1)
         return last + (self.loss.farthest / 2 if self.order == "symmetric" else 0.0)
 
     def panels(self, height: float, tilt: float) -> Panels:
-        """Bounds on the integrand at c on the path at a height [LS-4]."""
-        last = self._cache.get(("panels", height))  # of one tilt, which is asked several times
+        """Return bounds on the integrand on the path at a height, under a tilt [LS-4]."""
+        last = self._cache.get(("panels", height))  # for one tilt, which is asked several times
         if last is None or last[0] != tilt:
             last = tilt, self._bound_panels(self._cache_once(self._shape, height), height, tilt)
             self._cache["panels", height] = last
@@ -522,8 +515,8 @@ class StepNodes:
     def _bound_panels(self, shape: _Shape, height: float, tilt: float) -> Panels:
         g = shape.constant + tilt * shape.slope
         w = self._most_power(tilt)
-        # log R errs by ratio_units of 1 and of 3 times its size; the parts of g may cancel. A place
-        # moves by far less than the half of a panel by which its largest value exceeds its mean.
+        # log R errs by ratio_units of 1 plus 3 times its size. The parts of g may cancel. Places
+        # move by much less than half a panel, by which the largest value exceeds the mean.
         each = 8 * UNIT * (1 + self.loss.ratio_units)
         units = each * (np.abs(shape.constant) + np.abs(tilt * shape.slope) + abs(w) + 1)
         bracket, low = g + shape.bracket + units, g + shape.low + units
@@ -542,26 +535,25 @@ class StepNodes:
         )
 
     def _ends(self, tilt: float) -> tuple[float, float]:
-        """Bounds on what is beyond the nodes on the real line, of low and of the bracket."""
+        """Bound the log masses beyond the nodes on the real line, for both measures."""
         panels = self._bound_panels(self._cache_once(self._outer_shape, 0.0), 0.0, tilt)
         return float(log_sum(panels.low[panels.outer])), float(
             log_sum(panels.bracket[panels.outer])
         )
 
     def _outer_shape(self, height: float) -> _Shape:
-        """Return the first panel, and the last without what only `_bound_last` gives it."""
+        """Return the first panel, and the last before `_bound_last` completes it."""
         return self._shape(height, 1)
 
     def _bound_last(self, height: float, tilt: float, bracket: Array, low: Array) -> None:
-        """Bound the integrals from the last node on."""
+        """Bound the integrals beyond the last node, in place."""
         loss, mu, far = self.loss, self.loss.farthest, self._last_real_part
         grid, last = self._grid, self.size - 1
         w = self._most_power(tilt)
         first, second = (v[last] for v in grid.exponent(height))
         size = float((first + tilt * second).real)
         lift = 0.5 * height * height
-        # As in `_bound_panels`; the normal distribution's rest is known to 64 units, and sums round
-        # it.
+        # As in `_bound_panels`. The normal tail errs by 64 units, plus rounding of sums.
         log_normal = float(log_ndtr(-far))
         each = 8 * (1 + loss.ratio_units)
         units = UNIT * (each * (abs(size) + abs(w) + 1) + 80 * abs(log_normal))
@@ -574,14 +566,14 @@ class StepNodes:
         by_slope = math.inf
         if room > 1:
             by_slope = -0.5 * far * far + size - math.log(room) + GROWTH_LOG + lift
-            by_slope += units  # far^2 / 2 is less than the logarithm that counts there
+            by_slope += units  # far^2 / 2 is less than log_normal, which counts in ``units``
         bracket[-1], low[-1] = (
             by_slope + GROWTH_LOG,
             -math.inf if self.bulk else by_slope + GROWTH_LOG,
         )
         if self.high == math.inf:
             return
-        # From the last node on the size falls, so the normal distribution's rest bounds it.
+        # Beyond the last node, the size falls, so the normal tail bounds the integral.
         t = float(grid.path(height)[1][last].real)
         x, turn, m = t - self.high, mu * height, self.sharpness or 0.0
         growth = math.exp((turn / grid.sigma) ** 2 / 2)
@@ -597,15 +589,15 @@ class StepNodes:
             bracket[-1], low[-1] = min(bracket[-1], end), min(low[-1], end)
 
     def _shape(self, height: float, most: float = math.inf) -> _Shape:
-        """Return the parts of the bounds, on the panels of so many nodes and beyond.
+        """Return the parts of the bounds, on the panels of at most ``most`` nodes and beyond.
 
-        Size and ratio rise with y, and the part of losses below 0 falls, so the last panel is safe
-        for whatever is beyond the nodes, too.
+        Size and ratio rise with y, and the part of losses below 0 falls. So the last panel also
+        bounds everything beyond the nodes.
         """
         grid, size = self._grid, int(min(self.size, most))
         normal = np.append(grid.normal_bounds(height)[:size], 0.0)
         first, second = (np.real(v[:size]) for v in grid.exponent(height))
-        if self.rises:  # on each panel the size is largest at its end
+        if self.rises:  # the size is largest at the end of each panel
             constant, slope = (np.append(v, v[-1]) for v in (first, second))
         else:
             constant = np.concatenate([[0.0], first])
@@ -630,7 +622,7 @@ class StepNodes:
         outer = np.zeros(size + 1, bool)
         outer[[0, -1]] = True
         rest = fall = np.zeros(0)
-        if self.order == "symmetric":  # of losses below 0 the size falls from 1
+        if self.order == "symmetric":  # for losses below 0, the size falls from 1
             ratio = np.real(grid.log_ratio(height)[:size])
             rest = normal.copy()
             rest[-1] = float(log_ndtr(-self._last_real_part)) + 0.5 * height * height
@@ -640,7 +632,7 @@ class StepNodes:
 
 @dataclass(frozen=True, eq=False)
 class _Shape:
-    """What the bounds on the panels at a height consist of, at every tilt."""
+    """Store the parts of the panel bounds at a height, for every tilt."""
 
     constant: Array
     slope: Array
@@ -653,7 +645,7 @@ class _Shape:
 
 
 def _difference_from(plain: Array, terms: Array, move: Array) -> tuple[Array, Array]:
-    """plain (e^move - 1) where terms is plain e^move, and the size that rounding is relative to."""
+    """Return plain (e^move - 1), with terms = plain e^move, and the size for relative rounding."""
     near = np.abs(move) < 1
     gain = np.where(near, plain * np.expm1(np.where(near, move, 0.0)), terms - plain)
     return gain, np.where(near, np.abs(gain), np.abs(terms) + np.abs(plain))
@@ -665,12 +657,12 @@ def log_sum(terms: Array) -> Array:
     if np.isfinite(top).all():
         return np.log(np.exp(terms - top).sum(axis=-1)) + top[..., 0]
     top = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore", over="ignore"):  # the sum with an infinite term is infinite
+    with np.errstate(divide="ignore", over="ignore"):  # an infinite term gives an infinite sum
         return np.log(np.exp(terms - top).sum(axis=-1)) + top[..., 0]
 
 
 def _difference(base: Array, low: Array, high: Array) -> Array:
-    """e^base (e^-high - e^-low), with the digits of small low and high."""
+    """Return e^base (e^-high - e^-low), accurate for small low and high."""
     gap = low - high
     near = np.real(gap) > -1.0
     with np.errstate(over="ignore"):

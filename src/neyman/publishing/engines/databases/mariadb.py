@@ -43,6 +43,7 @@ _URL = re.compile(
 )
 _COLLATION = "utf8mb4_nopad_bin"
 _MAX_TEXT_LETTERS = 1024  # of four bytes each: less than a sort looks at
+_MAX_VARCHAR_LETTERS = 16_383  # of four bytes each
 # A lower sql_select_limit would leave rows out. The query cache is shared.
 _SETTINGS = """
 sql_mode = 'STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE', old_mode = '',
@@ -61,10 +62,12 @@ _TEXTS = ("char", "varchar", "tinytext", "enum")
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "year")
 _TIMES = {"date": "date", "datetime": "timestamp(6)", "timestamp": "timestamp('UTC', 6)"}
 _RAW = ("binary", "CAST(NULL AS BINARY)")  # stands for a type that no plan can use
+# The collation of these names takes `cafe` for `café`, in the join too.
 _COLUMNS = (
-    "SELECT column_name, LOWER(data_type), LOWER(column_type), character_set_name,"
+    "SELECT c.table_schema, c.table_name, t.table_schema, t.table_name,"
+    " column_name, LOWER(data_type), LOWER(column_type), character_set_name,"
     " character_maximum_length, numeric_precision, numeric_scale, extra, table_type, engine"
-    " FROM information_schema.columns JOIN information_schema.tables"
+    " FROM information_schema.columns AS c JOIN information_schema.tables AS t"
     " USING (table_schema, table_name) WHERE table_schema = %s AND table_name = %s"
     " ORDER BY ordinal_position"
 )
@@ -93,11 +96,13 @@ class _Server(Backend, Server):
         lists = [column.to_pylist() for column in rows.columns]
         hexed = [[v.hex() if isinstance(v, bytes) else v for v in each] for each in lists]
         size = max([1, *(len(v) for each in hexed for v in each if isinstance(v, str))])
+        # No text is as long as such a key, which then counts nothing.
+        text_type = f"VARCHAR({size})" if size <= _MAX_VARCHAR_LETTERS else "MEDIUMTEXT"
         text = json.dumps(list(zip(*hexed, strict=True)))
         own = {f.name: dt.binary if pa.types.is_binary(f.type) else dt.int64 for f in rows.schema}
         chosen, typed = zip(
             *(
-                (f"UNHEX(c{i}) AS {quoted(name, '`')}", f"c{i} VARCHAR({size}) PATH '$[{i}]'")
+                (f"UNHEX(c{i}) AS {quoted(name, '`')}", f"c{i} {text_type} PATH '$[{i}]'")
                 if kind.is_binary()
                 else (f"c{i} AS {quoted(name, '`')}", f"c{i} BIGINT PATH '$[{i}]'")
                 for i, (name, kind) in enumerate(own.items())
@@ -172,7 +177,7 @@ class MariaTable(ServerTable):
         place = self._parameters["db"], self._table
         source = ".".join(quoted(part, "`") for part in place)
         server.asked(f"SELECT 1 FROM {source} LIMIT 0")  # from now on no type changes
-        rows_of_columns = server.asked(_COLUMNS, place)
+        rows_of_columns = _rows_of_table(server.asked(_COLUMNS, place), place, self.shown)
         *_, kind, engine = rows_of_columns[0]
         if (kind, engine) != ("BASE TABLE", "InnoDB"):
             what = f"a table of the engine {engine}" if engine else f"a {kind.lower()}"
@@ -191,6 +196,28 @@ class MariaTable(ServerTable):
         chosen = ", ".join(f"{text} AS {quoted(name, '`')}" for name, (_, text) in picked.items())
         query = f"SELECT {chosen} FROM {source}{'' if rows else ' LIMIT 0'}"
         return server.table_of(query, ibis.schema({n: dt.dtype(k) for n, (k, _) in picked.items()}))
+
+
+def _rows_of_table(
+    candidates: list[tuple[Any, ...]], place: tuple[str, str], shown: str
+) -> list[tuple[Any, ...]]:
+    """Return the rows of `_COLUMNS` that are of the table itself, without its names.
+
+    Raises:
+        DataError: the server, which opened the table, lists it under another name, or several.
+    """
+    by_name: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
+    for row in candidates:
+        if row[:2] == row[2:4]:
+            by_name.setdefault(row[:2], []).append(row[4:])
+    if place not in by_name and len(by_name) == 1:  # its server takes big letters for small ones
+        (place,) = by_name
+    if place not in by_name:
+        raise DataError(
+            f"data: {shown} names a table that the server lists under another name: write the"
+            " database and the table as SHOW TABLES does"
+        )
+    return by_name[place]
 
 
 def _plain_type(
