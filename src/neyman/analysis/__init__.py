@@ -1,1 +1,1 @@
-"""Private estimates, tests of hypotheses, and training."""
+"""Compute private estimates, run private hypothesis tests, and train with privacy."""

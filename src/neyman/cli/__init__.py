@@ -1,1 +1,1 @@
-"""The command line: one file per command group."""
+"""Define the command line, with one file per command group."""

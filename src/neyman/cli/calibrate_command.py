@@ -1,4 +1,4 @@
-"""``neyman calibrate plan.toml``: what a wanted error costs, and the errors at a guarantee."""
+"""Run ``neyman calibrate plan.toml``: the cost of an error, and the errors at a guarantee."""
 
 # Arguments of Matplotlib's methods have no types.
 # pyright: reportUnknownMemberType=false
@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from neyman.publishing.plan.plan import Plan
     from neyman.publishing.planning.accuracy import TableError
 
-FACTORS = tuple(4.0**k for k in (-3, -2, -1, 0, 1, 2, 3))  # of 1/rho: errors of 1/8 to 8
-EXAMPLE_ROWS = 1000  # rows in a cell, at which a ratio's error is told
+FACTORS = tuple(
+    4.0**k for k in (-3, -2, -1, 0, 1, 2, 3)
+)  # factors of 1/rho, for errors of 1/8 to 8
+EXAMPLE_ROWS = 1000  # rows in a cell, for which a ratio's error is reported
 
 
 @dataclass(frozen=True)
 class Point:
-    """What is guaranteed and how large the errors are, at one amount of noise."""
+    """Hold the guarantee and the error at one noise scale."""
 
     rho: float
     epsilon: float
@@ -30,7 +32,7 @@ class Point:
     error: float
 
     def to_dict(self) -> dict[str, float | str]:
-        """As JSON types."""
+        """Return the values as JSON types."""
         return {
             name: value if math.isfinite(value) else "inf" for name, value in vars(self).items()
         }
@@ -38,14 +40,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A plan's noise with what it guarantees.
+    """Hold a plan's calibrated noise and its guarantee.
 
     Args:
-        rho: exact; ``[budget] zcdp`` of it makes the plan spend that.
-        point: the guarantee, and the error of the table that the curve is about.
-        curve: the guarantee at other errors of that table, from the smallest error on.
-        rows: where that table's error depends on how many rows a cell has, at how many; else None.
-        delta: where keys are found in the data, what ``[budget]`` needs beside zcdp; else None.
+        rho: the exact rho. With ``[budget] zcdp`` of this value, the plan spends it.
+        point: the guarantee, and the error of ``table``.
+        curve: the guarantees at other errors of the table, the smallest error first.
+        rows: number of rows per cell, if the table's error depends on it. Otherwise None.
+        delta: the delta that ``[budget]`` also needs if keys are discovered. Otherwise None.
     """
 
     rho: Fraction
@@ -58,11 +60,11 @@ class Calibration:
 
     @property
     def named(self) -> str:
-        """The table, with the number of rows where that matters."""
+        """Return the table's name, with the number of rows if that matters."""
         return self.table if self.rows is None else f"{self.table} at {self.rows:,} rows"
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON types."""
+        """Return the values as JSON types."""
         return {
             "zcdp": str(self.rho),
             "delta": None if self.delta is None else str(self.delta),
@@ -77,10 +79,10 @@ class Calibration:
 def at_error(
     plan: Plan, table: str, error: float, *, interval: bool = False, consistent: bool = False
 ) -> Calibration:
-    """Return the least rho with which a table has a wanted error; arguments as for `scale_for`.
+    """Return the least rho at which a table has a given error. Arguments are as for `scale_for`.
 
     Raises:
-        ValueError: what `scale_for` refuses, and an error whose rho no plan's budget can be.
+        ValueError: `scale_for` refuses the arguments, or no plan's budget can have the rho.
     """
     from neyman.publishing.plan.document import PlanError
     from neyman.publishing.planning.accuracy import scale_for, table_named
@@ -100,8 +102,8 @@ def at_promise(plan: Plan, budget: dict[str, Any]) -> Calibration:
     """Return the least error of each table at a guarantee.
 
     Args:
-        plan: whose own budget is ignored.
-        budget: the fields of a plan's budget that are given, such as power and level.
+        plan: the plan. Its own budget is ignored.
+        budget: the given fields of a plan's budget, such as power and level.
     """
     from neyman.publishing.planning.accuracy import errors
 
@@ -121,8 +123,8 @@ def _with_budget(plan: Plan, budget: Mapping[str, Any]) -> Plan:
 
 
 def _delta(plan: Plan) -> Fraction | None:
-    """Where keys are found in the data, what a budget needs beside zcdp."""
-    # The chance that keys of single units are published: the budget's delta must have room for it.
+    """Return the delta that a budget with discovered keys needs beside zcdp, or None."""
+    # The budget's delta must include the chance that keys of single units are published.
     return sum((e.failure for e in plan.entries() if e.delta is not None), Fraction(0)) or None
 
 
@@ -160,7 +162,7 @@ def _error(plan: Plan, scale: Fraction, table: str, consistent: bool) -> float:
 
 
 def figure(calibrated: Calibration) -> str:
-    """Epsilon against the error of the table, as SVG."""
+    """Draw epsilon against the error of the table, as SVG."""
     shown = [p for p in calibrated.curve if 0 < p.epsilon < math.inf and p.error > 0]
     if len(shown) < 2:
         raise ValueError(

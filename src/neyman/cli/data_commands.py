@@ -1,4 +1,4 @@
-"""``neyman data``: what a run would read of private data, for the custodian alone."""
+"""Run ``neyman data``: show the custodian how a run would read private data."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def data_check(
 
 
 def reading_rule(plan: Plan) -> str:
-    """Say how a run reads a CSV file of the plan, and what it drops."""
+    """Describe how a run reads a CSV file of the plan, and what it drops."""
     source = plan.source
     names = (plan.table, *(table.name for table in plan.tables))
     mark = {"\t": "a tab"}.get(source.delimiter, f"'{source.delimiter}'")
@@ -126,7 +126,7 @@ def _show(report: DataCheck, plan: Plan) -> None:
 
 
 def _head(text: str) -> None:
-    """Print the head of a page, which says that the page is private."""
+    """Print the head of a page, with the notice that the page is private."""
     from neyman.publishing.engines.private_tables import NOTICE
 
     out.print(f"[bold red]{NOTICE}[/]")
@@ -214,7 +214,7 @@ def _show_numbers(numbers: NumberMatch, plan: Plan) -> None:
 
 
 def _show_readings(texts: TextMatch) -> None:
-    """Print what the plan's marks read as no number or date, and the marks that would read more."""
+    """Print texts that the plan's marks do not read as numbers or dates, and marks that would."""
     example = next((_quote_value(one.value[0]) for one in texts.frequent), "")
     _page(
         f"{texts.unread:,} of {texts.texts:,} values of {texts.column} "
@@ -233,7 +233,7 @@ def _show_readings(texts: TextMatch) -> None:
 
 
 def _format_sentence(fields: Mapping[str, str]) -> str:
-    """Say how texts write numbers or dates, for fields of [source]."""
+    """Describe how texts write numbers or dates, for fields of [source]."""
     if "dates" in fields:
         return f"dates are written as {fields['dates']}"
     names = {".": "points", ",": "commas", " ": "blanks", "'": "apostrophes"}
@@ -289,7 +289,7 @@ def _show_rows(report: DataCheck) -> None:
 
 
 def _show_assumed(unit: UnitRows, plan: Plan) -> None:
-    """How often a unit has more rows than the plan takes it to have."""
+    """Print how often a unit has more rows than the plan assumes."""
     _page(f"Rows per {unit.column}")
     bound = many(unit.bound, "row")
     says = (
@@ -305,7 +305,7 @@ def _show_assumed(unit: UnitRows, plan: Plan) -> None:
 
 
 def _show_join(rows: JoinRows, plan: Plan) -> None:
-    """Print how the rows of a joined table that has one row per unit match."""
+    """Print how the rows of a joined table with one row per unit match."""
     _page(f"Rows of {rows.table}, one per {plan.unit.protects}")
     out.say(
         f"{rows.missing:,} rows have no {rows.column}, and are dropped. "
@@ -317,7 +317,7 @@ def _show_join(rows: JoinRows, plan: Plan) -> None:
 
 
 def _quote_value(value: str | None) -> str:
-    """Return a value with quotes, so that its blanks show, and no characters that move a cursor."""
+    """Return a value in quotes, to show its blanks, without characters that move a cursor."""
     if value is None:
         return ""
     text = repr(value)

@@ -1,4 +1,4 @@
-"""Mechanisms written as text on the command line: public names and arithmetic, nothing else."""
+"""Read mechanisms from text on the command line: only public names and arithmetic."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from neyman.mechanisms.registry import COMBINATORS, MODULES, type_of_package
 from neyman.numerics import check
 
 OTHERS = ("optimal_marginals", "select_best", "Runs")
-"""Public functions that return a mechanism under another name, and what they take."""
+"""These public functions and their arguments make a mechanism under another name."""
 
 IN_MODULES = ("CircularGaussian",)
-"""Mechanisms that a text may call, and Python programs import from their modules."""
+"""A text may call these mechanisms, which Python programs import from their modules."""
 
 MECHANISMS = frozenset((*(name for name in dir(neyman) if name in MODULES), *OTHERS, *IN_MODULES))
-"""The public names that a text may call and that make a mechanism or an argument of one."""
+"""A text may call these public names, which make a mechanism or an argument of one."""
 
 CURVES = frozenset(
     ("approximate", "gdp", "pbdp", "perfect", "pure", "renyi", "tcdp", "total_variation", "zcdp")
 )
-"""The public names that a text may call for a curve, which canonical noise takes."""
+"""A text may call these public names for a curve, which canonical noise takes."""
 
 STRATEGIES = ("square_root",)
-"""The functions of `matrix_mechanism.strategy` that a text may call."""
+"""A text may call these functions of `matrix_mechanism.strategy`."""
 
 _KNOWN = MECHANISMS | CURVES
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The size of an expression."""
+    """Set the largest size of an expression."""
 
     letters: int = 10_000
-    number_bits: int = 4096  # of a numerator or a denominator
+    number_bits: int = 4096  # bits of a numerator or a denominator
 
 
 LIMITS = Limits()
@@ -57,16 +57,15 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 
 
 def mechanism_from(text: str, **unknowns: float) -> Mechanism:
-    """Return the mechanism that a text describes, such as ``Gaussian(sigma=2) * 10 +
-    Laplace(scale=20)``.
+    """Return the mechanism in a text, such as ``Gaussian(sigma=2) * 10 + Laplace(scale=20)``.
 
     Args:
-        text: mechanisms by name with numbers as arguments, joined by + and *. A number may be
-            arithmetic, such as ``256/60_000``, which is exact.
+        text: mechanisms by name, with numbers as arguments, joined by + and *. A number may be
+            exact arithmetic, such as ``256/60_000``.
         unknowns: values of names that stand for numbers, such as ``x``.
 
     Raises:
-        ValueError: for anything else; nothing is evaluated.
+        ValueError: the text has anything else, which is not evaluated.
     """
     if len(text) > LIMITS.letters:
         raise ValueError(f"mechanism: {len(text)} characters are more than {LIMITS.letters}")
@@ -128,7 +127,7 @@ def _value(node: ast.expr, unknowns: Mapping[str, float]) -> Any:
 
 
 def _combine(node: ast.BinOp, left: object, right: object) -> object:
-    """Return a sum or a multiple of mechanisms, or a calculated number; None for anything else."""
+    """Return a sum or multiple of mechanisms, or a number. Return None for anything else."""
     match left, node.op, right:
         case Mechanism(), ast.Add(), Mechanism():
             return left + right
@@ -137,7 +136,7 @@ def _combine(node: ast.BinOp, left: object, right: object) -> object:
             ast.Mult(),
             Mechanism() as one,
         ):
-            return one * cast(int, count)  # a fraction is refused, by its name
+            return one * cast(int, count)  # refuses a fraction, by its name
         case int() | float() | Fraction(), operation, int() | float() | Fraction():
             return _calculate(node, left, right) if type(operation) in _OPERATORS else None
         case _:
@@ -147,7 +146,7 @@ def _combine(node: ast.BinOp, left: object, right: object) -> object:
 def _calculate(
     node: ast.BinOp, a: int | float | Fraction, b: int | float | Fraction
 ) -> int | float | Fraction:
-    """Return what two numbers come to: exactly, but for a root and for what has an unknown.
+    """Return the result of an operation on two numbers. It is exact, except for roots and unknowns.
 
     Raises:
         ValueError: the number is not defined, or has too many digits.
@@ -181,13 +180,13 @@ def _option(node: ast.expr, unknowns: Mapping[str, float]) -> object:
 
 
 def _key(node: ast.expr) -> object:
-    """Return a key of a mapping: a constant, or a tuple of them."""
+    """Return a key of a mapping: a constant, or a tuple of constants."""
     value = _value(node, {})
     return tuple(cast(list[object], value)) if isinstance(value, list) else value
 
 
 def _callable(node: ast.expr, unknowns: Mapping[str, float]) -> Callable[..., Any] | None:
-    """Return what a text may call: a name, a type's constructor, or a combinator; else None."""
+    """Return what a text may call: a name, a constructor, or a combinator. Otherwise None."""
     match node:
         case ast.Name(id="Fraction"):
             return _fraction
@@ -214,7 +213,7 @@ def _callable(node: ast.expr, unknowns: Mapping[str, float]) -> Callable[..., An
 
 
 def _known(name: str) -> Any:
-    """Return what a known name stands for."""
+    """Return the object with a known name."""
     if name in IN_MODULES:
         from neyman.mechanisms import circular_gaussian
 
@@ -223,7 +222,7 @@ def _known(name: str) -> Any:
 
 
 def _meant(node: ast.expr) -> str:
-    """Return a mechanism whose name is nearly the one that was written."""
+    """Return a hint with the mechanism whose name is closest to the written name."""
     name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
     near = get_close_matches(name, _KNOWN, 1)
     return f"; did you mean {near[0]}?" if near else ""

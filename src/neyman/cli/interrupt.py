@@ -1,4 +1,4 @@
-"""What Ctrl-C does before a command begins its work."""
+"""Handle Ctrl-C before a command begins its work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DOCUMENT = f'{{"error": "{_MESSAGE}", "exit_code": 4, "meaning": "interrupted"}
 
 
 def end(*_: object) -> None:
-    """End the process: an exception inside an import can be lost, or print a traceback."""
+    """End the process. An exception inside an import can be lost, or print a traceback."""
     if "--json" in sys.argv:
         os.write(1, _DOCUMENT.encode())
     os.write(2, f"interrupted: {_MESSAGE}\n".encode())

@@ -1,4 +1,4 @@
-"""``neyman ledger``: what may be spent, what has been, what is left, and whether the book holds."""
+"""Run ``neyman ledger``: show caps, charges, and balances, and verify the ledger."""
 
 from __future__ import annotations
 
@@ -376,11 +376,10 @@ def ledger_key(
 def _of_plan(
     path: Path, currency: str, given: Mapping[str, Any], parts: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the terms of a plan, with caps that allow one release of it where none are given.
+    """Return the terms of a plan. If no caps are given, they allow one release of the plan.
 
     Raises:
-        ValueError: a term is given that the plan says otherwise, or the plan reads a part that is
-            not declared.
+        ValueError: a given term contradicts the plan, or the plan reads an undeclared part.
     """
     from neyman.accounting.charge import charge
     from neyman.ledger.units import DELTA, UNIT, units_up
@@ -408,7 +407,7 @@ def _of_plan(
         )
     with working("finding what one release costs"):
         amount, delta = charge(plan.mechanism(), currency)
-    # A charge is rounded up to whole units, so that a cap of less would not admit it.
+    # A charge is rounded up to integer units, so a smaller cap would refuse it.
     caps = {
         "cap": Fraction(units_up(amount), UNIT),
         "delta_cap": Fraction(units_up(delta, DELTA), DELTA),

@@ -1,4 +1,4 @@
-"""The ledger in tables: how each account stands, what it spent it on, and what happened when."""
+"""Print the ledger as tables: each account's balance, its charges, and the history."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from neyman.ledger.records import Account, Entry
 from neyman.ledger.rows import Damage, damaged, fields, fraction, texts, typed_field
 
 _MOST_ENTRIES, _MOST_LISTS = 20_000, 60
-# The fields that a history shows of each kind of event, by their type.
+# For each kind of event, the fields that a history shows, by their type.
 _NUMBERED = {"finish": ("published", "entry")}
 _TEXTS = {
     "ledger": ("id",),
@@ -32,7 +32,7 @@ _DELTA, _LEVEL = 1e-6, 0.05
 
 
 def account_dict(account: Account) -> dict[str, Any]:
-    """Return an account as JSON types, amounts exact."""
+    """Return an account as JSON types, with exact amounts."""
     names = ("dataset", "to", "of", "protects", "neighboring", "rows", "currency")
     amounts = ("cap", "spent", "left", "delta_cap", "spent_delta", "left_delta")
     content = {name: getattr(account, name) for name in names}
@@ -55,7 +55,7 @@ def entry_dict(entry: Entry) -> dict[str, Any]:
 
 
 def standing_dict(book: Ledger, account: Account, last: int, curve: bool) -> dict[str, Any]:
-    """How an account stands, with its allocations, its last entries and the exact curve."""
+    """Return an account with its allocations, its last entries, and the exact curve."""
     entries = book.entries(account.dataset, last) if last else ()
     return account_dict(account) | {
         "allocations": [account_dict(one) for one in book.allocations(account.dataset)],
@@ -65,9 +65,7 @@ def standing_dict(book: Ledger, account: Account, last: int, curve: bool) -> dic
 
 
 def _spent_curve(book: Ledger, account: Account) -> dict[str, Any]:
-    """Return the curve of all that was spent, in the part that
-    has spent most; or why there is none.
-    """
+    """Return the curve of all charges, in the part with the most charges, or why there is none."""
     from neyman.publishing.release.receipt import composed
 
     if not account.entries:
@@ -98,13 +96,13 @@ def _spent_curve(book: Ledger, account: Account) -> dict[str, Any]:
             "level": _LEVEL,
             "power": ends(curve.power(level=_LEVEL)),
         }
-    except Exception as error:  # what an older or a foreign program stored
+    except Exception as error:  # stored by an older or a foreign program
         why = " ".join(str(error).split())[:80]
         return {"why": f"the mechanisms stored cannot be composed ({type(error).__name__}: {why})"}
 
 
 def standing(accounts: Iterable[Mapping[str, Any]]) -> None:
-    """Print how accounts stand."""
+    """Print accounts with their balances."""
     some = False
     for account in accounts:
         if some:
@@ -195,9 +193,7 @@ def _show_entries(entries: Sequence[Mapping[str, Any]]) -> None:
 
 
 def history_list(book: Ledger, last: int) -> list[dict[str, Any]]:
-    """Return the last events of the chain (0: all), without the
-    plans and mechanisms that they hold.
-    """
+    """Return the last events (0: all), without their plans and mechanisms."""
     after = max(0, book.checkpoint().events - last) if last else 0
     events: list[dict[str, Any]] = []
     for line in book.lines(after):
@@ -209,7 +205,7 @@ def history_list(book: Ledger, last: int) -> list[dict[str, Any]]:
 
 
 def _event_fields(line: str) -> dict[str, Any]:
-    """Return an event's fields that a history shows, or lists as JSON."""
+    """Return the fields of an event for a history or for JSON."""
     event = fields(line)
     for long in ("plan", "mechanisms", "files", "salt"):
         event.pop(long, None)

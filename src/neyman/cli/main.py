@@ -1,7 +1,7 @@
-"""The command line. Answers go to stdout (``--json`` for machines), progress to stderr.
+"""Run the command line. Answers go to stdout (``--json`` for machines), progress to stderr.
 
-Exit codes: 0 done, 1 an error of ours, 2 bad input, 3 refused by the budget, 4 interrupted,
-5 verification failed.
+Exit codes: 0 success, 1 internal error, 2 invalid input, 3 over budget, 4 interrupted, 5
+verification failed.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ app.add_typer(plan_app, name="plan")
 app.add_typer(data_app, name="data")
 app.add_typer(ledger_app, name="ledger")
 
-_Usage: Any = typer.BadParameter.__base__  # what typer raises for arguments that it refuses
-MAX_MU_RATIO = 1.5  # times the mu of the nearest Gaussian curve: the largest supremum that is shown
-_INTERRUPT_STATUS = 130  # what it gives back after Ctrl-C
+_Usage: Any = typer.BadParameter.__base__  # raised by typer for invalid arguments
+MAX_MU_RATIO = 1.5  # show a supremum up to this multiple of the nearest mu
+_INTERRUPT_STATUS = 130  # typer's exit status after Ctrl-C
 
 
 def _print_version(asked: bool) -> None:
@@ -151,7 +151,7 @@ def account(
             for name, at, bound in rows:
                 mu = {"gdp": bound.upper, "zcdp": math.sqrt(2 * bound.upper)}.get(name)
                 if mu is not None and not mu <= MAX_MU_RATIO * nearest.mu.upper < math.inf:
-                    continue  # rare losses decide it: the nearest Gaussian curve says more
+                    continue  # the nearest Gaussian curve says more if rare losses decide
                 where = ", ".join(f"{k}={v:g}" for k, v in at.items())
                 table.add_row(
                     f"{name}({where})",
@@ -543,8 +543,8 @@ app.command(epilog="Example: neyman explore plan.toml --no-browser")(explore)
 def main() -> None:
     """Run the command line and exit with its code.
 
-    The process ends here and now, once what was registered for its end has run: threads of the
-    engines that are still starting would otherwise abort it in one case of fifty.
+    The process ends immediately after its registered exit functions. Otherwise, starting threads of
+    the engines would abort it in one case of fifty.
     """
     standard_streams()
     try:
@@ -552,7 +552,7 @@ def main() -> None:
     except SystemExit as end:
         code = end.code
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # what could not be printed has been said
+        with suppress(OSError):  # a failed print was already reported
             stream.flush()
     atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
     os._exit(code if isinstance(code, int) else 1 if code else 0)
@@ -563,7 +563,7 @@ def _word(_context: object, value: object) -> object:
 
 
 def _keep_words(command: Any) -> None:
-    """Let a completion keep words as they are: typer loads pydantic to read them as values."""
+    """Let a completion leave words unchanged. Typer would load pydantic to convert them."""
     parameters = command.get_params
 
     def unread(context: Any) -> list[Any]:
@@ -578,7 +578,7 @@ def _keep_words(command: Any) -> None:
 
 
 def _done() -> int:
-    """Run the command; what typer ends by itself ends as everything else does."""
+    """Run the command. Handle typer's own exits like all other exits."""
     as_json = "--json" in sys.argv
     command = typer.main.get_command(app)
     if "_NEYMAN_COMPLETE" in os.environ:

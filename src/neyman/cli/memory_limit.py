@@ -1,4 +1,4 @@
-"""A limit that the system sets on the memory of this process, where it can."""
+"""Limit the memory of this process, if the system can."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _STATUS = Path("/proc/self/status")
 
 @contextmanager
 def at_most(memory: str) -> Generator[None]:
-    """Let this process take so much more memory than it has, and then fail instead of the machine.
+    """Let this process take up to ``memory`` more. Then it fails, rather than the machine.
 
-    Elsewhere than on Linux nothing is limited.
+    The limit is set only on Linux.
 
     Args:
-        memory: such as "4GB".
+        memory: an amount of memory, such as "4GB".
 
     Raises:
-        ValueError: it is no amount of memory.
+        ValueError: the text is not an amount of memory.
     """
     size = MemoryLimit.of(memory).size
     try:

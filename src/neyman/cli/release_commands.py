@@ -1,4 +1,4 @@
-"""``neyman audit``, ``synthesize``, and ``explore``: what can be done without private data."""
+"""Run ``neyman audit``, ``synthesize``, and ``explore``, which need no private data."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _open_browser(address: str) -> bool:
 
     screen = {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"} & set(os.environ)
     if sys.platform.startswith("linux") and not screen:
-        return False  # a browser of the terminal would take it over
+        return False  # a browser in the terminal would occupy it
     try:
         return webbrowser.open(address)
     except webbrowser.Error:

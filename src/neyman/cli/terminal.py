@@ -1,4 +1,4 @@
-"""What every command shares: progress on stderr, answers on stdout, errors as exit codes."""
+"""Provide what commands share: progress on stderr, answers on stdout, errors as exit codes."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ CODES = {
 
 
 class _Paper:
-    """A console whose reader may leave, as after ``| head -1``, and obeys no text of others.
+    """Print to a console whose reader may leave, such as ``| head -1``. Obey no text of others.
 
-    It is made at its first use, because ``--help`` and ``--version`` do not need it.
+    The console is made at its first use, because ``--help`` and ``--version`` do not need it.
     """
 
     def __init__(self, *, stderr: bool = False) -> None:
@@ -62,14 +62,14 @@ class _Paper:
                     text = segment.text if segment.control else visible(segment.text)
                     yield segment._replace(text=text)
 
-        # Text is text: ":b:" in a key or in an address is no picture.
+        # Do not turn ":b:" in a key or an address into an emoji.
         return Paper(stderr=self._stderr, highlight=False, soft_wrap=True, emoji=False)
 
     def print(self, *parts: object, end: str = "\n") -> None:
         self.console.print(*parts, end=end)
 
     def say(self, text: str) -> None:
-        """Print a text in which nothing is markup."""
+        """Print a text without interpreting markup."""
         self.console.print(text, markup=False)
 
 
@@ -78,7 +78,7 @@ _errors = _Paper(stderr=True)
 
 
 def standard_streams() -> None:
-    """Make stdout and stderr take any text: closed ones nothing, others "?" for what they lack."""
+    """Let stdout and stderr accept any text. Closed ones drop it. "?" replaces bad characters."""
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)
         if stream is None:
@@ -88,10 +88,10 @@ def standard_streams() -> None:
 
 
 def answer(value: object, as_json: bool, show: Callable[[], None]) -> None:
-    """Print the answer of a command: one JSON document on stdout, or its readable form.
+    """Print the answer of a command: one JSON document on stdout, or a readable form.
 
-    By now the command has done what it was for: an answer that cannot be printed is neither bad
-    input nor a sign that nothing was spent.
+    The command has already done its work. So a failure to print is not bad input, and does not show
+    that nothing was charged.
     """
     try:
         if as_json:
@@ -113,7 +113,7 @@ def _document(value: object) -> None:
 
 
 def _unread(stream: IO[str]) -> None:
-    """No one reads on: what was done is done, and the rest of the text goes nowhere."""
+    """Discard the remaining text after its reader has left. The work is already done."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -123,7 +123,7 @@ def bound_tables(data: Sequence[str]) -> dict[str, str]:
     for text in data:
         name, mark, path = text.partition("=")
         if "://" in name:
-            # Not repeated: a URL can hold a password.
+            # Do not repeat the URL: it can hold a password.
             raise ValueError(
                 "--data begins with a URL: must be TABLE=URL, such as "
                 "people=postgresql://role@host/db?table=people"
@@ -137,9 +137,7 @@ def bound_tables(data: Sequence[str]) -> dict[str, str]:
 
 
 def columns(*heads: str) -> Table:
-    """Return a table to fill; where the terminal is narrow,
-    words go on below and are not cut off.
-    """
+    """Return an empty table. In a narrow terminal, its words wrap and are not cut off."""
     from rich.table import Table
 
     table = Table(box=None)
@@ -149,14 +147,14 @@ def columns(*heads: str) -> Table:
 
 
 def text_cell(text: str) -> Text:
-    """Return a cell of a table whose text is not markup."""
+    """Return a table cell whose text is not markup."""
     from rich.text import Text
 
     return Text(text)
 
 
 def warn(text: str) -> None:
-    """Print a warning on stderr, before anything is done."""
+    """Print a warning on stderr before the command does anything."""
     _errors.print("[bold yellow]Warning:[/] ", end="")
     _errors.say(text)
 
@@ -168,7 +166,7 @@ CHARGED = (
 
 
 def check_suffix(path: Path | None, *suffixes: str) -> None:
-    """Refuse an ``--out`` whose name guarantees another format than the one that is written.
+    """Refuse an ``--out`` with a suffix of another format than the written one.
 
     Raises:
         ValueError: the name does not end in one of the suffixes.
@@ -180,7 +178,7 @@ def check_suffix(path: Path | None, *suffixes: str) -> None:
 
 @contextmanager
 def writing(path: Path) -> Generator[None]:
-    """Say which ``--out`` could not be written, and what to give instead."""
+    """Report which ``--out`` could not be written, and what to give instead."""
     try:
         yield
     except FileExistsError:
@@ -193,7 +191,7 @@ def writing(path: Path) -> Generator[None]:
 
 
 def ends(bound: Bound) -> dict[str, Any]:
-    """Return a bound as JSON types; infinities as text."""
+    """Return a bound as JSON types. Infinities are text."""
 
     def number(x: float) -> float | str:
         return x if abs(x) != float("inf") else ("inf" if x > 0 else "-inf")
@@ -208,7 +206,7 @@ def ends(bound: Bound) -> dict[str, Any]:
 
 @contextmanager
 def progress() -> Generator[Callable[[str, float], None]]:
-    """Show a progress bar on stderr: call it with a stage's name and the part done."""
+    """Show a progress bar on stderr. Yield a function of a stage's name and the share done."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     with Progress(
@@ -225,7 +223,7 @@ def progress() -> Generator[Callable[[str, float], None]]:
 
 @contextmanager
 def working(what: str) -> Generator[None]:
-    """Show a turning wheel on stderr, during work whose end cannot be told."""
+    """Show a spinner on stderr during work of unknown length."""
     with _errors.console.status(what):
         yield
 
@@ -234,10 +232,11 @@ def working(what: str) -> Generator[None]:
 def failing(
     as_json: bool, interrupted: str = "the command was stopped before its end"
 ) -> Generator[None]:
-    """Turn what goes wrong inside into one message and the exit code that it stands for.
+    """Turn an error inside into one message and its exit code.
 
     Args:
-        interrupted: the message after Ctrl-C or SIGTERM: what the command may have left behind.
+        interrupted: the message after Ctrl-C or SIGTERM, about what the command may have left
+            behind.
     """
     with _terminable():
         try:
@@ -262,7 +261,7 @@ def _code(error: Exception) -> int:
 
 
 def _kinds() -> tuple[tuple[type[Exception], ...], tuple[type[Exception], ...]]:
-    # The ledger's errors exist only where its library does.
+    # The ledger's errors exist only if its library is installed.
     try:
         from neyman.ledger.records import BudgetRefused, LedgerError
     except ImportError:
@@ -285,10 +284,10 @@ def _text(error: Exception) -> str:
 
 
 def failed(code: int, message: str, as_json: bool) -> NoReturn:
-    """End with a message on stderr, its document on stdout if that was asked for, and its code."""
+    """Exit with a message on stderr, a JSON document on stdout if ``as_json``, and the code."""
     if as_json:
         failure = {"error": message, "exit_code": code, "meaning": CODES[code]}
-        with suppress(OSError):  # the message and the code are told all the same
+        with suppress(OSError):  # the message and the code are reported anyway
             _document(failure)
             sys.stdout.flush()
     _errors.print(f"[bold red]{CODES[code]}:[/] ", end="")
@@ -298,11 +297,11 @@ def failed(code: int, message: str, as_json: bool) -> NoReturn:
 
 @contextmanager
 def _terminable() -> Generator[None]:
-    """Ctrl-C and SIGTERM interrupt a command, so that it can clean up.
+    """Let Ctrl-C and SIGTERM interrupt a command, so that it can clean up.
 
-    Before it, Ctrl-C ends the process (``cli/interrupt.py``). After it, the command has done its
-    work, and Ctrl-C changes nothing. A process that is not ours, and calls the command line, keeps
-    what it does at Ctrl-C.
+    Before this context, Ctrl-C ends the process (``cli/interrupt.py``). After it, the command has
+    done its work, and Ctrl-C changes nothing. If another program calls the command line in its own
+    process, its handling of Ctrl-C stays unchanged.
     """
 
     def stop(*_: object) -> None:

@@ -1,1 +1,1 @@
-"""What people read: the page of a release, figures, and the explorer."""
+"""Show results to people: the report of a release, figures, and the explorer."""

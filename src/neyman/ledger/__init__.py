@@ -1,8 +1,8 @@
-"""The privacy budget of each dataset, stored durably, and what is refused.
+"""Record the privacy budget of each dataset durably, and refuse charges over the cap.
 
-`Ledger` is the one entry point. `database` says what a store must do. `sqlite` and `postgres` are
-stores. What a function here refuses, it refuses with a `LedgerError`; the functions of `rows` and
-what reads by them raise `Damage` for what a ledger does not write.
+`Ledger` is the only entry point. `database` defines the interface of a store. `sqlite` and
+`postgres` are stores. Functions here refuse a request with a `LedgerError`. Functions that read
+rows raise `Damage` for content that no ledger writes.
 """
 
 from neyman.extras import require

@@ -1,4 +1,4 @@
-"""Accounts and their allocations as the tables hold them, and whether a charge fits into them."""
+"""Read accounts and allocations from the tables, and check whether a charge fits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neyman.numerics.relation import NEIGHBORING, neighboring_of
 
 
 class Terms(NamedTuple):
-    """What a dataset version is registered with."""
+    """Hold the terms with which a dataset version is registered."""
 
     protects: str
     relation: str
@@ -25,7 +25,7 @@ class Terms(NamedTuple):
 
 
 class Purse(NamedTuple):
-    """How much a holder may spend in a part, and has, in units [LE-2]."""
+    """Hold the caps and charges of one holder in one part, in units [LE-2]."""
 
     holder: str
     part: str
@@ -39,14 +39,14 @@ class Purse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """All that a reservation depends on, read in one go.
+    """Hold everything that a reservation depends on, read at once.
 
     Args:
-        purses: those that it would be charged to.
-        number: of the last event.
-        head: that event's hash.
-        last: the last entry's id.
-        tries: how many entries its key has.
+        purses: the purses to charge.
+        number: number of the last event.
+        head: hash of the last event.
+        last: id of the last entry.
+        tries: number of entries that have the key.
     """
 
     terms: Terms
@@ -71,10 +71,10 @@ WHERE a.dataset = ?"""
 
 
 def situation(db: Transaction, dataset: str, account: str, part: str, key: str = "") -> Situation:
-    """Return what must happen before a charge can be granted [LE-3].
+    """Return the state of the ledger that decides whether a charge is granted [LE-3].
 
     Raises:
-        LedgerError: there is no such dataset, allocation or part.
+        LedgerError: the dataset, allocation, or part does not exist.
     """
     names(dataset=dataset, account=account, part=part)
     values = (dataset, key, account, dataset)
@@ -115,7 +115,7 @@ def _unknown(db: Transaction, dataset: str, account: str, part: str) -> str:
 
 
 def account_of(db: Transaction, dataset: str, account: str = "") -> Account:
-    """Return the account of a dataset, or an allocation of it."""
+    """Return the account of a dataset, or one of its allocations."""
     now = situation(db, dataset, account, "")
     own = sorted((purse for purse in now.purses if purse.holder == account), key=lambda p: p.part)
     if not own:
@@ -151,11 +151,12 @@ def account_of(db: Transaction, dataset: str, account: str = "") -> Account:
 def admit(
     dataset: str, unit: tuple[str, str, int], charge: Fraction, delta: Fraction, now: Situation
 ) -> tuple[int, int]:
-    """Return the units that a charge and a delta cost, if they fit.
+    """Return the units of a charge and of a delta, if they fit.
 
     Raises:
         LedgerError: the dataset is registered for another unit of privacy.
-        BudgetRefused: one of the purses holds too little; the one that holds least is named.
+        BudgetRefused: one of the purses has too little left. The message names the purse with the
+            least left.
     """
     has = now.terms[:3]
     if unit != has:
@@ -179,7 +180,7 @@ def admit(
 
 
 def _other_unit(dataset: str, unit: tuple[str, str, int], now: Situation) -> str:
-    """How to go on where a release is for another unit than its dataset."""
+    """Return advice if a release has another privacy unit than its dataset."""
     right = "give the release the registered unit"
     if KEEPING in now.terms.relation:
         right = "publish by plans with the registered [[totals]] alone"

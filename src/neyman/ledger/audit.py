@@ -1,4 +1,4 @@
-"""Checking a ledger: its chain is recomputed, and everything in it that follows from the chain."""
+"""Verify a ledger: recompute its hash chain and all tables that follow from the chain."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _ENTRY = (int, str, str, str, str, int, int, int, str, int | None)
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found in a ledger.
+    """Report the result of a ledger's verification.
 
     Args:
         head: the hash of the last event.
-        problems: what is wrong; nothing, if the ledger stands.
+        problems: the problems. Empty if the ledger is valid.
     """
 
     ledger: str
@@ -50,16 +50,16 @@ class Audit:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Return True if there are no problems."""
         return not self.problems
 
     def with_problem(self, why: str) -> Audit:
-        """Return the same with one more problem."""
+        """Return a copy with one more problem."""
         return replace(self, problems=(*self.problems, why))
 
 
 def behind(db: Transaction, checkpoint: Checkpoint) -> str:
-    """Why a ledger is not one that was at a checkpoint; "" if it may be."""
+    """Return why a ledger does not continue a checkpoint, or "" if it may continue it."""
     query = "SELECT line FROM event WHERE number = ?"
     rows = typed_rows(db, (str,), query, checkpoint.events)
     try:
@@ -90,12 +90,12 @@ def behind(db: Transaction, checkpoint: Checkpoint) -> str:
 def audit(
     db: Transaction, problems: list[str], failures: tuple[type[Exception], ...] = ()
 ) -> Audit:
-    """Replay a ledger's events, and compare its tables with what they come to.
+    """Replay a ledger's events, and compare the tables with the result.
 
     Args:
-        db: sees one moment of the ledger.
-        problems: those of the database itself, found by its store.
-        failures: what the database raises where its file is damaged.
+        db: a transaction that sees one moment of the ledger.
+        problems: problems of the database itself, found by its store.
+        failures: exceptions that the database raises if its file is damaged.
     """
     replay = _Replay(list(problems))
     try:
@@ -136,7 +136,7 @@ class _Entry:
 
 @dataclass
 class _Replay:
-    """The ledger as its events tell it, kept in plain dictionaries."""
+    """Hold the state of a ledger that its events give, in plain dictionaries."""
 
     problems: list[str]
     id: str = ""
@@ -150,12 +150,12 @@ class _Replay:
     files: dict[int, Mapping[str, str]] = field(default_factory=dict[int, Mapping[str, str]])
 
     def say(self, problem: str) -> None:
-        """One more problem, unless there are many already."""
+        """Add a problem, unless there are many already."""
         if len(self.problems) < _MAX_PROBLEMS:
             self.problems.append(problem)
 
     def event(self, number: int, line: str, said: str) -> None:
-        """Replay the next event, and compare its hash with the table's."""
+        """Replay the next event, and compare its hash with the hash in the table."""
         own = digest(line)
         try:
             if own != said:
@@ -168,7 +168,7 @@ class _Replay:
         self.number, self.head = number, own
 
     def _event_kind(self, number: int, event: Mapping[str, Any], line: str) -> str:
-        """Return the kind of the next event, which is that and written as events are."""
+        """Return the kind of the next event. Check its number and its format."""
         if number != self.number + 1 or typed_field(event, "number", int) != number:
             raise Damage(f"follows event {self.number}: events are missing")
         if typed_field(event, "previous", str) != self.head:
@@ -308,7 +308,7 @@ class _Replay:
         return entry
 
     def compare(self, db: Transaction) -> None:
-        """Say where the tables differ from what the events come to."""
+        """Report each difference between the tables and the replayed events."""
         self._same(
             "account",
             "SELECT dataset, protects, neighboring, rows, currency, parts, event FROM account",
@@ -350,7 +350,7 @@ class _Replay:
             met += 1
             if (own := self.entries.get(row[0])) is None or row[1:] != own.row():
                 self.say(f"entry {row[0]} is not as the events have it")
-        if met != len(self.entries):  # others have a number that none can have
+        if met != len(self.entries):  # the other rows have impossible numbers
             self.say(f"{len(self.entries)} entries follow from the events, and {met} are numbered")
         for table, count in (("event", self.number), ("entry", len(self.entries))):
             (there,) = one_row(db, (int,), f"SELECT count(*) FROM {table}")
@@ -375,7 +375,7 @@ class _Replay:
             self.say(f"the table {table} lacks {row[:4]}, which follows from the events")
 
     def contents(self, db: Transaction) -> None:
-        """Say where stored files are not those that were published."""
+        """Report stored files that differ from the published files."""
         kinds = (int, str)
         known = {(e, a) for e, a in typed_rows(db, kinds, "SELECT entry, attempt FROM publication")}
         for entry, attempt in typed_rows(db, kinds, "SELECT DISTINCT entry, attempt FROM piece"):

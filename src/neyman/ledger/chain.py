@@ -1,11 +1,11 @@
-"""The ledger's events as lines that hold on to one another, and checkpoints of them.
+"""Write the ledger's events as lines of a hash chain, and checkpoints of the chain.
 
-A line is JSON with sorted keys, no blanks and no character beyond ASCII; its values are texts,
-whole numbers, and lists or objects of these. ``number`` counts from 1, ``previous`` is the SHA-256
-of the line before (64 zeros in the first), ``kind`` is one of `KINDS`, ``when`` the time by the
-clock of whoever wrote it, which decides nothing, and ``salt`` is random, so that a hash tells
-no one who guesses a plan whether the guess is right. Who changes, removes or inserts a line changes
-the hash of each that follows; who writes them all anew is found out by whoever kept a checkpoint.
+A line is JSON with sorted keys, no blanks, and only ASCII. Its values are texts, integers, and
+lists or objects of these. ``number`` counts from 1. ``previous`` is the SHA-256 of the line before
+(64 zeros in the first). ``kind`` is one of `KINDS`. ``when`` is the time by the writer's clock,
+which decides nothing. ``salt`` is random, so the hash does not confirm a guessed plan. If someone
+changes, removes, or inserts a line, the hash of each later line changes. If someone rewrites all
+lines, a checkpoint shows it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def line_of(number: int, previous: str, kind: str, what: Mapping[str, Any]) -> s
     """Return the line of an event.
 
     Args:
-        number: its place, from 1.
+        number: the number of the event, from 1.
         previous: the hash of the line before it, or `START`.
-        what: its other fields; may bring its own ``when``.
+        what: the other fields of the event. They may include ``when``.
     """
     event = {
         "when": now_utc(),
@@ -52,14 +52,13 @@ def line_of(number: int, previous: str, kind: str, what: Mapping[str, Any]) -> s
 
 
 def line_around(kind: str, what: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """Return the line of an event of an entry, but for the entry's id, its own number and
-    ``previous``.
+    """Return four texts that surround an entry's id, its event's number, and ``previous``.
 
-    These three belong between the four texts (`line_between`), in this order, which is that of
-    their names. It needs a field before the first, and values that are texts or numbers.
+    `line_between` inserts these three values between the texts, in this order, which is
+    alphabetical. The event needs a field before "entry", and values that are texts or numbers.
     """
     line = line_of(0, "", kind, {**what, "entry": 0})
-    # Inside of a text there would be a backslash before the quotation mark.
+    # Inside a text, a backslash would precede the quotation mark.
     start, rest = line.split(',"entry":0', 1)
     middle, rest = rest.split(',"number":0', 1)
     late, end = rest.split(',"previous":""', 1)
@@ -67,12 +66,12 @@ def line_around(kind: str, what: Mapping[str, Any]) -> tuple[str, str, str, str]
 
 
 def line_between(parts: tuple[str, str, str, str], entry: int, number: int, previous: str) -> str:
-    """Return the line that was left open by `line_around`."""
+    """Return the line that `line_around` left open."""
     return f"{parts[0]}{entry}{parts[1]}{number}{parts[2]}{previous}{parts[3]}"
 
 
 def now_utc() -> str:
-    """Return the time by this machine's clock, which decides nothing."""
+    """Return the time by this machine's clock. It decides nothing."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
@@ -83,13 +82,13 @@ def digest(line: str) -> str:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A moment of a ledger in one line, to be kept elsewhere.
+    """Identify a moment of a ledger in one line, to be stored elsewhere.
 
-    A ledger that was rolled back, restored from a backup, or written anew does not have, at that
-    number, the line with that hash.
+    If a ledger was rolled back, restored from a backup, or rewritten, its line with this number
+    does not have this hash.
 
     Args:
-        head: the hash of its last event.
+        head: the hash of the last event.
     """
 
     ledger: str
@@ -101,10 +100,10 @@ class Checkpoint:
 
     @classmethod
     def parse(cls, text: str) -> Checkpoint:
-        """Return the checkpoint that a line says.
+        """Return the checkpoint that a line states.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the text is not a checkpoint.
         """
         match = _FORM.fullmatch(text.strip())
         if not match:
@@ -133,13 +132,13 @@ class Checkpoint:
 def write_checkpoint(
     path: str | os.PathLike[str], checkpoint: Checkpoint, wait: float = 30.0
 ) -> None:
-    """Put a checkpoint into a file, whole and durable, unless a later one of the ledger is there.
+    """Write a checkpoint to a file, atomically and durably, unless the file has a later one.
 
     Args:
-        wait: seconds to wait for a process that has locked the file's folder, at most.
+        wait: largest number of seconds to wait for a process that has locked the file's folder.
 
     Raises:
-        LedgerError: it cannot be written, or holds another ledger's.
+        LedgerError: the file cannot be written, or holds the checkpoint of another ledger.
     """
     path = Path(path)
     try:
@@ -154,7 +153,7 @@ def write_checkpoint(
                 if there.events >= checkpoint.events:
                     return
             new = path.with_name(f".{path.name}.new")
-            new.unlink(missing_ok=True)  # a killed writer's, or a link that leads elsewhere
+            new.unlink(missing_ok=True)  # left by a killed writer, or a link that leads elsewhere
             with open(new, "x", encoding="ascii") as file:
                 file.write(f"{checkpoint}\n")
                 file.flush()
@@ -174,7 +173,7 @@ def write_checkpoint(
 
 @contextmanager
 def _only_one(folder: Path, wait: float) -> Generator[None]:
-    """Make other writers of checkpoints in a folder wait; then make its names durable."""
+    """Block other writers of checkpoints in a folder. Then make its names durable."""
     handle = lock(folder.resolve(), wait)
     if handle is None:  # the file may then fall behind, which is harmless
         yield

@@ -1,39 +1,39 @@
-"""What the ledger asks of a database: a few tables, transactions, and rules that it keeps itself.
+"""Define the interface of a database for a ledger: tables, transactions, and enforced rules.
 
-`Ledger` (book) speaks to a store in SQL that SQLite and PostgreSQL both understand, with ``?`` for
-values; what differs (places, locks, triggers, errors in words) is in the file of each store.
+`Ledger` accesses a store through SQL that SQLite and PostgreSQL both understand, with ``?`` for
+values. Each store has its own code for places, locks, triggers, and error messages.
 
 The tables, which `TABLES` makes:
 
-- ``event``: the chain. Each line is JSON and holds the SHA-256 of the line before it (see `chain`);
-  ``hash`` is the line's own. Everything else in the ledger follows from these lines, and is there
-  so that nothing needs to be added up when someone asks.
+- ``event``: the chain. Each line is JSON and holds the SHA-256 of the line before it (see `chain`).
+  ``hash`` is the line's own hash. Everything else in the ledger follows from these lines, and is
+  stored so that queries need no sums.
 - ``account``: a registered dataset version.
-- ``purse``: how much may be spent, and has been, in whole units (see `ledger.units`): one row for
-  each holder of a dataset (the account itself is the holder '') and each declared part (a dataset
-  without parts has the part ''). No row can have more spent than its cap.
-- ``above``: each holder's ancestors, itself and '' included.
-- ``entry``: a spend. ``event`` is the number of the line that reserved it, ``ended`` of the line
-  that finished or voided it.
+- ``purse``: the caps and the charges, in integer units (see `ledger.units`). Each holder of a
+  dataset has one row for each declared part. The account itself is the holder ''. A dataset without
+  parts has the part ''. No row can have more spent than its cap.
+- ``above``: each holder's ancestors, including the holder itself and ''.
+- ``entry``: a charge. ``event`` is the number of the line that reserved it. ``ended`` is the number
+  of the line that finished or voided it.
 - ``publication``: the entry whose files count for a key, and the attempt that stored them.
-- ``piece``: a file's contents, at most 1 MiB each; ``zipped`` is 1 where zlib made it smaller.
-  Until an entry is released, an empty piece may count its steps; see `Ledger.count_steps`.
+- ``piece``: a file's contents, at most 1 MiB each. ``zipped`` is 1 if zlib made the piece smaller.
+  Until an entry is released, an empty piece may count its steps (see `Ledger.count_steps`).
 
-The rules, which triggers keep (`sqlite.schema` has them in SQLite's words):
+Triggers enforce these rules (`sqlite.schema` has them as SQLite triggers):
 
-1. Events follow one another from 1 without a gap, and are never changed or deleted; accounts,
-   ancestors and publications are never changed or deleted.
-2. A purse is of a declared part, or of '' if there are none. It begins with nothing spent, and
-   with caps no larger than those of the same part of each holder above. Its terms never change.
-3. Inserting an entry, always in state 'reserved', adds its charge, its delta and 1 to ``spent``,
-   ``spent_delta`` and ``entries`` of the purses of its holder, of all above and of the account, in
-   its part, or in every part where it has none (''); if its holder has no such purse it is
-   refused. The ``CHECK`` of the purse then refuses what is too much.
-4. An entry changes from 'reserved' to 'reading' or to 'void' (which takes what rule 3 added off
-   again) [LE-4], and from 'reading' to 'released', and in no other way; never deleted. ``ended`` is
-   set with 'void' and 'released' and with nothing else.
-5. A publication is of an entry of its dataset and key that is 'reading'. A piece is inserted while
-   its entry is 'reading' and can be deleted only then; it is never changed.
+1. Events follow one another from 1 without a gap, and are never changed or deleted. Accounts,
+   ancestors, and publications are never changed or deleted.
+2. A purse has a declared part, or '' if there are none. It begins with nothing spent. Its caps are
+   at most the caps of the same part of each holder above. Its terms never change.
+3. An entry is always inserted in state 'reserved'. This adds its charge, its delta, and 1 to
+   ``spent``, ``spent_delta``, and ``entries`` of purses: those of its holder, of all holders above,
+   and of the account, in its part, or in every part if its part is ''. If its holder has no such
+   purse, the entry is refused. The ``CHECK`` of the purse then refuses an excess.
+4. An entry changes from 'reserved' to 'reading', from 'reserved' to 'void', or from 'reading' to
+   'released', and in no other way [LE-4]. 'void' subtracts what rule 3 added. An entry is never
+   deleted. ``ended`` is set with 'void' and 'released', and in no other state.
+5. A publication belongs to an entry of its dataset and key that is 'reading'. A piece can be
+   inserted or deleted only while its entry is 'reading', and is never changed.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from neyman.ledger.records import LedgerError
 from neyman.ledger.units import MOST
 
 VERSION = 2
-"""Of the tables and rules here; a store refuses a newer one and brings an older one up to date."""
+"""These tables and rules have this version. A store refuses newer ones and updates older ones."""
 
 MOST_ROWS = 2**62
-"""No table has more; databases count in 64 bits, and Python does not."""
+"""No table has more rows. Databases count in 64 bits, and Python does not."""
 
 TABLES = (
     """CREATE TABLE event (
@@ -97,23 +97,23 @@ TABLES = (
     content BLOB NOT NULL, PRIMARY KEY (entry, attempt, path, number)
 )""",
 )
-"""In SQLite's types; in PostgreSQL INTEGER is BIGINT and BLOB is BYTEA."""
+"""The types are SQLite's. In PostgreSQL, INTEGER is BIGINT and BLOB is BYTEA."""
 
 
 class Transaction(Protocol):
-    """A use of the database: all of it happens or none; others see none of it before."""
+    """Use the database in one atomic step that others see only when it is complete."""
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """Return the rows that a query with ``?`` for the values answers with, read at once."""
+        """Return all rows that answer a query, with ``?`` for the values."""
         ...
 
     def run(self, query: str, *values: object) -> None:
-        """Carry out a statement; a store may do so, and refuse, as late as when it commits."""
+        """Run a statement. A store may run or refuse it as late as at the commit."""
         ...
 
 
 class Reservation(NamedTuple):
-    """A spend that is asked for: see `Ledger.reserve`, and for its line `line_around`."""
+    """Hold the values of a requested charge (see `Ledger.reserve` and `line_around`)."""
 
     dataset: str
     holder: str
@@ -128,7 +128,7 @@ class Reservation(NamedTuple):
 
 
 def unlike(here: Mapping[tuple[str, str], Any], ours: Mapping[tuple[str, str], Any]) -> list[str]:
-    """In words, where what a database has is not what this version makes; both by kind and name."""
+    """Describe each difference between a database's objects and ours, both by kind and name."""
     differences: list[str] = []
     for kind, name in sorted(here.keys() | ours.keys()):
         if (kind, name) not in ours:
@@ -141,31 +141,31 @@ def unlike(here: Mapping[tuple[str, str], Any], ours: Mapping[tuple[str, str], A
 
 
 class Store(ABC):
-    """A database that keeps a ledger.
+    """Store a ledger in a database.
 
-    ``where`` names it in messages, without secrets. A store may be used by threads at once, is
-    pickled as its address, and may be used after a fork, or refuses to be. All methods raise
-    `LedgerError` where something fails, with words that say what to do; one that a rule or a
-    ``CHECK`` refused says so.
+    ``where`` is the store's name in messages, without secrets. Several threads may use a store at
+    once. It is pickled as its address. After a fork it can be used, or refuses to be used. If a
+    method fails, it raises a `LedgerError` that says what to do. If a rule or a ``CHECK`` refuses a
+    change, the message says so.
     """
 
     where: str
     local: ClassVar[bool] = False
-    """True where reading asks no server."""
+    """This is True if reading needs no server."""
     failures: ClassVar[tuple[type[Exception], ...]] = ()
-    """What a transaction raises where the database is damaged, before it is put in words."""
+    """A transaction raises these exceptions if the database is damaged."""
 
     @abstractmethod
     def exists(self) -> bool:
-        """Return True if the ledger exists, or something else stands in its place."""
+        """Return True if the ledger exists, or something else has its name."""
 
     @abstractmethod
     def create(self, line: str, digest: str) -> None:
-        """Make a ledger of `TABLES` with their rules, unless there is one, all at once.
+        """Create a ledger with `TABLES` and their rules atomically, unless it exists.
 
         Args:
-            line: its event 1.
-            digest: that event's hash.
+            line: the line of event 1.
+            digest: the hash of this line.
         """
 
     @abstractmethod
@@ -174,14 +174,10 @@ class Store(ABC):
 
     @abstractmethod
     def writing(self) -> AbstractContextManager[Transaction]:
-        """Return a transaction that alone may write; on leaving,
-        all of it is on the disk, or none.
-        """
+        """Return the only transaction that may write. On exit, all of it is stored, or nothing."""
 
     def relocating(self) -> AbstractContextManager[Transaction | None]:
-        """Return a transaction after which the ledger belongs where
-        its file is; None if it does.
-        """
+        """Return a transaction that confirms the ledger's location, or None if it is unchanged."""
         raise LedgerError(
             f"{self.where} has no file: the location of a ledger is confirmed where it is kept in"
             " SQLite"
@@ -189,30 +185,30 @@ class Store(ABC):
 
     @abstractmethod
     def reserve_fast(self, asked: Reservation) -> int | None:
-        """Reserve in one step, durably, where that is quicker than a transaction of several.
+        """Reserve durably in one step, if this is faster than a transaction of several steps.
 
         Returns:
-            The id of the new entry; or None, with nothing written, where the store has no such
-            step, where it is refused, or where the key has been tried before.
+            The id of the new entry. None, with nothing written, if the store has no such step, the
+            step is refused, or the key was tried before.
         """
 
     @abstractmethod
     def turn(self, key: str, wait: float) -> AbstractContextManager[None]:
-        """Hold the turn of a plan: of the processes that ask for it, one at a time has it.
+        """Hold the turn of a plan, which only one process has at a time.
 
-        It ends with the process, and is no transaction: others read and write meanwhile.
+        The turn ends with the process. It is not a transaction: others can read and write.
 
         Args:
-            wait: seconds to wait for another process, at most.
+            wait: largest number of seconds to wait for another process.
 
         Raises:
-            LedgerError: another process still has it.
+            LedgerError: another process still has the turn.
         """
 
     @abstractmethod
     def problems(self) -> list[str]:
-        """Where the database is damaged, or its tables and rules are not those of this version."""
+        """List damage of the database, and differences of its tables and rules from ours."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close what is open; the store can be used again, and opens anew."""
+        """Close open connections. The store can be used again, and then opens new ones."""

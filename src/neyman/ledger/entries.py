@@ -1,4 +1,4 @@
-"""Entries as the chain tells them: the rows say how an entry stands, the lines what it is."""
+"""Read entries: the rows give the state of an entry, and the chain gives its content."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FIXED = ("dataset", "to", "part", "key", "charge", "delta", "created")
 
 
 def entries_of(db: Transaction, dataset: str, last: int | None = None) -> tuple[Entry, ...]:
-    """All entries of a dataset, oldest first, or the last few of them."""
+    """Return a dataset's entries, oldest first, or only the last few of them."""
     if last is None:
         rows = typed_rows(db, _KINDS, f"{_QUERY} WHERE e.dataset = ? ORDER BY e.id", dataset)
     else:
@@ -36,7 +36,7 @@ def entries_of(db: Transaction, dataset: str, last: int | None = None) -> tuple[
 
 
 def entry_of(db: Transaction, number: int) -> Entry:
-    """One entry."""
+    """Return the entry with a number."""
     query = f"{_QUERY} WHERE e.id = ?"
     rows = typed_rows(db, _KINDS, query, number) if number <= MOST_ROWS else []
     if not rows:
@@ -45,10 +45,11 @@ def entry_of(db: Transaction, number: int) -> Entry:
 
 
 def meant(db: Transaction, asked: Entry | int) -> Entry:
-    """Return the entry of that number; for one that was handed out, as it is by now.
+    """Return the entry with a number, or the current state of an entry.
 
     Raises:
-        LedgerError: there is none, or what was handed out is another spend of the same number.
+        LedgerError: the entry does not exist, or the given entry is another charge with the same
+            number.
     """
     if not isinstance(asked, Entry):
         return entry_of(db, asked)
@@ -70,7 +71,7 @@ def publisher_of(db: Transaction, dataset: str, key: str) -> tuple[int, str] | N
 
 
 def hashes_of(db: Transaction, entry: int) -> dict[str, str]:
-    """SHA-256 of each file that a released entry has published, by path."""
+    """Return the SHA-256 of each published file of a released entry, by path."""
     query = "SELECT f.line FROM entry e JOIN event f ON f.number = e.ended WHERE e.id = ?"
     return hashes(fields(one_row(db, (str,), query, entry)[0]))
 

@@ -1,4 +1,4 @@
-"""What happens to a ledger: each time a line of the chain, and the rows that follow from it."""
+"""Write events: each adds a line to the chain, and the rows that follow from it."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ _FIRST = "SELECT line FROM event WHERE number = 1"
 
 
 class Writer:
-    """Writes events and their rows within one transaction.
+    """Write events and their rows within one transaction.
 
     Args:
-        db: the transaction, which alone may write.
-        number: of the last event, and ``head`` its hash, if they are known.
+        db: the only transaction that may write.
+        number: the number of the last event. It and ``head``, its hash, are given if they are
+            known.
     """
 
     def __init__(self, db: Transaction, number: int = 0, head: str = "") -> None:
         self.db, self.number, self.head = db, number, head
 
     def at(self, number: int, head: str) -> None:
-        """Set the last event, for those who have just read which it is."""
+        """Set the number and the hash of the last event, if they were just read."""
         self.number, self.head = number, head
 
     def append(self, kind: str, what: Mapping[str, Any]) -> int:
-        """Add an event to the chain; returns its number."""
+        """Add an event to the chain. Return its number."""
         if not self.number:
             self.at(*one_row(self.db, (int, str), _LAST))
         line = line_of(self.number + 1, self.head, kind, what)
@@ -44,7 +45,7 @@ class Writer:
         return self.number
 
     def account(self, terms: Mapping[str, Any]) -> None:
-        """Register a dataset version; ``terms`` as by `account_terms`."""
+        """Register a dataset version with ``terms`` from `account_terms`."""
         event = self.append("account", terms)
         words = ("dataset", "protects", "neighboring", "rows", "currency")
         self.db.run(
@@ -57,7 +58,7 @@ class Writer:
         self._holder(terms, "", None, tuple(terms["parts"]) or ("",), event)
 
     def allocation(self, terms: Mapping[str, Any]) -> None:
-        """Make an allocation; ``terms`` as by `allocation_terms`."""
+        """Create an allocation with ``terms`` from `allocation_terms`."""
         event = self.append("allocation", terms)
         query = "SELECT part FROM purse WHERE dataset = ? AND holder = ? ORDER BY part"
         rows = typed_rows(self.db, (str,), query, terms["dataset"], terms["of"])
@@ -90,7 +91,7 @@ class Writer:
             )
 
     def reserve(self, entry: int, terms: Mapping[str, Any]) -> None:
-        """Add an entry; ``terms`` has its dataset, to, part, key, units, and delta_units."""
+        """Add an entry. ``terms`` has its dataset, to, part, key, units, and delta_units."""
         event = self.append("reserve", {"entry": entry, **terms})
         self.db.run(
             "INSERT INTO entry (id, dataset, holder, part, key, state, charge, delta, event)"
@@ -100,24 +101,24 @@ class Writer:
         )
 
     def begin(self, entry: int, **more: object) -> None:
-        """Write that a reserved entry begins reading."""
+        """Record that a reserved entry begins reading."""
         self.append("begin", {"entry": entry, **more})
         self.db.run("UPDATE entry SET state = 'reading' WHERE id = ?", entry)
 
     def void(self, entry: int, why: str) -> None:
-        """Write that a reserved entry is void: it never read, and is not spent."""
+        """Record that a reserved entry is void: it never read data, and is not charged."""
         event = self.append("void", {"entry": entry, "why": why})
         self.db.run("UPDATE entry SET state = 'void', ended = ? WHERE id = ?", event, entry)
 
     def finish(
         self, entry: int, published: int, hashes: Mapping[str, str], attempt: str, **more: object
     ) -> None:
-        """Write that a reading entry is released.
+        """Record that a reading entry is released.
 
         Args:
-            published: the entry whose files count for its key; this one, or an earlier one.
-            hashes: SHA-256 of the published files by path.
-            attempt: which has stored them.
+            published: the entry whose files count for its key: this entry, or an earlier one.
+            hashes: the SHA-256 of each published file by its path.
+            attempt: the attempt that stored the files.
         """
         event = self.append(
             "finish",
@@ -142,15 +143,15 @@ class Writer:
 def paged(
     db: Transaction, kinds: tuple[Any, ...], query: str, after: int = 0
 ) -> Iterator[tuple[Any, ...]]:
-    """Rows in the order of the number that they begin with, a page at a time.
+    """Yield rows in the order of their first value, a number, one page at a time.
 
     Args:
-        kinds: of the values of a row, of which the first is a number (see `typed`).
-        query: for the rows above a number, as many as a page has.
-        after: the first page is above it.
+        kinds: the types of the values of a row (see `typed`). The first is a number.
+        query: the query for one page of rows above a number.
+        after: the number below the first page.
 
     Raises:
-        Damage: numbers do not rise: a damaged index can go in circles.
+        Damage: numbers do not rise, because a damaged index can loop.
     """
     while after < MOST_ROWS and (rows := db.rows(query, after)):
         for row in rows:
@@ -161,24 +162,24 @@ def paged(
 
 
 def lines(db: Transaction, after: int = 0, most: int | None = None) -> Iterator[tuple[int, str]]:
-    """Numbers and lines of the events after a number, in order."""
+    """Return numbers and lines of the events after a number, in order."""
     query = "SELECT number, line FROM event WHERE number > ? ORDER BY number LIMIT 500"
     return islice(paged(db, (int, str), query, after), most)
 
 
 def ledger_id(db: Transaction) -> str:
-    """Return the ledger's random id, which its first event has."""
+    """Return the ledger's random id from its first event."""
     return typed_field(fields(one_row(db, (str,), _FIRST)[0]), "id", str)
 
 
 def checkpoint_of(db: Transaction) -> Checkpoint:
-    """Return the checkpoint of this moment of the ledger."""
+    """Return the checkpoint of the ledger's current state."""
     number, head = one_row(db, (int, str), _LAST)
     return Checkpoint(ledger_id(db), number, head)
 
 
 def settle(write: Writer, dataset: str, key: str, again: bool) -> bool:
-    """Settle earlier entries of a key; return True if one of them was made void."""
+    """Settle earlier entries of a key. Return True if any entry was made void."""
     query = "SELECT id, state FROM entry WHERE dataset = ? AND key = ? ORDER BY id"
     tries = typed_rows(write.db, (int, str), query, dataset, key)
     for number, state in tries:

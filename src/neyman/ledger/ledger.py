@@ -1,4 +1,4 @@
-"""What has been spent on each dataset, durably, and what is refused."""
+"""Record charges to each dataset durably, and refuse charges over the cap."""
 
 from __future__ import annotations
 
@@ -44,27 +44,28 @@ _PAGE_EVENTS = 1000  # events read in one transaction
 
 
 class Ledger:
-    """A durable, shared record of the budget spent on each registered dataset.
+    """Record the budget spent on each registered dataset, durably and shared by processes.
 
-    Every method is one transaction, on the disk when it returns (`finish` stores files in several
-    before the one that counts); any number of threads and processes may race. What is reserved is
-    spent, whatever happens next, unless it never came to reading data (`begin`). The ledger holds
-    no data and no hash of data, only plans, charges and published files. Everything that happens
-    is an event in a chain of hashes, in which order counts and clocks do not.
+    Every method is one transaction, which is on the disk when the method returns. (`finish` first
+    stores files in several transactions.) Any number of threads and processes may race. A reserved
+    charge is spent, whatever happens next, unless its run never began to read data (`begin`). The
+    ledger holds no data and no hash of data, only plans, charges, and published files. Everything
+    that happens is an event in a hash chain. The order of events counts, and clocks do not.
 
     Args:
-        url: the path of a SQLite file on a local disk, or ``postgresql://...``; opened when it is
-            first asked something.
+        url: the path of a SQLite file on a local disk, or ``postgresql://...``. It is opened at the
+            first use.
         wait: seconds to wait for other writers before giving up.
-        checkpoint: a file, kept elsewhere, that each write is checked against and brings forward:
-            a ledger that is behind it is refused. The first is made by `keep_checkpoint`.
+        checkpoint: the path of a checkpoint file, stored elsewhere. Each write compares the ledger
+            with the file and advances it. A ledger behind its checkpoint is refused.
+            `keep_checkpoint` makes the first one.
 
     Raises:
-        ValueError: the url is neither.
-        LedgerError: from any method, where there is no ledger or it cannot be used.
+        ValueError: the url is neither of these.
+        LedgerError: from any method, if the ledger does not exist or cannot be used.
     """
 
-    throwaway = False  # a temporary one is, and every output that it pays for says so
+    throwaway = False  # True in a temporary ledger, and stated in each output that it pays for
 
     def __init__(
         self,
@@ -83,9 +84,7 @@ class Ledger:
         return notebook.safe_html(self._shown, self)
 
     def _shown(self) -> Iterator[Node]:
-        """Yield the parts of the notebook's view: each account. It
-        writes nothing and asks no server.
-        """
+        """Yield the parts of the notebook's view: each account. Write nothing. Ask no server."""
         yield notebook.title(repr(self))
         if not self._store.local:
             yield notebook.paragraph("Its accounts: .datasets(), which asks the server.")
@@ -124,7 +123,7 @@ class Ledger:
         self._store.close()
 
     def exists(self) -> bool:
-        """Return True if the ledger exists, or something else stands in its place."""
+        """Return True if the ledger exists, or something else has its name."""
         return self._store.exists()
 
     def create(
@@ -140,25 +139,26 @@ class Ledger:
         parts: tuple[str, ...] | list[str] = (),
         totals: str = "",
     ) -> Account:
-        """Register a dataset version; create the ledger if it does not exist.
+        """Register a dataset version. Create the ledger if it does not exist.
 
-        The same terms again change nothing; there is no way to change them.
+        The same terms again change nothing. Terms can never be changed.
 
         Args:
             dataset: "name@version", of letters, digits and ``._-``.
             protects: what one unit is, such as "person".
             neighboring: "add-remove" or "replace-one".
-            rows: the most rows that one unit has.
+            rows: the largest number of rows per unit.
             currency: "pure" (epsilon), "zcdp" (rho), "gdp" (mu squared) or "renyi:<order>"
                 (epsilon at that order).
-            cap: the most that all charges may add up to; above 0, at most a million, rounded down
-                to a multiple of 1/720,720,000,000 (`ledger.units`).
-            delta_cap: the same for delta, in [0, 1), of 1/720,720,000,000,000,000.
-            parts: names of disjoint parts of the data, each of which may be spent on up to the
-                cap. Changing one unit must change one part only: under replace-one, a record's
-                replacement must be in the same part.
-            totals: `Plan.totals_hash` of a dataset with exact public totals, which each later plan
-                must declare; "" for none.
+            cap: the largest total charge, above 0 and at most a million, rounded down to a multiple
+                of 1/720,720,000,000 (`ledger.units`).
+            delta_cap: the largest total delta, in [0, 1), rounded down to a multiple of
+                1/720,720,000,000,000,000.
+            parts: names of disjoint parts of the data. The cap applies to each part. Changing one
+                unit must change one part only. Under replace-one, a record's replacement must be in
+                the same part.
+            totals: `Plan.totals_hash` of a dataset with exact public totals, or "". Each later plan
+                must declare these totals.
 
         Raises:
             LedgerError: the dataset is registered with other terms. The message says how to go on.
@@ -184,18 +184,19 @@ class Ledger:
     ) -> Account:
         """Allocate part of an account, or of an allocation, to a team or project.
 
-        A spend on an allocation is charged to it and to all that it is part of, so that none of
-        them is exceeded. Allocations may guarantee more than there is: first come, first served.
+        A charge to an allocation is also charged to the account and to each allocation that
+        contains it, so no cap is exceeded. The caps of allocations may add up to more than the
+        account's cap: first come, first served.
 
         Args:
             dataset: a registered "name@version".
-            account: its name, new in this dataset, of letters, digits and ``._-``.
-            cap: the most that may be spent on it; at most the cap of what it is part of.
-            delta_cap: the same for delta; by default that of what it is part of.
-            of: the allocation that it is part of; "" is the account.
+            account: name of the new allocation, of letters, digits and ``._-``.
+            cap: the largest total charge, at most the cap of ``of``.
+            delta_cap: the largest total delta. The default is the delta cap of ``of``.
+            of: the allocation that contains it. "" is the account.
 
         Raises:
-            LedgerError: the name is taken with other terms, or the cap is more than that above.
+            LedgerError: the name has other terms already, or the cap exceeds the cap of ``of``.
         """
         names(dataset=dataset, of=of)
         with self._write_transaction() as write:
@@ -246,14 +247,14 @@ class Ledger:
             return tuple(account_of(db, dataset, to) for (to,) in holders)
 
     def entries(self, dataset: str, last: int | None = None) -> tuple[Entry, ...]:
-        """Return a dataset's entries, oldest first, void ones included; or the last few."""
+        """Return a dataset's entries, oldest first, including void ones, or only the last few."""
         last = None if last is None else check.integer("last", last, 1)
         with self._reading() as db:
             account_of(db, dataset)
             return entries_of(db, dataset, last)
 
     def entry(self, number: int) -> Entry:
-        """Return one entry."""
+        """Return the entry with a number."""
         number = check.integer("number", number)
         with self._reading() as db:
             return entry_of(db, number)
@@ -272,11 +273,11 @@ class Ledger:
         part: str = "",
         totals: str = "",
     ) -> Account:
-        """Return the account if ``reserve`` would grant this charge now; write nothing.
+        """Return the account if ``reserve`` would grant this charge now. Write nothing.
 
         Raises:
-            LedgerError: the dataset is not registered, or for another unit of privacy.
-            BudgetRefused: the charge or the delta is more than what is left.
+            LedgerError: the dataset is not registered, or has another privacy unit.
+            BudgetRefused: the charge or the delta is larger than its balance.
         """
         asked = amount("charge", charge), amount("delta", delta)
         unit = unit_of(protects, neighboring, rows, totals)
@@ -288,15 +289,15 @@ class Ledger:
     def turn(self, key: str, wait: float) -> AbstractContextManager[None]:
         """Hold a plan's turn, so that one process at a time runs it on this ledger.
 
-        It ends with its process, so that whoever waits knows that the other is alive. Nothing
-        that counts rests on it.
+        The turn ends with its process, so a waiting process knows that the other is alive. The
+        budget does not depend on turns.
 
         Args:
-            key: the plan, in any text.
-            wait: seconds to wait for another run of the plan, at most.
+            key: any text that identifies the plan.
+            wait: largest number of seconds to wait for another run of the plan.
 
         Raises:
-            LedgerError: the other run still goes on.
+            LedgerError: the other run has not ended.
         """
         return self._store.turn(text("key", key), check.between("wait", wait, 0.0, 604_800.0))
 
@@ -320,29 +321,30 @@ class Ledger:
     ) -> Entry:
         """Reserve a charge durably, before any private data is opened.
 
-        An earlier entry of the key that never began reading is made void, and its run, if it is
-        still going, cannot begin. One that did begin may have drawn noise that someone saw: then
-        this is refused, unless it is to be charged ``again``.
+        If an earlier entry of the key never began reading, it is made void, and its run cannot
+        begin anymore. If it did begin, someone may have seen its noise. Then the reservation is
+        refused, unless ``again``.
 
         Args:
             dataset: a registered "name@version".
-            key: hash of the plan and of the dataset version, as the caller computes it.
-            protects: what one unit is; this and the next two must be as registered.
+            key: hash of the plan and of the dataset version, computed by the caller.
+            protects: what one unit is. ``protects``, ``neighboring``, and ``rows`` must be as
+                registered.
             neighboring: "add-remove" or "replace-one".
-            rows: the most rows that one unit has.
-            charge: in the account's currency, at least 0, taken exactly, counted rounded up.
+            rows: the largest number of rows per unit.
+            charge: exact amount in the account's currency, at least 0. It counts rounded up.
             delta: the probability that the plan's steps fail outright, in [0, 1].
-            mechanisms: the mechanism list, as JSON can hold it: the guarantee is recomputed of it.
+            mechanisms: the mechanism list, as JSON types. The guarantee is recomputed from it.
             plan: the plan, as JSON text.
-            account: the allocation that pays; "" is the account itself.
-            part: the declared part that alone is read; "" is all the data.
-            again: be charged although an earlier run of the key is unfinished.
-            totals: the mark of the plan's exact totals, as registered; "" for none.
+            account: the allocation that pays. "" is the account itself.
+            part: the only declared part that is read. "" is all the data.
+            again: if True, charge although an earlier run of the key is unfinished.
+            totals: the hash of the plan's exact totals, as registered, or "".
 
         Raises:
-            LedgerError: the dataset is not registered, or for another unit of privacy; the key is
-                unfinished, or published.
-            BudgetRefused: the charge or the delta is more than what is left.
+            LedgerError: the dataset is not registered or has another privacy unit, or the key is
+                unfinished or published.
+            BudgetRefused: the charge or the delta is larger than its balance.
         """
         terms = reservation_terms(dataset, account, part, key, charge, delta, mechanisms, plan)
         asked = Fraction(terms["charge"]), Fraction(terms["delta"])
@@ -376,12 +378,11 @@ class Ledger:
         """Mark an entry as reading, which makes its charge permanent.
 
         Args:
-            entry: one that is reserved, or its number. Given the entry itself, as `reserve`
-                returned it, a copy of the ledger in which the number is another spend's is found
-                out.
+            entry: a reserved entry, or its number. The entry that `reserve` returned also detects a
+                copy of the ledger in which the number belongs to another charge.
 
         Raises:
-            LedgerError: there is no such entry, it has begun, or it is void.
+            LedgerError: the entry does not exist, has begun, or is void.
         """
         asked = _entry_or_number(entry)
         with self._write_transaction() as write:
@@ -398,29 +399,29 @@ class Ledger:
             return entry_of(write.db, entry.id)
 
     def steps(self, entry: Entry | int) -> int | None:
-        """Return how many steps of an entry have begun; None before the first count.
+        """Return how many steps of an entry have begun, or None before the first count.
 
         Args:
-            entry: one that is reading, or its number. One that is released has no count.
+            entry: a reading entry, or its number. A released entry has no count.
         """
         asked = _entry_or_number(entry)
         with self._reading(self._checkpoint_path) as db:
             return steps_of(db, meant(db, asked).id)
 
     def count_steps(self, entry: Entry | int, before: int | None, after: int) -> None:
-        """Count steps of an entry durably, before the first random bit of them is drawn.
+        """Count steps of an entry durably, before their first random bit is drawn.
 
-        A run of many steps, such as a training run, keeps its state in a folder. Of two copies of
-        the folder only one has the number that the ledger has, so that no step is drawn twice.
+        A run of many steps, such as a training run, stores its state in a folder. Only one copy of
+        the folder can match the ledger's number, so no step is drawn twice.
 
         Args:
-            entry: one that is reading, or its number.
-            before: what `steps` returned, or the last count.
-            after: the number of steps that have begun from now on, above ``before``.
+            entry: a reading entry, or its number.
+            before: the result of `steps`, or the last count.
+            after: the new number of steps that have begun, above ``before``.
 
         Raises:
-            LedgerError: the entry is not reading, or the ledger has another number than
-                ``before``. Then nothing is counted.
+            LedgerError: the entry is not reading, or the ledger's number is not ``before``. Then
+                nothing is counted.
         """
         asked = _entry_or_number(entry)
         least = 1 if before is None else check.integer("before", before) + 1
@@ -432,11 +433,12 @@ class Ledger:
         """Cancel an entry that never began reading and restore its charge.
 
         Args:
-            entry: one that is reserved, or its number.
-            why: kept in the chain.
+            entry: a reserved entry, or its number.
+            why: the reason, which the chain records.
 
         Raises:
-            LedgerError: there is no such entry, or it began reading: that is spent for ever.
+            LedgerError: the entry does not exist, or it began reading, which makes its charge
+                permanent.
         """
         asked = _entry_or_number(entry)
         with self._write_transaction() as write:
@@ -452,26 +454,26 @@ class Ledger:
             return entry_of(write.db, entry.id)
 
     def finish(self, entry: Entry | int, files: Mapping[str, bytes | Path]) -> Entry:
-        """Store a release's files and mark its entry as released, in one transaction.
+        """Store a release's files, and then mark its entry as released in one transaction.
 
         Args:
-            entry: one that is reading, or its number; see `begin`.
-            files: contents, or paths of files that hold them, by path inside the release's folder
-                (with ``/``); at least one. They are stored in pieces of 1 MiB.
+            entry: a reading entry, or its number (see `begin`).
+            files: at least one file: contents, or paths of files that have them, by path inside the
+                release's folder (with ``/``). They are stored in pieces of 1 MiB.
 
         Returns:
-            The entry whose files are published: this one, or the one of the same key that
-            finished first; then this one's files are not kept, and it is released all the same.
+            The entry whose files are published. If another entry of the key finished first, it is
+            that one. This entry is then released without its files.
 
         Raises:
-            LedgerError: there is no such entry, or it is not reading.
+            LedgerError: the entry does not exist, or is not reading.
         """
         return publish(self._write_transaction, _entry_or_number(entry), files)
 
     def published(self, dataset: str, key: str) -> tuple[Entry, StoredFiles] | None:
-        """Return the released entry of a key with its files, so that a retry gets the same bytes.
+        """Return the released entry of a key with its files, so a retry gets the same bytes.
 
-        Returns None where no entry of the key is released. The files are read when asked for.
+        Return None if no entry of the key is released. Each file is read at its first use.
         """
         key = text("key", key)
         with self._reading(self._checkpoint_path) as db:
@@ -483,15 +485,15 @@ class Ledger:
             return entry_of(db, first[0]), files
 
     def checkpoint(self) -> Checkpoint:
-        """Return a one-line checkpoint; store it where the ledger's writers cannot change it."""
+        """Return a one-line checkpoint. Store it where the ledger's writers cannot change it."""
         with self._reading() as db:
             return checkpoint_of(db)
 
     def keep_checkpoint(self, path: str | os.PathLike[str]) -> Checkpoint:
-        """Write a checkpoint to a file, or advance the one in it.
+        """Write a checkpoint to a file, or advance the file's checkpoint.
 
         Raises:
-            LedgerError: the file has another ledger's, or this ledger is behind it.
+            LedgerError: the file has the checkpoint of another ledger, or this ledger is behind it.
         """
         path = Path(path).absolute()
         with self._reading(path if path.exists() else None) as db:
@@ -500,23 +502,23 @@ class Ledger:
         return checkpoint
 
     def confirm_location(self, why: str = "moved by the operator") -> Checkpoint:
-        """Record as an event that a SQLite ledger belongs where its file is now.
+        """Record the current location of a SQLite ledger as an event.
 
-        A ledger is refused anywhere but in the folder, under the name and in the file that it was
-        made in or confirmed in last, because by a second log its cap could be granted twice. This
-        is for an operator who has moved it or restored it from a backup, and knows that no other
-        copy is used. A ledger of an earlier version of neyman is brought up to date.
+        A ledger is only accepted in the folder, under the name, and in the file in which it was
+        made or last confirmed. Elsewhere it would have a second log, which could grant its cap
+        twice. Use this after you moved the ledger or restored a backup, if no other copy is used.
+        It also updates a ledger of an earlier version of Neyman.
 
         Args:
-            why: kept in the chain.
+            why: the reason, which the chain records.
 
         Returns:
-            The ledger's newest moment, to be compared with a checkpoint that was kept elsewhere:
-            a backup has forgotten what was spent since it was made.
+            The ledger's newest checkpoint. Compare it with a checkpoint that was stored elsewhere,
+            because a backup lacks later charges.
 
         Raises:
-            LedgerError: another process is connected to the file, the ledger or its log is still
-                where it was, it does not verify, or it is not kept in SQLite.
+            LedgerError: another process is connected to the file, the ledger or its log still
+                exists in the old place, the ledger does not verify, or it is not stored in SQLite.
         """
         why = text("why", why)
         with _sound(self._store.where), self._store.relocating() as db:
@@ -536,7 +538,7 @@ class Ledger:
         """Recompute the hash chain and every balance that follows from it.
 
         Args:
-            checkpoint: a moment that this ledger must have been at.
+            checkpoint: a checkpoint that this ledger must continue.
         """
         with _sound(self._store.where):
             problems = self._store.problems()
@@ -547,7 +549,7 @@ class Ledger:
             return report
 
     def lines(self, after: int = 0) -> Iterator[str]:
-        """Return the lines of all events after a number, in order, for independent checks."""
+        """Yield the lines of all events after a number, in order, for independent checks."""
         after = check.integer("after", after)
         while True:
             with self._reading() as db:
@@ -559,7 +561,7 @@ class Ledger:
                 yield line
 
     def _reserve_fast(self, terms: Mapping[str, Any], unit: tuple[str, str, int]) -> int | None:
-        """Return the new entry's id, if the store has granted it in one step."""
+        """Return the new entry's id, if the store grants the charge in one step."""
         units = terms["units"], terms["delta_units"]
         if max(units) > MOST:
             return None
@@ -570,7 +572,7 @@ class Ledger:
 
     @contextmanager
     def _reading(self, saved: Path | None = None) -> Generator[Transaction]:
-        # Looked up before the moment that is seen: one that is made meanwhile would be ahead of it.
+        # Read the checkpoint before the transaction: a later checkpoint would be ahead of it.
         had = saved and Checkpoint.load(saved)
         with _sound(self._store.where), self._store.reading() as db:
             if had:
@@ -600,7 +602,7 @@ def _entry_or_number(entry: Entry | int) -> Entry | int:
 
 
 def _terms(line: str, like: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the terms that an event has registered, as those that are asked for now have them."""
+    """Return the terms that an event has registered, checked to have the types of ``like``."""
     has = fields(line)
     for name, value in like.items():
         if name.endswith("cap"):
@@ -614,7 +616,7 @@ def _terms(line: str, like: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _sound(where: str) -> Generator[None]:
-    """Refuse a ledger whose rows are damaged; errors of our own pass as they are."""
+    """Refuse a ledger with damaged rows. Pass other errors on unchanged."""
     try:
         yield
     except Damage as damage:
@@ -628,7 +630,7 @@ def _refuse_behind(db: Transaction, checkpoint: Checkpoint, where: str) -> None:
 
 
 def _store_at(url: str | os.PathLike[str], wait: float) -> Store:
-    """Return the store that a url names; nothing is opened."""
+    """Return the store that a url names, without opening it."""
     path = os.fspath(url)
     if not isinstance(path, str) or not path or path == ":memory:" or not _encodes(path):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(f"url = {url!r} must be the path of a file, such as 'ledger.db'")

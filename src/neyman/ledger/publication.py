@@ -1,4 +1,4 @@
-"""A release's files go into the ledger and its entry is released: both or neither."""
+"""Store a release's files in the ledger and release its entry: both or neither."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neyman.ledger.published_files import check_files, pieces
 from neyman.ledger.records import Entry, LedgerError
 from neyman.ledger.rows import typed_rows
 
-_STEPS = "steps"  # the attempt and the path of an empty piece whose number is that of the steps
+_STEPS = "steps"  # attempt and path of an empty piece whose number counts the steps
 _BATCH_PIECES = 8  # pieces stored in one transaction, so that other writers get their turn
 
 
@@ -25,15 +25,14 @@ def publish(
     asked: Entry | int,
     files: Mapping[str, bytes | Path],
 ) -> Entry:
-    """See `Ledger.finish`.
+    """Store a release's files and release its entry, as `Ledger.finish` describes.
 
-    The pieces are stored first, in transactions of a few each, under a name that this attempt has
-    drawn; the last transaction makes them count. What an attempt leaves that fails before is taken
-    away by the next.
+    The pieces are stored first, in transactions of a few pieces each, under a random name. The last
+    transaction makes them count. If an attempt fails before, the next one deletes its pieces.
 
     Args:
-        asked: an entry that is reading, or its number.
-        files: contents by path, checked here.
+        asked: a reading entry, or its number.
+        files: contents by path. They are checked here.
     """
     check_files(files)
     attempt, hashes, stored = secrets.token_hex(8), dict[str, str](), 0
@@ -73,14 +72,14 @@ def publish(
 
 
 def steps_of(db: Transaction, entry_id: int) -> int | None:
-    """See `Ledger.steps`."""
+    """Count begun steps, as `Ledger.steps` does."""
     query = "SELECT number FROM piece WHERE entry = ? AND attempt = ?"
     rows = typed_rows(db, (int,), query, entry_id, _STEPS)
     return max((number for (number,) in rows), default=None)
 
 
 def count_steps(write: Writer, asked: Entry | int, before: int | None, after: int) -> None:
-    """See `Ledger.count_steps`."""
+    """Count steps, as `Ledger.count_steps` does."""
     entry = _reading(write, asked)
     if steps_of(write.db, entry.id) != before:
         raise LedgerError(

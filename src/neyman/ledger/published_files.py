@@ -1,4 +1,4 @@
-"""Published files in the ledger: stored in pieces of at most 1 MiB, and read back in them."""
+"""Store published files in the ledger in pieces of at most 1 MiB, and read them back."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PIECE_BYTES = 1 << 20
 
 
 class StoredFiles(Mapping[str, bytes]):
-    """The files of a release, read from the ledger when asked for, checked against their hashes.
+    """Read the files of a release from the ledger on demand, and check their hashes.
 
     Args:
-        hashes: SHA-256 of each file by its path, as the chain has it; an attribute, too.
+        hashes: the SHA-256 of each file by its path, from the chain. It is also an attribute.
     """
 
     def __init__(self, store: Store, entry: int, attempt: str, hashes: Mapping[str, str]) -> None:
@@ -47,7 +47,7 @@ class StoredFiles(Mapping[str, bytes]):
         """Yield a file's contents in pieces of at most 1 MiB.
 
         Raises:
-            LedgerError: at its end, if it is not the file that was published.
+            LedgerError: at the end of the file, if it is not the published file.
         """
         expected, digest = self.hashes[path], hashlib.sha256()
         for number in count():
@@ -65,7 +65,7 @@ class StoredFiles(Mapping[str, bytes]):
 
 
 def stored(db: Transaction, entry: int, attempt: str, path: str, number: int) -> bytes | None:
-    """Return the content of one piece of a file; None if there is none of that number."""
+    """Return the content of one piece of a file, or None if no piece has this number."""
     query = (
         "SELECT zipped, content FROM piece"
         " WHERE entry = ? AND attempt = ? AND path = ? AND number = ?"
@@ -75,9 +75,9 @@ def stored(db: Transaction, entry: int, attempt: str, path: str, number: int) ->
 
 
 def _decompress(zipped: int, content: bytes) -> bytes:
-    """Decompress a piece; the hash of its file detects damage later.
+    """Decompress a piece. The hash of its file detects damage later.
 
-    No more is made of a piece than one can hold, whatever it says.
+    At most one byte more than a piece can hold is decompressed.
     """
     if not isinstance(content, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         return b""
@@ -88,13 +88,13 @@ def _decompress(zipped: int, content: bytes) -> bytes:
 
 
 def inside(path: str) -> bool:
-    """Whether a path, with forward slashes, is one inside a folder, wherever that may be."""
+    """Return True if a path with forward slashes stays inside a folder, wherever the folder is."""
     strange = "\\" in path or "\0" in path
     return not strange and not any(part in ("", ".", "..") for part in path.split("/"))
 
 
 def check_files(files: Mapping[str, bytes | Path]) -> None:
-    """Refuse names outside the release, and what are no contents, before anything is stored."""
+    """Refuse paths outside the release, and invalid contents, before anything is stored."""
     if not isinstance(files, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"files must be contents by path, not {type(files).__name__}")
     if not files:
@@ -114,13 +114,13 @@ def check_files(files: Mapping[str, bytes | Path]) -> None:
 def pieces(
     files: Mapping[str, bytes | Path], hashes: dict[str, str]
 ) -> Iterator[tuple[str, int, int, bytes]]:
-    """Path, number, whether it is zipped, and content of each piece; fills ``hashes`` by path."""
+    """Yield path, number, zipped (0 or 1), and content of each piece. Fill ``hashes`` by path."""
     for path, content in files.items():
         digest, zips = hashlib.sha256(), True
         for number, piece in enumerate(_cut(content)):
             digest.update(piece)
             packed = zlib.compress(piece, 1) if zips else piece
-            # What is compressed already (Parquet) is not tried again after its first piece.
+            # A compressed file (Parquet) is not zipped after its first piece.
             zips = zips and len(packed) < 0.9 * len(piece)
             yield (path, number, 1, packed) if zips else (path, number, 0, piece)
         hashes[path] = digest.hexdigest()
@@ -142,6 +142,6 @@ def _cut(content: bytes | Path) -> Iterator[bytes]:
 
 
 def digest_of(hashes: Mapping[str, str]) -> str:
-    """Return the hash of what was published: SHA-256 of the JSON object of all files' hashes."""
+    """Return the hash of a publication: SHA-256 of the JSON object of all files' hashes."""
     text = json.dumps(dict(hashes), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The ledger's records, and its refusals in words: nothing here knows how they are stored."""
+"""Represent the ledger's records and its refusals, independently of their storage."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _DELTA_CAP = (
 
 
 KEEPING = " keeping totals "
-"""What stands between the relation of a dataset with exact totals, and their hash."""
+"""This text separates the relation of a dataset with exact totals from their hash."""
 
 
 class LedgerError(Exception):
-    """The ledger cannot do what was asked; the message says why and what to do."""
+    """Refuse an operation of the ledger. The message says why and what to do."""
 
 
 class BudgetRefused(LedgerError):
-    """The account does not hold what was asked.
+    """Refuse a charge that exceeds the balance of its account.
 
     Args:
-        currency: what it is counted in, or "delta" where that is what runs short.
-        left: what is left; ``difference`` is what is missing, ``requested - left``.
+        currency: the currency of the amounts, or "delta" if too little delta is left.
+        left: the balance. ``difference`` is ``requested - left``.
     """
 
     def __init__(
@@ -66,20 +66,20 @@ class BudgetRefused(LedgerError):
 
 
 class ChargedError(RuntimeError):
-    """A run that failed after its charge, which stands; the message holds nothing of the data.
+    """Report a run that failed after its charge, which stands. The message contains no data.
 
-    What went wrong may: it is logged at debug level only.
+    The original error may contain data, so it is logged at debug level only.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What was spent in one of the disjoint parts that an account was declared with.
+    """Hold the charges to one of an account's declared disjoint parts.
 
     Args:
-        spent: what was, on this part alone or on all the data, in the currency.
-        spent_delta: the same for delta.
-        entries: how many entries that was.
+        spent: total charge to this part, or to all the data, in the currency.
+        spent_delta: total delta of these charges.
+        entries: number of these charges.
     """
 
     name: str
@@ -90,29 +90,31 @@ class Part:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Account:
-    """A registered dataset version, or an allocation of one: what may be spent, and has been.
+    """Hold the caps and charges of a registered dataset version, or of an allocation.
 
-    Amounts are whole multiples of the ledger's unit (`ledger.units`): caps rounded down, spends up.
+    Amounts are multiples of the ledger's unit (`ledger.units`). Caps are rounded down, and charges
+    are rounded up.
 
     Args:
         dataset: "name@version".
         protects: what one unit is, such as "person".
         neighboring: "add-remove" or "replace-one".
-        rows: the most rows that one unit has.
+        rows: the largest number of rows per unit.
         currency: "pure" (epsilon), "zcdp" (rho), "gdp" (mu squared) or "renyi:<order>" (epsilon).
-        cap: the most that all charges may add up to, in the currency.
-        delta_cap: the same for the probability of steps that can fail outright.
-        spent: all charges so far, those of unfinished entries included; with parts, in the part
-            where they are most.
-        spent_delta: the same for delta.
-        left: what may still be spent on all the data: no more than is left of anything that an
-            allocation is part of.
-        left_delta: the same for delta.
-        entries: how many entries are spent; with parts, the most that are in one part.
-        to: the allocation's name; "" for the account itself.
-        of: the name of what the allocation is part of; "" is the account, None for the account.
-        parts: the declared disjoint parts, each with the cap of the whole; () if there are none.
-        totals: the mark of the exact totals that neighbors keep, `Plan.totals_hash`; "" for none.
+        cap: the largest total charge, in the currency.
+        delta_cap: the largest total delta: the probability of steps that can fail outright.
+        spent: total charge so far, including unfinished entries. With parts, it is the largest
+            total of a part.
+        spent_delta: total delta so far, like ``spent``.
+        left: the balance for charges to all the data. It is at most the balance of each allocation,
+            and of the account, that contains it.
+        left_delta: the balance of delta, like ``left``.
+        entries: number of charged entries. With parts, it is the largest number of a part.
+        to: the allocation's name. "" for the account itself.
+        of: the allocation that contains this one. "" if it is the account, and None for the account
+            itself.
+        parts: the declared disjoint parts, each with the cap of the account, or ().
+        totals: the hash `Plan.totals_hash` of the exact totals that neighbors share, or "".
     """
 
     dataset: str
@@ -134,7 +136,7 @@ class Account:
 
     @property
     def relation(self) -> str:
-        """Return the relation with its totals, as a text."""
+        """Return the relation with the hash of its totals, as a text."""
         return f"{self.neighboring}{KEEPING}{self.totals}" if self.totals else self.neighboring
 
     def __repr__(self) -> str:
@@ -154,24 +156,24 @@ State = Literal["reserved", "reading", "released", "void"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Entry:
-    """One spend: reserved before the data are read, released once its files are published.
+    """Record one charge: reserved before data are read, and released once its files are published.
 
     Args:
-        id: its number in the ledger.
-        dataset: the account it is charged to.
+        id: the number of the entry in the ledger.
+        dataset: the account that is charged.
         key: hash of the plan and of the dataset version.
-        state: "reserved", before anything private was opened; "reading", from then on, for ever if
-            the run crashed; "released"; or "void", which never read and is not spent. All others
-            are spent.
-        charge: in the account's currency, exactly as it was asked.
-        delta: the probability that its steps fail outright.
+        state: "reserved" before private data are opened, "reading" afterwards (forever if the run
+            crashed), "released", or "void". A void entry never read data and is not charged. All
+            other entries are charged.
+        charge: the exact amount requested, in the account's currency.
+        delta: the probability that the plan's steps fail outright.
         mechanisms: the mechanism list, from JSON.
         plan: the plan, as JSON text.
-        created: when it was reserved, UTC, ISO 8601, by the clock of then.
-        finished: when it was released or made void, or None.
-        to: the allocation it is charged to; "" is the account itself.
-        part: the part of the data that it reads; "" is all.
-        digest: the hash of what was published, or None.
+        created: the time of the reservation by the writer's clock, UTC, ISO 8601.
+        finished: the time of its release or cancellation, or None.
+        to: the allocation that is charged. "" is the account itself.
+        part: the part of the data that is read. "" is all the data.
+        digest: the hash of the published files, or None.
     """
 
     id: int
@@ -201,7 +203,7 @@ def _unit(currency: str) -> str:
 
 
 def describe_unit(protects: str, relation: str, rows: int) -> str:
-    """Return the unit of privacy in words, with the first digits of a hash of totals."""
+    """Describe the privacy unit in words, with the first digits of a hash of totals."""
     neighboring, keeping, mark = relation.partition(KEEPING)
     relation = f"{neighboring}{keeping}{mark[:19]}"
     return f"{protects}, {relation}, at most {many(rows, 'row')}"

@@ -1,8 +1,8 @@
-"""What is read from a ledger's tables, checked as it is read: only here is damage called damage.
+"""Read and check a ledger's tables. Only this module classifies content as damaged.
 
-The rest of the ledger may rely on the types of what it gets from here. So an error of another kind
-is one of our own, and is never blamed on the file. Each function raises `Damage` for what a ledger
-does not write. A whole number has at most 62 bits.
+The rest of the ledger may rely on the types of the results. So an error of another kind is our own,
+and is never blamed on the file. Each function raises `Damage` for content that no ledger writes. An
+integer has at most 62 bits.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _RATIO = re.compile(r"-?[0-9]{1,1300}/[0-9]{1,1300}")
 
 
 class Damage(Exception):
-    """A row or an event that no ledger writes; the message says what it is."""
+    """Report a row or an event that no ledger writes. The message describes it."""
 
 
 def damaged(where: str, damage: Damage) -> LedgerError:
-    """Return the refusal of a ledger at a place, for its damage."""
+    """Return the error that refuses a damaged ledger."""
     return LedgerError(
         f"{where} is damaged or was tampered with ({damage}): `neyman ledger verify` says where;"
         " restore it from a backup, and count as spent what was released since"
@@ -34,10 +34,10 @@ def damaged(where: str, damage: Damage) -> LedgerError:
 
 
 def typed(row: tuple[Any, ...], kinds: tuple[Kind, ...]) -> tuple[Any, ...]:
-    """Return a row whose values are of these kinds.
+    """Return a row after checking the types of its values.
 
     Args:
-        kinds: of each value: ``int``, ``str``, ``bytes``, or one ``| None``.
+        kinds: the type of each value: ``int``, ``str``, ``bytes``, or one of these ``| None``.
     """
     for place, (value, kind) in enumerate(zip(row, kinds, strict=True), 1):
         if not isinstance(value, kind) or _beyond(value):
@@ -48,14 +48,14 @@ def typed(row: tuple[Any, ...], kinds: tuple[Kind, ...]) -> tuple[Any, ...]:
 def typed_rows(
     db: Transaction, kinds: tuple[Kind, ...], query: str, *values: object
 ) -> list[tuple[Any, ...]]:
-    """Return the rows of a query; see `typed`."""
+    """Return the rows of a query, checked by `typed`."""
     return [typed(row, kinds) for row in db.rows(query, *values)]
 
 
 def one_row(
     db: Transaction, kinds: tuple[Kind, ...], query: str, *values: object
 ) -> tuple[Any, ...]:
-    """Return the only row of a query; see `typed`."""
+    """Return the only row of a query, checked by `typed`."""
     rows = typed_rows(db, kinds, query, *values)
     if len(rows) != 1:
         raise Damage(f"{len(rows)} rows where a ledger has one")
@@ -74,10 +74,10 @@ def typed_field(event: Mapping[str, Any], name: str, kind: Kind) -> Any:
     """Return a field of an event.
 
     Args:
-        kind: ``int``, ``str``, ``list``, ``dict``, or one ``| None``.
+        kind: ``int``, ``str``, ``list``, ``dict``, or one of these ``| None``.
     """
     value = event.get(name)
-    # JSON's true is an int to Python.
+    # In Python, JSON's true is an int.
     fits = isinstance(value, kind) and not isinstance(value, bool)
     if not fits or _beyond(value):
         raise Damage(f"an event has {_shown(value)} as its {name}")
@@ -85,19 +85,19 @@ def typed_field(event: Mapping[str, Any], name: str, kind: Kind) -> Any:
 
 
 def fraction(event: Mapping[str, Any], name: str) -> Fraction:
-    """Return a field of an event that is a rational number, such as a charge."""
+    """Return a rational field of an event, such as a charge."""
     return rational(typed_field(event, name, str))
 
 
 def rational(text: str) -> Fraction:
-    """Return the rational number that a text such as "1/3" says."""
+    """Return the rational number in a text such as "1/3"."""
     if not _RATIO.fullmatch(text) or not int(text.partition("/")[2]):
         raise Damage(f"an amount is {_shown(text)}")
     return Fraction(text)
 
 
 def texts(value: object) -> list[str]:
-    """Return a list of texts, from JSON text or as it came of it."""
+    """Return a list of texts, given as JSON text or as a list."""
     items = json_value(value) if isinstance(value, str) else value
     if not isinstance(items, list) or not _are_texts(cast(list[object], items)):
         raise Damage("a list of names is none")
@@ -105,7 +105,7 @@ def texts(value: object) -> list[str]:
 
 
 def hashes(event: Mapping[str, Any]) -> dict[str, str]:
-    """Return the hash of each published file by its path, of an event that published them."""
+    """Return the hash of each file by its path, from the event that published them."""
     files = typed_field(event, "files", dict)
     if not _are_texts(files.values()):
         raise Damage("an event has a file whose hash is not a text")
@@ -113,7 +113,7 @@ def hashes(event: Mapping[str, Any]) -> dict[str, str]:
 
 
 def json_value(text: str) -> Any:
-    """Return what a JSON text holds."""
+    """Return the value of a JSON text."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:

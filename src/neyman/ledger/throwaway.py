@@ -1,4 +1,4 @@
-"""A ledger for trying things, which is removed with its process and guarantees nothing after it."""
+"""Provide a temporary ledger that ends with its process and guarantees nothing afterwards."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ NOTICE = (
     "THROWAWAY LEDGER: for trying things. The ledger vanishes with its process, and nothing limits"
     " what all sessions together reveal. Do not publish this."
 )
-"""What every output of a throwaway ledger says."""
+"""Every output of a throwaway ledger has this notice."""
 
 
 class Throwaway(Ledger):
-    """A ledger in a private temporary folder, which is removed with the object or its process.
+    """Store a ledger in a private temporary folder, removed with the object or its process.
 
-    Within one process it refuses what is over the cap, as any ledger does. The next process starts
+    Within one process, it refuses charges over the cap, like any ledger. The next process starts
     with the full cap again, so nothing is guaranteed across sessions. Each receipt, answer, and
     report that it pays for says so.
     """

@@ -1,7 +1,7 @@
-"""Turns: of the processes that run one plan on one ledger, one at a time.
+"""Let one process at a time run a plan on a ledger.
 
-A turn ends with its process, so a run that waits for one knows that the other is alive. It decides
-nothing about the budget: a process without a turn can spend no more than one that has it.
+A turn ends with its process, so a waiting run knows that the other is alive. Turns do not affect
+the budget: a process without a turn can spend no more than one with a turn.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from neyman.storage.locks import lock, names
 
 @contextmanager
 def file_turn(ledger: Path, key: str, wait: float) -> Generator[None]:
-    """Hold the turn of a plan on a ledger in a file: a lock on an empty file beside the ledger.
+    """Hold the turn of a plan on a ledger in a file, by a lock on an empty file beside it.
 
     Args:
-        wait: seconds to wait for another process, at most.
+        wait: largest number of seconds to wait for another process.
     """
     path = ledger.with_name(f".{ledger.name}.{hashlib.sha256(key.encode()).hexdigest()[:16]}.run")
     deadline = time.monotonic() + wait
@@ -30,7 +30,7 @@ def file_turn(ledger: Path, key: str, wait: float) -> Generator[None]:
     try:
         while True:
             handle = lock(path, max(deadline - time.monotonic(), 0.0), create=True)
-            # Whoever had the turn before may have removed the file that this process waited for.
+            # The former holder may have removed the file that this process waited for.
             if handle is None or names(path, handle):
                 break
             os.close(handle)
@@ -48,7 +48,7 @@ def file_turn(ledger: Path, key: str, wait: float) -> Generator[None]:
 
 
 def waited(wait: float) -> LedgerError:
-    """Return the error of a process that has waited for its turn in vain."""
+    """Return the error of a process that did not get its turn in time."""
     return LedgerError(
         f"another run of this plan has been going for {wait:g} s; nothing was spent by this one: "
         "once that run ends, the same plan gives its files at no charge"

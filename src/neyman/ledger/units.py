@@ -1,10 +1,10 @@
-"""Budgets as whole numbers of a small unit, so that a database can add and compare them exactly.
+"""Count budgets in integer units, so that a database can add and compare them exactly.
 
-An amount of a currency is kept as a whole number of units of 1/720,720,000,000, and a delta as one
-of units of 1/720,720,000,000,000,000: as 720,720 = 2^4 3^2 5 7 11 13, halves, thirds, sevenths,
-elevenths and thirteenths of decimals with six (twelve) places are whole, and 1/3 + 1/6 is 1/2. What
-is not whole is rounded so that no more is spent than was allowed: caps down, charges up, which
-costs less than 1.4e-12 (1.4e-18). The exact rationals are in the ledger's events.
+An amount of a currency is an integer number of units of 1/720,720,000,000. A delta counts in units
+of 1/720,720,000,000,000,000. Because 720,720 = 2^4 3^2 5 7 11 13, these are exact: halves, thirds,
+sevenths, elevenths, and thirteenths of decimals with six (twelve) places. For example, 1/3 + 1/6 is
+1/2. Other amounts are rounded so that charges never exceed what was allowed: caps down, and charges
+up. This costs less than 1.4e-12 (1.4e-18). The ledger's events have the exact rationals.
 """
 
 from __future__ import annotations
@@ -12,22 +12,20 @@ from __future__ import annotations
 from fractions import Fraction
 
 UNIT = 720_720 * 10**6
-"""How many units make 1 of a currency."""
+"""A currency amount of 1 has this many units."""
 DELTA = 720_720 * 10**12
-"""How many units make a delta of 1."""
+"""A delta of 1 has this many units."""
 MOST = DELTA
-"""The most units that a cap may have; the sum of several still fits into 64 bits."""
+"""A cap has at most this many units. The sum of several caps still fits into 64 bits."""
 MOST_CAP = MOST // UNIT
-"""The most that a cap may be: a million."""
+"""A cap is at most a million."""
 
 
 def units_up(amount: Fraction, per: int = UNIT) -> int:
-    """Return the least number of units that ``amount`` fits into:
-    what a charge is counted as [LE-1].
-    """
+    """Return the least number of units that is at least ``amount``. Charges count so [LE-1]."""
     return -(-amount.numerator * per // amount.denominator)
 
 
 def units_down(amount: Fraction, per: int = UNIT) -> int:
-    """Return the greatest number of units that fits into ``amount``: what a cap is counted as."""
+    """Return the greatest number of units that is at most ``amount``. Caps count so."""
     return amount.numerator * per // amount.denominator

@@ -1,4 +1,4 @@
-"""Validate ledger inputs and encode them as event payloads."""
+"""Validate ledger inputs and encode them as the content of events."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def reservation_terms(
     mechanisms: object,
     plan: str,
 ) -> dict[str, Any]:
-    """Return the event that reserves a spend, but for its entry's number (see `Ledger.reserve`)."""
+    """Return the event that reserves a charge, without the entry's number (`Ledger.reserve`)."""
     asked, asked_delta = amount("charge", charge), amount("delta", delta)
     names(dataset=dataset, account=to, part=part)
     try:
@@ -100,25 +100,25 @@ def reservation_terms(
 
 
 def amount(name: str, value: object) -> Fraction:
-    """Return a charge, a cap or a delta, exactly."""
+    """Return a charge, a cap, or a delta as an exact number."""
     number = check.exact(name, value)
     if number < 0:
         raise ValueError(f"{name} = {_shown(value)} must be at least 0")
     if "delta" in name and number > 1:
         raise ValueError(f"{name} = {_shown(value)} must be at most 1")
-    # Python turns no more than 4300 digits into text.
+    # Python converts at most 4300 digits to text.
     if max(number.numerator, number.denominator).bit_length() > 4000:
         raise ValueError(f"{name} has more than 1200 digits: round it up to a simpler number")
     return number
 
 
 def ratio(number: Fraction) -> str:
-    """Return a rational number as events write it."""
+    """Return a rational number in the format of events."""
     return f"{number.numerator}/{number.denominator}"
 
 
 def text(name: str, value: str) -> str:
-    """Return a short text on one line."""
+    """Return a text of 1 to 200 characters on one line."""
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value.strip()) <= 200:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(
             f"{name} = {_shown(value)} must be a text of 1 to 200 characters, on one line"
@@ -129,11 +129,11 @@ def text(name: str, value: str) -> str:
 def same_terms(
     what: str, has: Mapping[str, Any], asked: Mapping[str, Any], *, unused: bool = False
 ) -> None:
-    """Refuse other terms for what is registered already.
+    """Refuse terms that differ from the registered terms.
 
     Args:
-        unused: True if nothing was ever charged to the dataset, so that another name for the same
-            data gives no second budget.
+        unused: True if nothing was ever charged to the dataset. Another name for the same data then
+            gives no second budget.
     """
     for name, value in asked.items():
         if has[name] != value and not name.endswith("units"):
@@ -150,7 +150,7 @@ def same_terms(
 
 
 def replacement(dataset: str) -> str:
-    """Say how to go on where a dataset that nothing was charged to has the wrong terms."""
+    """Return advice if a dataset without charges has the wrong terms."""
     return (
         f"nothing was charged to it, so register the data as another name@version, such as"
         f" {dataset}-b, write that dataset into the plan, and charge nothing to {dataset}"
@@ -158,7 +158,7 @@ def replacement(dataset: str) -> str:
 
 
 def names(**given: object) -> None:
-    """Refuse what cannot be a name that the ledger has, before a database is asked for it."""
+    """Refuse texts that no ledger uses as names, before a database is queried."""
     for name, value in given.items():
         if not isinstance(value, str) or not value.isprintable() or len(value) > 200:
             raise ValueError(f"{name} = {_shown(value)} must be a text, at most 200 characters")
@@ -167,13 +167,13 @@ def names(**given: object) -> None:
 def unit_of(
     protects: str, neighboring: Neighboring, rows: int, totals: str = ""
 ) -> tuple[str, str, int]:
-    """Return a unit of privacy, such as an account is registered for: the relation is a text."""
+    """Return the privacy unit of an account: unit, relation as a text, and rows."""
     names(protects=protects, neighboring=neighboring)
     return protects, relation_text(neighboring, totals), _rows(rows)
 
 
 def relation_text(neighboring: str, totals: str) -> str:
-    """Return the relation as an account has it: a dataset with exact totals is marked with them."""
+    """Return the relation in an account's format. Exact totals add their hash to it."""
     if not totals:
         return neighboring
     if neighboring != "replace-one" or not _MARK.fullmatch(totals):
@@ -185,7 +185,7 @@ def relation_text(neighboring: str, totals: str) -> str:
 
 
 def _json_text(name: str, value: object) -> str:
-    """Return as JSON what JSON can hold."""
+    """Return a value as JSON text. Refuse what JSON cannot represent."""
     try:
         return json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

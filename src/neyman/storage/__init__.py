@@ -1,1 +1,1 @@
-"""Files that are safe to read, and locks whose waits end."""
+"""Read files safely, and take locks with limited waits."""

@@ -1,4 +1,4 @@
-"""Files that are replaced in one step, and are on the disk when the call returns."""
+"""Replace files in one step, durably when the call returns."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file in place of the one of that name, in one step, durably, for its owner alone.
+    """Replace a file in one step, durably. Only its owner may read it.
 
-    Whoever reads the name meanwhile, or after a crash, gets the old content or the new one.
+    A reader gets the old or the new content, even after a crash.
 
     Args:
-        path: in an existing folder.
+        path: path of the file, in an existing folder.
 
     Raises:
-        OSError: it cannot be written; the old content stays.
+        OSError: the file cannot be written. The old content stays.
     """
     new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)  # a killed writer's, or a link that leads elsewhere
+    new.unlink(missing_ok=True)  # left by a killed writer, or a link that leads elsewhere
     with open(new, "xb", opener=_for_the_owner) as file:
         file.write(content)
         file.flush()
@@ -34,7 +34,7 @@ def _for_the_owner(path: str, flags: int) -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, where the system can."""
+    """Make the names in a folder durable, if the system can."""
     if sys.platform == "win32":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -45,17 +45,18 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> list[Path]:
-    """Make a folder and the missing ones above it. Their names are durable where that is possible.
+    """Make a folder and its missing parents. Their names are durable if possible.
 
     Args:
-        folder: may exist already.
-        mode: the rights of a new folder, not of those above it, less those of the umask.
+        folder: the folder, which may exist already.
+        mode: the rights of the folder if it is new, minus the umask. They do not apply to its
+            parents.
 
     Returns:
-        The folders that were missing, the deepest first.
+        The new folders, the deepest first.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be made.
     """
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(mode, parents=True, exist_ok=True)

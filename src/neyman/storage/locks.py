@@ -1,4 +1,4 @@
-"""Locks on folders and files that end with the process. No wait for one is without a limit."""
+"""Lock folders and files until the process ends. Every wait has a limit."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _PAUSE_SECONDS = 0.02
 def lock(path: str | os.PathLike[str], wait: float = 0.0, *, create: bool = False) -> int | None:
     """Lock a folder or a file for this process alone, until the handle is closed.
 
-    The system takes the lock back when the process ends, however it ends. A lock does not keep
-    anyone from reading or writing: it only keeps those apart who ask for it.
+    The system releases the lock when the process ends, however it ends. A lock does not prevent
+    reading or writing. It only separates processes that ask for it.
 
     Args:
         path: an existing folder or file. A symbolic link is refused.
-        wait: seconds to wait for another process, at most.
-        create: whether to make an empty file of that name, with permissions 0600, if there is none.
+        wait: largest number of seconds to wait for another process.
+        create: if True, create a missing file, empty and with permissions 0600.
 
     Returns:
-        The handle to close, or None where the system has no such locks.
+        The handle to close, or None if the system has no such locks.
 
     Raises:
         BlockingIOError: another process holds the lock, and still did after ``wait`` seconds.
@@ -53,7 +53,7 @@ def lock(path: str | os.PathLike[str], wait: float = 0.0, *, create: bool = Fals
 
 
 def names(path: str | os.PathLike[str], handle: int) -> bool:
-    """Return True if a path still names the open folder or file, and no link or successor."""
+    """Return True if a path still names the open folder or file, not a link or a successor."""
     try:
         return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(handle))
     except FileNotFoundError:

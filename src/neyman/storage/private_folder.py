@@ -1,9 +1,9 @@
-"""Temporary folders for their owner alone. None of them outlives the next start.
+"""Make temporary folders that only their owner can read. The next start removes old ones.
 
-A folder has permissions 0700, and what an engine writes in it 0600 (folders 0700). It holds a mark,
-and the process that uses it holds a lock on it. A process that is killed cannot remove its folder.
-So whoever makes a folder first removes each one beside it that belongs to the same user, has the
-mark, and is not locked.
+A folder has permissions 0700. Files in it get 0600, and folders in it 0700. It holds a mark, and
+its process holds a lock on it. A killed process cannot remove its folder. So a process that makes a
+folder first removes sibling folders that belong to the same user, have the mark, and are not
+locked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from neyman.storage.locks import lock, names
 _NAME = re.compile("neyman-(spill|answer|throwaway)-[a-z0-9_]{8}")
 _MARK = "neyman-spill"
 _NAME_TRIES = 100
-# An access control list that files in a folder begin with: all for the owner, none for others.
+# The default access control list of files in a folder: all for the owner, none for others.
 # Tag, permissions, and an id that these tags do not have: ACL_USER_OBJ, ACL_GROUP_OBJ, ACL_OTHER.
 _OWNER_ONLY = struct.pack("<I", 2) + b"".join(
     struct.pack("<HHI", tag, permissions, 0xFFFFFFFF)
@@ -32,11 +32,11 @@ _OWNER_ONLY = struct.pack("<I", 2) + b"".join(
 
 @dataclass(frozen=True)
 class PrivateFolder:
-    """A folder of one process, and of no one else.
+    """Represent a folder that belongs to one process.
 
     Args:
-        handle: its lock, or None where folders cannot be locked.
-        process: the process that made it. A fork of it leaves the folder alone.
+        handle: the lock of the folder, or None if folders cannot be locked.
+        process: the process that made the folder. Its forks do not remove the folder.
     """
 
     path: Path
@@ -44,14 +44,14 @@ class PrivateFolder:
     process: int
 
     def clear(self) -> None:
-        """Remove what is in the folders of this folder, which stay, as Spark expects."""
+        """Remove the content of the folder's subfolders. The subfolders stay, as Spark expects."""
         for below in self.path.glob("*/*"):
             shutil.rmtree(below, ignore_errors=True)
             with suppress(OSError):  # a file
                 below.unlink()
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it, and give the lock back."""
+        """Remove the folder with its content, and release the lock."""
         if os.getpid() != self.process:
             return
         if self.handle is None:
@@ -63,11 +63,11 @@ class PrivateFolder:
 
 
 def private_folder(kind: str, above: str | Path | None = None) -> PrivateFolder:
-    """Make a temporary folder, once those of killed processes are removed.
+    """Make a temporary folder, after removing the folders of killed processes.
 
     Args:
         kind: "spill", "answer", or "throwaway": a part of the name.
-        above: where to make it; the system's temporary folder if left out.
+        above: the parent folder. The default is the system's temporary folder.
 
     Returns:
         The folder. No one but this user can look inside.
@@ -86,7 +86,7 @@ def private_folder(kind: str, above: str | Path | None = None) -> PrivateFolder:
     try:
         handle = os.open(folder.path / _MARK, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         os.close(handle)
-        # Without such lists, as on some file systems, the folder itself keeps others out.
+        # Some file systems lack such lists. Then the folder itself excludes others.
         if hasattr(os, "setxattr"):
             with suppress(OSError):
                 os.setxattr(folder.path, "system.posix_acl_default", _OWNER_ONLY)
@@ -97,9 +97,7 @@ def private_folder(kind: str, above: str | Path | None = None) -> PrivateFolder:
 
 
 def _lock_folder(path: Path) -> PrivateFolder | None:
-    """Return a new folder with its lock; None if another process
-    has swept it before it was locked.
-    """
+    """Lock a new folder and return it, or None if another process removed it first."""
     try:
         handle = lock(path)
     except (BlockingIOError, FileNotFoundError):
@@ -111,9 +109,9 @@ def _lock_folder(path: Path) -> PrivateFolder | None:
 
 
 def sweep(above: Path) -> None:
-    """Remove the folders that killed processes of this user left.
+    """Remove the folders that this user's killed processes left.
 
-    Folders of running processes, of other users, and without the mark stay, and so do links.
+    Links stay, and so do folders of running processes, of other users, and without the mark.
     """
     if os.name == "nt":  # without locks no one knows whether a folder is in use
         return
@@ -136,9 +134,9 @@ def _sweep_one(path: Path) -> None:
 
 
 def _remove(path: Path, handle: int) -> None:
-    """Remove a locked folder if it is empty or has the mark, and the mark last.
+    """Remove a locked folder if it is empty or has the mark. Remove the mark last.
 
-    So a folder that is not empty yet when this process is killed keeps its mark.
+    If this process is killed while the folder is not empty, the folder still has its mark.
     """
     present = os.listdir(handle)
     if present and _MARK not in present:

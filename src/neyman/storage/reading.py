@@ -1,4 +1,4 @@
-"""Files that are read from beginning to end: ordinary ones, up to a size, without waiting."""
+"""Read ordinary files completely, up to a size, without waiting."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import stat
 from io import BufferedReader
 
 MAX_TEXT_BYTES = 2**28
-"""The most bytes of a plan, a page, or another text that is read into memory."""
+"""A plan, a page, or another text that is read into memory has at most this many bytes."""
 
 
 def open_file(path: str | os.PathLike[str], *, links: bool = True) -> BufferedReader:
@@ -17,10 +17,10 @@ def open_file(path: str | os.PathLike[str], *, links: bool = True) -> BufferedRe
     Opening a named pipe would wait for a writer, and reading a device may never end.
 
     Args:
-        links: whether a symbolic link in place of the file is followed.
+        links: if True, follow a symbolic link.
 
     Raises:
-        OSError: it cannot be opened, or it is not an ordinary file.
+        OSError: the file cannot be opened, or is not an ordinary file.
     """
     flags = os.O_RDONLY
     for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY", "" if links else "O_NOFOLLOW"):
@@ -46,18 +46,18 @@ def open_file(path: str | os.PathLike[str], *, links: bool = True) -> BufferedRe
 def read_file(
     path: str | os.PathLike[str], most: int = MAX_TEXT_BYTES, *, links: bool = True
 ) -> bytes:
-    """Read an ordinary file as a whole.
+    """Return the content of an ordinary file.
 
     Args:
-        most: the most bytes that it may have.
-        links: whether a symbolic link in place of the file is followed.
+        most: the largest number of bytes of the file.
+        links: if True, follow a symbolic link.
 
     Raises:
-        OSError: it cannot be read, is not an ordinary file, or has more bytes.
+        OSError: the file cannot be read, is not an ordinary file, or has more bytes.
     """
     with open_file(path, links=links) as file:
         size = os.fstat(file.fileno()).st_size
-        # A read takes the memory that it asks for, also where there is less to read.
+        # A read allocates the memory that it asks for, even if there is less to read.
         content = file.read(size + 1) if size <= most else None
     if content is None or len(content) > size:
         what = f"it has more than {most:,} bytes" if size > most else "it is being written"

@@ -1,1 +1,1 @@
-"""Private estimates of parameters: a value, an interval, a receipt, and the gap to the optimum."""
+"""Estimate parameters privately. Each estimate has a value, an interval, a receipt, and a gap."""

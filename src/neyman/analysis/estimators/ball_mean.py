@@ -1,4 +1,4 @@
-"""The mean of records in an l2 ball."""
+"""Estimate the mean of records in an l2 ball."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
 @dataclass(frozen=True)
 class Limits:
-    """The grid, and what 64 bits hold."""
+    """Set the grid of a mean, and sizes that fit in 64 bits."""
 
     grid_units: int = 1 << 24  # units in the radius
     piece_numbers: int = 1 << 17  # numbers clipped at a time, which fit in a cache
@@ -59,28 +59,29 @@ def mean(
 ) -> Estimate:
     """Estimate the mean of records in an l2 ball around 0.
 
-    Each record is clipped to the ball and rounded to an integer grid. The sum of the integers moves
-    by at most 2 radius (replace-one) or radius (add-remove), and gets rounded Gaussian noise, drawn
-    exactly. Under replace-one the number of records n is public and divides the sum. Under
-    add-remove a noisy number, from the same release, divides it.
+    Each record is clipped to the ball and rounded to an integer grid. A neighbor changes the sum by
+    at most 2 radius (replace-one) or radius (add-remove). The sum gets rounded Gaussian noise,
+    drawn exactly. Under replace-one, the number n of records is public and divides the sum. Under
+    add-remove, a noisy number from the same release divides the sum.
 
     Args:
-        records: real numbers, or one row of d numbers per record, d from 1 to 10^6. An array has
-            its own form. A list has numbers, or rows if ``dimension`` is given. A row of another
-            length counts as 0. So does a record with an entry that is not finite, or is no number,
-            and one whose norm is beyond the largest double.
-        radius: of the ball, above 0, chosen without the data. Subtract a public center first.
-        dimension: d of a list of rows. No record decides the form of the estimate: a list of rows
-            without a dimension counts as numbers that are none.
+        records: real numbers, or one row of d numbers per record, d from 1 to 10^6. The shape of an
+            array decides. A list has numbers, or rows if ``dimension`` is given. A row of another
+            length counts as 0. So does a record with an entry that is not a finite number, and a
+            record whose norm overflows a double.
+        radius: radius of the ball, above 0, chosen without the data. Subtract a public center
+            first.
+        dimension: d, needed for a list of rows, because no record may decide it. Without it, each
+            entry of a list is one record, and a row counts as 0.
 
     Returns:
-        `Estimate`. Its standard error is an upper bound for every distribution on the ball. Its
-        interval about the population covers each coordinate of the mean of the distribution that
-        the records are drawn from, independently, if the distribution is on the ball: it holds for
-        every n, with sampling, noise, and rounding. About the data it covers the mean of the
-        clipped records. If the distribution leaves the ball, both cover the mean of the clipped
-        distribution or records. The gap is to "bounded-mean" or "ball-mean" of `least_error`; under
-        add-remove there is none, because n is unknown.
+        An `Estimate`. Under replace-one, the standard error is an upper bound for every
+        distribution on the ball. The interval about the population assumes independent records from
+        a distribution on the ball. It covers each coordinate of the distribution's mean for every
+        n, and includes sampling, noise, and rounding. The interval about the data covers the mean
+        of the clipped records. If the distribution leaves the ball, they cover the mean of the
+        clipped distribution or records. The gap compares with "bounded-mean" or "ball-mean" of
+        `least_error`. Under add-remove there is no gap, because n is unknown.
 
     Examples:
         >>> import neyman as ny
@@ -104,11 +105,11 @@ def mean(
 
 
 class Rows(Protocol):
-    """Records of which a piece is read at a time, after the charge."""
+    """Represent records that are read one piece at a time, after the charge."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of records, and of numbers in each."""
+        """Return the number of records, and the number of entries in each."""
         ...
 
     def __len__(self) -> int: ...
@@ -118,7 +119,7 @@ class Rows(Protocol):
 def mean_of_array(
     array: NDArray[Any] | Rows, flat: bool, radius: Fraction, budget: Budget, paid: Shared
 ) -> Estimate:
-    """Return the mean of records whose form was checked; flat if a record is one number."""
+    """Return the mean of records whose shape was checked. ``flat`` if each record is one number."""
     if relation_of(paid) == "replace-one":
         return _known_size(array, flat, radius, budget, paid)
     return _unknown_size(array, flat, radius, budget, paid)
@@ -127,9 +128,9 @@ def mean_of_array(
 def clipped_total(
     array: NDArray[Any] | Rows, radius: float, grid: int = LIMITS.grid_units
 ) -> Lanes:
-    """Return the sum of the records, clipped to the ball, in whole units of radius / grid [EM-2].
+    """Clip each record to the ball and return the sum, in units of radius / grid [EM-2].
 
-    It differs by a vector of l2 norm at most ``grid`` if a record comes or goes.
+    If one record is added or removed, the sum changes by a vector of l2 norm at most ``grid``.
     """
     size = array.shape[1] if len(array.shape) > 1 else 1
     total = np.zeros(size, np.int64)
@@ -175,7 +176,7 @@ def _of_known_size(
     deviation = noise.sigma * unit / n
     off_grid = (
         careful_error(size, LIMITS.grid_units) * unit + unit / n
-    )  # of the records; of the noise [EM-3]
+    )  # rounding of the records, and of the noise [EM-3]
 
     def limits(miss: float, about: About) -> tuple[Number, Number]:
         if about == "data":
@@ -205,12 +206,12 @@ def _of_known_size(
 def _unknown_size(
     array: NDArray[Any] | Rows, flat: bool, exact: Fraction, budget: Budget, paid: Shared
 ) -> Estimate:
-    """Release the sum and the number of records: no bound on the error is proven."""
+    """Release the noisy sum and a noisy number of records. No bound on the error is proven."""
     size, radius = 1 if flat else array.shape[1], float(exact)
     weight = max(
         1, round(LIMITS.grid_units * size**-0.25)
-    )  # units of one record in the number [EM-5]
-    # A whole norm, a little above the shift's, so that one coordinate describes the pair.
+    )  # units of one record in the noisy number [EM-5]
+    # Round the norm of the shift up to an integer, so that one coordinate describes the pair.
     noise = least_noise(budget, (math.isqrt(LIMITS.grid_units**2 + weight**2 - 1) + 1) ** 2)
     unit = radius / LIMITS.grid_units
     arguments = {
@@ -278,7 +279,7 @@ def _of_unknown_size(
 
 
 def _ends(value: Number, width: float, radius: float) -> tuple[Number, Number]:
-    """Return the ends within the ball's coordinates, of the value's shape."""
+    """Return both ends of the interval, clipped to the ball's coordinates, in the value's shape."""
     low = np.clip(np.asarray(value) - width, -radius, radius)
     high = np.clip(np.asarray(value) + width, -radius, radius)
     flat = np.ndim(value) == 0

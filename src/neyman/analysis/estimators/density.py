@@ -1,4 +1,4 @@
-"""A histogram density over declared bins [EM-9]."""
+"""Estimate a density by a histogram over declared bins [EM-9]."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from neyman.publishing.tables.estimates import standard_error
 
 @dataclass(frozen=True)
 class Limits:
-    """The size of a histogram, and the error of its intervals."""
+    """Set the largest number of bins, and the error margin of intervals."""
 
     bins: int = 10**6
     relative_slack: float = 1e-9
@@ -43,23 +43,22 @@ def histogram(
 ) -> Estimate:
     """Estimate a density by a histogram over declared bins.
 
-    The count of each bin gets rounded Gaussian noise, drawn exactly. A record moves two counts by 1
-    (replace-one), or one (add-remove). The estimate in a bin is count / (n width). Under add-remove
-    n is the sum of the noisy counts.
+    The count of each bin gets rounded Gaussian noise, drawn exactly. A neighbor changes two counts
+    by 1 (replace-one), or one (add-remove). The estimate in a bin is count / (n width), for n
+    records. Under add-remove, n is the sum of the noisy counts.
 
     Args:
         values: real numbers, one per record. A value outside the edges counts in the nearer end
-            bin, and NaN, or what is no number, in the first one.
+            bin. NaN, or a value that is not a number, counts in the first bin.
         edges: rising finite numbers, at least 3 and at most 10^6 + 1, chosen without the data. A
-            bin has its left edge; the last bin has both.
+            bin includes its left edge. The last bin includes both edges.
 
     Returns:
-        `Estimate` with one density per bin, which may be negative. Its standard error is an
-        estimate. Its interval covers, in each bin by itself, the mean density of the distribution
-        that the
-        records are drawn from, independently: it holds for every distribution and n. About the data
-        it covers the exact histogram. The gap is that of the shares of the bins to
-        "category-shares" of `least_error`; under add-remove there is none.
+        An `Estimate` with one density per bin, which may be negative. The standard error is an
+        estimate. The interval about the population covers the distribution's mean density in each
+        bin by itself, if records are drawn independently. It holds for every distribution and n.
+        The interval about the data covers the exact histogram. The gap compares the shares of the
+        bins with "category-shares" of `least_error`. Under add-remove there is no gap.
 
     Examples:
         >>> import neyman as ny
@@ -93,7 +92,7 @@ def histogram(
 def _of_counts(
     counts: Lanes, receipt: Mapping[str, Any], noise: RoundedGaussian, widths: Floats, n: int | None
 ) -> Estimate:
-    """Return the estimate from noisy counts; n is the number of records if it is public."""
+    """Return the estimate from noisy counts. n is None if it is secret."""
     bins = len(widths)
     deviation = standard_error(noise.sigma_squared, rounded=True)
     total = n or max(int(counts.sum()), 1)
@@ -105,7 +104,7 @@ def _of_counts(
         low, high = np.maximum(np.ceil(counts - around), 0), np.floor(counts + around)
         least = most = float(n or 0)
         if n is None:
-            # The noise of the sum is a sum of rounded noise, each within half a unit.
+            # The sum's noise is a sum of rounded noises. Each is rounded by at most half a unit.
             off = normal_half_width(noise.sigma * math.sqrt(bins), miss / parts) + 0.5 * bins
             least, most = max(float(counts.sum()) - off, 0.0), max(float(counts.sum()) + off, 1.0)
             least, most = math.ceil(least), math.floor(most)

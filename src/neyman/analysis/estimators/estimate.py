@@ -1,4 +1,4 @@
-"""An estimate: a value, its errors, its receipt, and how far it is from the least error."""
+"""Represent an estimate: a value, its errors, its receipt, and its gap to the least error."""
 
 from __future__ import annotations
 
@@ -21,34 +21,33 @@ from neyman.mechanisms.base import Mechanism
 from neyman.numerics import check
 from neyman.numerics.bound import Bound
 
-MIN_MISS_PROBABILITY = Fraction(1, 10**300)  # so that floats hold its logarithm
+MIN_MISS_PROBABILITY = Fraction(1, 10**300)  # its logarithm is a finite float
 Number = float | NDArray[np.float64]
 About = Literal["population", "data"]
 Limits = Callable[[float, About], tuple[Number, Number]]
-"""(chance of a miss, what is covered) -> both ends."""
+"""Return both ends, given the probability of a miss and what is covered."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Estimate:
-    """A private estimate with its errors and the receipt of its guarantee.
+    """Represent a private estimate with its errors and the receipt of its guarantee.
 
-    Everything in it is a function of the noisy statistics and of public arguments, so it can be
-    published.
+    All its content follows from noisy statistics and public arguments, so it can be published.
 
     Args:
-        name: of the estimator, such as "mean".
+        name: name of the estimator, such as "mean".
         value: the estimate, a number or an array.
-        standard_error: of the value about the population's parameter, with the sampling of the
-            records and the noise. Each estimator states whether it is an estimate or a bound. NaN
-            where the estimator states none.
+        standard_error: standard error of the value about the population's parameter, including
+            sampling and noise. Each estimator states whether it is an estimate or a bound. NaN if
+            it states none.
         noise_error: standard deviation of the noise alone in the value, or NaN.
-        receipt: what was released, under which guarantee, and what was charged.
-        mechanism: what the guarantee follows from.
-        covers: what an interval covers, in one sentence.
-        limits: the ends of an interval.
-        largest_error: root mean squared error of the estimator on its worst distribution, at most;
-            None where none is proven.
-        problem: the arguments of `least_error`, without its budget; None where no bound is proven.
+        receipt: the record of the released numbers, the guarantee, and the charge.
+        mechanism: the mechanism whose guarantee the estimate has.
+        covers: one sentence on the parameter that an interval covers.
+        limits: a function that returns the ends of an interval.
+        largest_error: upper bound on the estimator's root mean squared error on its worst
+            distribution, or None.
+        problem: the arguments of `least_error` without its budget, or None if no bound is proven.
 
     Examples:
         >>> import neyman as ny
@@ -75,13 +74,14 @@ class Estimate:
     def interval(
         self, confidence: float | Fraction | str = 0.95, *, about: About = "population"
     ) -> tuple[Number, Number]:
-        """Return a confidence interval, per coordinate.
+        """Return a confidence interval for each coordinate.
 
         Args:
-            confidence: chance that the interval covers, in (0, 1), for each coordinate by itself.
-            about: "population": the parameter of the distribution that the records are drawn from,
-                with sampling error. "data": the same statistic of these records after clipping,
-                with noise alone.
+            confidence: probability that the interval covers, in (0, 1), for each coordinate by
+                itself.
+            about: "population" covers the parameter of the distribution that the records are drawn
+                from, and includes sampling error. "data" covers the same statistic of these records
+                after clipping, and includes noise alone.
 
         Returns:
             (lower, upper): numbers or arrays of the shape of the value.
@@ -105,9 +105,9 @@ class Estimate:
 
     @cached_property
     def least(self) -> Bound | None:
-        """Bound the least mean squared error of any release as private, or None if none is proven.
+        """Bound the least mean squared error of any release as private, or return None.
 
-        The bound is that of `least_error` for the mechanism of this estimate.
+        The bound is the bound of `least_error` for the mechanism of this estimate.
         """
         if self.problem is None:
             return None
@@ -115,10 +115,10 @@ class Estimate:
 
     @property
     def gap(self) -> float | None:
-        """Return the largest error over the least one, root mean squared, rounded up, or None.
+        """Return the largest root mean squared error over the least one, rounded up, or None.
 
-        The error on the worst distribution of the problem is at most this many times the smallest
-        error that any release with the same privacy guarantee could have.
+        The error on the worst distribution of the problem is at most this ratio times the smallest
+        error of any release with the same privacy guarantee.
         """
         least = self.least
         if least is None or self.largest_error is None or least.lower <= 0:
@@ -144,14 +144,14 @@ class Estimate:
 
 
 def shaped(values: NDArray[Any], flat: bool) -> Number:
-    """Return a number, or an array that cannot be changed."""
+    """Return a number if ``flat``, and otherwise a read-only copy of the array."""
     if flat:
         return float(values.reshape(-1)[0])
     return fixed(values)
 
 
 def fixed(values: NDArray[Any]) -> NDArray[np.float64]:
-    """Return a copy that cannot be changed."""
+    """Return a read-only copy of the values."""
     copy = np.array(values, np.float64)
     copy.setflags(write=False)
     return copy

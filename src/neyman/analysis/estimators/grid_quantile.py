@@ -1,4 +1,4 @@
-"""Quantiles of values on a declared grid, by inverse sensitivity, with intervals on request."""
+"""Estimate quantiles on a declared grid by inverse sensitivity, with intervals on request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Places = list[list[int | None]]
 
 
 class Reference(TypedDict, total=False):
-    """What an estimate states about its error on evenly spaced values."""
+    """Hold the statements of an estimate about its error on evenly spaced values."""
 
     largest_error: float | None
     problem: Mapping[str, object]
@@ -38,14 +38,14 @@ class Reference(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Limits:
-    """The grid of a quantile, and its reference."""
+    """Set the largest grid, and the sizes of the reference problem."""
 
     quantiles: int = 1000
-    points: int = 1 << 53  # doubles are whole up to here
-    scale_digits: int = 3  # of the scale of several draws
+    points: int = 1 << 53  # doubles represent every integer up to here
+    scale_digits: int = 3  # digits of the scale of several draws
     level_units: int = 1 << 40  # levels of the ends are multiples of 1 over it
     weight_nats: int = 800  # nats beyond which a weight counts as 0
-    reference_ranks: int = 10**6  # of the reference
+    reference_ranks: int = 10**6  # largest number of ranks of the reference
     reference_points: int = 100  # points of the grid between values of the reference
     reference_values: int = 1001  # values of the reference that the lower bound needs
     rounding_share: float = 1e-9
@@ -66,42 +66,42 @@ def quantile(
     confidence: Level | None = None,
     **paid: Unpack[Shared],
 ) -> Estimate:
-    """Estimate a quantile, or several, of values on a grid.
+    """Estimate one or several quantiles of values on a grid.
 
     A point t of the grid is drawn with probability proportional to e^{-rate d(t)}, where d(t) is
     the number of ranks between t and the quantile. The draw is exact. Each quantile is one draw.
-    With a confidence, two more points per quantile are drawn for the ends of its interval. All
+    With ``confidence``, two more points per quantile are drawn as the ends of its interval. All
     draws share the budget equally, and their composition is certified.
 
     Args:
-        values: real numbers, one per record. A value outside the grid counts as the nearer end, a
-            value between points as the nearest one, and NaN, or what is no number, as ``lower``.
-        q: in (0, 1), where 1/2 is the median; or a sequence of up to 1,000 such numbers.
+        values: real numbers, one per record. A value outside the grid counts as the nearer end. A
+            value between points counts as the nearest point. NaN, or a value that is not a number,
+            counts as ``lower``.
+        q: a number in (0, 1), or a sequence of up to 1,000 such numbers. 1/2 is the median.
         lower: the first point of the grid, chosen without the data.
-        upper: the last point; upper - lower is a multiple of the step.
-        step: between points, above 0. At most 2^53 points. A finer grid costs few ranks: the error
-            grows with the logarithm of the number of points.
+        upper: the last point of the grid. upper - lower is a multiple of the step.
+        step: distance between points, above 0, with at most 2^53 points. A finer grid costs few
+            ranks, because the error grows with the logarithm of the number of points.
         budget: what the release may reveal: a curve such as ``ny.pure(1)`` or ``ny.gdp(1)``,
             ``ny.zcdp``, ``ny.approximate``, or ``ny.at_most``.
-        confidence: of each interval, in (0, 1), by itself. None releases no interval and spends
-            the whole budget on the values. The two ends take two thirds of the budget's draws. An
-            end that needs more records than there are is infinite, and its share goes to the other
-            draws. Under add-remove it must be None, because the number of records is secret.
+        confidence: confidence of each interval by itself, in (0, 1). None releases no interval and
+            spends the entire budget on the values. Otherwise two thirds of the draws are for ends.
+            If there are too few records for an end, the end is infinite and its share goes to the
+            other draws. Under add-remove it must be None, because the number of records is secret.
 
     Returns:
-        `Estimate`. For one number q the value is a number. For a sequence the value, the errors,
-        and the ends of the intervals are arrays with one entry per quantile, in the order of q. The
-        drawn points are sorted, so that a larger q never has a smaller value. The receipt has the
-        points as drawn. With a confidence, each interval covers the quantile of the distribution
-        that the records are drawn from, independently, whatever the distribution is, and the
-        quantile of the values as well, with at least that chance. Without one, `Estimate.interval`
-        raises a ValueError. An end on the edge of the grid is infinite. ``standard_error`` is half
-        the interval over the normal quantile, an estimate, and NaN without an interval.
-        ``noise_error`` is NaN, because it depends on the private values. The gap, for one quantile
-        under replace-one, is that for
-        evenly spaced values that fill the grid: the root mean squared error of the value there
-        over the least one that two points prove. For other values use `least_error` with public or
-        simulated values.
+        An `Estimate`. For one number q, the value is a number. For a sequence, the value, the
+        errors, and the ends of the intervals are arrays in the order of q. The drawn points are
+        sorted, so a larger q never has a smaller value. The receipt has the points in the order of
+        the draws. With ``confidence``, each interval covers two quantiles with at least that
+        probability: the quantile of the values, and the quantile of any distribution that the
+        records are drawn from independently. Without ``confidence``, `Estimate.interval` raises a
+        ValueError. An end on the edge of the grid is infinite. ``standard_error`` is an estimate:
+        half the interval over the normal quantile, or NaN without an interval. ``noise_error`` is
+        NaN, because it depends on the private values. The gap for one quantile under replace-one
+        assumes evenly spaced values that fill the grid. It is the root mean squared error of the
+        value on them over the least error that two points prove. For other values, use
+        `least_error` with public or simulated values.
 
     Examples:
         >>> import neyman as ny
@@ -123,7 +123,7 @@ def quantile(
     grid = Grid.of(lower, upper, step, LIMITS.points - 1)
     first, size, points = grid.lower, grid.step, grid.last + 1
     miss = _miss(confidence, relation)
-    # Under add-remove n is secret, and nothing but the draws may depend on it.
+    # Under add-remove n is secret, so only the draws may depend on it.
     n = len(array) if relation == "replace-one" else None
     released, targets = _quantile_release(budget, levels, n, points, miss)
     arguments: dict[str, Any] = {
@@ -139,7 +139,7 @@ def quantile(
         arguments["records"] = n
 
     def rate_of(level: Fraction) -> Fraction:
-        """Return the rate of a draw: one record moves its distances by at most 1 / this [EM-6]."""
+        """Return a draw's rate: the released rate over the largest change of a distance [EM-6]."""
         return released.rate if n is not None else released.rate / max(level, 1 - level)
 
     def noisy(bits: Bits) -> Places:
@@ -163,7 +163,7 @@ def quantile(
 
 
 def _end(grid: Grid, place: int | None, side: int) -> float:
-    """Return an end one step farther out, for rounding; infinite on the edge of the grid."""
+    """Return an end one step farther out, for rounding. It is infinite on the edge of the grid."""
     if place is None or place == (0 if side < 0 else grid.last):
         return side * math.inf
     return _value(grid, place + side)
@@ -182,7 +182,7 @@ def _of_places(
     miss: Fraction | None,
     flat: bool,
 ) -> Estimate:
-    """Return the estimate from drawn points: of each value, and of both ends of its interval."""
+    """Return the estimate from the drawn points: each value, and both ends of its interval."""
     value = _in_order(levels, [_value(grid, own[0]) for own in places])
     low, high = (np.array([_end(grid, own[i], s) for own in places]) for i, s in ((1, -1), (2, 1)))
 
@@ -213,7 +213,7 @@ def _of_places(
 
 
 def _reference(n: int | None, level: Fraction, points: int, rate: Fraction) -> Reference:
-    """Return the largest error on evenly spaced values, and the problem that they are."""
+    """Return the largest error on evenly spaced values, and the problem that they define."""
     if n is None:
         return {}
     largest = _reference_error(n, level, points, float(rate))
@@ -235,7 +235,7 @@ def _levels(q: Iterable[object]) -> list[Fraction]:
 
 
 def _in_order(levels: Sequence[Fraction], values: Sequence[float]) -> NDArray[np.float64]:
-    """Return the drawn values, sorted, so that they rise with the levels."""
+    """Sort the drawn values so that they rise with the levels."""
     result = np.empty(len(values))
     result[np.argsort([float(level) for level in levels], kind="stable")] = np.sort(values)
     return result
@@ -244,11 +244,11 @@ def _in_order(levels: Sequence[Fraction], values: Sequence[float]) -> NDArray[np
 def _quantile_release(
     budget: Budget, levels: Sequence[Fraction], n: int | None, points: int, miss: Fraction | None
 ) -> tuple[InverseSensitivity, list[tuple[Fraction | None, ...]]]:
-    """Return what is released, and the levels of the draws for each quantile.
+    """Return the mechanism of the release, and the levels of the draws for each quantile.
 
-    A draw at the rate of all ends shows which ends have too few records. They are dropped, and the
-    budget is shared again by the other draws. A larger rate needs fewer records, so the ends that
-    stay remain finite. All of this is decided by public numbers: n is None where it is secret.
+    The rate with all ends shows which ends have too few records. These ends are dropped, and the
+    other draws share the budget again. A larger rate needs fewer records, so the remaining ends
+    stay finite. Only public numbers decide this. n is None if it is secret.
     """
     if n is None or miss is None:
         rate = 1 / _scale(budget, len(levels))
@@ -260,7 +260,7 @@ def _quantile_release(
         for k, level in enumerate(levels):
             low, high = _ends_of(level, n, points, float(rate), miss)
             _, low_before, high_before = targets[k]
-            # An end that was dropped stays so: the rate is that of the draws that were left.
+            # A dropped end stays dropped, because the rate assumes the remaining draws.
             targets[k] = (
                 level,
                 None if low_before is None else low,
@@ -289,13 +289,13 @@ def _miss(confidence: object, relation: Neighboring) -> Fraction | None:
 
 
 def _scale(budget: Budget, draws: int) -> Fraction:
-    """Return 1 / rate of the draws that meet a budget."""
+    """Return 1 / rate for draws that together meet a budget."""
     if not callable(getattr(budget, "admits", None)) or isinstance(budget, type):
         raise TypeError(f"budget = {budget!r} must be a budget, such as ny.pure(1) or ny.gdp(1)")
     one = calibrate_exact(lambda scale: InverseSensitivity(1 / scale), budget)
     if draws == 1:
         return one
-    # Each question about several draws is slow: few digits, from a guess that is seldom far off.
+    # Each check of several draws is slow, so use few digits and start from a good guess.
     return calibrate_exact(
         lambda scale: InverseSensitivity(1 / scale, draws=draws),
         budget,
@@ -307,8 +307,8 @@ def _scale(budget: Budget, draws: int) -> Fraction:
 def _ends_of(
     level: Fraction, n: int, points: int, rate: float, miss: Fraction
 ) -> tuple[Fraction | None, Fraction | None]:
-    """Return the levels at which the ends are drawn, or None where an end is infinite [EM-7]."""
-    share = float(miss) / 4  # of sampling and of noise, at each end
+    """Return the levels at which the ends are drawn, or None if an end is infinite [EM-7]."""
+    share = float(miss) / 4  # for sampling and for noise, at each end
     ranks = math.log(points / share) / rate * (1 + LIMITS.rounding_share)
     q, asked = float(level), share * (1 - LIMITS.rounding_share)
     # The largest numbers with P(Bin(n, q) <= c) <= share, and P(Bin(n, q) >= n - above) <= share.
@@ -328,7 +328,7 @@ def _ends_of(
 def _reference_error(n: int, level: Fraction, points: int, rate: float) -> float | None:
     """Return the root mean squared error on evenly spaced values, in spacings [EM-8].
 
-    None where the grid is too coarse for that, or too many ranks matter.
+    Return None if the grid is too coarse, or if too many ranks matter.
     """
     spacing = points // n
     middle = min(max(math.ceil(level * n), 1), n)  # the order statistic, from 1

@@ -1,8 +1,8 @@
-"""Least squares from a noisy matrix of second moments: rows in integers, ridge, and intervals.
+"""Compute least squares from noisy second moments: integer rows, a ridge, and intervals.
 
-A row (c, c x / radius, c y / bound) has c = min(1, radius / |x|), so that a long row shrinks as a
-whole, with its constant and its target: the linear model still holds for it. Each part is rounded
-to whole numbers with an exact limit on its length, and the sums are exact.
+A row is (c, c x / radius, c y / bound) with c = min(1, radius / |x|). So a long row shrinks
+together with its constant and its target, and the linear model still holds for it. Each part is
+rounded to integers with an exact limit on its length. The sums are exact.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ RADIUS_UNITS = 1 << 15  # units in the radius, and in the bound
 
 @dataclass(frozen=True)
 class Limits:
-    """The grid of least squares, and what floats hold exactly."""
+    """Set the grid of least squares, and the sizes that floats represent exactly."""
 
     rough_units: int = 1 << 20  # units of a rough norm
     # Rows of a product: its sums are below 2^16 2^30 = 2^46, exact in floats.
     chunk_rows: int = 1 << 16
-    rounding_factor: float = 1 + 1e-9  # of eigenvalues and sums of a few hundred terms in floats
-    clear_norms: int = 4  # an eigenvalue this many noise norms large has intervals
+    rounding_factor: float = 1 + 1e-9  # for eigenvalues and sums of a few hundred floats
+    clear_norms: int = 4  # intervals need a least eigenvalue of this many noise norms
 
 
 LIMITS = Limits()
 
 
 def model_rows(x: Floats, y: Floats, radius: float, bound: float, intercept: bool) -> Lanes:
-    """Return the rows (constant, features, target) in whole numbers, each of its row alone.
+    """Return the rows (constant, features, target) in integers. Each depends on its own row alone.
 
-    The features have an l2 norm of at most `RADIUS_UNITS`, and the constant and the target are at
-    most `RADIUS_UNITS` in absolute value, all exactly. A row with an entry that is not finite
+    The features have an l2 norm of at most `RADIUS_UNITS`. The constant and the target are at most
+    `RADIUS_UNITS` in absolute value. Both limits are exact. A row with an entry that is not finite
     becomes 0 [RE-1].
     """
     with np.errstate(all="ignore"):
@@ -53,7 +53,7 @@ def model_rows(x: Floats, y: Floats, radius: float, bound: float, intercept: boo
         shape = np.rint(
             features / np.where(peak > 0, peak, 1.0)[:, None] * LIMITS.rough_units
         ).astype(np.int64)
-        # An exact sum of integers, so that the root is the same in any place of the array.
+        # The sum of integers is exact, so the root does not depend on the place in the array.
         norm = peak * (np.sqrt((shape * shape).sum(axis=1).astype(np.float64)) / LIMITS.rough_units)
         factor = np.where(usable, 1 / np.maximum(norm, 1.0), 0.0)
         columns = [grid_rows(features, 1.0, RADIUS_UNITS)]
@@ -65,7 +65,7 @@ def model_rows(x: Floats, y: Floats, radius: float, bound: float, intercept: boo
 
 
 def moments(x: Floats, y: Floats, radius: float, bound: float, intercept: bool) -> Lanes:
-    """Return the exact sum of z z' over the rows z of `model_rows`."""
+    """Return the exact sum of z z^T over the rows z of `model_rows`."""
     size = x.shape[1] + 1 + intercept
     total = np.zeros((size, size), np.int64)
     for start in range(0, len(x), LIMITS.chunk_rows):
@@ -76,41 +76,41 @@ def moments(x: Floats, y: Floats, radius: float, bound: float, intercept: bool) 
 
 
 def moment_shift(intercept: bool, neighboring: Neighboring) -> int:
-    """Return a square above the squared Frobenius norm of each change of `moments` [RE-2].
+    """Return a square that bounds the squared Frobenius norm of each change of `moments` [RE-2].
 
-    A whole norm, so that one coordinate describes the pair; it is larger by less than 1e-9.
+    Its root is an integer, so that one coordinate describes the pair. This adds less than 1e-9.
 
     Args:
-        neighboring: "replace-one": 2 R^4; "add-remove": R^4, where R^2 is the largest squared norm
-            of a row, (2 + intercept) `RADIUS_UNITS`^2.
+        neighboring: the bound is 2 R^4 under "replace-one" and R^4 under "add-remove". R^2 = (2 +
+            intercept) `RADIUS_UNITS`^2 is the largest squared norm of a row.
     """
     shift = MOVES[neighboring] * ((2 + intercept) * RADIUS_UNITS**2) ** 2
     return (math.isqrt(shift - 1) + 1) ** 2
 
 
 def noise_norm(sigma: float, size: int, chance: float = 1e-3) -> float:
-    """Return what the operator norm of the noise exceeds with at most this chance [RE-4].
+    """Bound the operator norm of the noise, with probability 1 - ``chance`` [RE-4].
 
     Args:
-        sigma: standard deviation on the diagonal; sigma / sqrt(2) off it.
-        chance: in (0, 1).
+        sigma: standard deviation of the noise on the diagonal; sigma / sqrt(2) elsewhere.
+        chance: a probability in (0, 1).
     """
     return sigma * (math.sqrt(2 * size) + math.sqrt(2 * math.log(1 / chance)))
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """Coefficients in units of the clipped rows, the constant first, and what is known of them.
+    """Hold coefficients in units of the clipped rows, the constant first, with their errors.
 
     Args:
         coefficients: with the ridge.
-        ridge: what was added to the diagonal of the second moments.
-        center: without the ridge; the intervals about the population are around it.
-        standard_error: of ``center``, with sampling and noise; infinite where the noise may be as
-            large as the second moments.
-        noise_error: of ``center``, with noise alone.
-        bias: of ``center`` by noise in the second moments, absolute.
-        variance: of the residuals, an upper estimate.
+        ridge: the number added to the diagonal of the second moments.
+        center: coefficients without the ridge, the center of the population's intervals.
+        standard_error: standard errors of ``center``, with sampling and noise. Infinite if the
+            noise may be as large as the second moments.
+        noise_error: standard errors of ``center``, with noise alone.
+        bias: absolute bias of ``center`` by noise in the second moments.
+        variance: an upper estimate of the variance of the residuals.
     """
 
     coefficients: Floats
@@ -123,14 +123,14 @@ class Fit:
 
 
 def solve(noisy: Floats, sigma: float, rows: float, ridge: float | None) -> Fit:
-    """Fit a linear model to noisy second moments. It reads nothing else [RE-3] [RE-5].
+    """Fit a linear model to noisy second moments. It reads no other data [RE-3] [RE-5].
 
     Args:
         noisy: the second moments of features and target plus symmetric noise, the target last.
-        sigma: standard deviation of the noise on the diagonal; sigma / sqrt(2) off it.
-        rows: number of rows, or a noisy number.
-        ridge: what is added to the diagonal; where None, what is missing to `noise_norm` in the
-            least eigenvalue.
+        sigma: standard deviation of the noise on the diagonal; sigma / sqrt(2) elsewhere.
+        rows: number of rows, exact or noisy.
+        ridge: the number to add to the diagonal. None adds just enough to lift the least eigenvalue
+            to `noise_norm`.
     """
     a, c, yy = noisy[:-1, :-1], noisy[:-1, -1], float(noisy[-1, -1])
     size = len(a)
@@ -139,7 +139,7 @@ def solve(noisy: Floats, sigma: float, rows: float, ridge: float | None) -> Fit:
     if ridge is None:
         ridge = max(0.0, norm - least)
     lifted = eigenvalues + ridge
-    # Directions that noise has made negative, and a ridge leaves so, carry nothing.
+    # Drop directions whose eigenvalue is still at most 0 after the ridge.
     usable = lifted > 0
     value = basis @ np.where(usable, basis.T @ c / np.where(usable, lifted, 1.0), 0.0)
     if rows <= size or least < LIMITS.clear_norms * norm:
@@ -160,11 +160,11 @@ def solve(noisy: Floats, sigma: float, rows: float, ridge: float | None) -> Fit:
 
 
 def population_width(fit: Fit, rows: float, miss: float) -> Floats:
-    """Return the half widths of intervals about the population's coefficients: approximate [RE-5].
+    """Approximate the half widths of intervals about the population's coefficients [RE-5].
 
     Args:
-        rows: number of rows, or a noisy number.
-        miss: chance of a miss, of each interval.
+        rows: number of rows, exact or noisy.
+        miss: probability of a miss, for each interval.
     """
     if math.isinf(fit.variance):
         return fit.standard_error
@@ -175,8 +175,8 @@ def population_width(fit: Fit, rows: float, miss: float) -> Floats:
 def data_region(noisy: Floats, sigma: float, miss: float) -> tuple[Floats, Floats]:
     """Return center and half widths that cover the clipped rows' own coefficients: proven [RE-6].
 
-    All coordinates together are covered with chance 1 - miss, over the noise alone, for all data.
-    Half widths are infinite where the noise may be as large as the second moments.
+    All coordinates together are covered with probability 1 - miss over the noise alone, for all
+    data. Half widths are infinite if the noise may be as large as the second moments.
     """
     a, c = noisy[:-1, :-1], noisy[:-1, -1]
     size = len(a)

@@ -1,8 +1,8 @@
-"""Linear models with a Lipschitz loss, by output perturbation: Huber, smooth hinge, and Poisson.
+"""Fit linear models with a Lipschitz loss by output perturbation: Huber, smooth hinge, Poisson.
 
-F(w) = mean of phi(v'w, y) + penalty / 2 |w|^2 over rows v of norm at most R. Each loss is convex,
-with a slope of at most L and a curvature of at most B, so that replacing a row moves the fit by at
-most 2 L R / (n penalty) [LM-1].
+The fit minimizes F(w) = mean of phi(v'w, y) + penalty / 2 |w|^2 over rows v of norm at most R. Each
+loss phi is convex, with a slope of at most L and a curvature of at most B. So replacing a row moves
+the fit by at most 2 L R / (n penalty) [LM-1].
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
 SLOPE_ERROR = (
     2.0**-48
-)  # absolute error of a computed slope: an exponential's is a few units, on trust
+)  # assumed absolute error of a computed slope: exp errs by a few units in the last place
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How a linear model is fitted."""
+    """Set the limits of the search for a fit."""
 
-    least_step_share: float = 2.0**-60  # of a Newton step
-    sufficient_share: float = 0.1  # of the fall that a Newton step guarantees
-    steps: int = 2000  # of a search: none took more than a hundred
-    corner_width: float = 0.01  # of the corner of a hinge
+    least_step_share: float = 2.0**-60  # smallest share of a Newton step
+    sufficient_share: float = 0.1  # share of the fall that a Newton step guarantees
+    steps: int = 2000  # steps of a search: none took more than 100
+    corner_width: float = 0.01  # smallest width of a hinge's corner
 
 
 LIMITS = Limits()
@@ -66,12 +66,12 @@ Lanes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Loss:
-    """A convex loss of eta = v'w and y, in units in which its slope is at most 1.
+    """Represent a convex loss phi of eta = v'w and y, scaled so that its slope is at most 1.
 
     Args:
         value: (eta, y) -> phi.
         slope: (eta, y) -> phi'.
-        curvature: (eta, y) -> phi'', at a corner of phi' either side.
+        curvature: (eta, y) -> phi'', at a corner of phi' on either side.
         steepest: L, the largest slope.
         most_curvature: B, the largest curvature.
     """
@@ -84,12 +84,12 @@ class Loss:
 
 
 def _corner(t: Floats, width: float) -> Floats:
-    """Return t^2 / 2 up to the width, and the line that goes on beyond."""
+    """Return t^2 / 2 up to the width, and its tangent line beyond."""
     return np.where(t <= width, t * t / 2, width * (t - width / 2))
 
 
 def huber(width: float) -> Loss:
-    """Return Huber's loss of y - eta: a square up to the width, and a line beyond."""
+    """Return Huber's loss of y - eta: a square up to the width, and a line beyond it."""
     return Loss(
         lambda eta, y: _corner(np.abs(eta - y), width),
         lambda eta, y: np.clip(eta - y, -width, width),
@@ -100,7 +100,7 @@ def huber(width: float) -> Loss:
 
 
 def smooth_hinge(width: float) -> Loss:
-    """Return the hinge of a margin below 1, with a square of this width in place of its corner."""
+    """Return the hinge loss of a margin below 1. A square of this width replaces its corner."""
     return Loss(
         lambda eta, _: _corner(np.maximum(1 - eta, 0.0), width) / width,
         lambda eta, _: np.clip((eta - 1) / width, -1.0, 0.0),
@@ -111,9 +111,9 @@ def smooth_hinge(width: float) -> Loss:
 
 
 def poisson(bound: float) -> Loss:
-    """Return the Poisson loss over the bound, with a rate that stops there.
+    """Return the Poisson loss divided by the bound, with a rate that stops at the bound.
 
-    y is over the bound, too, so that slopes are from -1 to 1.
+    y is divided by the bound, too, so slopes are from -1 to 1.
     """
     top = math.log(bound)
 
@@ -144,44 +144,45 @@ def linear_model(
     dimension: int | None = None,
     **paid: Unpack[Shared],
 ) -> Estimate:
-    """Estimate the coefficients of a robust regression, a support vector machine, or a rate.
+    """Estimate the coefficients of a robust regression, support vector machine, or Poisson rate.
 
-    The fit minimizes the mean of a loss of eta = a + x'b and y, plus penalty / 2 (a^2 + radius^2
-    |b|^2), for "huber" over bound^2:
+    The fit minimizes the mean loss of eta = a + x'b and y, plus penalty / 2 (a^2 + radius^2 |b|^2).
+    For "huber", this penalty is divided by bound^2. The losses are:
 
-    - "huber": Huber's loss of (y - eta) / bound, linear beyond ``width`` / bound. y is clipped to
+    - "huber" is Huber's loss of (y - eta) / bound, linear beyond ``width`` / bound. y is clipped to
       [-bound, bound].
-    - "smooth hinge": the hinge of eta times the label, which is 1 for y above 0, and else -1.
-      Within ``width`` of its corner it is a square.
-    - "poisson": (e^eta - y eta) / bound, for a count y that is clipped to [0, bound]. Where the
-      rate e^eta is above the bound, the loss goes on as a line.
+    - "smooth hinge" is the hinge loss of eta times the label. The label is 1 if y is above 0, and
+      -1 otherwise. Within ``width`` of its corner the loss is a square.
+    - "poisson" is (e^eta - y eta) / bound, for a count y that is clipped to [0, bound]. If the rate
+      e^eta is above the bound, the loss continues as a line.
 
-    Replacing a record moves the fit, in these units, by at most 2 L R / (n penalty), where L is the
-    largest slope of the loss and R^2 = 2 (1 without an intercept). The computed fit is certified to
-    be near the exact one, rounded to a grid, and gets rounded Gaussian noise, drawn exactly. Both
-    distances are in the shift.
+    Replacing a record moves the fit, in these units, by at most 2 L R / (n penalty), with the
+    largest slope L of the loss and R^2 = 2 (1 without an intercept). The computed fit is certified
+    to be near the exact fit, rounded to a grid, and gets rounded Gaussian noise, drawn exactly. The
+    sensitivity includes both distances.
 
     Args:
-        x: real numbers, one row of d features per record, d from 1 to 2000. Features are clipped
-            to a ball. A record with an entry of x or y that is not finite, or is no number, counts
-            as features 0 without a constant.
+        x: real numbers, one row of d features per record, d from 1 to 2000. Features are clipped to
+            a ball. A record with an entry of x or y that is not a finite number counts as features
+            0 without a constant.
         y: one number per record.
         loss: "huber", "smooth hinge", or "poisson".
-        radius: of the features' ball around 0, above 0, chosen without the data.
-        bound: of y, above 0; for "poisson" at least 1. "smooth hinge" has none.
-        width: for "huber" above 0 and at most the bound, half of it if left out; for "smooth hinge"
-            from 0.01 to 2, and 0.5 if left out. "poisson" has none.
-        penalty: from 1e-6 to 1e3, chosen without the data. Less of it needs more noise.
-        intercept: if True, the model has a constant a, the first entry of the value, penalized too.
-        dimension: d, if ``x`` is a list of rows: no record decides it.
-        neighboring: "replace-one" only, with a public number of records: the fit's divisor.
+        radius: radius of the features' ball around 0, above 0, chosen without the data.
+        bound: bound on y, above 0; for "poisson" at least 1. "smooth hinge" has none.
+        width: width of the loss's corner. "huber": above 0 and at most the bound, by default half
+            the bound. "smooth hinge": from 0.01 to 2, by default 0.5. "poisson" has none.
+        penalty: from 1e-6 to 1e3, chosen without the data. A smaller one needs more noise.
+        intercept: if True, the model has a constant a, the first entry of the value. It is
+            penalized, too.
+        dimension: d, needed if ``x`` is a list of rows, because no record may decide it.
+        neighboring: "replace-one" only. The public number of records divides the loss.
 
     Returns:
-        `Estimate`, with an array of the coefficients, the constant first. Its interval about the
-        data, ``interval(about="data")``, is proven: it covers each coefficient of the exact
-        penalized fit of the clipped records, by itself. The release does not show how much the fit
-        varies with the records: ``standard_error`` is NaN, and an interval about the population
-        raises a ValueError. No gap is stated.
+        An `Estimate` with an array of the coefficients, the constant first. The interval about the
+        data, ``interval(about="data")``, is proven. It covers each coefficient of the exact
+        penalized fit of the clipped records by itself. The release does not show how the fit varies
+        with the records, so ``standard_error`` is NaN, and an interval about the population raises
+        a ValueError. No gap is stated.
 
     Examples:
         >>> import numpy as np
@@ -260,7 +261,7 @@ def linear_model(
 
 
 def _loss(name: LossName, bound: float, width: float | None) -> tuple[Loss, float | None]:
-    """Return the loss, and the width of its corner."""
+    """Return the loss, and the width of its corner or None."""
     if name == "poisson":
         if width is not None:
             raise ValueError(f"width = {width!r}: the Poisson loss has no corner; leave it out")
@@ -279,7 +280,7 @@ def _loss(name: LossName, bound: float, width: float | None) -> tuple[Loss, floa
 def _rows(
     name: LossName, x: Floats, y: Floats, radius: float, bound: float, intercept: bool
 ) -> tuple[Floats, Floats]:
-    """Return the rows v, and y in units of the bound; a record that is not finite has v = 0."""
+    """Return the rows v, and y in units of the bound. A record that is not finite has v = 0."""
     labels = y if name == "smooth hinge" else np.where(np.isfinite(y), 1.0, np.nan)
     rows = signed_rows(x, labels, radius, intercept)
     if name == "smooth hinge":
@@ -298,10 +299,10 @@ def accuracy(rows: int, size: int, penalty: float, intercept: bool, loss: Loss) 
 
 
 def fit(rows: Floats, y: Floats, penalty: float, aim: Accuracy, loss: Loss) -> Lanes:
-    """Return the fit in units, each coordinate rounded [LM-2].
+    """Return the fit in grid units, each coordinate rounded [LM-2].
 
-    A step goes along Newton's direction, halved until F or the norm of its gradient falls by a
-    share of what the direction guarantees.
+    A step goes along Newton's direction. It is halved until F or the norm of its gradient falls by
+    a share of the fall that the direction guarantees.
 
     Raises:
         NotConverged: after ``aim.steps`` steps.
@@ -343,7 +344,7 @@ def fit(rows: Floats, y: Floats, penalty: float, aim: Accuracy, loss: Loss) -> L
 
 
 def _rounding(size: int, length: float, penalty: float, norm: float, loss: Loss) -> float:
-    """Return a bound on the norm of the error of a computed gradient at a w of this norm [LM-2]."""
+    """Bound the norm of the error of a computed gradient at a point w of this norm [LM-2]."""
     product = 1.01 * size * DOUBLE_ROUNDING * length * norm
     of_slope = (
         loss.most_curvature * (product + 4 * DOUBLE_ROUNDING * (norm * length + 1)) + SLOPE_ERROR

@@ -1,4 +1,4 @@
-"""Logistic regression by output perturbation: the exact fit's least noise, on an integer grid."""
+"""Fit a logistic regression by output perturbation, with the least noise on an integer grid."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ from neyman.numerics.raw_values import as_floats, entries_of, one_per_record, ve
 
 @dataclass(frozen=True)
 class Limits:
-    """What a logistic model may take."""
+    """Set the largest inputs of a logistic model."""
 
     records: int = 10**9
-    budget_ratio: int = 10  # the squared mu of the fit over that of its curvature
+    budget_ratio: int = 10  # the fit's squared mu over its curvature's
     features: int = 2000
     least_penalty: float = 1e-6
     largest_penalty: float = 1e3
@@ -59,7 +59,7 @@ LIMITS = Limits()
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
 Fit = tuple[Lanes, tuple[Lanes, Lanes] | None]
-"""The noisy fit and, if sampling is asked for, its noisy curvature and squared gradients."""
+"""Hold the noisy fit and, if ``sampling``, its noisy curvature and squared gradients."""
 
 
 @shares_arguments
@@ -79,45 +79,44 @@ def logistic(
     """Estimate the coefficients of a logistic regression with a penalty.
 
     The fit minimizes the mean of log(1 + exp(-label (a + x'b))) + penalty / 2 (a^2 + radius^2
-    |b|^2). Replacing a record moves it, in units of 1 / radius, by at most D / (n penalty), where
-    D <= 2 R, R^2 = 2 (1 without an intercept), is the largest distance of two records' gradients at
-    a fit. The computed fit is certified to be near the exact one, rounded to a grid, and gets
-    rounded Gaussian noise, drawn exactly. Both distances are in the shift. On request a second step
-    releases the curvature of the loss at the noisy fit, for errors that include sampling.
+    |b|^2). Replacing a record moves the fit, in units of 1 / radius, by at most D / (n penalty). D
+    is the largest distance between two records' gradients at a fit. It is at most 2 R, with R^2 = 2
+    (1 without an intercept). The computed fit is certified to be near the exact fit, rounded to a
+    grid, and gets rounded Gaussian noise, drawn exactly. The sensitivity includes both distances.
+    On request, a second step releases the curvature of the loss at the noisy fit, for errors that
+    include sampling.
 
     Args:
-        x: real numbers, one row of d features per record, d from 1 to 2000. Features are clipped
-            to a ball. A record with an entry that is not finite, or is no number, counts as
-            features 0 without a constant.
+        x: real numbers, one row of d features per record, d from 1 to 2000. Features are clipped to
+            a ball. A record with an entry that is not a finite number counts as features 0 without
+            a constant.
         labels: one per record: positive if above 0, and negative otherwise.
-        radius: of the features' ball around 0, above 0, chosen without the data. Subtract public
-            centers and divide by public scales first.
-        penalty: from 1e-6 to 1e3, chosen without the data. Less of it needs more noise.
+        radius: radius of the features' ball around 0, above 0, chosen without the data. Subtract
+            public centers and divide by public scales first.
+        penalty: from 1e-6 to 1e3, chosen without the data. A smaller one needs more noise.
         intercept: if True, the model has a constant a, the first entry of the value. It is
             penalized too.
-        sampling: if True, the curvature of the loss at the released fit is released, too, with an
-            eleventh of the budget's squared mu. It gives standard errors and intervals about the
+        sampling: if True, the curvature of the loss at the released fit is released, too. It takes
+            an eleventh of the budget's squared mu and gives standard errors and intervals about the
             population. The noise in the coefficients grows by 5%.
         classes: two labels, chosen without the data, the positive one last. A record with another
-            label counts as one that is not finite.
-        dimension: d, if ``x`` is a list of rows: no record decides it. A row of another length
-            counts as one that is not finite. An array has its own.
-        neighboring: "replace-one" only, with a public number of records: the fit's divisor.
+            label counts as not finite.
+        dimension: d, needed if ``x`` is a list of rows, because no record may decide it. A row of
+            another length counts as not finite.
+        neighboring: "replace-one" only. The public number of records divides the loss.
 
     Returns:
-        `Estimate`, with an array of the coefficients, the constant first. Its interval about the
+        An `Estimate` with an array of the coefficients, the constant first. The interval about the
         data, ``interval(about="data")``, is proven. It covers each coefficient of the exact
-        penalized fit of the clipped records, by itself, and includes noise, rounding, and the
-        search. ``noise_error`` is the deviation of the noise. Other records of the same
-        distribution would have another fit. With ``sampling``, ``standard_error`` includes that,
-        and an interval about the population covers each coefficient of the penalized fit of the
-        distribution that the records are drawn from, clipped, independently. Both are approximate,
-        for many records. The logistic model need not hold. Where noise may hide the curvature, the
-        error is infinite, and the interval has all fits. Without ``sampling`` the release does not
-        show how much the fit
-        varies with the records: ``standard_error`` is NaN, and an interval about the population
-        raises a ValueError. No interval covers a model without the penalty. No gap is stated, since
-        no lower bound is proven.
+        penalized fit of the clipped records by itself, and includes noise, rounding, and the
+        search. ``noise_error`` is the standard deviation of the noise. With ``sampling``,
+        ``standard_error`` includes sampling, and an interval about the population covers each
+        coefficient of the penalized fit of the clipped distribution, if records are drawn
+        independently. Both are approximations for many records. The logistic model need not hold.
+        If noise may hide the curvature, the error is infinite and the interval contains all fits.
+        Without ``sampling``, ``standard_error`` is NaN, and an interval about the population raises
+        a ValueError. No interval covers the coefficients of a model without the penalty. No gap is
+        stated, because no lower bound is proven.
 
     Examples:
         >>> import numpy as np
@@ -156,7 +155,7 @@ def logistic(
     aim = accuracy(n, size + intercept, weight, intercept)
     beside = aim.squared_shift // LIMITS.budget_ratio if sampling else 0
     noise = least_noise(budget, (math.isqrt(aim.squared_shift + beside - 1) + 1) ** 2)
-    # The curvature has the shift sqrt(beside) in units in which the fit has its own.
+    # In units of the fit's sensitivity, the curvature has the sensitivity sqrt(beside).
     variance = noise.sigma_squared * curvature_shift(intercept) / max(beside, 1)
     if sampling and variance > NORMAL_NOISE_LIMITS.sigma_squared:
         raise TooMuchNoise(
@@ -184,7 +183,7 @@ def logistic(
         coefficients = exact + rounded_gaussian(noise.sigma_squared, len(exact), bits)
         if not sampling:
             return coefficients, None
-        # At the noisy fit, so that the second step reads nothing but the rows and the first one.
+        # At the noisy fit, so that the second step reads only the rows and the first release.
         bent, squares = curvature(rows, np.asarray(coefficients * aim.unit, np.float64))
         size = len(coefficients)
         return coefficients, (
@@ -200,7 +199,7 @@ def logistic(
 
     statistic = Statistic("logistic", arguments, noise, noisy, published, "logistic")
     (released, bends), receipt = statistic.release(**paid)
-    # From here on only the release and public numbers are used.
+    # The code below uses only the release and public numbers.
     value = np.asarray(released * aim.unit, np.float64)
     deviation = noise.sigma * aim.unit
     error = None
@@ -214,7 +213,7 @@ def logistic(
 
 
 def _signs(labels: NDArray[Any], classes: Sequence[Any]) -> Floats:
-    """Return 0 and 1 for the two classes, and NaN for another label, or what cannot be compared."""
+    """Return 0 and 1 for the two classes, and NaN for any other label."""
     signs = np.full(len(labels), math.nan)
     for sign, label in enumerate(classes):
         if labels.dtype.kind in "fiubUS":
@@ -233,12 +232,12 @@ def _is_label(entry: object, label: object) -> bool:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A noisy fit and its errors, before the scale of each coefficient.
+    """Hold a noisy fit and its errors, before each coefficient is scaled.
 
     Args:
         value: the noisy fit.
-        error: of the value about the population; None without its curvature.
-        beyond: what rounding and the search add to a distance.
+        error: standard errors of the value about the population. None without the curvature.
+        beyond: the distance that rounding and the search add.
         longest: the largest length of a fit.
     """
 
@@ -253,7 +252,7 @@ class Fitted:
 def estimate_of(
     name: str, fitted: Fitted, receipt: Mapping[str, Any], noise: RoundedGaussian
 ) -> Estimate:
-    """Return the estimate of a noisy fit, for the estimator of this name."""
+    """Return the estimate of a noisy fit, for the estimator with this name."""
     value, scale, longest = fitted.value, fitted.scale, fitted.longest
     error = np.full(len(value), math.nan) if fitted.error is None else fitted.error
 
@@ -267,7 +266,7 @@ def estimate_of(
         deviation = fitted.deviation if about == "data" else error
         width = normal_half_width(1.0, miss) * deviation + fitted.beyond
         low, high = np.maximum(value - width, -longest), np.minimum(value + width, longest)
-        # The fit is in a ball; where noise has left it, an end on its surface remains.
+        # The fit is in a ball. If noise has left the ball, an end on its surface remains.
         return fixed(np.minimum(low, longest) * scale), fixed(np.maximum(high, -longest) * scale)
 
     return Estimate(
@@ -286,16 +285,17 @@ def estimate_of(
 def _sampling_variance(
     bent: Lanes, squares: Lanes, w: Floats, sigma: float, rows: int, penalty: float
 ) -> Floats:
-    """Return the variance of each coordinate of the fit over samples: approximate [LO-8].
+    """Approximate the sampling variance of each coordinate of the fit [LO-8].
 
     Args:
         bent, squares: the noisy sums of `curvature`.
-        w: where they were taken.
-        sigma: standard deviation of the noise on their diagonals; sigma / sqrt(2) off them.
+        w: the point at which the sums were taken.
+        sigma: standard deviation of the noise on their diagonals; sigma / sqrt(2) elsewhere.
 
     Returns:
-        The diagonal of H^-1 G H^-1 / rows, with a margin for the noise in G. Infinite where the
-        least eigenvalue of H is below 4 times the size of the noise.
+        The diagonal of H^-1 G H^-1 / rows, for the curvature H and the gradients' covariance G,
+        with a margin for the noise in G. Infinite if H's least eigenvalue is below 4 times the
+        noise.
     """
     size, unit = (
         len(w),

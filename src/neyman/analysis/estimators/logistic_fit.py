@@ -1,8 +1,8 @@
-"""The penalized logistic fit, with a proven distance from the exact one, and how far it can move.
+"""Fit a penalized logistic regression with a proven error, and bound how far the fit can move.
 
-F(w) = mean of log(1 + exp(-v'w)) + penalty / 2 |w|^2 over rows v = label times features, of norm at
-most R. Newton steps of a proven decrease end when the computed gradient and a bound on its rounding
-are below a limit that is chosen without the data [LO-3].
+F(w) = mean of log(1 + exp(-v'w)) + penalty / 2 |w|^2 over rows v of norm at most R. A row v is the
+label times the features. Newton steps have a proven decrease. They end when the computed gradient
+plus a bound on its rounding is below a limit that is chosen without the data [LO-3].
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ Lanes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Limits:
-    """The grid of a logistic fit, and what floats hold exactly."""
+    """Set the grid of a logistic fit, and the sizes that floats represent exactly."""
 
     # Units in the radius; a power of two, so that rows are exact in floats.
     grid_units: int = 1 << 16
     chunk_rows: int = 4096  # rows whose terms are added up in floats; chunks are added up exactly
-    sigmoid_error: float = 2.0**-48  # absolute error of expit, which is a few units: on trust
+    sigmoid_error: float = 2.0**-48  # absolute error of expit: a few units, assumed
     bound_ratio: float = 1.006  # the square of a bound over a value that is attained
     boxes: int = 1 << 20
     curvature_units: int = 1 << 10  # units in the radius, for the curvature
     # Units of a weight in it, so that sums over 2^16 rows are exact in floats.
     weight_units: int = 1 << 10
     bend_ratio: int = 4  # times as many for p (1 - p) as for p^2: both are at most `weight_units`
-    move_parts: int = 400  # of the move of the exact fit that the search may add to it
+    move_parts: int = 400  # the search may add 1 / this of the exact fit's move
     rounding_factor: float = 1 + 1e-9  # on a result of a few dozen roundings
     peak: float = 0.27847  # t / (1 + e^t) is at most W(1/e) = 0.278464...
 
@@ -46,14 +46,15 @@ DOUBLE_ROUNDING = 2.0**-53
 
 
 class NotConverged(RuntimeError):
-    """The search for a fit passed its proven number of steps: a defect, not a kind of data."""
+    """Report a search that passed its proven number of steps. This is a defect."""
 
 
 def signed_rows(x: Floats, labels: Floats, radius: float, intercept: bool) -> Floats:
-    """Return label times (constant, features / radius), whose norm is at most sqrt(1 + intercept).
+    """Return label times (constant, features / radius). Its norm is at most sqrt(1 + intercept).
 
     Features are clipped to the radius and rounded to multiples of 2^-16. A label above 0 is 1, and
-    -1 otherwise. A row with an entry that is not finite becomes 0: it adds a constant to F [LO-1].
+    any other label is -1. A row with an entry that is not finite becomes 0: it adds a constant to F
+    [LO-1].
     """
     with np.errstate(all="ignore"):
         scaled = x / radius
@@ -71,8 +72,9 @@ def signed_rows(x: Floats, labels: Floats, radius: float, intercept: bool) -> Fl
 def gradient_width(reach: float) -> float:
     """Return an upper bound on |s(-v'w) v - s(-u'w) u| over |u|, |v| <= 1 and |w| <= reach.
 
-    s(t) = 1 / (1 + e^-t). The textbook has 2, its limit for large w. Boxes of |w| and the angles a
-    and b of v and u are halved until all bounds are within 0.3% of a value that is attained [LO-2].
+    Here s(t) = 1 / (1 + e^-t). The textbook bound is 2, the limit for large w. The search halves
+    boxes of |w| and of the angles a and b of v and u, until all bounds are within 0.3% of an
+    attained value [LO-2].
     """
     boxes = np.array([[0.0, reach, -math.pi / 2, math.pi / 2, -math.pi / 2, math.pi / 2]])
     largest = 1.0  # attained at w = 0
@@ -94,7 +96,7 @@ def gradient_width(reach: float) -> float:
 
 
 def _box_bound(boxes: Floats) -> Floats:
-    """Bound the square over each box, whose columns are the ends of |w|, of a, and of b."""
+    """Bound the square over each box. The columns are the ends of |w|, of a, and of b."""
     sizes: list[Floats] = []
     for last in (boxes[:, 3], boxes[:, 5]):
         sine = np.sin(last)
@@ -110,11 +112,11 @@ def _box_bound(boxes: Floats) -> Floats:
 
 
 def largest_move(rows: int, penalty: float, intercept: bool) -> float:
-    """Return how far the exact fit moves at most if one of so many rows is replaced [LO-2].
+    """Bound how far the exact fit moves if one of ``rows`` rows is replaced [LO-2].
 
-    D / (rows penalty), where D is the largest distance of two rows' gradients at the fit. The
-    textbook has D = 2 R. The fit has a norm of at most sqrt(0.27847 / penalty), which makes D
-    smaller: below 1.22 at penalty 0.1 and 1.65 at 0.01, where R = 1.
+    The bound is D / (rows penalty). D is the largest distance between two rows' gradients at the
+    fit. The textbook has D = 2 R. The fit has a norm of at most sqrt(0.27847 / penalty), which
+    makes D smaller: if R = 1, D is below 1.22 at penalty 0.1 and below 1.65 at penalty 0.01.
     """
     length = math.sqrt(1 + intercept)
     return (
@@ -126,20 +128,20 @@ def largest_move(rows: int, penalty: float, intercept: bool) -> float:
 
 
 def most_length(penalty: float) -> float:
-    """Return a bound on the norm of a fit: penalty |w|^2 is a mean of t / (1 + e^t) [LO-2]."""
+    """Bound the norm of a fit from above: penalty |w|^2 is a mean of t / (1 + e^t) [LO-2]."""
     return math.sqrt(LIMITS.peak / penalty) * LIMITS.rounding_factor
 
 
 @dataclass(frozen=True)
 class Accuracy:
-    """What is decided without the data: limits of the search, the grid, and the shift on it.
+    """Hold the limits of the search, the grid, and the sensitivity, chosen without the data.
 
     Args:
-        gradient: a fit's gradient has at most this norm, rounding included.
-        unit: of the released grid, a power of two.
-        squared_shift: a square above the squared norm of each change of the rounded fit, in units;
-            so that one coordinate describes the pair.
-        steps: number of Newton steps that always suffice.
+        gradient: the largest norm of a fit's gradient, rounding included.
+        unit: unit of the released grid, a power of two.
+        squared_shift: a square number that bounds the squared norm of each change of the rounded
+            fit, in units. Because it is a square, one coordinate describes the pair.
+        steps: a number of Newton steps that always suffices.
     """
 
     gradient: float
@@ -153,18 +155,18 @@ def accuracy(rows: int, size: int, penalty: float, intercept: bool) -> Accuracy:
     move = largest_move(rows, penalty, intercept)
     length = math.sqrt(1 + intercept)
     reach = most_length(penalty)
-    # Any w whose gradient is within this limit is within limit / penalty of the fit.
+    # Any w with a gradient norm of at most this limit is within limit / penalty of the fit.
     error = _rounding(size, length, penalty, 2 * reach + 1)
     steps = math.ceil(5 * (1 + intercept) / penalty) + 100
     return accuracy_of(move, error, size, penalty, steps)
 
 
 def accuracy_of(move: float, error: float, size: int, penalty: float, steps: int) -> Accuracy:
-    """Choose limits for a fit that moves by so much [LO-4].
+    """Choose limits for a fit that moves by at most ``move`` [LO-4].
 
     Args:
-        move: of the exact fit, at most.
-        error: of a computed gradient, at most, at any point that the search may end at.
+        move: largest move of the exact fit.
+        error: largest error of a computed gradient, at any point where the search may end.
     """
     limit = move * penalty / (2 * LIMITS.move_parts) + 2 * error
     unit = 2.0 ** math.floor(math.log2(move / (LIMITS.move_parts / 2 * math.sqrt(size))))
@@ -175,11 +177,11 @@ def accuracy_of(move: float, error: float, size: int, penalty: float, steps: int
 
 
 def fit(rows: Floats, penalty: float, aim: Accuracy) -> Lanes:
-    """Return the fit in units, each coordinate rounded.
+    """Return the fit in grid units, each coordinate rounded.
 
-    The computed fit is within ``aim.gradient / penalty`` of the exact one before rounding: its
-    gradient is that small, and F is strongly convex. Newton steps of length log(1 + d) / d with
-    d = R |direction| lower F by a proven amount [LO-3].
+    Before rounding, the computed fit is within ``aim.gradient / penalty`` of the exact fit, because
+    F is strongly convex and the gradient is small. Newton steps of length log(1 + d) / d with d = R
+    |direction| lower F by a proven amount [LO-3].
 
     Raises:
         NotConverged: after ``aim.steps`` steps, which exact arithmetic never takes.
@@ -207,7 +209,7 @@ def fit(rows: Floats, penalty: float, aim: Accuracy) -> Lanes:
 
 
 def mean_of_rows(rows: Floats, weights: Floats) -> Floats:
-    """Return the mean of weight times row: chunks in floats, and their sum rounded once."""
+    """Return the mean of weight times row. Sum chunks in floats, and round their sum once."""
     parts = np.array([
         weights[start : start + LIMITS.chunk_rows] @ rows[start : start + LIMITS.chunk_rows]
         for start in range(0, len(rows), LIMITS.chunk_rows)
@@ -216,7 +218,7 @@ def mean_of_rows(rows: Floats, weights: Floats) -> Floats:
 
 
 def _rounding(size: int, length: float, penalty: float, norm: float) -> float:
-    """Return a bound on the norm of the error of a computed gradient at a w of this norm [LO-3]."""
+    """Bound the norm of the error of a computed gradient at a point w of this norm [LO-3]."""
     product = 1.01 * size * DOUBLE_ROUNDING * length * norm
     term = (
         product / 4
@@ -228,10 +230,11 @@ def _rounding(size: int, length: float, penalty: float, norm: float) -> float:
 
 
 def curvature(rows: Floats, w: Floats) -> tuple[Lanes, Lanes]:
-    """Return the sums of 4 p (1 - p) z z' and of p^2 z z' in whole units, p = s(-v'w) [LO-7].
+    """Return the sums of 4 p (1 - p) z z^T and of p^2 z z^T in integer units, p = s(-v'w) [LO-7].
 
-    z is the row v, rounded toward 0 to multiples of 2^-10. The first is the loss's curvature at w,
-    and the second the mean square of its gradients. Each term follows from its row and w alone.
+    z is the row v, rounded toward 0 to multiples of 2^-10. The first sum gives the loss's curvature
+    at w. The second gives the mean square of its gradients. Each term depends on its own row and w
+    alone.
     """
     size = rows.shape[1]
     sums = np.zeros((2, size, size), np.int64)
@@ -245,7 +248,7 @@ def curvature(rows: Floats, w: Floats) -> tuple[Lanes, Lanes]:
 
 
 def curvature_shift(intercept: bool) -> int:
-    """Return a square above the squared norm of a change of `curvature`, if a row is replaced."""
+    """Return a square that bounds the squared norm of a change of `curvature` (replace-one)."""
     longest = ((1 + intercept) * LIMITS.curvature_units**2) ** 2  # |z|^4
     weights = LIMITS.weight_units**2 * 27 // 25  # 16 p^2 (1 - p)^2 + p^4 <= 1.073, and rounding
     return (math.isqrt(2 * weights * longest) + 1) ** 2

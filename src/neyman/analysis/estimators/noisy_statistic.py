@@ -1,4 +1,4 @@
-"""A noisy statistic and its release, as one charged call with a receipt."""
+"""Release a noisy statistic in one charged call, with a receipt."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ Noisy = TypeVar("Noisy")
 
 @dataclass(frozen=True)
 class Statistic(Generic[Noisy]):
-    """A statistic with noise that can be released.
+    """Represent a noisy statistic that can be released.
 
     Args:
         arguments: the public arguments, as JSON types.
-        draw: random bits -> the noisy statistic. It reads the private data.
-        published: the noisy statistic -> what of it the receipt has, as JSON types; of the noisy
-            statistic alone.
-        kind: of the release. A test has a public n, so its relation is "replace-one".
+        draw: a function from random bits to the noisy statistic. It reads the private data.
+        published: a function from the noisy statistic to the receipt's content, as JSON types. It
+            reads only the noisy statistic.
+        kind: the kind of the release. A test has a public n, so its relation is "replace-one".
     """
 
     name: str
@@ -61,17 +61,18 @@ class Statistic(Generic[Noisy]):
     kind: Literal["estimate", "test"] = "estimate"
 
     def release(self, **paid: Unpack[Shared]) -> tuple[Noisy, dict[str, Any]]:
-        """Check, charge, and only then read the data and draw the noise [EM-1].
+        """Check the arguments and charge the ledger. Then read the data and draw the noise [EM-1].
 
         Args:
-            **paid: who pays, and the relation that the mechanism's shifts are stated for.
+            **paid: the ledger, the paying dataset and account, and the relation of the
+                sensitivities.
 
         Raises:
-            ValueError: ledger and dataset do not come together, the dataset's relation or number
-                of rows is another one, or its currency pays for no such release.
+            ValueError: only one of ledger and dataset is given, the dataset has another relation or
+                number of rows, or its currency cannot pay for this release.
             LedgerError, BudgetRefused: nothing was charged.
-            ChargedError: the computation failed after its charge, which stands. Without a ledger
-                a RuntimeError. Neither has anything of the data.
+            ChargedError: the computation failed after its charge, which stands. Without a ledger it
+                is a RuntimeError. Neither message contains any data.
         """
         payer, price = self._check_price(paid)
         receipt = self._draft(paid)
@@ -105,7 +106,7 @@ class Statistic(Generic[Noisy]):
         return noisy, receipt.to_dict()
 
     def _check_price(self, paid: Shared) -> tuple[Payer | None, tuple[Fraction, Fraction]]:
-        """Return who pays, and the price, which the ledger would grant. Charge nothing."""
+        """Return the payer and the price, if the ledger would grant it. Charge nothing."""
         ledger, dataset, to = paid.get("ledger"), paid.get("dataset"), paid.get("account")
         neighboring = paid.get("neighboring", "replace-one")
         if ledger is None:
@@ -147,7 +148,7 @@ class Statistic(Generic[Noisy]):
             )
 
     def _draft(self, paid: Shared) -> EstimateReceipt | TestReceipt:
-        """Return the receipt without a result: nothing of it depends on the data."""
+        """Return the receipt without a result. It does not depend on the data."""
         content: dict[str, Any] = {
             "arguments": dict(self.arguments),
             "dataset": paid.get("dataset"),

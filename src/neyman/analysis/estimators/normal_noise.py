@@ -1,4 +1,4 @@
-"""Rounded Gaussian noise for a budget, and how far a value with it is from the parameter."""
+"""Calibrate rounded Gaussian noise to a budget, and bound the error of a value with this noise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from neyman.noise import Bits, rounded_gaussian
 
 @dataclass(frozen=True)
 class Limits:
-    """How sigma is looked for."""
+    """Set the limits of the search for sigma."""
 
     rounding_share: float = 1e-9  # relative, more than the rounding of each formula here
     tries: int = 40
@@ -33,16 +33,16 @@ BUDGET_SPLITS = np.linspace(0.02, 0.98, 49)
 def least_noise(
     budget: Budget, squared_norm: int, beside: Mechanism | None = None
 ) -> RoundedGaussian:
-    """Return the least rounded Gaussian noise that meets a budget, certified.
+    """Return the least rounded Gaussian noise certified to meet a budget.
 
     Args:
         squared_norm: the largest squared l2 norm of a shift, in squared units of the grid.
-        beside: what else is released, within the same budget.
+        beside: another mechanism that is released within the same budget.
 
     Raises:
-        TypeError: the budget is none.
-        TooMuchNoise: on a coarser grid, the sampler could draw it.
-        ValueError: no noise of this kind meets it, as for a pure epsilon.
+        TypeError: ``budget`` is not a budget.
+        TooMuchNoise: only a coarser grid would allow the sampler to draw the noise.
+        ValueError: no noise of this kind meets the budget, such as a pure epsilon.
     """
     if not callable(getattr(budget, "admits", None)) or isinstance(budget, type):
         raise TypeError(f"budget = {budget!r} must be a budget, such as ny.gdp(1) or ny.zcdp(0.5)")
@@ -76,7 +76,7 @@ def least_noise(
 
 
 class TooMuchNoise(ValueError):
-    """More noise than the sampler can draw, in units of the grid."""
+    """Refuse noise that is too large for the sampler, in units of the grid."""
 
 
 def _noise(variance: Fraction, squared_norm: int) -> RoundedGaussian:
@@ -88,21 +88,22 @@ def _noise(variance: Fraction, squared_norm: int) -> RoundedGaussian:
 def normal_half_width(deviation: float, miss: float) -> float:
     """Return z with P(abs(N(0, deviation^2)) > z) <= miss.
 
-    Noise rounded to a whole number is within half a unit more [EM-3].
+    Noise that is rounded to an integer adds at most half a unit to z [EM-3].
     """
     return deviation * -float(ndtri(miss / 2)) * (1 + LIMITS.rounding_share)
 
 
 def bounded_half_width(half_range: float, records: int, deviation: float, miss: float) -> float:
-    """Bound how far a mean of bounded records with normal noise is from its expectation [EM-4].
+    """Bound the distance of a noisy mean of bounded records from its expectation [EM-4].
 
-    The lesser of Hoeffding's bound and the normal quantile with the best split of the chance,
-    and of the bound for the sum as a sub-Gaussian variable.
+    Return the smaller of two bounds. The first adds Hoeffding's bound and the normal quantile, with
+    the best split of the probability of a miss. The second treats the sum as a sub-Gaussian
+    variable.
 
     Args:
-        half_range: each record is in an interval of this half width.
-        deviation: of the noise in the mean.
-        miss: chance of a miss, in (0, 1).
+        half_range: half width of the interval that contains each record.
+        deviation: standard deviation of the noise in the mean.
+        miss: probability of a miss, in (0, 1).
     """
     scale = half_range / math.sqrt(records)
     together = math.sqrt(2 * (scale**2 + deviation**2) * math.log(2 / miss))
@@ -112,10 +113,10 @@ def bounded_half_width(half_range: float, records: int, deviation: float, miss: 
 
 
 def symmetric_noise(sigma_squared: Fraction, size: int, bits: Bits) -> NDArray[np.int64]:
-    """Return noise of this variance on the diagonal and half of it off the diagonal [RE-2].
+    """Return a symmetric matrix of rounded noise, with half the variance off the diagonal [RE-2].
 
     Args:
-        sigma_squared: the variance, in squared units of the grid.
+        sigma_squared: the variance on the diagonal, in squared units of the grid.
     """
     noise = np.zeros((size, size), np.int64)
     above = np.triu_indices(size, 1)

@@ -1,4 +1,4 @@
-"""One exact draw from the Gaussian posterior of a mean [PS-4]."""
+"""Draw once, exactly, from the Gaussian posterior of a mean [PS-4]."""
 
 from __future__ import annotations
 
@@ -35,29 +35,30 @@ def posterior_draw(
     prior_variance: float | Fraction | str,
     **paid: Unpack[Shared],
 ) -> Estimate:
-    """Draw once from the posterior of a normal mean, which is private by itself.
+    """Draw once from the posterior of a normal mean. The draw is private by itself.
 
-    Records are normal with mean m and a known variance v, and m is normal with mean 0 and variance
-    t. The posterior of the records, clipped to [-radius, radius], is normal with the precision
-    p = n / v + 1 / t and the mean sum / (v p). A draw is the sum plus normal noise of variance
-    v^2 p, over v p: so it is a Gaussian mechanism with mu = 2 radius / (v sqrt(p)). The sum is one
-    of whole numbers, and the noise is drawn exactly, rounded to them.
+    In the model, n records are normal with mean m and a known variance v, and m is normal with mean
+    0 and variance t. Given records clipped to [-radius, radius], m is normal with precision p = n /
+    v + 1 / t and mean sum / (v p). A draw adds normal noise of variance v^2 p to the sum and
+    divides by v p. So it is a Gaussian mechanism with mu = 2 radius / (v sqrt(p)). The sum is an
+    integer, and the noise is an exact draw, rounded to integers.
 
-    There is no budget: the model sets the noise. A larger variance is a tempered posterior, with
+    There is no budget: the model sets the noise. A larger variance gives a tempered posterior and
     more privacy.
 
     Args:
-        records: real numbers, one per record. One that is no number counts as 0.
-        radius: above 0, chosen without the data. Subtract a public center first.
-        variance: v, above 0, chosen without the data.
-        prior_variance: t, above 0, chosen without the data.
+        records: real numbers, one per record. A record that is not a number counts as 0.
+        radius: clipping bound of a record, above 0, chosen without the data. Subtract a public
+            center first.
+        variance: v, the variance of a record, above 0, chosen without the data.
+        prior_variance: t, the prior's variance, above 0, chosen without the data.
         neighboring: "replace-one" only: the posterior's width depends on the number of records.
 
     Returns:
-        `Estimate`. Its value is one draw. About the data, its interval covers the posterior mean.
-        About the population it covers m where the model and the prior hold and no record is
-        clipped: the draw less m is then normal with variance 2 / p. Choose a radius that records
-        hardly leave.
+        An `Estimate` whose value is one draw. The interval about the data covers the posterior
+        mean. The interval about the population covers m if model and prior hold and no record is
+        clipped: the draw minus m is then normal with variance 2 / p. Choose a radius that few
+        records exceed.
 
     Examples:
         >>> import neyman as ny

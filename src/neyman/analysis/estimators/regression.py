@@ -1,4 +1,4 @@
-"""Linear regression from second moments with rounded Gaussian noise, in one release."""
+"""Fit a linear regression from second moments with rounded Gaussian noise, in one release."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
 @dataclass(frozen=True)
 class Limits:
-    """The size of the data of a regression."""
+    """Set the largest size of the data of a regression."""
 
     records: int = 1 << 32  # their second moments stay below 2^62
     features: int = 2000
@@ -64,41 +64,41 @@ def regression(
 ) -> Estimate:
     """Estimate the coefficients of a linear regression.
 
-    The rows z = (1, x / radius, y / bound) are rounded to an integer grid. A row whose features are
-    longer than the radius is scaled down as a whole, so that the linear model still holds for it.
+    The rows z = (1, x / radius, y / bound) are rounded to an integer grid. If a row's features are
+    longer than the radius, the entire row is scaled down, so the linear model still holds for it.
     One release holds the sums of all products of two entries of z, with rounded Gaussian noise,
-    drawn exactly: with R^2 = 3 (2 without an intercept) the sums move by at most sqrt(2) R^2
-    (replace-one) or R^2 (add-remove) in the Frobenius norm. Coefficients follow from it alone.
+    drawn exactly. With R^2 = 3 (2 without an intercept), a neighbor changes the sums by at most
+    sqrt(2) R^2 (replace-one) or R^2 (add-remove) in the Frobenius norm. The coefficients are
+    computed from the release alone.
 
     Args:
         x: real numbers, one row of d features per record, d from 1 to 2000. A record with an entry
-            of x or y that is not finite, or is no number, counts as a row of zeros.
+            of x or y that is not a finite number counts as a row of zeros.
         y: one real number per record.
-        radius: of the features' ball around 0, above 0, chosen without the data. Subtract public
-            centers and divide by public scales first.
-        bound: y is clipped to [center - bound, center + bound], above 0, chosen without the data. A
-            clipped y biases the coefficients, and no interval includes that.
-        center: subtracted from y, and added to the intercept; chosen without the data.
+        radius: radius of the features' ball around 0, above 0, chosen without the data. Subtract
+            public centers and divide by public scales first.
+        bound: a number above 0, chosen without the data. y is clipped to [center - bound, center +
+            bound]. No interval includes the bias by clipping.
+        center: number subtracted from y and added to the intercept, chosen without the data.
         intercept: if True, the model has a constant, the first entry of the value.
-        ridge: at least 0, added to the mean squares of x / radius; chosen without the data. If left
-            out, the release alone decides: 0 where the noise is small beside the second moments,
-            and otherwise what lifts the least eigenvalue to the size of the noise.
-        dimension: d, if ``x`` is a list of rows: no record decides it. A row of another length
-            counts as one that is not finite. An array has its own.
-        neighboring: "replace-one", where the number of records is public, or "add-remove", which
-            needs the intercept: its noisy sum counts the records.
+        ridge: number of at least 0 added to the mean squares of x / radius, chosen without the
+            data. By default, the release decides: the ridge is 0 if the noise is small beside the
+            second moments, and otherwise lifts the least eigenvalue to the size of the noise.
+        dimension: d, needed if ``x`` is a list of rows, because no record may decide it. A row of
+            another length counts as not finite.
+        neighboring: "replace-one" makes the number of records public. "add-remove" needs the
+            intercept, because its noisy sum counts the records.
 
     Returns:
-        `Estimate`, with an array of the coefficients, the intercept first. Its standard errors are
-        estimates, of the coefficients without the ridge. Its interval about the population covers
-        a coefficient of y = intercept + x'b + e with e independent of x, of mean 0 and constant
-        variance, if no y is clipped and, without an intercept, no row is missing or scaled down. It
-        includes sampling and noise and is approximate: it is right to first order in noise over
-        second moments. It is infinite where the least eigenvalue is
-        below 4 times the size of the noise. About the data the interval is proven for all data, for
-        all coordinates together: it covers the least squares coefficients, without the ridge, of
-        the rows as they are clipped and rounded. No gap is stated: the error has no finite bound
-        over all distributions of x.
+        An `Estimate` with an array of the coefficients, the intercept first. The standard errors
+        are estimates, for the coefficients without the ridge. The interval about the population
+        covers a coefficient of y = intercept + x'b + e. It assumes that e is independent of x, with
+        mean 0 and constant variance, that no y is clipped, and, without an intercept, that no row
+        is missing or scaled down. It includes sampling and noise, to first order in noise over
+        second moments. It is infinite if the least eigenvalue is below 4 times the size of the
+        noise. The interval about the data is proven for all data and for all coordinates together.
+        It covers the least squares coefficients, without the ridge, of the clipped and rounded
+        rows. No gap is stated, because the error has no finite bound over all distributions of x.
 
     Examples:
         >>> import numpy as np
@@ -120,7 +120,7 @@ def regression(
         raise ValueError("y and x have different numbers of records; give one y per row of x")
     if size > LIMITS.features:
         raise ValueError(f"x has {size} columns; it must have at most {LIMITS.features}")
-    # Where n is secret no refusal may depend on it: sums that wrap around spoil the value alone.
+    # If n is secret, no refusal may depend on it. Sums that wrap around spoil only the value.
     if relation == "replace-one" and n > LIMITS.records:
         raise ValueError(f"x must have at most {LIMITS.records} records")
     if not isinstance(intercept, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -182,14 +182,14 @@ def _of_moments(
     """Return the estimate from noisy second moments.
 
     Args:
-        released: the moments, in units of the grid.
-        n: number of records; None where it is secret.
-        ridge: added to the mean squares; None if the release decides.
-        center: added to the intercept.
-        intercept: whether the first moment is the sum of the weights of the rows.
+        released: the noisy second moments, in units of the grid.
+        n: number of records. None if it is secret.
+        ridge: the number added to the mean squares. None if the release decides.
+        center: the number added to the intercept.
+        intercept: True if the first moment is the sum of the weights of the rows.
     """
     noisy, sigma = released.astype(np.float64), noise.sigma
-    # A row that is missing or scaled down tells less of the errors: its weight is in the release.
+    # A missing or scaled row says less about the errors. The release has the sum of the weights.
     weight = max(float(noisy[0, 0]) / RADIUS_UNITS**2, 1.0) if intercept else math.inf
     rows = weight if n is None else min(float(n), weight)
     fit = solve(

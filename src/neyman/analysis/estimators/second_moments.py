@@ -1,4 +1,4 @@
-"""The covariance of records in an l2 ball, from one release of second moments and the mean."""
+"""Estimate the covariance of records in an l2 ball, from one release of noisy sums."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ GRIDS = (1 << 20, 1 << 16, 1 << 12)  # units in the radius, the finest that fits
 
 @dataclass(frozen=True)
 class Limits:
-    """What products of whole numbers may take."""
+    """Set the largest sizes at which products of integers stay exact."""
 
     dimension: int = 1024
-    squares_sum: int = 1 << 61  # of squares
+    squares_sum: int = 1 << 61  # largest sum of squares
     exact_rows: int = 1 << 13  # their products of numbers up to 2^20 add up to at most 2^53
     piece_numbers: int = 1 << 17  # numbers clipped at a time, which fit in a cache
     rounding_factor: float = 1 + 1e-9
@@ -59,12 +59,12 @@ _ABOUT = (
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
 Sums = tuple[Lanes, Lanes, int]
-"""The sum of x x^T, the sum of x, and the number of records."""
+"""Hold the sum of x x^T, the sum of x, and the number of records."""
 
 
 @dataclass(frozen=True)
 class _Plan:
-    """The noise, the grid, and how many units of it 1 is in the mean and a record in the number."""
+    """Hold the noise, the grid, and the weights of the mean and of the number of records."""
 
     noise: RoundedGaussian
     grid: int
@@ -87,28 +87,31 @@ def covariance(
 
     Each record x is clipped to the ball and rounded to an integer grid. One release has the sum of
     x x^T and, if ``centered``, the sum of x, with rounded Gaussian noise that is drawn exactly.
-    Replacing a record moves x x^T by at most sqrt(2) radius^2 in Frobenius norm, and adding or
-    removing one by radius^2. An entry off the diagonal counts twice in that norm, so it needs half
-    the noise variance. Under replace-one the number of records is public and divides the sums.
-    Under add-remove a noisy number, from the same release, divides them.
+    Replacing a record moves the sum of x x^T by at most sqrt(2) radius^2 in the Frobenius norm.
+    Adding or removing a record moves it by at most radius^2. An entry off the diagonal counts twice
+    in that norm, so it needs half the noise variance. Under replace-one, the number of records is
+    public and divides the sums. Under add-remove, a noisy number from the same release divides the
+    sums.
 
     Args:
         records: real numbers, one row of d numbers per record, d from 1 to 1024; at least 2 records
-            under replace-one. A record with an entry that is not finite, or is no number, counts as
-            0, and so does one whose norm is beyond the largest double.
-        radius: of the ball, above 0, chosen without the data. Subtract a public center first.
-        centered: if True, estimate E (x - m)(x - m)^T with the mean m; if False, E x x^T.
-        dimension: d, if ``records`` is a list of rows: no record decides it. A row of another
-            length counts as one that is not finite. An array has its own.
+            under replace-one. A record counts as 0 if an entry is not a finite number or if its
+            norm overflows a double.
+        radius: radius of the ball, above 0, chosen without the data. Subtract a public center
+            first.
+        centered: if True, estimate E (x - m)(x - m)^T with the mean m. If False, estimate E x x^T.
+        dimension: d, needed if ``records`` is a list of rows, because no record may decide it. A
+            row of another length counts as not finite.
 
     Returns:
-        `Estimate` of shape (d, d), symmetric. It may have negative eigenvalues. Its interval about
-        the population covers each entry by itself, for every distribution on the ball from which
-        the records are drawn independently, with sampling, noise, and rounding. About the data it
-        covers the covariance of the clipped records, with the divisor n - 1 if centered, else n.
-        The noise error is one to first order, and the standard error adds a bound on sampling.
-        Under add-remove both are estimates, and the interval is infinite where there may be fewer
-        than 2 records. There is no gap, because no lower bound is proven for this problem.
+        An `Estimate` with a symmetric value of shape (d, d), which may have negative eigenvalues.
+        The interval about the population covers each entry by itself, for every distribution on the
+        ball from which the records are drawn independently. It includes sampling, noise, and
+        rounding. The interval about the data covers the covariance of the clipped records, with the
+        divisor n - 1 if centered, and n otherwise. The noise error is right to first order. The
+        standard error adds a bound on sampling. Under add-remove both errors are estimates, and the
+        interval is infinite if there may be fewer than 2 records. There is no gap, because no lower
+        bound is proven for this problem.
 
     Examples:
         >>> import neyman as ny
@@ -205,7 +208,7 @@ def _of_known_size(
 def _of_unknown_size(
     sums: Sums, receipt: Mapping[str, Any], plan: _Plan, centered: bool, radius: float
 ) -> Estimate:
-    """Return the estimate from noisy sums over a noisy number of records [EM-13]."""
+    """Return the estimate from noisy sums divided by a noisy number of records [EM-13]."""
     (squares, total, records), size = sums, len(sums[1])
     noise, grid, weight, of_number = plan.noise, plan.grid, plan.weight, plan.of_number
     unit = radius / grid
@@ -258,7 +261,7 @@ def _of_unknown_size(
 
 
 def _sampling(diagonal: NDArray[Any], centered: bool, radius: float) -> Floats:
-    """Return what sampling adds to the error of each entry, times the root of the number."""
+    """Return the sampling error of each entry, times the square root of the number of records."""
     part = np.where(diagonal, 2.0, 1.0) if centered else np.full(diagonal.shape, 0.5)
     return part * radius * radius
 
@@ -266,16 +269,16 @@ def _sampling(diagonal: NDArray[Any], centered: bool, radius: float) -> Floats:
 def _over(
     sums: Lanes, around: Floats, least: int, most: int, unit: float, beyond: float
 ) -> tuple[Floats, Floats]:
-    """Return the ends of sums, each within a distance, over a number from least to most."""
+    """Return the ends of sums known to within ``around``, over a number from least to most."""
     ends = [(sums + side * around) * (unit / n) for side in (-1, 1) for n in (least, most)]
     return np.min(ends, axis=0) - beyond, np.max(ends, axis=0) + beyond
 
 
 def moments(array: NDArray[Any], radius: float, grid: int) -> tuple[Lanes, Lanes]:
-    """Return the sums of v v^T and of v, exact, for records clipped and rounded to v [EM-2].
+    """Return the exact sums of v v^T and of v, for records clipped and rounded to v [EM-2].
 
-    Products of doubles are exact here: in a block of 2^13 rows with squared norms up to 2^40 all
-    partial sums are whole numbers of at most 2^53, in any order.
+    Products of doubles are exact here. In a block of 2^13 rows with squared norms up to 2^40, all
+    partial sums are integers of at most 2^53, in any order.
     """
     size = array.shape[1]
     squares, total = np.zeros((size, size), np.int64), np.zeros(size, np.int64)
@@ -290,9 +293,9 @@ def moments(array: NDArray[Any], radius: float, grid: int) -> tuple[Lanes, Lanes
 
 
 def _plan_beside_a_number(budget: Budget, centered: bool) -> _Plan:
-    """Return the noise and the grid, without the number of records [EM-13]."""
+    """Choose the noise and the grid if the number of records is secret [EM-13]."""
     for grid in GRIDS[1:]:
-        # 4 times the squared shift: of the squares, of the sum twice its weight, of the number.
+        # 4 times the squared shift: 4 for the squares, 2 for the sum, 1 for the number.
         squared = grid**4 * (4 + (2 if centered else 0) + 1) // 4
         try:
             noise = least_noise(budget, (math.isqrt(squared - 1) + 1) ** 2)
@@ -303,7 +306,7 @@ def _plan_beside_a_number(budget: Budget, centered: bool) -> _Plan:
 
 
 def _plan(budget: Budget, n: int, size: int, centered: bool) -> _Plan:
-    """Return the noise on the finest grid that the sampler and 64 bits allow [EM-10]."""
+    """Choose the noise on the finest grid that the sampler and 64 bits allow [EM-10]."""
     for grid in GRIDS:
         if n * grid * grid > LIMITS.squares_sum:
             continue
@@ -312,7 +315,7 @@ def _plan(budget: Budget, n: int, size: int, centered: bool) -> _Plan:
         longest = grid * grid + weight * weight
         squared = longest**2 if size == 1 and not centered else 2 * longest**2
         try:
-            # A whole norm, a little above the shift's, so that one coordinate describes the pair.
+            # Round the norm up to an integer, so that one coordinate describes the pair.
             return _Plan(least_noise(budget, (math.isqrt(squared - 1) + 1) ** 2), grid, weight)
         except TooMuchNoise:
             continue

@@ -1,4 +1,4 @@
-"""The arguments that estimators and tests share: one signature, one text, and their checks."""
+"""Define the arguments that estimators and tests share: their signature, texts, and checks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 class Shared(Payment, total=False):
-    """The arguments of every estimator beside its own."""
+    """List the arguments that every estimator takes in addition to its own."""
 
     neighboring: Neighboring
 
@@ -44,10 +44,10 @@ RAISES = """Raises:
 
 
 def shares_arguments(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Give a function whose last parameter is ``**paid`` the names and texts of shared arguments.
+    """Replace a function's last parameter ``**paid`` by the shared arguments.
 
-    Its signature lists them, its help describes those that its docstring does not, and a call with
-    another name is refused.
+    The signature lists the shared arguments. The help describes those that the docstring lacks. A
+    call with another name is refused.
     """
     signature = inspect.signature(function)
     *own, paid = signature.parameters.values()
@@ -79,7 +79,7 @@ def shares_arguments(function: Callable[Arguments, Result]) -> Callable[Argument
 
 
 def _docstring_with(text: str, names: set[str]) -> str:
-    """Return a docstring with the shared arguments that it lacks, and with the shared errors."""
+    """Return a docstring with the missing shared arguments and the shared errors."""
     texts = TEXTS if "neighboring" in names else TEXTS_OF_TESTS  # tests have a public n
     missing = [
         f"    {name}: {about}"
@@ -96,7 +96,7 @@ def _docstring_with(text: str, names: set[str]) -> str:
 def relation_of(
     paid: Shared, *, valid: tuple[Neighboring, ...] = NEIGHBORING, why: str = ""
 ) -> Neighboring:
-    """Return the relation; refuse one that the estimator has no guarantee for."""
+    """Return the relation. Refuse a relation for which the estimator has no guarantee."""
     neighboring = paid.get("neighboring", "replace-one")
     if neighboring not in valid:
         also = f". {why}" if why and neighboring in NEIGHBORING else ""
@@ -107,7 +107,7 @@ def relation_of(
 
 
 def radius_of(radius: object, name: str = "radius") -> Fraction:
-    """Return the radius of a ball, exact."""
+    """Return the exact radius of a ball, from 1e-100 to 1e100."""
     exact = check.exact(name, radius)
     if not LEAST_RADIUS <= exact <= MOST_RADIUS:
         raise ValueError(

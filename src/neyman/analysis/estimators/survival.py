@@ -1,4 +1,4 @@
-"""Survival curves from noisy counts of events and censorings at declared times [SV-1]."""
+"""Estimate survival curves from noisy counts of events and censorings at declared times [SV-1]."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from neyman.numerics.raw_values import as_floats, one_per_record
 
 @dataclass(frozen=True)
 class Limits:
-    """The times of a curve, and the noise in a number at risk."""
+    """Set the largest number of times, and the noise that hides a number at risk."""
 
     times: int = 1000
-    at_risk_deviations: float = 4.0  # of noise, below which a number at risk says nothing
+    at_risk_deviations: float = 4.0  # standard deviations of noise that hide a number at risk
 
 
 LIMITS = Limits()
@@ -36,7 +36,7 @@ Lanes = NDArray[np.int64]
 
 
 class SurvivalCurve(NamedTuple):
-    """Hold the shares that are free of the event after each time, and a band about all of them.
+    """Hold the share that is free of the event after each time, and a band for all times together.
 
     Examples:
         >>> import neyman as ny
@@ -61,28 +61,30 @@ def survival(
 ) -> Estimate:
     """Estimate a survival curve at declared times, as Kaplan and Meier do.
 
-    One release counts the records that have the event, and those that are censored, in each
-    interval between two times, with rounded Gaussian noise, drawn exactly. A record is in one cell:
-    replacing it moves two cells by 1, and adding or removing it moves one. The value after time j
-    is the product over i <= j of (1 - w_i / n_i)^{d_i / w_i}, with d_i events among the w_i records
-    that leave in interval i, and n_i at risk at its start: exact for hazards that are constant in
-    an interval, and Kaplan and Meier's factor where no one is censored.
+    One release counts the events and the censorings in each interval between two times, with
+    rounded Gaussian noise, drawn exactly. A record is in one cell. Replacing it moves two cells by
+    1, and adding or removing it moves one cell by 1. The value after time j is the product over i
+    <= j of (1 - w_i / n_i)^{d_i / w_i}. Here n_i records are at risk at the start of interval i,
+    w_i of them leave in it, and d_i of these have the event. The formula is exact if hazards are
+    constant in each interval. Without censoring it is Kaplan and Meier's factor.
 
     Args:
         durations: one number per record: the time until the event or the censoring. A record
-            without a finite duration from 0 on, or without an event of 0 or 1, takes no part.
-        events: one per record: 1 (or True) for an event, 0 for a censoring.
+            without a finite duration of at least 0, or without an event of 0 or 1, is ignored.
+        events: one number per record: 1 (or True) for an event, 0 for a censoring.
         times: rising positive numbers, at most 1000, chosen without the data. Interval i ends with
-            time i; an event at time i counts in it, and a censoring at time i in the next one.
+            time i. An event at time i counts in interval i, and a censoring at time i in the next
+            interval.
 
     Returns:
-        `Estimate` with one share per time. Its interval is a band: it covers all times together.
-        About the data, ``interval(about="data")``, it is proven: it covers the Kaplan-Meier curve
-        of the records. About the population it is approximate: limits of a binomial share for the
-        number of records that tell as much, and noise to first order, for censoring that does not
-        depend on the event, and hazards that change little in an interval. Both are wide where few
-        are at risk. ``standard_error`` is that of the population, and ``noise_error`` has the noise
-        alone; both are to first order, and too small where there are few events.
+        An `Estimate` with one share per time. The interval is a band that covers all times
+        together. The band about the data, ``interval(about="data")``, is proven to cover the
+        Kaplan-Meier curve of the records. The band about the population is approximate. It combines
+        binomial limits for an effective number of records with noise to first order. It assumes
+        that censoring does not depend on the event, and that hazards change little in an interval.
+        Both bands are wide if few records are at risk. ``standard_error`` includes sampling and
+        noise. ``noise_error`` includes noise alone. Both are right to first order, and too small if
+        there are few events.
 
     Examples:
         >>> import numpy as np
@@ -151,18 +153,18 @@ def survival_curve(
     confidence: float | str = 0.95,
     about: About = "population",
 ) -> SurvivalCurve:
-    """Return a survival curve of noisy counts, such as those of a plan's table.
+    """Return a survival curve from noisy counts, such as the counts in a plan's table.
 
-    It reads nothing else, so it costs nothing.
+    It reads only the noisy counts, so it costs no privacy.
 
     Args:
-        events: with noise, the number that has the event in each interval.
-        censored: with noise, the number that is censored in each, before its end.
-        later: with noise, the number that is free of the event at the end of the last interval.
-        sigma: standard deviation of the noise of each of them, at least 0. The noise is Gaussian,
-            also rounded or discrete. Bands do not hold for noise with longer tails, as Laplace's.
-        confidence: of the band, in (0, 1), for all times together.
-        about: "population", approximate, or "data", which is proven.
+        events: the noisy number of events in each interval.
+        censored: the noisy number of censorings in each interval, before its end.
+        later: the noisy number of records without the event at the end of the last interval.
+        sigma: standard deviation of the noise of each number, at least 0. The noise is Gaussian,
+            also rounded or discrete. Bands do not hold for longer tails, such as Laplace noise.
+        confidence: confidence of the band for all times together, in (0, 1).
+        about: "population", which is approximate, or "data", which is proven.
 
     Raises:
         ValueError: the counts have different lengths, or an argument is out of its range.
@@ -203,10 +205,10 @@ def _times(times: Iterable[float]) -> Floats:
 
 
 def _cells(length: Floats, event: Floats, ends: Floats) -> Lanes:
-    """Return the counts of events and censorings by turns, of those later, and of the missing."""
+    """Return counts of events and censorings in turn, then the later and the missing records."""
     usable = (length >= 0) & np.isfinite(length) & ((event == 0) | (event == 1))
     at, last = np.where(usable, length, 0.0), 2 * len(ends)
-    # Who is censored at a time was free of the event until then: they count in the next interval.
+    # A record censored at a time was free of the event until then, so the next interval counts it.
     place = np.where(event == 1, np.searchsorted(ends, at), np.searchsorted(ends, at, "right"))
     cell = np.where(place < len(ends), 2 * place + (event != 1), last)
     return np.bincount(np.where(usable, cell, last + 1), minlength=last + 2).astype(np.int64)
@@ -214,12 +216,14 @@ def _cells(length: Floats, event: Floats, ends: Floats) -> Lanes:
 
 @dataclass(frozen=True, eq=False)
 class _Counts:
-    """Noisy counts, fitted to a public number of records.
+    """Hold noisy counts, fitted to the number of records if it is public.
 
     Args:
-        raw: the counts of events, of censorings, and of those at risk at each start.
-        sigma: standard deviation of the noise of a cell, before it was rounded.
-        at_risk: cells x intervals: those at risk are ``cells @ at_risk``, and a constant.
+        events, censored, risk: the noisy numbers of events, of censorings, and at risk, per
+            interval.
+        sigma: standard deviation of the noise of a cell, before rounding.
+        at_risk: a matrix of cells x intervals. The numbers at risk are ``cells @ at_risk`` plus a
+            constant.
     """
 
     events: Floats
@@ -231,24 +235,24 @@ class _Counts:
 
     @staticmethod
     def of(cells: NDArray[Any], sigma: float, records: int | None) -> _Counts:
-        """Return the counts; ``records`` is None where their number is secret.
+        """Return the counts. ``records`` is None if the number of records is secret.
 
-        With a public number the cells are moved together so that they add up to it: the noise of
-        those at risk is then least, of all linear fits [SV-2].
+        If it is public, all cells are moved together so that they add up to it. The noise of the
+        numbers at risk is then the least of all linear fits [SV-2].
         """
         size, intervals = len(cells), (len(cells) - 2) // 2
         project = np.eye(size) - (1 / size if records is not None else 0.0)
         fitted = np.asarray(cells, float)
         if records is not None:
             fitted = fitted + (records - fitted.sum()) / size
-        # At risk in interval i: all cells from 2 i on but the missing.
+        # At risk in interval i: all cells from 2 i on, except the missing records.
         at_risk = (np.arange(size)[:, None] >= 2 * np.arange(intervals)).astype(float)
         at_risk[-1] = 0.0
         return _Counts(fitted[:-2:2], fitted[1:-2:2], fitted @ at_risk, sigma, at_risk, project)
 
     @property
     def value(self) -> Floats:
-        """The curve: falling, in [0, 1]."""
+        """Return the curve, which falls and stays in [0, 1]."""
         some, gone, risk = self._positive()
         left = np.maximum(1 - gone / risk, 0.5 / risk if self.sigma else 0.0)
         with np.errstate(all="ignore"):
@@ -256,7 +260,7 @@ class _Counts:
         return np.cumprod(np.clip(free, 0.0, 1.0), dtype=float)
 
     def _positive(self) -> tuple[Floats, Floats, Floats]:
-        """Return events, events and censorings, and those at risk: not below 0, 0, and 1."""
+        """Return events, leavers, and numbers at risk, raised to at least 0, 0, and 1."""
         some, rest = np.clip(self.events, 0.0, None), np.clip(self.censored, 0.0, None)
         return some, some + rest, np.maximum(self.risk, np.maximum(some + rest, 1.0))
 
@@ -264,7 +268,7 @@ class _Counts:
         return self.sigma * np.sqrt(((self.project @ self.at_risk) ** 2).sum(axis=0))
 
     def errors(self) -> tuple[Floats, Floats]:
-        """Return the standard errors of the curve, with sampling and without [SV-2]."""
+        """Return the standard errors of the curve, first with sampling, then without [SV-2]."""
         noise, sampling = self._variances()
         with np.errstate(all="ignore"):
             both = self.value * np.sqrt(noise + sampling), self.value * np.sqrt(noise)
@@ -273,11 +277,12 @@ class _Counts:
         return np.where(hidden, math.inf, both[0]), np.where(hidden, math.inf, both[1])
 
     def _variances(self) -> tuple[Floats, Floats]:
-        """Return those of log value: of the noise to first order, and of sampling [SV-2].
+        """Return two variances of log value: from noise to first order, and from sampling [SV-2].
 
-        Of g = (1 - w / n)^{d / w}, w = d + c, the slopes of log g = (d / w) log((n - w) / n) are
-        (c / w^2) log((n - w) / n) - d / (w (n - w)) in d, the same with -d for c in the first term
-        in c, and d / (n (n - w)) in n.
+        For d events, c censorings, w = d + c, and n at risk, the factor g = (1 - w / n)^{d / w} has
+        log g = (d / w) log((n - w) / n). Its slopes are (c / w^2) log((n - w) / n)
+        - d / (w (n - w)) in d, the same with -d for c in the first term in c, and d / (n (n - w))
+        in n.
         """
         some, gone, risk = self._positive()
         left, leavers = np.maximum(risk - gone, 0.5), np.maximum(gone, 0.5)
@@ -294,11 +299,11 @@ class _Counts:
         return noise * (moved**2).sum(axis=0), np.cumsum(np.maximum(squares - mean**2 / risk, 0.0))
 
     def band(self, miss: float) -> tuple[Floats, Floats]:
-        """Return a band about the population, approximate [SV-2]: each time has a share.
+        """Approximate a band about the population's curve. Times share the miss equally [SV-2].
 
         Half of a share is for the noise, which moves the logarithm of the value to first order. The
-        other half is for a binomial share of as many records as have the variance of the curve:
-        never fewer than stay to the end of an interval, and never more than there are.
+        other half is for a binomial share with the variance of the curve. Its number of records is
+        between the number that stays to the interval's end and the number at risk at the start.
         """
         noise, sampling = self._variances()
         share = miss / (2 * len(self.value))
@@ -323,12 +328,13 @@ class _Counts:
         return _monotone_ends(np.where(hidden, 0.0, ends[0]), np.where(hidden, 1.0, ends[1]))
 
     def band_of_data(self, miss: float) -> tuple[Floats, Floats]:
-        """Return a band about the records' own curve, proven [SV-1].
+        """Return a proven band about the records' own curve [SV-1].
 
-        Of each interval the events, the censorings, and those at risk have a share of the chance.
+        In each interval, the events, the censorings, and the numbers at risk each have a share of
+        the probability of a miss.
         """
         share = miss / (3 * len(self.events))
-        # Rounding moves each cell by at most half, and so a sum of cells by half of its weights.
+        # Rounding moves each cell by at most 1/2, and a sum by at most half of its weights.
         moved = self.project @ self.at_risk
         rounding = 0.5 * np.abs(moved).sum(axis=0) if self.sigma else 0.0
         of_risk = normal_half_width(1.0, share) * self._deviation_at_risk() + rounding
@@ -339,7 +345,7 @@ class _Counts:
         least_events = np.maximum(np.ceil(self.events - of_cell), 0.0)
         most_censored = np.maximum(np.floor(self.censored + of_cell), 0.0)
         most, least = np.maximum(self.risk + of_risk, 0.0), np.maximum(self.risk - of_risk, 0.0)
-        # All censorings before the events, or after them: the records' own curve is in between.
+        # The curve is between two cases: all censorings before the events, or all after them.
         first = np.maximum(least - most_censored, 0.0)
         with np.errstate(all="ignore"):
             lower = np.where(first > most_events, 1 - most_events / first, 0.0)
@@ -349,7 +355,7 @@ class _Counts:
 
 
 def _monotone_ends(low: Floats, high: Floats) -> tuple[Floats, Floats]:
-    """Return the ends in [0, 1], falling, as the curve does."""
+    """Return the ends clipped to [0, 1] and made to fall, as the curve does."""
     lower: Floats = np.maximum.accumulate(np.clip(low, 0.0, 1.0)[::-1])[::-1]
     upper: Floats = np.minimum.accumulate(np.clip(high, 0.0, 1.0))
     return lower, upper

@@ -1,4 +1,4 @@
-"""The mean of normal records without a bound on it: a noisy location, then a clipped mean."""
+"""Estimate the mean of normal records without a bound: a noisy location, then a clipped mean."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from neyman.numerics.raw_values import as_floats, one_per_record
 
 @dataclass(frozen=True)
 class Limits:
-    """The grid of a location, and the chances of a miss."""
+    """Set the grid of the location, and the probabilities of a miss."""
 
     grid_units: int = 1 << 24  # units in the clipping bound
     reach_sigmas: int = 1 << 50  # sigmas on each side of 0; a double has no more than 2^53
     failure_chance: float = 1e-4  # chance that the location is too far, or that a record is clipped
-    # Of all records: how far the location may be from the median.
+    # Share of the records that may be between the location and the median.
     rank_share: Fraction = Fraction(1, 8)
-    clipped_share: float = 0.47  # of the records beyond the location, before it says nothing
+    clipped_share: float = 0.47  # largest share of records beyond the location
     least_sigma: Fraction = Fraction(1, 10**100)
     largest_sigma: Fraction = Fraction(10**100)
 
@@ -55,27 +55,28 @@ def normal_mean(
 
     The first step draws a location near the median by inverse sensitivity, from a grid with step
     sigma. The second step clips the records around the location and adds rounded Gaussian noise to
-    their sum. Both draws are exact. The clipping bound follows from n and sigma, so that with
-    probability at least 0.9999 no record is clipped. No release without a delta can search an
-    infinite range [OP-11]. The grid reaches 2^50 sigma on both sides of 0, where doubles end to
-    resolve sigma.
+    their sum. Both draws are exact. The clipping bound is computed from n and sigma. With
+    probability at least 0.9999, no record is clipped. No release without a delta can search an
+    infinite range [OP-11]. The grid reaches 2^50 sigma on both sides of 0. Farther out, doubles
+    hardly resolve sigma.
 
     Args:
-        values: real numbers, one per record. What is not finite, or is no number, counts as a
-            value at an end: NaN as the lower one.
+        values: real numbers, one per record. An infinite value counts as the nearer end. NaN, or a
+            value that is not a number, counts as the lower end.
         sigma: standard deviation of a record, or an upper bound on it, from 1e-100 to 1e100,
             chosen without the data.
-        budget: what the release may reveal, such as ``ny.gdp(1)`` or ``ny.zcdp(0.5)``. The first
-            step needs epsilon = 735 / n, so too few records for it are refused.
-        neighboring: "replace-one" only: the number of records is public.
+        budget: the privacy budget of the release, such as ``ny.gdp(1)`` or ``ny.zcdp(0.5)``. The
+            first step needs epsilon = 735 / n. If n is too small for the budget, the call is
+            refused.
+        neighboring: "replace-one" only, because the number of records is public.
 
     Returns:
-        `Estimate`. If the records are independent and normal with a standard deviation of at most
-        sigma and a mean within 2^50 sigma of 0, its interval about the population covers the mean,
-        with sampling, noise, clipping, and rounding. It is at most 0.9999. About the data it covers
-        the mean of the records under the same model. The standard error is an upper bound if no
-        record is clipped. ``.least`` is the least error for "normal-mean"; there is no gap, because
-        a mean squared error is not bounded by what holds with probability 0.9999.
+        An `Estimate`. If records are independent and normal with a standard deviation of at most
+        sigma and a mean within 2^50 sigma of 0, the interval about the population covers the mean.
+        It includes sampling, noise, clipping, and rounding. Its confidence is below 0.9999. The
+        interval about the data covers the records' mean in this model. The standard error is an
+        upper bound if no record is clipped. ``.least`` is the least error for "normal-mean". There
+        is no gap, because an event of probability 0.9999 does not bound a mean squared error.
 
     Examples:
         >>> import neyman as ny
@@ -152,8 +153,8 @@ def _of_sum(
     """Return the estimate from the noisy mean around the location.
 
     Args:
-        scale: sigma.
-        unit: of the grid.
+        scale: the standard deviation sigma.
+        unit: the unit of the grid.
     """
     error = math.hypot(scale / math.sqrt(n), deviation)
     off = unit + abs(value) * 2.0**-50  # rounding to the grid, of the noise, and of the sum
@@ -183,7 +184,7 @@ def _of_sum(
 
 
 def _reach(n: int) -> float:
-    """Return the clipping bound in sigmas: to the location, and the farthest record [EM-11]."""
+    """Return the clipping bound in sigmas: to the location, and to the farthest record [EM-11]."""
     sampling = math.sqrt(math.log(8 / LIMITS.failure_chance) / (2 * n))
     share = float(LIMITS.rank_share) + sampling
     if share > LIMITS.clipped_share:
@@ -201,14 +202,14 @@ def _reach(n: int) -> float:
 
 
 def _places(numbers: NDArray[Any], scale: float) -> NDArray[np.int64]:
-    """Return the nearest point of the location's grid for each number, by itself."""
+    """Return the nearest point of the location's grid for each number."""
     with np.errstate(all="ignore"):
         places = np.clip(np.rint(numbers / scale), -LIMITS.reach_sigmas, LIMITS.reach_sigmas)
     return np.nan_to_num(places, nan=-LIMITS.reach_sigmas).astype(np.int64)
 
 
 def _around(numbers: NDArray[Any], center: float, bound: float) -> NDArray[np.int64]:
-    """Return each number's distance from the center in whole units, at most the grid."""
+    """Return each number's clipped distance from the center, in integer grid units."""
     with np.errstate(all="ignore"):
         units = np.clip(
             np.rint((numbers - center) / bound * LIMITS.grid_units),

@@ -1,1 +1,1 @@
-"""Private hypothesis tests: p-values that hold for every n, from one release."""
+"""Run private hypothesis tests. Each p-value holds for every n and comes from one release."""

@@ -1,4 +1,4 @@
-"""Arguments of private tests, checked before anything is spent."""
+"""Check the arguments of private tests before the ledger is charged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALTERNATIVES = ("greater", "less", "two-sided")
 
 @dataclass(frozen=True)
 class Limits:
-    """What a test may take."""
+    """Set the largest inputs of a test."""
 
     records: int = 10**9
     released_size: int = 1 << 61  # more than any noisy count or sum
@@ -33,7 +33,7 @@ LIMITS = Limits()
 
 
 def records(name: str, value: object) -> int:
-    """Return a public number of records."""
+    """Return a public number of records, at most 10^9."""
     number = check.integer(name, value, 1)
     if number > LIMITS.records:
         raise ValueError(f"{name} = {number} must be at most {LIMITS.records:g}")
@@ -49,7 +49,7 @@ def inside(name: str, value: object) -> Fraction:
 
 
 def alternative_of(value: object) -> Alternative:
-    """Return the alternative."""
+    """Return the alternative if it is valid."""
     if value not in ALTERNATIVES:
         raise ValueError(
             f"alternative = {value!r} must be {', '.join(map(repr, ALTERNATIVES[:-1]))} or "
@@ -59,13 +59,13 @@ def alternative_of(value: object) -> Alternative:
 
 
 def noise_of(budget: Described) -> CanonicalNoise:
-    """Return canonical noise that meets a budget, certified [PT-2].
+    """Return canonical noise that is certified to meet a budget [PT-2].
 
-    A budget of rho-zCDP gets the noise of G_mu, mu^2 = 2 rho, because the curve that zCDP implies
-    does not imply zCDP.
+    A budget of rho-zCDP gets the noise of the Gaussian curve G_mu with mu^2 = 2 rho. The curve that
+    zCDP implies does not imply zCDP.
 
     Raises:
-        ValueError: no canonical noise meets it.
+        ValueError: no canonical noise meets the budget.
     """
     curve = check.described("budget", budget).tradeoff()
     if not isinstance(curve, Tradeoff):
@@ -78,7 +78,7 @@ def noise_of(budget: Described) -> CanonicalNoise:
     given, rho = curve, curve.bare_rho()
     if rho is not None and rho > 0:
         curve = gdp(_root_below(2 * rho))
-    elif isinstance(budget, AtMost):  # what is rounded up there does not meet it
+    elif isinstance(budget, AtMost):  # a parameter that is rounded up does not meet it
         curve = gdp(budget.mu * (1 - 1e-9))
     try:
         noise = CanonicalNoise(curve)
@@ -109,7 +109,7 @@ def _root_below(value: Fraction) -> float:
 
 
 def clipped_count(value: object, n: int) -> int:
-    """Return a count of records, rounded down and clipped to 0, ..., n; 0 if it is not a number."""
+    """Return a count, rounded down and clipped to 0, ..., n. Return 0 if it is not a number."""
     try:
         if isinstance(value, int):
             return min(max(value, 0), n)
@@ -124,7 +124,7 @@ def clipped_count(value: object, n: int) -> int:
 
 
 def released_number(value: object) -> Fraction:
-    """Return a noisy count from a receipt."""
+    """Return a noisy count from a receipt, as an exact number."""
     place = check.exact("released", value)
     if abs(place) > LIMITS.released_size:
         raise ValueError("released must be a noisy count from a receipt, from -2^61 to 2^61")
@@ -132,7 +132,7 @@ def released_number(value: object) -> Fraction:
 
 
 def released_integer(value: object) -> int:
-    """Return a noisy whole number from a receipt."""
+    """Return a noisy integer from a receipt."""
     number = check.integer("released", value, -LIMITS.released_size)
     if number > LIMITS.released_size:
         raise ValueError("released must be a noisy number from a receipt, from -2^61 to 2^61")
@@ -140,7 +140,7 @@ def released_integer(value: object) -> int:
 
 
 def tested_level(value: object) -> Fraction:
-    """Return the level of a test that a power is asked for."""
+    """Return the level of a test whose power is computed."""
     level = inside("level", value)
     if level < LIMITS.least_level:
         raise ValueError(f"level = {value!r} must be at least 1e-8, where tails have their digits")

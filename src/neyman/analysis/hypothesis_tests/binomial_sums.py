@@ -1,4 +1,4 @@
-"""Tail probabilities of a binomial count plus canonical noise, certified from both sides."""
+"""Compute certified bounds on tail probabilities of a binomial count plus canonical noise."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Limits:
-    """Which terms of a binomial sum are added up."""
+    """Set which terms of a binomial sum are added up, with error margins."""
 
-    deviations: float = 10.0  # standard deviations, and records, around the mean
-    margin_records: int = 60  # standard deviations, and records, around the mean
-    sum_error: float = 256 * UNIT  # of a sum of products in pairs [PT-6]
+    deviations: float = 10.0  # standard deviations around the mean
+    margin_records: int = 60  # records around the mean
+    sum_error: float = 256 * UNIT  # relative error of a sum of products in pairs [PT-6]
     chernoff_factor: float = 1 + 1e-6
 
 
@@ -32,7 +32,7 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, eq=False)
 class Count:
-    """The binomial distribution of a count, between two bounds near its mean [PT-6].
+    """Bound a count's binomial distribution from both sides near its mean [PT-6].
 
     Args:
         first: the smallest number with a bound.
@@ -48,7 +48,7 @@ class Count:
 
     @property
     def last(self) -> int:
-        """The largest number with a bound."""
+        """Return the largest number with a bound."""
         return self.first + len(self.low) - 1
 
 
@@ -69,7 +69,7 @@ def count(n: int, p: Fraction | float) -> Count:
     first = max(math.floor(n * share - half), 0)
     last = min(math.ceil(n * share + half), n)
     value, error = log_binomial(n, share, rest, np.arange(first, last + 1), 0.0)
-    # A sum of logarithms errs by a unit of it, a power of e by 2 units, and a product by one.
+    # Errors in units in the last place: 1 for a sum of logarithms, 2 for exp, 1 for a product.
     error = error + 4 * UNIT * (1 + np.abs(value))
     outside = 0.0
     for low, high in ((0, first - 1), (last + 1, n)):
@@ -84,7 +84,7 @@ def count(n: int, p: Fraction | float) -> Count:
 
 
 def tail(noise: PolygonNoise, law: Count, place: Fraction) -> Interval:
-    """Return bounds on P(X + N >= place), X with the distribution and N the noise [PT-6]."""
+    """Return bounds on P(X + N >= place) for a binomial count X and the noise N [PT-6]."""
     low, high = noise.tail_between(place, law.first, law.last)
     least = float(np.sum(law.low * low)) * (1 - LIMITS.sum_error)
     most = float(np.sum(law.high * high)) * (1 + LIMITS.sum_error) + law.outside

@@ -1,4 +1,4 @@
-"""The private binomial test: canonical noise on a count, and its exact p-value."""
+"""Test a probability of success with canonical noise on a count, and compute its exact p-value."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ METHOD = "binomial sums with canonical noise"
 
 @dataclass(frozen=True)
 class NoisyCount:
-    """A count of n records with canonical noise, and what follows from its noisy value."""
+    """Represent a count of n records with canonical noise, and bound its probabilities."""
 
     n: int
     mechanism: CanonicalNoise
 
     @cached_property
     def noise(self) -> PolygonNoise:
-        """Return the noise that is drawn: that of a polygon below the curve's power [PT-1]."""
+        """Return the noise that is drawn: the noise of a polygon below the curve's power [PT-1]."""
         return PolygonNoise(polygons(self.mechanism.curve)[0])
 
     def draw(self, successes: object, bits: Bits) -> Fraction:
@@ -61,7 +61,7 @@ class NoisyCount:
         return tail(self.noise, count(self.n, share), place)
 
     def less(self, place: Fraction, share: Fraction | float) -> Interval:
-        """Return bounds on P(noisy count <= place)."""
+        """Return bounds on P(noisy count <= place) at a probability of success."""
         low, high = tail(self.noise, count(self.n, share), place + STEP)
         return max(1 - high - 1e-15, 0.0), min(1 - low + 1e-15, 1.0)
 
@@ -82,24 +82,24 @@ class NoisyCount:
 
 @dataclass(frozen=True)
 class BinomialTest:
-    """Test the probability of success in n records, under any symmetric trade-off curve.
+    """Test the probability of success of n records, under any symmetric trade-off curve.
 
-    The release is Z = X + N: the number of successes with canonical noise. Its p-value under a
-    null probability p0 is P(X' + N' >= Z) with X' ~ Bin(n, p0), computed with the noise ("less":
-    P(X' + N' <= Z), "two-sided": twice the smaller of the two). The size is at most the level, for
-    every n. No other test with this privacy guarantee and level has more power in a one-sided
-    problem, up to a difference that `power` states.
+    The release is Z = X + N: the number X of successes plus canonical noise N. The p-value under a
+    null probability p0 is P(X' + N' >= Z) with X' ~ Bin(n, p0) and new noise N' ("less": P(X' + N'
+    <= Z), "two-sided": twice the smaller of the two). The size is at most the level for every n. No
+    other test with this privacy guarantee and level has more power in a one-sided problem, up to
+    the gap between the two ends of `power`.
 
     Args:
-        n: number of records, from 1 to 10^9; public. Neighbors replace one record.
+        n: public number of records, from 1 to 10^9. Neighbors replace one record.
         null: p0, in (0, 1), exact.
         alternative: "greater", "less", or "two-sided".
         budget: a curve that is its own inverse (``ny.gdp``, ``ny.pure``, ``ny.approximate``, or
             ``f.symmetric()``), ``ny.zcdp``, or ``ny.at_most``.
 
     Raises:
-        TypeError, ValueError: an argument is wrong, the curve is not its own inverse, or it is
-            nearly perfect privacy.
+        TypeError, ValueError: an argument is wrong, the curve is not its own inverse, or the curve
+            is nearly perfect privacy.
 
     Examples:
         >>> import neyman as ny
@@ -139,15 +139,16 @@ class BinomialTest:
         return NoisyCount(self.n, self.mechanism)
 
     def power(self, *, truth: float | Fraction | str, level: float | Fraction | str) -> Bound:
-        """Return the chance that the test rejects at a level, before there are any data.
+        """Return the chance that the test rejects at a level. This needs no data.
 
         Args:
             truth: the true probability of success, in (0, 1).
-            level: in (0, 1).
+            level: the level of the test, in (0, 1).
 
         Returns:
-            The power; lower is safe. In a one-sided problem no test with the privacy guarantee and
-            the level has more than the upper end, if the truth is in the alternative.
+            Bounds on the power; lower is safe. In a one-sided problem, no test with this privacy
+            guarantee and level has more power than the upper end, if the truth is in the
+            alternative.
         """
         share, most = inside("truth", truth), tested_level(level)
         sides = {"greater": (1,), "less": (-1,), "two-sided": (1, -1)}[self.alternative]
@@ -162,7 +163,7 @@ class BinomialTest:
         return Bound(max(low - 1e-15, 0.0), min(high + 1e-15, 1.0), "lower", METHOD + best)
 
     def _one_sided(self, null: Fraction, truth: Fraction, level: Fraction) -> Interval:
-        """Return the power of this test, and the largest of any as private [PT-3]."""
+        """Return the power of this test, and the largest power of any test as private [PT-3]."""
         most, relative, absolute = float(level), *SURE
         law, true = count(self.n, null), count(self.n, truth)
         inner, outer = self._count.noise, PolygonNoise(polygons(self.mechanism.curve)[1])
@@ -178,7 +179,7 @@ class BinomialTest:
         return least, best
 
     def _first(self, holds: Callable[[Fraction], bool]) -> Fraction:
-        """Return the first grid point, or one next to it, at which a rising condition holds."""
+        """Return the first grid point, or its neighbor, at which a rising condition holds."""
         low, high = -1, self.n + 1
         step = 1
         while holds(Fraction(low)):
@@ -192,13 +193,13 @@ class BinomialTest:
         )
 
     def p_value(self, released: Fraction) -> Bound:
-        """Return the p-value of a noisy count, from a receipt.
+        """Return the p-value of a noisy count from a receipt.
 
         Args:
             released: the noisy count, exact.
 
         Returns:
-            Upper is safe.
+            Bounds on the p-value; upper is safe.
         """
         place = released_number(released)
         greater = self._count.greater(place, self.null)
@@ -215,15 +216,15 @@ class BinomialTest:
     def release(
         self, successes: float, *, confidence: float = 0.95, **paid: Unpack[Payment]
     ) -> TestResult:
-        """Release the noisy count, with its p-value and an interval for the probability.
+        """Release the noisy count, its p-value, and a confidence interval for the probability.
 
         Args:
-            successes: number of records that are successes. It is rounded down and clipped to
-                0, ..., n, and what is no number counts as 0: no value raises an error.
-            confidence: of the interval, in (0, 1); its two ends miss equally often.
+            successes: number of records that are successes. It is rounded down and clipped to 0,
+                ..., n. A value that is not a number counts as 0. No value raises an error.
+            confidence: confidence of the interval, in (0, 1). Both ends miss equally often.
 
         Returns:
-            `TestResult`.
+            A `TestResult`.
         """
         covers = float(inside("confidence", confidence))
         noisy = self._count

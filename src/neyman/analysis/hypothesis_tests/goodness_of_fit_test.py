@@ -1,5 +1,4 @@
-"""The private goodness-of-fit test: noisy counts against their distribution under the null, with
-noise."""
+"""Test goodness of fit: compare noisy counts with their noisy distribution under the null."""
 
 from __future__ import annotations
 
@@ -36,12 +35,12 @@ Lanes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a simulation may take."""
+    """Set the largest simulation, and which statistics count as equal."""
 
     categories: int = 10_000
     simulations: int = 10**6
     piece_counts: int = 1 << 22  # simulated counts at a time
-    # Relative: statistics that differ by less count as equal, against the test [PT-10].
+    # Statistics with a smaller relative difference count as equal. This raises the p-value [PT-10].
     tie_share: float = 1e-9
 
 
@@ -53,19 +52,19 @@ METHOD = "simulated noisy counts: a valid p-value for any number of simulations"
 class GoodnessOfFitTest:
     """Test whether categories have given shares, from noisy counts.
 
-    The release is the count of each category with rounded Gaussian noise, in which one record moves
-    two counts by 1. With r_i = Y_i - n p_i, centered to have sum 0, the statistic is
-    sum_i r_i^2 / (n p_i + sigma^2). The null distribution is that of the same statistic of
-    multinomial counts with the same integer noise. It is simulated: with B simulations of which m
-    are at least as large, the p-value is (1 + m) / (1 + B). Its size is at most the level for every
-    n, every sigma, and every B. The chi-square table plays no part.
+    The release is the count of each category with rounded Gaussian noise of standard deviation
+    sigma. Replacing one record changes two counts by 1. With noisy counts Y_i, null shares p_i, and
+    r_i = Y_i - n p_i, centered to have sum 0, the statistic is sum_i r_i^2 / (n p_i + sigma^2). Its
+    null distribution is simulated: multinomial counts get the same kind of noise. If m of B
+    simulated statistics are at least as large, the p-value is (1 + m) / (1 + B). The size is at
+    most the level for every n, every sigma, and every B. No chi-square approximation is used.
 
     Args:
-        shares: p_i, at least 2 numbers above 0 with sum 1, exact ("1/3" is); at most 10^4.
-        n: number of records, from 1 to 10^9; public. Neighbors replace one record.
+        shares: the shares p_i, 2 to 10^4 exact numbers above 0 with sum 1. "1/3" is exact.
+        n: public number of records, from 1 to 10^9. Neighbors replace one record.
         budget: a curve such as ``ny.gdp(1)``, ``ny.zcdp``, ``ny.approximate`` with a delta, or
             ``ny.at_most``.
-        simulations: B, from 99 to 10^6. The p-value is at least 1 / (1 + B).
+        simulations: number B of simulations, from 99 to 10^6. The p-value is at least 1 / (1 + B).
 
     Raises:
         TypeError, ValueError: an argument is wrong, or no Gaussian noise meets the budget.
@@ -111,17 +110,17 @@ class GoodnessOfFitTest:
 
     @cached_property
     def mechanism(self) -> RoundedGaussian:
-        """Return the noise of the counts: a record that is replaced moves two of them by 1."""
+        """Return the noise of the counts. Replacing a record changes two counts by 1."""
         return least_noise(self.budget, 2)
 
     def p_value(self, released: Iterable[int]) -> Bound:
         """Return a p-value of noisy counts, from new simulations.
 
         Args:
-            released: the noisy counts, as a receipt has them.
+            released: the noisy counts, as in a receipt.
 
         Returns:
-            (1 + m) / (1 + B); both ends are the same number. It differs from call to call.
+            The p-value (1 + m) / (1 + B) at both ends. It differs from call to call.
         """
         listed = check.several("released", released, "[480, 520]")
         if len(listed) != len(self.shares):
@@ -130,7 +129,7 @@ class GoodnessOfFitTest:
                 "category"
             )
         noisy = np.array([released_integer(x) for x in listed], np.int64)
-        # Not on the path of the release: simulated counts need no secrecy, and take no seed.
+        # Simulated counts are not released, so they need no secrecy. They take no seed.
         p = self._simulated_p_value(noisy, np.random.default_rng(), SecureBits())
         return Bound(p, p, "upper", METHOD)
 
@@ -143,15 +142,14 @@ class GoodnessOfFitTest:
         confidence: float = 0.99,
         generator: np.random.Generator | None = None,
     ) -> SimulatedPower:
-        """Estimate the chance that the test rejects at a level, before there are any data.
+        """Estimate the chance that the test rejects at a level. This needs no data.
 
         Args:
-            truth: the true shares, as many as the test has, with sum 1; a share may be 0.
-            level: in (0, 1).
-            simulations: number of simulated releases, from 1 to 10^6, each with a p-value of its
-                own.
-            confidence: of the interval of the estimate, in (0, 1).
-            generator: of the simulation; a new one if not given.
+            truth: the true shares, one per category, with sum 1. A share may be 0.
+            level: the level of the test, in (0, 1).
+            simulations: number of simulated releases, from 1 to 10^6. Each has its own p-value.
+            confidence: confidence of the interval, in (0, 1).
+            generator: random generator, by default a new one.
 
         Examples:
             >>> import neyman as ny
@@ -203,10 +201,10 @@ class GoodnessOfFitTest:
 
         Args:
             counts: number of records in each category, in the order of ``shares``. Each is rounded
-                down and clipped to 0, ..., n, and what is no number counts as 0.
+                down and clipped to 0, ..., n. A value that is not a number counts as 0.
 
         Returns:
-            `TestResult`, without an estimate or an interval. The receipt has the noisy counts.
+            A `TestResult` without an estimate or an interval. The receipt has the noisy counts.
         """
         listed = in_order("counts", counts)
         if len(listed) != len(self.shares):

@@ -1,4 +1,4 @@
-"""The private t-test of clipped records: valid for every n and every symmetric distribution."""
+"""Test a center with a private t-test of clipped records. It is valid for every n."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ RECORD_SQUARED_NORM = 4 * CLIP_UNITS**2 + 2 * CLIP_UNITS + 1  # of a record's tw
 
 @dataclass(frozen=True)
 class Limits:
-    """The grid of a mean test, and the chance of a miss."""
+    """Set the probability of a miss and the error margins of a mean test."""
 
-    # Chance that the sum of squares is outside its bounds, each side half.
+    # Chance that the sum of squares is outside its bounds: half per side.
     miss_chance: float = 1e-4
-    berry_esseen: float = 0.56  # Shevtsova 2010, for independent summands of any laws [PT-12]
+    berry_esseen: float = 0.56  # Shevtsova 2010, for any independent summands [PT-12]
     rounding_share: float = 1e-9  # relative: more than the rounding of each formula here
 
 
@@ -53,26 +53,25 @@ METHOD = "tail of a sum with random signs, the lesser of two bounds"
 
 @dataclass(frozen=True)
 class MeanTest:
-    """Test the center of a distribution from clipped records: a private t-test.
+    """Test the center of a distribution from clipped records, by a private t-test.
 
-    Each record is clipped to the distance ``clip`` from the null value and enters as
-    y = (x - null) / clip, in [-1, 1]. The release is the sum S of y and the sum Q of y^2, with
-    rounded Gaussian noise of standard deviation s (in these units). Given the distances of all
-    records from the null value, S is a sum with random signs under the null hypothesis, and has the
-    variance Q. So P(S + noise >= t) is at most exp(-t^2 / 2 V), and at most
-    Phi(-t / sqrt(V)) + 0.56 Q / V^(3/2), with V = Q + s^2. The p-value is the lesser of the two at
-    the worst Q in its confidence interval, plus the chance that the interval misses Q. The size is
-    at most the level for every n, with clipping.
+    Each record x is clipped to the distance ``clip`` from the null value and enters as y = (x -
+    null) / clip, in [-1, 1]. The release is the sum S of y and the sum Q of y^2, both with rounded
+    Gaussian noise of standard deviation s (in these units). Given all distances from the null
+    value, S is a sum with random signs under the null hypothesis, and its variance is Q. So with V
+    = Q + s^2, P(S + noise >= t) is at most exp(-t^2 / 2 V), and at most Phi(-t / sqrt(V)) + 0.56 Q
+    / V^(3/2). The p-value is the smaller of the two bounds at the worst Q in its confidence
+    interval, plus the chance that the interval misses Q. The size is at most the level for every n,
+    with clipping.
 
-    The null hypothesis "greater" rejects is that, at each distance from the null value, a record is
-    no likelier above it than below. A symmetric distribution with a center at most the null value,
-    whose
-    density falls from its center, obeys it: a normal distribution, a t distribution, a Laplace
-    distribution. A skewed distribution with this mean may not, and is not covered.
+    "greater" rejects this null hypothesis: at each distance from the null value, a record is at
+    most as likely above it as below. It holds for a symmetric distribution with a center at most
+    the null value and a density that falls from the center, such as a normal, t, or Laplace
+    distribution. A skewed distribution with this mean may violate it, and is not covered.
 
     Args:
         null: the center under the null hypothesis, a finite number.
-        n: number of records, from 1 to 10^9; public. Neighbors replace one record.
+        n: public number of records, from 1 to 10^9. Neighbors replace one record.
         clip: the distance from the null value at which records are clipped, above 0. Choose it
             without the data: two to four standard deviations.
         alternative: "greater", "less", or "two-sided".
@@ -120,17 +119,17 @@ class MeanTest:
 
     @cached_property
     def mechanism(self) -> RoundedGaussian:
-        """Return the noise of both sums, on the grid of 1 / 2^20."""
+        """Return the noise of both sums, in grid units of 1 / 2^20."""
         return least_noise(self.budget, RECORD_SQUARED_NORM)
 
     def p_value(self, released: tuple[int, int]) -> Bound:
-        """Return the p-value of the two noisy sums, from a receipt.
+        """Return the p-value of the two noisy sums from a receipt.
 
         Args:
             released: the noisy sums of y and of y^2, in units of 1 / 2^20.
 
         Returns:
-            Upper is safe: it is the test's p-value, and both ends are the same number.
+            The test's p-value, the same number at both ends.
         """
         listed = check.several("released", released, "(1024, 2048)")
         if len(listed) != 2:
@@ -152,14 +151,14 @@ class MeanTest:
         confidence: float = 0.99,
         generator: np.random.Generator | None = None,
     ) -> SimulatedPower:
-        """Estimate the chance that the test rejects at a level, before there are any data.
+        """Estimate the chance that the test rejects at a level. This needs no data.
 
         Args:
-            truth: (generator, n) -> n records with the true distribution.
-            level: in (0, 1).
+            truth: (generator, n) -> n records from the true distribution.
+            level: the level of the test, in (0, 1).
             simulations: number of simulated releases, from 1 to 10^6.
-            confidence: of the interval of the estimate, in (0, 1).
-            generator: of the simulation; a new one if not given.
+            confidence: confidence of the interval, in (0, 1).
+            generator: random generator, by default a new one.
 
         Examples:
             >>> import neyman as ny
@@ -186,7 +185,7 @@ class MeanTest:
         return first + int(noise[0]), second + int(noise[1])
 
     def _tail(self, total: int, squares: int) -> float:
-        """Return the p-value against a larger center [PT-12]."""
+        """Return the p-value against the alternative of a larger center [PT-12]."""
         variance = float(self.mechanism.sigma_squared)
         away = (total - 0.5) * (
             1 - LIMITS.rounding_share
@@ -214,13 +213,14 @@ class MeanTest:
 
     @shares_arguments
     def release(self, values: object, **paid: Unpack[Payment]) -> TestResult:
-        """Release both noisy sums, with their p-value.
+        """Release both noisy sums and their p-value.
 
         Args:
-            values: n real numbers, one per record. What is no number counts as the null value.
+            values: n real numbers, one per record. A value that is not a number counts as the null
+                value.
 
         Returns:
-            `TestResult`. Its estimate is of the mean of the clipped records, null + clip E[y].
+            A `TestResult`. It estimates the mean of the clipped records, null + clip E[y].
         """
         array = one_per_record("values", values, relation="replace-one")
         if len(array) != self.n:
@@ -253,7 +253,7 @@ class MeanTest:
         return TestResult.of(statistic.release(**paid)[1], METHOD, None, self.mechanism)
 
     def _sums(self, array: NDArray[Any]) -> tuple[int, int]:
-        """Return the sums of y and of y^2 in units of the grid, each record alone [PT-11]."""
+        """Return the sums of y and of y^2 in grid units. Each record is rounded alone [PT-11]."""
         with np.errstate(all="ignore"):
             scaled = (as_floats(array) - float(self.null)) / float(self.clip)
         scaled = np.clip(np.nan_to_num(scaled, nan=0.0, posinf=1.0, neginf=-1.0), -1.0, 1.0)

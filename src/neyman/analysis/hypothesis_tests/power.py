@@ -1,4 +1,4 @@
-"""How often a private test rejects, from simulated releases, and how many records a power takes."""
+"""Simulate how often a private test rejects, and search for the number of records it needs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from neyman.numerics.roots import bisect_integers
 
 @dataclass(frozen=True)
 class Limits:
-    """The error of an interval, and the number of simulations."""
+    """Set the error margin of an interval, and the largest number of simulations."""
 
     # Relative, of the ends of an interval: more than SciPy's errors up to 1e6 releases.
     relative_slack: float = 1e-6
@@ -33,12 +33,12 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, repr=False)
 class SimulatedPower:
-    """The share of simulated releases at which a test rejects: an estimate, with an interval.
+    """Estimate a test's power by the share of simulated releases that it rejects.
 
     Args:
-        rejected: number of releases at which the test rejects.
+        rejected: number of releases that the test rejects.
         simulations: number of independent releases.
-        confidence: chance that the interval covers the power, at least.
+        confidence: smallest probability that the interval covers the power.
 
     Examples:
         >>> from neyman.analysis.hypothesis_tests.power import SimulatedPower
@@ -66,11 +66,11 @@ class SimulatedPower:
         return self._largest_acceptance(self.rejected)
 
     def _largest_acceptance(self, count: int) -> float:
-        """Return the largest chance that a count does not refute."""
+        """Return the largest rejection probability that a count of rejections does not refute."""
         if count == self.simulations:
             return 1.0
         miss = (1 - self.confidence) / 2
-        # Of the complement, which keeps its digits where the miss is small.
+        # The complement is accurate even if the probability of a miss is small.
         rest = float(betaincinv(self.simulations - count, count + 1.0, miss))
         return min((1 - rest) * (1 + LIMITS.relative_slack), 1.0)
 
@@ -83,13 +83,13 @@ class SimulatedPower:
 
 
 class GeneratorBits(Bits):
-    """Words of a NumPy generator, for simulated releases of simulated records alone."""
+    """Draw words from a NumPy generator. Use them only to simulate releases of simulated data."""
 
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
 
     def words(self, n: int) -> NDArray[np.uint64]:
-        """``n`` words of the generator."""
+        """Return ``n`` words of the generator."""
         return self._generator.integers(0, 1 << 64, n, dtype=np.uint64)
 
 
@@ -99,13 +99,13 @@ def simulated_power(
     confidence: float,
     generator: np.random.Generator | None,
 ) -> SimulatedPower:
-    """Return the power of a test from independent simulated releases.
+    """Estimate the power of a test from independent simulated releases.
 
     Args:
-        rejects: draws records and noise, and decides.
+        rejects: draws records and noise, and returns the test's decision.
         simulations: number of releases, from 1 to 10^6.
-        confidence: of the interval, in (0, 1).
-        generator: of the records and of the noise; a new one if not given.
+        confidence: confidence of the interval, in (0, 1).
+        generator: random generator of records and noise, by default a new one.
     """
     number = check.integer("simulations", simulations, 1)
     if number > LIMITS.simulations:
@@ -123,15 +123,15 @@ def least_records(
     *,
     most: int = 10**7,
 ) -> int:
-    """Return a number of records at which a test has a power, and with one fewer has not.
+    """Return a number of records that reaches a power, while one record fewer does not.
 
-    The lower end counts. Numbers are doubled until the power is there, and then halved between. A
-    power that does not rise with the number of records, or a simulated one next to the target,
-    may reach it at a smaller number.
+    The lower end of the power must reach the target. The search doubles the number of records until
+    it does, and then bisects. A smaller number may reach it too if the power does not rise with the
+    number of records, or is simulated.
 
     Args:
-        power: the number of records -> the power, as a test's ``power`` returns it.
-        at_least: the power, in (0, 1).
+        power: a function from the number of records to the power, as a test's ``power`` returns it.
+        at_least: the target power, in (0, 1).
         most: the largest number of records that is tried, at most 10^9.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The private test for the difference of two proportions, valid for every common proportion."""
+"""Test the difference of two proportions privately. It is valid for every common proportion."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ Pair = tuple[Fraction, Fraction]
 
 @dataclass(frozen=True)
 class Limits:
-    """How the common proportion is searched."""
+    """Set how the common proportion is searched."""
 
-    # Chance that the common proportion is outside of what is searched [PT-9].
+    # Chance that the common proportion is outside the searched range [PT-9].
     miss_chance: float = 1e-4
     cells: int = 400
-    tail_share: float = 1e-6  # relative: more than computed tails fail to rise by [PT-13]
+    tail_share: float = 1e-6  # relative: exceeds drops in computed tails [PT-13]
     # Relative, of a combined p-value: more than the rounding of normal quantiles.
     rounding_share: float = 1e-9
 
@@ -59,18 +59,18 @@ METHOD = "two exact p-values, combined, at the worst common proportion"
 class ProportionsTest:
     """Test whether two groups have the same proportion, under any symmetric trade-off curve.
 
-    Each group's number of successes gets canonical noise. One record is in one group, so both
-    releases together have the curve of one. Under a common proportion p each noisy count has an
-    exact p-value, and the two are independent. They are combined as a weighted sum of normal
-    scores, in the proportions of a test of the difference. The result is the largest combination
-    over a confidence set for p, plus the chance that the set misses p. The size is at most the
-    level, for every n.
+    Each group's number of successes gets canonical noise. Each record is in one group, so both
+    releases together have the curve of one release. Under a common proportion p, each noisy count
+    has an exact p-value. The two p-values are independent. The test combines them as a weighted sum
+    of normal scores, with the weights of a test of the difference. The p-value is the largest
+    combination over a confidence set for p, plus the chance that the set misses p. The size is at
+    most the level for every n.
 
     Args:
-        n: number of records in the first and in the second group, each from 1 to 10^9; public.
-            Neighbors replace one record within its group.
+        n: public numbers of records in both groups, each from 1 to 10^9. Neighbors replace one
+            record within its group.
         alternative: "greater" if the first proportion is larger, "less", or "two-sided".
-        budget: as in `BinomialTest`.
+        budget: a budget as in `BinomialTest`.
 
     Raises:
         TypeError, ValueError: an argument is wrong, or the budget has no canonical noise.
@@ -101,7 +101,7 @@ class ProportionsTest:
 
     @cached_property
     def mechanism(self) -> CanonicalNoise:
-        """Return the canonical noise of each group, whose curve is that of both together."""
+        """Return the canonical noise of each group. Both groups together have its curve."""
         return noise_of(self.budget)
 
     @cached_property
@@ -116,18 +116,18 @@ class ProportionsTest:
 
     @cached_property
     def _noise_variance(self) -> float:
-        """About the variance of the noise: it is used in weights alone."""
+        """Return the approximate variance of the noise. Only the weights use it."""
         tails = self._groups[0].noise.tails(Fraction(1, 2))[1]
         return float(4 * np.sum((np.arange(len(tails)) + 0.5) * tails))
 
     def p_value(self, released: Iterable[Fraction]) -> Bound:
-        """Return the p-value of two noisy counts, from a receipt.
+        """Return the p-value of two noisy counts from a receipt.
 
         Args:
             released: the noisy counts of both groups, exact.
 
         Returns:
-            Upper is safe.
+            Bounds on the p-value; upper is safe.
         """
         places = [released_number(x) for x in check.several("released", released)]
         if len(places) != 2:
@@ -145,14 +145,14 @@ class ProportionsTest:
         confidence: float = 0.99,
         generator: np.random.Generator | None = None,
     ) -> SimulatedPower:
-        """Estimate the chance that the test rejects at a level, before there are any data.
+        """Estimate the chance that the test rejects at a level. This needs no data.
 
         Args:
-            truth: the true proportions of the first and of the second group, in (0, 1).
-            level: in (0, 1).
+            truth: the true proportions of both groups, in (0, 1).
+            level: the level of the test, in (0, 1).
             simulations: number of simulated releases, from 1 to 10^6.
-            confidence: of the interval of the estimate, in (0, 1).
-            generator: of the simulation; a new one if not given.
+            confidence: confidence of the interval, in (0, 1).
+            generator: random generator, by default a new one.
 
         Examples:
             >>> import neyman as ny
@@ -189,15 +189,16 @@ class ProportionsTest:
     def release(
         self, successes: Iterable[float], *, confidence: float = 0.95, **paid: Unpack[Payment]
     ) -> TestResult:
-        """Release both noisy counts, with their p-value and an interval for the difference.
+        """Release both noisy counts, their p-value, and an interval for the difference.
 
         Args:
             successes: number of successes in the first and in the second group, each clipped as in
                 `BinomialTest.release`.
-            confidence: of the interval for the first proportion minus the second, in (0, 1).
+            confidence: confidence of the interval for the first proportion minus the second, in (0,
+                1).
 
         Returns:
-            `TestResult`.
+            A `TestResult`.
         """
         covers = float(inside("confidence", confidence))
         counts = in_order("successes", successes)
@@ -217,7 +218,7 @@ class ProportionsTest:
 
         def published(places: Pair) -> dict[str, object]:
             p = self.p_value(places)
-            # Both intervals cover together with the product of their chances.
+            # Both intervals cover with the product of their probabilities.
             each = math.sqrt(covers) * (1 - 1e-15) + 1e-15
             ends = [g.ends(z, each) for g, z in zip(groups, places, strict=True)]
             return {
@@ -238,12 +239,12 @@ class ProportionsTest:
 
 @dataclass(frozen=True)
 class LargerProportion:
-    """The p-value of two noisy counts against a larger proportion in the first group [PT-9].
+    """Test two noisy counts against the alternative of a larger first proportion [PT-9].
 
     Args:
         places: the noisy counts.
-        groups: the distributions of both.
-        noise_variance: about that of the noise; it is used in weights alone.
+        groups: the distributions of the noisy counts.
+        noise_variance: approximate variance of the noise. Only the weights use it.
     """
 
     places: Pair
@@ -252,7 +253,7 @@ class LargerProportion:
 
     @cached_property
     def _grid(self) -> Array | float:
-        """The common proportions that are searched, or a p-value that needs no search."""
+        """Return the common proportions to search, or a p-value if no search is needed."""
         ends = [
             g.ends(z, 1 - LIMITS.miss_chance / 2)
             for g, z in zip(self.groups, self.places, strict=True)
@@ -284,7 +285,7 @@ class LargerProportion:
             return (0.0 if grid < 1 else 1.0), grid
         large = np.array([self._upper_tail(p) for p in grid])
         small = np.array([self._lower_tail(p) for p in grid])
-        # The first rises with p and the second falls: a cell is below its two worst ends.
+        # The first tail rises with p and the second falls, so the two worst ends bound a cell.
         weights = self._weights(0.5 * (grid[1:] + grid[:-1]))
         most = float(np.max(_combined_p_value(large[1:], small[:-1], *weights)))
         least = float(np.max(_combined_p_value(large[:-1], small[1:], *weights)))
@@ -294,8 +295,9 @@ class LargerProportion:
     def within(self, level: float) -> bool:
         """Return True if the upper end of the p-value is at most a level.
 
-        A run of cells is below its two worst ends with each of the weights in it, of which the
-        extreme ones are the worst [PT-13]. Runs that this does not settle are halved.
+        The two worst ends of a run of cells bound its p-values, with the worst of its weights.
+        These are among the extreme weights [PT-13]. If the bound does not settle a run, the run is
+        halved.
         """
         grid = self._grid
         if not isinstance(grid, np.ndarray):
@@ -331,7 +333,7 @@ def _combined_p_value(
         total = (weight * scores[0] + other * scores[1]) / np.sqrt(weight**2 + other**2)
     total = np.where(
         np.isinf(scores[0]) | np.isinf(scores[1]),
-        # A p-value of 1 is no evidence, whatever the other one is.
+        # If one p-value is 1, there is no evidence, whatever the other p-value is.
         np.where(np.minimum(scores[0], scores[1]) == -math.inf, -math.inf, math.inf),
         total,
     )

@@ -1,4 +1,4 @@
-"""What a private test releases: a p-value, a decision, an interval, and a receipt."""
+"""Represent the result of a private test: a p-value, a decision, an interval, and a receipt."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from neyman.mechanisms.base import Mechanism
 from neyman.numerics.bound import Bound
 
 KIND: tuple[str, Literal["test"]] = ("private-tests", "test")
-"""The page of certificates, and the kind of the release."""
+"""Private tests have this page of certificates and this kind of release."""
 
 
 @former_arguments(coverage="confidence")
 @dataclass(frozen=True, eq=False, repr=False)
 class TestResult:
-    """The result of a private test: a function of the noisy numbers and public arguments alone.
+    """Represent a private test's result, computed only from noisy numbers and public arguments.
 
     Args:
-        p_value: of the null hypothesis; upper is safe.
-        estimate: of the parameter, or None.
+        p_value: bounds on the p-value of the null hypothesis; upper is safe.
+        estimate: the estimate of the parameter, or None.
         interval: both ends of a confidence interval for the parameter, or None.
-        confidence: chance that the interval covers the parameter, at least; None without one.
-        receipt: what was released, under which guarantee, and what was charged.
-        mechanism: what the guarantee follows from.
+        confidence: smallest probability that the interval covers the parameter, or None.
+        receipt: the record of the released numbers, the guarantee, and the charge.
+        mechanism: the mechanism whose guarantee the release has.
 
     Examples:
         >>> import neyman as ny
@@ -63,10 +63,10 @@ class TestResult:
     def rejects(self, level: object) -> bool:
         """Return True if the upper end of the p-value is at most the level.
 
-        Under the null hypothesis this has a chance of at most the level.
+        Under the null hypothesis, the probability of this is at most the level.
 
         Args:
-            level: in (0, 1).
+            level: the level of the test, in (0, 1).
         """
         return self.p_value.upper <= inside("level", level)
 

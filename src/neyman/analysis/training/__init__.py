@@ -1,4 +1,4 @@
-"""Private training: a loop that draws, clips, and adds noise as its mechanism says it does."""
+"""Train with privacy: the loop draws, clips, and adds noise as its mechanism states."""
 
 from neyman.extras import require
 

@@ -1,7 +1,8 @@
-"""The state of a run on disk: parameters, and which steps have begun. No state of randomness.
+"""Save and load the state of a run: parameters, and which steps have begun. No random state.
 
-`begun` is durable before the first random bit of a step is drawn. So after any crash the steps up
-to `begun` may have been seen by someone, and they are over: a run that goes on starts after them.
+The number ``begun`` is durable before the first random bit of a step is drawn. So after any crash,
+someone may have seen the steps up to ``begun``. These steps are over: a continued run starts after
+them.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ Content = TypeVar("Content")
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be used, or a folder that holds something else."""
+    """Refuse a checkpoint that cannot be used, or a folder that holds something else."""
 
 
 def other_terms(folder: Path) -> CheckpointError:
-    """Return the error about a folder that holds another run."""
+    """Return the error for a folder that holds another run."""
     return CheckpointError(
         f"out = {str(folder)!r} holds a run of other terms; give the call that began it, "
         "or another folder"
@@ -39,12 +40,12 @@ def other_terms(folder: Path) -> CheckpointError:
 
 @dataclass(frozen=True)
 class State:
-    """Where a run is.
+    """Record the progress of a run.
 
     Args:
-        key: the hash of its terms.
-        entry: the number of its charge in the ledger.
-        done: number of steps whose result the parameters have, with those that were lost.
+        key: the hash of the terms of the run.
+        entry: the number of the run's charge in the ledger.
+        done: number of steps that are over: their results are in the parameters, or lost.
         begun: number of steps that may have drawn randomness, at least ``done``.
         lost: number of steps that were charged and have no result.
     """
@@ -59,10 +60,10 @@ class State:
 def write(
     folder: Path, state: State, schema: str, content: bytes | memoryview, **more: Any
 ) -> None:
-    """Write a checkpoint in place of the last one, durably.
+    """Replace the last checkpoint by a new one, durably.
 
     Args:
-        schema: what the content is.
+        schema: the name of the content's format.
         more: further fields of the head, in JSON types.
     """
     digest = hashlib.sha256(content).hexdigest()
@@ -73,13 +74,14 @@ def write(
 def read(
     folder: Path, schema: str, decode: Callable[[bytes, dict[str, Any]], Content]
 ) -> tuple[State, Content] | None:
-    """Return the state and the content in a folder; None if it has no checkpoint.
+    """Return the state and the content in a folder, or None without a checkpoint.
 
     Args:
-        decode: returns the content from its bytes, and takes its fields out of the head.
+        decode: a function that returns the content from its bytes, and removes its fields from the
+            head.
 
     Raises:
-        CheckpointError: it is damaged, or of a run of another kind.
+        CheckpointError: the checkpoint is damaged, or belongs to a run of another kind.
     """
     path = folder / CHECKPOINT
     try:
@@ -109,13 +111,13 @@ def read(
 
 
 def save(folder: Path, state: State, parameters: NDArray[np.float64]) -> None:
-    """Write a checkpoint with the parameters of `ny.train`; see `write`."""
+    """Write a checkpoint with the parameters of `ny.train`, as `write` does."""
     content = np.ascontiguousarray(parameters, "<f8").tobytes()
     write(folder, state, _SCHEMA, content, shape=list(parameters.shape))
 
 
 def load(folder: Path) -> tuple[State, NDArray[np.float64]] | None:
-    """Return the state and the parameters in a folder of `ny.train`; see `read`."""
+    """Return the state and the parameters in a folder of `ny.train`, as `read` does."""
 
     def decode(content: bytes, head: dict[str, Any]) -> NDArray[np.float64]:
         return np.frombuffer(content, "<f8").reshape(head.pop("shape")).astype(np.float64)

@@ -1,10 +1,10 @@
-"""Gradients clipped to a norm and rounded to whole numbers, each row by itself.
+"""Clip gradients to a norm and round them to integers, each row by itself.
 
-The sum of a batch may change by no more than the clipping norm when a row comes or goes. Two things
-make that exact. The squared norm of each rounded row is checked in integers, whatever floating
-point did before. And nothing that a row becomes depends on the other rows: every operation on
-floats is one on single elements, which IEEE arithmetic rounds the same in any place, or a maximum;
-every sum is one of integers, whose order is of no matter [TR-1].
+If a row is added or removed, the sum of a batch may change by at most the clipping norm. Two things
+make this exact. First, the squared norm of each rounded row is checked in integers, whatever
+floating point did before. Second, the result for a row does not depend on the other rows. Each
+float operation is a maximum, or works on single elements, which IEEE arithmetic rounds the same in
+any position. Each sum is a sum of integers, so its order does not matter [TR-1].
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Lanes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Limits:
-    """The grid of clipped gradients, and the numbers worked on at a time."""
+    """Set the grid of clipped gradients, and the numbers processed at a time."""
 
     clip_units: int = 1 << 24  # units in the clipping norm
     parameters: int = 1 << 32
     rough_units: int = 1 << 20  # units of the first, rough measurement of a norm
-    careful_units: int = 1 << 24  # the same where no row may end shorter than rounding needs
-    batch_numbers: int = 1 << 22  # numbers worked on at a time
+    careful_units: int = 1 << 24  # units of the first measurement if ``careful``
+    batch_numbers: int = 1 << 22  # numbers processed at a time
     slice_squares: int = 1 << 14  # squares below 2^48 that are added up in 64 bits
 
 
@@ -42,7 +42,7 @@ def clipped_sum(gradients: Floats, clip: float, grid: int) -> Lanes:
         grid: the number of units in ``clip``, at most `LIMITS.clip_units`.
 
     Returns:
-        A sum that differs by a vector of l2 norm at most ``grid`` if a row comes or goes.
+        The sum. If a row is added or removed, it changes by a vector of l2 norm at most ``grid``.
     """
     rows, size = gradients.shape
     total = np.zeros(size, np.int64)
@@ -53,13 +53,13 @@ def clipped_sum(gradients: Floats, clip: float, grid: int) -> Lanes:
 
 
 def grid_rows(gradients: Floats, clip: float, grid: int, *, careful: bool = False) -> Lanes:
-    """Return each row clipped and rounded to whole units; its squared norm is at most grid^2.
+    """Return each row clipped and rounded to integer units, with a squared norm of at most grid^2.
 
-    A row with an entry that is not finite becomes 0: an error would reveal that there is one.
+    A row with an entry that is not finite becomes 0, because an error would reveal this row.
 
     Args:
-        careful: if True, the margin covers the worst rounding, so that no entry of a clipped row is
-            farther than `careful_error` from the real one [EM-2].
+        careful: if True, the margin covers the worst rounding. Then each entry of a clipped row is
+            within `careful_error` of the exact clipped entry [EM-2].
     """
     size = gradients.shape[1]
     with np.errstate(all="ignore"):
@@ -80,30 +80,30 @@ def grid_rows(gradients: Floats, clip: float, grid: int, *, careful: bool = Fals
     values = np.rint(scaled).astype(np.int64)
     long = _squared_norms(values) > grid * grid
     if np.any(long):
-        # Toward zero, and a little shorter. What floating point still left too long becomes 0.
+        # Round toward zero, and a little shorter. A row that is still too long becomes 0.
         values[long] = np.trunc(scaled[long] * (1 - 2.0**-10)).astype(np.int64)
         values[_squared_norms(values) > grid * grid] = 0
     return values
 
 
 def careful_error(size: int, grid: int) -> float:
-    """Return the most units between an entry of a real clipped row and its whole number [EM-2].
+    """Bound the distance of a rounded entry from the exact clipped entry, in units [EM-2].
 
     Args:
-        grid: units in the clipping norm.
+        grid: number of units in the clipping norm.
     """
     return 2 * _careful_margin(size, grid) + 0.5
 
 
 def _careful_margin(size: int, grid: int) -> float:
-    """Half a unit per entry, what the rough norm may be short of, and floating point."""
+    """Return a margin for rounding every entry, the rough norm's error, and floating point."""
     return 0.5 * size**0.5 * (1 + 1.01 * grid / LIMITS.careful_units) + 1.0
 
 
 def _rough_squares(rows: Lanes) -> Floats:
-    """Return the squared norm of each row of whole numbers up to 2^24, to a few units of 2^-53.
+    """Return each row's squared norm to a few units of 2^-53, for integers up to 2^24.
 
-    Each slice has an exact sum, and slices are added in order: each row by itself.
+    Each slice has an exact sum, and slices are added in order. Each row is computed by itself.
     """
     total = np.zeros(len(rows), np.float64)
     for start in range(0, rows.shape[1], LIMITS.slice_squares):
@@ -113,7 +113,7 @@ def _rough_squares(rows: Lanes) -> Floats:
 
 
 def _squared_norms(rows: Lanes) -> Lanes:
-    """Return the exact squared norm of each row of whole numbers up to 2^24, or 2^61 if larger."""
+    """Return each row's exact squared norm, or 2^61 if larger, for integers up to 2^24."""
     total = np.zeros(len(rows), np.int64)
     for start in range(0, rows.shape[1], LIMITS.slice_squares):
         part = rows[:, start : start + LIMITS.slice_squares]

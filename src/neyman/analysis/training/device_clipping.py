@@ -1,14 +1,14 @@
-"""Clipping of rows on a torch device: whole numbers in floats, and every sum exact.
+"""Clip rows on a torch device, with integers in floats and exact sums.
 
-The distribution is that of `neyman.analysis.training.clipping`: a row becomes whole numbers whose
-squared norm is checked exactly, and it depends on no other row. A row comes in parts, such as one
-part for each parameter of a model. The whole numbers here are floats. Sums of whole numbers below
+A row becomes integers whose squared norm is checked exactly, as in
+`neyman.analysis.training.clipping`. It does not depend on other rows. A row comes in parts, such as
+one part for each parameter of a model. The integers are stored as floats. Sums of integers below
 2^53 are exact in float64 in any order, so no kernel can change a row by its position [TR-6]. Each
-operation on single elements is a product, or a rounding to a whole number. It is rounded as IEEE
-arithmetic says in any place, and a compiler has no product and sum to fuse.
+operation on single elements is a product, or a rounding to an integer. IEEE arithmetic rounds it
+the same in any position, and a compiler has no product and sum to fuse.
 """
 
-# torch is no dependency, so its types are unknown where it is not installed.
+# torch is optional, so its types are unknown if it is not installed.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
@@ -25,32 +25,33 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Limits:
-    """What float64 holds exactly, and the numbers worked on at a time."""
+    """Set the sizes that float64 represents exactly, and the numbers processed at a time."""
 
-    rough_bits: int = 18  # of the largest entry, in the rough norm
+    rough_bits: int = 18  # bits of the largest entry, in the rough norm
     float_squares: int = 1 << 17  # squares up to 2^36 that add up to at most 2^53
-    length_slack: float = 2.0**-20  # of a length, for floating point
-    rows: int = 1 << 28  # whose entries up to 2^24 add up to less than 2^53
-    cpu_numbers: int = 1 << 17  # entries that a CPU works on at a time
-    device_numbers: int = 1 << 26  # entries that another device works on at a time
+    length_slack: float = 2.0**-20  # relative slack of a length, for floating point
+    rows: int = 1 << 28  # rows whose entries up to 2^24 add up to less than 2^53
+    cpu_numbers: int = 1 << 17  # entries that a CPU processes at a time
+    device_numbers: int = 1 << 26  # entries that another device processes at a time
 
 
 LIMITS = Limits()
 
-EXPONENTS = {torch.float32: 120, torch.float64: 1010}  # of factors, as powers of two
+EXPONENTS = {torch.float32: 120, torch.float64: 1010}  # exponents of the largest factors
 
 Kernel = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some columns of all rows, and the total that they are added to.
+    """Hold some columns of all rows, and the total to which they are added.
 
     Args:
-        rows: float32 or float64, of shape (rows, entries).
-        total: float64, of shape (entries,): the sum of up to `LIMITS.rows` rows of whole numbers.
-        tokens: whole numbers of shape (rows, tokens). The total then has the shape (vocabulary,
-            width), and ``rows`` has the entries of one line of it for each token.
+        rows: a float32 or float64 tensor of shape (rows, entries).
+        total: a float64 tensor of shape (entries,), the sum of up to `LIMITS.rows` rows of
+            integers.
+        tokens: integers of shape (rows, tokens). The total then has the shape (vocabulary, width),
+            and ``rows`` has the entries of one line of the total for each token.
     """
 
     rows: Tensor
@@ -58,7 +59,7 @@ class Part:
     tokens: Tensor | None = None
 
     def add(self, values: Tensor) -> None:
-        """Add whole numbers in the place of the rows."""
+        """Add integers in the positions of ``rows`` to the total."""
         if self.tokens is None:
             self.total.add_(values.sum(0))
         else:
@@ -66,11 +67,11 @@ class Part:
             self.total.index_add_(0, self.tokens.reshape(-1), lines)
 
     def at(self, cut: slice) -> Part:
-        """Return the part of some rows."""
+        """Return this part for some of the rows."""
         return Part(self.rows[cut], self.total, None if self.tokens is None else self.tokens[cut])
 
     def columns(self, count: int) -> list[Part]:
-        """Return parts of up to ``count`` columns each; one for a table."""
+        """Return parts of up to ``count`` columns each. A part with tokens stays in one piece."""
         if self.tokens is not None:
             return [self]
         pairs = zip(self.rows.split(count, 1), self.total.split(count), strict=True)
@@ -84,10 +85,10 @@ def add_clipped(
 
     Args:
         parts: the columns of the rows.
-        weights: 1 for a row, and 0 for a dummy row.
+        weights: 1 for each row, and 0 for a dummy row.
         scale: the number of units in 1.
         most: the largest norm of a row in units.
-        compiled: use `torch.compile`.
+        compiled: if True, use `torch.compile`.
     """
     size = sum(part.rows.shape[1] for part in parts)
     if parts[0].rows.is_cpu and size <= LIMITS.cpu_numbers and not compiled:
@@ -102,7 +103,7 @@ def add_clipped(
 
 
 def _add_small(parts: Sequence[Part], weights: Tensor, scale: float, most: int, count: int) -> None:
-    """Add a few rows at a time, with all columns beside each other, in the cache of a CPU."""
+    """Add a few rows at a time, with all columns side by side, in the cache of a CPU."""
     plain = [part for part in parts if part.tokens is None]
     tables = [part for part in parts if part.tokens is not None]
     sums = torch.zeros(sum(len(part.total) for part in plain), dtype=torch.float64)
@@ -133,11 +134,11 @@ def _add(parts: Sequence[Part], weights: Tensor, scale: float, most: int, compil
 
 
 def rounded(rows: Sequence[Tensor], factors: Tensor, most: int) -> list[Tensor]:
-    """Return the parts of rows times their factors as whole float64 numbers.
+    """Return the parts of rows times their factors, rounded to integers in float64.
 
-    A row whose squared norm is above ``most`` squared becomes 0, whatever floating point did: a
-    float64 sum of squared whole numbers is exact below 2^53, and does not come out below 2^53 where
-    it is above. NaN is not at most anything.
+    A row whose squared norm is above ``most`` squared becomes 0, whatever floating point did. A
+    float64 sum of squared integers is exact if it is below 2^53, and is not below 2^53 otherwise. A
+    NaN is not at most anything, so it becomes 0, too.
     """
     values = [_integers(part, factors) for part in rows]
     squares = torch.stack([(part * part).sum(1) for part in values]).sum(0)
@@ -146,7 +147,7 @@ def rounded(rows: Sequence[Tensor], factors: Tensor, most: int) -> list[Tensor]:
 
 
 def selection(rows: Tensor, keep: Tensor) -> Tensor:
-    """Return the rows to keep, and zeros in the place of the others."""
+    """Return the rows to keep, and zeros instead of the other rows."""
     if keep.is_cpu and bool(keep.all()):
         return rows
     return torch.where(keep.reshape(-1, *[1] * (rows.ndim - 1)), rows, 0.0)
@@ -155,7 +156,7 @@ def selection(rows: Tensor, keep: Tensor) -> Tensor:
 def row_factors(
     rows: Sequence[Tensor], scale: float, most: int, *, compiled: bool = False
 ) -> Tensor:
-    """Return one float64 factor per row, so that the product, rounded, is no longer than ``most``.
+    """Return one float64 factor per row that bounds the norm of the rounded product by ``most``.
 
     The factor is at most ``scale``. It is 0 for a row with an entry that is not finite.
 
@@ -163,7 +164,7 @@ def row_factors(
         rows: the parts of the rows.
         scale: the number of units in 1.
         most: the largest norm of a row in units.
-        compiled: use `torch.compile`.
+        compiled: if True, use `torch.compile`.
     """
     norm, finite = norm_bounds(rows, compiled=compiled)
     size = sum(part.shape[1] for part in rows)
@@ -174,10 +175,10 @@ def row_factors(
 
 
 def norm_bounds(rows: Sequence[Tensor], *, compiled: bool = False) -> tuple[Tensor, Tensor]:
-    """Return an upper bound of the norm of each row above 0, and True where the row is finite.
+    """Return an upper bound above 0 on the norm of each row, and True for each finite row.
 
-    The rough norm has entries up to 2^18, by a power of two, which is exact, and so is the sum of
-    their squares in any order. The bound is larger by what rounding moved: half a unit per entry.
+    The rough norm scales entries up to 2^18 by a power of two, which is exact. The sum of their
+    squares is exact in any order. The bound adds the effect of rounding, half a unit per entry.
     """
     run = _compile if compiled else _eager
     peak = torch.stack([run(_peak)(part) for part in rows]).amax(0)
@@ -190,9 +191,9 @@ def norm_bounds(rows: Sequence[Tensor], *, compiled: bool = False) -> tuple[Tens
 
 
 def power_of_two(peak: Tensor, bits: int, largest: int = 1010) -> tuple[Tensor, Tensor]:
-    """Return a power of two that brings a peak to at most 2^bits, and True where it is finite.
+    """Return a power of two that scales a peak to at most 2^bits, and True for each finite peak.
 
-    It is put together from bits, because a library's power may not be exact.
+    The power is assembled from bits, because a library's power function may not be exact.
     """
     finite = peak < torch.inf  # false for NaN
     exponent = torch.frexp(torch.where(finite, peak, 1.0))[1].to(torch.int64)
@@ -207,13 +208,14 @@ def flat_rows(gradients: Tensor) -> Tensor:
 
 
 def merged(lines: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rows in which each token has one line, the sum of its lines, and the tokens.
+    """Add up the lines of equal tokens in each row. Return the flattened sums, and the tokens.
 
-    The sums are exact in any order: lines are rounded to 2^-24 of the largest entry of their row.
+    The sums are exact in any order, because lines are rounded to 2^-24 of the largest entry of
+    their row.
 
     Args:
-        lines: float64, of shape (rows, tokens, width).
-        tokens: whole numbers of shape (rows, tokens).
+        lines: a float64 tensor of shape (rows, tokens, width).
+        tokens: integers of shape (rows, tokens).
     """
     count, many, width = lines.shape
     peak = lines.abs().amax((1, 2))
@@ -228,7 +230,7 @@ def merged(lines: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     place += many * torch.arange(count, device=tokens.device)[:, None]
     sums = torch.zeros(count * many, width, dtype=torch.float64, device=lines.device)
     sums.index_add_(0, place.reshape(-1), integers.reshape(-1, width))
-    # A row that is not finite stays so.
+    # A row that is not finite stays not finite.
     scale = torch.where(finite, 1 / shift, torch.nan)
     return sums.reshape(count, -1) * scale[:, None], places
 

@@ -1,12 +1,12 @@
-"""Gradients of linear layers that are clipped and added up without writing out any of them.
+"""Clip and sum gradients of linear layers without writing out any single gradient.
 
 The gradient of one example is a product of two small matrices, outputs^T inputs. Both are rounded
-to whole numbers, row by row, so that float64 matrix products of them are exact in any order: every
-partial sum is a whole number below 2^53. The norm of a gradient follows from two matrices of inner
-products. So a row's part of a sum is a function of the row alone, and no float is added up [TR-9].
+to integers, row by row. Their float64 matrix products are exact in any order, because every partial
+sum is an integer below 2^53. Two matrices of inner products give the norm of a gradient. So a row's
+part of a sum is a function of the row alone, and no inexact floats are summed [TR-9].
 """
 
-# torch is no dependency, so its types are unknown where it is not installed.
+# torch is optional, so its types are unknown if it is not installed.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
@@ -28,17 +28,17 @@ from neyman.analysis.training.device_clipping import (
     selection,
 )
 
-INPUT_BITS, OUTPUT_BITS = 14, 18  # of the largest entry of a row
+INPUT_BITS, OUTPUT_BITS = 14, 18  # bits of the largest entry of a row
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The factors whose products float64 holds exactly."""
+    """Set the sizes of factors whose products are exact in float64."""
 
-    cancellation_bits: int = 8  # a gradient shorter than its factors by more is clipped to less
-    example_places: int = 1 << 15  # of one example
+    cancellation_bits: int = 8  # a gradient shorter by more bits is clipped further
+    example_places: int = 1 << 15  # places of one example
     layer_width: int = 1 << 17
-    example_entries: int = 1 << 26  # of the factors of one example
+    example_entries: int = 1 << 26  # entries of the factors of one example
     summed_rows: int = 1 << 22  # rows, whose entries below 2^41 add up to less than 2^63
 
 
@@ -47,12 +47,12 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Product:
-    """The factors of a layer's gradients, and the total that the gradients are added to.
+    """Hold the factors of a layer's gradients, and the total to which the gradients are added.
 
     Args:
-        inputs: of shape (rows, places, columns).
-        outputs: of shape (rows, places, lines): the gradient of what the layer returns.
-        total: int64, of shape (lines, columns), in units of 2^-bits.
+        inputs: the layer's inputs, of shape (rows, places, columns).
+        outputs: the gradient of the layer's output, of shape (rows, places, lines).
+        total: an int64 tensor of shape (lines, columns), in units of 2^-bits.
     """
 
     inputs: Tensor
@@ -62,20 +62,20 @@ class Product:
 
 @dataclass(frozen=True)
 class _Measured:
-    """A product with whole inputs, and what bounds its norm, one number per row."""
+    """Hold a product with integer inputs, and bounds on its norm, one number per row."""
 
     inputs: Tensor
     outputs: Tensor
     total: Tensor
-    shift: Tensor  # that made the inputs whole
+    shift: Tensor  # factor that made the inputs integers
     norm: Tensor
-    error: Tensor  # of the norm in units of 2^-bits, from rounding the outputs
-    most: Tensor  # the largest factor by which partial sums stay exact
+    error: Tensor  # error of the norm in units of 2^-bits, from rounding the outputs
+    most: Tensor  # the largest factor for which partial sums stay exact
     finite: Tensor
 
 
 def fits(places: int, lines: int, columns: int) -> bool:
-    """Return True if a product is smaller than the gradient, and its sums can be exact."""
+    """Return True if a product is smaller than the gradient and its sums can be exact."""
     return (
         places**2 < lines * columns
         and places <= LIMITS.example_places
@@ -85,7 +85,7 @@ def fits(places: int, lines: int, columns: int) -> bool:
 
 
 def fine_bits(grid: int, rows: int) -> int:
-    """Return the bits below a unit of the grid in which products of so many rows are added up."""
+    """Return the number of bits below a grid unit in which products of rows are added up."""
     bits = 53 - LIMITS.cancellation_bits - grid.bit_length() - rows.bit_length()
     if bits < 8:
         raise ValueError(f"grid = {grid} with microbatch = {rows} is too fine for fast=True")
@@ -102,16 +102,16 @@ def add_products(
 ) -> None:
     """Add the clipped, rounded rows to the totals of their parts and products.
 
-    The totals of products are rounded to units once, after the last row. This may move a
+    The totals of products are rounded to units once, after the last row. This may change the
     difference of two sums by the root of their number of entries, so rows end shorter by it.
 
     Args:
-        parts: the columns that are written out.
-        products: the layers that are not.
-        weights: 1 for a row, and 0 for a dummy row.
+        parts: the gradients that are written out.
+        products: the layers with gradients that are not.
+        weights: 1 for each row, and 0 for a dummy row.
         scale: the number of units in 1.
         most: the largest norm of a row in units.
-        bits: of the totals of products, below a unit.
+        bits: the number of bits below a unit in the totals of products.
     """
     measured = [_measure_norm(product, bits) for product in products]
     squares = torch.stack([x.norm**2 for x in measured]).sum(0)
@@ -141,7 +141,7 @@ def add_products(
 
 
 def _measure_norm(product: Product, bits: int) -> _Measured:
-    """Return whole inputs, and an upper bound of the norm of the gradient with them."""
+    """Return integer inputs, and an upper bound on the norm of the gradient with these inputs."""
     inputs, shift, finite = _integers(product.inputs, INPUT_BITS)
     rough, other, known = _integers(product.outputs, OUTPUT_BITS)
     outputs = selection(product.outputs, known)
@@ -158,14 +158,14 @@ def _measure_norm(product: Product, bits: int) -> _Measured:
     exact = (2.0**53 / count / length - edge) * shift / (2.0**bits * size)
     exact = torch.minimum(exact, 2.0**900 * shift)  # the outputs' factor is finite
     bound = (norm + edge * length) / other / shift
-    small = inputs.float()  # whole numbers up to 2^14 stay exact
+    small = inputs.float()  # integers up to 2^14 stay exact
     return _Measured(
         small, outputs, product.total, shift, bound, edge * length, exact, finite & known
     )
 
 
 def _integers(values: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return whole numbers up to 2^bits per row, the power of two, and whether a row is finite."""
+    """Return integers up to 2^bits per row, the power of two, and True for each finite row."""
     shift, finite = power_of_two(values.abs().amax((1, 2)).double(), bits)
     integers = selection(values, finite).double().mul(shift[:, None, None]).round_()
     return integers, shift, finite

@@ -1,10 +1,11 @@
-"""Sums of clipped gradients of a `torch.nn.Module`, one gradient per example.
+"""Sum clipped gradients of a `torch.nn.Module`, one gradient per example.
 
 The gradient of each example is a function of its row and of the parameters. Rows go through the
-model in microbatches of one fixed shape. Dummy rows of zeros fill the last one, and have weight 0.
+model in microbatches of one fixed shape. Dummy rows of zeros, with weight 0, fill the last
+microbatch.
 """
 
-# torch is no dependency, so its types are unknown where it is not installed.
+# torch is optional, so its types are unknown if it is not installed.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownLambdaType=false, reportUnknownParameterType=false, reportUntypedBaseClass=false
@@ -41,7 +42,7 @@ WRAPPERS = {
     "DistributedDataParallel": "model.module",
 }
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
-# What torch says, and what it means.
+# Phrases in torch's messages, and their meaning.
 REASONS = {
     ".item()": "it reads a number of a tensor, as .item() and float() do",
     "data-dependent control flow": "it decides by the value of a tensor, as `if x.sum() > 0` does",
@@ -53,11 +54,11 @@ TWISTER_WORDS = 624
 
 @dataclass(frozen=True)
 class Limits:
-    """When a gradient of one example is written out, and how small a clip may be."""
+    """Set when a gradient of one example is written out, and the smallest clip."""
 
     # Entries of the patches of an example whose gradient is written out.
     patch_entries: int = 1 << 14
-    least_clip: Fraction = Fraction(1, 10**100)  # its inverse is the largest one
+    least_clip: Fraction = Fraction(1, 10**100)  # its inverse is the largest clip
 
 
 LIMITS = Limits()
@@ -68,12 +69,12 @@ Groups = Mapping[str, Sequence[str]]
 
 
 def check_module(model: Module) -> None:
-    """Refuse a model in which one example's gradient depends on others, or that keeps data.
+    """Refuse a model whose gradient for one example depends on other examples, or that stores data.
 
     Raises:
-        TypeError: ``model`` is no ``torch.nn.Module``.
-        ValueError: it has a layer that mixes examples or keeps data without noise, it has no
-            parameter to train, or it is on several devices or wrapped.
+        TypeError: ``model`` is not a ``torch.nn.Module``.
+        ValueError: a layer mixes examples or stores data without noise, no parameter trains, or the
+            model is wrapped or on several devices.
     """
     if not isinstance(model, Module):
         raise TypeError(f"model = {model!r} must be a torch.nn.Module")
@@ -103,22 +104,25 @@ def check_module(model: Module) -> None:
 
 
 class ModuleGradients:
-    """Clipped, rounded gradients of single examples, added up in whole numbers.
+    """Compute clipped, rounded gradients of single examples, and add them up in integers.
 
     Args:
-        model: in the mode (train or eval) in which it trains.
-        loss: called with the model's output and the target of one example, each with a batch
-            dimension of 1; returns one number.
-        clips: the largest l2 norm of an example's gradient, above 0; or one for each group.
+        model: the model, in the mode (train or eval) in which it trains.
+        loss: a function of the model's output and the target of one example, each with a batch
+            dimension of 1. It returns one number.
+        clips: the largest l2 norm of an example's gradient, above 0, or one such norm for each
+            group.
         grid: number of units in the total clip, the root of the sum of the squared clips.
-        microbatch: number of examples that go through the model together. 1 makes them independent
-            of each other, and works with layers that `torch.func.vmap` does not know.
-        groups: names of parameters, or of modules that have them, by group. Each group is clipped
-            by itself. "layers" makes each module with parameters of its own a group.
+        microbatch: number of examples that go through the model together. With 1, examples are
+            independent, and layers that `torch.func.vmap` does not know work.
+        groups: a dict from each group to names of parameters or of modules. Each group is clipped
+            by itself. "layers" makes each module with its own parameters a group.
         dtype: ``torch.bfloat16`` or ``torch.float16`` runs the forward pass in mixed precision.
-        compiled: clip by kernels of `torch.compile`, which needs a compiler; not in the fast mode.
-        fast: write out no gradient of a linear layer or a convolution for each example. Sums stay
-            exact. A logical batch must then be one call of `sum`, which rounds its result once.
+        compiled: if True, clip with kernels of `torch.compile`, which needs a compiler. It excludes
+            ``fast``.
+        fast: if True, do not write out the gradients of linear layers and convolutions for each
+            example. Sums stay exact. A logical batch must then be one call of `sum`, which rounds
+            its result once.
     """
 
     def __init__(
@@ -187,10 +191,10 @@ class ModuleGradients:
         )
 
     def check(self, rows: tuple[Tensor, ...]) -> None:
-        """Refuse what cannot train, by a dry run on rows of zeros; nothing reads the data.
+        """Refuse a model that cannot train, by a dry run on rows of zeros. It reads no data.
 
         Args:
-            rows: as in `sum`; only their shapes, types, and devices are used.
+            rows: rows as in `sum`. Only their shapes, types, and devices are used.
 
         Raises:
             ValueError: a tensor is on another device than the model, the lengths differ, the model
@@ -253,17 +257,17 @@ class ModuleGradients:
 
     @property
     def most_rows(self) -> int:
-        """Return the number of rows that one sum holds exactly."""
+        """Return the largest number of rows whose sum is exact."""
         return DEVICE_PRODUCTS_LIMITS.summed_rows if self._bits else DEVICE_CLIPPING_LIMITS.rows
 
     def sum(self, rows: tuple[Tensor, ...]) -> Tensor:
         """Return the int64 sum of the clipped gradients of all rows, in units of clip / grid.
 
-        If a row comes or goes, the sum changes by a vector of l2 norm at most ``grid``. A row with
-        a gradient that is not finite counts as 0.
+        If a row is added or removed, the sum changes by a vector of l2 norm at most ``grid``. A row
+        with a gradient that is not finite counts as 0.
 
         Args:
-            rows: the inputs of the model, and the target last; examples are dimension 0.
+            rows: the inputs of the model, with the target last. Dimension 0 is the example.
         """
         count = _row_count(rows)
         if count > self.most_rows:
@@ -272,13 +276,13 @@ class ModuleGradients:
             totals = self._zeros(rows)
             for start in range(0, count, self._rows):
                 self._add(totals, tuple(x[start : start + self._rows] for x in rows))
-        for name in self._products(rows):  # to whole units, once
+        for name in self._products(rows):  # round to units once
             totals[name] = (totals[name] + (1 << self._bits >> 1)) >> self._bits
         return torch.cat([x.reshape(-1).to(torch.int64) for x in totals.values()])
 
     @contextmanager
     def _deterministic_context(self) -> Generator[None]:
-        """Fix kernels and randomness, and allow derivatives within ``torch.no_grad()`` too."""
+        """Fix kernels and randomness, and allow derivatives even within ``torch.no_grad()``."""
         with (
             torch.inference_mode(False),
             torch.enable_grad(),
@@ -303,7 +307,7 @@ class ModuleGradients:
         return {k for k, number in places.items() if fits(number, *_shape(self._layers[k]))}
 
     def _places(self, calls: Sequence[tuple[str, Tensor]]) -> Counter[str]:
-        """Return the number of places of an example in each layer that is not an embedding."""
+        """Return each layer's number of places per example, for layers other than embeddings."""
         places: Counter[str] = Counter()
         for name, tap in calls:
             if not isinstance(layer := self._layers[name], Embedding):
@@ -316,7 +320,7 @@ class ModuleGradients:
         weights = (torch.arange(self._rows, device=self.device) < len(rows[0])).double()
         scale, products = self.grid / self.clip, self._products(rows)
         for names, most in zip(self._groups.values(), self._most, strict=True):
-            known = [k for k in names if k in gradients]  # a layer may have no call, alone
+            known = [k for k in names if k in gradients]  # a layer may have no call
             parts = [
                 _part(gradients[k], totals[k], self._layers.get(k))
                 for k in known
@@ -333,7 +337,8 @@ class ModuleGradients:
     def _gradients(self, rows: tuple[Tensor, ...]) -> dict[str, list[Tensor]]:
         """Return the gradients of each example by parameter.
 
-        For a layer with taps these are the gradient of what it returns and its input, by call.
+        For a layer with taps, return pairs by call: the gradient of the layer's output, and its
+        input.
         """
         calls = self._dry_taps(rows)
         names = {name for name, _ in calls}
@@ -372,7 +377,7 @@ class ModuleGradients:
         rows: tuple[Tensor, ...],
         taps: _Taps,
     ) -> tuple[tuple[dict[str, Tensor], list[Tensor]], list[Tensor]]:
-        """Return what ``_batched`` does, by one copy of the parameters for each example.
+        """Return the result of ``_batched``, computed with one copy of the parameters per example.
 
         Then only the forward pass goes through vmap, which costs less for small parameters.
         """
@@ -411,7 +416,7 @@ class ModuleGradients:
     def _dry_taps(self, rows: tuple[Tensor, ...]) -> list[tuple[str, Tensor]]:
         """Return each call of a layer with a tap, and zeros of its shape, from a row of zeros.
 
-        A layer whose weight is used elsewhere too, as by a tied output layer, has none.
+        If a layer's weight is used elsewhere too, as by a tied output layer, the layer has no tap.
         """
         key = tuple(x.shape[1:] for x in rows)
         if not self._layers or key in self._taps:
@@ -439,9 +444,9 @@ class ModuleGradients:
 
     @contextmanager
     def _precision(self) -> Generator[None]:
-        """Run forward and backward passes in mixed precision, if it is wanted.
+        """Run forward and backward passes in mixed precision, if ``dtype`` is set.
 
-        Under vmap on a CPU, a layer norm has no gradient by 16 bits, so it gets 32.
+        Under vmap on a CPU, a layer norm has no gradient in 16 bits, so it runs in 32 bits.
         """
         if self.dtype is None:
             yield
@@ -484,7 +489,7 @@ class ModuleGradients:
         return value.reshape(()), taps.inputs
 
     def _group_grids(self, clips: Sequence[Fraction]) -> list[int]:
-        """Return whole units per group whose squares add up to at most the squared grid [TR-7]."""
+        """Return integer units per group. The squares sum to at most the squared grid [TR-7]."""
         total = sum(x * x for x in clips)
         grids: list[int] = []
         for (group, names), clip in zip(self._groups.items(), clips, strict=True):
@@ -502,7 +507,7 @@ class ModuleGradients:
 
 @contextmanager
 def fixed_kernels(device: torch.device) -> Generator[None]:
-    """Use kernels that repeat their results: no TF32, no search for kernels, plain attention."""
+    """Use kernels with repeatable results: no TF32, no search for kernels, plain attention."""
     backends = torch.backends
     settings = [
         (backends.cuda.matmul, "fp32_precision", "ieee"),
@@ -523,7 +528,7 @@ def fixed_kernels(device: torch.device) -> Generator[None]:
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
-    # cuBLAS is deterministic with a workspace of fixed size only.
+    # cuBLAS is deterministic only with a workspace of fixed size.
     absent = device.type == "cuda" and WORKSPACE not in os.environ
     try:
         if absent:
@@ -543,10 +548,11 @@ def fixed_kernels(device: torch.device) -> Generator[None]:
 
 @contextmanager
 def fresh_randomness(device: torch.device) -> Generator[None]:
-    """Draw dropout from a state of the operating system, and restore torch's generators.
+    """Seed dropout from the operating system, and restore torch's generators afterwards.
 
-    The masks of other rows shift if a row comes or goes. No one may know them [TR-8]. A seed of the
-    generator of a CPU has 32 bits, which can be tried one by one, so its whole state is replaced.
+    If a row is added or removed, the masks of other rows shift. So no one may know the masks
+    [TR-8]. A seed of a CPU generator has only 32 bits, which an attacker can try one by one. So its
+    entire state is replaced.
     """
     generators = [torch.default_generator]
     if device.type == "cuda":
@@ -563,7 +569,7 @@ def fresh_randomness(device: torch.device) -> Generator[None]:
 
 
 def _fill_state(generator: torch.Generator) -> None:
-    """Replace the 624 words of a Mersenne twister, which are in 64 bits each, by random ones."""
+    """Replace the 624 words of a Mersenne twister, stored in 64 bits each, with random words."""
     state = generator.get_state()
     words = state[24 : 24 + 8 * TWISTER_WORDS].view(torch.int64)
     if int(words[0]) != generator.initial_seed() & 0xFFFFFFFF:
@@ -574,7 +580,7 @@ def _fill_state(generator: torch.Generator) -> None:
 
 
 def _row_count(rows: tuple[Tensor, ...]) -> int:
-    """Return how many rows there are; refuse tensors that are no rows of inputs and targets."""
+    """Return the number of rows. Refuse tensors that are not rows of inputs and targets."""
     if len(rows) < 2 or len({len(x) for x in rows}) != 1:
         raise ValueError(
             f"data has {len(rows)} tensors of lengths {[len(x) for x in rows]}; it must have "
@@ -597,16 +603,16 @@ def _gradient(value: Tensor, inputs: list[Tensor]) -> Sequence[Tensor | None]:
 
 
 class _WrittenError(ValueError):
-    """A parameter or a buffer that a forward pass writes to."""
+    """Refuse a forward pass that writes to a parameter or a buffer."""
 
 
 class _Taps:
-    """Zeros that are added to what layers return, and so have its gradient.
+    """Add zeros to the outputs of layers, to get the outputs' gradients.
 
     Args:
         names: the name of the weight of each layer.
-        zeros: one for each call of a layer, in order; or None, and each call makes its own.
-        detached: hide the weights themselves from the gradient.
+        zeros: one tensor per call of a layer, in order. With None, each call makes one.
+        detached: if True, hide the weights themselves from the gradient.
     """
 
     def __init__(
@@ -623,7 +629,7 @@ class _Taps:
 
     @contextmanager
     def placed(self, zeros: list[Tensor]) -> Generator[None]:
-        """Add zeros within the context; those of a transformed function are other tensors."""
+        """Add zeros within the context. Inside a transformed function, they are other tensors."""
         self.inputs, self.names = [], []
 
         def tapped(
@@ -650,7 +656,7 @@ class _Taps:
 
 
 def _tap_layers(model: Module, parameters: Mapping[str, Tensor]) -> dict[str, Module]:
-    """Return layers of three kinds by the name of their weight, where no layer shares it."""
+    """Return layers of three kinds by the name of their weight, if no other layer shares it."""
     uses = Counter(id(p) for x in model.modules() for p in x.parameters(recurse=False))
     layers = {f"{name}.weight".lstrip("."): layer for name, layer in model.named_modules()}
     return {
@@ -684,13 +690,13 @@ def _product(gradients: Sequence[Tensor], total: Tensor, layer: Module) -> Produ
 
 
 def _shape(layer: Module) -> tuple[int, int]:
-    """Return the lines and columns of the weight of a layer."""
+    """Return the number of lines and columns of the weight of a layer."""
     lines, columns = layer.weight.flatten(1).shape
     return lines, columns
 
 
 def _join_uses(gradients: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tensor]:
-    """Return the gradients of what a layer returned and its inputs, one line for each place."""
+    """Return the gradients of a layer's outputs, and its inputs, one line for each place."""
     pairs: list[tuple[Tensor, Tensor]] = []
     for outputs, inputs in zip(gradients[::2], gradients[1::2], strict=True):
         if isinstance(layer, Conv2d):
@@ -710,7 +716,7 @@ def _join_uses(gradients: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tens
 def _clips(
     clips: float | Fraction | str | Mapping[str, float | Fraction | str], groups: Sequence[str]
 ) -> list[Fraction]:
-    """Return one exact clip per group; one number is shared out equally."""
+    """Return one exact clip per group. One number gives equal clips."""
     if isinstance(clips, Mapping):
         if set(clips) != set(groups):
             raise ValueError(f"clips has {sorted(clips)}; the groups are {sorted(groups)}")
@@ -726,7 +732,7 @@ def _clips(
 def _group_names(
     model: Module, parameters: Mapping[str, Tensor], groups: Groups | str | None
 ) -> dict[str, list[str]]:
-    """Return the names of the parameters of each group; each is in one group."""
+    """Return the parameter names of each group. Each parameter is in one group."""
     if groups is None:
         return {"all": list(parameters)}
     if groups == "layers":

@@ -1,6 +1,6 @@
-"""Training of a network: what a run of `ny.torch.train` moves, and how it is kept."""
+"""Train a network: move, save, and load the model of a run of `ny.torch.train`."""
 
-# torch is no dependency, so its types are unknown where it is not installed.
+# torch is optional, so its types are unknown if it is not installed.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
@@ -49,14 +49,14 @@ RANDOMNESS = (
 
 @dataclass(frozen=True)
 class NetworkTerms(RunTerms):
-    """The public description of a run of `ny.torch.train`.
+    """Describe a run of `ny.torch.train` in public terms.
 
-    The values of the first parameters are no part of it. A script that is called again makes other
-    ones, and the run goes on with those of its checkpoint.
+    The terms exclude the first values of the parameters. A script that runs again draws other first
+    values, and the run continues with the values in its checkpoint.
 
     Args:
         shapes: the shape of each parameter that is trained, by name.
-        words: what describes the model, the loss, and the optimizer, in JSON types.
+        words: the description of the model, the loss, and the optimizer, as JSON types.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -64,7 +64,7 @@ class NetworkTerms(RunTerms):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the shape of all trained parameters, one after another."""
+        """Return the shape of all trained parameters in one array."""
         return (sum(int(np.prod(shape)) for shape in self.shapes.values()),)
 
     def to_dict(self) -> dict[str, Any]:
@@ -78,14 +78,14 @@ class NetworkTerms(RunTerms):
 
 
 class RowSource:
-    """The rows of a dataset as tensors on the model's device.
+    """Read the rows of a dataset as tensors on the model's device.
 
     Args:
         data: a tuple of tensors, a ``TensorDataset``, or a map-style dataset of tuples.
         example: a made-up row of a map-style dataset, with the shapes and types of its rows.
 
     Raises:
-        TypeError, ValueError: the data are of another kind, or lack an example.
+        TypeError, ValueError: the data have another type, or ``example`` is missing.
     """
 
     def __init__(self, data: object, example: object, device: torch.device) -> None:
@@ -123,7 +123,7 @@ class RowSource:
         self.count = len(self)
 
     def __len__(self) -> int:
-        """Return the number of rows now."""
+        """Return the current number of rows."""
         return len(self._data if self._tensors is None else self._tensors[0])
 
     def take(self, batch: NDArray[np.int64]) -> tuple[Tensor, ...]:
@@ -149,7 +149,7 @@ class RowSource:
 
 
 class NetworkRun:
-    """A model, its optimizer, and its schedule, which move by noisy gradients."""
+    """Move a model, its optimizer, and its schedule by noisy gradients."""
 
     def __init__(
         self,
@@ -168,9 +168,9 @@ class NetworkRun:
         self._environments = (here,)
 
     def check(self) -> None:
-        """Take a step on a gradient of zeros, save and load it, and take it back.
+        """Take a step on a gradient of zeros, save and load it, and undo it.
 
-        The schedule moves as often as it will, because some end early.
+        The schedule takes all its steps, because some schedules end early.
         """
         try:
             before = self._pack_state()
@@ -194,7 +194,7 @@ class NetworkRun:
             ) from error
 
     def load(self, folder: Path) -> State | None:
-        """Take over a checkpoint of these terms, and return its state."""
+        """Load a checkpoint that has the same terms. Return its state."""
         saved = read(folder, SCHEMA, lambda content, head: (content, head.pop("environments")))
         if saved is None:
             return None
@@ -216,7 +216,7 @@ class NetworkRun:
         write(folder, state, SCHEMA, self._pack_state(), environments=self._environments)
 
     def step(self, step: int, batch: NDArray[np.int64]) -> None:
-        """Add up clipped gradients, add noise, and move."""
+        """Sum the clipped gradients, add noise, and move the parameters."""
         if len(self._rows) != self._rows.count:
             raise ChargedError(
                 "data changed its length during the run: give a dataset of one length, such as a "
@@ -224,7 +224,7 @@ class NetworkRun:
             )
         rows = without_content(partial(self._take_rows, batch), "the dataset")
         without_content(partial(self._gradient.add, *rows), "the model or the loss")
-        self._gradient.steps = step  # where an earlier process took the steps before it
+        self._gradient.steps = step  # an earlier process may have taken the steps before it
         self._gradient.set()
         self._move()
 
@@ -239,7 +239,7 @@ class NetworkRun:
         self._optimizer.zero_grad(set_to_none=True)
 
     def setting(self) -> Setting:
-        """Return what the receipt says beside the terms."""
+        """Return the parts of the receipt that are not in the terms."""
         assumption = self._gradient.gradients.assumption
         conditions = (*([assumption] if assumption else []), RANDOMNESS)
         return Setting(conditions, self._environments, NETWORK)
@@ -258,7 +258,7 @@ class NetworkRun:
         return {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
 
     def _pack_state(self) -> memoryview:
-        """Return the parameters, buffers, optimizer, and schedule; no state of randomness."""
+        """Return the parameters, buffers, optimizer, and schedule, without any random state."""
         buffer = io.BytesIO()
         schedule = self._scheduler.state_dict() if self._scheduler is not None else None
         parts = {
@@ -280,7 +280,7 @@ class NetworkRun:
 
 
 def _array(tensor: Tensor) -> NDArray[Any]:
-    """Return a tensor as an array; NumPy has no bfloat16, of which float32 has every number."""
+    """Return a tensor as an array. A bfloat16 becomes float32, which represents all its numbers."""
     plain = tensor.detach().cpu()
     return (plain.float() if plain.dtype == torch.bfloat16 else plain).numpy()
 
@@ -300,7 +300,7 @@ def train_network(
     scheduler: Callable[[Optimizer], LRScheduler] | LRScheduler | None,
     example: object,
 ) -> Trained:
-    """Check a run of `ny.torch.train`, take its steps, and leave the result in the model."""
+    """Check a run of `ny.torch.train`, take its steps, and load the result into the model."""
     gradients = gradient.gradients
     rows = RowSource(data, example, gradients.device)
     gradients.check(rows.first)
@@ -327,13 +327,13 @@ def train_network(
     run_with = (name, request.dataset, gradient.mechanism, total, gradients.grid, microbatch)
     terms = NetworkTerms(*common_terms(*run_with, size=gradients.size), shapes, words)
     for parameter in model.parameters():
-        parameter.grad = None  # an earlier one has no noise
+        parameter.grad = None  # an earlier gradient has no noise
     with fixed_kernels(gradients.device):
         here = _environment(gradients)
         job = NetworkRun(terms, model, gradient, mover, schedule, rows, here)
         trained = run(job, rows.count, request)
     state = {name: torch.from_numpy(x) for name, x in trained.state.items()}
-    model.load_state_dict(state, strict=False)  # of a run that was finished before
+    model.load_state_dict(state, strict=False)  # for a run that was already finished
     return trained
 
 
@@ -357,7 +357,7 @@ def _optimizer(
     parameters: Mapping[str, Tensor],
     given: Callable[[Iterable[Tensor]], Optimizer] | Optimizer,
 ) -> Optimizer:
-    """Return the optimizer, which moves what is trained and nothing else."""
+    """Return the optimizer. Refuse one that does not move exactly the trained parameters."""
     result: Any = given
     if not isinstance(given, (Optimizer, Module)) and callable(given):
         result = given(list(parameters.values()))
@@ -380,7 +380,7 @@ def _optimizer(
 def _scheduler(
     optimizer: Optimizer, given: Callable[[Optimizer], LRScheduler] | LRScheduler | None
 ) -> LRScheduler | None:
-    """Return the schedule of the optimizer, which moves once a step."""
+    """Return the schedule of the optimizer, which takes one step per training step."""
     if given is None:
         return None
     schedule: Any = (
@@ -398,7 +398,7 @@ def _scheduler(
 
 
 def _environment(gradients: ModuleGradients) -> dict[str, Any]:
-    """Return where this process computes, and the settings that it computes with."""
+    """Return the device and the settings of this process."""
     device = gradients.device
     card = f" ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else ""
     products = torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision

@@ -1,6 +1,6 @@
-"""The noisy gradient of a network: clipped rows, added up in whole numbers, and exact noise."""
+"""Compute the noisy gradient of a network: clip rows, add them up in integers, add exact noise."""
 
-# torch is no dependency, so its types are unknown where it is not installed.
+# torch is optional, so its types are unknown if it is not installed.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
@@ -28,20 +28,21 @@ Groups = Mapping[str, Sequence[str]]
 
 
 class NoisyGradient:
-    """The private gradient of a model, for a training loop of your own.
+    """Compute the private gradient of a model, for your own training loop.
 
-    `add` computes one gradient per row, clips and rounds each, and adds them up in whole numbers.
-    `set` adds exact noise to the sum, divides it by the declared batch size, and puts it into the
-    ``grad`` of each parameter. What an optimizer and a schedule make of it is post-processing.
+    `add` computes one gradient per row, clips and rounds each gradient, and adds them up in
+    integers. `set` adds exact noise to the sum, divides it by the declared batch size, and stores
+    the result in the ``grad`` of each parameter. Optimizers and schedules only post-process this
+    result.
 
-    The guarantee is ``mechanism.tradeoff()`` if the rows of each step are those of one batch of
-    ``mechanism.batches``, with empty batches, and if the conditions in the receipt of
-    `ny.torch.train` hold. No ledger is charged, and nothing is saved: see there.
+    The guarantee is ``mechanism.tradeoff()`` under two assumptions. Each step uses the rows of one
+    batch of ``mechanism.batches``, including empty batches. The conditions in the receipt of
+    `ny.torch.train` hold. No ledger is charged, and nothing is saved. `ny.torch.train` does both.
 
     Args:
-        model, loss, clip, grid, microbatch, groups, autocast, compiled, fast: as in
+        model, loss, clip, grid, microbatch, groups, autocast, compiled, fast: the arguments of
             `ny.torch.train`.
-        mechanism: what is accounted; its sigma is that of the noise.
+        mechanism: the accounted mechanism, which sets the sigma of the noise.
 
     Raises:
         TypeError, ValueError: an argument is wrong, or a layer of the model mixes rows.
@@ -123,16 +124,18 @@ class NoisyGradient:
         self._hooks()
 
     def add(self, *rows: Tensor) -> None:
-        """Add the clipped gradients of rows to the sum; with ``fast=False`` in several calls.
+        """Add the clipped gradients of rows to the sum.
 
-        A row whose gradient is not finite counts as 0.
+        A row whose gradient is not finite counts as 0. With ``fast=False``, a step may have several
+        calls.
 
         Args:
-            rows: the inputs of the model, and the target last; dimension 0 is the row, and may be
+            rows: the inputs of the model, with the target last. Dimension 0 is the row, and may be
                 empty.
 
         Raises:
-            RuntimeError: the second call of a step with ``fast``, which rounds each sum once.
+            RuntimeError: this is the second call of a step with ``fast``, which rounds each sum
+                once.
         """
         if self.fast and self._total is not None:
             raise RuntimeError(
@@ -157,7 +160,7 @@ class NoisyGradient:
         total, self._total = self._total, None
         if self._correlated is not None:
             self._correlated.add(self.steps, total)
-        else:  # Exact: for a whole x, round(x + Z) = x + round(Z) [TR-2].
+        else:  # Exact: for an integer x, round(x + Z) = x + round(Z) [TR-2].
             total += rounded_gaussian(self._variance, len(total), out=total.new_empty(len(total)))
         self.steps += 1
         start = 0

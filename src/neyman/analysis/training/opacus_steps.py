@@ -1,9 +1,9 @@
-"""Opacus with exact steps: batches, clipped sums, and noise of whole numbers [OS-1].
+"""Run Opacus with exact steps: batches, clipped sums, and noise in integers [OS-1].
 
 Opacus still computes the gradients of single rows, and its optimizer still steps.
 """
 
-# Opacus and torch are no dependencies, so their types are unknown where they are not installed.
+# Opacus and torch are optional, so their types are unknown if they are not installed.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
@@ -32,7 +32,7 @@ from neyman.noise import SecureBits, rounded_gaussian
 from neyman.noise.row_draws import coins
 from neyman.numerics import check
 
-BATCH_DEVIATIONS = 3  # of the size of a sample, which a batch holds by default
+BATCH_DEVIATIONS = 3  # a batch fits samples up to this many deviations above the mean
 
 
 def make_exact(
@@ -43,28 +43,28 @@ def make_exact(
     physical_batch_size: int | None = None,
     grid: int = 1 << 20,
 ) -> NeymanOpacusAccountant:
-    """Draw the batches and the noise of Opacus exactly, and clip and add up in whole numbers.
+    """Draw the batches and the noise of Opacus exactly, and clip and add up in integers.
 
-    Call it after ``make_private`` with what that returned, and again after ``load_checkpoint``.
-    A coin from the operating system decides for each row whether it is in a sample. The gradient
-    of each row is clipped to ``max_grad_norm`` and rounded to the grid of
-    ``max_grad_norm / grid``, and its squared norm is checked in integers. A gradient that is not
-    finite counts as 0. The noise is a rounded Gaussian from the operating system.
+    Call it with the results of ``make_private``, and again after ``load_checkpoint``. A coin from
+    the operating system decides for each row whether it is in a sample. The gradient of each row is
+    clipped to ``max_grad_norm`` and rounded to the grid of ``max_grad_norm / grid``, and its
+    squared norm is checked in integers. A gradient that is not finite counts as 0. The noise is a
+    rounded Gaussian from the operating system.
 
-    All batches of the loader have one size, so that the size of a sample cannot change the last
-    bits of a gradient. Rows that fill a batch up are computed and not added. A larger sample
-    comes in several batches, and the optimizer steps after the last one. So
-    ``physical_batch_size`` replaces Opacus's ``BatchMemoryManager``.
+    All batches of the loader have the same size, so the size of a sample cannot change the last
+    bits of a gradient. The gradients of filler rows are computed but not added. A larger sample
+    comes in several batches, and the optimizer steps after the last one. So ``physical_batch_size``
+    replaces Opacus's ``BatchMemoryManager``.
 
     It accepts the settings that `check_batches` accepts, and gradients in 16 bits (autocast). It
     refuses all others by name, such as the ghost modes, which have no gradients of single rows.
-    ``accountant.receipt()`` has the conditions that no check sees.
+    ``accountant.receipt()`` has the conditions that cannot be checked.
 
     Args:
-        module, optimizer, data_loader: what ``make_private`` returned, with
+        module, optimizer, data_loader: the results of ``make_private`` with
             ``accountant="neyman"``.
-        physical_batch_size: the number of rows in each batch of the loader. By default nearly all
-            samples fit in one.
+        physical_batch_size: the number of rows in each batch of the loader. By default, nearly all
+            samples fit in one batch.
         grid: number of units in the clipping norm.
 
     Returns:
@@ -97,13 +97,13 @@ def make_exact(
 
 
 class ExactDraws(OpacusDraws):
-    """Samples by exact coins in batches of one size, clipped sums, and exact noise."""
+    """Draw samples by exact coins in batches of one size, and add exact noise to clipped sums."""
 
     exact = True
 
     def take_over(self, grid: int, size: int) -> None:
-        """Replace the noise of the optimizer, given the grid and the number of rows in a batch."""
-        self.requests = 0  # for batches of this pass
+        """Replace the noise of the optimizer, for a grid and a number of rows per batch."""
+        self.requests = 0  # requests for batches of this pass
         self._used = 0  # batches of this pass
         self._batch_rows: deque[tuple[int, bool]] = deque()  # rows to add up, and whether more come
         self._more = False
@@ -114,7 +114,7 @@ class ExactDraws(OpacusDraws):
 
     @staticmethod
     def chance(rate: float) -> float:
-        """Return the chance that a record is drawn: the rate itself."""
+        """Return the probability that a record is drawn, which is the rate."""
         return rate
 
     def start(self) -> None:
@@ -122,13 +122,13 @@ class ExactDraws(OpacusDraws):
         super().start()
         self._batch_rows.clear()
         self._used, self.requests = 0, 1  # the request that began this pass
-        if self._more:  # the last pass ended within a sample, whose sum no one sees
+        if self._more:  # the last pass ended within a sample: drop its sum
             self._more = self.optimizer._is_last_step_skipped = False
             self.pieces.clear()
             self.optimizer.zero_grad()
 
     def batches(self, sampler: Any, samples: Iterator[list[int]]) -> Iterator[list[int]]:
-        """Return batches of one size for a pass: a coin for each row, and nothing of Opacus."""
+        """Return batches of one size for a pass, by a coin for each row. Ignore ``samples``."""
         return _Requests(self, self._batches(sampler))
 
     def _batches(self, sampler: Any) -> Iterator[list[int]]:
@@ -177,11 +177,11 @@ class ExactDraws(OpacusDraws):
 
     def skip(self) -> bool:
         """Return True if more batches of the sample come before the step."""
-        self.optimizer._step_skip_queue.clear()  # what BatchMemoryManager says
+        self.optimizer._step_skip_queue.clear()  # signals from BatchMemoryManager
         return self._more
 
     def add_noise(self) -> None:
-        """Write the sums with their noise to ``grad``: a function of noisy whole numbers."""
+        """Write the noisy sums to ``grad``, as a function of noisy integers."""
         optimizer = self.optimizer
         sigma = check.exact("noise_multiplier", optimizer.noise_multiplier)
         for parameter in optimizer.params:
@@ -205,11 +205,11 @@ class ExactDraws(OpacusDraws):
 
     @property
     def _unit(self) -> float:
-        """The length of one whole number."""
+        """Return the length of one grid unit."""
         return float(self.optimizer.max_grad_norm) / self._grid
 
     def _groups(self) -> list[tuple[list[int], int]]:
-        """Return parameters that are clipped together, and their clipping norm in units.
+        """Return the groups of parameters that are clipped together, with clipping norms in units.
 
         The squares of these norms add up to at most the squared grid.
         """
@@ -223,10 +223,10 @@ class ExactDraws(OpacusDraws):
 
 
 class _Requests(Iterator[list[int]]):
-    """The batches of a pass. Each request for one is counted, also those after the last one.
+    """Iterate over the batches of a pass, and count the requests, also after the last batch.
 
-    A loader asks for as many as its workers draw ahead, and then once for each that it returns. So
-    the number of requests says which batch the user has [OS-2].
+    A loader first requests the batches that its workers draw ahead. Then it requests one batch for
+    each batch that it returns. So the number of requests shows which batch the user has [OS-2].
     """
 
     def __init__(self, draws: ExactDraws, batches: Iterator[list[int]]) -> None:

@@ -1,4 +1,4 @@
-"""A finished run on disk: parameters, a receipt, and a report that need no data to check."""
+"""Read and write a finished run: parameters, a receipt, and a report. Checks need no data."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ TOGETHER = (
 
 @dataclass(frozen=True)
 class Setting:
-    """What a receipt says beside the terms, which is no part of their hash.
+    """Hold the parts of a receipt that are not in the terms or their hash.
 
     Args:
-        conditions: those beyond the conditions of every run.
-        environments: where each process of the run computed, and its settings.
+        conditions: the conditions beyond the conditions of every run.
+        environments: the device and the settings of each process of the run.
         path: the file of the parameters.
     """
 
@@ -73,16 +73,16 @@ class Setting:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained model with the receipt of its guarantee.
+    """Represent a trained model with the receipt of its guarantee.
 
     Args:
-        parameters: the last parameters; of a network, all that were trained, in one array, in the
+        parameters: the last parameters. For a network, all trained parameters in one array, in the
             order of their names.
-        receipt: what ``receipt.json`` says.
-        report: what ``report.md`` says.
-        folder: where the files are.
-        state: each array of a network by its name, as ``load_state_dict`` takes them. A bfloat16
-            stands as float32. It is empty after `ny.train`.
+        receipt: the content of ``receipt.json``.
+        report: the content of ``report.md``.
+        folder: the folder of the files.
+        state: a dict from names to the arrays of a network, for ``load_state_dict``. A bfloat16
+            becomes float32. The dict is empty after `ny.train`.
 
     Examples:
         >>> import neyman as ny
@@ -114,7 +114,8 @@ class Trained:
         """Load a finished run.
 
         Raises:
-            CheckpointError: the folder holds none, or its parameters are not the receipt's.
+            CheckpointError: the folder holds no finished run, or its parameters do not match the
+                receipt.
         """
         folder = Path(folder)
         try:
@@ -151,8 +152,8 @@ class Trained:
     def problems(self) -> list[str]:
         """Return each statement of the receipt that does not follow from its terms.
 
-        The check needs no data: it computes the guarantee, the noise, and the charge again. It
-        cannot show that the run took place as stated.
+        The check needs no data. It recomputes the guarantee, the noise, and the charge. It cannot
+        show that the run took place as stated.
         """
         receipt = receipt_format.TrainingReceipt.read(self.receipt)
         mechanism, terms, ledger = self.mechanism, receipt.terms, receipt.ledger
@@ -183,7 +184,7 @@ class Trained:
 
 
 def joined(state: Mapping[str, NDArray[Any]], names: Iterable[str]) -> NDArray[Any]:
-    """Return the named arrays of a state dict in one array, in the order of the names."""
+    """Join the named arrays of a state dict into one array, in the order of the names."""
     return np.concatenate([state[name].ravel() for name in sorted(names)])
 
 
@@ -199,7 +200,7 @@ def draft(
 
     Args:
         lost: number of steps that were charged and have no result.
-        protects: what one record is about.
+        protects: the privacy unit, such as "person".
     """
     last = 9 if setting.path == NETWORK else 4
     where = {"environments": setting.environments} if setting.environments else {}
@@ -246,7 +247,7 @@ def report(receipt: receipt_format.TrainingReceipt) -> str:
             "the time. Guessing would confirm it 5% of the time."
         )
     steps, ledger = receipt.steps, receipt.ledger
-    clip = Fraction(terms["clip"])  # of groups the root of a sum of squares
+    clip = Fraction(terms["clip"])  # with groups, the root of the sum of the squared clips
     norm = terms["clip"] if clip.denominator < 1 << 20 else digits.number(clip)
     lines = [
         f"# Training run {terms['name']}",

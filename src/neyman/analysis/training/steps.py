@@ -1,7 +1,7 @@
-"""The steps that every training run shares: charge, count, draw, move, save, and publish.
+"""Take the steps that every training run shares: charge, count, draw, move, save, and publish.
 
 `run` takes a `Job`: an array of parameters (`ny.train`), or a network with its optimizer
-(`ny.torch.train`). The order of charge, count, and randomness is here, and nowhere else.
+(`ny.torch.train`). Only this module sets the order of charge, count, and randomness.
 """
 
 from __future__ import annotations
@@ -36,44 +36,44 @@ from neyman.storage.locks import lock
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
-LOCK_WAIT_SECONDS = 60.0  # seconds for another run of the same terms
+LOCK_WAIT_SECONDS = 60.0  # seconds to wait for another run of the same terms
 
 
 class Job(Protocol):
-    """What a run moves, step by step, and how it is kept."""
+    """Define the operations of a run: check, load, save, step, and return the result."""
 
     @property
     def terms(self) -> RunTerms:
-        """The public description of the run."""
+        """Return the public description of the run."""
         ...
 
     def check(self) -> None:
-        """Refuse what can fail without data; the ledger is charged after it."""
+        """Refuse a run that would fail without data. The ledger is charged after this check."""
 
     def load(self, folder: Path) -> State | None:
-        """Take over a checkpoint of these terms, and return its state; None without a checkpoint.
+        """Load a checkpoint that has the same terms. Return its state, or None.
 
-        One of other terms is left alone.
+        A checkpoint with other terms is not loaded.
         """
 
     def save(self, folder: Path, state: State) -> None:
         """Write a checkpoint, durably."""
 
     def step(self, step: int, batch: NDArray[np.int64]) -> None:
-        """Draw the noise of a step, and move."""
+        """Draw the noise of a step, and move the parameters."""
 
     def setting(self) -> Setting:
-        """Return what the receipt says beside the terms."""
+        """Return the parts of the receipt that are not in the terms."""
         ...
 
     def content(self) -> bytes:
-        """Return the file of the parameters."""
+        """Return the content of the file of the parameters."""
         ...
 
 
 @dataclass(frozen=True)
 class Request:
-    """Who pays for a run, and where its result goes: public arguments of a training function."""
+    """Hold the public arguments of a training function: who pays, and where the result goes."""
 
     ledger: Ledger | str | Path
     dataset: str
@@ -86,10 +86,10 @@ class Request:
 
 
 def run(job: Job, rows: int, request: Request) -> Trained:
-    """Charge a run, take its steps, and publish it; or go on with it, or return its result."""
+    """Charge a run, take its steps, and publish it. Or continue it, or return its result."""
     terms = job.terms
     many = check.integer("rows", rows)
-    terms.mechanism.batches(many)  # refuses another number of rows where it is public
+    terms.mechanism.batches(many)  # refuses another number of rows if it is public
     every = check.integer("save_every", request.save_every, 1)
     delta = check.exact("delta", request.delta)
     book = opened(request.ledger)
@@ -107,7 +107,7 @@ def run(job: Job, rows: int, request: Request) -> Trained:
         published = book.published(terms.dataset, terms.key)
         if published is not None:
             return _load_finished_run(folder, published[1][RECEIPT])
-        # What can fail without data fails before the charge.
+        # Errors that need no data are raised before the charge.
         unpaid = LedgerPart.of(terms.dataset, paid.currency, 0, 0, throwaway=book.throwaway)
         job.check()
         report(draft(terms, 0, paid.protects, unpaid, b"", job.setting()))
@@ -117,7 +117,7 @@ def run(job: Job, rows: int, request: Request) -> Trained:
             payer,
             entry,
             message=lambda kind, text: _failure_message(text or kind, entry, folder),
-            public_errors=(OSError,),  # about files of ours
+            public_errors=(OSError,),  # errors about our own files
             unchanged_errors=(ChargedError, LedgerError, CheckpointError),
             logs_errors=True,
         ) as call:
@@ -131,10 +131,10 @@ def run(job: Job, rows: int, request: Request) -> Trained:
 
 
 def without_content(function: Callable[[], Result], what: str) -> Result:
-    """Call a function of the user, whose errors leave by their type alone.
+    """Call a function of the user. Its errors show only their type.
 
     Args:
-        what: what the function is, with its article.
+        what: the name of the function, with its article.
     """
     failure = ""
     try:
@@ -149,7 +149,7 @@ def without_content(function: Callable[[], Result], what: str) -> Result:
 
 
 def _failure_message(failure: str, entry: Entry, folder: Path) -> str:
-    """Return the message of a run that failed after its charge, and what to do."""
+    """Return the message of a run that failed after its charge, with advice."""
     return (
         f"failed after the charge, which stands (entry {entry.id} of {entry.dataset}): "
         f"{failure}. The same call with out = {str(folder)!r} goes on; steps "
@@ -159,7 +159,7 @@ def _failure_message(failure: str, entry: Entry, folder: Path) -> str:
 
 
 def _take_steps(job: Job, state: State, rows: int, folder: Path, every: int, book: Ledger) -> State:
-    """Take the steps of a run whose charge stands.
+    """Take the steps of a charged run.
 
     Args:
         rows: the actual number of rows.
@@ -214,7 +214,7 @@ def _check_unit(terms: RunTerms, paid: Account) -> None:
 def _reserve_run(
     job: Job, payer: Payer, folder: Path, delta: Fraction, *, again: bool
 ) -> tuple[State, Entry]:
-    """Return a run that is charged, by an earlier process or by this one."""
+    """Return the state and the entry of a run that an earlier process or this one has charged."""
     book, terms = payer.ledger, job.terms
     state = job.load(folder)
     if state is not None:
@@ -282,8 +282,8 @@ def _load_finished_run(folder: Path, receipt: bytes) -> Trained:
 
 @contextmanager
 def _folder(out: Path) -> Generator[Path]:
-    """Hold the output folder, so that one process at a time runs in it."""
-    folder = out.resolve()  # a link to a larger disk is followed once
+    """Lock the output folder, so that one process at a time runs in it."""
+    folder = out.resolve()  # follow a link to a larger disk once
     make_folder(folder, 0o700)
     try:
         handle = lock(folder)

@@ -1,4 +1,4 @@
-"""What a run is, as everyone may know it: its terms, their hash, and their price."""
+"""Describe a run by public terms, their hash, and their price."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ MAX_STEPS = 10**7
 
 @dataclass(frozen=True)
 class RunTerms(ABC):
-    """What the terms of every run state: how it is called, accounted, clipped, and paid for.
+    """State the public terms of every run: its name, accounting, clipping, and dataset.
 
     Args:
-        name: what the run is called; another model or gradient needs another name.
+        name: the name of the run. Another model or gradient needs another name.
         clip: the largest l2 norm of a record's gradient, exact.
         grid: number of units in ``clip``.
-        piece: number of rows that one call of the gradient gets.
+        piece: number of rows in one call of the gradient.
     """
 
     name: str
@@ -51,11 +51,11 @@ class RunTerms(ABC):
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """The shape of the parameters."""
+        """Return the shape of the parameters."""
 
     @property
     def unit(self) -> float:
-        """Return the size of one unit of the grid, about: it scales the result alone."""
+        """Return the approximate size of one grid unit. It only scales the result."""
         return float(self.clip) / self.grid
 
     @property
@@ -77,12 +77,12 @@ class RunTerms(ABC):
         }
 
     def to_json(self) -> str:
-        """Return the terms as text that is the same for the same terms."""
+        """Return the terms as text. Equal terms give equal text."""
         return _json(self.to_dict())
 
     @property
     def key(self) -> str:
-        """Return the hash of the terms, by which the ledger knows the run."""
+        """Return the hash of the terms, which identifies the run in the ledger."""
         return key_of(self.to_dict())
 
 
@@ -96,7 +96,7 @@ def common_terms(
     *,
     size: int,
 ) -> tuple[str, str, DPSGD, Fraction, int, int]:
-    """Return the fields of `RunTerms`; refuse what no run can be.
+    """Return the fields of `RunTerms`. Refuse terms that no run can have.
 
     Args:
         size: the number of parameters.
@@ -136,10 +136,10 @@ def common_terms(
 
 @dataclass(frozen=True)
 class Terms(RunTerms):
-    """The public description of a run of `ny.train`; nothing in it depends on the data.
+    """Describe a run of `ny.train` in public terms, which do not depend on the data.
 
     Args:
-        step_size: one per step, or one for all.
+        step_size: one number per step, or one number for all steps.
         start: the first parameters.
     """
 
@@ -158,7 +158,7 @@ class Terms(RunTerms):
         start: object,
         piece: object,
     ) -> Terms:
-        """Check each argument of `ny.train`."""
+        """Return the terms. Check each argument of `ny.train`."""
         parameters = np.array(start, np.float64)
         common = common_terms(name, dataset, mechanism, clip, grid, piece, size=parameters.size)
         if not 0 < parameters.size <= CLIPPING_LIMITS.parameters:
@@ -191,12 +191,13 @@ class Terms(RunTerms):
 
 
 def noise_variance(mechanism: DPSGD, grid: int) -> Fraction:
-    """Return (sigma grid)^2 under add-remove, and (2 sigma grid)^2 under replace-one, exact.
+    """Return (sigma grid)^2 under add-remove, and (2 sigma grid)^2 under replace-one, exactly.
 
-    With a strategy it is that of the noise on its rows in whole numbers: 65536^2 times as much.
+    With a strategy, the noise is added to its integer rows, and the variance is 65536^2 times
+    larger.
 
     Args:
-        mechanism: the run; its sigma is over the largest change of a sum.
+        mechanism: the mechanism of the run. Its sigma is relative to the largest change of a sum.
         grid: number of units in the clipping norm.
     """
     sigma = check.exact("sigma", mechanism.sigma)
@@ -205,7 +206,7 @@ def noise_variance(mechanism: DPSGD, grid: int) -> Fraction:
 
 
 def correlated_noise(mechanism: DPSGD, grid: int, size: int) -> CorrelatedNoise | None:
-    """Return the noise that a mechanism's strategy correlates; None where it has no strategy.
+    """Return the noise that a mechanism's strategy correlates, or None without a strategy.
 
     Args:
         size: the number of parameters.
@@ -216,7 +217,7 @@ def correlated_noise(mechanism: DPSGD, grid: int, size: int) -> CorrelatedNoise 
 
 
 def key_of(terms: Mapping[str, Any]) -> str:
-    """Return the hash of terms as JSON types, by which the ledger knows the run."""
+    """Return the hash of terms in JSON types, which identifies the run in the ledger."""
     return hashlib.sha256(_json(terms).encode()).hexdigest()
 
 
@@ -225,7 +226,7 @@ def _json(terms: Mapping[str, Any]) -> str:
 
 
 def warn_caller(message: str) -> None:
-    """Warn about a call of a public function, at the line outside the package that made it."""
+    """Warn the user, at the line outside the package that called a public function."""
     frame, level = inspect.currentframe(), 1
     while frame is not None and str(frame.f_globals.get("__name__")).startswith("neyman."):
         frame, level = frame.f_back, level + 1
@@ -233,11 +234,11 @@ def warn_caller(message: str) -> None:
 
 
 def price(mechanism: DPSGD, currency: str, delta: Fraction) -> tuple[Fraction, Fraction]:
-    """Return what a run is charged: the amount in the currency, and the delta beside it.
+    """Return the charge of a run: the amount in the currency, and the delta.
 
     Args:
         currency: "pure", "zcdp", "gdp", or "renyi:ORDER".
-        delta: the delta of a charge in "pure", above 0: epsilon(delta) is charged beside it.
+        delta: the delta of a charge in "pure", above 0. The amount is then epsilon(delta).
 
     Raises:
         ValueError: no finite amount pays for the run.
@@ -248,7 +249,7 @@ def price(mechanism: DPSGD, currency: str, delta: Fraction) -> tuple[Fraction, F
                 f"delta = {delta} must be between 0 and 1: the account's currency is pure epsilon, "
                 "and normal noise has a finite epsilon at a delta above 0 only, such as 1e-6"
             )
-        # (epsilon, delta) distributions are (1 - delta) distributions that keep epsilon, and a rest
+        # (epsilon, delta): with weight 1 - delta, distributions that meet epsilon, and a rest
         # [CH-3].
         epsilon = mechanism.tradeoff().epsilon(below(delta)).upper
         if not math.isfinite(epsilon):

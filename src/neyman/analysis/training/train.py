@@ -1,4 +1,4 @@
-"""Training of an array of parameters, by a function that returns one gradient per row."""
+"""Train an array of parameters with a function that returns one gradient per row."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from neyman.mechanisms.batches import pieces
 from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.noise import SecureBits, rounded_gaussian
 
-# Of a gradient's norm: what a row may differ by from itself in a call alone.
+# Largest difference between a row's gradient in a call and alone, over its largest entry.
 MAX_NORM_DIFFERENCE = 1e-3
 Gradient = Callable[[NDArray[np.float64], NDArray[np.int64]], Any]
 Floats = NDArray[np.float64]
 
 
 class MixedRows(ChargedError):
-    """A gradient whose value for one row depends on the other rows of a call."""
+    """Refuse a gradient whose value for one row depends on the other rows of a call."""
 
 
 def train(
@@ -55,51 +55,53 @@ def train(
 ) -> Trained:
     """Train with differential privacy, and write parameters, a receipt, and a report.
 
-    In each step the loop draws a batch as the mechanism says. It clips each row's gradient to the
-    norm ``clip``, rounds it to the grid of clip / grid, and checks the squared norm in integers. It
-    adds up the integers, adds exact rounded Gaussian noise, divides by the declared batch size, and
+    In each step, the mechanism draws a batch. The loop clips each row's gradient to the norm
+    ``clip``, rounds it to the grid of clip / grid, and checks the squared norm in integers. It adds
+    up the integers, adds exact rounded Gaussian noise, divides by the declared batch size, and
     moves the parameters against the result. The ledger is charged before the first batch is drawn.
     The guarantee includes floating-point arithmetic, under the conditions in the receipt.
 
-    A killed run stays charged. The same call with the same ``out`` goes on with it: steps that had
-    begun without a durable result are lost, and are never drawn again. The folder may be moved. Of
-    its copies one goes on, because the ledger counts the steps that have begun, and the others are
-    refused. The same call after the end returns the same result at no charge. Another ``out`` for
-    the same terms is refused.
+    A killed run stays charged. The same call with the same ``out`` continues it. Steps that had
+    begun without a durable result are lost, and are never drawn again. The folder may be moved. If
+    it is copied, only one copy can continue, because the ledger counts the steps that have begun.
+    The same call after the end returns the same result at no charge. Another ``out`` for the same
+    terms is refused.
 
     Args:
-        gradient: called with the parameters and row numbers; returns one gradient per row, of shape
-            ``(len(rows), *parameters.shape)``: a NumPy array, or a torch or JAX array.
+        gradient: function of the parameters and row numbers. It returns one gradient per row: a
+            NumPy, torch, or JAX array of shape ``(len(rows), *parameters.shape)``.
         start: the first parameters, chosen without the data.
         rows: the actual number of rows. Under add-remove it may differ from ``mechanism.n``.
-        mechanism: what is accounted, and draws the batches.
+        mechanism: the accounted mechanism, which draws the batches.
         clip: the largest l2 norm of a row's gradient, above 0.
-        step_size: above 0; one number, or one per step.
-        ledger: a `Ledger`, or its path. It has the dataset with the mechanism's relation and one
-            row per unit. A currency "renyi:ORDER", or "pure" with a delta cap, counts sampling.
-        dataset: "name@version".
-        out: the folder for the result: new, empty, or that of the same run.
-        name: names the model and its gradient. A run with other code needs another name.
-        delta: the delta of the charge, where the currency is "pure".
+        step_size: one number above 0, or one per step.
+        ledger: a `Ledger`, or its path. The dataset is registered with the mechanism's relation and
+            one row per unit. The currencies "renyi:ORDER", and "pure" with a delta cap, benefit
+            from sampling.
+        dataset: the dataset's "name@version" in the ledger.
+        out: the folder for the result: a new or empty folder, or the folder of the same run.
+        name: name of the model and its gradient. A run with other code needs another name.
+        delta: the delta of the charge, if the currency is "pure".
         grid: number of units in ``clip``.
-        piece: number of rows that one call of ``gradient`` gets. 1 makes rows independent of each
-            other; more is faster, and adds an assumption to the receipt.
-        save_every: number of steps between durable checkpoints: what a crash loses at most, with
-            "poisson", "fixed", and "cyclic" batches. It loses the rest of a pass with the others.
-            Correlated noise is not saved, because it would reveal the data: after a crash it no
-            longer cancels the noise from before.
+        piece: number of rows in one call of ``gradient``. With 1, rows are independent. More is
+            faster, and adds an assumption to the receipt.
+        save_every: number of steps between durable checkpoints. With "poisson", "fixed", and
+            "cyclic" batches, a crash loses at most this many steps. With other batches it loses the
+            rest of a pass. Correlated noise is not saved, because it would reveal the data. So
+            noise after a crash does not cancel noise before.
         account: the allocation of the dataset's account that pays.
-        charge_again: charge these terms once more, although an earlier run did not finish.
+        charge_again: if True, charge these terms once more, although an earlier run did not finish.
         sign: the path of an Ed25519 private key in PEM, for ``receipt.sig``.
 
     Returns:
-        `Trained`, with ``.parameters``, ``.receipt``, ``.report``, and ``.tradeoff()``.
+        A `Trained`, with ``.parameters``, ``.receipt``, ``.report``, and ``.tradeoff()``.
 
     Raises:
-        TypeError, ValueError: an argument is wrong, or the relation of the dataset is not that of
-            the mechanism.
-        LedgerError, BudgetRefused: the dataset is not registered so, too little is left, or an
-            earlier run of these terms did not finish. In all of these cases nothing is charged.
+        TypeError, ValueError: an argument is wrong, or the dataset has another relation than the
+            mechanism.
+        LedgerError, BudgetRefused: the dataset is not registered with these terms, too little
+            budget is left, or an earlier run of these terms did not finish. In all of these cases,
+            nothing is charged.
         ChargedError: the run failed after its charge, which stands.
 
     Examples:
@@ -127,11 +129,11 @@ def train(
 
 @dataclass
 class _Descent:
-    """Parameters in an array, which move against a noisy mean of gradients.
+    """Move an array of parameters against a noisy mean of gradients.
 
     Args:
-        parameters: the last ones.
-        bits: where the noise comes from.
+        parameters: the last parameters.
+        bits: the source of random bits for the noise.
     """
 
     terms: Terms
@@ -173,7 +175,7 @@ class _Descent:
         total = self._sum(parameters, batch)
         if self._correlated is not None:
             self._correlated.add(step, total)
-        else:  # Exact: for a whole x, round(x + Z) = x + round(Z) [TR-2].
+        else:  # Exact: for an integer x, round(x + Z) = x + round(Z) [TR-2].
             total += rounded_gaussian(terms.sigma_squared, total.size, self.bits)
         mean = total.astype(np.float64) * (terms.unit / terms.mechanism.batch)
         self.parameters = parameters - terms.at(step) * mean.reshape(parameters.shape)
@@ -189,7 +191,7 @@ class _Descent:
         return total
 
     def _gradients(self, parameters: Floats, rows: NDArray[np.int64]) -> Floats:
-        """Return what the user's function gives, one row per record."""
+        """Return the result of the user's function, one row per record."""
         array = self._user_gradient(parameters, rows)
         expected = (rows.size, *parameters.shape)
         if array.shape != expected:
@@ -205,7 +207,7 @@ class _Descent:
         return np.asarray(array, np.float64).reshape(rows.size, -1)
 
     def _user_gradient(self, parameters: Floats, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the array of the user's function, whose errors have their type alone."""
+        """Call the user's function and return its array. Its errors show only their type."""
 
         def given() -> NDArray[Any]:
             values = self.gradient(parameters.copy(), rows.copy())
@@ -215,10 +217,10 @@ class _Descent:
         return without_content(given, "the gradient")
 
     def _check_alone(self, parameters: Floats, rows: NDArray[np.int64], values: Floats) -> None:
-        """Refuse a gradient that mixes rows, as batch normalization or a mean over a call does.
+        """Refuse a gradient that mixes rows, such as by batch normalization or a mean over a call.
 
-        One row of each call is computed alone. For a function of single rows this never refuses,
-        so that it reveals nothing of the data then.
+        One row of each call is also computed alone. A function of single rows is never refused, so
+        the check then reveals nothing about the data.
         """
         alone = self._gradients(parameters, rows[:1])[0]
         both = np.stack([alone, values[0]])

@@ -1,4 +1,4 @@
-"""The demo: tables of 42,008,942 people, and what they reveal."""
+"""Run the demo: tables of 42,008,942 people, and the risk that they reveal."""
 
 from neyman.extras import require
 

@@ -1,4 +1,4 @@
-"""The demo: a plan goes in, a release and what it reveals come out, on 42 million people."""
+"""Run the demo: publish a release from a plan for 42 million people, and report its risk."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ CAP = "1/2"  # zCDP: what the custodian allows for this dataset
 def demonstrate(
     folder: Path, progress: Callable[[str, float], None]
 ) -> tuple[Release, dict[str, float]]:
-    """Make the person table, register it, run the plan on it: what a user would do.
+    """Make the person table, register it, and run the plan, as a user would.
 
     Args:
-        folder: where everything goes; what already exists is kept: a second run finds the same
-            release, and an edited ``plan.toml`` is run as it is.
-        progress: called with a stage's name and the part done.
+        folder: folder for all files. Existing files are kept: a second run returns the same
+            release, or runs an edited ``plan.toml``.
+        progress: a function of a stage's name and the share done.
 
     Returns:
-        The release, and the seconds that its parts took.
+        The release, and the seconds of each stage.
     """
     folder.mkdir(parents=True, exist_ok=True)
     people = folder / "people.parquet"
@@ -61,12 +61,12 @@ def demonstrate(
 
 
 def edited(folder: Path) -> bool:
-    """Whether the plan in the demo's folder is another than the demo's own."""
+    """Return True if the plan in the demo's folder differs from the demo's own."""
     return (folder / "plan.toml").read_text(encoding="utf-8") != PLAN
 
 
 def _plan(folder: Path) -> Path:
-    """Return the demo's plan and its public places, each written only where there is none."""
+    """Return the demo's plan. Write it and its public places if they do not exist."""
     with tempfile.TemporaryDirectory() as fresh:
         for file in (write_plan(Path(fresh)), Path(fresh) / "places.csv"):
             if not (folder / file.name).exists():

@@ -1,7 +1,7 @@
-"""The 1990 census counts of 437 Midwestern counties by race, as a table of persons to release from.
+"""Rebuild persons from the 1990 census counts of 437 Midwestern counties by race.
 
-The counts are public; building one row a person from them makes a table of the size and shape that
-an agency holds, on which the whole way from plan to release can be run.
+The counts are public. One row per person gives a table with the size and shape of an agency's
+table, on which the demo can run from plan to release.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ share = "1/2"
 
 
 def counted() -> list[dict[str, str]]:
-    """Return the census counts, one row a county: its state, its name, and people of each race."""
+    """Return the census counts, one row per county: state, name, and people of each race."""
     return list(csv.DictReader(_COUNTS.read_text(encoding="utf-8").splitlines()))
 
 
 def write_plan(folder: Path) -> Path:
-    """Write ``plan.toml`` and its public ``places.csv`` into a folder; returns the plan's path."""
+    """Write ``plan.toml`` and its public ``places.csv`` into a folder. Return the plan's path."""
     with (folder / "places.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["region", "state", "county"])
@@ -81,8 +81,8 @@ def write_people(path: Path, progress: Callable[[float], None] | None = None) ->
     """Write the person table as Parquet: state, county, race; 42,008,942 rows.
 
     Args:
-        path: where; written under another name first, so that it is whole or not there.
-        progress: called with the part done, in [0, 1].
+        path: path of the file. It is written under another name first, so it is complete or absent.
+        progress: a function of the share done, in [0, 1].
     """
     rows = counted()
     counts = pa.table(

@@ -1,4 +1,4 @@
-"""Answer what the explorer's page asks: certified numbers, sentences, and data of charts."""
+"""Answer the explorer's page: certified numbers, sentences, and chart data."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ PRIORS = tuple(0.5 - 0.5 * math.cos(math.pi * k / 60) for k in range(61))
 
 @dataclass(frozen=True)
 class Limits:
-    """What a chart and a summary hold."""
+    """Set the sizes of a chart and of a summary."""
 
     epsilons: int = 28
-    summarized_pairs: int = 4  # ordered pairs whose nearest Gaussian curve is worth the wait
+    summarized_pairs: int = 4  # ordered pairs that get the nearest Gaussian curve
 
 
 LIMITS = Limits()
@@ -81,7 +81,7 @@ _CERTIFIED = "Certified upper bounds."
 
 @dataclass(frozen=True)
 class OpenedPlan:
-    """What the page's controls need to know about the plan."""
+    """Hold the facts about the plan that the page's controls need."""
 
     name: str
     rho: float
@@ -91,7 +91,7 @@ class OpenedPlan:
 
 @dataclass(frozen=True)
 class Opening:
-    """What the page has to know before it asks anything."""
+    """Hold the facts that the page needs before its first question."""
 
     file: str
     receipt: bool
@@ -101,7 +101,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class MarkedCurve:
-    """A curve of a chart and the point that is marked on it, as numbers and as text."""
+    """Hold a curve of a chart and its marked point, as numbers and as text."""
 
     points: list[Point]
     x: float
@@ -112,11 +112,11 @@ class MarkedCurve:
 
 @dataclass(frozen=True)
 class Risk:
-    """What an attacker can learn, in sentences, numbers, and two charts.
+    """Describe what an attacker can learn, in sentences, numbers, and two charts.
 
     Args:
-        exact: False where a closer power is worth asking for.
-        before: power against level of the plan as it was opened, where the settings differ.
+        exact: False if a closer bound on the power is worth a second question.
+        before: power against level for the original plan, if the settings differ.
     """
 
     exact: bool
@@ -132,7 +132,7 @@ class Risk:
 
 @dataclass(frozen=True)
 class Profile:
-    """Delta against epsilon."""
+    """Hold points of delta against epsilon."""
 
     curve: MarkedCurve
     least: float
@@ -140,7 +140,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Tables:
-    """The errors of a plan's tables, and the plan with the settings of the screen as TOML."""
+    """Hold the errors of a plan's tables, and the plan with the current settings as TOML."""
 
     head: list[str]
     rows: list[list[str]]
@@ -150,7 +150,7 @@ class Tables:
 
 @dataclass(frozen=True)
 class NamedCurve:
-    """A curve of a chart that has its name beside it."""
+    """Hold a curve of a chart with its name."""
 
     name: str
     kind: str
@@ -159,7 +159,7 @@ class NamedCurve:
 
 @dataclass(frozen=True)
 class Scenarios:
-    """What an attacker can learn about single attributes."""
+    """Describe what an attacker can learn about single attributes."""
 
     head: list[str]
     rows: list[list[str]]
@@ -169,7 +169,7 @@ class Scenarios:
 
 @dataclass(frozen=True)
 class NamedAttacks:
-    """What named attacks can reach, and where the power lies among published deployments."""
+    """Describe the success of named attacks, and place the power among published deployments."""
 
     sentences: list[str]
     conditions: str
@@ -180,13 +180,13 @@ Answer = Risk | Profile | Tables | Scenarios | NamedAttacks
 
 
 class Guarantee:
-    """A trade-off function with the numbers that a page shows, each computed once.
+    """Compute the numbers that a page shows for a trade-off function, each once.
 
     Args:
-        met: a budget that it meets, with what that proves.
-        python: the code that makes it, as ``curve``.
-        claim: what a claim is about, in a sentence.
-        training: whether it is a training run on random batches of records.
+        met: a budget that the function meets, which implies further bounds.
+        python: Python code that makes the function as ``curve``.
+        claim: a sentence on the subject of a claim.
+        training: True for a training run on random batches of records.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class Guarantee:
         self.tradeoff, self.met, self.python = tradeoff, met, python
         self.subject, self.claim, self.more = subject, claim, more
         self.training = training
-        # Where every power is a search, tangents bound all of them at once; see `outline`.
+        # If every power needs a search, tangents bound all powers at once: see `outline`.
         self.search = tradeoff.profiles[0].engine == Engine.CONTOUR
         self.powers = lru_cache(4)(self._powers)
         self.epsilon = lru_cache(4)(self._epsilon)
@@ -210,20 +210,20 @@ class Guarantee:
         self.closest: dict[float, float] = {}
 
     def sentence(self, level: float, power: float) -> str:
-        """Return the headline: who attacks, and how often they are wrong and right."""
+        """Return the headline: the attacker, and both of their error rates."""
         if self.training:
             return words.training(level, power)
         return words.power(level, power, self.subject, self.tradeoff.neighboring)
 
     def summarized(self, answer: Risk) -> Risk:
-        """Return an answer with the nearest Gaussian curve among its figures."""
+        """Return an answer that includes the nearest Gaussian curve among its figures."""
         return replace(answer, figures=[*answer.figures, *self._summary])
 
     @cached_property
     def _summary(self) -> list[tuple[str, str, str]]:
         if self.more or len(self.tradeoff.profiles) > LIMITS.summarized_pairs:
             return []
-        # On a copy: what a contour was asked before moves the last digits of its next answers.
+        # On a copy: earlier questions to a contour change the last digits of later answers.
         fresh = tuple(Composition(c.parts) for c in self.tradeoff.alternatives)
         nearest = replace(self.tradeoff, alternatives=fresh).nearest_gaussian()
         if not math.isfinite(nearest.mu.upper):
@@ -234,7 +234,7 @@ class Guarantee:
 
     @cached_property
     def attacks(self) -> list[str]:
-        """A sentence per usual attack; asked of a copy, as in `_summary`."""
+        """Return a sentence per usual attack. It uses a copy of the curve, like ``_summary``."""
         fresh = tuple(Composition(c.parts) for c in self.tradeoff.alternatives)
         curve = replace(self.tradeoff, alternatives=fresh)
         return [each.success(curve).sentence(self.subject) for each in usual_attacks()]
@@ -251,14 +251,14 @@ class Guarantee:
         return [bound.upper for bound in self.tradeoff.powers(LEVELS)]
 
     def closer(self, level: float) -> float:
-        """Return the closest upper bound of the power at a level."""
+        """Return the closest upper bound on the power at a level."""
         if level not in self.closest:
             bound = within_limit(self.met, "power", self.tradeoff.power(level), level)
             self.closest[level] = max(level, bound.upper)
         return self.closest[level]
 
     def power(self, level: float) -> float:
-        """Return the closest upper bound of the power that is known without a search."""
+        """Return the closest upper bound on the power that is known without a search."""
         return self.closest.get(level) or self.powers(level)[1]
 
     def _epsilon(self, delta: float) -> float:
@@ -266,14 +266,14 @@ class Guarantee:
         return within_limit(self.met, "epsilon", bound, delta).upper
 
     def _profile(self, upto: float) -> list[Point]:
-        """Upper bounds of delta at epsilons up to one."""
+        """Return upper bounds on delta, at epsilons from 0 to ``upto``."""
         epsilons = [upto * k / (LIMITS.epsilons - 1) for k in range(LIMITS.epsilons)]
         deltas = self.tradeoff.deltas_above(np.array(epsilons))
         return [(e, float(delta)) for e, delta in zip(epsilons, deltas, strict=True)]
 
 
 class Desk:
-    """Answers questions about mechanisms and guarantees. The newest numbers stay for the next."""
+    """Answer questions about mechanisms and guarantees. Store the newest numbers for reuse."""
 
     def __init__(self) -> None:
         self._newest: tuple[str, Guarantee] | None = None
@@ -285,10 +285,10 @@ class Desk:
         }
 
     def done(self, task: Task, content: Any) -> Json:
-        """Do what the server wants, and return the result in JSON types.
+        """Do a task of the server, and return the result in JSON types.
 
         Args:
-            content: the question of "answer"; how to check the receipt for "checks".
+            content: the question for "answer", or the options of the check for "checks".
         """
         if task == "opening":
             return asdict(self.opening())
@@ -297,7 +297,7 @@ class Desk:
         return self.checks(content)
 
     def opening(self) -> Opening:
-        """Return what the page has to know before it asks anything."""
+        """Return the facts that the page needs before its first question."""
         return Opening("", False, "", None)
 
     def checks(self, witness: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -305,13 +305,12 @@ class Desk:
         return []
 
     def answer(self, question: Question) -> Answer:
-        """Answer what a page asks.
+        """Answer a question of the page.
 
         Args:
-            question: ``ask`` ("risk", "closer", "profile", "attacks"; of a plan also "tables" and
-                "scenarios"),
-                ``about`` ("mechanism", "guarantee", "plan") with its parameters, and ``level``,
-                ``prior``, or ``delta`` where it needs them.
+            question: ``ask`` ("risk", "closer", "profile", "attacks"; for a plan also "tables" and
+                "scenarios"), ``about`` ("mechanism", "guarantee", "plan") with its parameters, and
+                ``level``, ``prior``, or ``delta`` if needed.
 
         Raises:
             ValueError: there is no such question, or a number is out of its range.
@@ -319,13 +318,13 @@ class Desk:
         return self.asked[_among(question, "ask", self.asked)](question)
 
     def risk(self, question: Question) -> Risk:
-        """Bound power at all levels at once, and epsilon at the delta."""
+        """Bound the power at all levels at once, and epsilon at the delta."""
         guarantee, level = self.guarantee(question), number_in(question, "level")
         answer = self._risk(question, guarantee.powers(level)[1])
         return answer if guarantee.search else guarantee.summarized(answer)
 
     def closer(self, question: Question) -> Risk:
-        """Return the same answer with the closest bound of the power at the level."""
+        """Return the answer to "risk" with the closest bound on the power at the level."""
         guarantee = self.guarantee(question)
         answer = self._risk(question, guarantee.closer(number_in(question, "level")))
         return guarantee.summarized(answer)
@@ -380,18 +379,18 @@ class Desk:
         )
 
     def before(self, question: Question) -> list[Point]:
-        """Bound the power of the plan as it was opened, where the question has other settings."""
+        """Bound the power of the original plan, if the question has other settings."""
         return []
 
     def profile(self, question: Question) -> Profile:
-        """Bound delta over epsilons, beyond the epsilon at the delta."""
+        """Bound delta over a range of epsilons, beyond the epsilon at the delta."""
         guarantee, delta = self.guarantee(question), number_in(question, "delta")
         epsilon = guarantee.epsilon(delta)
         upto = max(0.05, float(f"{1.5 * (epsilon if math.isfinite(epsilon) else 8):.2g}"))
         points = guarantee.profile(upto)
         if epsilon < upto:
             points = sorted([*points, (epsilon, delta)], key=lambda point: (point[0], -point[1]))
-        # Down to 0 no sooner than it is 0.
+        # Show 0 only if delta is 0.
         outline_points = points[:1]
         for (_, d0), (e, d) in pairwise(points):
             outline_points += [(e, d0), (e, d)] if d == 0 and d0 > 0 else [(e, d)]
@@ -484,7 +483,7 @@ def _guarantee_curve(question: Question) -> tuple[Tradeoff, str]:
 
 
 def _normal(curve: Tradeoff) -> list[tuple[str, str, str]]:
-    """Mu and rho of a curve that has both in closed form."""
+    """Return mu and rho of a curve that has both in closed form."""
     mu, rho = _shortest(curve.gdp()), _shortest(curve.zcdp())
     return [("Mu (Gaussian)", digits.number(mu), f"rho (zCDP): {digits.number(rho)}")]
 
@@ -493,15 +492,13 @@ def _normal(curve: Tradeoff) -> list[tuple[str, str, str]]:
 
 
 def _shortest(bound: Bound) -> float:
-    """Return the upper end, or a number of 12 digits inside the
-    interval: 1 is not to become 1.01.
-    """
+    """Return the upper end, or a 12-digit number in the interval. So 1 does not become 1.01."""
     short = float(f"{bound.upper:.12g}")
     return short if bound.lower <= short <= bound.upper else bound.upper
 
 
 def number_in(question: Question, name: str) -> float:
-    """Return a number of a question. Raise ValueError if it is out of its range."""
+    """Return a number of a question. Raise ValueError if it is outside its range."""
     low, high = _RANGES[name]
     given = question.get(name)
     if not isinstance(given, int | float) or isinstance(given, bool) or not low <= given <= high:

@@ -1,8 +1,8 @@
-"""A trade-off curve as it is drawn: tangents from above, all of them asked at once.
+"""Bound a trade-off curve for drawing by tangents above it, all computed at once.
 
-power(level) <= delta(epsilon) + e^epsilon level for every real epsilon, with equality at one. So
-any epsilons give a certified upper bound at every level, and between levels too, for one question
-of the privacy profile, where the curve itself is a search at each level.
+power(level) <= delta(epsilon) + e^epsilon level for every real epsilon, with equality at one
+epsilon. So any set of epsilons gives a certified upper bound at every level, and between levels. It
+needs one evaluation of the privacy profile, even if the curve itself needs a search at each level.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from neyman.numerics.arrays import Array
 
 @dataclass(frozen=True)
 class Limits:
-    """How finely a curve is drawn."""
+    """Set how finely a curve is drawn."""
 
     tangents: int = 129
-    log_slope: float = 12.0  # log of the largest slope: e^-12 is less than any level that is drawn
+    log_slope: float = 12.0  # log of the largest slope: e^-12 is below any drawn level
     unseen_delta: float = 1e-4  # a delta that no drawing shows
-    spread: float = 4.0  # of the epsilons: how much denser they are near 0
-    level_tangents: int = 33  # tangents in each of the rounds about one level
+    spread: float = 4.0  # how much denser the epsilons are near 0
+    level_tangents: int = 33  # tangents per round around one level
     level_rounds: int = 2
     full_power: float = 1 - 1e-6  # a power that is shown as 1
     rounding: float = 1e-13
@@ -36,15 +36,15 @@ LIMITS = Limits()
 
 
 def outline(curve: Tradeoff, levels: Sequence[float], level: float) -> tuple[list[float], float]:
-    """Upper bounds of power at many levels, and a closer one at one of them.
+    """Return upper bounds on the power at many levels, and a closer bound at one level.
 
     Args:
-        levels: inside (0, 1).
-        level: inside (0, 1): there a few more rounds of tangents leave less than 1e-6.
+        levels: the levels of the drawing, in (0, 1).
+        level: the level of the closer bound, in (0, 1), with an error below 1e-6.
 
     Returns:
-        Certified from above. At the levels they exceed the power by less than a drawing shows (the
-        tests hold 1e-3).
+        Certified upper bounds. At the levels, they exceed the power by less than a drawing shows
+        (1e-3 in tests).
     """
     reach = min(max(curve.epsilon(LIMITS.unseen_delta).upper, 1e-9), LIMITS.log_slope)
     if reach == LIMITS.log_slope and curve.delta(LIMITS.log_slope).lower > LIMITS.full_power:
@@ -68,7 +68,7 @@ def _tangent_heights(epsilons: Array, log_deltas: Array, levels: Array) -> Array
 
 
 def _closer(profile: Profile, epsilons: Array, log_deltas: Array, level: float) -> float:
-    """Return the least of the tangents at a level, and of more of them about the best one."""
+    """Return the least tangent at a level, with more tangents around the best one."""
     best, at = 1.0, np.array([level])
     for left in range(LIMITS.level_rounds, -1, -1):
         heights = _tangent_heights(epsilons, log_deltas, at)[:, 0]

@@ -1,4 +1,4 @@
-"""`neyman.explore`: the explorer in a notebook."""
+"""Provide `neyman.explore`, the explorer in a notebook."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def explore(of: Plan | str | Path | None = None) -> ExplorerWidget:
-    """Return the explorer as a widget: move the noise, and read the chosen plan back.
+    """Return the explorer as a widget, to change the noise and read back the chosen plan.
 
-    The widget needs ``pip install 'neyman[notebook]'``. It shows certified upper bounds, as
-    ``neyman explore`` does, and loads nothing from a network. Its traits ``level``, ``prior``,
+    The widget needs ``pip install 'neyman[notebook]'``. It shows certified upper bounds, like
+    ``neyman explore``, and loads nothing from a network. Its traits ``level``, ``prior``,
     ``delta``, ``rho``, and ``weights`` follow the screen, and the screen follows them. ``shares``
     are the exact shares, and ``plan`` is the plan on the screen.
 
@@ -24,7 +24,7 @@ def explore(of: Plan | str | Path | None = None) -> ExplorerWidget:
         of: a plan, the path of a plan or receipt, or None for mechanisms and guarantees.
 
     Returns:
-        A widget. A notebook shows it as the last value of a cell.
+        A widget. A notebook shows it if it is the last value of a cell.
 
     Raises:
         ValueError: the file is neither a plan nor a receipt.

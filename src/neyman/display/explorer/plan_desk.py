@@ -1,4 +1,4 @@
-"""Answer what the page asks about a plan or a receipt."""
+"""Answer the page's questions about a plan or a receipt."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from neyman.publishing.release.folder import LIMITS as FOLDER_LIMITS
 from neyman.publishing.release.verify.verification import verify
 from neyman.storage.reading import read_file
 
-FEW = tuple(0.2 * (k / 16) ** 2 for k in range(1, 17))  # of scenarios, up to the level 0.2
+FEW = tuple(0.2 * (k / 16) ** 2 for k in range(1, 17))  # levels of scenarios, up to 0.2
 MAX_SCENARIO_CURVES = 6  # curves that a small chart can hold
 _TWICE = (
     "This plan publishes its tables twice: with noise, and adjusted to add up, which costs no "
@@ -61,14 +61,14 @@ _LARGEST = (
 
 @dataclass(frozen=True)
 class Opened:
-    """What the explorer was given to look at.
+    """Hold the file that the explorer has opened.
 
     Args:
-        name: the file's name; "" without one.
-        sections: of the plan as it was written, for writing it again.
-        plan: nothing where there is no file, or a receipt whose plan cannot be read.
-        receipt: path of the receipt, if it is one.
-        problem: why there is no plan, in words.
+        name: the file's name. "" without a file.
+        sections: the original sections of the plan, for writing it again.
+        plan: the plan. None without a file, or if a receipt's plan cannot be read.
+        receipt: the path of the receipt, if the file is one.
+        problem: the reason if there is no plan.
     """
 
     name: str = ""
@@ -79,10 +79,10 @@ class Opened:
 
 
 def opened_from(source: str | dict[str, Any]) -> Opened:
-    """Read the plan or receipt in a file, or the sections of a plan.
+    """Read a plan or receipt from a file, or a plan from its sections.
 
     Raises:
-        ValueError: it is neither, or a plan with mistakes.
+        ValueError: the source is neither, or is a plan with mistakes.
     """
     if isinstance(source, dict):
         return Opened(sections=source, plan=Plan.from_dict(source))
@@ -111,7 +111,7 @@ def opened_from(source: str | dict[str, Any]) -> Opened:
 
 
 class PlanDesk(Desk):
-    """Answers questions about one opened file, and about mechanisms and guarantees."""
+    """Answer questions about one opened file, and about mechanisms and guarantees."""
 
     def __init__(self, opened: Opened) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class PlanDesk(Desk):
         self.asked |= {"tables": self.tables, "scenarios": self.scenarios}
 
     def opening(self) -> Opening:
-        """Return what the page has to know of the file before it asks anything."""
+        """Return the facts about the file that the page needs before its first question."""
         opened, plan = self.opened, None
         if opened.plan is not None:
             queries = self._measured_queries
@@ -136,7 +136,7 @@ class PlanDesk(Desk):
         return [asdict(check) for check in checks]
 
     def before(self, question: Question) -> list[Point]:
-        """Bound the power of the plan as it was opened, where the question has other settings."""
+        """Bound the power of the original plan, if the question has other settings."""
         if question["about"] != "plan" or self._settings(question) == self._settings({}):
             return []
         return self._plan_guarantee.powers(number_in(question, "level"))[0]
@@ -146,7 +146,7 @@ class PlanDesk(Desk):
         return self._guarantee_of(*self._split(question))
 
     def tables(self, question: Question) -> Tables:
-        """Return the error of every table before any data, beside the plan's own."""
+        """Return the error of every table without data, beside the error of the original plan."""
         now = errors(*self._split(question))
         twice = any(error.consistent is not None for error in now)
         rows = [
@@ -168,7 +168,7 @@ class PlanDesk(Desk):
         return Tables(head, rows, note, self._toml(question))
 
     def scenarios(self, question: Question) -> Scenarios:
-        """Bound what an attacker can learn about single attributes, side by side."""
+        """Bound what an attacker can learn about each single attribute."""
         plan, scale = self._split(question)
         level, guarantee = number_in(question, "level"), self.guarantee(question)
         guessing, holder = words.percent(level, up=False), plan.unit.protects
@@ -181,7 +181,7 @@ class PlanDesk(Desk):
                 rows.append([f"The {holder}’s {known}", guessing, "no limit"])
                 continue
             mechanism = concerning(plan, attributes, within, scale)
-            if mechanism not in curves:  # where units have ids, most move the same tables
+            if mechanism not in curves:  # if units have ids, most scenarios change the same tables
                 here, *powers = mechanism.tradeoff().powers([level, *FEW])
                 points = [(a, max(a, p.upper)) for a, p in zip(FEW, powers, strict=True)]
                 curves[mechanism] = max(level, here.upper), [(0.0, 0.0), *points]
@@ -201,12 +201,12 @@ class PlanDesk(Desk):
         _, scale = self._split(question)
         plan, sections = self._plan, self.opened.sections
         written = copy.deepcopy(dict(sections or {}))
-        if plan.disjoint:  # a query with a partition is one for each key
+        if plan.disjoint:  # a query with a partition stands for one query per key
             written |= {"query": plan.canonical()["query"], "disjoint": True}
         given = self._weights_asked(question)
         split = given != _weights(self._shares)
         if split or scale != plan.scale:
-            # Another guarantee would be met with other noise than that on the screen.
+            # Another guarantee would need other noise than the noise on the screen.
             outright = sum((entry.failure for entry in plan.entries()), Fraction(0))
             more = {"delta": str(outright)} if outright else {}
             written["budget"] = {"zcdp": str(1 / scale), **more}
@@ -247,13 +247,13 @@ class PlanDesk(Desk):
 
     @cached_property
     def _measured_queries(self) -> list[Query]:
-        """The declared queries that take a part of the budget."""
+        """Return the declared queries that take a share of the budget."""
         taking = {entry.query for entry in self._plan.entries() if entry.public is None}
         return [q for q in self._plan.queries if q.name in taking and not q.searched]
 
     @cached_property
     def _shares(self) -> list[Fraction]:
-        """Their shares, with those of the histograms that bound them."""
+        """Return the shares of these queries, including the histograms that bound them."""
         return [declared_share(query, self._plan.unit) for query in self._measured_queries]
 
     def _settings(self, question: Question) -> tuple[object, list[int]]:
@@ -270,7 +270,7 @@ class PlanDesk(Desk):
         return good
 
     def _split(self, question: Question) -> tuple[Plan, Fraction]:
-        """Return the plan with other shares, and 1/rho."""
+        """Return the plan with the question's shares, and 1/rho."""
         key = json.dumps([question.get("rho"), question.get("weights")])
         if self._moved is None or self._moved[0] != key:
             self._moved = key, self._resplit(question)
@@ -311,7 +311,7 @@ def _margin(error: TableError) -> str:
 
 
 def _adding_up(error: TableError) -> str:
-    """Return the widest half of a published interval after consistency."""
+    """Return the largest half width of a published interval after consistency."""
     if error.consistent is None:
         return "–"
     largest = error.consistent[1]
@@ -319,7 +319,7 @@ def _adding_up(error: TableError) -> str:
 
 
 def _weights(shares: list[Fraction]) -> list[int]:
-    """Shares in thousandths that add up to 1000, none below one."""
+    """Return shares in thousandths that add up to 1000. Each is at least one."""
     total = sum(shares, Fraction(0))
     exact = [1000 * share / total for share in shares]
     weights = [max(1, math.floor(part)) for part in exact]

@@ -1,13 +1,13 @@
-"""Serves the explorer to one browser on this machine, and to no one else.
+"""Serve the explorer to one browser on this machine, and to no one else.
 
-It listens on 127.0.0.1 alone. The address that is printed holds a random token that is exchanged
-once for a cookie that scripts cannot read; every other request needs that cookie. A request by
-another name than 127.0.0.1 or localhost (DNS rebinding), or from another page, is refused. Work is
-done in its own process, for a few seconds at most.
+The server listens only on 127.0.0.1. The printed address holds a random token. The first use
+exchanges it for a cookie that scripts cannot read. Every other request needs this cookie. The
+server refuses requests to another name than 127.0.0.1 or localhost (DNS rebinding), and requests
+from another page. Work runs in its own process, for a few seconds at most.
 
-Any process of this machine can connect, and say as little and as slowly as it likes. So there are
-few connections at a time, a request has to come as a whole within a time limit, and where there is
-no room for a new connection, the oldest one that has not shown the cookie is closed.
+Any process on this machine can connect, and send bytes as slowly as it likes. So the number of
+connections is small, and a complete request must arrive within a time limit. If there is no room
+for a new connection, the oldest connection that has not shown the cookie is closed.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from neyman.display.explorer.worker import Answering
 
 @dataclass(frozen=True)
 class Limits:
-    """What the server of the explorer takes."""
+    """Set the limits of the explorer's server."""
 
     port: int = 8421
     request_bytes: int = 64 * 1024
     ports: int = 20  # ports, from the first one on
     connections: int = 24  # connections, each with a thread
-    room_seconds: float = 0.5  # for the thread of a connection that was closed to make room
-    request_seconds: float = 20.0  # from when a connection is free until a whole request has come
+    room_seconds: float = 0.5  # wait for the thread of a connection closed to make room
+    request_seconds: float = 20.0  # from a free connection to a complete request
 
 
 LIMITS = Limits()
@@ -72,16 +72,17 @@ _HEADERS = {
 
 
 class Explorer:
-    """A server for one plan, one receipt, or nothing but mechanisms.
+    """Serve one plan, one receipt, or only mechanisms.
 
     Args:
         path: a plan (.toml) or a receipt (.json, or the folder that holds it).
-        port: where to listen; None takes 8421 or the next one that is free.
-        witness: how a receipt is checked: ``key``, ``ledger``, ``checkpoint`` as for `verify`.
-        seconds: how long an answer may take.
+        port: the port to listen on. None takes 8421 or the next free port.
+        witness: the options for checking a receipt: ``key``, ``ledger``, ``checkpoint`` as for
+            `verify`.
+        seconds: largest number of seconds per answer.
 
     Raises:
-        ValueError: the file will not do, or the port is taken.
+        ValueError: the file is not valid, or the port is in use.
     """
 
     def __init__(
@@ -101,35 +102,35 @@ class Explorer:
         self.server.explorer = self
         self.token = secrets.token_urlsafe(24)
         self.session = secrets.token_urlsafe(24)
-        # Cookies are shared between ports: two explorers at once need two names.
+        # Ports share cookies, so two explorers at once need two names.
         self.cookie = f"neyman-{self.port}"
         self._exchange = threading.Lock()
         self._spent = False
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Return the port that the server listens on."""
         return self.server.server_address[1]
 
     @property
     def address(self) -> str:
-        """The address to open, once."""
+        """Return the address to open. It works once."""
         return f"http://127.0.0.1:{self.port}/?token={self.token}"
 
     def serve(self) -> None:
-        """Answer until `close` or an interrupt."""
+        """Answer requests until `close` or an interrupt."""
         try:
             self.server.serve_forever(poll_interval=0.2)
         finally:
             self.close()
 
     def close(self) -> None:
-        """Stop listening, and end the process that works."""
+        """Stop listening, and end the worker process."""
         self.server.server_close()
         self.answering.close()
 
     def exchanged(self, token: str) -> bool:
-        """Whether a token is the right one, the first time that it comes."""
+        """Return True if a token is correct and was not used before."""
         with self._exchange:
             good = not self._spent and hmac.compare_digest(token.encode(), self.token.encode())
             self._spent = self._spent or good
@@ -141,17 +142,17 @@ _Request = socket.socket | tuple[bytes, socket.socket]
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    allow_reuse_address = os.name != "nt"  # on Windows that would share the port
+    allow_reuse_address = os.name != "nt"  # on Windows, True would share the port
     explorer: Explorer
 
     def __init__(self, port: int) -> None:
         self._places = threading.BoundedSemaphore(LIMITS.connections)
-        # Connections without the cookie, the oldest first. Each use of it is one step of a dict.
+        # Connections without the cookie, the oldest first. Each use is one atomic dict operation.
         self.strangers: dict[socket.socket, None] = {}
         super().__init__(("127.0.0.1", port), _Handler)
 
     def process_request(self, request: _Request, client_address: object) -> None:
-        """Begin a thread for a connection; for lack of room the oldest stranger's is ended."""
+        """Start a thread for a connection. Without room, end the oldest one without the cookie."""
         if not self._places.acquire(blocking=False):
             for oldest in [*self.strangers][:1]:
                 self.strangers.pop(oldest, None)
@@ -197,7 +198,7 @@ def _listen(port: int | None) -> _Server:
 
 
 def _end_connection(connection: socket.socket) -> None:
-    """End what is read from a connection and written to it; its thread then ends."""
+    """Close both directions of a connection. Its thread then ends."""
     with suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
 
@@ -208,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = LIMITS.request_seconds
 
     def handle_one_request(self) -> None:
-        # A limit for each piece alone would let a request last for as long as it has bytes.
+        # With a limit per piece only, a request could last as long as it has bytes.
         seconds = self.timeout or LIMITS.request_seconds
         self._limit = threading.Timer(seconds, _end_connection, [self.connection])
         self._limit.daemon = True
@@ -220,7 +221,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     @property
     def explorer(self) -> Explorer:
-        """Whose server this is."""
+        """Return the explorer that the server belongs to."""
         assert isinstance(self.server, _Server)
         return self.server.explorer
 
@@ -231,7 +232,7 @@ class _Handler(BaseHTTPRequestHandler):
         where = urlsplit(self.path)
         token = parse_qs(where.query).get("token", [""])[0]
         if where.path == "/" and token:
-            # A second visit by who has the cookie already is as good as the first.
+            # If a visitor already has the cookie, a second visit is allowed.
             if explorer.exchanged(token) or self._known():
                 self._respond(
                     303,
@@ -286,12 +287,12 @@ class _Handler(BaseHTTPRequestHandler):
         except (ValueError, KeyError, TypeError, RecursionError):
             return self._refuse(400, "The question cannot be read.")
         self._limit.cancel()
-        # A question without an answer is no failure of the page's: 200, and the reason in words.
+        # A question without an answer is not a failure of the page: send 200 and the reason.
         self._json(200, explorer.answering.reply(page, number, cast(dict[str, object], question)))
         return None
 
     def _from_here(self) -> bool:
-        """Whether the request names this machine, and no other page sent it."""
+        """Return True if the request names this machine and comes from no other page."""
         site = self.headers.get("Sec-Fetch-Site", "none")
         if self.headers.get("Host") not in self._names(""):
             self._refuse(421, "Open this page by the address that neyman explore printed.")
@@ -339,7 +340,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class has it
-        """Nothing is logged: an address holds a token."""
+        """Log nothing, because an address holds a token."""
 
 
 def _never(name: str) -> None:

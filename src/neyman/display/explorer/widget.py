@@ -1,7 +1,7 @@
-"""The explorer as a widget of a notebook: the same page and answers, without a server.
+"""Show the explorer as a notebook widget: the same page and answers, without a server.
 
-The page's scripts run in a shadow root, one for each view. Questions come as messages of the
-widget and are answered in a process of the kernel's machine. Nothing is loaded from a network.
+The page's scripts run in a shadow root, one per view. Questions come as messages of the widget. A
+process on the kernel's machine answers them. Nothing is loaded from a network.
 """
 
 # Methods of anywidget have no types.
@@ -40,7 +40,7 @@ def _static(name: str) -> str:
 
 
 def _page() -> str:
-    """Return the page's body; a notebook has a header and a main part of its own."""
+    """Return the page's body. A notebook has its own header and main part."""
     html = _static("display/explorer/static/explore.html")
     body = html[html.index('id="body">') + len('id="body">') : html.index("</body>")]
     body = re.sub(r"<(header|main|footer)>", r'<div class="\1">', body.replace(_LOCAL, ""))
@@ -48,7 +48,7 @@ def _page() -> str:
 
 
 def _style() -> str:
-    """Return the page's styles for a shadow root: its width and theme decide, not the window's."""
+    """Return the page's styles for a shadow root, based on its own width and theme."""
     css = _static("display/report/static/page.css") + _static("display/explorer/static/explore.css")
     css = re.sub(r"(?<![\w.#-])(header|main|footer)(?![\w-])", r".\1", css)
     css = re.sub(r"^body \{", ".explorer {", css, flags=re.M).replace(":root", ":host")
@@ -70,20 +70,20 @@ def _module() -> str:
 
 
 class ExplorerWidget(anywidget.AnyWidget):
-    """The explorer in a notebook, with its settings as traits that both sides can set.
+    """Show the explorer in a notebook, with settings as traits that both sides can set.
 
     Make one with `neyman.explore`. Observe a trait with ``widget.observe(function, "level")``.
 
     Args:
-        source: path of a plan or receipt, the sections of a plan, or nothing.
+        source: path of a plan or receipt, the sections of a plan, or None.
 
     Attributes:
         level: false positive rate, in [0.0001, 0.5].
         prior: prior probability of the claim, in [0.001, 0.999].
-        delta: at which epsilon is reported, in [1e-15, 0.1].
+        delta: delta at which epsilon is reported, in [1e-15, 0.1].
         rho: zCDP budget of the plan on the screen; None for the plan's own.
         weights: share of each query in thousandths, in the order of `queries`; they sum to 1000.
-        settings: every setting that differs from the first one, as in the page's address.
+        settings: every setting that differs from its first value, as in the page's address.
     """
 
     _esm = _module()
@@ -107,12 +107,12 @@ class ExplorerWidget(anywidget.AnyWidget):
 
     @property
     def shares(self) -> dict[str, Fraction]:
-        """The share of each query on the screen, exact. They sum to 1."""
+        """Return the exact share of each query on the screen. They sum to 1."""
         return {q: Fraction(w, 1000) for q, w in zip(self.queries, self.weights, strict=True)}
 
     @property
     def plan(self) -> Plan:
-        """The plan with the budget and the shares on the screen.
+        """Return the plan with the budget and the shares on the screen.
 
         Raises:
             ValueError: no plan is open.
@@ -127,8 +127,8 @@ class ExplorerWidget(anywidget.AnyWidget):
         return Plan.from_dict(tomllib.loads(text, parse_float=Decimal))
 
     def close(self) -> None:
-        """Remove every view of the widget, and end the process that answers."""
-        # A source that cannot be read leaves a widget without a process.
+        """Remove every view of the widget, and end the worker process."""
+        # If the source could not be read, the widget has no process.
         if answering := getattr(self, "_answering", None):
             answering.close()
         super().close()
@@ -147,7 +147,7 @@ class ExplorerWidget(anywidget.AnyWidget):
         return weights
 
     def _receive(self, _: object, content: dict[str, Any], __: object) -> None:
-        """Take a message. The kernel stays free while an answer is worked out."""
+        """Receive a message. The kernel stays free while an answer is computed."""
         if content["kind"] == "answer":
             Thread(target=self._answer, args=(content,), daemon=True).start()
         else:

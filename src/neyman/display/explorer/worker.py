@@ -1,7 +1,7 @@
-"""Answer several pages about one opened file: the newest question of each, within a time limit.
+"""Answer several pages about one opened file: each page's newest question, within a time limit.
 
-The server and the widget share this. its own process answers one question after the other.
-If an answer takes too long, the process is ended and started again.
+The server and the widget share this module. A separate process answers one question after the
+other. If an answer takes too long, the process is ended and restarted.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ except ModuleNotFoundError:  # on Windows
 
 @dataclass(frozen=True)
 class Limits:
-    """What a process that answers may take."""
+    """Set the limits of a process that answers."""
 
     start_seconds: float = 60.0
     memory_bytes: int = 6 * 2**30
     answer_seconds: float = 6.0
     check_seconds: float = 300.0
-    # That an outdated answer is waited for: about what a new process takes.
+    # Seconds to wait for an outdated answer, about the time of starting a new process.
     patience_seconds: float = 1.0
-    pages: int = 64  # whose newest question is remembered
+    pages: int = 64  # pages whose newest question is remembered
 
 
 LIMITS = Limits()
@@ -49,19 +49,19 @@ Source = str | dict[str, Any] | None
 
 
 class TooSlow(Exception):
-    """An answer was not there in time."""
+    """Report an answer that took too long."""
 
 
 class Stopped(Exception):
-    """Someone wanted the answer no longer."""
+    """Report a question that was canceled."""
 
 
 class Outdated(Exception):
-    """The page has asked something newer."""
+    """Report that the page has asked a newer question."""
 
 
 class Worker:
-    """Asks a process that holds one opened file; used by one thread at a time."""
+    """Ask a process that holds one opened file. Only one thread at a time may use it."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -74,15 +74,16 @@ class Worker:
 
         Args:
             task: "opening", "answer" or "checks".
-            seconds: how long it may take; the process is ended then. A start counts apart.
+            seconds: largest number of seconds, after which the process is ended. A start counts
+                separately.
 
         Raises:
-            TooSlow: it took longer.
+            TooSlow: the answer took longer.
             Stopped: `stop` was called meanwhile.
-            ValueError: the question or the file will not do; in words.
+            ValueError: the question or the file is not valid. The message says why.
         """
         with self._lock:
-            if self._unwanted:  # stopped when it had just answered
+            if self._unwanted:  # stopped just after an answer
                 self._end()
                 self._unwanted = False
             if self._running is None:
@@ -105,7 +106,7 @@ class Worker:
         return said
 
     def stop(self) -> None:
-        """End what is being worked out; the next question starts the process again."""
+        """Cancel the current work. The next question restarts the process."""
         running = self._running
         if running is not None:
             self._unwanted = True
@@ -144,11 +145,12 @@ class Worker:
 
 
 class Answering:
-    """Answer pages about one plan, one receipt, or nothing but mechanisms.
+    """Answer pages about one plan, one receipt, or only mechanisms.
 
     Args:
-        witness: how a receipt is checked: ``key``, ``ledger``, ``checkpoint`` as for `verify`.
-        seconds: how long an answer may take.
+        witness: the options for checking a receipt: ``key``, ``ledger``, ``checkpoint`` as for
+            `verify`.
+        seconds: largest number of seconds per answer.
     """
 
     def __init__(
@@ -162,7 +164,7 @@ class Answering:
         self._source = source
         self._worker = Worker(source)
         self._turn = threading.Condition()
-        self._busy: tuple[str, float] | None = None  # for which page, since when
+        self._busy: tuple[str, float] | None = None  # the page, and the start time
         self._newest: dict[str, int] = {}
         try:
             self.opening: dict[str, Any] = self._worker.ask("opening", None, LIMITS.check_seconds)
@@ -176,21 +178,21 @@ class Answering:
             threading.Thread(target=self._check, args=(dict(witness or {}),), daemon=True).start()
 
     def close(self) -> None:
-        """End the process that works."""
+        """End the worker process."""
         self._worker.close()
 
     def reply(self, page: str, number: int, question: Mapping[str, object]) -> dict[str, Any]:
-        """Return the answer to a question, why there is none, or that the page asked a newer one.
+        """Return an answer, the reason for no answer, or a note that the question is outdated.
 
         Args:
-            number: larger for each newer question of the page.
+            number: number of the question. Newer questions of the page have larger numbers.
         """
         try:
             return {"answer": self.answer(page, number, question)}
         except Outdated:
             return {"outdated": True}
         except TooSlow:
-            # Sums of many sampled steps are faster than those of few: never advise fewer.
+            # Sums of many sampled steps are faster than sums of few: never advise fewer.
             advice = _RARE if question.get("kind") == "sampled" else _OTHER
             limit = f"Too slow: this takes more than {self.seconds:g} seconds."
             return {"problem": f"{limit} {advice}"}
@@ -201,8 +203,8 @@ class Answering:
         """Return the answer to a page's question.
 
         Raises:
-            Outdated: the page has asked a newer one meanwhile.
-            TooSlow: it takes longer than the limit.
+            Outdated: the page has asked a newer question meanwhile.
+            TooSlow: the answer takes longer than the limit.
             ValueError: the question has no answer.
         """
         with self._turn:
@@ -243,13 +245,13 @@ class Answering:
 
 
 def _work(line: Connection, source: Source) -> None:
-    """Open the file, then answer until no one listens: the process."""
+    """Run the process: open the file, then answer until no one listens."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server
     with contextlib.suppress(ValueError, OSError):
         if resource is not None:
             resource.setrlimit(resource.RLIMIT_AS, (LIMITS.memory_bytes, LIMITS.memory_bytes))
     try:
-        # Here and not above: the server needs no NumPy, and mechanisms need no extra.
+        # Imported here, because the server needs no NumPy, and mechanisms need no extra.
         if source is None:
             from neyman.display.explorer.answers import Desk
 

@@ -1,1 +1,1 @@
-"""Figures: matplotlib axes for talks and papers, and small SVG charts."""
+"""Draw figures of privacy guarantees."""

@@ -1,7 +1,7 @@
-"""Lines with their names beside them: what the figures of `plots` have in common.
+"""Draw lines with their names beside them, for all figures of `plots`.
 
-A name goes where the picture has room for it: near its own line, off all others. Everything is
-measured in the pixels of the figure as it is when it is drawn.
+A name is placed where the figure has room: near its own line, and off all other lines. All
+distances are in pixels of the figure at the time of drawing.
 """
 
 # Some methods of matplotlib have no types.
@@ -20,7 +20,7 @@ from scipy.spatial import KDTree  # pyright: ignore[reportMissingTypeStubs]
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito 2008, the darker ones first: they stay apart for all kinds of color vision.
+# Okabe and Ito 2008, the darker colors first: distinct for all kinds of color vision.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 PALE = "#6b6b6b"
 
@@ -29,20 +29,20 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Limits:
-    """Where the name of a line is placed."""
+    """Set where the name of a line is placed."""
 
-    gap_letter_heights: float = 0.35  # of a letter's height: between a name and any line
+    gap_letter_heights: float = 0.35  # gap between a name and any line, in letter heights
     points_tried: int = 36  # points of a line that are tried
 
 
 LIMITS = Limits()
 
-_FAR = (0.75, 1.1, 1.6, 2.3, 3.2)  # of a letter's height: from a point of a line to its name
+_FAR = (0.75, 1.1, 1.6, 2.3, 3.2)  # distances from a point of a line to its name, in letter heights
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line that was drawn: its name (none if empty) and its points."""
+    """Hold the name (empty for none) and the points of a drawn line."""
 
     name: str
     x: Array
@@ -51,7 +51,7 @@ class Line:
 
 
 def fresh(axes: Axes | None) -> Axes:
-    """Return the axes, or those of a new figure, without a frame above and on the right."""
+    """Return the axes, or axes of a new figure, without a frame above and on the right."""
     try:
         from matplotlib import pyplot as plt
     except ModuleNotFoundError as missing:
@@ -65,7 +65,7 @@ def fresh(axes: Axes | None) -> Axes:
 
 
 def draw(axes: Axes, name: str, x: Any, y: Any, color: str, **style: Any) -> Line:
-    """Return a line, drawn and remembered."""
+    """Draw a line. Return it with its name and points."""
     line = Line(name, np.asarray(x, float), np.asarray(y, float), color)
     look: dict[str, Any] = {"linewidth": 1.8, **style}
     axes.plot(line.x, line.y, color=color, **look)
@@ -73,7 +73,7 @@ def draw(axes: Axes, name: str, x: Any, y: Any, color: str, **style: Any) -> Lin
 
 
 def percent(*sides: Any) -> None:
-    """Ticks in percent."""
+    """Set ticks in percent."""
     from matplotlib.ticker import PercentFormatter
 
     for side in sides:
@@ -81,11 +81,11 @@ def percent(*sides: Any) -> None:
 
 
 def name_lines(axes: Axes, lines: Sequence[Line]) -> None:
-    """Write each line's name beside it, where least is in the way.
+    """Write each line's name beside it, at the place with the fewest obstacles.
 
     Args:
-        axes: in which the lines were drawn, with its final limits and scales.
-        lines: all of them, so that names keep off those without a name too.
+        axes: the axes of the lines, with final limits and scales.
+        lines: all lines, so that names also avoid lines without a name.
     """
     figure = axes.get_figure(root=True)
     assert figure is not None
@@ -125,7 +125,7 @@ def name_lines(axes: Axes, lines: Sequence[Line]) -> None:
 
 
 def _pixels(axes: Axes, line: Line) -> Array:
-    """Points along a line inside the frame, a few pixels apart."""
+    """Return points along a line inside the frame, a few pixels apart."""
     points = np.column_stack([line.x, line.y])
     points = points[np.isfinite(points).all(axis=1)]
     for values, scale in ((points[:, 0], axes.get_xscale()), (points[:, 1], axes.get_yscale())):
@@ -146,10 +146,10 @@ def _pixels(axes: Axes, line: Line) -> Array:
 def _best(
     path: Array, others: Sequence[Array], taken: Sequence[Array], half: Array, frame: Any
 ) -> Array:
-    """Return the center of a name of half this size."""
+    """Return the best center for a name, given half its size."""
     height = 2 * half[1]
     every = np.concatenate([path, *others])
-    # Where another line runs along this one, a name may stand for both.
+    # If another line runs along this one, a name may stand for both.
     foreign = every[KDTree(path).query(every)[0] > 3]
     best, least = path[len(path) // 2], np.inf
     for spot in path[np.linspace(0, len(path) - 1, LIMITS.points_tried).astype(int)]:
@@ -158,7 +158,7 @@ def _best(
                 for up in (-1.0, 0.0, 1.0):
                     if across == 0 and up == 0:
                         continue
-                    # From the spot to the nearest edge of the name: half a letter less than `far`.
+                    # Distance to the nearest edge of the name: half a letter less than `far`.
                     gap = (far - 0.5) * height
                     place = spot + np.array(
                         [
@@ -182,7 +182,7 @@ def _cost(
     frame: Any,
     height: float,
 ) -> float:
-    """How bad a place is: lines or names are there, the frame ends, or another line is nearer."""
+    """Return the cost of a place: obstacles, the end of the frame, or another line nearby."""
     low, high = place - half, place + half
     wide = LIMITS.gap_letter_heights * height
     crossed = ((every > low - wide) & (every < high + wide)).all(axis=1).sum()
@@ -205,13 +205,13 @@ def _cost(
 
 
 def _distance(points: Array, low: Array, high: Array) -> float:
-    """Return the least distance of points to a box."""
+    """Return the least distance between points and a box."""
     apart = np.maximum(np.maximum(low - points, points - high), 0)
     return float(np.hypot(*apart.T).min())
 
 
 def readable(color: str) -> Any:
-    """Return a color in which letters can be read on white."""
+    """Return a darker color whose letters are readable on white."""
     from matplotlib.colors import to_rgb
 
     return tuple(0.65 * c for c in to_rgb(color))

@@ -1,8 +1,9 @@
-"""Figures for a slide or a paper, one function each: what is asked goes in, axes come out.
+"""Draw figures for a slide or a paper. Each function returns the axes.
 
-What is drawn is the certified side: type II error down, the rest up. Lines carry their names, in
-colors that stay apart for everyone (Okabe and Ito's). Sizes follow matplotlib's ``font.size``.
-Needs matplotlib (``pip install 'neyman[release]'``), which is imported when a figure is drawn.
+Figures show the certified side: lower bounds on type II errors, and upper bounds otherwise. Lines
+carry their names, in colors that everyone can distinguish (Okabe and Ito's). Sizes follow
+matplotlib's ``font.size``. Figures need matplotlib (``pip install 'neyman[release]'``), which is
+imported at the first figure.
 """
 
 # Some methods of matplotlib have no types.
@@ -30,20 +31,20 @@ if TYPE_CHECKING:
 
 __all__ = ["budget", "composition", "posterior", "power", "profile", "tradeoff"]
 
-LOG_AXIS_ZERO = 1e-300  # what a logarithmic axis takes for zero
+LOG_AXIS_ZERO = 1e-300  # stands for zero on a logarithmic axis
 
 
 def tradeoff(of: Any, *, axes: Axes | None = None) -> Axes:
-    """Return the trade-off curve: the least type II error at each type I error.
+    """Draw the trade-off curve: the least type II error at each type I error.
 
     Args:
-        of: a mechanism, curve, plan or release; several in a list, or in a mapping from the names
-            that they shall carry. A list names them as they print.
-        axes: where to draw; a new figure if left out.
+        of: a mechanism, curve, plan, or release, or several in a list or a dict. The keys of a
+            dict, or the printed forms in a list, are the names of the lines.
+        axes: the axes to draw on. The default is a new figure.
 
     Returns:
-        The axes. Drawn is the lower end of each `Bound`, the safe side, at 240 levels; the straight
-        lines between them run above a convex curve by less than a line's width.
+        The axes. The lines show the lower end of each `Bound`, the safe side, at 240 levels.
+        Between the levels they are straight, above a convex curve by less than a line's width.
 
     Raises:
         TypeError: ``of`` has no trade-off curve.
@@ -71,19 +72,19 @@ def tradeoff(of: Any, *, axes: Axes | None = None) -> Axes:
 
 
 def power(of: Any, *, least: float = 1e-4, axes: Axes | None = None) -> Axes:
-    """Return the power of the best test at each level, both on logarithmic axes.
+    """Draw the power of the best test at each level, on logarithmic axes.
 
     Args:
-        of, axes: as for `tradeoff`.
+        of, axes: the arguments of `tradeoff`.
         least: the smallest level, in (0, 0.1].
 
     Returns:
-        The axes. Drawn is the upper end of each `Bound`, the safe side. A curve's height above the
-        line of guessing is the factor by which a positive test multiplies odds.
+        The axes. The lines show the upper end of each `Bound`, the safe side. A curve over the line
+        of guessing is the factor by which a positive test multiplies odds.
 
     Raises:
         ValueError: ``least`` is out of range.
-        TypeError, ImportError: as for `tradeoff`.
+        TypeError, ImportError: `tradeoff` would raise it.
 
     Examples:
         >>> import neyman as ny
@@ -109,19 +110,19 @@ def power(of: Any, *, least: float = 1e-4, axes: Axes | None = None) -> Axes:
 
 
 def profile(of: Any, *, least: float = 1e-10, axes: Axes | None = None) -> Axes:
-    """Return the privacy profile: delta at each epsilon.
+    """Draw the privacy profile: delta at each epsilon.
 
     Args:
-        of, axes: as for `tradeoff`.
+        of, axes: the arguments of `tradeoff`.
         least: the smallest delta that is drawn, in (0, 0.1].
 
     Returns:
-        The axes, from epsilon 0 to where the last curve falls below ``least``. Drawn is the upper
-        end of each `Bound`, the safe side, at 160 epsilons.
+        The axes, from epsilon 0 until the last curve falls below ``least``. The lines show the
+        upper end of each `Bound`, the safe side, at 160 epsilons.
 
     Raises:
         ValueError: ``least`` is out of range, or no curve ever falls so low.
-        TypeError, ImportError: as for `tradeoff`.
+        TypeError, ImportError: `tradeoff` would raise it.
 
     Examples:
         >>> import neyman as ny
@@ -155,19 +156,19 @@ def profile(of: Any, *, least: float = 1e-10, axes: Axes | None = None) -> Axes:
 def posterior(of: Any, *, level: float = 0.05, axes: Axes | None = None) -> Axes:
     """Draw the posterior of a claim after the best test confirms it, against its prior.
 
-    after = prior power / (prior power + (1 - prior) level)
+    The posterior is prior power / (prior power + (1 - prior) level).
 
     Args:
-        of, axes: as for `tradeoff`.
-        level: how often the test says yes to a false claim, in (0, 1).
+        of, axes: the arguments of `tradeoff`.
+        level: probability that the test confirms a false claim, in (0, 1).
 
     Returns:
-        The axes. Drawn is what the upper end of the power gives, the safe side. It speaks of tests
-        at this level, and of an attacker for whom the others' records say nothing of the person.
+        The axes. The lines use the upper end of the power, the safe side. They assume tests at this
+        level, and an attacker for whom the other records say nothing about the person.
 
     Raises:
         ValueError: ``level`` is out of range.
-        TypeError, ImportError: as for `tradeoff`.
+        TypeError, ImportError: `tradeoff` would raise it.
 
     Examples:
         >>> import neyman as ny
@@ -197,21 +198,21 @@ def posterior(of: Any, *, level: float = 0.05, axes: Axes | None = None) -> Axes
 def composition(
     of: Any, *, most: int = 1000, delta: float = 1e-6, axes: Axes | None = None
 ) -> Axes:
-    """Epsilon at a delta, against how many times something is released.
+    """Draw epsilon at a delta against the number of releases.
 
     Args:
-        of, axes: as for `tradeoff`. Mechanisms compose by their losses, bare guarantees in their
-            own currency.
+        of, axes: the arguments of `tradeoff`. Mechanisms compose by their losses, and bare
+            guarantees in their own currency.
         most: the largest number of releases, at least 2.
-        delta: in (0, 1).
+        delta: the delta of each epsilon, in (0, 1).
 
     Returns:
-        The axes, both logarithmic. Drawn is the upper end of each `Bound`, the safe side, at up to
-        16 numbers of releases. What is infinite is not drawn.
+        The axes, both logarithmic. The lines show the upper end of each `Bound`, the safe side, at
+        up to 16 numbers of releases, if it is finite.
 
     Raises:
         ValueError: an argument is out of range.
-        TypeError, ImportError: as for `tradeoff`.
+        TypeError, ImportError: `tradeoff` would raise it.
 
     Examples:
         >>> import neyman as ny
@@ -238,19 +239,19 @@ def composition(
 
 
 def budget(of: Any, *, axes: Axes | None = None) -> Axes:
-    """Where a budget goes: the part that each table of a plan, or each part of a sum, takes.
+    """Draw the share of a budget for each table of a plan, or each part of a composition.
 
     Args:
         of: a plan, or a mechanism.
         axes: as for `tradeoff`.
 
     Returns:
-        The axes: a bar for each part, as long as its share of rho (zCDP), in the order of the plan.
-        A table's bar also says its noise's standard deviation.
+        The axes, with one bar per part. Its length is the share of rho (zCDP). A table's bar also
+        has the standard deviation of its noise.
 
     Raises:
-        TypeError: ``of`` is neither.
-        ValueError: a part has no rho above 0 and below infinity to divide by.
+        TypeError: ``of`` is neither a plan nor a mechanism.
+        ValueError: the total rho is 0 or infinite, so there are no shares.
         ImportError: matplotlib is not installed.
 
     Examples:
@@ -292,10 +293,10 @@ def _curve(of: Any) -> Tradeoff:
 
 
 def _composable(of: Any) -> Mechanism | Tradeoff:
-    """Return what can be released many times."""
+    """Return a mechanism or curve that can be composed."""
     if isinstance(of, (Mechanism, Tradeoff)):
         return of
-    for name in ("mechanism", "tradeoff"):  # of a plan; of a release or a budget
+    for name in ("mechanism", "tradeoff"):  # a plan has the first, a release or a budget the second
         ask = getattr(of, name, None)
         if callable(ask):
             answer = ask()
@@ -308,7 +309,7 @@ def _composable(of: Any) -> Mechanism | Tradeoff:
 
 
 def _figure_items(of: Any, read: Callable[[Any], Any] = _curve) -> list[tuple[str, Any, str]]:
-    """Name, what is to be drawn, and color of each."""
+    """Return the name, the object to draw, and the color of each line."""
     if isinstance(of, Mapping):
         items = [(str(name), one) for name, one in cast(Mapping[Any, Any], of).items()]
     elif isinstance(of, (list, tuple)):
@@ -325,7 +326,7 @@ def _label(one: Any) -> str:
 
 
 def _parts(of: Any) -> list[tuple[str, Fraction, str]]:
-    """Name, rho and words for each part of a plan or a mechanism."""
+    """Return name, rho, and a note for each part of a plan or a mechanism."""
     if hasattr(of, "calibrated"):
         by_name: dict[str, tuple[Fraction, str]] = {}
         for entry, squared in of.calibrated():

@@ -1,1 +1,1 @@
-"""The report of a release: one HTML file for a reader who sets policy."""
+"""Write the report of a release: one HTML file for readers who set policy."""

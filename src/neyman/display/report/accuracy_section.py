@@ -1,4 +1,4 @@
-"""The sections of a report that state margins of error and the tables that add up."""
+"""Write the sections of a report on margins of error and consistent tables."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class Limits:
 
 
 LIMITS = Limits()
-_CLOSE = (0.01, 0.05)  # parts of a cell's own value
+_CLOSE = (0.01, 0.05)  # shares of a cell's own value
 
 
 @dataclass(frozen=True)
 class TableError:
-    """The error of a published table.
+    """Hold the error of a published table.
 
     Args:
-        entries: of the receipt, which the table is made of.
-        accuracy: read from the published table; None if it is missing or empty.
+        entries: the receipt's entries that make the table.
+        accuracy: the accuracy read from the published table. None if the table is missing or empty.
     """
 
     entries: Entries
@@ -54,7 +54,7 @@ def table_errors(receipt: Receipt, tables: Mapping[str, Table]) -> list[TableErr
 
 
 def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
-    """Return the margins of error, of the least accurate tables if there are many."""
+    """Return the margins of error. If there are many tables, list the least accurate ones."""
     if not errors:
         return ""
     shown, left = _least_accurate(errors, LIMITS.tables), ""
@@ -97,7 +97,7 @@ def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
 
 
 def accurate(receipt: Receipt, errors: Sequence[TableError]) -> Node:
-    """Return a line per table with its margin of error; of many tables, the least accurate one."""
+    """Return one line per table with its margin of error, or only the least accurate of many."""
     lines: list[Node] = []
     for error in _least_accurate(errors, LIMITS.lines if len(errors) <= LIMITS.lines else 1):
         value, margin, _, _ = _fit(error)
@@ -114,7 +114,7 @@ def accurate(receipt: Receipt, errors: Sequence[TableError]) -> Node:
 def _least_accurate(errors: Sequence[TableError], most: int) -> list[TableError]:
     """Return the errors in order, or the largest ones if there are more than ``most``.
 
-    A reader who sees some of the tables must not take the others to be worse.
+    Readers who see some of the tables must not assume that the others are worse.
     """
     if len(errors) <= most:
         return [*errors]
@@ -124,9 +124,7 @@ def _least_accurate(errors: Sequence[TableError], most: int) -> list[TableError]
 
 
 def every_error(receipt: Receipt, errors: Sequence[TableError]) -> markup.Fold | None:
-    """Return the margins of error of every table, with the
-    least error that any release can have.
-    """
+    """Return every table's margin of error, with the least error that any release can have."""
     if not errors:
         return None
     rows = [
@@ -170,10 +168,10 @@ def _table_name(receipt: Receipt, entries: Entries) -> Node:
 
 
 def _fit(error: TableError) -> list[str]:
-    """Median value, margin, and the share of cells within 1% and 5%."""
+    """Return the median value, the margin, and the shares of cells within 1% and 5%."""
     accuracy, entries = error.accuracy, error.entries
     if accuracy is None:
-        # A mean is made of two noisy integers, and neither's margin is its own.
+        # A mean consists of two noisy integers, and its margin is neither's margin.
         margin = words.number(entries[0].half_width_90) if len(entries) == 1 else None
         return ["–", f"± {margin}" if margin else "–", "–", "–"]
     return [
@@ -184,7 +182,7 @@ def _fit(error: TableError) -> list[str]:
 
 
 def _gap(receipt: Receipt, entries: Entries) -> str:
-    """Return the ratio to the least error of a table; a dash if the receipt alone proves none."""
+    """Return the ratio to a table's least error, or a dash if the receipt alone proves none."""
     (part, *others) = entries
     mechanism = part.mechanism or {}
     if others or part.measure == "rank" or part.delta is not None:
@@ -196,7 +194,7 @@ def _gap(receipt: Receipt, entries: Entries) -> str:
     vectors = mechanism.get("sensitivity")
     one = [[vectors]] if isinstance(vectors, int) else vectors
     rho = words.value("zcdp", part.zcdp)
-    exact = receipt.guarantee.held  # beside totals no bound is proved
+    exact = receipt.guarantee.held  # no bound is proved beside exact totals
     if not one or receipt.clips or exact or not isinstance(rho, Fraction):
         return "–"
     error = float(words.value("standard_error", part.standard_error))
@@ -211,7 +209,7 @@ def _gap(receipt: Receipt, entries: Entries) -> str:
 
 
 def _consistent_place(receipt: Receipt) -> Node:
-    """Where tables that add up are; "" if there are none."""
+    """Say where the consistent tables are, or that there are none."""
     if receipt.consistency is None:
         return "This release has no consistent tables."
     nonnegative = receipt.consistency.method != "least-squares"
@@ -230,7 +228,7 @@ _METHODS = {
 
 
 def adding_up(receipt: Receipt) -> markup.Fold | None:
-    """Return the consistent tables, if there are any."""
+    """Return the section on consistent tables, if there are any."""
     consistency = receipt.consistency
     if consistency is None:
         return None

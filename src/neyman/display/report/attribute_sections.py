@@ -1,4 +1,4 @@
-"""The sections of a report that go attribute by attribute: risk and beliefs."""
+"""Write the sections of a report on single attributes: risk and beliefs."""
 
 from __future__ import annotations
 
@@ -28,14 +28,16 @@ Points: TypeAlias = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class Limits:
-    """What the sections on attributes show."""
+    """Set the contents of the sections on attributes."""
 
     curves: int = 6  # curves that a small figure can hold
     label_letters: int = 22  # letters of a label beside it
-    rare_chance: Fraction = Fraction(1, 100_000)  # what is rarer has more zeros than anyone counts
-    # The level of the sentence, where the one chosen was not asked.
+    rare_chance: Fraction = Fraction(
+        1, 100_000
+    )  # a smaller probability has too many zeros to count
+    # The level of the sentence, if the receipt lacks the chosen level.
     sentence_level: Fraction = Fraction(1, 20)
-    line_power: float = 0.0005  # of power: less than half the width of a line in the figure
+    line_power: float = 0.0005  # in power: less than half the width of a line in the figure
     tenfold_epsilon: Fraction = Fraction("2.302")  # the epsilon of the sentences
 
 
@@ -43,9 +45,9 @@ LIMITS = Limits()
 
 
 def section(receipt: Receipt) -> markup.Fold | None:
-    """Risk for single attributes of a record, side by side; None if unasked.
+    """Return the section on risk for single attributes, or None if the receipt has none.
 
-    A receipt of before there were scenarios has none, and its page no such section.
+    Old receipts have no scenarios, so their pages lack this section.
     """
     scenarios = receipt.guarantee.scenarios
     if not scenarios:
@@ -99,7 +101,7 @@ def section(receipt: Receipt) -> markup.Fold | None:
 
 
 def beliefs(receipt: Receipt) -> markup.Fold | None:
-    """Effect on beliefs about single attributes, side by side; None if unasked."""
+    """Return the section on beliefs about single attributes, or None if the receipt has none."""
     scenarios = receipt.guarantee.scenarios
     if not scenarios or any(not each.posterior for each in scenarios):
         return None
@@ -153,7 +155,7 @@ def beliefs(receipt: Receipt) -> markup.Fold | None:
 
 
 def belief_sentences(scenario: Scenario, subject: str) -> list[str]:
-    """How often a belief grows tenfold, a sentence for each kind of attacker."""
+    """Return how often a belief grows tenfold, in one sentence per kind of attacker."""
     about = " and ".join(scenario.attributes)
     return [
         words.belief_sentence(p.attacker, p.epsilon, p.upper, subject, about, scenario.within)
@@ -171,7 +173,7 @@ def _chance_text(chance: Fraction) -> str:
 
 
 def _tenfold(scenario: Scenario) -> Fraction:
-    """Return the largest chance of that."""
+    """Return the largest probability that a belief grows tenfold."""
     points = scenario.posterior
     return max(proportion(p.upper) for p in points if _epsilon(p) == LIMITS.tenfold_epsilon)
 
@@ -184,7 +186,7 @@ def _epsilon(point: PosteriorPoint) -> Fraction:
 
 
 def power_points(powers: Iterable[PowerPoint], rho: Ends) -> list[tuple[Fraction, Fraction]]:
-    """Levels, each with the most power at it; the level itself if nothing is revealed."""
+    """Return levels with the largest power at each. Without risk, the power is the level."""
     nothing = words.value("rho", rho.upper) == 0
     points = [(proportion(p.level), proportion(p.upper)) for p in powers]
     return [(level, level if nothing else max(level, power)) for level, power in points]
@@ -196,7 +198,7 @@ def _row(label: str, points: Iterable[PowerPoint], rho: Ends, tables: str) -> li
 
 
 def _tables(listed: Sequence[str]) -> str:
-    """As "race by region, by state"; a level of "all" stands for the table of everything."""
+    """Return text such as "race by region, by state". A level "all" is the table of all rows."""
     if not listed:
         return "none: no risk"
     queries: dict[str, list[str]] = {}
@@ -215,7 +217,7 @@ def _heading(subject: str, scenarios: Sequence[Scenario]) -> str:
 
 
 def _level_index(receipt: Receipt, levels: Sequence[Fraction]) -> int:
-    """Which of the levels the sentence is at: the one chosen, 5%, or the last."""
+    """Return the index of the sentence's level: the chosen level, 5%, or the last one."""
     for level in (chosen(receipt)[0], LIMITS.sentence_level):
         if level in levels:
             return levels.index(level)
@@ -223,7 +225,7 @@ def _level_index(receipt: Receipt, levels: Sequence[Fraction]) -> int:
 
 
 def _sentence(receipt: Receipt, scenarios: Sequence[Scenario], levels: Sequence[Fraction]) -> str:
-    """Return the scenario with the largest risk, in words."""
+    """Describe the scenario with the largest risk."""
     at = _level_index(receipt, levels)
     worst = max(scenarios, key=lambda each: power_points(each.power, each.rho)[at][1])
     level, power = power_points(worst.power, worst.rho)[at]
@@ -231,13 +233,11 @@ def _sentence(receipt: Receipt, scenarios: Sequence[Scenario], levels: Sequence[
 
 
 def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> Node:
-    """Return the whole release and the scenarios with the
-    largest risk; equal curves share a line.
-    """
+    """Draw the release and the scenarios with the largest risk. Equal curves share a line."""
     merged: list[tuple[Points, list[str]]] = []
     known = [(_points(each.curve), about(each)) for each in scenarios]
     for points, label in sorted(known, key=lambda item: -item[0][-1][1]):
-        # The larger curve comes first, and its line stands for those that it covers.
+        # The larger curve comes first. Its line stands for the curves that it covers.
         same = next((names for curve, names in merged if _one_line(curve, points)), None)
         if same is None:
             merged.append((points, [label]))
@@ -271,7 +271,7 @@ def _points(powers: Iterable[PowerPoint]) -> Points:
 
 
 def _one_line(larger: Points, points: Points) -> bool:
-    """Return True if a curve hides another: both are one line in the figure."""
+    """Return True if a curve hides another because both are one line in the figure."""
     levels, powers = (np.array(part) for part in zip(*points, strict=True))
     known, bounds = (np.array(part) for part in zip(*larger, strict=True))
     above = np.interp(levels, known, bounds)
@@ -279,7 +279,7 @@ def _one_line(larger: Points, points: Points) -> bool:
 
 
 def _short_names(names: Sequence[str]) -> str:
-    """Return the first name, cut to fit, and how many others share its line."""
+    """Return the first name, cut to fit, and how many other names share its line."""
     more = f" +{len(names) - 1}" if len(names) > 1 else ""
     text = names[0].replace(" within a known ", " in ")
     return (
@@ -288,13 +288,13 @@ def _short_names(names: Sequence[str]) -> str:
 
 
 def _all_claims(receipt: Receipt) -> str:
-    """Name what the whole guarantee is about, beside single attributes."""
+    """Describe the claims that the entire guarantee covers, beside single attributes."""
     held = receipt.guarantee.held
     return f"all but {' and '.join(held)}" if held else "whole record"
 
 
 def _comparable(receipt: Receipt) -> bool:
-    """Whether the guarantee is about a changed record, as scenarios are."""
+    """Return True if the guarantee is about a changed record, like scenarios."""
     return receipt.neighboring == "replace-one"
 
 

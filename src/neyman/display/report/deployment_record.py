@@ -1,8 +1,8 @@
-"""A release's record for the Differential Privacy Deployments Registry, from its receipt alone.
+"""Write a release's record for the Differential Privacy Deployments Registry from its receipt.
 
-The fields are those of ``schemas/deployments-schema.yaml`` of opendp/deployments-registry-data at
-commit 617ad178d594. The registry renames fields as it grows: compare with its newest schema. What
-no receipt knows is labeled, so that no reader takes a default for a statement of the custodian.
+The fields follow ``schemas/deployments-schema.yaml`` of opendp/deployments-registry-data at commit
+617ad178d594. The registry renames fields as it grows, so compare with its newest schema. Facts that
+a receipt lacks are labeled, so that no reader takes a default for a statement of the custodian.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from neyman.publishing.release.receipt_format import Number, Receipt
 
 SCHEMA_COMMIT = "617ad178d59481c1c04bbe3ef4386fc0e68d6d33"
 UNKNOWN = "NOT IN THE RECEIPT: "
-"""How a field begins that the custodian must fill in."""
+"""Fields that the custodian must fill in begin with this text."""
 _RECORD_DELTA = 1e-6
 
 
 def record(receipt: Receipt) -> dict[str, Any]:
-    """Return the record, with the names and the nesting of the registry's schema.
+    """Return the record with the names and the nesting of the registry's schema.
 
     Returns:
         JSON types. Numbers of the guarantee are upper ends, rounded up.
@@ -102,7 +102,7 @@ def pyramid(receipt: Receipt) -> list[tuple[str, str, str]]:
     """Return the layers of the pyramid of NIST SP 800-226, from the top.
 
     Returns:
-        The topic, what this release states, and what is left to the agency.
+        The topic, the statement of this release, and the agency's task.
     """
     unit = receipt.unit
     return [
@@ -158,12 +158,12 @@ def registry_text(receipt: Receipt) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return a text without line ends, which would leave the comment."""
+    """Return a text without line ends, because they would end the comment."""
     return " ".join(text.split())
 
 
 def _yaml(value: Mapping[str, Any], indent: str = "") -> list[str]:
-    """Return a mapping as YAML. Texts are JSON strings, which YAML reads as they are."""
+    """Return a mapping as YAML. Texts are JSON strings, which YAML reads unchanged."""
     lines: list[str] = []
     for name, item in value.items():
         if isinstance(item, Mapping):
@@ -184,7 +184,7 @@ def _finite(number: Number) -> float | None:
 
 
 def _parameters(receipt: Receipt) -> dict[str, float]:
-    """Rho for zCDP, and epsilon at a delta for all others; none that is infinite."""
+    """Return rho for zCDP, and otherwise epsilon at a delta. Omit infinite numbers."""
     if isinstance(receipt.budget, Zcdp):
         rho = _finite(receipt.guarantee.rho.upper)
         return {} if rho is None else {"rho": float(directed(rho, 6, up=True))}

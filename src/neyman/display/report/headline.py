@@ -1,4 +1,4 @@
-"""The sentence that a report puts first, with the scale and the kinds of disclosure it is about."""
+"""Write a report's first sentence, its scale, and the kinds of disclosure that it limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neyman.publishing.release.receipt_format import Receipt
 
 
 def headline(receipt: Receipt) -> Element:
-    """Return the one sentence that matters, and what it is about."""
+    """Return the headline sentence and its subject."""
     subject, rows = unit(receipt)
     level, power = chosen(receipt)
     adds, held = receipt.neighboring == "add-remove", receipt.guarantee.held
@@ -40,7 +40,7 @@ def headline(receipt: Receipt) -> Element:
 
 
 def strength(receipt: Receipt) -> Node:
-    """Draw the headline's power on the scale from no information to the data themselves."""
+    """Draw the headline's power on a scale from no information to the data themselves."""
     level, power = chosen(receipt)
     census = Fraction(deployments.census_power(float(level)))
     parts = [(x - level) / (1 - level) for x in (power, census)]

@@ -1,4 +1,4 @@
-"""HTML from parts: tables, bars, and the document that loads nothing."""
+"""Build HTML from parts: tables, bars, and a document that loads nothing."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _SCRIPTS = ("display/explorer/static/charts.js", "display/report/static/page.js"
 
 
 def document(title: str, *parts: Element) -> str:
-    """Return a whole page with its style and script inside, forbidden to load anything else."""
+    """Return a complete page with its style and script, which may load nothing else."""
     style, script = _asset("display/report/static/page.css"), "\n".join(map(_asset, _SCRIPTS))
     body = "\n".join(map(str, parts))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # Only the script with this hash may run: not even markup that slipped in could start one.
+    # Only the script with this hash may run. Injected markup cannot start another one.
     policy = (
         f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
         "base-uri 'none'; form-action 'none'"
@@ -42,7 +42,7 @@ def document(title: str, *parts: Element) -> str:
 
 
 def code(text: object) -> Element:
-    """Text as code."""
+    """Return text as code."""
     return element("code", str(text))
 
 
@@ -52,19 +52,17 @@ def link(ident: str, text: str) -> Element:
 
 
 def lines(parts: Iterable[Node]) -> Node:
-    """Return the parts, one a line."""
+    """Return the parts, one per line."""
     return joined(element("br"), parts)
 
 
 def with_last_line(parts: Sequence[Node], last: str) -> Node:
-    """Return the parts, one a line, with a period, and a line
-    after them; nothing if there are none.
-    """
+    """Return the parts, one per line, with a period and a last line. Return nothing if empty."""
     return [lines(parts), ".", element("br"), last] if parts else ""
 
 
 def blocks(*parts: Node) -> Node:
-    """Parts that follow one another, apart in the file, too."""
+    """Return parts that follow one another, separated in the file, too."""
     return joined("\n", parts)
 
 
@@ -84,14 +82,14 @@ def table(
     here: Sequence[bool] = (),
     kind: str = "",
 ) -> Element:
-    """Return a table that scrolls by itself where the page is narrow.
+    """Return a table that scrolls by itself if the page is narrow.
 
     Args:
-        head: "" over a column of bars.
-        rows: cells; the first one heads its row.
+        head: column heads, "" over bars.
+        rows: cells, of which the first is the row's head.
         key: the column that matters most.
-        here: rows to mark.
-        kind: a class of the table's own.
+        here: True for rows to mark.
+        kind: extra class of the table.
     """
 
     def classes(column: int) -> str | bool:
@@ -117,18 +115,18 @@ def table(
         element("tbody", *body),
         class_=kind,
     )
-    # Two tables with one label would be one place to who hears the page.
+    # For screen readers, two tables with one label would be the same place.
     return scroll(caption or f"{head[0]}: {head[-1]}", content)
 
 
 def scroll(label: str, content: Node) -> Element:
-    """Return a part of the page that scrolls by itself, with a name for who hears it."""
+    """Return a part of the page that scrolls by itself, with a name for screen readers."""
     return element("div", content, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
 @dataclass(frozen=True)
 class Fold:
-    """A section that opens when a reader asks for it. Only an open one is printed."""
+    """Hold a section that opens on request. Only an open section is printed."""
 
     ident: str
     title: str
@@ -137,7 +135,7 @@ class Fold:
 
     @property
     def element(self) -> Element:
-        """The section on the page."""
+        """Return the section as an element."""
         summary = element(
             "summary",
             blocks(
@@ -152,28 +150,29 @@ class Fold:
 
 
 def facts(pairs: Sequence[tuple[str, Node]]) -> Node:
-    """Return a list of terms. Empty ones are left out."""
+    """Return a list of terms and their values. Omit empty values."""
     parts = [(element("dt", term), element("dd", text)) for term, text in pairs if text]
     return element("dl", *parts) if parts else ""
 
 
 def file_link(path: str, folder: str = "") -> Element:
-    """Return a link to a file of a release; the path alone if it leads out of the release's folder.
+    """Return a link to a release's file, or only the path if it leaves the release's folder.
 
     Args:
-        folder: of the release, seen from the page, such as "../release/"; "" beside the page.
+        folder: the release's folder relative to the page, such as "../release/". "" is the page's
+            own folder.
     """
     text = code(path)
     return element("a", text, href=quote(folder + path, errors="replace")) if inside(path) else text
 
 
 def below(text: Node, more: str) -> Node:
-    """Return a text, and another one in small letters on the next line, if there is one."""
+    """Return a text, with an optional second text in small letters on the next line."""
     return lines([text, element("span", more, class_="note") if more else ""])
 
 
 def bar(part: Fraction, mark: Fraction | None = None) -> Element:
-    """Return a bar for a share that is written beside it, so hidden from screen readers."""
+    """Return a bar for a share that is also written, so hidden from screen readers."""
     tick = "" if mark is None else element("b", style=f"left:{float(mark):.2%}")
     return element(
         "span",
@@ -185,10 +184,10 @@ def bar(part: Fraction, mark: Fraction | None = None) -> Element:
 
 
 def chart(kind: str, content: object) -> Node:
-    """Return a place for a figure that the page's script draws.
+    """Return a placeholder for a figure that the page's script draws.
 
     Args:
-        kind: which: "tradeoff" or "beside".
+        kind: the kind of figure: "tradeoff" or "beside".
     """
     payload = json.dumps(content, ensure_ascii=True, allow_nan=False)
     without = "The figure is drawn by this page’s own script, which is turned off here."
@@ -199,7 +198,7 @@ def chart(kind: str, content: object) -> Node:
 
 
 def key(kind: str, text: str) -> Element:
-    """Return an entry of a figure's legend: the line of that kind, and its name."""
+    """Return an entry of a figure's legend: a line of this kind, and its name."""
     line = element("path", class_=kind, d="M0 5H30")
     return element("li", element("svg", line, viewBox="0 0 30 10", aria_hidden="true"), text)
 

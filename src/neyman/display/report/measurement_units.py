@@ -1,4 +1,4 @@
-"""The unit of the values of a table: that of its column, as the plan declares it, or rows."""
+"""Name the unit of a table's values: the unit that the plan declares for the column, or rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def unit_of_values(receipt: Receipt, query: str, *, declared: bool = False) -> s
     """Return the unit of the values that a query publishes, plain text.
 
     Args:
-        declared: give the unit only if the plan declares one; "" if it does not.
+        declared: if True, return "" unless the plan declares a unit.
     """
     parts = [part for part in receipt.plan.get("query", ()) if part["name"] == query]
     if not parts:

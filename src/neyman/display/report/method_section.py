@@ -1,4 +1,4 @@
-"""The section of a report that states how the tables were made, from the receipt alone."""
+"""Write the section of a report on how the tables were made, from the receipt alone."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from neyman.publishing.release.receipt_format import Receipt
 
 
 def method(receipt: Receipt) -> markup.Fold:
-    """Return the tables, noise, filters, joins, derived
-    columns, bounds, and neighboring datasets.
-    """
+    """Return the section: tables, noise, filters, joins, columns, bounds, and neighbors."""
     subject, rows = unit(receipt)
     noisy = tables_of(receipt)
     change = words.change(receipt.neighboring, subject, rows, receipt.guarantee.held)
@@ -47,7 +45,7 @@ _NOISE = {
 
 
 def _noise(receipt: Receipt) -> str:
-    """Return the kind of noise; that of quantiles that are drawn is their own."""
+    """Describe the noise. Quantiles that are drawn have their own kind."""
     measures = {part.measure for part in receipt.mechanisms if not part.public}
     kind = str(receipt.plan.get("noise", "discrete-gaussian"))
     texts: list[str] = []
@@ -63,7 +61,7 @@ def _noise(receipt: Receipt) -> str:
 
 
 def _filters(receipt: Receipt) -> Node:
-    """Which rows take part; nothing where all do."""
+    """Describe which rows count. Return nothing if all rows do."""
     plan = receipt.plan
     texts: list[Node] = []
     if plan.get("where") is not None:
@@ -86,7 +84,7 @@ def _filters(receipt: Receipt) -> Node:
 
 
 def _disjoint(receipt: Receipt) -> str:
-    """Return the rule by which disjoint queries are charged; nothing where all are added up."""
+    """Describe how disjoint queries are charged. Return nothing if all charges are added up."""
     one = receipt.unit.protects
     rule = (
         f"Where filters exclude each other, {article(one)} {one} is in at most one of these "
@@ -98,7 +96,7 @@ def _disjoint(receipt: Receipt) -> str:
 
 
 def _joined_tables(receipt: Receipt) -> Node:
-    """Return the tables that have one row per unit, one a line."""
+    """Return the tables with one row per unit, one per line."""
     plan = receipt.plan
     tables: Mapping[str, Any] = plan.get("tables", {})
     texts: list[str] = []
@@ -114,7 +112,7 @@ def _joined_tables(receipt: Receipt) -> Node:
 
 
 def _derived_columns(receipt: Receipt) -> Node:
-    """Return the derived columns, one a line."""
+    """Return the derived columns, one per line."""
     derived: Mapping[str, Any] = receipt.plan.get("derive", {})
     texts = [[markup.strong(name), f" {_rule(part)}"] for name, part in derived.items()]
     lookups: Mapping[str, Any] = receipt.plan.get("lookup", {})
@@ -150,7 +148,7 @@ def _rule(part: Mapping[str, Any]) -> str:
 
 
 def _bounds(receipt: Receipt) -> Node:
-    """Return the contribution bounds; nothing if a unit is a row."""
+    """Return the contribution bounds, or nothing if a unit is a row."""
     subject, rows = unit(receipt)
     plan = receipt.plan
     if plan.get("unit", {}).get("id") is None:

@@ -1,4 +1,4 @@
-"""The first and the last words of a report's two printed pages."""
+"""Write the first and the last words of a report's two printed pages."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from neyman.publishing.release.receipt_format import Receipt
 
 @dataclass(frozen=True)
 class Limits:
-    """What two printed pages have room for."""
+    """Set the sizes that fit on two printed pages."""
 
     queries: int = 3  # queries, and tables of each, that two printed pages have room for
-    filter_letters: int = 160  # of a filter
+    filter_letters: int = 160  # letters of a filter
 
 
 LIMITS = Limits()
@@ -36,7 +36,7 @@ def opening(receipt: Receipt, plan: Plan | None = None, accuracy: Node = "") -> 
     """Say who is protected, how well, how accurate the tables are, and which rows count.
 
     Args:
-        plan: the receipt's; None leaves out which rows count.
+        plan: the receipt's plan. None omits which rows count.
         accuracy: the margins of error of a few tables.
     """
     subject, rows = unit(receipt)
@@ -81,14 +81,14 @@ def opening(receipt: Receipt, plan: Plan | None = None, accuracy: Node = "") -> 
 
 
 def _totals(receipt: Receipt) -> str:
-    """Say what the exact totals are by."""
+    """Describe the groups of the exact totals."""
     sections = receipt.plan.get("totals", ())
     names = "; ".join(f"by {', '.join(each['by'])}" for each in sections)
     return f"Rows {names}. Declared public: exact, and not protected." if names else ""
 
 
 def _row_counts(receipt: Receipt, plan: Plan | None) -> str:
-    """Which rows count, and what it does to the tables that the others do not."""
+    """Say which rows count, and how ignoring the others affects the tables."""
     if plan is None:
         return ""
     bounds = [part.clip[-1] for part in receipt.clips if part.histogram == f"{ROWS_TABLE}.{ALL}"]
@@ -96,7 +96,7 @@ def _row_counts(receipt: Receipt, plan: Plan | None) -> str:
 
 
 def _missing_values(receipt: Receipt, plan: Plan | None) -> Node:
-    """Say what happens to rows without a number, a line per sentence."""
+    """Say what happens to rows without a number, one line per sentence."""
     sentences = {} if plan is None else missing_by_sentence(plan)
     lines: list[Node] = [
         [markup.strong(", ".join(title(receipt, name) for name in names)), f": {sentence}"]
@@ -126,7 +126,7 @@ def _filter(receipt: Receipt) -> Node:
 
 
 def caveats(receipt: Receipt) -> Element:
-    """Say what the limits do not cover, and what nothing checks."""
+    """Say what the limits do not cover, and what cannot be verified."""
     subject, rows = unit(receipt)
     lines = [
         kinds_of_disclosure(receipt),
@@ -155,7 +155,7 @@ def caveats(receipt: Receipt) -> Element:
 
 
 def contents_line(folds: Sequence[markup.Fold]) -> Element:
-    """Where the rest of the report is: shown where the page is printed."""
+    """Say where the rest of the report is. Only print shows this line."""
     titles = "; ".join(fold.title for fold in folds)
     return markup.paragraph(
         "More is in ",

@@ -1,4 +1,4 @@
-"""What a receipt says, read for the page: numbers that are none are refused."""
+"""Read a receipt for the page, and refuse invalid numbers."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def chosen(receipt: Receipt) -> tuple[Fraction, Fraction]:
 
 
 def safe_mu(receipt: Receipt) -> float:
-    """Return a bound on the mu that is safe at the usual levels, from the receipt's powers."""
+    """Bound the mu that is safe at the usual levels, from the receipt's powers."""
     points = [*receipt.guarantee.curve, *receipt.guarantee.power]
     known = [(number(p.level), number(p.upper)) for p in points]
     return min(mu_of_points(known, USUAL_LEVELS), number(receipt.guarantee.mu.upper))
 
 
 def limit_curve(budget: PlanBudget) -> list[tuple[float, float]] | None:
-    """Points (level, power) of the limit that a budget draws, from level 0 to 1."""
+    """Return points (level, power) of a budget's limit, from level 0 to 1."""
     power, corner = budget.power_limit, budget.corner
     if power is None:
         return None
@@ -69,7 +69,7 @@ def limit_curve(budget: PlanBudget) -> list[tuple[float, float]] | None:
 def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
     """Return the entries of each table, in order: one for a count or a sum, two for a mean.
 
-    Where a first count decides on the detail of groups, the cells are those that were published.
+    If first counts decide the detail of groups, the entries count the published cells.
     """
     tables: dict[tuple[str, str], list[MechanismPart]] = {}
     detailed = [query["name"] for query in receipt.plan.get("query", ()) if "detail" in query]
@@ -83,18 +83,18 @@ def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
 
 
 def place(level: str) -> str:
-    """Return the level of a table in words."""
+    """Return a table's level in words."""
     return "overall" if level == "all" else f"by {level}"
 
 
 def title(receipt: Receipt, query: str) -> str:
-    """Return what a report calls the tables of a query: the title in its plan, or its name."""
+    """Return the title of a query in its plan, or its name."""
     titles = {part["name"]: part.get("title") for part in receipt.plan.get("query", ())}
     return str(titles.get(query) or query)
 
 
 def name(receipt: Receipt, table: MechanismPart | TableName | TablePart) -> str:
-    """Return the name of a table; a title alone names a query with one table."""
+    """Return the name of a table. If a titled query has one table, it is the title."""
     query = title(receipt, table.query)
     return query if _has_one_table(receipt, table) else f"{query}, {place(table.level)}"
 
@@ -107,23 +107,24 @@ def _has_one_table(receipt: Receipt, table: MechanismPart | TableName | TablePar
 
 
 def detail_text(query: Mapping[str, Any]) -> str:
-    """Return in words how first counts decide on the detail of a receipt's query."""
+    """Describe how first counts decide the detail of a receipt's query."""
     levels = tuple(tuple(map(str, level)) for level in query["detail"])
     thresholds = tuple(int(threshold) for threshold in query["thresholds"])
     return f"by the noisy count of each group: {levels_text(levels, thresholds)}"
 
 
 def size(entries: Entries) -> str:
-    """How many cells a table has; a dash where its keys are found in the data."""
+    """Return the number of cells of a table, or a dash if its keys are discovered."""
     cells = entries[0].cells
     return "–" if cells is None else words.number(cells)
 
 
 def listing(receipt: Receipt, tables: Iterable[Entries], most: int | None = None) -> Node:
-    """Tables by query, one a line: "total by state (5 cells), by county (437 cells)".
+    """List tables by query, one per line: "total by state (5 cells), by county (437 cells)".
 
     Args:
-        most: list at most so many queries, and so many tables of each, and count the others.
+        most: the largest number of queries, and of tables per query, to list. The others are
+            counted.
     """
     queries: dict[str, list[str]] = {}
     for entries in tables:
@@ -143,12 +144,12 @@ def listing(receipt: Receipt, tables: Iterable[Entries], most: int | None = None
 
 
 def subject_of(receipt: Receipt) -> str:
-    """Return who is protected, with the attributes that exact totals hold."""
+    """Return who is protected, with the attributes of the exact totals."""
     return words.known(receipt.unit.protects, receipt.guarantee.held)
 
 
 def totals_sentence(receipt: Receipt) -> str:
-    """Return which claims have a limit beside exact totals, and which not; "" without totals."""
+    """Say which claims have a limit beside exact totals. Return "" without totals."""
     sections = receipt.plan.get("totals")
     if not sections:
         return ""
@@ -157,12 +158,12 @@ def totals_sentence(receipt: Receipt) -> str:
 
 
 def about(scenario: Scenario) -> str:
-    """Name a scenario by what it is about: "county within a known state"."""
+    """Name a scenario by its attributes, such as "county within a known state"."""
     return words.about(scenario.attributes, scenario.within)
 
 
 def unit(receipt: Receipt) -> tuple[str, int]:
-    """Who is protected, and how many records of each, in all tables together."""
+    """Return who is protected, and how many records each has in all tables together."""
     tables: Mapping[str, Any] = receipt.plan.get("tables", {})
     if not tables:
         return receipt.unit.protects, receipt.unit.rows
@@ -171,10 +172,10 @@ def unit(receipt: Receipt) -> tuple[str, int]:
 
 
 def number(x: digits.Numeric) -> float:
-    """Return a number of a receipt, as a float."""
+    """Return a number of a receipt as a float."""
     return float(words.value("number in the receipt", x))
 
 
 def proportion(x: digits.Numeric) -> Fraction:
-    """Return a number of a receipt that must be in [0, 1], exactly as it is written."""
+    """Return an exact number of a receipt that must be in [0, 1]."""
     return digits.proportion("number in the receipt", x)

@@ -1,4 +1,4 @@
-"""The sections of a report that state its cost, and how to check it."""
+"""Write the sections of a report on its cost, and on how to verify it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from neyman.publishing.release.table_files import LIMITS as TABLE_FILES_LIMITS
 
 
 def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
-    """Return the share of the budget of each table.
+    """Return each table's share of the budget.
 
     Args:
-        split: of its plan, where that says how much each table's error counts.
+        split: the budget split of the plan, if it gives weights of the tables' errors.
     """
     spent, are_disjoint = tables_of(receipt), bool(receipt.plan.get("disjoint"))
     costs = _costs(spent, "share") if are_disjoint else _costs(spent, "zcdp")
@@ -68,7 +68,7 @@ def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
 
 
 def checking(receipt: Receipt) -> markup.Fold:
-    """Say what identifies the release, and which command recomputes its guarantee."""
+    """Say what identifies the release, and which command verifies its guarantee."""
     ledger = receipt.ledger
     charged = f"{digits.number(ledger.charged)} ({ledger.currency})"
     if digits.value("charged_delta", ledger.charged_delta):
@@ -103,7 +103,7 @@ def checking(receipt: Receipt) -> markup.Fold:
 
 
 def footer(receipt: Receipt) -> Element:
-    """How numbers are rounded, and what they were made with."""
+    """Say how numbers are rounded, and which software made them."""
     versions = ", ".join(f"{name} {version}" for name, version in receipt.versions.items())
     rounded = (
         "Risks are rounded up. Accuracy is rounded down. The receipt has every digit, with a "
@@ -114,7 +114,7 @@ def footer(receipt: Receipt) -> Element:
 
 
 def _costs(tables: Sequence[Entries], field: str) -> list[Fraction]:
-    """Return the cost of each table; nothing if a cost has no finite number."""
+    """Return the cost of each table, or nothing if a cost is not finite."""
     costs = [
         [digits.value(field, getattr(entry, field)) for entry in entries] for entries in tables
     ]

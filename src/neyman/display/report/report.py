@@ -1,8 +1,8 @@
-"""The report of a release: one self-contained HTML file for a policy maker.
+"""Write the report of a release: one self-contained HTML file for a policy maker.
 
 Everything on the page follows from the receipt and the published tables. The page loads nothing
-(its content security policy forbids it), and its few lines of script only repeat what it already
-says. Numbers are rounded by `neyman.accounting.semantics.sentences`, never in the release's favor.
+(its content security policy forbids it). Its short script only repeats its content.
+`neyman.accounting.semantics.sentences` rounds the numbers, never in the release's favor.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def page(release: Release, into: Path | None = None) -> str:
     """Return the report of a release as one self-contained HTML document.
 
     Args:
-        release: a `Release`: its receipt, and its tables read a part at a time.
-        into: the file that the page is for, whose links lead to the release; if left out, one in
-            the folder of the release.
+        release: a `Release`. Its tables are read one part at a time.
+        into: the file of the page. Its links point to the release. The default is a file in the
+            folder of the release.
 
     Raises:
-        ValueError: see `page_from`.
+        ValueError: the receipt is not valid, as for `page_from`.
     """
     names = cast(Iterable[str], release.tables)  # pyright: ignore[reportUnknownMemberType]
     tables: dict[str, Table] = {name: release.parquet(name) for name in names}
@@ -52,7 +52,7 @@ def page(release: Release, into: Path | None = None) -> str:
 
 
 def _folder_link(into: Path | None, folder: Path) -> str:
-    """Return the folder as a link from the page has to begin; "" for a page in it."""
+    """Return the first part of a link from the page to the folder. "" is the page's folder."""
     if into is None:
         return ""
     path = Path(os.path.relpath(folder.resolve(), into.resolve().parent)).as_posix()
@@ -65,21 +65,20 @@ def page_from(
     plan: Plan | None = None,
     folder: str = "",
 ) -> str:
-    """Return the report as one self-contained HTML document, from a receipt and the published
-    tables.
+    """Return the report as a self-contained HTML document, from a receipt and published tables.
 
     Args:
         receipt: the content of ``receipt.json``, schema "neyman-receipt/1".
-        tables: "query.level" to a table, or to the open Parquet file of one, with columns value,
-            lower, upper among others; those that are missing or empty leave their accuracy out.
-        plan: the receipt's, if it has been read.
-        folder: what a link to a file of the release begins with, such as "release/".
+        tables: a dict from "query.level" to a table or its open Parquet file, with columns value,
+            lower, and upper. The accuracy of missing or empty tables is omitted.
+        plan: the receipt's plan, if it has been read.
+        folder: the first part of links to files of the release, such as "release/".
 
     Returns:
-        HTML text, the same for the same input.
+        HTML text. The same input gives the same text.
 
     Raises:
-        ValueError: the receipt has another schema, lacks a field, or a number in it is none.
+        ValueError: the receipt has another schema, lacks a field, or has an invalid number.
     """
     receipt = Receipt.read(receipt)
     split = None
@@ -129,5 +128,5 @@ def _plan_of(receipt: Receipt) -> Plan | None:
 
 
 def _has_weights(receipt: Receipt) -> bool:
-    """Whether the plan says how much the errors of its tables count."""
+    """Return True if the plan says how much the errors of its tables count."""
     return any("weight" in query for query in receipt.plan.get("query", ()))

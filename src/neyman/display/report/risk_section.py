@@ -1,4 +1,4 @@
-"""The sections of a report that say what could be learned about one person."""
+"""Write the sections of a report on what could be learned about one person."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from neyman.publishing.release import receipt_format
 
 @dataclass(frozen=True)
 class Limits:
-    """How the lines of the section on risk are drawn."""
+    """Set how the lines of the section on risk are drawn."""
 
-    # Of the figure's width and height: less than the width of its lines.
+    # Share of the figure's width and height: less than the width of its lines.
     line_power: float = 0.005
-    rounding: float = 1e-12  # of a bound that floats compute from a receipt's numbers, relative
-    epsilon: float = 700.0  # whose exponential is a float
-    grid_steps: int = 2000  # of the grid on which lines are compared
+    rounding: float = 1e-12  # relative rounding error of a bound computed from a receipt's numbers
+    epsilon: float = 700.0  # its exponential is a finite float
+    grid_steps: int = 2000  # steps of the grid on which lines are compared
 
 
 LIMITS = Limits()
@@ -53,11 +53,11 @@ _BASELINES = tuple(Fraction(n, 1000) for n in (1, 10, 50, 100, 200, 500, 800, 95
 _PRIORS = tuple(
     Fraction(n, 1000)
     for n in (1, 10, 20, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900, 950, 990, 999)
-)  # the places of the slider
+)  # the positions of the slider
 
 
 def findings(receipt: receipt_format.Receipt) -> Element:
-    """How often a positive result is correct, by how likely the claim was before."""
+    """Show how often a positive result is correct, for each prior probability of the claim."""
     level, power = chosen(receipt)
     claims = 10_000
     while level * claims < 20 and claims < 10**12:
@@ -107,11 +107,11 @@ def findings(receipt: receipt_format.Receipt) -> Element:
 
 
 def people(level: Fraction, power: Fraction) -> Element:
-    """Draw the claims about 100 people that a test confirms, half of them true.
+    """Draw 100 claims about people, half of them true, and mark those that a test confirms.
 
     Args:
-        level: the share of false claims that it confirms, in [0, 1].
-        power: an upper bound on the share of true claims that it confirms, in [0, 1].
+        level: the share of false claims that the test confirms, in [0, 1].
+        power: an upper bound on the share of true claims that the test confirms, in [0, 1].
     """
     size = PEOPLE.rows * PEOPLE.columns
     true, false = digits.number(size * power), digits.number(size * level, up=False)
@@ -135,11 +135,11 @@ def people(level: Fraction, power: Fraction) -> Element:
 
 @dataclass(frozen=True)
 class People:
-    """The drawing of two groups of people, in units of its coordinates."""
+    """Set the sizes of the drawing of two groups of people, in units of its coordinates."""
 
     rows: int = 5
     columns: int = 10
-    width_units: int = 12  # of a person, with the space around them
+    width_units: int = 12  # width of a person, with the space around them
     height_units: int = 22
     gap_units: int = 16  # between the groups
 
@@ -150,7 +150,7 @@ _BODY = "M6 2a3 3 0 1 1 0 6a3 3 0 1 1 0-6M2 20v-7q0-4 4-4t4 4v7z"
 
 
 def _crowd(count: Fraction, left: int, kind: str) -> Node:
-    """Draw a group of people, of whom ``count`` have a color, the last one in part."""
+    """Draw a group of people. ``count`` of them have a color, the last one in part."""
     figures: list[Node] = []
     for index in range(PEOPLE.rows * PEOPLE.columns):
         column, row = divmod(index, PEOPLE.rows)
@@ -205,9 +205,10 @@ def attacks(receipt: receipt_format.Receipt) -> markup.Fold:
 def success_above(receipt: receipt_format.Receipt, baseline: float) -> float:
     """Bound `Tradeoff.success` at a baseline from a receipt alone [RK-2].
 
-    Each bound is a concave function above the power of all pairs in both orders, at the baseline:
-    the Gaussian curve of mu, the lines of (epsilon, delta) and of the total variation, and the
-    hull of the curve's points. A power between two levels is at most that of the higher one.
+    Return the least of these concave bounds on the power of all pairs in both orders, at the
+    baseline: the Gaussian curve of mu, the lines of (epsilon, delta) and of the total variation,
+    and the hull of the curve's points. A power between two levels is at most the power at the
+    higher level.
     """
     guarantee = receipt.guarantee
     known = {number(p.level): number(p.upper) for p in (*guarantee.curve, *guarantee.power)}
@@ -224,7 +225,7 @@ def success_above(receipt: receipt_format.Receipt, baseline: float) -> float:
 
 
 def scale(receipt: receipt_format.Receipt) -> markup.Fold:
-    """Return the scale: its two ends, published deployments, and this release among them."""
+    """Return the scale with its two ends, published deployments, and this release."""
     level, power = chosen(receipt)
     here = deployments.Mark("This release", "", float(power), "")
     marks = sorted([*deployments.scale(float(level)), here], key=lambda mark: mark.power)
@@ -343,7 +344,7 @@ def _slider(ident: str, label: str) -> tuple[Element, Element]:
 
 
 def levels(receipt: receipt_format.Receipt) -> markup.Fold:
-    """Power at a few levels."""
+    """Show the power at a few levels."""
     rows: list[list[str]] = []
     for point in receipt.guarantee.power:
         level = proportion(point.level)
@@ -413,7 +414,7 @@ def vocabularies(receipt: receipt_format.Receipt) -> markup.Fold:
 
 
 def _outright(failing: receipt_format.OutrightPart | None, subject: str) -> Node:
-    """Say what discovered keys add: a chance that a key reveals its only owner outright."""
+    """State the chance that a discovered key reveals its only owner outright."""
     if not failing:
         return ""
     return markup.paragraph(
@@ -440,7 +441,7 @@ def _route(route: receipt_format.RoutePart | None) -> Node:
 
 
 def _curve_row(level: float, power: float, subject: str, neighboring: Neighboring) -> Element:
-    """Return a row of the numbers behind the curve, with what the page's script says of it."""
+    """Return a row of the curve's numbers, with the sentence that the page's script shows."""
     shown, share = digits.percent(level, up=False), digits.percent(power)
     if 0 < level < 1:
         says = words.power(level, power, subject, neighboring)
@@ -454,7 +455,7 @@ def _curve_row(level: float, power: float, subject: str, neighboring: Neighborin
 
 
 def _value(bound: receipt_format.Ends | receipt_format.EpsilonPoint) -> Node:
-    """Return a bound's upper end; both ends where they differ by more than a hundredth."""
+    """Return a bound's upper end, or both ends if they differ by more than a hundredth."""
     lower = digits.value("lower", bound.lower)
     upper = digits.value("upper", bound.upper)
     text = digits.number(upper)
@@ -468,19 +469,19 @@ def one_line(
     curve: Sequence[tuple[float, float]],
     most: float = LIMITS.line_power,
 ) -> bool:
-    """Return True if two rising curves are nowhere farther apart than ``most``.
+    """Return True if two rising curves are at most ``most`` apart at every level.
 
-    The distance is the greater of a difference in level and one in power: for each level a,
-    f(a - most) - most <= g(a) <= f(a + most) + most. Both curves rise, so between neighbors a < b
-    of a grid it follows from f(b - most) - most <= g(a) and g(b) <= f(a + most) + most. So True is
-    right at every level. False can also mean that the grid is too coarse. Both are 0 left of level
-    0, so a curve that starts above 0 has a part of the figure's axis as its own.
+    The distance is the larger of a difference in level and a difference in power: for each level a,
+    f(a - most) - most <= g(a) <= f(a + most) + most. Both curves rise. So between neighbors a < b
+    of a grid, f(b - most) - most <= g(a) and g(b) <= f(a + most) + most imply it. True is right at
+    every level. False can also mean that the grid is too coarse. Both curves are 0 left of level 0,
+    so a curve that starts above 0 includes a part of the figure's axis.
 
     Args:
-        limit: the power g of the one at levels in [0, 1], rising to 1 at level 1.
-        curve: points (level, power) of the other, f, by level. As in the figure, f is drawn from
-            the first power at level 0, straight between the points, and to (1, 1).
-        most: in [0, 1].
+        limit: the power g of the first curve at levels in [0, 1], rising to 1 at level 1.
+        curve: points (level, power) of the second curve f, by level. As in the figure, f starts
+            with the first power at level 0, is straight between the points, and ends at (1, 1).
+        most: the largest distance, in [0, 1].
     """
     first = curve[0][1] if curve else 0.0
     levels, powers = map(np.array, zip((0.0, first), *curve, (1.0, 1.0), strict=True))

@@ -1,4 +1,4 @@
-"""How far the noise may have moved a published table, read a part at a time."""
+"""Compute how much noise may have changed a published table, one part at a time."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(advice(missing), name=missing.name) from None
 
 Table: TypeAlias = Any
-"""A published `pyarrow.Table`, or its open `ParquetFile` where it is too large for memory. Neither
-has types."""
+"""A table is a `pyarrow.Table`, or an open `ParquetFile` if it is large. Neither has types."""
 
 Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The cells read at a time, and the bins of their errors."""
+    """Set the number of cells read at a time, and the bins of their errors."""
 
     part_cells: int = 1 << 20
     sorted_cells: int = 1 << 22
@@ -39,11 +38,11 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Accuracy:
-    """What a report says of a table's error.
+    """Hold a table's error for a report.
 
     Args:
-        within: for each proportion asked for, in which part of the cells the margin is less than
-            that proportion of the cell's own value.
+        within: for each requested proportion, the share of cells whose margin is below this
+            proportion of the cell's own value.
     """
 
     value: float
@@ -52,7 +51,7 @@ class Accuracy:
 
 
 def accuracy(table: Table, proportions: tuple[float, ...]) -> Accuracy | None:
-    """Return the error of a table; None where it has no rows."""
+    """Return the error of a table, or None if it has no rows."""
     cells, close = 0, [0] * len(proportions)
     for value, margin in _parts(table):
         cells += len(value)
@@ -84,17 +83,17 @@ def _parts(table: Table) -> Iterator[tuple[Numbers, Numbers]]:
 
 
 def median(parts: Callable[[], Iterator[Numbers]]) -> float:
-    """Return the median of finite numbers that come in parts, in memory that does not grow with
-    them.
+    """Return the median of finite numbers that come in parts, in bounded memory.
 
-    Up to 2^22 of them are held, and the two in the middle are averaged. Of more, the lower one of
-    the two is found by counting: each time among those that are in the same one of 2^16 bins.
+    Up to 2^22 numbers are held, and the two middle ones are averaged. For more numbers, the lower
+    middle one is returned. The search counts numbers in 2^16 bins, and repeats inside the bin of
+    the median.
 
     Args:
-        parts: gives the parts, as often as it is called.
+        parts: a function that returns the parts, at each call.
     """
-    chosen: Callable[[Numbers], Numbers] = _all  # those that may be it
-    rank = -1  # of what is looked for, among the chosen
+    chosen: Callable[[Numbers], Numbers] = _all  # selects the numbers that may be the median
+    rank = -1  # rank of the median among the chosen numbers
     while True:
         size, least, most = 0, np.inf, -np.inf
         held: list[Numbers] = []
@@ -127,7 +126,7 @@ def _values_between(least: float, most: float, part: Numbers) -> Numbers:
 
 
 def _bins(least: float, most: float, part: Numbers) -> NDArray[np.int64]:
-    # Rounding is monotone, so what is in one bin is between its least and its most.
+    # Rounding is monotone, so a bin has every number between its least and its largest.
     return np.minimum((part - least) / (most - least) * LIMITS.bins, LIMITS.bins - 1).astype(
         np.int64
     )

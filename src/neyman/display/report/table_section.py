@@ -1,4 +1,4 @@
-"""The section of a report that states what each table measures, and shows its first rows."""
+"""Write the section of a report on what each table measures, with its first rows."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from neyman.publishing.release.receipt_format import Receipt
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of a table is shown."""
+    """Set how much of a table is shown."""
 
     edges: int = 12  # bin edges that are listed one by one
     tables: int = 200  # tables whose first rows are shown
-    first_rows: int = 3  # that are shown of a table
-    cell_letters: int = 40  # of a cell in them
+    first_rows: int = 3  # rows shown per table
+    cell_letters: int = 40  # letters per cell in these rows
 
 
 LIMITS = Limits()
@@ -118,7 +118,7 @@ def _measure(receipt: Receipt, query: Mapping[str, Any]) -> Node:
 def _details(
     receipt: Receipt, query: Mapping[str, Any], folder: str, missing: str | None
 ) -> list[tuple[str, Node]]:
-    """Terms; "" for what the query does not have."""
+    """Return terms with their values. "" if the query has no value."""
     clips = [
         [markup.code(query[name]), f" {clip}"]
         for name, field in (("column", "clip"), ("over", "clip_over"))
@@ -155,7 +155,7 @@ def _details(
 
 
 def _privacy_unit(receipt: Receipt, query: Mapping[str, Any]) -> str:
-    """Return the privacy unit, with the most of its rows that count in the query's table."""
+    """Return the privacy unit, with the largest number of its rows that count in the table."""
     tables: Mapping[str, Any] = receipt.plan.get("tables", {})
     own = receipt.plan.get("unit", {}).get("rows", receipt.unit.rows)
     rows = tables.get(str(query.get("table")), {}).get("rows", own)
@@ -181,7 +181,7 @@ def _edges(edges: Sequence[object]) -> str:
 
 
 def _coverage(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
-    """Which keys a table covers, and what happens to the other values."""
+    """Say which keys a table covers, and what happens to other values."""
     columns = declared_columns(receipt)
     lines: list[Node] = []
     inner = [name for level in query.get("detail", ()) for name in level]
@@ -217,7 +217,7 @@ def _missing_values(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
 
 
 def _others(column: Mapping[str, Any]) -> Node:
-    """Say what a value that is not listed counts as."""
+    """Say what an unlisted value counts as."""
     return ["; other values: ", _replacement(value)] if (value := column.get("unknown")) else ""
 
 
@@ -235,10 +235,10 @@ def _values(values: Any) -> list[object]:
 
 
 def first_rows(name: str, tables: Mapping[str, Table]) -> Node:
-    """Return the first rows of a table; "" if it is not there or empty.
+    """Return the first rows of a table, or "" if it is missing or empty.
 
     Args:
-        name: "query.level".
+        name: name of the table, "query.level".
     """
     table: Any = tables.get(name)
     if table is None:
@@ -268,7 +268,7 @@ def first_rows(name: str, tables: Mapping[str, Table]) -> Node:
 
 
 def _number(value: object) -> str:
-    """Return a number of a plan or a table with separators between its thousands."""
+    """Return a number of a plan or a table with thousands separators."""
     text = _short_text(value)
     return f"{Decimal(text):,f}" if _DECIMAL.fullmatch(text) else text
 
@@ -282,6 +282,6 @@ def _short_text(value: object) -> str:
 
 
 def _decimals(value: float) -> int:
-    """Return the decimals with which a value has at least six digits."""
+    """Return the number of decimals that give a value at least six digits."""
     finite = value and math.isfinite(value)
     return max(0, 5 - math.floor(math.log10(abs(value)))) if finite else 0

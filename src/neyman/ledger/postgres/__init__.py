@@ -1,1 +1,1 @@
-"""The ledger in a schema of a PostgreSQL database."""
+"""Store the ledger in a schema of a PostgreSQL database."""

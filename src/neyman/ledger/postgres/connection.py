@@ -1,4 +1,4 @@
-"""Connections to a PostgreSQL server that a budget can be trusted to, and its errors in words."""
+"""Connect to a PostgreSQL server that can be trusted with a budget, and explain its errors."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ _SCHEMA = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*)(:\d*)?")
 _SECRET = ("password", "sslpassword", "oauth_client_secret")
 _HOW = "postgresql://user@host:5432/database?schema=neyman"
-# Kept from being collected before their session is, and for ever in a child: closing the parent's
-# connection there would end the parent's session.
+# Prevents garbage collection before the session's, and forever in a child process: closing it
+# there would end the parent's session.
 _OPEN: set[psycopg.Connection[Any]] = set()
 
 
-class Lost(Exception):  # it is no answer, but its absence
-    """The connection broke while the server was at work: what it did is not known."""
+class Lost(Exception):  # it reports a missing answer, not an error
+    """Report a connection that broke while the server worked. Its result is unknown."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a ledger on PostgreSQL is.
+    """Describe the address of a ledger on PostgreSQL.
 
     Args:
-        shown: the URL without what is secret; all that is ever printed.
-        parameters: what libpq is given.
+        shown: the URL without secrets, the only form that is printed.
+        parameters: the parameters for libpq.
     """
 
     shown: str
@@ -56,16 +56,17 @@ class Address:
 
     @classmethod
     def read(cls, url: str) -> Address:
-        """Return the address that a URL names.
+        """Return the address in a URL.
 
-        No message quotes a part of the URL: with a character of the password that is not
-        percent-encoded, any part of it may be a part of the password.
+        No message quotes a part of the URL. If a character of the password is not percent-encoded,
+        any part of the URL may belong to the password.
 
         Args:
-            url: as libpq takes it, with ``schema=`` among its parameters if not "neyman".
+            url: the URL for libpq. The parameter ``schema=`` names the schema, with the default
+                "neyman".
 
         Raises:
-            ValueError: it cannot be read.
+            ValueError: the URL cannot be read.
         """
         unreadable = ValueError(
             f"url is not of the form {_HOW} : in a user's name or a password, write @ : / ? # and"
@@ -107,11 +108,11 @@ class Address:
 
     @property
     def path(self) -> str:
-        """The search path of every session: the server's own names, then the ledger's."""
+        """Return the search path of every session: the server's own names, then the ledger's."""
         return f'pg_catalog, "{self.schema}", pg_temp'
 
     def hide(self, text: str) -> str:
-        """Return a text of the server's or libpq's, on one line, without what is secret."""
+        """Return a message of the server or of libpq on one line, without secrets."""
         line = " ".join(text.split())
         for name in _SECRET:
             secret = self.parameters.get(name) or (os.environ.get("PGPASSWORD") or "")
@@ -121,11 +122,11 @@ class Address:
 
 
 class Session:
-    """A connection of one thread of one process, closed when the thread ends.
+    """Hold the connection of one thread of one process. It is closed when the thread ends.
 
     Args:
-        pid: the server's process for it.
-        since: when that was started, by the server's clock: the two name it for good.
+        pid: the process of the server for this connection.
+        since: the start of this process by the server's clock. Both identify it.
     """
 
     def __init__(self, connection: psycopg.Connection[Any], pid: int, since: datetime) -> None:
@@ -135,14 +136,14 @@ class Session:
 
     @property
     def usable(self) -> bool:
-        """Whether it is this process's, and open, as far as is known without a query."""
+        """Return True if the session belongs to this process and seems open, without a query."""
         if self._process != os.getpid() or self.connection.closed:
             return False
-        # Nothing is awaited: what there is to read is the end, or the announcement of it.
+        # No answer is expected, so readable bytes announce the end of the connection.
         return not select.select([self.connection.fileno()], [], [], 0)[0]
 
     def close(self) -> None:
-        """Close it; the server rolls back what it has not committed."""
+        """Close the connection. The server rolls back uncommitted changes."""
         if self._process == os.getpid():
             self.connection.close()
             _OPEN.discard(self.connection)
@@ -152,11 +153,12 @@ class Session:
 
 
 class Connections:
-    """One session for each thread of each process, made when first asked for.
+    """Hold one session for each thread of each process, made at the first use.
 
     Args:
-        wait: seconds for which a server that is just starting is asked again.
-        inspect: checks the ledger over each new connection, and raises to refuse it.
+        wait: seconds to keep trying if a server is just starting.
+        inspect: a function that checks the ledger over each new connection, and raises to refuse
+            it.
     """
 
     def __init__(
@@ -192,7 +194,7 @@ class Connections:
             session.close()
 
     def give_up(self) -> None:
-        """Undo what this thread has not committed, and keep its session if it is sound."""
+        """Roll back this thread's uncommitted changes, and keep its session if it works."""
         session: Session | None = getattr(self._local, "session", None)
         try:
             if session and session.usable:
@@ -207,7 +209,7 @@ class Connections:
             "connect_timeout": "10",
             "application_name": "neyman",
             "keepalives_idle": "60",
-            # A network that no longer answers is not waited for longer than a lock.
+            # Wait for a silent network no longer than for a lock.
             "tcp_user_timeout": str(max(round(self.wait * 1000), 1000)),
         }
         try:
@@ -223,7 +225,7 @@ class Connections:
                 raise _Starting(said) from None
             raise LedgerError(said) from None
         try:
-            # One type for all whole numbers: a statement is prepared once for each set of types.
+            # Use one type for all integers: a statement is prepared once per set of types.
             connection.adapters.register_dumper(int, Int8BinaryDumper)
             return self._check_session(connection)
         except Lost as lost:
@@ -241,7 +243,7 @@ class Connections:
                 f" {_MIN_SERVER_VERSION // 10000} or later"
             )
         with in_words(self.address, self.wait):
-            # First of all, so that no name is looked up in a schema that others write.
+            # Set the path first, so that no name is looked up in a schema that others can write.
             connection.execute(
                 "SELECT pg_catalog.set_config('search_path', %s, false)", (self.address.path,)
             )
@@ -270,15 +272,15 @@ class Connections:
 
 
 class _Starting(Exception):
-    """The server is about to take connections."""
+    """Report that the server will soon accept connections."""
 
 
 @contextmanager
 def after(commit: Callable[[], bool], address: Address) -> Generator[None]:
-    """Raise as `Lost` what may have come after a commit: resources, interruptions, defects.
+    """Raise as `Lost` any error that may come after a commit: resources, interruptions, defects.
 
     Args:
-        commit: whether the server has been asked to commit.
+        commit: a function that returns True if the server was asked to commit.
     """
     try:
         yield
@@ -290,7 +292,7 @@ def after(commit: Callable[[], bool], address: Address) -> Generator[None]:
 
 @contextmanager
 def in_words(address: Address, wait: float) -> Generator[None]:
-    """Say what PostgreSQL's errors mean; a connection that broke is raised as `Lost`."""
+    """Explain PostgreSQL's errors. Raise a broken connection as `Lost`."""
     where = address.shown
     try:
         yield
@@ -359,5 +361,5 @@ def _primary(error: psycopg.Error) -> str:
 
 
 def sql(query: str) -> LiteralString:
-    """Return a query made of our own words and the checked name of a schema."""
+    """Return a query that consists of our own text and the checked name of a schema."""
     return cast("LiteralString", query)

@@ -1,8 +1,8 @@
-"""The rules on a ledger's events in PostgreSQL's words.
+"""Define the rules on a ledger's events in PostgreSQL.
 
-An event cannot be changed or deleted. So the database refuses an event that `audit` would reject:
-one garbage event would stand in the chain forever. It also refuses an event without the rows that
-follow from it, and a row without its event.
+An event cannot be changed or deleted. So the database refuses an event that `audit` would reject,
+because an invalid event would stay in the chain forever. It also refuses an event without the rows
+that follow from it, and a row without its event.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from neyman.ledger.units import DELTA, UNIT
 
 @dataclass(frozen=True)
 class Limits:
-    """The size of an event."""
+    """Set the largest size of an event."""
 
-    line_bytes: int = 1 << 26  # of an event's line
-    list_depth: int = 400  # of lists in lists; Python reads 1000
-    number_digits: int = 4000  # of a number; Python reads 4300
+    line_bytes: int = 1 << 26  # bytes of an event's line
+    list_depth: int = 400  # depth of lists in lists; Python reads 1000
+    number_digits: int = 4000  # digits of a number; Python reads 4300
 
 
 LIMITS = Limits()
@@ -37,10 +37,10 @@ _FIELDS = {
     "void": "entry kind number previous salt when why",
     "finish": "digest entry files kind number previous published salt when",
 }
-"""The fields of each kind of event, in the order of their line."""
+"""Each kind of event has these fields, in the order of its line."""
 _NUMBERS = ("number", "entry", "units", "delta_units", "published", "rows", "version")
 
-# The one way in which `chain` writes a text, a whole number, a list of texts and hashes by path.
+# The formats in which `chain` writes a text, an integer, a list of texts, and hashes by path.
 _HEX = "[0-9a-f]"
 _ESCAPE = (
     rf"(?:[\"\\bfnrt]|u(?:000[1-7bef]|001{_HEX}|007f|00[89a-f]{_HEX}|0[1-9a-f]{_HEX}{{2}}"
@@ -61,7 +61,7 @@ def _matches(value: str, form: str) -> str:
 
 
 def _line_rule(field: str) -> str:
-    """Return a text of 1 to 200 characters on one line."""
+    """Return the condition that a field has 1 to 200 characters on one line."""
     value = f"told ->> '{field}'"
     return f"length({value}) BETWEEN 1 AND 200 AND {value} !~ '[[:cntrl:]]'"
 
@@ -75,13 +75,13 @@ _FORMS = f"""CASE
     ELSE {_matches("value::text", _TEXT)} END"""
 _FIELDS_OF = " ".join(f"WHEN '{kind}' THEN '{names}'" for kind, names in _FIELDS.items())
 
-# The number, the kind and the fields of the last event.
+# The number, the kind, and the fields of the last event.
 LAST_EVENT = (
     "(SELECT last, told ->> 'kind' AS kind, told FROM (SELECT number AS last, line::jsonb AS told"
     " FROM @.event ORDER BY number DESC LIMIT 1 OFFSET 0) AS line) AS event"
 )
 
-# `json` repeats each field as it was written; `jsonb` would forget order, blanks and repetition.
+# `json` preserves each field as written. `jsonb` would lose order, blanks, and repetition.
 _WELL_FORMED = f"""
 DECLARE fields text[]; again text; forms boolean; own_kind text;
 BEGIN
@@ -98,7 +98,7 @@ BEGIN
         AND fields = string_to_array(CASE own_kind {_FIELDS_OF} END, ' ');
 END"""
 
-# What is counted for an exact amount: the least number of units that it fits into.
+# The units of an exact amount: the least number of units that is at least the amount.
 _UNITS = f"""
 DECLARE above numeric; below numeric;
 BEGIN
@@ -110,8 +110,8 @@ BEGIN
     RETURN div(above * per + below - 1, below);
 END"""
 
-# A text that Python's JSON reads: its lists are not nested too deep and its numbers not too long.
-# Without its texts it is taken apart from the inside, one or two levels at a time.
+# Accept a text that Python's JSON reads: lists are not nested too deep, numbers not too long.
+# Remove its texts, then its innermost lists, one or two levels at a time.
 _READABLE = f"""
 DECLARE nested text; brackets CONSTANT text := translate(body, '[{{', '');
 BEGIN
@@ -133,7 +133,7 @@ END"""
 
 _STATE = "(SELECT state FROM @.entry WHERE id = (told ->> 'entry')::bigint)"
 
-# An account and an allocation are for the owner alone: `applied` asks for their rows, which others
+# Only the owner can add an account or an allocation: `applied` needs their rows, which others
 # may not insert.
 _POSSIBLE = f"""
 DECLARE kind CONSTANT text := told ->> 'kind'; first bigint; paths text[];
@@ -244,7 +244,7 @@ BEGIN
     RETURN NULL;
 END"""
 
-# A statement that saw an older moment of the ledger could pass rules that hold no more.
+# A statement that saw an older state of the ledger could pass rules that no longer hold.
 _IN_TURN = """
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -264,7 +264,7 @@ EVENT_RULES = [
     function("applied", _APPLIED, "last bigint", "boolean"),
     function("event_next", _EVENT_NEXT),
     *trigger("event_next", "BEFORE INSERT ON event", "event_next()"),
-    # At the commit, because the rows come after their event.
+    # Checked at the commit, because the rows come after their event.
     function("event_applied", _EVENT_APPLIED),
     *trigger(
         "event_applied",
@@ -273,4 +273,4 @@ EVENT_RULES = [
         kind="CONSTRAINT",
     ),
 ]
-"""Statements that create the rules on events, for a schema with the tables in it."""
+"""These statements create the rules on events, in a schema with the tables."""

@@ -1,7 +1,7 @@
-"""The ledger's tables and rules (see store) in PostgreSQL's words, and what begins a transaction.
+"""Define the ledger's tables and rules in PostgreSQL, and the functions that begin transactions.
 
-``@`` stands for the schema. Names are written with it everywhere, and every function has a pinned
-search path, so that nothing depends on the search path of whoever writes.
+``@`` stands for the schema. Every name includes it, and every function has a pinned search path. So
+nothing depends on the writer's search path.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from neyman.ledger.postgres.statements import function, never, refusing, trigger
 from neyman.ledger.published_files import PIECE_BYTES
 
 RULES = 3
-"""The version of the rules; `check_pins` replaces those of version 2."""
+"""The rules have this version. `check_pins` replaces the rules of version 2."""
 
-# Rows that change with each spend find room beside their old version, and no index is touched.
+# Leave room for new versions of rows that each charge changes, so that no index changes.
 _STORED = {"purse": " WITH (fillfactor = 10)"}
 
 
@@ -24,7 +24,7 @@ def _table(statement: str) -> str:
     name = statement.split()[2]
     if not statement.startswith("CREATE TABLE"):
         return statement.replace(" ON ", " ON @.")
-    # Texts compare by their bytes, as in SQLite, whatever the database's own collation is.
+    # Compare texts by their bytes, as in SQLite, whatever the database's collation is.
     for old, new in (
         (r"\bINTEGER\b", "BIGINT"),
         (r"\bBLOB\b", "BYTEA"),
@@ -75,7 +75,7 @@ _RULES = [
             AND delta_cap >= NEW.delta_cap))""",
         "a purse is new, of a declared part, and within what it is part of",
     ),
-    # Depth 2: the update comes from an entry's trigger, not from a statement of someone's.
+    # Depth 2: the update comes from an entry's trigger, not from a user's statement.
     *refusing(
         "purse_fixed",
         "BEFORE UPDATE ON purse",
@@ -100,8 +100,8 @@ _RULES = [
             AND (told ->> 'delta_units')::bigint = NEW.delta)""",
         "an entry is the last event''s, begins reserved, has an account",
     ),
-    # With the rights of the schema's owner: no one else needs any to change a purse. So it looks
-    # at what called it, which may be a trigger on a table of anyone's.
+    # It has the rights of the schema's owner, so no one else needs rights to change a purse. So it
+    # checks its caller, which may be a trigger on anyone's table.
     function("moves", _MOVES, how="SECURITY DEFINER"),
     *trigger("entry_charged", "AFTER INSERT ON entry", "moves('1')"),
     *trigger("entry_void", "AFTER UPDATE ON entry", "moves('-1')", "ROW WHEN (NEW.state = 'void')"),
@@ -165,17 +165,17 @@ _LOCKED = f"""{_CHECKED}
         set_config('idle_in_transaction_session_timeout', '60s', true);
     LOCK TABLE @.turn IN EXCLUSIVE MODE;"""
 
-# The lock is let go at the commit, which does not wait for the disk; `settled` does, in the next
-# transaction, and no one is told of anything before it. So writers that queue for the lock share
-# the disk's time, and what a later one relies on is on the disk before its own is.
+# The commit releases the lock and does not wait for the disk. `settled` waits, in the next
+# transaction, and nothing is reported before. So writers that queue for the lock share
+# the disk's time, and earlier changes are on the disk before later ones that rely on them.
 _SETTLED = """
     IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
     PERFORM pg_logical_emit_message(true, 'neyman', '');"""
 
-# What the book does where a first try of a registered plan fits, in one round trip. Whatever is
-# otherwise gives NULL or breaks a rule, and the book then looks why.
+# Reserve in one round trip if a first try of a registered plan fits. Any other case
+# returns NULL or breaks a rule, and the ledger then finds the reason.
 _ASKED = (
     "version bigint, patience bigint, dataset_ text, holder_ text, part_ text, key_ text,"
     " protects_ text, neighboring_ text, rows_ bigint, units bigint, delta_units bigint,"
@@ -214,12 +214,12 @@ _BEGINNINGS = [
 
 
 def rules_of(name: str) -> list[str]:
-    """Return the statements that make the functions and triggers of a ledger with its tables."""
+    """Return the statements that create the functions and triggers of a ledger with its tables."""
     return _qualify(name, [*_RULES, *_BEGINNINGS])
 
 
 def schema_of(name: str) -> list[str]:
-    """Return the statements that make a ledger in a schema that exists."""
+    """Return the statements that create a ledger in an existing schema."""
     return _qualify(name, [*map(_table, TABLES), "CREATE TABLE @.turn ()"]) + rules_of(name)
 
 

@@ -1,11 +1,11 @@
-"""Whether a ledger's tables and rules in PostgreSQL are those that this version makes.
+"""Check that a ledger's tables and rules in PostgreSQL match this version.
 
-They are made once more, for the session alone, and what the server's catalog says of both is
-compared, so that no description of them is kept anywhere.
+The check creates them once more, for the session alone, and compares both in the server's catalog.
+So no description of them is stored anywhere.
 
-Functions of version 2 had no pinned search path: a writer could define an ``=`` of their own and
-take back what was spent. The owner's first session replaces them, in one transaction. Everyone
-else is refused until then.
+Functions of version 2 had no pinned search path. A writer could define their own ``=`` and undo a
+charge. The owner's first session replaces these functions in one transaction. Until then, everyone
+else is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from neyman.ledger.postgres.schema import rules_of, schema_of
 from neyman.ledger.postgres.statements import PIN
 from neyman.ledger.records import LedgerError
 
-# Kind, name and all that matters of each thing in a schema; "@" stands for the schema.
+# Kind, name, and definition of each object in a schema. "@" stands for the schema.
 _CATALOG = """
 SELECT 'table', c.relname, c.relkind::text FROM pg_class c
     WHERE c.relnamespace = @ AND c.relkind IN ('r', 'v', 'm', 'p', 'f')
@@ -62,7 +62,7 @@ def differences(connection: psycopg.Connection[Any], schema: str) -> list[str]:
     """List the differences, in words.
 
     Args:
-        connection: with no transaction open.
+        connection: a connection without an open transaction.
     """
     with connection.transaction(force_rollback=True):
         for statement in schema_of("pg_temp"):
@@ -87,10 +87,10 @@ def _things(connection: psycopg.Connection[Any], schema: str) -> dict[tuple[str,
 
 
 def check_pins(connection: psycopg.Connection[Any], address: Address, wait: float) -> None:
-    """Refuse a ledger whose functions have no pinned search path; replace those of version 2.
+    """Refuse a ledger with functions without a pinned search path. Replace version 2.
 
     Args:
-        connection: with no transaction open.
+        connection: a connection without an open transaction.
         wait: seconds to wait for other writers before the rules are replaced.
     """
     where, schema = address.shown, address.schema

@@ -1,8 +1,7 @@
-"""A ledger in a schema of a PostgreSQL database.
+"""Store a ledger in a schema of a PostgreSQL database.
 
-Whoever writes queues for one lock, which the server hands on in turn. The statements of a
-transaction are sent together as far as no answer is needed before the next, so that a reservation
-is two round trips.
+All writers queue for one lock, which the server grants in turn. Statements are sent together until
+one needs an answer of an earlier one. So a reservation takes two round trips.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _FIFTEEN = ", ".join(["%s"] * 15)
 
 
 class _Transaction:
-    """The transaction that is open in a session, and the last event that it wrote."""
+    """Hold a session's open transaction, and the last event that it wrote."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -54,13 +53,13 @@ class _Transaction:
 
 
 class PostgreSQL(Store):
-    """A ledger kept in a schema of a PostgreSQL database.
+    """Store a ledger in a schema of a PostgreSQL database.
 
     Each thread of each process has its own session, which stays open for the next use.
 
     Args:
-        url: ``postgresql://user@host:5432/database?schema=neyman``, as libpq takes it but for the
-            schema; a password in it is never printed.
+        url: ``postgresql://user@host:5432/database?schema=neyman``, a URL for libpq with a schema.
+            A password in it is never printed.
         wait: seconds to wait for other writers, and for a server that is restarting.
 
     Raises:
@@ -84,12 +83,12 @@ class PostgreSQL(Store):
         self._connections.drop()
 
     def exists(self) -> bool:
-        """Whether there is anything in the schema."""
+        """Return True if the schema contains anything."""
         with self._rolled_back("nothing was written"):
             return self._has_tables(self._connections.get())
 
     def create(self, line: str, digest: str) -> None:
-        """Make a ledger, and its schema, unless there is something in it."""
+        """Create a ledger and its schema, unless the schema contains anything."""
         with self._rolled_back(
             "whether the ledger was made is not known: try again, which is harmless"
         ):
@@ -105,7 +104,7 @@ class PostgreSQL(Store):
             " set_config('lock_timeout', %s, true)",
             (str(max(round(self.wait * 1000), 1)),),
         )
-        # Of those who make it at once the first does, and the others find it made.
+        # If several processes create it at once, the first one does, and the others find it.
         name = self.address.schema
         run("SELECT pg_advisory_xact_lock(hashtextextended('neyman ' || %s, 0))", (name,))
         if self._has_tables(session):
@@ -137,7 +136,7 @@ class PostgreSQL(Store):
 
     @contextmanager
     def writing(self) -> Generator[_Transaction]:
-        """Open a transaction that alone may write; on leaving, all of it is on the disk or none."""
+        """Open the only transaction that may write. On exit, all of it is stored, or nothing."""
         transaction = None
         try:
             with self._transaction(
@@ -167,8 +166,8 @@ class PostgreSQL(Store):
                 yield transaction
                 transaction.committing = True
                 session.connection.execute("COMMIT")
-                # Also after reading: what was seen is on the disk before it is told.
-                # Not prepared: after a commit that is refused, psycopg would believe that it was.
+                # Also after reading: what was read is on the disk before it is returned.
+                # Not prepared: after a refused commit, psycopg would assume that it was prepared.
                 session.connection.execute(sql(f"SELECT {self._schema}.settled()"), prepare=False)
         except BaseException:
             self._connections.give_up()
@@ -176,7 +175,7 @@ class PostgreSQL(Store):
 
     @contextmanager
     def _rolled_back(self, state: str) -> Generator[None]:
-        """For what does no harm if it was done and no one knows."""
+        """Run operations that do no harm if they were done and no one knows."""
         try:
             with in_words(self.address, self.wait):
                 yield
@@ -185,7 +184,7 @@ class PostgreSQL(Store):
             raise LedgerError(f"{self.where} was cut off ({lost}): {state}") from None
 
     def reserve_fast(self, asked: Reservation) -> int | None:
-        """Return the id of a new entry, or None where the book has to look closer."""
+        """Return the id of a new entry, or None if the ledger must use the slow path."""
         session = self._connections.get()
         values = (RULES, round(self.wait * 1000), *asked[:-1], *asked.line)
         try:
@@ -198,7 +197,7 @@ class PostgreSQL(Store):
                 " WHERE e.dataset = ? AND e.key = ? ORDER BY e.id DESC LIMIT 1"
             )
             rows = self._after(session, lost, query, asked.dataset, asked.key)
-            # Both end in the same salt only if they are the same.
+            # Only the same line ends in the same salt.
             if rows and rows[0][1].endswith(asked.line[-1]):
                 return rows[0][0]
             raise self._lost_connection_error(lost) from None
@@ -208,7 +207,7 @@ class PostgreSQL(Store):
             raise
 
     def _find_out(self, transaction: _Transaction, lost: Lost) -> None:
-        """Return if a commit that no one answered was done; raise otherwise."""
+        """Return if an unanswered commit was done. Raise an error otherwise."""
         if transaction.event is None:
             raise LedgerError(
                 f"{self.where} was cut off ({lost}) while files were stored, which do not count"
@@ -228,9 +227,7 @@ class PostgreSQL(Store):
     def _after(
         self, old: Session, lost: Lost, query: str, *values: object
     ) -> list[tuple[Any, ...]]:
-        """Return what the ledger says after a broken session, which
-        is ended first, can write no more.
-        """
+        """End a broken session, so it can write no more. Then return what the ledger says."""
         deadline = time.monotonic() + self.wait
         self._connections.drop()
         while True:
@@ -248,7 +245,7 @@ class PostgreSQL(Store):
             time.sleep(0.1)
 
     def _end(self, old: Session, deadline: float) -> None:
-        """End a session that may still be at work on the server."""
+        """End a session that may still be working on the server."""
         query = (
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE pid = %s AND backend_start = %s"
@@ -263,9 +260,9 @@ class PostgreSQL(Store):
 
     @contextmanager
     def turn(self, key: str, wait: float) -> Generator[None]:
-        """Hold the turn of a plan, by an advisory lock of its own session.
+        """Hold the turn of a plan, by an advisory lock in a separate session.
 
-        A session that breaks meanwhile gives the turn up, which costs no one anything.
+        If this session breaks, it releases the turn, which does no harm.
         """
         query = "SELECT pg_try_advisory_lock(hashtextextended('neyman run ' || %s, 0))"
         own = Connections(self.address, self.wait, check_pins)
@@ -284,9 +281,9 @@ class PostgreSQL(Store):
             own.drop()
 
     def problems(self) -> list[str]:
-        """Where the tables and rules are not those of this version."""
+        """List the differences of the tables and rules from this version."""
         with self.reading():
-            pass  # there is a ledger, of this version
+            pass  # checks that a ledger of this version exists
         with self._rolled_back("nothing was written"):
             return differences(self._connections.get().connection, self.address.schema)
 

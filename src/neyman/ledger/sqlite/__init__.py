@@ -1,1 +1,1 @@
-"""The ledger in an SQLite file."""
+"""Store the ledger in an SQLite file."""

@@ -1,4 +1,4 @@
-"""A connection to a ledger's SQLite file: durable, patient, and with errors in words."""
+"""Connect to a ledger's SQLite file durably and patiently, and explain its errors."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ except ModuleNotFoundError as missing:
 
 _APPLICATION_ID = 0x4E65796D  # "Neym"
 MARK = f"PRAGMA application_id = {_APPLICATION_ID};"
-"""What marks a file as a ledger."""
+"""This statement marks a file as a ledger."""
 FAILURES = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError)
-"""What SQLite answers where a file is damaged, or lacks a table."""
+"""SQLite raises these exceptions if a file is damaged or lacks a table."""
 
 OPEN: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
-"""The connections of this process, which must not be used after a fork."""
+"""These connections of this process must not be used after a fork."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a writer waits, and when the log is worked into the file."""
+    """Set how long a writer pauses, and when the log is merged into the file."""
 
     pause_seconds: float = 0.001
-    log_pages: int = 4000  # 16 MB, worked into the file by whoever commits past them
+    log_pages: int = 4000  # 16 MB; a commit beyond them merges the log into the file
 
 
 LIMITS = Limits()
@@ -46,27 +46,27 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class SQLiteTransaction:
-    """The transaction that is open on a connection."""
+    """Hold the open transaction of a connection."""
 
     connection: apsw.Connection
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """Return the rows that a query answers with."""
+        """Return all rows that answer a query."""
         try:
             return self.connection.execute(query, values).fetchall()
         except UnicodeDecodeError as error:
             raise Damage(f"a text is not UTF-8: {error.reason}") from None
 
     def run(self, query: str, *values: object) -> None:
-        """Carry out a statement."""
+        """Run a statement."""
         self.connection.execute(query, values)
 
 
 def connected(path: Path, wait: float) -> apsw.Connection:
-    """Open a ledger's file; unless it is trusted later, closing it leaves its log as it is.
+    """Open a ledger's file. Unless it is trusted later, closing it does not change its log.
 
-    SQLite works the log beside a file into it when the last connection closes. Of a file that was
-    moved or replaced that may be another file's log.
+    When the last connection closes, SQLite merges the log beside a file into the file. If the file
+    was moved or replaced, the log may belong to another file.
 
     Args:
         wait: seconds to wait for other connections.
@@ -87,7 +87,7 @@ def disconnect(connection: apsw.Connection) -> None:
 
 
 def trust(connection: apsw.Connection) -> None:
-    """Say that the log beside a file is its own."""
+    """Declare that the log beside a file belongs to it."""
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
 
 
@@ -105,7 +105,7 @@ def _holds(path: str) -> bool:
 
 
 def make_durable(connection: apsw.Connection, path: Path) -> None:
-    """Have every commit on the disk when it returns."""
+    """Make sure that every commit is on the disk when it returns."""
     if tuple(map(int, apsw.sqlite_lib_version().split("."))) <= (3, 51, 2):
         raise LedgerError(
             f"SQLite {apsw.sqlite_lib_version()} can lose a committed write (up to 3.51.2):"
@@ -120,11 +120,11 @@ def make_durable(connection: apsw.Connection, path: Path) -> None:
 
 
 def _patience(wait: float) -> Callable[[int], bool]:
-    """Try again after random pauses that do not grow, so that no one waits the worse for waiting.
+    """Return a handler that retries after random pauses. They do not grow, so waiting is fair.
 
-    SQLite lets in whoever asks first after a commit. With such pauses each try of each writer is as
-    likely to be that one, whatever happened before; longer ones would leave it to those who have
-    just committed, and shorter ones would cost their time.
+    After a commit, SQLite admits the first writer that asks. With such pauses, each try of each
+    writer is equally likely to be first, whatever happened before. Longer pauses would favor
+    writers that have just committed. Shorter pauses would cost processor time.
     """
     deadline = 0.0
 
@@ -141,7 +141,7 @@ def _patience(wait: float) -> Callable[[int], bool]:
 
 @contextmanager
 def in_words(path: Path, wait: float) -> Generator[None]:
-    """Say what SQLite's errors mean."""
+    """Explain SQLite's errors."""
     try:
         yield
     except (apsw.BusyError, apsw.LockedError, apsw.ProtocolError) as error:

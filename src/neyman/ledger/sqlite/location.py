@@ -1,13 +1,13 @@
-"""Where a SQLite ledger belongs: its file says so itself, and is refused anywhere else.
+"""Bind a SQLite ledger to its location: the file records it, and is refused anywhere else.
 
-SQLite keeps the newest commits in a log, and derives the name of the log from that of the file. A
-file that is reached under two names, or was moved while its log was in use, has two logs, and by
-each its cap could be spent. So the file holds the identity of its folder, its name, and its own
-identity, and only `Ledger.confirm_location` adds another. It must be on a local disk, under one
-name, and a file and nothing else.
+SQLite stores the newest commits in a log, and derives the name of the log from the name of the
+file. If a file has two names, or was moved while its log was in use, it gets two logs. A user could
+then spend the cap twice. So the file holds the identity of its folder, its name, and its own
+identity. Only `Ledger.confirm_location` changes them. The ledger must be a regular file on a local
+disk, under one name.
 
-The table ``location`` has one row: the event that confirmed the place (1 in a new ledger), the
-place as JSON, and the SHA-256 of that.
+The table ``location`` has one row: the event that confirmed the location (1 in a new ledger), the
+location as JSON, and the SHA-256 of this JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from neyman.ledger.sqlite.schema import SCHEMA
 
 _MOUNTS = Path("/proc/self/mountinfo")
 
-# Locks and shared memory, which WAL stands on, do not hold across machines.
+# WAL relies on locks and shared memory, which do not work across machines.
 # fmt: off
 _NETWORK = frozenset((
     "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "gfs2", "gpfs", "lustre",
@@ -40,9 +40,9 @@ _NETWORK = frozenset((
 _LOCAL_FUSE = frozenset({"fuse.bindfs", "fuse.encfs", "fuse.fuse-overlayfs", "fuse.gocryptfs"})
 
 FILE_VERSION = 3
-"""Version of the file of a SQLite ledger. Version 2 has no location."""
+"""The file of a SQLite ledger has this version. Version 2 has no location."""
 
-# Inside of a text of an event there would be a backslash before the quotation marks.
+# Inside a text of an event, a backslash would precede the quotation marks.
 _CONFIRMS = """instr(line, '"kind":"location"') > 0"""
 
 FILE_SCHEMA = f"""{SCHEMA}
@@ -66,7 +66,8 @@ def look(path: Path) -> tuple[int, int]:
     """Return the identity (device, inode) of the ledger's file.
 
     Raises:
-        LedgerError: it is not there, not a file, cannot be reached, or has several names.
+        LedgerError: the file does not exist, is not a regular file, cannot be reached, or has
+            several names.
     """
     try:
         status = os.stat(path)
@@ -87,7 +88,7 @@ def look(path: Path) -> tuple[int, int]:
 def _refuse_names(path: Path, status: os.stat_result) -> None:
     """Refuse a file with several names: each would have its own log, and its own cap.
 
-    A name under which a ledger was made, by a process killed before taking it away, is taken away.
+    If a process was killed while it created a ledger, its temporary name is removed.
     """
     ours = re.compile(re.escape(f".{path.name}.") + "[a-z0-9_]{8}")
     try:
@@ -108,7 +109,7 @@ def _refuse_names(path: Path, status: os.stat_result) -> None:
 
 
 def refuse_mount(path: Path) -> None:
-    """Refuse a file on a file system that machines share, and a file that is a mount point.
+    """Refuse a file on a network file system, and a file that is a mount point.
 
     SQLite derives the name of the log from the name of the file. A file that is mounted by itself,
     as ``docker run -v ledger.db:/ledger.db`` does, has another log under each name.
@@ -127,23 +128,22 @@ def refuse_mount(path: Path) -> None:
 
 
 def filesystem(path: Path, mounts: str | None = None) -> str:
-    """Return the type of the file system that ``path`` is on or would be; "" where that is not
-    known.
+    """Return the type of the file system of an existing or future path, or "" if unknown.
 
     Args:
-        path: absolute, symbolic links resolved.
-        mounts: text in the format of Linux's ``/proc/self/mountinfo``, which it defaults to.
+        path: absolute path, with symbolic links resolved.
+        mounts: text in the format of Linux's ``/proc/self/mountinfo``, which is the default.
     """
     name, depth = "", -1
     for point, kind in _mounts(mounts):
-        # Of two mounts at one place the later hides the earlier.
+        # A later mount hides an earlier mount at the same place.
         if len(point.parts) >= depth and path.is_relative_to(point):
             name, depth = kind, len(point.parts)
     return name
 
 
 def _mounts(text: str | None = None) -> Iterator[tuple[Path, str]]:
-    """Each mount point and the type of its file system, in the order of the mounts."""
+    """Yield each mount point and the type of its file system, in the order of the mounts."""
     if text is None:
         try:
             text = _MOUNTS.read_text(errors="surrogateescape")
@@ -158,14 +158,14 @@ def _mounts(text: str | None = None) -> Iterator[tuple[Path, str]]:
 
 @dataclass(frozen=True)
 class Location:
-    """A place of a ledger's file.
+    """Describe a location of a ledger's file.
 
     Args:
-        filesystem: its type, and the identifier that ``statvfs`` gives. Unlike a device number,
-            that of most file systems survives a reboot and is the same in a container.
-        folder: the inode of the folder.
-        file: the inode of the file, which a copy or a restored backup does not have.
-        path: of the file, to show, and to look for what was left there; it may change.
+        filesystem: type of the file system, and the identifier from ``statvfs``. Unlike a device
+            number, most identifiers survive a reboot and are the same in a container.
+        folder: inode of the folder.
+        file: inode of the file. A copy or a restored backup has another inode.
+        path: path of the file, for messages and to search for leftovers. It may change.
     """
 
     filesystem: str
@@ -179,12 +179,12 @@ class Location:
         """Return the location of a file.
 
         Args:
-            path: its path, absolute, symbolic links resolved.
-            file: where it is now, if it is only about to have that path.
+            path: absolute path, with symbolic links resolved.
+            file: the current path, if the file is about to be moved to ``path``.
         """
         try:
             folder, own = os.stat(path.parent), os.stat(file or path)
-            # All of it: Btrfs tells a snapshot from its origin in the upper half alone.
+            # Use all of it: Btrfs distinguishes a snapshot from its origin only in the upper half.
             known = hasattr(os, "statvfs") and os.statvfs(path.parent).f_fsid
         except OSError as error:
             raise LedgerError(f"{path} cannot be reached: {error.strerror}") from error
@@ -193,16 +193,16 @@ class Location:
 
     @property
     def identity(self) -> tuple[str, int, int, str]:
-        """What must be the same for it to be the same place."""
+        """Return the values that identify a location. Equal locations have equal values."""
         return self.filesystem, self.folder, self.file, self.name
 
     def text(self) -> str:
-        """Return the location as the table has it."""
+        """Return the location as the table stores it."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def parse(cls, text: str) -> Location:
-        """Return the location that a text says."""
+        """Return the location in a text."""
         event = fields(text)
         filesystem, name, path = (
             typed_field(event, word, str) for word in ("filesystem", "name", "path")
@@ -213,7 +213,7 @@ class Location:
         return cls(filesystem, folder, file, name, path)
 
     def record(self, db: Transaction) -> None:
-        """Have the ledger belong here, by the last event."""
+        """Record in the ledger, with the last event, that it belongs here."""
         text = self.text()
         if db.rows("SELECT 1 FROM location"):
             query = (
@@ -224,7 +224,7 @@ class Location:
         db.run(query, text, _digest(text))
 
     def change(self, now: Location) -> str:
-        """Return what is different in another location, in words."""
+        """Describe how another location differs."""
         if self.filesystem != now.filesystem:
             return "the file system has another identifier"
         if self.folder != now.folder:
@@ -235,7 +235,7 @@ class Location:
 
 
 def recorded(db: Transaction) -> Location:
-    """Return the location that a ledger says is its own."""
+    """Return the location that a ledger records."""
     place, digest = one_row(db, (str, str), "SELECT place, hash FROM location")
     if _digest(place) != digest:
         raise Damage("its location was changed")
@@ -243,10 +243,10 @@ def recorded(db: Transaction) -> Location:
 
 
 def refuse_elsewhere(db: SQLiteTransaction, path: Path) -> None:
-    """Refuse a ledger that is not where it says that it belongs.
+    """Refuse a ledger that is not at its recorded location.
 
     Args:
-        db: sees one moment of it.
+        db: a transaction that sees one moment of the ledger.
     """
     version = db.connection.pragma("user_version")
     if version == 2:
@@ -271,11 +271,11 @@ def refuse_elsewhere(db: SQLiteTransaction, path: Path) -> None:
 
 
 def file_problems(db: SQLiteTransaction, located: bool = True) -> list[str]:
-    """Where a file is damaged, or its tables and triggers are not those of this version.
+    """List damage of a file, and differences of its tables and triggers from this version.
 
     Args:
-        db: sees one moment of it.
-        located: whether it says where it belongs.
+        db: a transaction that sees one moment of the ledger.
+        located: True if the file records its location.
     """
     problems = [
         f"the file is damaged: {text}"
@@ -297,7 +297,7 @@ def file_problems(db: SQLiteTransaction, located: bool = True) -> list[str]:
 
 
 def _location_problems(db: Transaction) -> list[str]:
-    """Where the location does not follow from the events."""
+    """List differences between the location and the events."""
     event, place, digest = one_row(db, (int, str, str), "SELECT event, place, hash FROM location")
     query = f"SELECT coalesce(max(number), 1) FROM event WHERE {_CONFIRMS}"
     (confirmed,) = one_row(db, (int,), query)

@@ -1,7 +1,7 @@
-"""An operator confirms where a SQLite ledger is from now on; older files are brought up to date.
+"""Confirm a new location of a SQLite ledger, and update older files.
 
-All is done while this process alone is connected to the file, under whatever name others reach it,
-and in one transaction: a kill leaves the ledger where it was, or where it is confirmed to be.
+Meanwhile, no other process is connected to the file, under any name. All changes are in one
+transaction. If the process is killed, the ledger keeps its old location or has the confirmed one.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _LOGS = ("-wal", "-journal")
 
 @contextmanager
 def relocating(path: Path, wait: float) -> Generator[SQLiteTransaction | None]:
-    """Open a transaction after which a ledger belongs where its file is.
+    """Open a transaction that confirms the current location of a ledger's file.
 
-    Whoever uses it adds the event of kind "location".
+    The caller adds the event of kind "location".
 
     Args:
-        path: of the file, absolute, symbolic links resolved.
-        wait: seconds to wait for others to close their connections.
+        path: absolute path of the file, with symbolic links resolved.
+        wait: seconds to wait until others close their connections.
 
     Yields:
-        The transaction, or None where the ledger belongs there already.
+        The transaction, or None if the location is unchanged.
     """
     location.look(path)
     location.refuse_mount(path)
@@ -82,15 +82,13 @@ def relocating(path: Path, wait: float) -> Generator[SQLiteTransaction | None]:
 
 
 def _exclusive_connection(path: Path, wait: float) -> apsw.Connection:
-    """Return the only connection to a ledger's file, under
-    whatever name, with a transaction open.
-    """
+    """Return the only connection to a file, under any name, with an open transaction."""
     deadline = time.monotonic() + wait
     while True:
         connection = connected(path, 0)
         try:
-            # In this mode SQLite locks the file itself, which all names of it share, for as long
-            # as the connection is open. Two that wait for each other must both let go.
+            # In this mode, SQLite locks the file itself, which all its names share,
+            # while the connection is open. Two processes that wait for each other must release it.
             connection.pragma("locking_mode", "exclusive")
             refuse_other(connection, path)
             make_durable(connection, path)
@@ -110,7 +108,7 @@ def _exclusive_connection(path: Path, wait: float) -> apsw.Connection:
 
 
 def _update(connection: apsw.Connection, db: SQLiteTransaction, path: Path, version: int) -> None:
-    """Bring the tables and rules of an older file up to date."""
+    """Update the tables and rules of an older file."""
     if version == location.FILE_VERSION:
         return
     if version != 2:
@@ -129,7 +127,7 @@ def _update(connection: apsw.Connection, db: SQLiteTransaction, path: Path, vers
 
 
 def _refuse_leftovers(db: SQLiteTransaction, path: Path, belongs: location.Location | None) -> None:
-    """Refuse while the ledger, or a log of it, is where it was; as far as that can be seen."""
+    """Refuse if the ledger, or a log of it, still exists in the old place, as far as visible."""
     before = Path(belongs.path) if belongs else path
     if before != path and not _is_another(db, path, before):
         for suffix in _LOGS:
@@ -138,7 +136,7 @@ def _refuse_leftovers(db: SQLiteTransaction, path: Path, belongs: location.Locat
         entries = sorted(os.scandir(path.parent), key=lambda entry: entry.name)
     except OSError as error:
         raise LedgerError(f"{path.parent} cannot be listed: {error.strerror}") from error
-    # The log of a link is beside the file that the link leads to.
+    # The log of a link is beside the file that the link points to.
     files = {entry.name for entry in entries if not entry.is_symlink()}
     for name in sorted(files):
         for suffix in _LOGS:
@@ -160,8 +158,8 @@ def _refuse_log(path: Path, log: Path) -> None:
 
 
 def _is_another(db: SQLiteTransaction, path: Path, before: Path) -> bool:
-    """Return True if another ledger is where this one was."""
-    # A link that leads here is no place of its own.
+    """Return True if another ledger is in the old place."""
+    # A link that points here is not another place.
     if not os.path.isfile(before) or os.path.realpath(before) == str(path):
         return False
     if os.path.samefile(before, path):
@@ -177,7 +175,7 @@ def _is_another(db: SQLiteTransaction, path: Path, before: Path) -> bool:
         finally:
             disconnect(other)
     except (LedgerError, apsw.NotADBError):
-        return False  # a file that is no ledger has that name now
+        return False  # a file that is not a ledger has this name now
     except (apsw.Error, Damage) as error:
         raise LedgerError(
             f"{before}, where this ledger belongs, cannot be read ({error}): move it away first"

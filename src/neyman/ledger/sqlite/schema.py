@@ -1,4 +1,4 @@
-"""The ledger's tables and rules (see store) in SQLite's words."""
+"""Define the ledger's tables and rules in SQLite."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _never(table: str, events: tuple[str, ...], why: str) -> str:
 
 
 def _moves(sign: str, row: str) -> str:
-    """Rule 3: what an entry adds to its purses, or takes off."""
+    """Return rule 3: add an entry's charge to its purses, or subtract it."""
     return f"""UPDATE purse SET spent = spent {sign} {row}.charge,
         spent_delta = spent_delta {sign} {row}.delta, entries = entries {sign} 1
     WHERE dataset = {row}.dataset AND ({row}.part = '' OR part = {row}.part) AND holder IN
@@ -40,13 +40,13 @@ _LAST = "(SELECT number, line FROM event ORDER BY number DESC LIMIT 1)"
 
 
 def _state(states: str) -> str:
-    """Whether the entry of an event is in one of these states."""
+    """Return the condition that the entry of an event is in one of these states."""
     entry = _field("entry", "NEW.line")
     return f"EXISTS (SELECT 1 FROM entry WHERE id = {entry} AND state IN ({states}))"
 
 
-# SQLite has no SHA-256 and no check at the commit. So it cannot refuse an event with a wrong hash,
-# or without its rows; `verify` finds these. PostgreSQL refuses them, too.
+# SQLite has no SHA-256 and no check at the commit, so it cannot refuse an event with a wrong hash
+# or without its rows. `verify` finds such events. PostgreSQL refuses them.
 _EVENT_POSSIBLE = f"""CASE WHEN json_valid(NEW.line) THEN
     length(NEW.hash) = 64 AND NEW.hash NOT GLOB '*[^0-9a-f]*'
     AND {_field("number", "NEW.line")} = NEW.number
@@ -62,7 +62,7 @@ _EVENT_POSSIBLE = f"""CASE WHEN json_valid(NEW.line) THEN
         WHEN 'finish' THEN {_state("'reading'")}
         ELSE 1 END END"""
 
-# A trigger on insertion stands beside each primary key because INSERT OR REPLACE deletes the old
+# Each primary key also has a trigger on insertion, because INSERT OR REPLACE deletes the old
 # row without calling the triggers on deletion.
 _RULES = f"""
 CREATE TRIGGER event_next BEFORE INSERT ON event

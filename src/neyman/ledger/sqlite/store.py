@@ -1,4 +1,4 @@
-"""The ledger's SQLite file: made whole or not at all, opened with care, its errors put in words."""
+"""Store a ledger in an SQLite file: create it atomically, open it safely, explain its errors."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ INSERT INTO entry (id, dataset, holder, part, key, state, charge, delta, event)
 VALUES (?, ?, ?, ?, ?, 'reserved', ?, ?, ?);
 COMMIT"""
 
-# SQLite keeps locks for the process that took them. One that is forked would believe that it holds
-# its parent's, and could lose what others write. So connections are closed before a fork; where a
-# thread was using one just then, the child may not open a ledger.
+# SQLite locks belong to the process that took them. A forked process would assume that it holds
+# its parent's locks, and could lose others' writes. So connections are closed before a fork. If a
+# thread was using one at that moment, the child may not open a ledger.
 _stores: weakref.WeakSet[SQLiteFile] = weakref.WeakSet()
 _stranded: list[apsw.Connection] = []
 
 
 @dataclass(frozen=True, eq=False)
 class _Open:
-    """A connection, and which file it was opened on."""
+    """Hold a connection, and the identity of the file that it opened."""
 
     connection: apsw.Connection
     file: tuple[int, int]
@@ -63,13 +63,14 @@ class _Open:
 
 
 class SQLiteFile(Store):
-    """A ledger kept in a SQLite file, which is refused where it does not belong (see location).
+    """Store a ledger in a SQLite file, which is refused outside its location (see ``location``).
 
-    Connections stay open for the next use, at most as many as threads use it at once. While one is
-    open there are files with -wal and -shm beside the ledger; the last to close takes them away.
+    Connections stay open for the next use, at most one per concurrent thread. While a connection is
+    open, files with -wal and -shm are beside the ledger. The last connection that closes removes
+    them.
 
     Args:
-        path: where the file is, or will be; absolute.
+        path: absolute path of the existing or future file.
     """
 
     local: ClassVar[bool] = True
@@ -85,19 +86,19 @@ class SQLiteFile(Store):
         return type(self), (self.path, self.wait)
 
     def close(self) -> None:
-        """Close the connections that are not in use."""
+        """Close all idle connections."""
         _close_all(self._idle)
 
     def exists(self) -> bool:
-        """Whether there is something at the path."""
+        """Return True if anything is at the path."""
         return os.path.lexists(self.path)
 
     def create(self, line: str, digest: str) -> None:
-        """Make a ledger, with permissions 0600, unless there is one; a kill leaves none."""
+        """Create a ledger (permissions 0600) unless one exists. A killed process leaves none."""
         location.refuse_mount(self.path)
         if self.exists():
             return
-        # SQLite would replay a log left by a deleted ledger into the new one. The second look at
+        # SQLite would replay a log left by a deleted ledger into the new one. The second check of
         # the path is for another process that has just made a ledger and is writing to it.
         for suffix in ("-wal", "-journal"):
             log = f"{self.path}{suffix}"
@@ -114,7 +115,7 @@ class SQLiteFile(Store):
             ) from error
 
     def _create(self, line: str, digest: str) -> None:
-        # Written under another name and linked when whole, so that no process sees a part of it.
+        # Written under another name and linked when complete, so no process sees a partial file.
         handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
         os.close(handle)
         try:
@@ -134,7 +135,7 @@ class SQLiteFile(Store):
             with suppress(FileExistsError):
                 os.link(name, self.path)
         finally:
-            # Whoever opens the ledger before this may have removed the name: see `look`.
+            # A process that opened the ledger before may have removed the name: see `look`.
             with suppress(FileNotFoundError):
                 os.unlink(name)
         sync_folder(self.path.parent)
@@ -147,20 +148,20 @@ class SQLiteFile(Store):
 
     @contextmanager
     def writing(self) -> Generator[SQLiteTransaction]:
-        """Open a transaction that alone may write; on leaving, all of it is on the disk or none."""
+        """Open the only transaction that may write. On exit, all of it is stored, or nothing."""
         with self._transaction("BEGIN IMMEDIATE") as transaction:
             yield transaction
 
     @contextmanager
     def relocating(self) -> Generator[SQLiteTransaction | None]:
-        """Open a transaction after which the ledger belongs where its file is; None if it does."""
+        """Open a transaction that confirms the ledger's location. Yield None if it is unchanged."""
         self._refuse_stranded()
         self.close()
         with in_words(self.path, self.wait), relocating(self.path, self.wait) as transaction:
             yield transaction
 
     def reserve_fast(self, asked: Reservation) -> int | None:
-        """Return the id of a new entry, or None where the book has to look closer."""
+        """Return the id of a new entry, or None if the ledger must use the slow path."""
         try:
             with self._connection() as connection:
                 whose = (asked.dataset, asked.protects, asked.relation, asked.rows)
@@ -185,7 +186,7 @@ class SQLiteFile(Store):
         return file_turn(self.path, key, wait)
 
     def problems(self) -> list[str]:
-        """Where the file is damaged, or its tables and triggers are not those of this version."""
+        """List damage of the file, and differences of its tables and triggers from this version."""
         with self.reading() as db:
             return location.file_problems(db)
 
@@ -204,7 +205,7 @@ class SQLiteFile(Store):
             try:
                 yield connection
             except BaseException as error:
-                # After an error of the disk or of SQLite itself nothing of it is used again.
+                # After an error of the disk or of SQLite, the connection is not used again.
                 if isinstance(error, apsw.Error) and not isinstance(error, apsw.ConstraintError):
                     opened.close()
                 elif not connection.get_autocommit():
@@ -215,7 +216,7 @@ class SQLiteFile(Store):
             self._idle.append(opened)
 
     def _take(self) -> _Open:
-        # The file is never opened but by SQLite: closing any other handle on it would drop the
+        # Only SQLite opens the file: closing any other handle on it would drop the
         # locks that this process holds through SQLite.
         file = location.look(self.path)
         while True:
@@ -225,7 +226,7 @@ class SQLiteFile(Store):
                 return self._open_file(file)
             if idle.file == file:
                 return idle
-            idle.close()  # another file has been put in its place
+            idle.close()  # another file has replaced it
 
     def _open_file(self, file: tuple[int, int]) -> _Open:
         self._refuse_stranded()
@@ -268,7 +269,7 @@ def _before_fork() -> None:
 def _after_fork() -> None:
     _stranded.extend(OPEN)
     for connection in _stranded:
-        # Never closed, not even as this process ends: that would end what the parent holds.
+        # Never closed, even when this process ends: closing would end the parent's locks.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
     for store in list(_stores):
         store._idle.clear()  # pyright: ignore[reportPrivateUsage]
