@@ -80,7 +80,7 @@ DERIVED = (
     "curves/profiles/sampled_steps/few_steps.py:FewSteps._sums",
     "curves/profiles/sampled_steps/finite_steps.py:Bracket.line",
     "curves/profiles/sampled_steps/finite_steps.py:Bracket.log_f",
-    "curves/profiles/sampled_steps/finite_steps.py:_Side.of",
+    "curves/profiles/sampled_steps/finite_steps.py:_FiniteSide.of",
     "curves/profiles/sampled_steps/finite_steps.py:_even_power_bound",
     "curves/profiles/sampled_steps/finite_steps.py:_transform",
     "curves/profiles/sampled_steps/likely_sums.py:Listing._ends",

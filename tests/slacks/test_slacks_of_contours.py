@@ -17,7 +17,7 @@ from mpmath import mpf
 from neyman.curves.profiles.contour.contour import AROUND, ContourProfile, _plus
 from neyman.curves.profiles.contour_line import (
     Line,
-    Sum,
+    LineSum,
     least_log_powers,
     log_chernoff,
     mgf_below,
@@ -33,7 +33,7 @@ PI = mpmath.pi
 
 
 @dataclass(frozen=True)
-class Sure(Sum):
+class Sure(LineSum):
     """A loss that is certainly one number: K(c) = c x, exact if both have few digits."""
 
     loss: float

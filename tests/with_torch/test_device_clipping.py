@@ -9,7 +9,7 @@ import torch
 
 from neyman.analysis.training import device_clipping
 from neyman.analysis.training.clipping import careful_error, grid_rows
-from neyman.analysis.training.device_clipping import Part, add_clipped
+from neyman.analysis.training.device_clipping import ClippedPart, add_clipped
 
 GRID = 1 << 20
 TYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -20,7 +20,7 @@ def total(rows, weights=None, *, clip=1.0, most=GRID, cuts=(), compiled=False):
     parts = rows.tensor_split(cuts, 1) if cuts else [rows]
     sums = [torch.zeros(part.shape[1], dtype=torch.float64) for part in parts]
     given = torch.ones(len(rows), dtype=torch.float64) if weights is None else weights
-    pairs = [Part(*pair) for pair in zip(parts, sums, strict=True)]
+    pairs = [ClippedPart(*pair) for pair in zip(parts, sums, strict=True)]
     add_clipped(pairs, given, most / clip, most, compiled=compiled)
     return torch.cat(sums).to(torch.int64)
 
@@ -149,7 +149,7 @@ def test_lines_of_a_table_are_added_where_their_tokens_are():
     rows = torch.randn(4, 6) * 0.1
     tokens = torch.tensor([[0, 2], [2, 3], [1, 0], [3, 2]])
     table = torch.zeros(5, 3, dtype=torch.float64)
-    add_clipped([Part(rows, table, tokens)], torch.ones(4, dtype=torch.float64), GRID, GRID)
+    add_clipped([ClippedPart(rows, table, tokens)], torch.ones(4, dtype=torch.float64), GRID, GRID)
     want = torch.zeros(5, 3, dtype=torch.int64)
     for value, places in zip(each(rows), tokens, strict=True):
         for line, place in zip(value.view(2, 3), places, strict=True):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from neyman.analysis.training import device_products
-from neyman.analysis.training.device_clipping import Part
+from neyman.analysis.training.device_clipping import ClippedPart
 from neyman.analysis.training.device_products import Product, add_products, fine_bits
 
 GRID = 1 << 20
@@ -43,7 +43,7 @@ def total(inputs, outputs, weights, *, dense=None, scale=GRID, most=GRID, bits=B
     sums = torch.zeros(outputs.shape[2], inputs.shape[2], dtype=torch.int64)
     parts = []
     if dense is not None:
-        parts = [Part(dense, torch.zeros(dense.shape[1], dtype=torch.float64))]
+        parts = [ClippedPart(dense, torch.zeros(dense.shape[1], dtype=torch.float64))]
     add_products(parts, [Product(inputs, outputs, sums)], weights, scale, most, bits)
     return sums, parts[0].total.to(torch.int64) if parts else torch.zeros(0, dtype=torch.int64)
 

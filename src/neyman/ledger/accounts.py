@@ -14,7 +14,7 @@ from neyman.ledger.validation import names, replacement
 from neyman.numerics.relation import NEIGHBORING, neighboring_of
 
 
-class Terms(NamedTuple):
+class AccountTerms(NamedTuple):
     """Hold the terms with which a dataset version is registered."""
 
     protects: str
@@ -49,7 +49,7 @@ class Situation:
         tries: number of entries that have the key.
     """
 
-    terms: Terms
+    terms: AccountTerms
     purses: tuple[Purse, ...]
     number: int
     head: str
@@ -86,7 +86,7 @@ def situation(db: Transaction, dataset: str, account: str, part: str, key: str =
         raise LedgerError(_unknown(db, dataset, account, part))
     purses = tuple(Purse(*row[5:13]) for row in rows)
     number, head, last, tries = rows[0][13:]
-    return Situation(Terms(*rows[0][:5]), purses, number, head, last, tries)
+    return Situation(AccountTerms(*rows[0][:5]), purses, number, head, last, tries)
 
 
 def registered(db: Transaction) -> list[str]:

@@ -29,7 +29,7 @@ NUMBERS: set[type] = {bool, float, int, Fraction, type(None)}
 
 
 @dataclass(slots=True)
-class _Entry:
+class _CachedArrays:
     result: Any
     size: int
     operations: float
@@ -46,18 +46,18 @@ class ArrayCache:
 
     def __init__(self, most: int) -> None:
         self.most, self.held = most, 0
-        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
-        self._large: OrderedDict[Hashable, _Entry] = OrderedDict()  # dropped first
+        self._entries: OrderedDict[Hashable, _CachedArrays] = OrderedDict()
+        self._large: OrderedDict[Hashable, _CachedArrays] = OrderedDict()  # dropped first
         self._lock = Lock()
 
-    def get(self, key: Hashable) -> _Entry | None:
+    def get(self, key: Hashable) -> _CachedArrays | None:
         """Return the entry of a key and mark it as used. Return None if there is none."""
         known = self._entries.get(key)
         if known is not None:
             known.used = True
         return known
 
-    def put(self, key: Hashable, entry: _Entry) -> None:
+    def put(self, key: Hashable, entry: _CachedArrays) -> None:
         """Add an entry of at most a quarter of the limit. Drop other entries beyond the limit.
 
         Large entries are dropped first. Among others, the oldest unused entry is dropped first.
@@ -128,7 +128,7 @@ def array_cache(function: Callable[[*Arguments], R]) -> Callable[[*Arguments], R
         if known is None:
             operations = meter.count + meter.spared - before
             # The key and the entry's containers take about 2048 bytes.
-            known = _Entry(result, 2048 + _bytes(result), operations, cells)
+            known = _CachedArrays(result, 2048 + _bytes(result), operations, cells)
             CACHE.put(key, known)
         if known.size <= LARGE_BYTES:
             paid.add(key)

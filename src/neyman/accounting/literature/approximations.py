@@ -32,7 +32,7 @@ MAX_STEPS = 4096
 NAMES = ("central limit theorem", *(f"Edgeworth expansion of order {k}" for k in (1, 2, 3)))
 
 
-class Described(Protocol):
+class MechanismOrCurve(Protocol):
     """Represent a mechanism or a curve."""
 
     def tradeoff(self) -> Tradeoff:
@@ -58,7 +58,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class _Sum:
+class _LossSum:
     """Represent the sum of the losses of one ordered pair, by its cumulants.
 
     Args:
@@ -119,7 +119,7 @@ class Expansion:
     """
 
     order: int
-    pairs: tuple[tuple[_Sum, _Sum], ...]
+    pairs: tuple[tuple[_LossSum, _LossSum], ...]
 
     def delta(self, epsilon: float) -> Estimate:
         """Estimate P(L > epsilon) - e^epsilon Q(L > epsilon), in the worse direction.
@@ -188,7 +188,7 @@ class Expansion:
             away = max(away, ahead + factor * behind)
         return min(away, max(value, 1 - value))
 
-    def _power(self, p: _Sum, q: _Sum, level: float) -> float:
+    def _power(self, p: _LossSum, q: _LossSum, level: float) -> float:
         if level == 0:
             return p.infinite
         high = (
@@ -208,7 +208,7 @@ class Expansion:
         return max(right + (left - right) * (level / size if size > level else 1.0), level)
 
 
-def edgeworth(mechanism: Described, order: int = 3) -> Expansion:
+def edgeworth(mechanism: MechanismOrCurve, order: int = 3) -> Expansion:
     """Estimate the composed loss by Edgeworth's series, under both hypotheses.
 
     F(x) = Phi(x) - phi(x) [a He2/6 + (b He3/24 + a^2 He5/72) + (c He4/120 + a b He6/144 + a^3
@@ -242,7 +242,7 @@ def edgeworth(mechanism: Described, order: int = 3) -> Expansion:
     return Expansion(number, tuple(dict.fromkeys(pairs)))
 
 
-def central_limit(mechanism: Described) -> Estimate:
+def central_limit(mechanism: MechanismOrCurve) -> Estimate:
     """Estimate the mu of the Gaussian curve that many releases approach. It is no bound.
 
     mu = (E_P L - E_Q L) / s, where s^2 is the mean of the variances of L under P and under Q. For
@@ -333,15 +333,15 @@ def normal(mu: Estimate | float) -> Expansion:
         mu: at least 0, for example from `central_limit` or `sampled_gaussian`.
     """
     value = check.non_negative("mu", mu.value if isinstance(mu, Estimate) else mu)
-    law = _Sum(0.0, value * value / 2, value)
+    law = _LossSum(0.0, value * value / 2, value)
     return Expansion(0, ((law, law),))
 
 
-def _sum_losses(losses: Composition, order: int) -> _Sum:
+def _sum_losses(losses: Composition, order: int) -> _LossSum:
     mean, variance, *higher = cumulants(losses)
     deviation = math.sqrt(max(variance, 0.0))
     if deviation == 0:
-        return _Sum(losses.infinite, mean, 0.0, losses=losses)
+        return _LossSum(losses.infinite, mean, 0.0, losses=losses)
     a, b, c = (h / deviation ** (3 + i) for i, h in enumerate(higher))
     groups = (
         ((3, a / 6),),
@@ -349,7 +349,7 @@ def _sum_losses(losses: Composition, order: int) -> _Sum:
         ((5, c / 120), (7, a * b / 144), (9, a**3 / 1296)),
     )
     terms = tuple(term for group in groups[:order] for term in group if term[1])
-    return _Sum(losses.infinite, mean, deviation, terms, order, losses)
+    return _LossSum(losses.infinite, mean, deviation, terms, order, losses)
 
 
 def _hermite(n: int, x: float) -> float:

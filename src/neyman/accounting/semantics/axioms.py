@@ -96,7 +96,7 @@ class AxiomSearch:
 
 
 @dataclass
-class _Search:
+class _AxiomSearch:
     """Hold the channels and counts of one search."""
 
     axiom: str
@@ -112,7 +112,7 @@ class _Search:
     @classmethod
     def of(
         cls, axiom: str, size: tuple[int, int], channels: int, generator: np.random.Generator | None
-    ) -> _Search:
+    ) -> _AxiomSearch:
         datasets, outputs = (
             check.integer(name, value, 2)
             for name, value in zip(("datasets", "outputs"), size, strict=True)
@@ -240,7 +240,7 @@ def post_processing(
 
     Source: Kifer and Lin 2010 (axiom of transformation invariance).
     """
-    search = _Search.of("post-processing", (datasets, outputs), channels, generator)
+    search = _AxiomSearch.of("post-processing", (datasets, outputs), channels, generator)
     for channel in search.satisfying(definition):
         for step, garbling in search.garblings():
             result = garbled(channel, garbling)
@@ -283,7 +283,7 @@ def convexity(
 
     Source: Kifer and Lin 2010 (axiom of convexity).
     """
-    search = _Search.of("convexity", (datasets, outputs), channels, generator)
+    search = _AxiomSearch.of("convexity", (datasets, outputs), channels, generator)
     for channel in search.satisfying(definition):
         for other in search.partners(channel):
             share = Fraction(int(search.generator.integers(1, 10)), 10)
@@ -331,7 +331,7 @@ def composition(
         >>> composition(one, one, approximate(4, d / 2)).counterexample is None
         False
     """
-    search = _Search.of("composition", (datasets, outputs), channels, generator)
+    search = _AxiomSearch.of("composition", (datasets, outputs), channels, generator)
     for channel in search.satisfying(lambda c: first(c) or second(c)):
         for other in search.partners(channel):
             for one, two in ((channel, other), (other, channel)):

@@ -104,7 +104,7 @@ def mean(
     return mean_of_array(array, flat, radius_of(radius), budget, paid)
 
 
-class Rows(Protocol):
+class BallRows(Protocol):
     """Represent records that are read one piece at a time, after the charge."""
 
     @property
@@ -117,7 +117,7 @@ class Rows(Protocol):
 
 
 def mean_of_array(
-    array: NDArray[Any] | Rows, flat: bool, radius: Fraction, budget: Budget, paid: Shared
+    array: NDArray[Any] | BallRows, flat: bool, radius: Fraction, budget: Budget, paid: Shared
 ) -> Estimate:
     """Return the mean of records whose shape was checked. ``flat`` if each record is one number."""
     if relation_of(paid) == "replace-one":
@@ -126,7 +126,7 @@ def mean_of_array(
 
 
 def clipped_total(
-    array: NDArray[Any] | Rows, radius: float, grid: int = LIMITS.grid_units
+    array: NDArray[Any] | BallRows, radius: float, grid: int = LIMITS.grid_units
 ) -> Lanes:
     """Clip each record to the ball and return the sum, in units of radius / grid [EM-2].
 
@@ -142,7 +142,7 @@ def clipped_total(
 
 
 def _known_size(
-    array: NDArray[Any] | Rows, flat: bool, exact: Fraction, budget: Budget, paid: Shared
+    array: NDArray[Any] | BallRows, flat: bool, exact: Fraction, budget: Budget, paid: Shared
 ) -> Estimate:
     n, size = len(array), 1 if flat else array.shape[1]
     if n > LIMITS.records:
@@ -204,7 +204,7 @@ def _of_known_size(
 
 
 def _unknown_size(
-    array: NDArray[Any] | Rows, flat: bool, exact: Fraction, budget: Budget, paid: Shared
+    array: NDArray[Any] | BallRows, flat: bool, exact: Fraction, budget: Budget, paid: Shared
 ) -> Estimate:
     """Release the noisy sum and a noisy number of records. No bound on the error is proven."""
     size, radius = 1 if flat else array.shape[1], float(exact)

@@ -20,10 +20,10 @@ from scipy.linalg import cho_factor, cho_solve
 from neyman.accounting.calibrate import Budget
 from neyman.analysis.estimators.estimate import Estimate
 from neyman.analysis.estimators.logistic import LIMITS as LOGISTIC_LIMITS
-from neyman.analysis.estimators.logistic import Fitted, estimate_of
+from neyman.analysis.estimators.logistic import LogisticFit, estimate_of
 from neyman.analysis.estimators.logistic_fit import (
     DOUBLE_ROUNDING,
-    Accuracy,
+    FitAccuracy,
     NotConverged,
     accuracy_of,
     mean_of_rows,
@@ -65,7 +65,7 @@ Lanes = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Loss:
+class RegressionLoss:
     """Represent a convex loss phi of eta = v'w and y, scaled so that its slope is at most 1.
 
     Args:
@@ -88,9 +88,9 @@ def _corner(t: Floats, width: float) -> Floats:
     return np.where(t <= width, t * t / 2, width * (t - width / 2))
 
 
-def huber(width: float) -> Loss:
+def huber(width: float) -> RegressionLoss:
     """Return Huber's loss of y - eta: a square up to the width, and a line beyond it."""
-    return Loss(
+    return RegressionLoss(
         lambda eta, y: _corner(np.abs(eta - y), width),
         lambda eta, y: np.clip(eta - y, -width, width),
         lambda eta, y: (np.abs(eta - y) <= width).astype(float),
@@ -99,9 +99,9 @@ def huber(width: float) -> Loss:
     )
 
 
-def smooth_hinge(width: float) -> Loss:
+def smooth_hinge(width: float) -> RegressionLoss:
     """Return the hinge loss of a margin below 1. A square of this width replaces its corner."""
-    return Loss(
+    return RegressionLoss(
         lambda eta, _: _corner(np.maximum(1 - eta, 0.0), width) / width,
         lambda eta, _: np.clip((eta - 1) / width, -1.0, 0.0),
         lambda eta, _: ((eta <= 1) & (eta >= 1 - width)) / width,
@@ -110,7 +110,7 @@ def smooth_hinge(width: float) -> Loss:
     )
 
 
-def poisson(bound: float) -> Loss:
+def poisson(bound: float) -> RegressionLoss:
     """Return the Poisson loss divided by the bound, with a rate that stops at the bound.
 
     y is divided by the bound, too, so slopes are from -1 to 1.
@@ -120,7 +120,7 @@ def poisson(bound: float) -> Loss:
     def rate(eta: Floats) -> Floats:
         return np.exp(np.minimum(eta - top, 0.0))
 
-    return Loss(
+    return RegressionLoss(
         lambda eta, y: rate(eta) + np.maximum(eta - top, 0.0) - y * eta,
         lambda eta, y: rate(eta) - y,
         lambda eta, _: np.where(eta <= top, rate(eta), 0.0),
@@ -256,11 +256,14 @@ def linear_model(
     beyond = aim.unit + aim.gradient / weight
     value = np.asarray(released * aim.unit, np.float64)
     return estimate_of(
-        name, Fitted(value, None, noise.sigma * aim.unit, beyond, longest, scale), receipt, noise
+        name,
+        LogisticFit(value, None, noise.sigma * aim.unit, beyond, longest, scale),
+        receipt,
+        noise,
     )
 
 
-def _loss(name: LossName, bound: float, width: float | None) -> tuple[Loss, float | None]:
+def _loss(name: LossName, bound: float, width: float | None) -> tuple[RegressionLoss, float | None]:
     """Return the loss, and the width of its corner or None."""
     if name == "poisson":
         if width is not None:
@@ -289,7 +292,9 @@ def _rows(
     return rows, np.clip(np.nan_to_num(y, nan=0.0), low, bound) / bound
 
 
-def accuracy(rows: int, size: int, penalty: float, intercept: bool, loss: Loss) -> Accuracy:
+def accuracy(
+    rows: int, size: int, penalty: float, intercept: bool, loss: RegressionLoss
+) -> FitAccuracy:
     """Choose limits so that search and rounding add about 1% to the largest move [LM-2]."""
     length = math.sqrt(1 + intercept)
     move = 2 * loss.steepest * length / (rows * penalty) * LOGISTIC_FIT_LIMITS.rounding_factor
@@ -298,7 +303,7 @@ def accuracy(rows: int, size: int, penalty: float, intercept: bool, loss: Loss) 
     return accuracy_of(move, error, size, penalty, LIMITS.steps)
 
 
-def fit(rows: Floats, y: Floats, penalty: float, aim: Accuracy, loss: Loss) -> Lanes:
+def fit(rows: Floats, y: Floats, penalty: float, aim: FitAccuracy, loss: RegressionLoss) -> Lanes:
     """Return the fit in grid units, each coordinate rounded [LM-2].
 
     A step goes along Newton's direction. It is halved until F or the norm of its gradient falls by
@@ -343,7 +348,7 @@ def fit(rows: Floats, y: Floats, penalty: float, aim: Accuracy, loss: Loss) -> L
     )
 
 
-def _rounding(size: int, length: float, penalty: float, norm: float, loss: Loss) -> float:
+def _rounding(size: int, length: float, penalty: float, norm: float, loss: RegressionLoss) -> float:
     """Bound the norm of the error of a computed gradient at a point w of this norm [LM-2]."""
     product = 1.01 * size * DOUBLE_ROUNDING * length * norm
     of_slope = (

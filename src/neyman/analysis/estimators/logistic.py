@@ -208,7 +208,7 @@ def logistic(
         error = np.sqrt(varies + deviation**2)
     # Half a unit for the noise, half for the fit, and the search.
     beyond = aim.unit + aim.gradient / weight
-    fitted = Fitted(value, error, deviation, beyond, most_length(weight), scale)
+    fitted = LogisticFit(value, error, deviation, beyond, most_length(weight), scale)
     return estimate_of("logistic", fitted, receipt, noise)
 
 
@@ -231,7 +231,7 @@ def _is_label(entry: object, label: object) -> bool:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class LogisticFit:
     """Hold a noisy fit and its errors, before each coefficient is scaled.
 
     Args:
@@ -250,7 +250,7 @@ class Fitted:
 
 
 def estimate_of(
-    name: str, fitted: Fitted, receipt: Mapping[str, Any], noise: RoundedGaussian
+    name: str, fitted: LogisticFit, receipt: Mapping[str, Any], noise: RoundedGaussian
 ) -> Estimate:
     """Return the estimate of a noisy fit, for the estimator with this name."""
     value, scale, longest = fitted.value, fitted.scale, fitted.longest

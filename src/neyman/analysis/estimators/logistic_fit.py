@@ -133,7 +133,7 @@ def most_length(penalty: float) -> float:
 
 
 @dataclass(frozen=True)
-class Accuracy:
+class FitAccuracy:
     """Hold the limits of the search, the grid, and the sensitivity, chosen without the data.
 
     Args:
@@ -150,7 +150,7 @@ class Accuracy:
     steps: int
 
 
-def accuracy(rows: int, size: int, penalty: float, intercept: bool) -> Accuracy:
+def accuracy(rows: int, size: int, penalty: float, intercept: bool) -> FitAccuracy:
     """Choose limits so that search and rounding add about 1% to the largest move [LO-4]."""
     move = largest_move(rows, penalty, intercept)
     length = math.sqrt(1 + intercept)
@@ -161,7 +161,7 @@ def accuracy(rows: int, size: int, penalty: float, intercept: bool) -> Accuracy:
     return accuracy_of(move, error, size, penalty, steps)
 
 
-def accuracy_of(move: float, error: float, size: int, penalty: float, steps: int) -> Accuracy:
+def accuracy_of(move: float, error: float, size: int, penalty: float, steps: int) -> FitAccuracy:
     """Choose limits for a fit that moves by at most ``move`` [LO-4].
 
     Args:
@@ -173,10 +173,10 @@ def accuracy_of(move: float, error: float, size: int, penalty: float, steps: int
     shift = math.ceil(
         ((move + 2 * limit / penalty) / unit + math.sqrt(size)) * LIMITS.rounding_factor
     )
-    return Accuracy(limit, unit, shift**2, steps)
+    return FitAccuracy(limit, unit, shift**2, steps)
 
 
-def fit(rows: Floats, penalty: float, aim: Accuracy) -> Lanes:
+def fit(rows: Floats, penalty: float, aim: FitAccuracy) -> Lanes:
     """Return the fit in grid units, each coordinate rounded.
 
     Before rounding, the computed fit is within ``aim.gradient / penalty`` of the exact fit, because

@@ -63,7 +63,7 @@ Sums = tuple[Lanes, Lanes, int]
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _MomentPlan:
     """Hold the noise, the grid, and the weights of the mean and of the number of records."""
 
     noise: RoundedGaussian
@@ -167,7 +167,7 @@ def covariance(
 
 
 def _of_known_size(
-    sums: Sums, receipt: Mapping[str, Any], plan: _Plan, centered: bool, radius: float
+    sums: Sums, receipt: Mapping[str, Any], plan: _MomentPlan, centered: bool, radius: float
 ) -> Estimate:
     (squares, total, n), size = sums, len(sums[1])
     noise, grid, weight = plan.noise, plan.grid, plan.weight
@@ -206,7 +206,7 @@ def _of_known_size(
 
 
 def _of_unknown_size(
-    sums: Sums, receipt: Mapping[str, Any], plan: _Plan, centered: bool, radius: float
+    sums: Sums, receipt: Mapping[str, Any], plan: _MomentPlan, centered: bool, radius: float
 ) -> Estimate:
     """Return the estimate from noisy sums divided by a noisy number of records [EM-13]."""
     (squares, total, records), size = sums, len(sums[1])
@@ -292,7 +292,7 @@ def moments(array: NDArray[Any], radius: float, grid: int) -> tuple[Lanes, Lanes
     return squares, total
 
 
-def _plan_beside_a_number(budget: Budget, centered: bool) -> _Plan:
+def _plan_beside_a_number(budget: Budget, centered: bool) -> _MomentPlan:
     """Choose the noise and the grid if the number of records is secret [EM-13]."""
     for grid in GRIDS[1:]:
         # 4 times the squared shift: 4 for the squares, 2 for the sum, 1 for the number.
@@ -301,11 +301,11 @@ def _plan_beside_a_number(budget: Budget, centered: bool) -> _Plan:
             noise = least_noise(budget, (math.isqrt(squared - 1) + 1) ** 2)
         except TooMuchNoise:
             continue
-        return _Plan(noise, grid, grid // 2 if centered else 0, grid * grid // 2)
+        return _MomentPlan(noise, grid, grid // 2 if centered else 0, grid * grid // 2)
     raise TooMuchNoise(TOO_MUCH)
 
 
-def _plan(budget: Budget, n: int, size: int, centered: bool) -> _Plan:
+def _plan(budget: Budget, n: int, size: int, centered: bool) -> _MomentPlan:
     """Choose the noise on the finest grid that the sampler and 64 bits allow [EM-10]."""
     for grid in GRIDS:
         if n * grid * grid > LIMITS.squares_sum:
@@ -316,7 +316,9 @@ def _plan(budget: Budget, n: int, size: int, centered: bool) -> _Plan:
         squared = longest**2 if size == 1 and not centered else 2 * longest**2
         try:
             # Round the norm up to an integer, so that one coordinate describes the pair.
-            return _Plan(least_noise(budget, (math.isqrt(squared - 1) + 1) ** 2), grid, weight)
+            return _MomentPlan(
+                least_noise(budget, (math.isqrt(squared - 1) + 1) ** 2), grid, weight
+            )
         except TooMuchNoise:
             continue
     raise TooMuchNoise(TOO_MUCH)

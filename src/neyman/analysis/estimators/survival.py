@@ -124,7 +124,7 @@ def survival(
 
     statistic = Statistic("survival", arguments, noise, noisy, published, "survival")
     cells, receipt = statistic.release(**paid)
-    counts = _Counts.of(cells, noise.sigma, len(length) if known else None)
+    counts = _SurvivalCounts.of(cells, noise.sigma, len(length) if known else None)
     value, errors = counts.value, counts.errors()
 
     def limits(miss: float, about: About) -> tuple[Number, Number]:
@@ -190,7 +190,7 @@ def survival_curve(
     if about not in ("population", "data"):
         raise ValueError(f"about = {about!r} must be 'population' or 'data'")
     cells = np.append(np.stack([some, rest], axis=1).ravel(), [end, 0.0])
-    counts = _Counts.of(cells, check.non_negative("sigma", sigma), None)
+    counts = _SurvivalCounts.of(cells, check.non_negative("sigma", sigma), None)
     ends = counts.band_of_data(1 - chance) if about == "data" else counts.band(1 - chance)
     return SurvivalCurve(counts.value, *ends)
 
@@ -215,7 +215,7 @@ def _cells(length: Floats, event: Floats, ends: Floats) -> Lanes:
 
 
 @dataclass(frozen=True, eq=False)
-class _Counts:
+class _SurvivalCounts:
     """Hold noisy counts, fitted to the number of records if it is public.
 
     Args:
@@ -234,7 +234,7 @@ class _Counts:
     project: Floats
 
     @staticmethod
-    def of(cells: NDArray[Any], sigma: float, records: int | None) -> _Counts:
+    def of(cells: NDArray[Any], sigma: float, records: int | None) -> _SurvivalCounts:
         """Return the counts. ``records`` is None if the number of records is secret.
 
         If it is public, all cells are moved together so that they add up to it. The noise of the
@@ -248,7 +248,9 @@ class _Counts:
         # At risk in interval i: all cells from 2 i on, except the missing records.
         at_risk = (np.arange(size)[:, None] >= 2 * np.arange(intervals)).astype(float)
         at_risk[-1] = 0.0
-        return _Counts(fitted[:-2:2], fitted[1:-2:2], fitted @ at_risk, sigma, at_risk, project)
+        return _SurvivalCounts(
+            fitted[:-2:2], fitted[1:-2:2], fitted @ at_risk, sigma, at_risk, project
+        )
 
     @property
     def value(self) -> Floats:

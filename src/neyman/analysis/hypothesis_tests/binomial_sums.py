@@ -31,7 +31,7 @@ LIMITS = Limits()
 
 
 @dataclass(frozen=True, eq=False)
-class Count:
+class BinomialCount:
     """Bound a count's binomial distribution from both sides near its mean [PT-6].
 
     Args:
@@ -53,7 +53,7 @@ class Count:
 
 
 @array_cache
-def count(n: int, p: Fraction | float) -> Count:
+def count(n: int, p: Fraction | float) -> BinomialCount:
     """Return the distribution of the number of successes in n trials.
 
     Args:
@@ -61,10 +61,10 @@ def count(n: int, p: Fraction | float) -> Count:
         p: probability of success, in [0, 1].
     """
     if p <= 0 or p >= 1:
-        return Count(0 if p <= 0 else n, np.ones(1), np.ones(1), 0.0)
+        return BinomialCount(0 if p <= 0 else n, np.ones(1), np.ones(1), 0.0)
     share, rest = float(p), float(1 - p)
     if not share or not rest:  # nearer to 0 or 1 than floats resolve
-        return Count(0, np.zeros(1), np.ones(1), 1.0)
+        return BinomialCount(0, np.zeros(1), np.ones(1), 1.0)
     half = LIMITS.deviations * math.sqrt(n * share * rest) + LIMITS.margin_records
     first = max(math.floor(n * share - half), 0)
     last = min(math.ceil(n * share + half), n)
@@ -80,10 +80,10 @@ def count(n: int, p: Fraction | float) -> Count:
             )
     low = np.exp(value - error) * (1 - 4 * UNIT)
     high = np.exp(value + error) * (1 + 4 * UNIT)
-    return Count(first, low, np.minimum(high, 1.0), outside)
+    return BinomialCount(first, low, np.minimum(high, 1.0), outside)
 
 
-def tail(noise: PolygonNoise, law: Count, place: Fraction) -> Interval:
+def tail(noise: PolygonNoise, law: BinomialCount, place: Fraction) -> Interval:
     """Return bounds on P(X + N >= place) for a binomial count X and the noise N [PT-6]."""
     low, high = noise.tail_between(place, law.first, law.last)
     least = float(np.sum(law.low * low)) * (1 - LIMITS.sum_error)

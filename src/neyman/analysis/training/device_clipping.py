@@ -43,7 +43,7 @@ Kernel = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
-class Part:
+class ClippedPart:
     """Hold some columns of all rows, and the total to which they are added.
 
     Args:
@@ -66,20 +66,27 @@ class Part:
             lines = values.reshape(-1, self.total.shape[1])
             self.total.index_add_(0, self.tokens.reshape(-1), lines)
 
-    def at(self, cut: slice) -> Part:
+    def at(self, cut: slice) -> ClippedPart:
         """Return this part for some of the rows."""
-        return Part(self.rows[cut], self.total, None if self.tokens is None else self.tokens[cut])
+        return ClippedPart(
+            self.rows[cut], self.total, None if self.tokens is None else self.tokens[cut]
+        )
 
-    def columns(self, count: int) -> list[Part]:
+    def columns(self, count: int) -> list[ClippedPart]:
         """Return parts of up to ``count`` columns each. A part with tokens stays in one piece."""
         if self.tokens is not None:
             return [self]
         pairs = zip(self.rows.split(count, 1), self.total.split(count), strict=True)
-        return [Part(rows, total) for rows, total in pairs]
+        return [ClippedPart(rows, total) for rows, total in pairs]
 
 
 def add_clipped(
-    parts: Sequence[Part], weights: Tensor, scale: float, most: int, *, compiled: bool = False
+    parts: Sequence[ClippedPart],
+    weights: Tensor,
+    scale: float,
+    most: int,
+    *,
+    compiled: bool = False,
 ) -> None:
     """Add the clipped, rounded rows to the totals of their parts.
 
@@ -102,7 +109,9 @@ def add_clipped(
     _add([piece for part in parts for piece in part.columns(count)], weights, scale, most, compiled)
 
 
-def _add_small(parts: Sequence[Part], weights: Tensor, scale: float, most: int, count: int) -> None:
+def _add_small(
+    parts: Sequence[ClippedPart], weights: Tensor, scale: float, most: int, count: int
+) -> None:
     """Add a few rows at a time, with all columns side by side, in the cache of a CPU."""
     plain = [part for part in parts if part.tokens is None]
     tables = [part for part in parts if part.tokens is not None]
@@ -111,13 +120,15 @@ def _add_small(parts: Sequence[Part], weights: Tensor, scale: float, most: int, 
         cut = slice(start, start + count)
         some = [part.at(cut) for part in tables]
         if plain:
-            some.append(Part(torch.cat([part.rows[cut] for part in plain], 1), sums))
+            some.append(ClippedPart(torch.cat([part.rows[cut] for part in plain], 1), sums))
         _add(some, weights[cut], scale, most, False)
     for part, values in zip(plain, sums.split([len(x.total) for x in plain]), strict=True):
         part.total.add_(values)
 
 
-def _add(parts: Sequence[Part], weights: Tensor, scale: float, most: int, compiled: bool) -> None:
+def _add(
+    parts: Sequence[ClippedPart], weights: Tensor, scale: float, most: int, compiled: bool
+) -> None:
     rows = [part.rows for part in parts]
     factors = row_factors(rows, scale, most, compiled=compiled) * weights
     if len(parts) == 1 and not compiled:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from neyman.analysis.training.device_clipping import LIMITS as DEVICE_CLIPPING_LIMITS
 from neyman.analysis.training.device_clipping import (
-    Part,
+    ClippedPart,
     norm_bounds,
     power_of_two,
     rounded,
@@ -61,7 +61,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class _Measured:
+class _MeasuredProduct:
     """Hold a product with integer inputs, and bounds on its norm, one number per row."""
 
     inputs: Tensor
@@ -93,7 +93,7 @@ def fine_bits(grid: int, rows: int) -> int:
 
 
 def add_products(
-    parts: Sequence[Part],
+    parts: Sequence[ClippedPart],
     products: Sequence[Product],
     weights: Tensor,
     scale: float,
@@ -140,7 +140,7 @@ def add_products(
         x.total.add_(sums.to(torch.int64))
 
 
-def _measure_norm(product: Product, bits: int) -> _Measured:
+def _measure_norm(product: Product, bits: int) -> _MeasuredProduct:
     """Return integer inputs, and an upper bound on the norm of the gradient with these inputs."""
     inputs, shift, finite = _integers(product.inputs, INPUT_BITS)
     rough, other, known = _integers(product.outputs, OUTPUT_BITS)
@@ -159,7 +159,7 @@ def _measure_norm(product: Product, bits: int) -> _Measured:
     exact = torch.minimum(exact, 2.0**900 * shift)  # the outputs' factor is finite
     bound = (norm + edge * length) / other / shift
     small = inputs.float()  # integers up to 2^14 stay exact
-    return _Measured(
+    return _MeasuredProduct(
         small, outputs, product.total, shift, bound, edge * length, exact, finite & known
     )
 

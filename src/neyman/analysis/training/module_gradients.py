@@ -31,7 +31,7 @@ from torch.nn.functional import unfold
 from neyman.accounting.integrations.step_accountant import check_model
 from neyman.analysis.training.clipping import LIMITS as CLIPPING_LIMITS
 from neyman.analysis.training.device_clipping import LIMITS as DEVICE_CLIPPING_LIMITS
-from neyman.analysis.training.device_clipping import Part, add_clipped, flat_rows, merged
+from neyman.analysis.training.device_clipping import ClippedPart, add_clipped, flat_rows, merged
 from neyman.analysis.training.device_products import LIMITS as DEVICE_PRODUCTS_LIMITS
 from neyman.analysis.training.device_products import Product, add_products, fine_bits, fits
 from neyman.numerics import check
@@ -672,16 +672,16 @@ def _tap_layers(model: Module, parameters: Mapping[str, Tensor]) -> dict[str, Mo
     }
 
 
-def _part(gradients: Sequence[Tensor], total: Tensor, layer: Module | None) -> Part:
+def _part(gradients: Sequence[Tensor], total: Tensor, layer: Module | None) -> ClippedPart:
     """Return the gradients of one parameter, one row per example."""
     if layer is None or len(gradients) == 1:
-        return Part(flat_rows(gradients[0]), total.view(-1))
+        return ClippedPart(flat_rows(gradients[0]), total.view(-1))
     lines, tokens = _join_uses(gradients, layer)
     if not isinstance(layer, Embedding):
         kind = torch.float64 if lines.dtype == torch.float64 else torch.float32
-        return Part((lines.mT.to(kind) @ tokens.to(kind)).flatten(1), total.view(-1))
+        return ClippedPart((lines.mT.to(kind) @ tokens.to(kind)).flatten(1), total.view(-1))
     rows, places = merged(lines.double(), tokens[:, :, 0])
-    return Part(rows, total, places)
+    return ClippedPart(rows, total, places)
 
 
 def _product(gradients: Sequence[Tensor], total: Tensor, layer: Module) -> Product:

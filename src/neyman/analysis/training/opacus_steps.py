@@ -27,7 +27,7 @@ from neyman.accounting.integrations.opacus import (
     scheduled,
 )
 from neyman.analysis.training.clipping import LIMITS as CLIPPING_LIMITS
-from neyman.analysis.training.device_clipping import Part, add_clipped, flat_rows
+from neyman.analysis.training.device_clipping import ClippedPart, add_clipped, flat_rows
 from neyman.noise import SecureBits, rounded_gaussian
 from neyman.noise.row_draws import coins
 from neyman.numerics import check
@@ -237,7 +237,7 @@ class _Requests(Iterator[list[int]]):
         return next(self._batches)
 
 
-def _part(gradients: torch.Tensor) -> Part:
+def _part(gradients: torch.Tensor) -> ClippedPart:
     """Return flat rows in float32 or float64, and a total of zeros."""
     rows = flat_rows(gradients.detach())
-    return Part(rows, rows.new_zeros(rows.shape[1], dtype=torch.float64))
+    return ClippedPart(rows, rows.new_zeros(rows.shape[1], dtype=torch.float64))

@@ -53,7 +53,7 @@ def _moment(a: Array, y: tuple[Array, Array], x: tuple[Array, Array]) -> tuple[A
 
 
 @dataclass(frozen=True)
-class Line:
+class RegionLine:
     """Represent certified lines y' <= y + slope (x' - x) above the region, in logarithms."""
 
     log_y: Array
@@ -67,9 +67,9 @@ class Line:
         size = self.rounding
         return np.exp(self.log_y - log_unit) * (1 + size) - line * (1 - size)
 
-    def part(self, chosen: Array) -> Line:
+    def part(self, chosen: Array) -> RegionLine:
         """Return some of the lines."""
-        return Line(
+        return RegionLine(
             self.log_y[chosen], self.log_x[chosen], self.log_slope[chosen], self.rounding[chosen]
         )
 
@@ -235,7 +235,7 @@ class Region:
         )
         return possible[: len(x)] & possible[len(x) :]
 
-    def tangents(self, x: Array) -> Line:
+    def tangents(self, x: Array) -> RegionLine:
         """Return the tangents at ``x`` of the convex sets of the binding orders [RB-5]."""
         y, a, ahead = self.excluded(x)
         known = np.isfinite(y)
@@ -257,7 +257,7 @@ class Region:
             rounding = 64 * UNIT * (4 + size + size / gap + np.abs(slope))
         known &= np.isfinite(slope) & (rounding < 1)
         none = -math.inf
-        return Line(
+        return RegionLine(
             np.where(known, ly, 0.0),
             np.where(known, lx, none),
             np.where(known, slope, none),

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neyman.curves.divergences.binary_region import Line, Region, logs, one_order
+from neyman.curves.divergences.binary_region import Region, RegionLine, logs, one_order
 from neyman.curves.divergences.envelope import Ceiling
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import FiniteLoss
@@ -137,7 +137,7 @@ class ImpliedProfile(Profile):
         bounds = _log_delta_over(line.part(steep), line.part(flat), epsilons)
         return bounds, following > last
 
-    def _line(self, side: int) -> Line:
+    def _line(self, side: int) -> RegionLine:
         line = self._regions[side].tangents(TANGENT_LOG_ODDS)
         order = np.argsort(line.log_slope, kind="stable")
         return line.part(order[np.isfinite(line.log_slope[order])])
@@ -272,7 +272,7 @@ def _search(region: Region, center: Array, score: Callable[[Array, Array], Array
     return center
 
 
-def _log_delta_over(steep: Line, flat: Line, epsilon: Array) -> Array:
+def _log_delta_over(steep: RegionLine, flat: RegionLine, epsilon: Array) -> Array:
     """Return upper bounds on log delta from two lines: delta is convex in t = e^epsilon and falls.
 
     The intercept of a line with slope t' bounds delta(log t'). If t is between the slopes,

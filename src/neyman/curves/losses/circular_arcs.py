@@ -12,7 +12,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from neyman.curves.losses.piecewise_analytic import Law, Piece, PiecewiseAnalyticLoss
+from neyman.curves.losses.piecewise_analytic import (
+    Piece,
+    PiecewiseAnalyticLoss,
+    PiecewiseDistribution,
+)
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.rounding import above
@@ -112,7 +116,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
         """Return the half length at which an arc of slope m is cut, for tilts up to ``size``."""
         return min(half, m * (size + 0.5) + LIMITS.pad_deviations)
 
-    def law(self, size: float) -> Law:
+    def law(self, size: float) -> PiecewiseDistribution:
         """Return two arcs. The far arc is lost if its mass is negligible."""
         pieces: list[Piece] = []
         lost: list[tuple[float, float]] = []
@@ -124,7 +128,9 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
                 log_mass = pieces[-1].log_p(edge) - math.log(LIMITS.pad_deviations)
                 lost += zip(log_mass.tolist(), (m * edge).tolist(), strict=True)
         lost += [(log_mass, side * self.top) for log_mass in self.lost_arcs for side in (-1, 1)]
-        return Law(np.zeros(0), np.zeros(0), tuple(pieces), tuple(lost), self.relative)
+        return PiecewiseDistribution(
+            np.zeros(0), np.zeros(0), tuple(pieces), tuple(lost), self.relative
+        )
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
         """Bound both arcs by their ends and a full normal distribution [CI-4], and by moments."""

@@ -12,7 +12,11 @@ import numpy as np
 
 from neyman.curves.losses.finite import response_mu
 from neyman.curves.losses.loss import WIDE_NODES, WIDE_WEIGHTS
-from neyman.curves.losses.piecewise_analytic import Law, Piece, PiecewiseAnalyticLoss
+from neyman.curves.losses.piecewise_analytic import (
+    Piece,
+    PiecewiseAnalyticLoss,
+    PiecewiseDistribution,
+)
 from neyman.curves.losses.zcdp_parameters import laplace_rho
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
@@ -56,7 +60,7 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
     def reverse(self) -> LaplaceLoss:
         return self
 
-    def law(self, size: float) -> Law:
+    def law(self, size: float) -> PiecewiseDistribution:
         """Return two atoms, and the density between them."""
         a = self.epsilon
         piece = Piece(
@@ -71,7 +75,7 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
             place=lambda v: v,
         )
         log_mass = np.array([-a - math.log(2), -math.log(2)])
-        return Law(np.array([-a, a]), log_mass, (piece,), (), 4 * UNIT * (a + 2))
+        return PiecewiseDistribution(np.array([-a, a]), log_mass, (piece,), (), 4 * UNIT * (a + 2))
 
     def places(self, tilt: float, height: float) -> float:
         """Return a small number: K has a closed form."""

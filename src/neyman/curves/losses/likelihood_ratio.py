@@ -179,7 +179,7 @@ class LikelihoodRatioLoss(Loss):
         k, _, mean, variance = _real_sums(losses, tilts)
         return np.array([counts @ k, counts @ mean, counts @ variance])
 
-    def _on_line(self, z: Array) -> tuple[_Law, Array]:
+    def _on_line(self, z: Array) -> tuple[_RatioDistribution, Array]:
         """Return the distribution whose nodes reach as far as z, and heights in terms of log R."""
         u = imaginary_part(z) if self.removed else -imaginary_part(z)
         return _law(self, float(z[0].real), _reach(u)), u
@@ -209,7 +209,7 @@ class LikelihoodRatioLoss(Loss):
         # If few steps are large, one shift of y does not suit both small and large steps.
         return np.minimum(near, by_pieces(*law.pieces, edges, near > enough))
 
-    def _decay_beside(self, law: _Law, edges: Array) -> Array:
+    def _decay_beside(self, law: _RatioDistribution, edges: Array) -> Array:
         """Bound log |phi| from each height on: |R^{iu}| is e^{-u arg R}, arg R >= 0."""
         c, w = self.farthest, law.w
         b = min(self.limits.half_strip / c, self.limits.widest_strip)
@@ -264,7 +264,7 @@ class LikelihoodRatioLoss(Loss):
 
 
 @dataclass(frozen=True, eq=False)
-class _Law:
+class _RatioDistribution:
     """Hold the distribution of y under a tilt: masses at nodes of y, and derived values.
 
     Up to the reach for which the nodes were chosen, sums over the nodes err only by the strip
@@ -338,13 +338,17 @@ def _reach(u: Array) -> float:
 
 
 @array_cache
-def _law(loss: LikelihoodRatioLoss, tilt: float, reach: float) -> _Law:
+def _law(loss: LikelihoodRatioLoss, tilt: float, reach: float) -> _RatioDistribution:
     w = loss.power(tilt)
     y, h = _grid(*loss.range(w), loss.spacing(reach, w))
     ratio = loss.ratios((loss,), y)
     p, k, error, units = _tilt_masses(ratio, np.array([w]), y, h, loss.ratio_units)
     spread = max(float(units[0, 0]) / len(y), 1.0)
-    return counted(_Law(loss, w, y, ratio[0], p[0, 0], float(k[0, 0]), float(error[0, 0]), spread))
+    return counted(
+        _RatioDistribution(
+            loss, w, y, ratio[0], p[0, 0], float(k[0, 0]), float(error[0, 0]), spread
+        )
+    )
 
 
 def _grid(low: float, high: float, h: float) -> tuple[Array, float]:

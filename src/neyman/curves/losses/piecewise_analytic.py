@@ -1,10 +1,11 @@
 """Compute with losses given by the distribution of an outcome: atoms, and analytic stretches.
 
-A subclass describes its distribution (`Law`). This module answers the engines by quadrature. Take a
-panel of width h with an exponent whose derivative is at most W / h, also within a distance D of the
-panel in the complex plane. Then n Gauss-Legendre nodes err, relative to the panel's mass, by at
-most 4.4 e^{W (r/4 + 1)} r^{-2(n-1)} for every r in (2, 4D/h] (Trefethen, Approximation Theory and
-Approximation Practice, theorem 19.3: r is the parameter of an ellipse inside that distance).
+A subclass describes its distribution (`PiecewiseDistribution`). This module answers the engines by
+quadrature. Take a panel of width h with an exponent whose derivative is at most W / h, also within
+a distance D of the panel in the complex plane. Then n Gauss-Legendre nodes err, relative to the
+panel's mass, by at most 4.4 e^{W (r/4 + 1)} r^{-2(n-1)} for every r in (2, 4D/h] (Trefethen,
+Approximation Theory and Approximation Practice, theorem 19.3: r is the parameter of an ellipse
+inside that distance).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Piece:
 
 
 @dataclass(frozen=True, eq=False)
-class Law:
+class PiecewiseDistribution:
     """Describe the distribution of a loss under P, as far as tilts up to some size need it.
 
     Args:
@@ -89,7 +90,7 @@ class PiecewiseAnalyticLoss(Loss):
     """Represent a loss by its distribution."""
 
     @abstractmethod
-    def law(self, size: float) -> Law:
+    def law(self, size: float) -> PiecewiseDistribution:
         """Return the distribution, for tilts c with -1 - size <= c <= size."""
 
     @property
@@ -301,14 +302,14 @@ class Shares:
     variance: Array
 
 
-def _range(law: Law) -> tuple[float, float]:
+def _range(law: PiecewiseDistribution) -> tuple[float, float]:
     """Return the least and the largest loss of the stretches."""
     ends = [piece.loss(np.array([piece.low, piece.high])) for piece in law.pieces]
     return (float(np.min(ends)), float(np.max(ends))) if ends else (math.inf, -math.inf)
 
 
 def _nodes_of_law(
-    law: Law,
+    law: PiecewiseDistribution,
     tilt: float,
     step: float,
     origin: float,
@@ -356,7 +357,7 @@ def _nodes_of_law(
 class _Tilted:
     """Hold nodes of a distribution under a tilt, and derived values."""
 
-    law: Law
+    law: PiecewiseDistribution
     tilt: float
     loss: Array
     p: Array
@@ -434,7 +435,7 @@ def _on_line(loss: PiecewiseAnalyticLoss, z: Array) -> _Tilted:
 
 
 @array_cache
-def _law(loss: PiecewiseAnalyticLoss, size: float) -> Law:
+def _law(loss: PiecewiseAnalyticLoss, size: float) -> PiecewiseDistribution:
     return loss.law(size)
 
 
@@ -457,7 +458,7 @@ class _RoughNodes:
     infinite: float | None
 
     @staticmethod
-    def of(law: Law, size: float, infinite: float) -> _RoughNodes | None:
+    def of(law: PiecewiseDistribution, size: float, infinite: float) -> _RoughNodes | None:
         """Return nodes in panels that suit the largest tilt, or None if there are many panels."""
         places, logs = [law.loss], [law.log_p]
         for piece in law.pieces:

@@ -62,7 +62,7 @@ class RandomAllocationLoss(Loss):
         return True
 
     @property
-    def _law(self) -> _Law:
+    def _law(self) -> _AllocationDistribution:
         return _law(self.distance, self.batches, self.side)
 
     @property
@@ -138,7 +138,7 @@ def allocated(mu: float, batches: int) -> LossBracket:
 
 
 @dataclass(frozen=True, eq=False)
-class _Law:
+class _AllocationDistribution:
     """Hold the finite losses of both directions.
 
     Args:
@@ -170,7 +170,7 @@ class _Sum:
 
 
 @array_cache
-def _law(mu: float, batches: int, side: int) -> _Law:
+def _law(mu: float, batches: int, side: int) -> _AllocationDistribution:
     total = _added_up(mu, batches, side)
     mask = total.weight * np.maximum(total.place / batches, 1.0) > LIMITS.least_mass
     place, weight = total.place[mask], total.weight[mask]
@@ -182,7 +182,7 @@ def _law(mu: float, batches: int, side: int) -> _Law:
     # sum with the value, errs by one more and by `apart`.
     apart = total.apart + 16 * UNIT * (1 + float(np.abs(value).max()))
     relative = total.relative + apart + 16 * UNIT * float(np.abs(log_q).max())
-    return _Law(removed, added, relative, apart)
+    return _AllocationDistribution(removed, added, relative, apart)
 
 
 def _added_up(mu: float, batches: int, side: int) -> _Sum:

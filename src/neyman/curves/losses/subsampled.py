@@ -25,7 +25,11 @@ from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.laplace import LaplaceLoss
 from neyman.curves.losses.likelihood_ratio import PAD_DEVIATIONS, LikelihoodRatioLoss
 from neyman.curves.losses.loss import Loss, NormalRatio, Order
-from neyman.curves.losses.piecewise_analytic import Law, Piece, PiecewiseAnalyticLoss
+from neyman.curves.losses.piecewise_analytic import (
+    Piece,
+    PiecewiseAnalyticLoss,
+    PiecewiseDistribution,
+)
 from neyman.numerics.arrays import Array, real_part
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.characteristic_function import log1p
@@ -293,7 +297,7 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
     def reverse(self) -> SubsampledLoss:
         return SubsampledLoss(self.inner, self.rate, not self.removed)
 
-    def law(self, size: float) -> Law:
+    def law(self, size: float) -> PiecewiseDistribution:
         """Return the distribution of g(l) under the mixture, or of -g(l) under Q."""
         base, q = law_under_q(self.inner, size), self.rate
         loss, log_q = base.loss, base.log_q
@@ -304,7 +308,7 @@ class SubsampledLoss(PiecewiseAnalyticLoss):
         pieces = tuple(_map_loss(s, q, self.removed, size, -math.inf) for s in base.stretches)
         lost = tuple(x for p in pieces for x in _ends(p, size))
         lost += _lost(base, q, self.removed, -math.inf)
-        return Law(
+        return PiecewiseDistribution(
             value if self.removed else -value,
             log_q + value if self.removed else log_q,
             pieces,
@@ -370,7 +374,7 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
         """Return this loss: C_p(f) is symmetric."""
         return self
 
-    def law(self, size: float) -> Law:
+    def law(self, size: float) -> PiecewiseDistribution:
         """Return, for l > 0, g under the mixture and -g under Q. The rest is at 0."""
         base, p = law_under_q(self.inner, size), self.share
         positive = base.loss > 0
@@ -394,7 +398,7 @@ class FixedSizeLoss(PiecewiseAnalyticLoss):
         rest = max(rest, 1e-300)
         lost = tuple(x for piece in pieces for x in _ends(piece, size))
         lost += _lost(base, p, True, 0.0) + _lost(base, p, False, 0.0)
-        return Law(
+        return PiecewiseDistribution(
             np.concatenate([-value, [0.0], value]),
             np.concatenate([log_q, [math.log(rest)], log_q + value]),
             pieces,
@@ -468,15 +472,15 @@ class ReplaceOneSubsampledLoss(PiecewiseAnalyticLoss):
     def reverse(self) -> ReplaceOneSubsampledLoss:
         return self
 
-    def law(self, size: float) -> Law:
+    def law(self, size: float) -> PiecewiseDistribution:
         """Return the distribution in the place t of the outcome, with the noise in the middle."""
         if isinstance(self.inner, GaussianLoss):
             piece = _opposite_gaussians(self.inner.mu, self.rate, size)
-            return Law(np.zeros(0), np.zeros(0), (piece,), _ends(piece, size))
+            return PiecewiseDistribution(np.zeros(0), np.zeros(0), (piece,), _ends(piece, size))
         a, q = self.inner.epsilon, self.rate
         low, high = _g(np.array([-a, a]), q)
         log_mass = -a - math.log(2)
-        return Law(
+        return PiecewiseDistribution(
             np.array([low - high, high - low]),
             log_mass + np.array([low, high]),
             _opposite_laplaces(a, q),

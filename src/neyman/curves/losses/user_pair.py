@@ -56,7 +56,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class _Cells:
+class _PairCells:
     """Hold masses of cells: the true mass is ``mass`` times e^x, with |x| at most ``slack``.
 
     Args:
@@ -92,7 +92,7 @@ class Law(ABC):
         """Return places that must be edges of cells."""
 
     @abstractmethod
-    def cells(self, edges: Array, limits: Limits) -> _Cells:
+    def cells(self, edges: Array, limits: Limits) -> _PairCells:
         """Return the masses of cells between these edges."""
 
 
@@ -188,7 +188,7 @@ class Density(Law):
         """Return the ends and the breaks."""
         return self._moved[0] + np.array([self.low, *self.breaks, self.high])
 
-    def cells(self, edges: Array, limits: Limits) -> _Cells:
+    def cells(self, edges: Array, limits: Limits) -> _PairCells:
         """Return integrals of e^chord, and bounds on their errors [UD-1]."""
         shift = self._moved[0]
         cuts = self.places()
@@ -233,7 +233,7 @@ class Density(Law):
             cells = replace(cells, nothing=cells.nothing & ~narrow, outside=outside)
         return self._near_shifts(cells, edges, near) if self._moved[1] else cells
 
-    def _near_shifts(self, cells: _Cells, edges: Array, near: Array) -> _Cells:
+    def _near_shifts(self, cells: _PairCells, edges: Array, near: Array) -> _PairCells:
         """Widen the cells to hold for all shifts within the spare [UD-4]."""
         spare, cuts, slopes = (
             self._moved[1],
@@ -354,7 +354,7 @@ class Masses(Law):
         start = float(self.first + self._moved)
         return np.array([start - 0.5, start + len(self.masses) - 0.5])
 
-    def cells(self, edges: Array, limits: Limits) -> _Cells:
+    def cells(self, edges: Array, limits: Limits) -> _PairCells:
         """Return the masses."""
         start, end = self.places()
         known = (edges[:-1] >= start) & (edges[1:] <= end)
@@ -394,7 +394,7 @@ def _sinhc(t: Array) -> Array:
 
 def _normalize(
     law: Density | Masses, known: Mask, mass: Array, slack: Array, g: Array, total: float | None
-) -> _Cells:
+) -> _PairCells:
     """Divide by the total, and check the stated total [UD-1]."""
     least, most = math.fsum(mass * np.exp(-slack)), math.fsum(mass * np.exp(slack))
     if not most > 0:
@@ -414,7 +414,7 @@ def _normalize(
     nothing = ~known & (law.tails == 0)
     if isinstance(law, Masses):
         nothing |= known & (out[0] == 0)
-    return _Cells(out[0], out[1], out[2:], known, nothing, law.tails)
+    return _PairCells(out[0], out[1], out[2:], known, nothing, law.tails)
 
 
 @dataclass(frozen=True, repr=False)
@@ -513,7 +513,7 @@ def _edges(p: Law, q: Law, limits: Limits) -> Array:
     return np.concatenate([*(piece[:-1] for piece in pieces), fixed[-1:]])
 
 
-def _laws(p: _Cells, q: _Cells, limits: Limits) -> tuple[Part, Part]:
+def _laws(p: _PairCells, q: _PairCells, limits: Limits) -> tuple[Part, Part]:
     """Return a finite distribution that the pair dominates, and one that dominates the pair."""
     both = np.logical_and.reduce([c.known & (c.mass > limits.least_mass) for c in (p, q)])
     # In other cells, one mass is 0, too small, or unknown: bound the mass of infinite loss.
@@ -546,7 +546,7 @@ def _laws(p: _Cells, q: _Cells, limits: Limits) -> tuple[Part, Part]:
     return lower, _upper(pl, ph, ql, qh, low, high, most)
 
 
-def _mass(cells: _Cells, chosen: Mask, side: int) -> float:
+def _mass(cells: _PairCells, chosen: Mask, side: int) -> float:
     return math.fsum((cells.mass * np.exp(side * cells.slack))[chosen])
 
 

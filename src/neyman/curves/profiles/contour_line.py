@@ -92,7 +92,7 @@ FINE_ENDS = np.append(END_FACTORS[:8], END_FACTORS[8] + 0.5 * np.arange(1 << 13)
 ALL_ENDS = np.concatenate([END_FACTORS, END_FACTORS[-1] * 1.6 ** np.arange(1, 19)])
 
 
-class Sum(Protocol):
+class LineSum(Protocol):
     """Describe what the contour needs from a sum of independent losses."""
 
     @property
@@ -264,7 +264,7 @@ class Line:
         return epsilon
 
 
-def log_chernoff(losses: Sum, epsilon: float) -> float:
+def log_chernoff(losses: LineSum, epsilon: float) -> float:
     """Return an upper bound on log delta for an epsilon too large for a line."""
     far = 0.5 * LIMITS.largest_tilt
     while losses.places(far, 0.0) > 0.1 * LIMITS.terms and far > 1:
@@ -277,7 +277,7 @@ def log_chernoff(losses: Sum, epsilon: float) -> float:
     return min(float((exponent + log_kernel(c) + slack)[0]), 0.0)
 
 
-def mgf_below(losses: Sum, a: Array = CHERNOFF_POWERS) -> Array:
+def mgf_below(losses: LineSum, a: Array = CHERNOFF_POWERS) -> Array:
     """Return upper bounds on K(-a), for `least_log_powers`."""
     k, error = losses.mgf(-a)
     return k + np.log1p(error) + 8 * UNIT * (1 + np.abs(k))
@@ -308,7 +308,7 @@ def least_log_powers(most: Array, log_levels: Array, a: Array = CHERNOFF_POWERS)
         return np.where(sure, least, -math.inf)
 
 
-def line_at(losses: Sum, epsilon: float, *, release: bool = True) -> Line | None:
+def line_at(losses: LineSum, epsilon: float, *, release: bool = True) -> Line | None:
     """Return a line that suits ``epsilon``, or None if ``epsilon`` is too large.
 
     Args:
@@ -349,7 +349,7 @@ def _neighbor(epsilon: float, x: float) -> float:
 
 
 @array_cache
-def _line_of_cell(losses: Sum, blocks: int, cell: int, release: bool) -> Line | None:
+def _line_of_cell(losses: LineSum, blocks: int, cell: int, release: bool) -> Line | None:
     """Return a line, without a tiny release, that suits all epsilons of a cell."""
     tilts = _tilts(losses, blocks)
     low, x, high = [tilts.place(tilts.cell, cell + share) for share in (0.0, 0.5, 1.0)]
@@ -358,7 +358,7 @@ def _line_of_cell(losses: Sum, blocks: int, cell: int, release: bool) -> Line | 
 
 
 @array_cache
-def _line_at(losses: Sum, epsilon: float, release: bool) -> Line | None:
+def _line_at(losses: LineSum, epsilon: float, release: bool) -> Line | None:
     """Return a line that suits one epsilon."""
     tilts, x = tilts_of(losses, epsilon)
     aim = epsilon, min(tilts.log_terms(x, epsilon), 0.0)
@@ -366,7 +366,7 @@ def _line_at(losses: Sum, epsilon: float, release: bool) -> Line | None:
 
 
 def _best_line(
-    losses: Sum,
+    losses: LineSum,
     tilts: Tilts,
     x: float,
     center: tuple[float, float],
@@ -398,19 +398,21 @@ def _best_line(
     return best
 
 
-def rough(losses: Sum, epsilon: float) -> float:
+def rough(losses: LineSum, epsilon: float) -> float:
     """Estimate log delta(epsilon), from the bell shape of the terms around their saddle."""
     tilts, x = tilts_of(losses, epsilon)
     return min(tilts.log_terms(x, epsilon), 0.0)
 
 
-def rough_epsilon(losses: Sum, log_delta: float) -> float:
+def rough_epsilon(losses: LineSum, log_delta: float) -> float:
     """Estimate the epsilon that has this log delta, as `rough` does; below 0 if none exists."""
     tilts, x = tilts_of(losses, None, log_delta)
     return (tilts.log_terms(x, 0.0) - log_delta) * math.exp(-x)
 
 
-def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Line, float] | None:
+def line_for(
+    losses: LineSum, log_delta: float, *, release: bool = True
+) -> tuple[Line, float] | None:
     """Return a line that suits the epsilon with this log delta, and the approximate epsilon.
 
     Return None if this epsilon is about 0.
@@ -436,7 +438,7 @@ def line_for(losses: Sum, log_delta: float, *, release: bool = True) -> tuple[Li
     return None if best is None else best[1:]
 
 
-def saddle(losses: Sum, epsilon: float, largest: float = LIMITS.largest_tilt) -> float:
+def saddle(losses: LineSum, epsilon: float, largest: float = LIMITS.largest_tilt) -> float:
     """Estimate the c > 0 that minimizes the convex K(c) - c epsilon - log c - log(c + 1)."""
     tilts = tilts_of(losses, epsilon)[0]
     return min(math.exp(_steep_place(losses, tilts, epsilon, 0.0)), largest)
@@ -538,7 +540,7 @@ class Tilts:
         return math.sqrt(max(bend, 1e-300))
 
 
-def tilts_of(losses: Sum, epsilon: float | None, log_delta: float = 0.0) -> tuple[Tilts, float]:
+def tilts_of(losses: LineSum, epsilon: float | None, log_delta: float = 0.0) -> tuple[Tilts, float]:
     """Return the tilts of a sum, and the place x = log c of an epsilon or a log delta.
 
     If a cubic is too inaccurate, return only tilts around this place.
@@ -565,7 +567,7 @@ def tilts_of(losses: Sum, epsilon: float | None, log_delta: float = 0.0) -> tupl
 
 @array_cache
 def _uneven_tilts(
-    losses: Sum, blocks: int, epsilon: float | None, log_delta: float
+    losses: LineSum, blocks: int, epsilon: float | None, log_delta: float
 ) -> tuple[Tilts, float]:
     """Return tilts around the place of an epsilon or a log delta, and this place."""
     x = _steep_place(losses, _tilts(losses, blocks), epsilon, log_delta)
@@ -577,7 +579,7 @@ def _uneven_tilts(
     return _steer_tilts(_rows(losses, places), 0, 0, complete=True), x
 
 
-def _steep_place(losses: Sum, tilts: Tilts, epsilon: float | None, log_delta: float) -> float:
+def _steep_place(losses: LineSum, tilts: Tilts, epsilon: float | None, log_delta: float) -> float:
     """Return the place of an epsilon or a log delta, by finer tilts and Newton's method."""
     row, value = (tilts.depth, -log_delta) if epsilon is None else (tilts.own, epsilon)
     i = min(max(bisect_right(row.values, value), 1), len(tilts.x) - 1)
@@ -604,7 +606,7 @@ def _steep_place(losses: Sum, tilts: Tilts, epsilon: float | None, log_delta: fl
 
 
 @array_cache
-def _tilts(losses: Sum, blocks: int) -> Tilts:
+def _tilts(losses: LineSum, blocks: int) -> Tilts:
     if blocks == 1:
         first, rows = _first_block(losses)
     else:
@@ -682,7 +684,7 @@ def _monotone_row(values: Array, slopes: Array, size: Array) -> Row:
     return Row(values.tolist(), np.minimum(np.maximum(slopes, 0.0), most).tolist())
 
 
-def _first_block(losses: Sum) -> tuple[int, Array]:
+def _first_block(losses: LineSum) -> tuple[int, Array]:
     """Return the first tilt's binary logarithm, and rows that start at an epsilon below 0."""
     least = _integrand_slope(_rows(losses, np.array(LIMITS.start_octaves[1:]) * LOG_2))
     first = LIMITS.start_octaves[int(np.count_nonzero(least <= 0))]
@@ -693,7 +695,7 @@ def _first_block(losses: Sum) -> tuple[int, Array]:
         first -= LIMITS.first_octaves
 
 
-def _block(losses: Sum, first: int, octaves: int) -> Array:
+def _block(losses: LineSum, first: int, octaves: int) -> Array:
     """Return log c, K, mean, and variance at tilts from 2^first, shape (4, n).
 
     Tilts are denser if functions bend. They end if K has too many terms or is not finite.
@@ -712,7 +714,7 @@ def _block(losses: Sum, first: int, octaves: int) -> Array:
 
 
 @np.errstate(all="ignore")
-def _rows(losses: Sum, x: Array) -> Array:
+def _rows(losses: LineSum, x: Array) -> Array:
     rows = np.array([x, *losses.moments(np.exp(x))])
     known = np.logical_and.reduce(np.isfinite(rows), axis=0)
     return rows if np.logical_and.reduce(known) else rows[:, : max(int(np.argmin(known)), 2)]
@@ -723,7 +725,7 @@ def _integrand_slope(rows: Array) -> Array:
     return rows[2] - 1 / c - 1 / (c + 1)
 
 
-def _has_few_terms(losses: Sum, c: float) -> bool:
+def _has_few_terms(losses: LineSum, c: float) -> bool:
     """Return True if K has few terms."""
     return c <= LIMITS.largest_tilt and losses.places(c, 0.0) <= 0.1 * LIMITS.terms
 
@@ -768,7 +770,9 @@ class _Plan:
         return (self.count + LIMITS.cheap_nodes) * math.exp(min(self.excess, LIMITS.excess_efolds))
 
 
-def _best_plan(losses: Sum, tilts: Tilts, aim: Aim, release: bool, blurred: bool) -> _Plan | None:
+def _best_plan(
+    losses: LineSum, tilts: Tilts, aim: Aim, release: bool, blurred: bool
+) -> _Plan | None:
     """Return the cheapest plan. The saddle is not always the best place.
 
     Off the saddle, terms outgrow their sum. Too much cancellation gains nothing.
@@ -827,7 +831,7 @@ def _places(tilts: Tilts, aim: Aim, most: int = 1) -> list[Place]:
     return [(float(c[i]), float(others[best[i]]), float(cost[i])) for i in order.tolist()]
 
 
-def _plan_with_gaussian(losses: Sum, tilts: Tilts, aim: Aim) -> _Plan | None:
+def _plan_with_gaussian(losses: LineSum, tilts: Tilts, aim: Aim) -> _Plan | None:
     """Plan a line with the smallest Gaussian release that the limits permit [C-6].
 
     Return None if even a few nodes need too many terms of K.
@@ -856,7 +860,9 @@ def _plan_with_gaussian(losses: Sum, tilts: Tilts, aim: Aim) -> _Plan | None:
     return replace(plan, end=end, far=far, log_left=math.log(2) - need, k=k, release=v)
 
 
-def _plan(losses: Sum, tilts: Tilts, aim: Aim, place: Place, *, certified: bool = True) -> _Plan:
+def _plan(
+    losses: LineSum, tilts: Tilts, aim: Aim, place: Place, *, certified: bool = True
+) -> _Plan:
     c, ends = place[0], np.array(aim.ends)
     real = np.array(place[:2])
     k, k_error = losses.mgf(real)
@@ -880,7 +886,7 @@ def _step_after(aim: Aim, c: Array, others: Array, k: Array) -> Array:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # an overflow gives a trivial bound
-def _built(losses: Sum, plan: _Plan) -> Line:
+def _built(losses: LineSum, plan: _Plan) -> Line:
     c, h, real, k, v = plan.c, plan.h, plan.real, plan.k, plan.release
     u = h * np.arange(math.ceil(plan.end / h) + 1)
     z = c + 1j * u
@@ -938,7 +944,7 @@ def _built(losses: Sum, plan: _Plan) -> Line:
     )
 
 
-def end_of(losses: Sum, c: float, need: float, deviation: float) -> tuple[float, float]:
+def end_of(losses: LineSum, c: float, need: float, deviation: float) -> tuple[float, float]:
     """Return a height beyond which |phi| stays certified below e^-need, and the log bound on |phi|.
 
     Return an infinite height if no height is certified.

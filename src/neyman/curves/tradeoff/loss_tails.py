@@ -132,7 +132,7 @@ def _saddle(tail: Tail) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class _Plan:
+class _TailPlan:
     """Hold the nodes of a line, and bounds on the omitted terms.
 
     Args:
@@ -158,7 +158,7 @@ class _Plan:
     guess: float
 
 
-def _plan(tail: Tail, a: float, guess: float, deviation: float, e_folds: float) -> _Plan | None:
+def _plan(tail: Tail, a: float, guess: float, deviation: float, e_folds: float) -> _TailPlan | None:
     """Return the nodes, or None if no end is certified or the nodes would be too many."""
     losses, x, step, limits = tail.losses, tail.x, tail.step, tail.limits
     c, real = a - tail.s, a * np.append(1.0, BEYOND)
@@ -185,7 +185,7 @@ def _plan(tail: Tail, a: float, guess: float, deviation: float, e_folds: float) 
     # Beyond ``far`` the terms are at most the integral of e^{v (a^2 - u^2) / 2} / u, and one more.
     v = 2 * need / far**2
     left = 1.1 * (left + math.exp(-need) / need) if v else 0.0
-    return _Plan(a, h, half + 1, real, k, k_error, need, left, v, guess)
+    return _TailPlan(a, h, half + 1, real, k, k_error, need, left, v, guess)
 
 
 def _decay(
@@ -212,7 +212,7 @@ def _decay(
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a sum that overflows claims nothing
-def _on_line(tail: Tail, plan: _Plan) -> Interval:
+def _on_line(tail: Tail, plan: _TailPlan) -> Interval:
     """Return bounds from the nodes of a plan."""
     x, step = tail.x, tail.step
     a, h, real, k, v = plan.a, plan.h, plan.real, plan.k, plan.v

@@ -90,7 +90,7 @@ class OpenedPlan:
 
 
 @dataclass(frozen=True)
-class Opening:
+class PageFacts:
     """Hold the facts that the page needs before its first question."""
 
     file: str
@@ -131,7 +131,7 @@ class Risk:
 
 
 @dataclass(frozen=True)
-class Profile:
+class ShownProfile:
     """Hold points of delta against epsilon."""
 
     curve: MarkedCurve
@@ -176,10 +176,10 @@ class NamedAttacks:
     scale: str
 
 
-Answer = Risk | Profile | Tables | Scenarios | NamedAttacks
+Answer = Risk | ShownProfile | Tables | Scenarios | NamedAttacks
 
 
-class Guarantee:
+class ShownGuarantee:
     """Compute the numbers that a page shows for a trade-off function, each once.
 
     Args:
@@ -276,7 +276,7 @@ class Desk:
     """Answer questions about mechanisms and guarantees. Store the newest numbers for reuse."""
 
     def __init__(self) -> None:
-        self._newest: tuple[str, Guarantee] | None = None
+        self._newest: tuple[str, ShownGuarantee] | None = None
         self.asked: dict[str, Callable[[Question], Answer]] = {
             "risk": self.risk,
             "closer": self.closer,
@@ -296,9 +296,9 @@ class Desk:
             return asdict(self.answer(content))
         return self.checks(content)
 
-    def opening(self) -> Opening:
+    def opening(self) -> PageFacts:
         """Return the facts that the page needs before its first question."""
-        return Opening("", False, "", None)
+        return PageFacts("", False, "", None)
 
     def checks(self, witness: Mapping[str, str]) -> list[dict[str, Any]]:
         """Check the receipt, if one is open."""
@@ -382,7 +382,7 @@ class Desk:
         """Bound the power of the original plan, if the question has other settings."""
         return []
 
-    def profile(self, question: Question) -> Profile:
+    def profile(self, question: Question) -> ShownProfile:
         """Bound delta over a range of epsilons, beyond the epsilon at the delta."""
         guarantee, delta = self.guarantee(question), number_in(question, "delta")
         epsilon = guarantee.epsilon(delta)
@@ -401,7 +401,7 @@ class Desk:
             digits.number(epsilon),
             digits.delta(delta),
         )
-        return Profile(shown, min(1e-12, delta / 100))
+        return ShownProfile(shown, min(1e-12, delta / 100))
 
     def attacks(self, question: Question) -> NamedAttacks:
         """Bound the success of each usual attack, and place the power at the level on the scale."""
@@ -413,14 +413,14 @@ class Desk:
             scale_sentence(level, guarantee.power(level)),
         )
 
-    def guarantee(self, question: Question) -> Guarantee:
+    def guarantee(self, question: Question) -> ShownGuarantee:
         """Return the guarantee that a question is about."""
         key = json.dumps([question.get(name) for name in _SUBJECT])
         if self._newest is None or self._newest[0] != key:
             self._newest = key, self._build_curve(question)
         return self._newest[1]
 
-    def _build_curve(self, question: Question) -> Guarantee:
+    def _build_curve(self, question: Question) -> ShownGuarantee:
         match _among(question, "about", ("mechanism", "guarantee", "plan")):
             case "mechanism":
                 mechanism, code = _mechanism(question)
@@ -429,15 +429,17 @@ class Desk:
                 claim = "" if curve.neighboring == "any" else words.claim(curve.neighboring)
                 normal = _normal(curve) if question["kind"] == "gaussian" else ()
                 sampled = question["kind"] == "sampled"
-                return Guarantee(curve, None, python, claim=claim, more=normal, training=sampled)
+                return ShownGuarantee(
+                    curve, None, python, claim=claim, more=normal, training=sampled
+                )
             case "guarantee":
                 curve, code = _guarantee_curve(question)
                 normal = _normal(curve) if question["promise"] == "gdp" else ()
-                return Guarantee(curve, None, f"curve = {code}", more=normal)
+                return ShownGuarantee(curve, None, f"curve = {code}", more=normal)
             case _:
                 return self.of_plan(question)
 
-    def of_plan(self, question: Question) -> Guarantee:
+    def of_plan(self, question: Question) -> ShownGuarantee:
         """Return the guarantee of the open plan with the settings of a question."""
         raise ValueError("No plan is open. Start with: neyman explore plan.toml")
 

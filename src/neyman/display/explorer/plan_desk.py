@@ -18,13 +18,13 @@ from neyman.accounting.optimality.table_gap import GAP
 from neyman.accounting.semantics import sentences as words
 from neyman.display.explorer.answers import (
     Desk,
-    Guarantee,
     NamedCurve,
     OpenedPlan,
-    Opening,
+    PageFacts,
     Point,
     Question,
     Scenarios,
+    ShownGuarantee,
     Tables,
     number_in,
 )
@@ -119,7 +119,7 @@ class PlanDesk(Desk):
         self._moved: tuple[str, tuple[Plan, Fraction]] | None = None
         self.asked |= {"tables": self.tables, "scenarios": self.scenarios}
 
-    def opening(self) -> Opening:
+    def opening(self) -> PageFacts:
         """Return the facts about the file that the page needs before its first question."""
         opened, plan = self.opened, None
         if opened.plan is not None:
@@ -127,7 +127,7 @@ class PlanDesk(Desk):
             weights = _weights(self._shares)
             rho = float(1 / opened.plan.scale)
             plan = OpenedPlan(opened.plan.name, rho, [query.name for query in queries], weights)
-        return Opening(opened.name, opened.receipt is not None, opened.problem, plan)
+        return PageFacts(opened.name, opened.receipt is not None, opened.problem, plan)
 
     def checks(self, witness: Mapping[str, str]) -> list[dict[str, Any]]:
         """Check the receipt."""
@@ -141,7 +141,7 @@ class PlanDesk(Desk):
             return []
         return self._plan_guarantee.powers(number_in(question, "level"))[0]
 
-    def of_plan(self, question: Question) -> Guarantee:
+    def of_plan(self, question: Question) -> ShownGuarantee:
         """Return the guarantee of the plan with the settings of a question."""
         return self._guarantee_of(*self._split(question))
 
@@ -219,10 +219,10 @@ class PlanDesk(Desk):
                     query["share"] = f"{part.numerator}/{part.denominator}"
         return toml_text(written)
 
-    def _guarantee_of(self, plan: Plan, scale: Fraction) -> Guarantee:
+    def _guarantee_of(self, plan: Plan, scale: Fraction) -> ShownGuarantee:
         own = plan is self.opened.plan and scale == plan.scale
         mechanism, unit = plan.at_scale(scale), plan.unit
-        return Guarantee(
+        return ShownGuarantee(
             mechanism.tradeoff(),
             plan.budget if own and plan.admits(mechanism) else None,
             'plan = ny.Plan.load("plan.toml")  # as below\ncurve = plan.mechanism().tradeoff()',
@@ -238,7 +238,7 @@ class PlanDesk(Desk):
         return self.opened.plan
 
     @cached_property
-    def _plan_guarantee(self) -> Guarantee:
+    def _plan_guarantee(self) -> ShownGuarantee:
         return self._guarantee_of(self._plan, self._plan.scale)
 
     @cached_property

@@ -140,7 +140,7 @@ class Explorer:
 _Request = socket.socket | tuple[bytes, socket.socket]
 
 
-class _Server(ThreadingHTTPServer):
+class _ExplorerServer(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = os.name != "nt"  # on Windows, True would share the port
     explorer: Explorer
@@ -181,11 +181,11 @@ class _Server(ThreadingHTTPServer):
         """Ignore a browser that goes away."""
 
 
-def _listen(port: int | None) -> _Server:
+def _listen(port: int | None) -> _ExplorerServer:
     ports = range(LIMITS.port, LIMITS.port + LIMITS.ports) if port is None else [port]
     for each in ports:
         try:
-            return _Server(each)
+            return _ExplorerServer(each)
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
@@ -222,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
     @property
     def explorer(self) -> Explorer:
         """Return the explorer that the server belongs to."""
-        assert isinstance(self.server, _Server)
+        assert isinstance(self.server, _ExplorerServer)
         return self.server.explorer
 
     def do_GET(self) -> None:

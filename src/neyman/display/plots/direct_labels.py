@@ -41,7 +41,7 @@ _FAR = (0.75, 1.1, 1.6, 2.3, 3.2)  # distances from a point of a line to its nam
 
 
 @dataclass(frozen=True)
-class Line:
+class LabeledLine:
     """Hold the name (empty for none) and the points of a drawn line."""
 
     name: str
@@ -64,9 +64,9 @@ def fresh(axes: Axes | None) -> Axes:
     return axes
 
 
-def draw(axes: Axes, name: str, x: Any, y: Any, color: str, **style: Any) -> Line:
+def draw(axes: Axes, name: str, x: Any, y: Any, color: str, **style: Any) -> LabeledLine:
     """Draw a line. Return it with its name and points."""
-    line = Line(name, np.asarray(x, float), np.asarray(y, float), color)
+    line = LabeledLine(name, np.asarray(x, float), np.asarray(y, float), color)
     look: dict[str, Any] = {"linewidth": 1.8, **style}
     axes.plot(line.x, line.y, color=color, **look)
     return line
@@ -80,7 +80,7 @@ def percent(*sides: Any) -> None:
         side.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
-def name_lines(axes: Axes, lines: Sequence[Line]) -> None:
+def name_lines(axes: Axes, lines: Sequence[LabeledLine]) -> None:
     """Write each line's name beside it, at the place with the fewest obstacles.
 
     Args:
@@ -124,7 +124,7 @@ def name_lines(axes: Axes, lines: Sequence[Line]) -> None:
         )
 
 
-def _pixels(axes: Axes, line: Line) -> Array:
+def _pixels(axes: Axes, line: LabeledLine) -> Array:
     """Return points along a line inside the frame, a few pixels apart."""
     points = np.column_stack([line.x, line.y])
     points = points[np.isfinite(points).all(axis=1)]

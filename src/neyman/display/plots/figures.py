@@ -20,7 +20,15 @@ import numpy as np
 
 from neyman.accounting.semantics.testing import positive_predictive_value
 from neyman.curves.tradeoff.tradeoff import Tradeoff
-from neyman.display.plots.direct_labels import COLORS, PALE, Line, draw, fresh, name_lines, percent
+from neyman.display.plots.direct_labels import (
+    COLORS,
+    PALE,
+    LabeledLine,
+    draw,
+    fresh,
+    name_lines,
+    percent,
+)
 from neyman.mechanisms.base import Composed, Mechanism
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
@@ -59,7 +67,7 @@ def tradeoff(of: Any, *, axes: Axes | None = None) -> Axes:
     levels = np.concatenate([np.geomspace(1e-6, 0.05, 80), np.linspace(0.055, 1.0, 160)])
     asked = _figure_items(of)
     axes = fresh(axes)
-    lines: list[Line] = []
+    lines: list[LabeledLine] = []
     for name, curve, color in asked:
         errors = [1.0 - curve.power(0.0).upper, *(1 - b.upper for b in curve.powers(levels))]
         lines.append(draw(axes, name, [0.0, *levels], errors, color))
@@ -97,7 +105,7 @@ def power(of: Any, *, least: float = 1e-4, axes: Axes | None = None) -> Axes:
     levels = np.geomspace(least, 1.0, 160)
     asked = _figure_items(of)
     axes = fresh(axes)
-    lines: list[Line] = []
+    lines: list[LabeledLine] = []
     for name, curve, color in asked:
         powers = [bound.upper for bound in curve.powers(levels)]
         lines.append(draw(axes, name, levels, powers, color))
@@ -141,7 +149,7 @@ def profile(of: Any, *, least: float = 1e-10, axes: Axes | None = None) -> Axes:
         )
     last = max(finite)
     axes = fresh(axes)
-    lines: list[Line] = []
+    lines: list[LabeledLine] = []
     for name, curve, color in curves:
         epsilons: Array = np.linspace(0.0, float(last), 160)
         deltas = [max(curve.delta(float(e)).upper, LOG_AXIS_ZERO) for e in epsilons]
@@ -181,7 +189,7 @@ def posterior(of: Any, *, level: float = 0.05, axes: Axes | None = None) -> Axes
     priors = np.linspace(0.0, 1.0, 121)
     asked = _figure_items(of)
     axes = fresh(axes)
-    lines: list[Line] = []
+    lines: list[LabeledLine] = []
     for name, curve, color in asked:
         most = min(curve.power(level).upper, 1.0)
         after = [positive_predictive_value(most, level, float(p)) for p in priors]
@@ -226,7 +234,7 @@ def composition(
     counts = sorted({round(c) for c in np.geomspace(1, most, 16)})
     asked = _figure_items(of, _composable)
     axes = fresh(axes)
-    lines: list[Line] = []
+    lines: list[LabeledLine] = []
     for name, given, color in asked:
         curves = [given * n if isinstance(given, Mechanism) else given**n for n in counts]
         epsilons = [_curve(curve).epsilon(delta).upper for curve in curves]

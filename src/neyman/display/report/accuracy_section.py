@@ -12,7 +12,7 @@ from neyman.accounting.semantics.digits import many
 from neyman.display.report import html as markup
 from neyman.display.report.measurement_units import unit_of_values
 from neyman.display.report.receipt_view import Entries, name, size, tables_of
-from neyman.display.report.table_accuracy import Accuracy, Table
+from neyman.display.report.table_accuracy import Table, TableAccuracy
 from neyman.display.report.table_accuracy import accuracy as accuracy_of
 from neyman.elements import Node, element
 from neyman.publishing.release.receipt_format import Receipt, TableName
@@ -31,7 +31,7 @@ _CLOSE = (0.01, 0.05)  # shares of a cell's own value
 
 
 @dataclass(frozen=True)
-class TableError:
+class ReportedError:
     """Hold the error of a published table.
 
     Args:
@@ -40,20 +40,20 @@ class TableError:
     """
 
     entries: Entries
-    accuracy: Accuracy | None
+    accuracy: TableAccuracy | None
 
 
-def table_errors(receipt: Receipt, tables: Mapping[str, Table]) -> list[TableError]:
+def table_errors(receipt: Receipt, tables: Mapping[str, Table]) -> list[ReportedError]:
     """Return the error of each noisy table, in the order of the plan."""
-    errors: list[TableError] = []
+    errors: list[ReportedError] = []
     for entries in tables_of(receipt):
         table = tables.get(f"{entries[0].query}.{entries[0].level}")
         known = accuracy_of(table, _CLOSE) if table is not None else None
-        errors.append(TableError(entries, known))
+        errors.append(ReportedError(entries, known))
     return errors
 
 
-def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
+def accuracy(receipt: Receipt, errors: Sequence[ReportedError]) -> Node:
     """Return the margins of error. If there are many tables, list the least accurate ones."""
     if not errors:
         return ""
@@ -96,7 +96,7 @@ def accuracy(receipt: Receipt, errors: Sequence[TableError]) -> Node:
     )
 
 
-def accurate(receipt: Receipt, errors: Sequence[TableError]) -> Node:
+def accurate(receipt: Receipt, errors: Sequence[ReportedError]) -> Node:
     """Return one line per table with its margin of error, or only the least accurate of many."""
     lines: list[Node] = []
     for error in _least_accurate(errors, LIMITS.lines if len(errors) <= LIMITS.lines else 1):
@@ -111,7 +111,7 @@ def accurate(receipt: Receipt, errors: Sequence[TableError]) -> Node:
     return element("span", markup.lines(lines), class_="on-screen") if lines else ""
 
 
-def _least_accurate(errors: Sequence[TableError], most: int) -> list[TableError]:
+def _least_accurate(errors: Sequence[ReportedError], most: int) -> list[ReportedError]:
     """Return the errors in order, or the largest ones if there are more than ``most``.
 
     Readers who see some of the tables must not assume that the others are worse.
@@ -123,7 +123,7 @@ def _least_accurate(errors: Sequence[TableError], most: int) -> list[TableError]
     return [errors[i] for i in order[:most]]
 
 
-def every_error(receipt: Receipt, errors: Sequence[TableError]) -> markup.Fold | None:
+def every_error(receipt: Receipt, errors: Sequence[ReportedError]) -> markup.Fold | None:
     """Return every table's margin of error, with the least error that any release can have."""
     if not errors:
         return None
@@ -167,7 +167,7 @@ def _table_name(receipt: Receipt, entries: Entries) -> Node:
     return markup.below(name(receipt, entries[0]), f"in {measured}" if measured else "")
 
 
-def _fit(error: TableError) -> list[str]:
+def _fit(error: ReportedError) -> list[str]:
     """Return the median value, the margin, and the shares of cells within 1% and 5%."""
     accuracy, entries = error.accuracy, error.entries
     if accuracy is None:

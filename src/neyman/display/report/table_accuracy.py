@@ -37,7 +37,7 @@ LIMITS = Limits()
 
 
 @dataclass(frozen=True)
-class Accuracy:
+class TableAccuracy:
     """Hold a table's error for a report.
 
     Args:
@@ -50,7 +50,7 @@ class Accuracy:
     within: tuple[Fraction, ...]
 
 
-def accuracy(table: Table, proportions: tuple[float, ...]) -> Accuracy | None:
+def accuracy(table: Table, proportions: tuple[float, ...]) -> TableAccuracy | None:
     """Return the error of a table, or None if it has no rows."""
     cells, close = 0, [0] * len(proportions)
     for value, margin in _parts(table):
@@ -59,7 +59,7 @@ def accuracy(table: Table, proportions: tuple[float, ...]) -> Accuracy | None:
             close[i] += int(np.count_nonzero(margin < p * np.abs(value)))
     if cells == 0:
         return None
-    return Accuracy(
+    return TableAccuracy(
         median(lambda: (value for value, _ in _parts(table))),
         median(lambda: (margin for _, margin in _parts(table))),
         tuple(Fraction(count, cells) for count in close),

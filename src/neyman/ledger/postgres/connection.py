@@ -121,7 +121,7 @@ class Address:
         return line
 
 
-class Session:
+class PostgresSession:
     """Hold the connection of one thread of one process. It is closed when the thread ends.
 
     Args:
@@ -170,9 +170,9 @@ class Connections:
         self.address, self.wait, self._inspect = address, wait, inspect
         self._local = threading.local()
 
-    def get(self) -> Session:
+    def get(self) -> PostgresSession:
         """Return this thread's session."""
-        session: Session | None = getattr(self._local, "session", None)
+        session: PostgresSession | None = getattr(self._local, "session", None)
         if session and session.usable:
             return session
         self.drop()
@@ -188,14 +188,14 @@ class Connections:
 
     def drop(self) -> None:
         """Close this thread's session."""
-        session: Session | None = getattr(self._local, "session", None)
+        session: PostgresSession | None = getattr(self._local, "session", None)
         self._local.session = None
         if session:
             session.close()
 
     def give_up(self) -> None:
         """Roll back this thread's uncommitted changes, and keep its session if it works."""
-        session: Session | None = getattr(self._local, "session", None)
+        session: PostgresSession | None = getattr(self._local, "session", None)
         try:
             if session and session.usable:
                 # psycopg also forgets which statements it prepared, as some of them may not exist.
@@ -203,7 +203,7 @@ class Connections:
         except psycopg.Error:
             self.drop()
 
-    def _connect(self) -> Session:
+    def _connect(self) -> PostgresSession:
         where = self.address.shown
         settings = {
             "connect_timeout": "10",
@@ -235,7 +235,7 @@ class Connections:
             connection.close()
             raise
 
-    def _check_session(self, connection: psycopg.Connection[Any]) -> Session:
+    def _check_session(self, connection: psycopg.Connection[Any]) -> PostgresSession:
         where = self.address.shown
         if connection.info.server_version < _MIN_SERVER_VERSION:
             raise LedgerError(
@@ -268,7 +268,7 @@ class Connections:
             )
         with in_words(self.address, self.wait):
             self._inspect(connection, self.address, self.wait)
-        return Session(connection, pid, since)
+        return PostgresSession(connection, pid, since)
 
 
 class _Starting(Exception):

@@ -18,7 +18,7 @@ from neyman.ledger.postgres.connection import (
     Address,
     Connections,
     Lost,
-    Session,
+    PostgresSession,
     after,
     errors,
     in_words,
@@ -38,7 +38,7 @@ _FIFTEEN = ", ".join(["%s"] * 15)
 class _Transaction:
     """Hold a session's open transaction, and the last event that it wrote."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: PostgresSession) -> None:
         self.session = session
         self.event: tuple[int, str] | None = None
         self.committing = False
@@ -97,7 +97,7 @@ class PostgreSQL(Store):
                 with session.connection.transaction():
                     self._create(session, line, digest)
 
-    def _create(self, session: Session, line: str, digest: str) -> None:
+    def _create(self, session: PostgresSession, line: str, digest: str) -> None:
         run = session.connection.execute
         run(
             "SELECT set_config('synchronous_commit', 'on', true),"
@@ -115,7 +115,7 @@ class PostgreSQL(Store):
             run(sql(statement), prepare=False)
         run(sql(f"INSERT INTO {self._schema}.event VALUES (1, %s, %s)"), (line, digest))
 
-    def _has_tables(self, session: Session) -> bool:
+    def _has_tables(self, session: PostgresSession) -> bool:
         query = (
             "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
             " WHERE n.nspname = %s LIMIT 1"
@@ -225,7 +225,7 @@ class PostgreSQL(Store):
         )
 
     def _after(
-        self, old: Session, lost: Lost, query: str, *values: object
+        self, old: PostgresSession, lost: Lost, query: str, *values: object
     ) -> list[tuple[Any, ...]]:
         """End a broken session, so it can write no more. Then return what the ledger says."""
         deadline = time.monotonic() + self.wait
@@ -244,7 +244,7 @@ class PostgreSQL(Store):
                     ) from None
             time.sleep(0.1)
 
-    def _end(self, old: Session, deadline: float) -> None:
+    def _end(self, old: PostgresSession, deadline: float) -> None:
         """End a session that may still be working on the server."""
         query = (
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

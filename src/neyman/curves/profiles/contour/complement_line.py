@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from neyman.curves.profiles.contour_line import LIMITS as LINE_LIMITS
-from neyman.curves.profiles.contour_line import Sum, end_of
+from neyman.curves.profiles.contour_line import LineSum, end_of
 from neyman.curves.profiles.duality import chord_ratio
 from neyman.curves.profiles.profile import Interval, Profile
 from neyman.numerics.array_cache import array_cache
@@ -94,7 +94,7 @@ class ComplementLine:
 
 
 @array_cache
-def complement_line(losses: Sum, epsilon: float) -> ComplementLine | None:
+def complement_line(losses: LineSum, epsilon: float) -> ComplementLine | None:
     """Return a line that suits an epsilon, or None if it needs too many nodes."""
     c = _crossing(lambda c: epsilon - _mean(losses, c) + 1 / c + 1 / (c + 1))
     log_m = min(_rough(losses, c, epsilon), 0.0)
@@ -114,7 +114,7 @@ def complement_line(losses: Sum, epsilon: float) -> ComplementLine | None:
 
 
 def log_type_two_error(
-    losses: Sum, log_level: float, reverse: Profile, lines: list[ComplementLine] | None = None
+    losses: LineSum, log_level: float, reverse: Profile, lines: list[ComplementLine] | None = None
 ) -> Interval:
     """Bound log(1 - power) at a level [C-10].
 
@@ -158,7 +158,7 @@ def _on_line(line: ComplementLine, star: float, log_level: float) -> Interval:
 
 
 def _suitable(
-    lines: list[ComplementLine], losses: Sum, epsilon: float, width: float = LIMITS.line_width
+    lines: list[ComplementLine], losses: LineSum, epsilon: float, width: float = LIMITS.line_width
 ) -> ComplementLine | None:
     """Return a stored line whose bounds are narrower than ``width``, else a new line."""
     for line in reversed(lines):
@@ -267,28 +267,28 @@ def _tilt(s: float) -> float:
     return -1 / (1 + math.exp(s))
 
 
-def _mean(losses: Sum, c: float) -> float:
+def _mean(losses: LineSum, c: float) -> float:
     return float(losses.moments(np.array([c]))[1][0])
 
 
-def _deviation(losses: Sum, c: float) -> float:
+def _deviation(losses: LineSum, c: float) -> float:
     return math.sqrt(max(float(losses.moments(np.array([c]))[2][0]), 1e-300))
 
 
-def _rough(losses: Sum, c: float, epsilon: float) -> float:
+def _rough(losses: LineSum, c: float, epsilon: float) -> float:
     """Estimate log(1 - delta), from the bell shape of the terms around the saddle c."""
     k, _, variance = (float(v[0]) for v in losses.moments(np.array([c])))
     bend = variance + 1 / c**2 + 1 / (c + 1) ** 2
     return k - c * epsilon - math.log(-c * (c + 1)) - 0.5 * math.log(math.tau * bend)
 
 
-def _log_rejected(losses: Sum, c: float) -> float:
+def _log_rejected(losses: LineSum, c: float) -> float:
     """Estimate log Q(L > t), with t the mean loss under the tilt c."""
     k, mean, variance = (float(v[0]) for v in losses.moments(np.array([c])))
     return k - (c + 1) * mean - math.log(1 + (c + 1) * math.sqrt(math.tau * variance))
 
 
-def _built(losses: Sum, c: float, epsilon: float, log_m: float) -> ComplementLine | None:
+def _built(losses: LineSum, c: float, epsilon: float, log_m: float) -> ComplementLine | None:
     sides = c * (1 - SHARES), c - (1 + c) * SHARES
     real = np.concatenate([[c], *sides])
     k, k_error = losses.mgf(real)  # with 8 more units of its size

@@ -26,7 +26,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss, PointMasses, Shares
 from neyman.curves.profiles.combination import CascadeProfile
 from neyman.curves.profiles.contour.contour import ContourProfile, contour_profile
-from neyman.curves.profiles.contour_line import Sum, rough_epsilon, saddle
+from neyman.curves.profiles.contour_line import LineSum, rough_epsilon, saddle
 from neyman.curves.profiles.duality import SEARCH_WIDTH, log_power_near
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.lattice.lattice import LatticeProfile, Side, tilt_of_level
@@ -363,7 +363,11 @@ class PartsContour(ContourProfile):
 
 
 def near_thresholds(
-    profile: Profile, losses: Sum, log_levels: Array, largest: float, enough: float = SEARCH_WIDTH
+    profile: Profile,
+    losses: LineSum,
+    log_levels: Array,
+    largest: float,
+    enough: float = SEARCH_WIDTH,
 ) -> tuple[Array, Array]:
     """Bound log power at a few levels, from deltas near each threshold."""
     ends = [
@@ -374,7 +378,7 @@ def near_thresholds(
     return low, high
 
 
-def newton_epsilon(profile: Profile, losses: Sum, log_delta: float, supremum: float) -> float:
+def newton_epsilon(profile: Profile, losses: LineSum, log_delta: float, supremum: float) -> float:
     """Estimate the epsilon with this log delta by Newton's method, from a normal guess."""
     most = (1 - 1e-9) * supremum
     epsilon = min(max(rough_epsilon(losses, log_delta), 1e-9 * min(most, 1.0)), most)
@@ -394,7 +398,7 @@ def newton_epsilon(profile: Profile, losses: Sum, log_delta: float, supremum: fl
     return epsilon
 
 
-def _threshold(losses: Sum, log_level: float, largest: float) -> tuple[float, float]:
+def _threshold(losses: LineSum, log_level: float, largest: float) -> tuple[float, float]:
     """Estimate the loss above which the null's mass is a level, and the estimate's error."""
     c = tilt_of_level(losses, float(log_level), largest)
     _, mean, variance = (float(v[0]) for v in losses.moments(np.array([c])))

@@ -18,7 +18,7 @@ from neyman.curves.profiles.contour.complement_line import ComplementLine, log_t
 from neyman.curves.profiles.contour_line import (
     CHERNOFF_POWERS,
     Line,
-    Sum,
+    LineSum,
     least_log_powers,
     line_at,
     line_for,
@@ -78,7 +78,7 @@ AROUND = np.array([0.8, 0.9, 1.0])  # tilts of a quick bound, relative to a sadd
 HALF = np.array([0.5])  # first power of e^-L for Chernoff's bound on a power
 
 
-class Lines(Protocol):
+class ContourLines(Protocol):
     """Describe one or more lines that together give delta near an epsilon."""
 
     @property
@@ -116,7 +116,7 @@ class ContourProfile(Profile):
 
     def __init__(
         self,
-        losses: Sum,
+        losses: LineSum,
         backward: Callable[[], Profile],
         infinite: float,
         supremum: float,
@@ -129,7 +129,9 @@ class ContourProfile(Profile):
         self._release = release
         self._beside = not release  # another engine answers if no line is good
         self._failures: list[float] = []  # epsilons that no line suits
-        self._lines: list[tuple[Lines, float, float]] = []  # lines, their epsilons and widths
+        self._lines: list[
+            tuple[ContourLines, float, float]
+        ] = []  # lines, their epsilons and widths
         self._complement_lines: list[ComplementLine] = []
         self._most_below: dict[int, Array] = {}  # bounds on K(-a), by the number of powers a
 
@@ -269,18 +271,18 @@ class ContourProfile(Profile):
         )
         return near | ~alone
 
-    def _line_at(self, epsilon: float) -> Lines | None:
+    def _line_at(self, epsilon: float) -> ContourLines | None:
         line = self._line(epsilon)
         if line is None or line.width(epsilon) > LIMITS.useless_width:
             self._failures.append(epsilon)
         return line
 
-    def _line(self, epsilon: float) -> Lines | None:
+    def _line(self, epsilon: float) -> ContourLines | None:
         return line_at(self._losses, epsilon, release=self._release)
 
     def _add_line(
-        self, line: Lines, place: float, width: float | None = None
-    ) -> tuple[Lines, float, float]:
+        self, line: ContourLines, place: float, width: float | None = None
+    ) -> tuple[ContourLines, float, float]:
         self._lines.append((line, place, line.width(place) if width is None else width))
         return self._lines[-1]
 
@@ -301,7 +303,7 @@ class ContourProfile(Profile):
 
     def _ask(
         self,
-        known: tuple[Lines, float, float],
+        known: tuple[ContourLines, float, float],
         epsilons: Array,
         low: Array,
         high: Array,

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.special import erfcx, ndtri
 
 from neyman.curves.profiles.contour_line import LIMITS as LINE_LIMITS
-from neyman.curves.profiles.contour_line import Sum, least_log_powers, mgf_below, rough_epsilon
+from neyman.curves.profiles.contour_line import LineSum, least_log_powers, mgf_below, rough_epsilon
 from neyman.curves.profiles.profile import Engine, Interval, Profile
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT, Atoms
@@ -73,7 +73,7 @@ Question = Callable[["Side", NDArray[np.bool_]], tuple[Array, Array]]
 """A function that returns bounds from one measure, for the losses that the mask selects."""
 
 
-def tilt_of_level(losses: Sum, log_level: float, largest: float) -> float:
+def tilt_of_level(losses: LineSum, log_level: float, largest: float) -> float:
     """Estimate the tilt, above -1, whose mean is the threshold of a level.
 
     If the distribution under the tilt c were normal, with mean m and variance v, then Q(L >= m)
@@ -468,7 +468,7 @@ class LatticeProfile(Profile):
         method: str,
         engine: Engine = Engine.GRID,
         *,
-        losses: Sum | None = None,
+        losses: LineSum | None = None,
         log_top: float = -math.inf,
         largest: float = 1e6,
         few: bool = False,

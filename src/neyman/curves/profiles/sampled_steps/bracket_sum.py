@@ -17,7 +17,7 @@ from typing import cast
 
 import numpy as np
 
-from neyman.curves.profiles.contour_line import Line, Sum, log_kernel, terms_beyond
+from neyman.curves.profiles.contour_line import Line, LineSum, log_kernel, terms_beyond
 from neyman.curves.profiles.sampled_steps.real_sums import log_expm1, log_gain
 from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes, log_sum
 from neyman.numerics.arrays import Array
@@ -70,7 +70,7 @@ class BracketSum:
     tilts: Array
     most_nodes: float = LIMITS.nodes
     refined: bool = False
-    beside: Sum | None = None
+    beside: LineSum | None = None
 
     def __post_init__(self) -> None:
         self.bulk = self.nodes[0].bulk

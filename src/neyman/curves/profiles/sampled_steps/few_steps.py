@@ -28,8 +28,8 @@ from neyman.curves.profiles.profile import Engine, Interval
 from neyman.curves.profiles.sampled_steps.log_sum_density import (
     ELLIPSE_HEIGHT,
     MAX_ANGLE,
-    Density,
     Step,
+    TabulatedDensity,
     convolve,
     density_of_step,
 )
@@ -77,9 +77,9 @@ class FewSteps:
         self._density = self._compose_density(bottom, high)
         self._accumulate()
 
-    def _compose_density(self, low: float, high: float) -> Density:
+    def _compose_density(self, low: float, high: float) -> TabulatedDensity:
         total = sum(count for _, count in self._steps)
-        result: Density | None = None
+        result: TabulatedDensity | None = None
         for step, count in self._steps:
             power = self._of_one(step, total, low, high)
             left = count
@@ -110,11 +110,13 @@ class FewSteps:
         lowest = low + math.log(count / total) - 9 * mu * math.sqrt(1 / count - 1 / total)
         return lowest - LIMITS.margin_half_panels * half / 2, top
 
-    def _of_one(self, step: Step, total: int, low: float, high: float) -> Density:
+    def _of_one(self, step: Step, total: int, low: float, high: float) -> TabulatedDensity:
         start, end = self._range(((step, 1),), total, low, high)
         return density_of_step(step, start, end, self._half(1))
 
-    def _sum(self, one: Density, two: Density, total: int, low: float, high: float) -> Density:
+    def _sum(
+        self, one: TabulatedDensity, two: TabulatedDensity, total: int, low: float, high: float
+    ) -> TabulatedDensity:
         steps = one.steps + two.steps
         count = sum(n for _, n in steps)
         start, end = self._range(steps, total, low, high)

@@ -23,7 +23,7 @@ from neyman.curves.losses.bracket import Parts
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.piecewise_analytic import PiecewiseAnalyticLoss
 from neyman.curves.profiles.combination import CascadeProfile
-from neyman.curves.profiles.contour.contour import ContourProfile, Lines, contour_profile
+from neyman.curves.profiles.contour.contour import ContourLines, ContourProfile, contour_profile
 from neyman.curves.profiles.contour_line import Line, log_kernel, terms_beyond
 from neyman.curves.profiles.duality import Conjugate
 from neyman.curves.profiles.lattice.convolution import dots_profile
@@ -62,7 +62,7 @@ WINDOWS = (1 + math.pi**2 / 6) / math.pi  # factor of a window's mean, over its 
 
 
 @dataclass(frozen=True, eq=False)
-class _Side:
+class _FiniteSide:
     """Store values of one loss under a tilt, up to the top of a bracket, with weights over M.
 
     M is the transform at the tilt.
@@ -87,7 +87,7 @@ class _Side:
     count: int
 
     @staticmethod
-    def of(values: Values, tilt: float, low: float, high: float) -> _Side:
+    def of(values: Values, tilt: float, low: float, high: float) -> _FiniteSide:
         k, error, _ = (float(x[0]) for x in values.log_mgf(np.array([tilt]), low, high))
         inside = values.place <= high
         place, log_p = values.place[inside], values.log_p[inside]
@@ -104,7 +104,7 @@ class _Side:
         size = weight * units
         sway = (size + values.moves[inside][keep] * weight) * np.abs(place)
         beyond = float(values.left_out(np.array([tilt]), low, high)[0]) * math.exp(min(-k, 700.0))
-        return _Side(
+        return _FiniteSide(
             place[~upper],
             weight[~upper],
             place[upper],
@@ -318,7 +318,7 @@ class Bracket:
         if not h > 0:
             return None
         c = float(self.tilts[k])
-        sides = [_Side.of(v, c, self.low, self.high) for v in self.values]
+        sides = [_FiniteSide.of(v, c, self.low, self.high) for v in self.values]
         top = math.fsum(s.count * s.log_m for s in sides)
         if self.low > -math.inf:
             scale = -math.expm1(math.fsum(s.count * _log1m(s.alpha) for s in sides))
@@ -347,7 +347,7 @@ class Bracket:
 
 
 def _nodes(
-    sides: Sequence[_Side], h: float, c: float, split: bool, goal: float
+    sides: Sequence[_FiniteSide], h: float, c: float, split: bool, goal: float
 ) -> tuple[Array, Array, Array, float] | None:
     """Return heights, F over its value at the tilt, its error, and a bound on the omitted nodes.
 
@@ -359,7 +359,7 @@ def _nodes(
     values = max(len(s.place) + len(s.upper_place) for s in sides)
     most = int(min(LIKELY_SUMS_LIMITS.most_nodes, LIKELY_SUMS_LIMITS.most_terms / max(values, 1)))
     count = min(most, max(64, math.ceil(10 / (max(deviation, 1e-300) * h))))
-    nodes = _Nodes.of(sides, alphas, counts, h, count, c)
+    nodes = _FiniteNodes.of(sides, alphas, counts, h, count, c)
     mean = float(nodes.bound[0] + 2 * nodes.bound[1:].sum())
     if not math.isfinite(mean):
         return None
@@ -372,7 +372,7 @@ def _nodes(
     reach = end if last == 0 else float(scan.edge[last])
     if reach > end:
         count = min(most, math.ceil(reach / h))
-        nodes = _Nodes.of(sides, alphas, counts, h, count, c)
+        nodes = _FiniteNodes.of(sides, alphas, counts, h, count, c)
         last = int(np.searchsorted(scan.edge, count * h, side="right")) - 1
         last = max(last, 0)
     rest = float(after[last])
@@ -401,7 +401,7 @@ class _Scan:
 
     @staticmethod
     def of(
-        sides: Sequence[_Side],
+        sides: Sequence[_FiniteSide],
         alphas: Sequence[float],
         counts: Sequence[int],
         start: float,
@@ -436,7 +436,7 @@ class _Scan:
 
 
 def _over(
-    sides: Sequence[_Side],
+    sides: Sequence[_FiniteSide],
     squares: Sequence[Array],
     alphas: Sequence[float],
     counts: Sequence[int],
@@ -456,7 +456,7 @@ def _over(
 
 
 @dataclass(frozen=True, eq=False)
-class _Nodes:
+class _FiniteNodes:
     """Store F at evenly spaced heights of a line.
 
     Args:
@@ -465,7 +465,7 @@ class _Nodes:
     """
 
     u: Array
-    sides: Sequence[_Side]
+    sides: Sequence[_FiniteSide]
     alphas: Sequence[float]
     waves: list[tuple[Array, Array]]
     errors: list[tuple[Array, Array]]
@@ -474,13 +474,13 @@ class _Nodes:
 
     @staticmethod
     def of(
-        sides: Sequence[_Side],
+        sides: Sequence[_FiniteSide],
         alphas: Sequence[float],
         counts: Sequence[int],
         h: float,
         count: int,
         c: float,
-    ) -> _Nodes:
+    ) -> _FiniteNodes:
         u = h * np.arange(count)
         waves = [(s.below(u), s.inside(u)) for s in sides]
         errors = [s.error(u) for s in sides]
@@ -489,7 +489,7 @@ class _Nodes:
         ]
         bound = majorant(chis, alphas, counts)
         size = bound * (h / math.pi) / np.maximum(u * u, c * (c + 1))
-        return _Nodes(u, sides, alphas, waves, errors, bound, size)
+        return _FiniteNodes(u, sides, alphas, waves, errors, bound, size)
 
     def transform(self, last: int) -> tuple[Array, Array] | None:
         waves = [(a[:last], b[:last]) for a, b in self.waves]
@@ -498,7 +498,7 @@ class _Nodes:
 
 
 def _transform(
-    sides: Sequence[_Side],
+    sides: Sequence[_FiniteSide],
     waves: Sequence[tuple[Array, Array]],
     errors: Sequence[tuple[Array, Array]],
     alphas: Sequence[float],
@@ -597,8 +597,8 @@ class FiniteStepsProfile(ContourProfile):
         """Estimate log delta from the bell shapes of the brackets' terms."""
         return float(np.logaddexp.reduce([b.bell(epsilon) for b in self._split(epsilon)]))
 
-    def _line(self, epsilon: float) -> Lines | None:
-        best: Lines | None = None
+    def _line(self, epsilon: float) -> ContourLines | None:
+        best: ContourLines | None = None
         narrowest = math.inf
         brackets = [b.finer(epsilon) for b in self._split(epsilon)]
         bells = [b.bell(epsilon) for b in brackets]
@@ -646,7 +646,7 @@ class FiniteStepsProfile(ContourProfile):
             rough = low
         return best
 
-    def _nearest_lines(self, epsilon: float) -> Lines | None:
+    def _nearest_lines(self, epsilon: float) -> ContourLines | None:
         for lines, place, width in self._lines:
             near = abs(epsilon - place) <= 0.2 * (place + self._spread)
             if near and lines.width(epsilon) <= max(4 * width, self.good):

@@ -11,7 +11,7 @@ density of tau under Q is
     h(tau) = integral of h_1(alpha) h_2(beta) (A + B + A B) / (A + B + 2 A B) dr,    [FS-1]
 
 A = e^alpha, B = e^beta. All terms are positive, so h is relatively accurate in both tails.
-`Density` stores h as Chebyshev polynomials on panels.
+`TabulatedDensity` stores h as Chebyshev polynomials on panels.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Density:
+class TabulatedDensity:
     """Store the density h of tau under Q for a sum of steps.
 
     Args:
@@ -198,7 +198,7 @@ def log_growth(steps: tuple[tuple[Step, int], ...], angle: float, tau: Array) ->
     return total + SLOPE_BOUND / 2 * turned * np.maximum(tau - lowest, 0.0) / least
 
 
-def density_of_step(step: Step, low: float, high: float, half: float) -> Density:
+def density_of_step(step: Step, low: float, high: float, half: float) -> TabulatedDensity:
     """Return the normal density of b."""
     m, mu = step.mean, step.distance
     panels = max(math.ceil((high - low) / (2 * half)), 1)
@@ -211,7 +211,7 @@ def density_of_step(step: Step, low: float, high: float, half: float) -> Density
     # The mean errs by units of its size, z by 2, and z^2 / 2 and sums by 4 units of z^2 and a few.
     error = 4 * UNIT * (4 + z * z + z * (np.abs(edges).max() + abs(m)) / mu)
     nothing = np.zeros(panels)
-    return Density(
+    return TabulatedDensity(
         ((step, 1),),
         low,
         half,
@@ -224,7 +224,9 @@ def density_of_step(step: Step, low: float, high: float, half: float) -> Density
     )
 
 
-def convolve(one: Density, two: Density, low: float, high: float, half: float) -> Density:
+def convolve(
+    one: TabulatedDensity, two: TabulatedDensity, low: float, high: float, half: float
+) -> TabulatedDensity:
     """Return the density of the sum of two independent sums."""
     counts: dict[Step, int] = {}
     for step, count in one.steps + two.steps:
@@ -235,7 +237,7 @@ def convolve(one: Density, two: Density, low: float, high: float, half: float) -
     return _tabulate(steps, low, half, panels, prior, lambda tau: _row(one, two, tau))
 
 
-def _prior(one: Density, two: Density, edges: Array) -> Array:
+def _prior(one: TabulatedDensity, two: TabulatedDensity, edges: Array) -> Array:
     """[FS-4] Bound log h of the sum: left of the edges, between them, and right of them.
 
     Outside, the larger of alpha and beta is between half of tau and tau. The smaller has at most
@@ -276,7 +278,7 @@ def split(tau: Array, r: Array) -> tuple[Array, Array]:
     return larger - np.maximum(r, 0.0), larger + np.minimum(r, 0.0)
 
 
-def _row(one: Density, two: Density, tau: Array) -> tuple[Array, Array]:
+def _row(one: TabulatedDensity, two: TabulatedDensity, tau: Array) -> tuple[Array, Array]:
     """Return log h of the sum and a bound on the relative error, by quadrature in r."""
     half = min(one.half, two.half)
     width = 2 * half
@@ -359,7 +361,7 @@ def _tabulate(
     panels: int,
     prior: Array,
     row: Callable[[Array], tuple[Array, Array]],
-) -> Density:
+) -> TabulatedDensity:
     """Return the table of a density from a function ``row`` for values and errors.
 
     ``prior`` has coarse bounds on log h: left of the table, on each panel, and right of the table.
@@ -392,7 +394,7 @@ def _tabulate(
         relative = 1.02 * (nodes * LEBESGUE + missed + rounding) / least
     relative = np.where(np.isfinite(relative) & (relative < 0.01), relative, np.inf)
     peaks = np.concatenate([prior[:1], peaks, prior[-1:]])
-    return Density(steps, low, half, coefficients, slope, scale, peaks, relative)
+    return TabulatedDensity(steps, low, half, coefficients, slope, scale, peaks, relative)
 
 
 def _panel_errors(

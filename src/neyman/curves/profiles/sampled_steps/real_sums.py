@@ -11,7 +11,7 @@ import numpy as np
 
 from neyman.curves.losses.likelihood_ratio import LikelihoodRatioLoss
 from neyman.curves.losses.loss import NormalRatio
-from neyman.curves.profiles.contour_line import Sum
+from neyman.curves.profiles.contour_line import LineSum
 from neyman.curves.profiles.sampled_steps.step_grid import PAD_DEVIATIONS, StepGrid
 from neyman.curves.profiles.sampled_steps.step_nodes import log_sum
 from neyman.numerics.arrays import Array
@@ -63,7 +63,7 @@ class RealSums:
         variance: float,
         spread: float,
         depth: float,
-        beside: Sum | None = None,
+        beside: LineSum | None = None,
     ) -> None:
         self.depth = depth
         most = 3e4 * max(1.0, depth / 64) / spread
