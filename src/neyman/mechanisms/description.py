@@ -149,7 +149,7 @@ def private_rational(name: str, value: object) -> Fraction:
     try:
         return Fraction(cast(Fraction, value))
     except (TypeError, ValueError, OverflowError):
-        pass  # raised out here, the error leads back to nothing
+        pass  # raise outside, so that the error has no context that shows the value
     raise TypeError(f"{name} is a {type(value).__name__}; it must be a finite number")
 
 
