@@ -47,11 +47,12 @@ class Federated(StandIn):
       reveal that the client takes part.
     - ``protects="client"``, under replace-one: neighbors exchange all records of one client. The
       client clips its whole update into one ball, the same for all clients, and adds noise once. So
-      ``records``, ``record_rate`` and ``local_steps`` change nothing. A round is ``Gaussian(sigma
-      sqrt(h))``. If the observer does not see who takes part, a sample of ``clients * client_rate``
-      clients hides a client. The sample is drawn without replacement from all available clients, at
-      least ``clients`` in each round. *Every* drawn client sends its update. Each round draws anew:
-      a draw that leaves out clients at a cap on their rounds needs ``client_rate=1``.
+      ``records``, ``record_rate`` and ``local_steps`` change nothing. A round is
+      ``Gaussian(sigma sqrt(h))``. If the observer does not see who takes part, a sample of
+      ``clients * client_rate`` clients hides a client. The sample is drawn without replacement from
+      all available clients, at least ``clients`` in each round. *Every* drawn client sends its
+      update. Each round draws anew: a draw that leaves out clients at a cap on their rounds needs
+      ``client_rate=1``.
 
     Not covered: anything that a client sends besides its update, unequal weights, local optimizers
     that scale the noise (such as Adam), integer encodings of the noise, participation that depends

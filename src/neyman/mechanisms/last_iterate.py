@@ -135,9 +135,9 @@ class NoisyGradientDescent(_Gaussian):
 
     The curve is G_mu with mu = s sqrt((1 - c^t)(1 + c) / ((1 + c^t)(1 - c))), s = L / (n sigma).
     This mu is exact: quadratic losses attain it. For c = 1, mu is s sqrt(t), as if the attacker saw
-    every iterate. With a constraint set of diameter D instead of a contraction, mu^2 = (3 L
-    D / (eta n) + (L / n)^2 ceil(D n / (eta L))) / sigma^2 if t >= D n / (eta L), or s^2 t if this
-    is smaller.
+    every iterate. With a constraint set of diameter D instead of a contraction,
+    mu^2 = (3 L D / (eta n) + (L / n)^2 ceil(D n / (eta L))) / sigma^2 if t >= D n / (eta L), or
+    s^2 t if this is smaller.
 
     Args:
         n: number of records.
@@ -233,11 +233,11 @@ class NoisyGradientDescent(_Gaussian):
 class NoisyCyclicGradientDescent(_Gaussian):
     """Run noisy gradient descent on batches in a fixed order, and release the last iterate.
 
-    With s = L / (b sigma), l = n / b batches per epoch, and E epochs, the curve is G_mu with mu = s
-    sqrt(1 + c^(2l-2) (1 - c^2) / (1 - c^l)^2 (1 - c^(l(E-1))) / (1 + c^(l(E-1)))). The limit for
-    c = 1 is s sqrt(1 + (E - 1) / l). With a constraint set of diameter D instead of a contraction,
-    mu^2 = ((L / b)^2 + 3 L D / (eta b l) + (L^2 / (b^2 l)) ceil(D b / (eta L))) / sigma^2 if E >= D
-    b / (eta L), or the value for c = 1 if it is smaller.
+    With s = L / (b sigma), l = n / b batches per epoch, and E epochs, the curve is G_mu with
+    mu = s sqrt(1 + c^(2l-2) (1 - c^2) / (1 - c^l)^2 (1 - c^(l(E-1))) / (1 + c^(l(E-1)))). The
+    limit for c = 1 is s sqrt(1 + (E - 1) / l). With a constraint set of diameter D instead of a
+    contraction, mu^2 = ((L / b)^2 + 3 L D / (eta b l) + (L^2 / (b^2 l)) ceil(D b / (eta L))) /
+    sigma^2 if E >= D b / (eta L), or the value for c = 1 if it is smaller.
 
     Args:
         n: number of records, a multiple of ``batch``.
