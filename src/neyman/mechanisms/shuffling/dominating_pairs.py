@@ -197,8 +197,8 @@ class ShuffleProfile(_Crowded):
         c = np.minimum(first, max(n + 1 - width, 0))[:, None] + np.arange(min(width, n + 1))
         below, above = self._terms(c, epsilon[:, None])
         low, high = _log_sum(below), _log_sum(above)
-        # Outside both ends: more others never reveal more. So the first number of a block bounds the
-        # block, with the falling ratio w_m / w_{m-1} of its last number [SH-4].
+        # Outside both ends: more others never reveal more. So the first number of a block bounds
+        # the block, with the falling ratio w_m / w_{m-1} of its last number [SH-4].
         steps = np.concatenate([[0], 2.0 ** np.arange(0, math.log2(n + 1) + 2)])
         span = np.maximum(0.05 * width, 1.0)
         left = np.maximum(c[:, :1] - np.ceil(steps[1:] * span), 0)

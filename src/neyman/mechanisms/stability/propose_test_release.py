@@ -133,7 +133,7 @@ class ProposeTestRelease(Mechanism):
         return bisect_integers(lambda t: self._tail(Fraction(t + 1))[1] <= delta, last, first - 1)
 
     def _tail(self, least: Fraction, *, continuous: bool = False) -> Interval:
-        """Bound the chance that the noise is at least ``least``. Discrete noise needs least >= 1."""
+        """Bound the chance that the noise is at least ``least``: 0 or more, or 1 if discrete."""
         low, high = exponential(-least / self._scale)
         if continuous:
             return low / 2, high / 2
