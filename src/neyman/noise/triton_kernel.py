@@ -1,7 +1,7 @@
-"""Exact noise by kernels of Triton: ChaCha20, and integers compared with tables [NT-8].
+"""Draw exact noise by Triton kernels: ChaCha20, and integers compared with tables [NT-8].
 
-Each function does what the one of the same name in `neyman.noise.tensor_operations` does. Nothing
-here is a floating-point number. With ``TRITON_INTERPRET=1`` kernels run on a CPU, for tests.
+Each function works like the function of the same name in `neyman.noise.tensor_operations`. Nothing
+here is a floating-point number. With ``TRITON_INTERPRET=1``, kernels run on a CPU, for tests.
 """
 
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
@@ -32,7 +32,7 @@ from neyman.noise.tensor_laws import (
     TableTensors,
 )
 
-KEY_DRAWS: int = 1 << 28  # draws of one key
+KEY_DRAWS: int = 1 << 28  # draws per key
 
 _OPEN = tl.constexpr(OPEN_DRAW)
 _WORDS = tl.constexpr(PROPOSAL_WORDS)
@@ -42,7 +42,7 @@ _DOUBLE_ROUNDS = tl.constexpr(DOUBLE_ROUNDS)
 
 
 def _share_kernel(function):
-    """Return a function of operators as a part of kernels; the interpreter takes it as it is."""
+    """Return a function of operators for use in kernels. The interpreter uses it unchanged."""
     part = triton.jit(function)
     return part if isinstance(part, triton.JITFunction) else function
 
@@ -127,7 +127,7 @@ def _strip_draw(word, high, rest, guide, length, half, fine, IS_DISCRETE: tl.con
 
 @triton.jit
 def _decisions(word, words, guide, starts, settings, IS_DISCRETE: tl.constexpr):
-    """See `tensor_operations.decisions`."""
+    """Decide open draws; see `tensor_operations.decisions`."""
     length, half, fine = tl.load(settings), tl.load(settings + 1), tl.load(settings + 2)
     right, left, step = tl.load(settings + 3), tl.load(settings + 4), tl.load(settings + 5)
     number, factor, most = tl.load(settings + 6), tl.load(settings + 7), tl.load(settings + 8)
@@ -214,7 +214,7 @@ def _decision_kernel(
 
 
 def draw_table(out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
-    """See `tensor_operations.draw_table`."""
+    """Write draws by a table; see `tensor_operations.draw_table`."""
     grid = (triton.cdiv(out.numel(), 16 * GROUP_BLOCKS),)
     _table_kernel[grid](
         out, key, law.entries, out.numel(), law.entries.numel() // 2, BLOCKS=GROUP_BLOCKS
@@ -222,7 +222,7 @@ def draw_table(out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
 
 
 def draw_strips(out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None:
-    """See `tensor_operations.draw_strips`."""
+    """Write draws by strips; see `tensor_operations.draw_strips`."""
     grid = (triton.cdiv(out.numel() * law.words, 16 * GROUP_BLOCKS),)
     kernel = _strip_kernel[grid]
     kernel(
@@ -240,7 +240,7 @@ def draw_strips(out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None
 def decide_strips(
     out: torch.Tensor, places: torch.Tensor, key: torch.Tensor, law: StripTensors
 ) -> torch.Tensor:
-    """See `tensor_operations.decide_strips`."""
+    """Decide open draws; see `tensor_operations.decide_strips`."""
     n = places.numel()
     state = torch.empty((PROPOSAL_WORDS, n), dtype=torch.int32, device=out.device)
     tables = law.guide, law.starts, law.settings
