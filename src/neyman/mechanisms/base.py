@@ -323,7 +323,7 @@ class Mechanism(Description):
 
 @dataclass(frozen=True, repr=False)
 class Composed(Mechanism):
-    """Compose several mechanisms with independent noise, in canonical order, equal ones grouped.
+    """Compose mechanisms with independent noise, grouped and in canonical order.
 
     Build it with ``+`` and ``*``.
 

@@ -57,8 +57,7 @@ def contraction(step_size: float, strong_convexity: float, smoothness: float) ->
         strong_convexity: m, at least 0: the smallest curvature of the average loss in a step. With
             batches, it must hold for each batch, not only for all records together.
         smoothness: M, the largest curvature, above 0 and at least m. With clipped gradients, the
-            contraction holds only if the clipped loss is convex and smooth, for example for a
-            generalized linear model.
+            clipped loss must be convex and smooth, such as for a generalized linear model.
 
     Returns:
         c in [0, 1], rounded up. It is 1 if the loss is convex but not, or hardly, strongly convex.
@@ -134,10 +133,10 @@ class NoisyGradientDescent(_Gaussian):
     """Run noisy gradient descent with full gradients, and release the last iterate.
 
     The curve is G_mu with mu = s sqrt((1 - c^t)(1 + c) / ((1 + c^t)(1 - c))), s = L / (n sigma).
-    This mu is exact: quadratic losses attain it. For c = 1, mu is s sqrt(t), as if the attacker saw
-    every iterate. With a constraint set of diameter D instead of a contraction,
-    mu^2 = (3 L D / (eta n) + (L / n)^2 ceil(D n / (eta L))) / sigma^2 if t >= D n / (eta L), or
-    s^2 t if this is smaller.
+    This is exact: quadratic losses attain it. For c = 1, mu is s sqrt(t), as if every iterate were
+    seen. With a constraint set of diameter D instead of a contraction, mu^2 = (3 L
+    D / (eta n) + (L / n)^2 ceil(D n / (eta L))) / sigma^2 if t >= D n / (eta L), or s^2 t if this
+    is smaller.
 
     Args:
         n: number of records.

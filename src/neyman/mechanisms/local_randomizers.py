@@ -69,7 +69,7 @@ class Encoding(Mechanism):
         return three_values_rho(rational(self.epsilon))
 
     def _pair(self, p: Sequence[Fraction], q: Sequence[Fraction]) -> tuple[Composition, ...]:
-        """Return the exact pair of two reports, with the mechanism's rho attached to the loss."""
+        """Return the exact pair of two reports, with the mechanism's rho."""
         parts = finite_pair(p, q).parts
         known = {"known_rho": self.rho()}
         return (
@@ -173,14 +173,14 @@ class CategoryResponse(Encoding):
 class UnaryEncoding(Encoding):
     """Report one bit per category, with random flips.
 
-    Before the flips, only the true category has a 1. Symmetric: every bit flips with probability
-    1 / (e^{epsilon/2} + 1). Optimised: the 1 flips with probability 1/2, and each 0 with
-    probability 1 / (e^epsilon + 1). The flip probabilities are rounded up.
+    Only the true category has a 1 before the flips. Symmetric: every bit flips with probability
+    1 / (e^{epsilon/2} + 1). Optimised: the 1 flips with probability 1/2, each 0 with
+    1 / (e^epsilon + 1). These are rounded up.
 
     Args:
         epsilon: above 0, at most 40.
         categories: k, at least 2.
-        optimised: True for the optimised flips, False for the symmetric flips.
+        optimised: True for optimised flips, False for symmetric flips.
 
     Examples:
         >>> import neyman as ny
@@ -205,10 +205,7 @@ class UnaryEncoding(Encoding):
         return 1 - flipped, flipped
 
     def rho(self) -> Fraction:
-        """Return rho for the unrounded probabilities, an upper bound.
-
-        If symmetric, this is rho of two responses at epsilon / 2.
-        """
+        """Return rho for the unrounded probabilities. If symmetric, it is twice a response's."""
         epsilon = rational(self.epsilon)
         return three_values_rho(epsilon) if self.optimised else 2 * pure_rho(epsilon / 2)
 
@@ -244,9 +241,9 @@ class UnaryEncoding(Encoding):
 class HadamardResponse(Encoding):
     """Report one entry of the category's row of a Hadamard matrix, with a random sign flip.
 
-    Each person with category v draws a column j uniformly, and reports j and the sign (-1)^{|v &
-    j|}. The sign flips with probability f = 1 / (e^epsilon + 1), rounded up. A report has log k + 1
-    bits. Two rows differ in half of the columns.
+    A person with category v draws a column j uniformly, and reports j and the sign (-1)^{|v & j|},
+    flipped with probability f = 1 / (e^epsilon + 1), rounded up: log k + 1 bits. Two rows differ in
+    half of the columns.
 
     Examples:
         >>> import neyman as ny

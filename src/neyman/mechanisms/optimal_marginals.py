@@ -10,8 +10,8 @@ this bound [MA-6].
 
 The square root of the bound is concave in mu and lambda. The algorithm raises it by multiplying
 mu_A by variance_A and lambda_D by cost_D, until the lower and upper bounds agree within a
-tolerance. For a weighted sum of variances, mu is fixed. Under "add-remove", there is only one
-change. If both hold, the first step is optimal.
+tolerance. A weighted sum of variances fixes mu, and "add-remove" has one change. If both hold, the
+first step is optimal.
 
 Source: Xiao, He, Zhang, Kifer 2023 (the sum of variances in closed form; optimality).
 """
@@ -100,9 +100,7 @@ class MarginalStrategy:
     lower: float
 
     def mechanism(self, rho: float | Fraction | str) -> Marginals:
-        """Return the measurement that spends exactly this rho.
-
-        If the worst change is unknown, an upper bound on its cost equals rho.
+        """Return the measurement whose `rho` is exactly this number.
 
         Args:
             rho: zCDP budget, above 0.
@@ -285,7 +283,7 @@ def _orbit_means(values: Floats, orbits: Iterable[list[int]]) -> Floats:
 def _variances(
     sizes: Mapping[str, int], weights: Mapping[Part, float], parts: list[Part], objective: str
 ) -> Floats:
-    """Return the weighted c(A, B) by marginal and part. For "total", sum the rows."""
+    """Return the weighted c(A, B) by marginal and part, summed over marginals for "total"."""
     from scipy.sparse import csr_array  # pyright: ignore[reportMissingTypeStubs]
 
     place = {part: i for i, part in enumerate(parts)}
@@ -333,10 +331,7 @@ def _against_worst(
     cost: Callable[[Part | None], Floats],
     norms: Floats,
 ) -> tuple[Floats, float]:
-    """Return precisions and the lower bound if the changes are too many to list.
-
-    In each round, the worst change joins the list.
-    """
+    """Return precisions and the lower bound for many changes: each round adds the worst."""
     known: list[Part] = [tuple(sizes), *((name,) for name in sizes)]
     costs = np.array([cost(changed) for changed in known])
     best, precision, lower = math.inf, np.ones(len(parts)), 0.0

@@ -21,12 +21,12 @@ MAX_BATCHES = 10**9
 class RandomAllocation(Mechanism):
     """Run one pass over random batches. Build it with ``.random_allocation(batches)``.
 
-    Each record enters one of T batches, uniformly and independently of the other records. So the
-    batch sizes are random. The pair for adding or removing a record is P against Q = N(0, I) in T
-    coordinates, and its reverse. Here P is the mean over t of N(mu e_t, I), e_t is the unit vector
-    of batch t, and mu is the shift by one record in standard deviations. A batch's release may
-    depend on earlier releases. The pair holds only if no one learns the batch of a record. Passes
-    compose: ``* epochs``, with fresh draws. The curve has certified lower and upper bounds.
+    Each record enters one of T batches, uniformly and independently, so batch sizes are random. The
+    pair for adding or removing a record is P against Q = N(0, I) in T coordinates, and its reverse.
+    Here P is the mean over t of N(mu e_t, I), e_t is the unit vector of batch t, and mu is the
+    shift by one record in standard deviations. A batch's release may depend on earlier releases.
+    The pair holds only if no one learns the batch of a record. Passes compose: ``* epochs``, with
+    fresh draws. The curve has certified lower and upper bounds.
 
     If a record takes part in k of T batches, P is the mean over all sets of k batches. Its curve is
     at least the curve of k passes over floor(T / k) batches, and at most the curve of the sum of
@@ -39,7 +39,7 @@ class RandomAllocation(Mechanism):
         times: k, from 1 to T.
 
     Raises:
-        ValueError: the mechanism or the relation is another one.
+        ValueError: the mechanism or the relation is another.
 
     Source: [RA-1] to [RA-4]; Chua et al. 2025 (balls and bins), Feldman and Shenfeld 2025.
     """
@@ -84,7 +84,7 @@ class RandomAllocation(Mechanism):
         return kinds[0].mu
 
     def losses(self) -> tuple[Composition, ...]:
-        """Return one loss with finite bounds, or the mechanism's loss for one batch [RA-1]."""
+        """Return one loss, between two finite losses, or the loss of the mechanism [RA-1]."""
         mu = self._mu
         if self.batches == self.times or not mu:
             return (self.mechanism * self.times).losses()

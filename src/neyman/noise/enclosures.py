@@ -1,7 +1,7 @@
 """Compute decimal bounds around real numbers, as narrow as needed, for exact draws.
 
-``decimal`` rounds sums, products, and quotients in the requested direction, and exponentials and
-logarithms to the nearest number, all correctly. The neighbors of a nearest number are bounds.
+``decimal`` rounds sums, products, and quotients as requested, and exponentials and logarithms to
+nearest, all correctly. The neighbors of a nearest number are bounds.
 """
 
 from __future__ import annotations

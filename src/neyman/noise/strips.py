@@ -258,7 +258,7 @@ class Strips:
         return least, most
 
     def _is_below(self, value: int, count: int, taken: Fraction, x: int, bits: Bits) -> bool:
-        """Return True if V is below C w(x) e^taken / n, which the tail divides by 2^b (1 - r).
+        """Return True if V is below C w(x) e^taken / n, in the tail divided by 2^b (1 - r).
 
         Args:
             value: the first 64 bits of V.

@@ -91,7 +91,7 @@ def strip_draws(words: torch.Tensor, law: StripTensors) -> torch.Tensor:
 def decide_strips(
     out: torch.Tensor, places: torch.Tensor, key: torch.Tensor, law: StripTensors
 ) -> torch.Tensor:
-    """Decide open draws, and draw refused ones again, ``BLOCK_PROPOSALS`` times.
+    """Decide open draws, and redraw refused draws, ``BLOCK_PROPOSALS`` times.
 
     Returns:
         An int32 tensor of shape (``PROPOSAL_WORDS``, places), with the words of each draw that is

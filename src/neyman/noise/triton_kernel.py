@@ -127,7 +127,7 @@ def _strip_draw(word, high, rest, guide, length, half, fine, IS_DISCRETE: tl.con
 
 @triton.jit
 def _decisions(word, words, guide, starts, settings, IS_DISCRETE: tl.constexpr):
-    """Decide open draws; see `tensor_operations.decisions`."""
+    """See `tensor_operations.decisions`."""
     length, half, fine = tl.load(settings), tl.load(settings + 1), tl.load(settings + 2)
     right, left, step = tl.load(settings + 3), tl.load(settings + 4), tl.load(settings + 5)
     number, factor, most = tl.load(settings + 6), tl.load(settings + 7), tl.load(settings + 8)
@@ -214,7 +214,7 @@ def _decision_kernel(
 
 
 def draw_table(out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
-    """Write draws by a table; see `tensor_operations.draw_table`."""
+    """See `tensor_operations.draw_table`."""
     grid = (triton.cdiv(out.numel(), 16 * GROUP_BLOCKS),)
     _table_kernel[grid](
         out, key, law.entries, out.numel(), law.entries.numel() // 2, BLOCKS=GROUP_BLOCKS
@@ -222,7 +222,7 @@ def draw_table(out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
 
 
 def draw_strips(out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None:
-    """Write draws by strips; see `tensor_operations.draw_strips`."""
+    """See `tensor_operations.draw_strips`."""
     grid = (triton.cdiv(out.numel() * law.words, 16 * GROUP_BLOCKS),)
     kernel = _strip_kernel[grid]
     kernel(
@@ -240,7 +240,7 @@ def draw_strips(out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None
 def decide_strips(
     out: torch.Tensor, places: torch.Tensor, key: torch.Tensor, law: StripTensors
 ) -> torch.Tensor:
-    """Decide open draws; see `tensor_operations.decide_strips`."""
+    """See `tensor_operations.decide_strips`."""
     n = places.numel()
     state = torch.empty((PROPOSAL_WORDS, n), dtype=torch.int32, device=out.device)
     tables = law.guide, law.starts, law.settings

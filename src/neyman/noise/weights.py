@@ -53,7 +53,7 @@ class Weights:
 
     Args:
         a: the linear coefficient, a rational of at least 0.
-        b: the quadratic coefficient, a rational of at least 0. At least one of a and b is above 0.
+        b: the quadratic coefficient, a rational of at least 0. Not both are 0.
     """
 
     a: Fraction
@@ -86,8 +86,8 @@ class Weights:
         """Return 2^64 exp(-a j - b j^2) for j = 1, ..., n, after a first entry of 0.
 
         An entry is at most ``WEIGHT_ERROR_UNITS`` below the true value. With j = h w + l, the
-        exponent splits into a term of h, a term of l, and 2 b w h l. The product h l = q w + m
-        splits in the same way. So four short tables give all weights.
+        exponent splits into terms of h, of l, and 2 b w h l. The product h l = q w + m splits
+        likewise. So four short tables give all weights.
         """
         a, b = self.a, self.b
         bits = (n.bit_length() + 1) // 2
@@ -153,8 +153,8 @@ class Weights:
 def _powers(a: Fraction, b: Fraction, n: int) -> Words:
     """Return 2^64 exp(-a j - b j^2) for j = 0, ..., n - 1, rounded down.
 
-    An entry is at most ``POWER_ERROR_UNITS`` below the true value. Repeated rounding down loses at
-    most 2 j^2 + 2 j units of the working precision.
+    An entry is at most ``POWER_ERROR_UNITS`` below the true value. Rounding loses at most 2 j^2 + 2
+    j units of the working precision.
     """
     weight, (ratio, _), (step, _) = (
         1 << PRECISION_BITS,
@@ -192,8 +192,8 @@ def _product(x: Words, y: Words) -> Words:
 def exponential(x: Fraction, precision: int) -> tuple[int, int]:
     """Return integers around 2^precision exp(-x) for a rational x >= 0, at most three units apart.
 
-    ``decimal`` rounds quotients in the requested direction and exponentials to the nearest number,
-    both correctly. So the neighbors of an exponential are bounds.
+    ``decimal`` rounds quotients as requested and exponentials to nearest, both correctly. So the
+    neighbors of an exponential are bounds.
     """
     if x == 0:
         return 1 << precision, 1 << precision

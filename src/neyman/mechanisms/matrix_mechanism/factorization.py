@@ -77,9 +77,9 @@ def prefix_bound(steps: int, participations: int = 1, separation: int = 1) -> fl
     The bound is for mu = 1 and sensitivity 1. The triangular matrix A of ones has the singular
     values 1 / (2 sin((2j - 1) pi / (4n + 2))). Their sum over n is the bound for one step. For more
     steps, any random record that meets the participation rule gives the bound ||A V^1/2||_tr / sqrt
-    n. V is the mean of x x' over its contributions x. The function uses a record that takes part in
-    each step with probability min(1 / b, k / n) and a random sign. For at most 512 steps, it also
-    mixes in a record that takes part every b steps from a random start.
+    n. V is the mean of x x' over its contributions x. The record takes part in each step with
+    probability min(1 / b, k / n) and a random sign. For at most 512 steps, records that take part
+    every b steps from a random start are mixed in.
 
     Args:
         steps: n, from 1 to 2^20.
@@ -126,7 +126,7 @@ def optimized(
 
     Each round computes the singular value decomposition U S W' of P^1/2 A V^1/2. The strategy for
     the weights is C'C = V^-1/2 (W S W') V^-1/2, with B B' = P^-1/2 (U S U') P^-1/2. Steps and
-    queries with large norms then get more weight. The rounds certify nothing. The error of the
+    queries with large norms then get more weight. The rounds certify nothing: the error of the
     rounded strategy and the bound are computed afterwards.
 
     Args:

@@ -59,7 +59,7 @@ class Window(Memory):
         self._held: Array = np.zeros((max(band - 1, 1), width), kind)
 
     def weighted(self) -> Array:
-        """Return the part of the earlier steps; see `Memory`."""
+        """See `Memory`."""
         weights = np.asarray(self._row(self._t), self._held.dtype)[:-1]
         places = (self._t - len(weights) + np.arange(len(weights))) % len(self._held)
         if self._held.shape[1] < LOOP_NUMBERS or self._held.dtype.kind == "f":
@@ -71,11 +71,11 @@ class Window(Memory):
         return total
 
     def own(self) -> int:
-        """Return the weight of the next step; see `Memory`."""
+        """See `Memory`."""
         return int(self._row(self._t)[-1])
 
     def push(self, value: Array) -> None:
-        """Store the next step; see `Memory`."""
+        """See `Memory`."""
         self._held[self._t % len(self._held)] = value
         self._t += 1
 
@@ -104,18 +104,18 @@ class Blocks(Memory):
         self._zero: Array = np.zeros(width, kind)
 
     def weighted(self) -> Array:
-        """Return the part of the earlier steps; see `Memory`."""
+        """See `Memory`."""
         if not self._sums:
             return self._zero.copy()
         middles = np.array(self._starts) + np.array(self._sizes) // 2
         return self._weights[self._t - middles] @ np.array(self._sums)
 
     def own(self) -> int:
-        """Return the weight of the next step; see `Memory`."""
+        """See `Memory`."""
         return int(self._weights[0])
 
     def push(self, value: Array) -> None:
-        """Store the next step; see `Memory`."""
+        """See `Memory`."""
         self._starts.append(self._t)
         self._sizes.append(1)
         self._sums.append(np.array(value))
@@ -196,7 +196,7 @@ class RowDecoder(Decoder):
         self.sum: Real = np.zeros(())
 
     def read(self, released: Sequence[Integers]) -> Real:
-        """Return the estimate of the sum; see `Decoder`."""
+        """See `Decoder`."""
         (row,) = released
         with np.errstate(over="ignore", invalid="ignore"):  # if C^-1 overflows
             step = (row - self.memory.weighted()) / self.memory.own()
@@ -209,7 +209,7 @@ class IntegerTensor(Protocol):
     """Describe the methods that are used of a torch tensor of int64."""
 
     def cpu(self) -> Self:
-        """Return the tensor on the CPU, or itself if it is there."""
+        """Return the tensor on the CPU, or itself if it is already there."""
         ...
 
     def numpy(self) -> Integers:
@@ -225,11 +225,10 @@ class CorrelatedNoise:
     """Add noise to the sums of a training loop, correlated with the noise of earlier steps.
 
     The class combines a row encoder and its decoder. It stores one vector per step of the band: the
-    sum of this step minus its estimate. Take the row W x + Z of a step, and subtract the part of
-    the estimates of earlier steps. The rest is the weight of the step times its sum, plus the
-    weighted stored vectors, plus Z. The estimate of the sum is this rest, divided by the weight and
-    rounded. So all estimates follow from the rows, and the vectors are as secret as the sums
-    [MM-8].
+    sum of this step minus its estimate. Subtract the part of earlier estimates from the row W x + Z
+    of a step. The rest is the weight of the step times its sum, plus the weighted stored vectors,
+    plus Z. The estimate is this rest, divided by the weight and rounded. So all estimates follow
+    from the rows, and the vectors are as secret as the sums [MM-8].
 
     All arithmetic is modulo 2^64, and wraps around if noise is ever this large.
 
@@ -314,7 +313,7 @@ class TreeDecoder(Decoder):
         self._trust = tree_trust(steps.bit_length()) if optimal else None
 
     def read(self, released: Sequence[Integers]) -> Real:
-        """Return the estimate of the sum; see `Decoder`."""
+        """See `Decoder`."""
         self._t += 1
         estimate = np.asarray(released[0], float)
         for level, own in enumerate(released[1:], 1):

@@ -125,7 +125,7 @@ class Strategy(Description):
         return stream.CorrelatedNoise(memory, sigma_squared, width, bits)
 
     def covers_restarts(self, separation: int) -> bool:
-        """Return True if `largest` also bounds streams that forget the steps before one [MM-9].
+        """Return True if `largest` also bounds streams that forget all earlier steps [MM-9].
 
         Released rows stay, and later rows omit the forgotten steps.
         """
@@ -221,8 +221,8 @@ class Toeplitz(Strategy):
         """Bound the squared shift of W x.
 
         The bound is exact for nonnegative falling weights, for one step, and for a band of at most
-        b [MM-3]. For falling weights, the worst pattern is 0, b, 2b, ... Other weights use a
-        falling majorant, or `pattern_bound` if it is smaller.
+        b [MM-3]. For falling weights, the worst pattern is 0, b, 2b, ... Otherwise, the bound uses
+        a falling majorant, or `pattern_bound` if smaller.
         """
         times, apart = pattern(self.steps, participations, separation)
         weights = np.array(self.coefficients, np.int64)
@@ -260,7 +260,7 @@ class Toeplitz(Strategy):
             return _or_endless(np.sqrt(np.cumsum(np.square(rows))))
 
     def covers_restarts(self, separation: int) -> bool:
-        """Return True if no weight is negative or the band is at most b; see `Strategy`."""
+        """See `Strategy`."""
         return min(self.coefficients) >= 0 or self.band <= separation
 
     def memory(self, width: int, kind: type) -> stream.Window:
@@ -354,7 +354,7 @@ class Triangular(Strategy):
         return prefix_spread(self.matrix())
 
     def covers_restarts(self, separation: int) -> bool:
-        """Return True if no weight is negative or the band is at most b; see `Strategy`."""
+        """See `Strategy`."""
         return min(map(min, self.rows)) >= 0 or self.band <= separation
 
     def memory(self, width: int, kind: type) -> stream.Window:

@@ -1,29 +1,29 @@
 """Compute the dominating pairs for one person among many whose reports are shuffled.
 
-Each of n people sends a report, and the reports come in random order. One person, the target, is
-under attack. The other people hide the target's report by reports that look like it: C of them,
-each of the first or the second kind with probability 1/2. The target sends a report of the first
-kind with probability a, of the second kind with probability b, and an uninformative report with
-probability 1 - a - b. Under Q the two kinds are swapped. The attacker sees the numbers x and y of
-reports of both kinds. Let m = x + y, w the distribution of C, and t = e^epsilon. Then
+Each of n people sends a report, and the reports come in random order. One person is the target. C
+of the other reports can hide the target's report: each is of the first or the second kind with
+probability 1/2. The target's report is of the first kind with probability a, of the second kind
+with probability b, and otherwise uninformative. Under Q the kinds are swapped. The attacker sees
+the numbers x and y of reports of both kinds. Let m = x + y, w the distribution of C, and
+t = e^epsilon. Then
 
     P - t Q = w_{m-1} Bin(m, 1/2)(x) [2 g x / m - h],
-    g = (a - b)(1 + t),    h = 2 (t a - b) + (1 - a - b)(t - 1) w_m / w_{m-1}.
+    g = (a - b)(1 + t),    h = 2 (t a - b) + (1 - a - b)(t - 1) w_m / w_{m-1},
 
-P - t Q is positive from k = floor(h m / 2g) + 1 on. The sums of the binomial distribution give
+is positive from k = floor(h m / 2g) + 1 on. Sums of the binomial distribution give
 
     delta(epsilon) = sum over c of w_c [(g - h/2) Bin(c, 1/2)(k - 1) + (g - h) P(Bin(c, 1/2) >= k)].
 
-For C ~ Bin(N, p), h m / 2g is linear in c, and k grows by 0 or 1 from one c to the next.
+For C ~ Bin(N, p), h m / 2g is linear in c, and k grows by 0 or 1 from c to c + 1.
 
 - The pair with a = 1 - b = e^{epsilon_0} b, p = 2 b, N = n - 1 covers any epsilon_0-local report
   (Feldman, McMillan and Talwar 2023) [SH-1].
-- For randomized response of k > 2 categories, a = e^{epsilon_0} b, b = 1 / (e^{epsilon_0} + k - 1).
-  It reveals at least as much as the pair with p = 2 b, N = n - 1. In this pair, all others hold a
-  third category, and the attacker ignores the remaining categories (for k = 3 there are none). It
-  reveals at most as much as the mixture of the pairs with p = 2 / k over N ~ Bin(n - 1, k b), if
-  the attacker sees N. In this mixture, each of the others answers at random with probability k b
-  and else truly, and the attacker learns who answered truly [SH-2].
+- Randomized response of k > 2 categories has a = e^{epsilon_0} b, b = 1 / (e^{epsilon_0} + k - 1).
+  Its delta is at least the delta of the pair with p = 2 b, N = n - 1: all others hold a third
+  category, and the attacker ignores the remaining categories (none for k = 3). Its delta is at
+  most the delta of the mixture of the pairs with p = 2 / k over N ~ Bin(n - 1, k b), with N seen:
+  each of the others answers at random with probability k b and else truly, and the attacker learns
+  who answered truly [SH-2].
 """
 
 from __future__ import annotations

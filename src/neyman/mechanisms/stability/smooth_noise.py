@@ -121,10 +121,7 @@ class SmoothNoise(Mechanism):
         return self._losses
 
     def rho(self) -> Fraction:
-        """Return the smaller rho of two proofs: by pure epsilon, and by the range of the loss.
-
-        The range is (d + 1) v [ST-5, ZC-3, ZC-7].
-        """
+        """Return the smaller rho by pure epsilon and by the range (d + 1) v [ST-5, ZC-3, ZC-7]."""
         d, beta, _ = self._numbers
         epsilon = _ten_digits(self.epsilon().upper)
         # The sum of the largest losses in both orders: the two |d - 1| t / 2 cancel.
@@ -179,7 +176,7 @@ class SmoothNoise(Mechanism):
     def standard_deviation(self, sensitivity: float | Fraction) -> float:
         """Return the standard deviation of the noise, S / s sqrt(d / (d - 2)).
 
-        It depends on the data and is for the custodian alone. **Publishing it breaks the
+        It is for the custodian alone: it depends on the data. **Publishing it breaks the
         guarantee.**
 
         Args:

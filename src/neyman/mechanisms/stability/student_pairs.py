@@ -146,7 +146,7 @@ def _tests(d: float, t: Array, u: Array, places: Array) -> tuple[Array, Array]:
         low, high = np.fmin(one, other), np.fmax(one, other)
 
         def inside(left: Array, right: Array) -> Array:
-            """Mass of Z in an interval, or outside of it; with the digits of a small mass."""
+            """Return the mass of Z inside or outside an interval, accurate for a small mass."""
             outer = lower_tail(d, -right) + lower_tail(d, left)
             inner = np.where(
                 left > 0,
