@@ -197,9 +197,9 @@ class Mechanism(Description):
         One neighbor contains all records of one user, and the other contains none of them. The
         mechanism describes the shift of one record. The method covers Gaussian noise, its Poisson
         samples under add-remove, `DPSGD` with Poisson batches, and sums of these. Usually the
-        result is tighter than ``tradeoff().group(k)``. But only ``group(k)`` covers a added and k -
-        a removed records. If noise is far below the sensitivity, the interval of several steps may
-        be wide. Then ``group(k)`` is the better bound.
+        result is tighter than ``tradeoff().group(k)``. But only ``group(k)`` covers datasets with a
+        added and k - a removed records. If noise is far below the sensitivity, the interval of
+        several steps may be wide. Then ``group(k)`` is the better bound.
 
         In a sum, each part has its own number of records per user. With ``a.user(8) + b`` a user
         has up to 8 records in a, and one in b.

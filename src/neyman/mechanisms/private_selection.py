@@ -32,9 +32,9 @@ class ExponentialMechanism(Mechanism):
 
     Args:
         epsilon: the *range* of the loss, at least 0: between neighbors, the loss is in
-            [t - epsilon, t] for some t. If each score u moves by at most D, the weights e^{epsilon
-            u / (2 D)} have this range. If all scores also move in the same direction, the weights
-            e^{epsilon u / D} have it too. The mechanism is pure epsilon-DP.
+            [t - epsilon, t] for some t. If each score u moves by at most D, the weights
+            e^{epsilon u / (2 D)} have this range. If all scores also move in the same direction,
+            the weights e^{epsilon u / D} have it too. The mechanism is pure epsilon-DP.
 
     The curve multiplies the odds of a level by at most e^epsilon, and some exponential mechanism
     attains each point. Several releases have no single worst case. ``.upper`` is the smaller of two
@@ -145,10 +145,9 @@ class SparseVector(Mechanism):
         sensitivity: largest move of a single query between neighbors, at least 0, same units.
         monotone: True if all queries move in the same direction between neighbors.
 
-    The release is pure epsilon-DP with
-    epsilon = sensitivity / threshold_scale + answers * (2, or 1 if monotone)
-    sensitivity / query_scale. Nothing more is claimed: ``.upper`` is randomized response, and
-    ``.lower`` comes from a single query.
+    The release is pure epsilon-DP with the sum of sensitivity / threshold_scale and
+    answers * (2, or 1 if monotone) sensitivity / query_scale as epsilon. Nothing more is claimed:
+    ``.upper`` is randomized response, and ``.lower`` comes from a single query.
 
     The proof is void if a noisy query is itself released (use `Laplace` with fresh noise), if query
     noise is reused or left out, if the mechanism continues after the last "above", or if the

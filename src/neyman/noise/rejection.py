@@ -1,10 +1,10 @@
 """Draw exact discrete Laplace and Gaussian noise of any scale, by rejection on arrays.
 
 All arithmetic is on integers. Every random decision is "is a uniform real U below the rational p?",
-from the leading 64 bits of U. Arrays of decisions ("lanes") use 32-bit fixed-point bounds low <=
-2^32 p <= high. A lane between its bounds is decided by rational arithmetic, with further bits of U
-while both answers are possible. So the bounds affect only the time, never the distribution of the
-result.
+from the leading 64 bits of U. Arrays of decisions ("lanes") use 32-bit fixed-point bounds
+low <= 2^32 p <= high. A lane between its bounds is decided by rational arithmetic, with further
+bits of U while both answers are possible. So the bounds affect only the time, never the
+distribution of the result.
 
 Source: Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2020),
 algorithms 1 to 3.

@@ -76,10 +76,10 @@ def prefix_bound(steps: int, participations: int = 1, separation: int = 1) -> fl
 
     The bound is for mu = 1 and sensitivity 1. The triangular matrix A of ones has the singular
     values 1 / (2 sin((2j - 1) pi / (4n + 2))). Their sum over n is the bound for one step. For more
-    steps, any random record that meets the participation rule gives the bound ||A V^1/2||_tr / sqrt
-    n. V is the mean of x x' over its contributions x. The record takes part in each step with
-    probability min(1 / b, k / n) and a random sign. For at most 512 steps, records that take part
-    every b steps from a random start are mixed in.
+    steps, any random record that meets the participation rule gives the bound
+    ||A V^1/2||_tr / sqrt n. V is the mean of x x' over its contributions x. The record takes part
+    in each step with probability min(1 / b, k / n) and a random sign. For at most 512 steps,
+    records that take part every b steps from a random start are mixed in.
 
     Args:
         steps: n, from 1 to 2^20.

@@ -51,9 +51,9 @@ class ProposeTestRelease(Mechanism):
 
         delta(epsilon) = max(P(W > T), the worst passing pair's delta),
 
-    a maximum and not a sum. The second number is the largest of p
-    H(epsilon - log(p / q)) + (1 - p - e^epsilon (1 - q))_+ over a few passing probabilities p and
-    q, with the profile H of ``release`` [ST-1, ST-2].
+    a maximum and not a sum. The second number is the largest of p H(epsilon - log(p / q)) +
+    (1 - p - e^epsilon (1 - q))_+ over a few passing probabilities p and q, with the profile H of
+    ``release`` [ST-1, ST-2].
 
     Args:
         test: `Laplace` or `DiscreteLaplace` noise for the distance, with sensitivity 1.
