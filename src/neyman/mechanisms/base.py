@@ -119,7 +119,7 @@ class Mechanism(Description):
 
     @property
     def leaves(self) -> tuple[tuple[Mechanism, int], ...]:
-        """Return the mechanisms that this one composes, each with its count."""
+        """Return the mechanisms that this mechanism composes, each with its count."""
         return ((self, 1),)
 
     def renyi(self, order: float | Fraction) -> Bound:

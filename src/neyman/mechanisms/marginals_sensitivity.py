@@ -1,6 +1,6 @@
 """Bound how far one record can move the parts of marginals, all parts together [MA-1].
 
-To find the changed attributes D with the largest weighted sum of shifts is a cut problem: with two
+Finding the changed attributes D with the largest weighted sum of shifts is a cut problem: with two
 values each, and parts of two attributes, a part moves only if exactly one attribute changes. So the
 module tries all D, except exchanges of equivalent attributes. The sum is a polynomial with one term
 for each set of attributes, so d 2^d floating-point additions give its values at all 2^d sets. Sets

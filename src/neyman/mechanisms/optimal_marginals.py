@@ -1,4 +1,4 @@
-"""Find the noise that minimizes the error of marginals, with a certified gap to the optimum.
+"""Find the noise that minimizes the error of marginals, and prove its gap to the optimum.
 
 With a_B = prod n_i^2 / s_B^2, the precision of part B (`neyman.mechanisms.marginals`), the variance
 of a cell of marginal A is the sum of c(A, B) / a_B over B within A. A change D of a record costs

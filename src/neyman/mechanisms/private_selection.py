@@ -145,9 +145,10 @@ class SparseVector(Mechanism):
         sensitivity: largest move of a single query between neighbors, at least 0, same units.
         monotone: True if all queries move in the same direction between neighbors.
 
-    The release is pure epsilon-DP with the sum of sensitivity / threshold_scale and
-    answers * (2, or 1 if monotone) sensitivity / query_scale as epsilon. Nothing more is claimed:
-    ``.upper`` is randomized response, and ``.lower`` comes from a single query.
+    The release is pure epsilon-DP, where epsilon is
+    sensitivity / threshold_scale + answers * (2, or 1 if monotone) sensitivity / query_scale.
+    Nothing more is claimed: ``.upper`` is randomized response, and ``.lower`` comes from a single
+    query.
 
     The proof is void if a noisy query is itself released (use `Laplace` with fresh noise), if query
     noise is reused or left out, if the mechanism continues after the last "above", or if the

@@ -46,8 +46,8 @@ class MatrixMechanism(Mechanism):
     x has ``steps`` entries, integers or integer vectors. They come one by one, and each may depend
     on the earlier releases. A record takes part in at most ``participations`` steps that are at
     least ``separation`` apart, and moves each by at most ``sensitivity``, in l2 norm. The mechanism
-    releases W x + Z, with the integer matrix W = 65536 C and discrete Gaussian Z of parameter 65536
-    sigma. The curve is G_mu with mu = (1 + e) Delta / sigma. Delta is `shift()`, and e, about
+    releases W x + Z, with the integer matrix W = 65536 C and discrete Gaussian Z of parameter
+    65536 sigma. The curve is G_mu with mu = (1 + e) Delta / sigma. Delta is `shift()`, and e, about
     7e-10 / sigma^2, is the cost of integer noise (`integer_mu`).
 
     Args:

@@ -32,8 +32,8 @@ class Shuffled(Mechanism):
     Each person applies the mechanism to their own record. An attacker sees the reports without
     their senders. Upper bounds come from the exact clone pair, for any epsilon-local report. For
     randomized response of more than two categories, they let the attacker see who else answered
-    truly. Lower bounds are attained if all others hold a third category, or the same one of two
-    bits. For `LocalRandomizer`, randomized response of three categories attains them. For other
+    truly. Lower bounds are attained if all others hold a third category or, for two categories, the
+    same bit. For `LocalRandomizer`, randomized response of three categories attains them. For other
     mechanisms, the lower bound is trivial.
 
     Args:

@@ -46,10 +46,10 @@ class SmoothNoise(Mechanism):
     """Add Student noise of scale S / s, for the smooth sensitivity S of the data.
 
     S is a positive function of the data that bounds the local sensitivity, and changes by a factor
-    of at most e^beta between neighbors: |f(x) - f(x')| <= min(S(x), S(x')) and |log S(x) - log
-    S(x')| <= beta. The mechanism releases f(x) + (S(x) / s) Z, with Z from Student's distribution
-    with d degrees of freedom. Two neighbors give the pair (Z, e^t Z + u) with |t| <= beta and |u|
-    <= s min(1, e^t). The largest privacy loss is a pure epsilon:
+    of at most e^beta between neighbors: |f(x) - f(x')| <= min(S(x), S(x')) and
+    |log S(x) - log S(x')| <= beta. The mechanism releases f(x) + (S(x) / s) Z, with Z from
+    Student's distribution with d degrees of freedom. Two neighbors give the pair (Z, e^t Z + u)
+    with |t| <= beta and |u| <= s min(1, e^t). The largest privacy loss is a pure epsilon:
 
         epsilon = max over t in {0, beta} of (d + 1) v(t) / 2 + |d - 1| t / 2,
         cosh v(t) = cosh t + s^2 e^-t / (2 d)                              [ST-5].
