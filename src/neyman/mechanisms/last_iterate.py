@@ -77,7 +77,7 @@ def contraction(step_size: float, strong_convexity: float, smoothness: float) ->
     exact = max(abs(1 - step * end) for end in ends)
     c = float(exact)
     while c < 1 and check.exact("contraction", c) < exact:
-        c = up(c, 1)  # 1 - c is what counts, and a float near 1 has few digits of it
+        c = up(c, 1)  # only 1 - c matters, and a float near 1 has few digits of 1 - c
     return min(c, 1.0)
 
 

@@ -175,7 +175,7 @@ class UnaryEncoding(Encoding):
 
     Only the true category has a 1 before the flips. Symmetric: every bit flips with probability
     1 / (e^{epsilon/2} + 1). Optimised: the 1 flips with probability 1/2, each 0 with
-    1 / (e^epsilon + 1). These are rounded up.
+    1 / (e^epsilon + 1). These probabilities are rounded up.
 
     Args:
         epsilon: above 0, at most 40.

@@ -87,7 +87,7 @@ class Blocks(Memory):
     stored as one sum, and counts as if all its steps were at its middle.
 
     Args:
-        weights: the weight of a step, by the number of later steps.
+        weights: the weights of a step, by its age in steps.
         fine: number of separate blocks of each size, at least 1.
 
     Source: the idea of Andersson and Pagh 2024, "Streaming private continual counting via binning".

@@ -1,8 +1,8 @@
 """Bound pairs of Student distributions with different center and scale: loss and worst curve.
 
-P is the distribution of Z and Q is the distribution of e^t Z + u, with |t| <= beta and 0 <= u <= s
-min(1, e^t). For each t the largest u is the worst [ST-6]. A change of t moves the loss by at most
-max(d, 1) times the change, so finitely many t bound all [ST-7].
+P is the distribution of Z and Q is the distribution of e^t Z + u, with |t| <= beta and
+0 <= u <= s min(1, e^t). For each t the largest u is the worst [ST-6]. A change of t moves the loss
+by at most max(d, 1) times the change, so finitely many t bound all [ST-7].
 """
 
 from __future__ import annotations

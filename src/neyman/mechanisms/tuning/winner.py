@@ -136,7 +136,7 @@ class SelectBest(Mechanism):
         """Bound the Renyi divergence of this order. ``upper`` is safe, and ``lower`` is 0.
 
         The bound is the smallest value, over this order and larger listed orders a, of D_a + max
-        over x of (a log psi'(pi(x)) - (a - 1) log psi'(x)) / (a - 1) [BS-4] and of theorem 2 of
+        over x of (a log psi'(pi(x)) - (a - 1) log psi'(x)) / (a - 1) [BS-4], and of theorem 2 of
         Papernot and Steinke [BS-5]. For Poisson, the chance of an empty release is added to the
         moment.
 
