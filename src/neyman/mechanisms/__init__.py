@@ -1,1 +1,1 @@
-"""Mechanisms: frozen descriptions of randomness, closed under ``+``, ``*`` and ``.subsample``."""
+"""Describe randomness by frozen mechanisms, closed under ``+``, ``*`` and ``.subsample``."""

@@ -1,7 +1,7 @@
-"""Mechanisms that add noise to a number or a vector of numbers.
+"""Describe mechanisms that add noise to a number or a vector of numbers.
 
-Each is described by the shift that is possible under the neighboring relation in force, so it is
-itself "any": a count that moves by one is `sensitivity=1` under whatever relation moves it by one.
+Each is described by the possible shift between neighbors, so its relation is "any". For example, a
+count that moves by one has `sensitivity=1` under every relation.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from neyman.numerics.whitening import Matrix, whitened_norm
 
 @dataclass(frozen=True)
 class Limits:
-    """How far one record may move a release, in units."""
+    """Set the largest shift that one record may cause, in units."""
 
     listed_shift: int = 100_000
     move: int = 10**12
@@ -46,22 +46,24 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, init=False)
 class Gaussian(Mechanism):
-    """Normal noise of standard deviation ``sigma``: the curve is G_mu, mu = sensitivity / sigma.
+    """Add normal noise of standard deviation ``sigma``.
+
+    The curve is G_mu, mu = sensitivity / sigma.
 
     Args:
         sigma: standard deviation, above 0, in the units of the answer.
         sensitivity: largest l2 norm of the shift between neighbors, at least 0, same units.
-        covariance: instead of ``sigma``, the covariance matrix S of noise on a vector: symmetric,
-            positive definite, at most 64 by 64, in squared units of the answer.
-        shifts: only with a covariance, and instead of ``sensitivity``: the possible shifts d as
-            vectors, in units of the answer. Then mu is the largest sqrt(d' S^-1 d), rounded up.
-            With a sensitivity D it is D / sqrt(t), t the smallest eigenvalue of S, rounded up.
+        covariance: the covariance matrix S of noise on a vector, instead of ``sigma``. S is
+            symmetric and positive definite, at most 64 by 64, in squared units of the answer.
+        shifts: the possible shifts d as vectors, in units of the answer. They go with a covariance,
+            instead of ``sensitivity``. Then mu is the largest sqrt(d' S^-1 d), rounded up. With a
+            sensitivity D, mu is D / sqrt(t), rounded up, for the smallest eigenvalue t of S.
 
-    It is a description for accounting. A release adds integer noise (`DiscreteGaussian`), which
-    floating-point arithmetic cannot spoil.
+    This class is for accounting. A release adds integer noise (`DiscreteGaussian`), which is safe
+    from floating-point errors.
 
-    A covariance is stored as the equal mechanism in coordinates in which the noise has unit
-    variance: ``sigma`` is 1 and ``sensitivity`` is mu [GC-1].
+    A mechanism with a covariance is stored in coordinates with unit noise variance: ``sigma`` is 1
+    and ``sensitivity`` is mu [GC-1].
 
     Raises:
         TypeError, ValueError: an argument is out of range, or the arguments do not go together.
@@ -107,7 +109,7 @@ class Gaussian(Mechanism):
         _check_ratio("sensitivity / sigma", self.sensitivity, self.sigma, 10**150)
 
     def losses(self) -> tuple[Composition, ...]:
-        """One Gaussian loss."""
+        """Return one Gaussian loss."""
         mu = float(rational(self.sensitivity) / rational(self.sigma))
         return (Composition.of([(GaussianLoss(mu * mu), 1)] if mu else []),)
 
@@ -115,18 +117,20 @@ class Gaussian(Mechanism):
         return Gaussian(self.sigma, records * self.sensitivity)
 
     def rho(self) -> Fraction:
-        """mu^2 / 2 (Bun and Steinke 2016, proposition 1.6)."""
+        """Return mu^2 / 2 (Bun and Steinke 2016, proposition 1.6)."""
         return (rational(self.sensitivity) / rational(self.sigma)) ** 2 / 2
 
 
 @dataclass(frozen=True)
 class Laplace(Mechanism):
-    """Laplace noise of density e^{-|x| / scale} / (2 scale): pure sensitivity / scale.
+    """Add Laplace noise of density e^{-|x| / scale} / (2 scale).
+
+    The pure epsilon is sensitivity / scale.
 
     Args:
         scale: above 0, in the units of the answer. The standard deviation is sqrt(2) scale.
-        sensitivity: largest l1 norm of the shift between neighbors, at least 0, same units. A
-            shift spread over several coordinates is never worse than all of it in one.
+        sensitivity: largest l1 norm of the shift between neighbors, at least 0, same units. A shift
+            over several coordinates reveals no more than the same shift in one coordinate.
 
     Examples:
         >>> import neyman as ny
@@ -147,7 +151,7 @@ class Laplace(Mechanism):
         _check_ratio("sensitivity / scale", self.sensitivity, self.scale, MOST_EPSILON)
 
     def losses(self) -> tuple[Composition, ...]:
-        """One Laplace loss."""
+        """Return one Laplace loss."""
         epsilon = self._epsilon()
         return (Composition.of([(LaplaceLoss(epsilon), 1)] if epsilon else []),)
 
@@ -155,34 +159,34 @@ class Laplace(Mechanism):
         return rational(self.sensitivity) / rational(self.scale)
 
     def rho(self) -> Fraction:
-        """epsilon - 1 + e^-epsilon, rounded up [ZC-6]."""
+        """Return epsilon - 1 + e^-epsilon, rounded up [ZC-6]."""
         return laplace_rho(self._epsilon())
 
 
 @dataclass(frozen=True, init=False)
 class DiscreteGaussian(Mechanism):
-    """Integer noise with mass proportional to e^{-x^2 / (2 sigma^2)} on each coordinate.
+    """Add integer noise with mass proportional to e^{-x^2 / (2 sigma^2)} to each coordinate.
 
     Args:
-        sigma: the parameter sigma, above 0; a float is read as the decimal that it prints. The
+        sigma: the parameter sigma, above 0. A float is read as the decimal that it prints. The
             standard deviation is a little smaller.
-        sensitivity: the possible shifts between neighbors. A whole number d says that one
-            coordinate moves by at most d. Otherwise an iterable of integer vectors: a person who
-            moves from one cell to another is ``[(1, 1)]``. Signs, order and zeros do not matter;
-            a vector that another one covers coordinate by coordinate is dropped, because its
-            curve is above (the noise is log-concave).
+        sensitivity: the possible shifts between neighbors. An integer d means that one coordinate
+            moves by at most d. Otherwise, give an iterable of integer vectors: a person who moves
+            from one cell to another is ``[(1, 1)]``. Signs, order and zeros do not matter. A vector
+            is dropped if another vector covers each coordinate, because the dropped vector reveals
+            less (the noise is log-concave).
         sigma_squared: sigma^2, exact, instead of sigma.
-        squared_norm: the largest squared l2 norm of a shift, at least 1, instead of the shifts,
-            where these are too many to list. Then only rho-zCDP is claimed, and the curve is the
-            one that it implies, because an l2 norm does not determine a curve.
+        squared_norm: the largest squared l2 norm of a shift, at least 1. Use it if there are too
+            many shifts to list. Then only rho-zCDP is claimed, with the curve that it implies,
+            because an l2 norm does not determine a curve.
 
-    With several vectors the answer is that of the worst one: the change of the data, and with it
-    the vector, is fixed beforehand. Where later queries are chosen by earlier answers in such a way
-    that the shift of a later release depends on them, no fixed vector need be the worst: give one
-    vector then that covers all of them.
+    With several vectors, the curve is for the worst vector. The change of the data, and so the
+    vector, is fixed in advance. If earlier answers choose later queries, the shift of a later
+    release may depend on these answers. Then no fixed vector need be the worst: give one vector
+    that covers all of them.
 
-    The l2 norm of a shift does not determine the curve: (2) and (1, 1, 1, 1) cross at sigma 1. And
-    a larger sigma is not always more private: delta(2) is .1048 at sigma .5 and .1533 at .65.
+    The l2 norm of a shift does not determine the curve: (2) and (1, 1, 1, 1) cross at sigma 1. A
+    larger sigma is not always more private: delta(2) is .1048 at sigma .5 and .1533 at .65.
 
     Examples:
         >>> import neyman as ny
@@ -227,7 +231,10 @@ class DiscreteGaussian(Mechanism):
         return float(self.sigma_squared) ** 0.5
 
     def losses(self) -> tuple[Composition, ...]:
-        """Return a sum of one loss a coordinate, for each shift vector; or what rho alone says."""
+        """Return, for each shift vector, a sum of one loss per coordinate.
+
+        With a squared norm, return the bound by rho-zCDP.
+        """
         if self.squared_norm is not None:
             return (Composition.of([(RenyiBound(self.rho()), 1)]),)
         return tuple(
@@ -236,8 +243,9 @@ class DiscreteGaussian(Mechanism):
         ) or (Composition(),)
 
     def rho(self) -> Fraction:
-        """Return the largest ||shift||^2 / (2 sigma^2) (Canonne,
-        Kamath and Steinke 2020, theorem 4).
+        """Return the largest ||shift||^2 / (2 sigma^2).
+
+        Source: Canonne, Kamath and Steinke 2020, theorem 4.
         """
         most = self.squared_norm or max(
             (sum(s * s for s in vector) for vector in self.sensitivity), default=0
@@ -247,16 +255,16 @@ class DiscreteGaussian(Mechanism):
 
 @dataclass(frozen=True, init=False)
 class DiscreteLaplace(Mechanism):
-    """Integer noise with mass proportional to e^{-|x| / scale}: the geometric mechanism.
+    """Add integer noise with mass proportional to e^{-|x| / scale}: the geometric mechanism.
 
     Args:
-        scale: above 0; a float is read as the decimal that it prints.
+        scale: above 0. A float is read as the decimal that it prints.
         sensitivity: largest l1 norm of the integer shift between neighbors, at least 0.
 
-    A shift spread over several coordinates is never worse than all of it in one, so that one loss
-    dominates every shift, also where later queries depend on earlier answers.
+    A shift over several coordinates reveals no more than the same shift in one coordinate. So one
+    loss dominates every shift, even if later queries depend on earlier answers.
 
-    It is pure sensitivity / scale. Source: Ghosh, Roughgarden and Sundararajan 2012.
+    The pure epsilon is sensitivity / scale. Source: Ghosh, Roughgarden and Sundararajan 2012.
 
     Examples:
         >>> import neyman as ny
@@ -280,26 +288,26 @@ class DiscreteLaplace(Mechanism):
             )
 
     def losses(self) -> tuple[Composition, ...]:
-        """One loss with sensitivity + 1 values."""
+        """Return one loss with sensitivity + 1 values."""
         if not self.sensitivity:
             return (Composition(),)
         loss: FiniteLoss = discrete_laplace_loss(self.scale, self.sensitivity)
         return (Composition.of([(loss, 1)]),)
 
     def rho(self) -> Fraction:
-        """Its KL divergence, rounded up [ZC-5]."""
+        """Return the KL divergence, rounded up [ZC-5]."""
         return discrete_laplace_rho(self.scale, self.sensitivity)
 
 
 def _check_ratio(name: str, above: float | Fraction, below: float | Fraction, most: int) -> None:
-    """Refuse a signal so far above or below its noise that it cannot be accounted for."""
+    """Refuse a ratio of shift to noise that is outside the accountable range."""
     ratio = check.exact("sensitivity", above) / check.exact("noise", below)
     if ratio and not Fraction(1, 10**150) <= ratio <= most:
         raise ValueError(f"{name} = {above!r} / {below!r} must be between 1e-150 and {most:g}")
 
 
 def shift_vectors(sensitivity: int | Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
-    """Return the maximal shift vectors, each as its non-zero sizes in falling order."""
+    """Return the maximal shift vectors, each as its absolute nonzero entries in falling order."""
     if isinstance(sensitivity, np.ndarray):
         sensitivity = sensitivity.tolist()
     if not isinstance(sensitivity, Iterable):
@@ -324,7 +332,7 @@ def shift_vectors(sensitivity: int | Iterable[Iterable[int]]) -> tuple[tuple[int
 def shifts_or_norm(
     sensitivity: int | Iterable[Iterable[int]], squared_norm: int | None
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the shift vectors, none where a squared norm stands for them; refuse both."""
+    """Return the shift vectors, or () if a squared norm replaces them. Refuse both."""
     shifts = shift_vectors(sensitivity)
     if squared_norm is None:
         return shifts
@@ -334,7 +342,7 @@ def shifts_or_norm(
 
 
 def _covers(larger: tuple[int, ...], smaller: tuple[int, ...]) -> bool:
-    """Whether each coordinate of one is at least that of the other (both in falling order)."""
+    """Return True if ``larger`` is at least ``smaller`` in every coordinate."""
     if len(larger) < len(smaller):
         return False
     return all(a >= b for a, b in zip(larger, smaller, strict=False))

@@ -1,4 +1,4 @@
-"""Mechanisms: frozen descriptions of randomness, and how they combine."""
+"""Describe randomness by frozen mechanisms, and combine mechanisms."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.canonical_order import order_key
 from neyman.numerics.relation import NEIGHBORING, Neighboring, Relation, relation_of
 
-# Fields whose text is no number.
+# Fields whose text is not a number.
 NAMES = (
     "type",
     "neighboring",
@@ -42,8 +42,8 @@ NAMES = (
     "against",
     "norm",
 )
-STATEMENTS = "statements"  # of the distribution of a user's noise
-# Names of arguments that mean one thing, here and in other libraries.
+STATEMENTS = "statements"  # the field with statements on the distribution of a user's noise
+# Groups of argument names with the same meaning, here and in other libraries.
 SYNONYMS = (
     ("sigma", "scale", "noise_multiplier", "noise_scale", "noise", "std", "stddev", "stdev", "b"),
     ("sensitivity", "l1_sensitivity", "l2_sensitivity", "max_grad_norm", "l2_norm_clip", "clip"),
@@ -57,11 +57,10 @@ TARGETS = ("epsilon", "eps", "delta", "rho", "mu", "gdp", "zcdp", "target_epsilo
 
 
 class Mechanism(Description):
-    """A description of randomness: no data, no random state, immutable, equal by value.
+    """Represent a source of randomness, without data or random state, immutable, equal by value.
 
-    Mechanisms combine: ``a + b`` releases both with independent noise, ``a * n`` releases n times,
-    and ``sum`` of mechanisms releases all.
-    What they reveal is `tradeoff()`.
+    Mechanisms combine: ``a + b`` releases both with independent noise, ``a * n`` releases a n
+    times, and ``sum`` of mechanisms releases all of them. `tradeoff()` returns what they reveal.
 
     Examples:
         >>> import neyman as ny
@@ -76,19 +75,19 @@ class Mechanism(Description):
     """
 
     RELATION: ClassVar[str]
-    """The neighboring relation of every mechanism of this type, where all have the same one."""
+    """The neighboring relation of all mechanisms of this type, if they have the same relation."""
 
     def __init_subclass__(cls) -> None:
-        """Refuse the name of another mechanism, which JSON would confuse with it."""
+        """Refuse the name of an existing mechanism, because JSON would confuse the two."""
         module = MODULES.get(cls.__name__, cls.__module__)
         if module != cls.__module__:
             raise TypeError(f"class {cls.__name__}: the name is that of a mechanism in {module}")
         super().__init_subclass__()
 
-    if not TYPE_CHECKING:  # a type checker knows the arguments and attributes by themselves
+    if not TYPE_CHECKING:  # a type checker already knows the arguments and attributes
 
         def __new__(cls, *_: object, **named: object) -> Self:
-            """Refuse an argument that does not exist, with a hint for the first mistakes."""
+            """Refuse an unknown argument, with a hint for common mistakes."""
             known = _parameters(cls)
             for name in named if known else ():
                 if name not in known:
@@ -96,7 +95,7 @@ class Mechanism(Description):
             return object.__new__(cls)
 
         def __getattr__(self, name: str) -> NoReturn:
-            """Say where a question about the curve is asked."""
+            """Raise an error that points to the method of the trade-off curve."""
             kind, hint = type(self).__name__, ""
             if not name.startswith("_") and hasattr(Tradeoff, name):
                 hint = f"; its trade-off curve has: use .tradeoff().{name}"
@@ -104,7 +103,7 @@ class Mechanism(Description):
 
     @property
     def neighboring(self) -> Relation:
-        """Return the neighboring relation; "any" if the mechanism is a shift alone."""
+        """Return the neighboring relation, or "any" if a shift alone describes the mechanism."""
         relation = getattr(type(self), "RELATION", None)
         if relation is None:
             raise TypeError(f"{type(self).__name__} must set RELATION, or override neighboring")
@@ -116,21 +115,21 @@ class Mechanism(Description):
 
     @abstractmethod
     def rho(self) -> Fraction:
-        """Return a proven zCDP parameter as an exact rational, which a zCDP ledger charges."""
+        """Return a proven zCDP parameter, exact, for a zCDP ledger to charge."""
 
     @property
     def leaves(self) -> tuple[tuple[Mechanism, int], ...]:
-        """The mechanisms that are composed in this one, each with its count."""
+        """Return the mechanisms that this mechanism composes, each with its count."""
         return ((self, 1),)
 
     def renyi(self, order: float | Fraction) -> Bound:
-        """Return the largest Renyi divergence of this order between neighbors; upper is safe.
+        """Bound the largest Renyi divergence of this order between neighbors. ``upper`` is safe.
 
         Args:
             order: at least 1.
 
         Raises:
-            ValueError: for an order below 1.
+            ValueError: the order is below 1.
         """
         return self.tradeoff().renyi(order)
 
@@ -138,11 +137,11 @@ class Mechanism(Description):
         """Return the trade-off curve of this mechanism between neighboring datasets.
 
         Args:
-            neighboring: asserts the relation. It changes nothing: a description that depends on
-                another relation is refused.
+            neighboring: the relation that you expect. The method refuses a mechanism that is
+                described under another relation, and otherwise changes nothing.
 
         Raises:
-            ValueError: if the mechanism is described under another relation, or there is no such.
+            ValueError: the mechanism has another relation, or the relation does not exist.
         """
         if neighboring is not None:
             relation_of(neighboring)
@@ -155,17 +154,17 @@ class Mechanism(Description):
         return Tradeoff.of(self.losses(), relation)
 
     def __add__(self, other: Mechanism) -> Mechanism:
-        """Both, with independent noise."""
+        """Return the release of both mechanisms with independent noise."""
         if not isinstance(other, Mechanism):  # pyright: ignore[reportUnnecessaryIsInstance]
             return NotImplemented
         return Composed.of([(self, 1), (other, 1)])
 
     def __radd__(self, other: int) -> Mechanism:
-        """Return this mechanism for 0 + it, where Python's ``sum`` of mechanisms begins."""
+        """Return this mechanism if ``other`` is 0, the start value of Python's ``sum``."""
         return self if type(other) is int and other == 0 else NotImplemented
 
     def __mul__(self, count: int) -> Mechanism:
-        """Repeat this mechanism ``count`` times, each with fresh noise; 0 releases nothing."""
+        """Repeat this mechanism ``count`` times with fresh noise. Count 0 releases nothing."""
         return Composed.of([(self, check.integer("count", count))])
 
     __rmul__ = __mul__
@@ -182,35 +181,34 @@ class Mechanism(Description):
 
         Args:
             rate: Poisson: each record enters with this probability, in [0, 1].
-            size: fixed size: so many records are drawn without replacement ...
-            population: ... of so many.
-            neighboring: for Poisson "add-remove", which is meant if nothing is said, or
-                "replace-one"; for a fixed size "replace-one".
+            size: fixed size: the number of records in the sample, drawn without replacement.
+            population: fixed size: the number of records in the dataset.
+            neighboring: for Poisson, "add-remove" (default) or "replace-one". For a fixed size,
+                "replace-one".
 
         Raises:
-            ValueError: where the scheme and the relation do not go together, or nothing is proven.
+            ValueError: the scheme does not fit the relation, or no guarantee is proven.
         """
         return combined("subsample", Mechanism, self, rate, size, population, neighboring)
 
     def user(self, records: int) -> Mechanism:
-        """Return this mechanism, described for a user with at most so many records.
+        """Return this mechanism, described for a user with at most ``records`` records.
 
-        Neighbors differ in all records of one user: they are in one dataset, and absent from the
-        other. Each record alone may do what this mechanism is described for. Gaussian noise, its
-        Poisson samples under add-remove, `DPSGD` with Poisson batches, and sums of these have such
-        a description. Usually it is tighter than ``tradeoff().group(k)``, which also covers
-        datasets that differ by a records added and k - a removed. No proof is known here for that.
-        Where noise is far below the sensitivity the interval of several steps may be wide, and
-        then ``group(k)`` is the better bound.
+        One neighbor contains all records of one user, and the other contains none of them. The
+        mechanism describes the shift of one record. The method covers Gaussian noise, its Poisson
+        samples under add-remove, `DPSGD` with Poisson batches, and sums of these. Usually the
+        result is tighter than ``tradeoff().group(k)``. But only ``group(k)`` covers datasets with a
+        added and k - a removed records. If noise is far below the sensitivity, the interval of
+        several steps may be wide. Then ``group(k)`` is the better bound.
 
-        A sum describes a user of each of its parts as that part says. With ``a.user(8) + b`` they
-        have up to 8 records in a, and one in b.
+        In a sum, each part has its own number of records per user. With ``a.user(8) + b`` a user
+        has up to 8 records in a, and one in b.
 
         Args:
             records: k, at least 1.
 
         Raises:
-            ValueError: nothing is proven for this mechanism.
+            ValueError: no guarantee is proven for this mechanism.
 
         Examples:
             >>> import neyman as ny
@@ -233,45 +231,47 @@ class Mechanism(Description):
         )
 
     def shuffle(self, *, users: int) -> Mechanism:
-        """Return the shuffled reports of this mechanism from each of ``users`` people.
+        """Return the shuffled reports of ``users`` people who each run this mechanism.
 
         Args:
-            users: how many people report, each on their own record.
+            users: the number of people, who each report on their own record.
 
         Raises:
-            ValueError: unless it is pure: amplification by shuffling is proven for those.
+            ValueError: the mechanism is not pure. Amplification is proven for pure mechanisms only.
         """
         return combined("shuffle", Mechanism, self, users)
 
     def shuffled_batches(self, batches: int) -> Mechanism:
-        """Return this mechanism on each batch of a pass over shuffled records; ``* epochs`` passes.
+        """Return this mechanism on each batch of one pass over shuffled records.
 
-        A record is in one batch of a pass: the pass tells what one run does, and no amplification
-        is claimed. The relation is replace-one.
+        Multiply by the number of epochs for several passes. A record is in one batch of a pass, so
+        the pass reveals as much as one run. No amplification is claimed. The relation is
+        replace-one.
 
         Args:
-            batches: how many batches a pass has, at least 1.
+            batches: the number of batches per pass, at least 1.
         """
         return combined("shuffled_batches", Mechanism, self, batches)
 
     def random_allocation(self, batches: int, *, times: int = 1) -> Mechanism:
         """Return this mechanism on each batch of a pass that puts every record into random batches.
 
-        Each record draws one of the batches, independently of the others (balls in bins), and
-        which one stays secret; ``* epochs`` passes, each drawn afresh. The relation is add-remove.
+        Each record draws its batches independently of the other records (balls in bins). The drawn
+        batches stay secret. ``* epochs`` gives several passes with fresh draws. The relation is
+        add-remove.
 
         Args:
-            batches: how many batches a pass has, at least 1.
-            times: in how many of them each record takes part, at least 1 and at most ``batches``.
+            batches: the number of batches per pass, at least 1.
+            times: the number of batches per record, at least 1 and at most ``batches``.
 
         Raises:
-            ValueError: for a mechanism other than Gaussian noise.
+            ValueError: the mechanism is not Gaussian noise.
         """
         return combined("random_allocation", Mechanism, self, batches, times)
 
     @staticmethod
     def nothing() -> Mechanism:
-        """Return the mechanism that releases nothing, equal to ``m * 0``."""
+        """Return the mechanism that releases nothing. It equals ``m * 0``."""
         return Composed(())
 
     def to_dict(self) -> dict[str, Any]:
@@ -283,7 +283,8 @@ class Mechanism(Description):
         """Return the mechanism that `to_dict` described.
 
         Raises:
-            ValueError: for an unknown type, a missing field, or one that cannot be read, by name.
+            ValueError: the type is unknown, or a field is missing or unreadable. The error names
+                the problem.
         """
         check.no_evidence("description", description)
         if not isinstance(description, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -322,17 +323,16 @@ class Mechanism(Description):
 
 @dataclass(frozen=True, repr=False)
 class Composed(Mechanism):
-    """Several mechanisms with independent noise, equal ones grouped, in canonical order.
+    """Compose mechanisms with independent noise, grouped and in canonical order.
 
     Build it with ``+`` and ``*``.
 
     Args:
         parts: mechanisms that are not compositions themselves, each with its count, at most 1e18.
 
-    Where parts have several possible shifts, every fixed combination of them is accounted for: the
-    change of the data, and with it the shift of each part, is fixed beforehand. It does not cover
-    later queries that are chosen by earlier answers in such a way that the shift of a later
-    release depends on them; describe each part by one shift then that dominates all of its own.
+    If parts have several possible shifts, the guarantee covers every combination that is fixed in
+    advance. It does not cover shifts that depend on earlier answers through adaptive queries. For
+    such queries, describe each part by one shift that dominates all of its shifts.
     """
 
     parts: tuple[tuple[Mechanism, int], ...]
@@ -344,7 +344,7 @@ class Composed(Mechanism):
 
     @staticmethod
     def of(parts: list[tuple[Mechanism, int]]) -> Mechanism:
-        """Return the composition in canonical form: one mechanism alone is itself."""
+        """Return the composition in canonical form. A single mechanism is returned itself."""
         first, *rest = (m for m, _ in parts) if len(parts) == 2 else (None,)
         if isinstance(first, Composed) and first.parts and all(n == 1 for _, n in parts):
             (leaf,) = rest
@@ -364,9 +364,10 @@ class Composed(Mechanism):
         return Composed(ordered)._check()
 
     def _with(self, leaf: Mechanism) -> Composed | None:
-        """Put one more part where it belongs: sums of many are made one by one.
+        """Insert one more part in order, fast for sums that are built one by one.
 
-        None where it is there already: then it stands here, as no count sorts before 1.
+        Return None if the part already exists. Its entry would be at this place, as counts are at
+        least 1.
         """
         key = order_key((leaf, 1))
         at = bisect_left(self._keys, key)
@@ -376,7 +377,7 @@ class Composed(Mechanism):
         relations = {self.neighboring, leaf.neighboring} - {"any"}
         if len(relations) > 1:
             return Composed(parts)._check()
-        # Only the new part is looked at, so that a sum of many takes no square of their number.
+        # Only the new part is checked, so the time for a long sum is not quadratic.
         total = object.__new__(Composed)
         keys = (*self._keys[:at], key, *self._keys[at:])
         values = {"parts": parts, "_keys": keys, "_relation": (*relations, "any")[0]}
@@ -386,21 +387,21 @@ class Composed(Mechanism):
 
     @cached_property
     def _keys(self) -> tuple[tuple[Any, ...], ...]:
-        """What the parts are sorted by."""
+        """Return the sort keys of the parts."""
         return tuple(map(order_key, self.parts))
 
     def _check(self) -> Composed:
-        _ = self.neighboring  # refuses two relations now rather than later
+        _ = self.neighboring  # refuses two relations early
         return self
 
     @property
     def leaves(self) -> tuple[tuple[Mechanism, int], ...]:
-        """The parts."""
+        """Return the parts with their counts."""
         return self.parts
 
     @property
     def neighboring(self) -> Relation:
-        """The one relation of all parts."""
+        """Return the one relation of all parts."""
         return self._relation
 
     @cached_property
@@ -408,9 +409,9 @@ class Composed(Mechanism):
         return one_relation(self.parts)
 
     def losses(self) -> tuple[Composition, ...]:
-        """Every combination of what each part's loss may be.
+        """Return every combination of the possible losses of the parts.
 
-        Where there are more than 256 of them only rho-zCDP is claimed.
+        If there are more than 256 combinations, return the bound by rho-zCDP alone.
         """
         known: list[tuple[Part, int]] = []
         open_: list[list[Composition]] = []
@@ -425,7 +426,7 @@ class Composed(Mechanism):
             sums: dict[Composition, None] = {}
             for a, b in product(total, chosen):
                 sums[a + b] = None
-                if len(sums) > TRADEOFF_LIMITS.alternatives:  # known before they are all made
+                if len(sums) > TRADEOFF_LIMITS.alternatives:  # stop before all combinations exist
                     return (Composition.of([(RenyiBound(self.rho()), 1)]),)
             total = list(sums)
         return tuple(total)
@@ -438,7 +439,7 @@ class Composed(Mechanism):
         return Composed.of([(mechanism.user(records), n) for mechanism, n in self.parts])
 
     def renyi(self, order: float | Fraction) -> Bound:
-        """Return the curve's, or the sum of the parts' bounds where it has no finite one."""
+        """Bound the divergence by the curve, or if this is infinite, by the sum over the parts."""
         known = self.tradeoff().renyi(order)
         if known.upper < math.inf:
             return known
@@ -456,7 +457,7 @@ class Composed(Mechanism):
                 for p in given["parts"]
             ]
         )
-        return cast(Self, total)  # in canonical form: one mechanism alone is itself
+        return cast(Self, total)  # canonical form: a single mechanism is returned itself
 
     def __repr__(self) -> str:
         if not self.parts:
@@ -465,11 +466,11 @@ class Composed(Mechanism):
 
 
 class StandIn(Mechanism):
-    """A mechanism that stands for the composition `made_of`."""
+    """Represent a mechanism by the composition `made_of`."""
 
     @abstractmethod
     def made_of(self) -> Mechanism:
-        """Return the composition whose curve is that of this mechanism, or bounds it."""
+        """Return the composition whose curve equals or bounds the curve of this mechanism."""
 
     def losses(self) -> tuple[Composition, ...]:
         """Return the losses of `made_of`."""
@@ -481,21 +482,21 @@ class StandIn(Mechanism):
 
 
 def bracketed(mechanism: Mechanism) -> str:
-    """Return the repr of a mechanism, in brackets where a method is called on a sum."""
+    """Return the repr of a mechanism, with brackets around a sum, for a method call."""
     text = repr(mechanism)
     return f"({text})" if isinstance(mechanism, Composed) else text
 
 
 @cache
 def _parameters(kind: type[Mechanism]) -> tuple[str, ...]:
-    """Return the names of the arguments of a mechanism; none where it takes any."""
+    """Return the names of a mechanism's arguments, or () if it takes arbitrary keywords."""
     arguments = signature(kind.__init__).parameters.values()
     free = any(one.kind is Parameter.VAR_KEYWORD for one in arguments)
     return () if free else tuple(one.name for one in arguments)[1:]
 
 
 def _hint(kind: type[Mechanism], name: str) -> str:
-    """Return what a mechanism takes, and what was probably meant by another name."""
+    """Return the arguments that a mechanism takes, and a guess of the intended argument."""
     known = _parameters(kind)
     takes = f"it takes {', '.join(known)}"
     noise = next((one for one in ("sigma", "scale") if one in known), None)
@@ -519,7 +520,7 @@ def one_relation(parts: Sequence[tuple[Mechanism, int]]) -> Relation:
     """Return the relation of all parts.
 
     Raises:
-        ValueError: two parts have different ones; the message names both, and what to write.
+        ValueError: two parts have different relations. The message names both, and a remedy.
     """
     relations: dict[Relation, Mechanism] = {
         m.neighboring: m for m, _ in parts if m.neighboring != "any"
@@ -531,7 +532,7 @@ def one_relation(parts: Sequence[tuple[Mechanism, int]]) -> Relation:
 
 
 def _remedy(parts: Sequence[tuple[Mechanism, int]]) -> str:
-    """Return the same parts under one relation, where each part is proven under it."""
+    """Suggest the same parts under one relation, if each part is proven under this relation."""
     for relation in reversed(NEIGHBORING):
         changed = [_under(m, relation) for m, _ in parts]
         if None not in changed:
@@ -541,7 +542,7 @@ def _remedy(parts: Sequence[tuple[Mechanism, int]]) -> str:
 
 
 def _under(mechanism: Mechanism, relation: Relation) -> Mechanism | None:
-    """Return a mechanism under another relation; None if nothing is proven there."""
+    """Return a mechanism under another relation, or None if it is not proven there."""
     if mechanism.neighboring in ("any", relation):
         return mechanism
     with suppress(TypeError, ValueError):
@@ -552,7 +553,10 @@ def _under(mechanism: Mechanism, relation: Relation) -> Mechanism | None:
 
 
 def _sums(options: tuple[Composition, ...], count: int) -> list[Composition]:
-    """Every way to choose an option for each of ``count`` releases; a few over the limit."""
+    """Return the sums over all choices of an option for each of ``count`` releases.
+
+    Stop at the first sum above the limit.
+    """
     sums: dict[Composition, None] = {}
     for chosen in combinations_with_replacement(options, count):
         total = Composition.of(part for c in chosen for part in c.parts)
@@ -563,7 +567,7 @@ def _sums(options: tuple[Composition, ...], count: int) -> list[Composition]:
 
 
 def _check_texts(description: Mapping[str, Any]) -> None:
-    """Refuse text that is not a number, by the name of its field."""
+    """Refuse text that is not a number, and name its field."""
     for name, value in description.items():
         entries = cast(Sequence[object], value if isinstance(value, (list, tuple)) else [value])
         for entry in entries:

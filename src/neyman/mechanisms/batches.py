@@ -1,4 +1,4 @@
-"""The batches of a training run, drawn as its mechanism says they are."""
+"""Draw the batches of a training run, as its mechanism describes them."""
 
 from __future__ import annotations
 
@@ -18,59 +18,59 @@ Rows = NDArray[np.int64]
 
 
 class Sampled(Protocol):
-    """A training run whose batches can be drawn."""
+    """Represent a training run whose batches can be drawn."""
 
     @property
     def n(self) -> int:
-        """The declared number of records."""
+        """Return the declared number of records."""
         ...
 
     @property
     def batch(self) -> int:
-        """The declared (expected) size of a batch."""
+        """Return the declared (expected) size of a batch."""
         ...
 
     @property
     def sampling(self) -> str:
-        """How batches are drawn."""
+        """Return the name of the sampling scheme."""
         ...
 
     @property
     def steps(self) -> int:
-        """The number of batches."""
+        """Return the number of batches."""
         ...
 
     @property
     def pass_steps(self) -> int:
-        """The number of steps whose batches are drawn together."""
+        """Return the number of steps whose batches are drawn together."""
         ...
 
     @property
     def rounds(self) -> int:
-        """The number of batches of a pass."""
+        """Return the number of batches per pass."""
         ...
 
     @property
     def groups(self) -> int:
-        """The number of groups of records that take part in turn."""
+        """Return the number of groups of records that take turns."""
         ...
 
     @property
     def epochs(self) -> float | Fraction:
-        """How often each record takes part, on average or exactly."""
+        """Return the average or exact number of times that each record takes part."""
         ...
 
 
 class Batches(Iterator[Rows]):
-    """The batches of one run, drawn once; build it with ``mechanism.batches(rows)``.
+    """Yield the batches of one run, drawn once. Build it with ``mechanism.batches(rows)``.
 
-    It yields one array of row numbers per step, in rising order; an array may be empty. It has the
-    form of a torch ``batch_sampler``. The batches exist once: a loop that stops and starts again
-    goes on with the next step, and a second pass is refused, because it is a second run.
+    Each step has one array of row numbers in rising order, possibly empty. The object works as a
+    torch ``batch_sampler``. The batches exist once: a loop that stops and starts again continues
+    with the next step. A second pass is refused, because it is a second run.
 
     Args:
         rows: the actual number of rows.
-        after: the number of steps that are over.
+        after: the number of completed steps.
     """
 
     def __init__(self, mechanism: Sampled, rows: int, after: int, upcoming: Iterator[Rows]) -> None:
@@ -81,11 +81,11 @@ class Batches(Iterator[Rows]):
         self._upcoming = upcoming
 
     def __len__(self) -> int:
-        """Return the number of steps of the run, less those before it."""
+        """Return the number of steps of the run, without the first ``after`` steps."""
         return self.mechanism.steps - self._first
 
     def __iter__(self) -> Self:
-        """Return itself: nothing is drawn twice.
+        """Return this iterator, because no batch is drawn twice.
 
         Raises:
             RuntimeError: all batches were drawn.
@@ -105,12 +105,12 @@ class Batches(Iterator[Rows]):
         return batch
 
     def pieces(self, most: int) -> Iterator[list[Rows]]:
-        """Yield each step's batch in pieces of at most ``most`` rows; an empty one in one piece.
+        """Yield each step's batch in pieces of at most ``most`` rows. An empty batch is one piece.
 
-        The pieces of a step are one batch: add up their gradients, and add noise once.
+        The pieces of a step are one batch: sum their gradients, and add noise once.
 
         Args:
-            most: at least 1.
+            most: the largest number of rows per piece, at least 1.
         """
         most = check.integer("most", most, 1)
         return (pieces(batch, most) for batch in self)
@@ -131,7 +131,7 @@ def pieces(batch: Rows, most: int) -> list[Rows]:
 
 
 def draws(mechanism: Sampled, rows: int, bits: Bits, after: int = 0) -> Batches:
-    """Return the batches of a run; see `DPSGD.batches`."""
+    """Return the batches of a run, as `DPSGD.batches` describes."""
     rows = check.integer("rows", rows)
     if mechanism.sampling in ("fixed", "shuffled", "cyclic") and rows != mechanism.n:
         raise ValueError(
@@ -186,7 +186,10 @@ def _cyclic(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[R
 
 
 def _k_of_t(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
-    """Yield a row with r of the T - t steps to go takes this one with probability r / (T - t)."""
+    """Draw "k-of-t" batches.
+
+    With l steps left, a row that still takes part r times enters with probability r / l.
+    """
     due = np.full(rows, int(mechanism.epochs), np.int64)
     for left in range(mechanism.steps - after, 0, -1):
         taken = np.flatnonzero(uniform(left, rows, bits) < due)
@@ -202,4 +205,4 @@ SCHEMES: dict[str, Callable[[Sampled, int, Bits, int], Iterator[Rows]]] = {
     "shuffled": _shuffled_batches,
     "cyclic": _cyclic,
 }
-"""How each ``sampling`` draws."""
+"""The function that draws the batches of each ``sampling``."""

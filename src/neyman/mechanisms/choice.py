@@ -1,4 +1,4 @@
-"""A mechanism that is one of several: by a visible coin, or by the change of the data."""
+"""Choose one of several mechanisms, by a visible coin or by the change of the data."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def _read(parts: Sequence[Mapping[str, Any]]) -> Parts:
 
 @dataclass(frozen=True)
 class Choice(Mechanism):
-    """One of several mechanisms, drawn by a coin that everyone sees.
+    """Run one of several mechanisms, chosen by a public coin.
 
     Args:
-        parts: (probability, mechanism), the probabilities above 0 with sum 1; each mechanism has
-            one loss (a leaf, or a subsampled one).
+        parts: pairs (probability, mechanism). Probabilities are above 0, with sum 1. Each mechanism
+            has one loss (a leaf, or a subsampled mechanism).
 
-    That everyone sees the coin is the worst case: it bounds a mechanism that keeps it to itself.
+    A public coin is the worst case. The curve also bounds a mechanism with a secret coin.
     """
 
     parts: Parts = field(metadata=form(write=_write_parts, read=_read))
@@ -59,14 +59,14 @@ class Choice(Mechanism):
 
     @property
     def neighboring(self) -> Relation:
-        """The one relation of all parts."""
+        """Return the one relation of all parts."""
         relation = "any"
         for _, mechanism in self.parts:
             relation = unified(relation, mechanism.neighboring)
         return relation
 
     def losses(self) -> tuple[Composition, ...]:
-        """Return the choice between the parts' losses."""
+        """Return the random choice between the losses of the parts."""
         shares: dict[Part, float] = {}
         for p, mechanism in self.parts:
             loss = _only_loss(mechanism)
@@ -87,7 +87,7 @@ class Choice(Mechanism):
         return (resting_on([Composition.of((x, 1) for _, x in parts)], chosen),)
 
     def rho(self) -> Fraction:
-        """Return the largest of the parts'."""
+        """Return the largest rho of the parts."""
         return max(mechanism.rho() for _, mechanism in self.parts)
 
 
@@ -110,7 +110,7 @@ def _sort_mechanisms(name: str, mechanisms: object) -> tuple[Mechanism, ...]:
 
 @dataclass(frozen=True)
 class Alternatives(Mechanism):
-    """The worst of several mechanisms: the change of the data decides which one runs [UN-11]."""
+    """Represent the worst of several mechanisms, if the change of the data selects one [UN-11]."""
 
     mechanisms: tuple[Mechanism, ...] = field(
         metadata=form(_sort_mechanisms, read=lambda given: tuple(map(Mechanism.from_dict, given)))
@@ -118,11 +118,14 @@ class Alternatives(Mechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.neighboring  # refuses two relations now rather than later
+        _ = self.neighboring  # refuses two relations early
 
     @staticmethod
     def of(mechanisms: Iterable[Mechanism]) -> Mechanism:
-        """Return the worst of several, beside what all have in common; one alone is itself."""
+        """Return the worst of several mechanisms, composed with their common parts.
+
+        A single mechanism is returned itself.
+        """
         distinct = tuple(dict.fromkeys(mechanisms))
         if len(distinct) == 1:
             return distinct[0]
@@ -135,11 +138,15 @@ class Alternatives(Mechanism):
 
     @property
     def neighboring(self) -> Relation:
-        """Return the one relation of all of them."""
+        """Return the one relation of all mechanisms."""
         return one_relation([(mechanism, 1) for mechanism in self.mechanisms])
 
     def losses(self) -> tuple[Composition, ...]:
-        """Return the losses of each; of more than 256, or where one has a bare rho, rho alone."""
+        """Return the losses of all mechanisms.
+
+        For more than 256 losses, or if a loss is known only by its rho, return the bound by rho
+        alone.
+        """
         losses = dict.fromkeys(loss for one in self.mechanisms for loss in one.losses())
         if len(losses) > TRADEOFF_LIMITS.alternatives or any(
             loss.bare is not None for loss in losses
@@ -148,5 +155,5 @@ class Alternatives(Mechanism):
         return tuple(losses)
 
     def rho(self) -> Fraction:
-        """Return the largest of theirs."""
+        """Return the largest rho of the mechanisms."""
         return max(mechanism.rho() for mechanism in self.mechanisms)

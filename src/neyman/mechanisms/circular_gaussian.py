@@ -1,4 +1,4 @@
-"""Normal noise around a circle, for answers that are directions."""
+"""Add normal noise around a circle, for answers that are directions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from neyman.noise import Bits, SecureBits, rounded_gaussian
 
 @dataclass(frozen=True)
 class Limits:
-    """What a circle may take."""
+    """Set the largest circle, noise, and sensitivity."""
 
     points: int = 2**41
-    sigma_circles: int = 10  # beyond, a draw would be repeated more than 25 times on average
-    shift_sigmas: int = 60  # of the sensitivity: beyond it nothing is hidden
+    sigma_circles: int = 10  # above, a draw would be repeated more than 25 times on average
+    shift_sigmas: int = 60  # of the sensitivity: above, the noise hides nothing
 
 
 LIMITS = Limits()
@@ -27,19 +27,19 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, init=False)
 class CircularGaussian(Mechanism):
-    """Riemannian Gaussian noise on a circle of evenly spaced points.
+    """Add Riemannian Gaussian noise on a circle of evenly spaced points.
 
-    The noise has a density proportional to e^{-d^2 / (2 sigma^2)}, d the distance from the exact
-    answer along the circle. Its curve is exact for the continuous noise, at least G_mu with
-    mu = sensitivity / sigma, and above it where sigma is not small beside the circle. `draw` rounds
-    to the nearest point. Rounding reveals no more.
+    The noise has a density proportional to e^{-d^2 / (2 sigma^2)}, for the distance d from the
+    exact answer along the circle. The curve is exact for the continuous noise. It is at least G_mu
+    with mu = sensitivity / sigma, and above G_mu if sigma is not small compared with the circle.
+    `draw` rounds to the nearest point. Rounding reveals no more.
 
     Args:
-        points: of the whole circle, public: an odd number from 3 to 2^41. A direction of a turns is
-            the point round(a points).
-        sigma: above 0, in points, at most 10 circles.
-        sensitivity: how far the answer moves between neighbors, the shorter way around, in points:
-            from 1 to (points - 1) / 2, and at most 60 sigma. Any shorter move reveals less.
+        points: number of points on the circle, public, odd, from 3 to 2^41. A direction of a turns
+            is the point round(a points).
+        sigma: noise scale in points, above 0, at most 10 circles.
+        sensitivity: shift of the answer between neighbors, the shorter way around, in points: from
+            1 to (points - 1) / 2, and at most 60 sigma. A shorter shift reveals less.
 
     Examples:
         >>> import neyman as ny
@@ -88,26 +88,26 @@ class CircularGaussian(Mechanism):
         return (self.points - 1) // 2
 
     def losses(self) -> tuple[Composition, ...]:
-        """One loss, that of the full shift [CI-2]."""
+        """Return one loss, for the full shift [CI-2]."""
         loss = CircularGaussianLoss(self.sensitivity / self.sigma, self.points / self.sigma)
         return (Composition.of([(loss, 1)]),)
 
     def rho(self) -> Fraction:
-        """mu^2 / 2, because the curve is at least G_mu [CI-3]."""
+        """Return mu^2 / 2, because the curve is at least G_mu [CI-3]."""
         return (self.sensitivity / self.sigma) ** 2 / 2
 
     def draw(self, value: int, *, bits: Bits | None = None) -> int:
-        """Return the point with noise, exact: from 0 to points - 1 [CI-6].
+        """Draw the noisy point exactly, from 0 to points - 1 [CI-6].
 
-        It reads private data and charges no ledger: charge the mechanism before. How long it takes
-        depends on the noise and not on the value.
+        This method reads private data but charges no ledger: charge the mechanism first. The time
+        depends on the noise, not on the value.
 
         Args:
-            value: the exact answer, private: a whole number, of which whole turns do not matter.
+            value: the exact answer, private: an integer, taken modulo ``points``.
             bits: the source of randomness; secure bits of the operating system if not given.
 
         Raises:
-            TypeError: value is not a whole number; it is not shown.
+            TypeError: value is not an integer. The message does not show it.
         """
         place = _private_integer("value", value)
         source = SecureBits() if bits is None else bits
@@ -118,9 +118,9 @@ class CircularGaussian(Mechanism):
 
 
 def _private_integer(name: str, value: int) -> int:
-    """Return a private whole number; an error has its type alone."""
+    """Return a private integer. An error names only its type."""
     try:
         return index(value)
     except TypeError:
-        pass  # raised out here, the error leads back to nothing
+        pass  # raise outside, so that the error has no context that shows the value
     raise TypeError(f"{name} is a {type(value).__name__}; it must be a whole number")

@@ -1,5 +1,4 @@
-"""Noise of a user's own: a distribution with stated bounds, added to a number or to each of
-several."""
+"""Describe noise by a user's distribution with stated bounds, for one or several numbers."""
 
 from __future__ import annotations
 
@@ -24,40 +23,41 @@ from neyman.numerics.rounding import above
 
 @dataclass(frozen=True)
 class Limits:
-    """How shifts of a user's noise are divided."""
+    """Set how the shifts of a user's noise are divided."""
 
-    shifts: int = 256  # whole shifts, each with its own curve
-    shift_intervals: int = 40  # of shifts, each of them this share of what is left:
-    interval_share: float = 0.25  # of what is left, that each interval has
+    shifts: int = 256  # number of integer shifts, each with its own curve
+    shift_intervals: int = 40  # number of intervals of shifts
+    interval_share: float = 0.25  # share of the remaining range for each interval
 
 
 LIMITS = Limits()
 
 
 class CustomNoise(Mechanism):
-    """Noise on a number, whose distribution a user describes and states bounds of.
+    """Add noise with a user's own distribution and stated bounds to a number.
 
-    A subclass is a frozen dataclass. Its fields are numbers, from which the distribution follows,
-    so that it is written as JSON, stored, and read again by its name. It has `law` and an attribute
-    ``sensitivity``: the largest shift of the number between neighbors, a whole number for `Masses`.
+    A subclass is a frozen dataclass. Its fields are numbers that determine the distribution. So
+    JSON stores the subclass by its name and fields. It defines `law` and an attribute
+    ``sensitivity``: the largest shift of the number between neighbors, an integer for `Masses`.
 
     The curve covers every shift up to the sensitivity, for one of three reasons [UD-4]:
 
-    - The distribution is log-concave. Then the full shift is the worst one. That the likelihood
-      ratio is monotone for every shift says the same.
-    - It is on whole numbers. Then each of at most 256 shifts has its curve, and the worst answers.
-    - The slope of the log density is bounded. Then the shifts are covered by intervals.
+    - The distribution is log-concave. Then the full shift is the worst shift. A likelihood ratio
+      that is monotone for every shift is an equivalent condition.
+    - The distribution is on the integers. Then each of at most 256 shifts has its own curve, and
+      the worst curve counts.
+    - The slope of the log density is bounded. Then intervals cover the shifts.
 
-    Otherwise the curve is that of the full shift, and an estimate: it meets no budget.
+    Otherwise the curve is an estimate from the full shift, and meets no budget.
 
-    The curve holds under the statements. `Tradeoff.statements`, the JSON, and each receipt list
-    them. Wrong ones are refused as far as the function shows it.
+    The curve holds if the user's statements are true. `Tradeoff.statements`, the JSON, and each
+    receipt list them. A wrong statement is refused if the function shows the error.
 
-    ``dimension`` and ``norm`` are attributes, 1 and "" if a subclass sets none. Each of several
-    numbers has noise of its own. The norm must then be "linf": each number moves by at most
-    ``sensitivity``. No shift is proven to be the worst of another norm.
+    ``dimension`` and ``norm`` are attributes, by default 1 and "". If there are several numbers,
+    each has independent noise. The norm must then be "linf": each number moves by at most
+    ``sensitivity``. For other norms, no worst shift is proven.
 
-    It is a description for accounting: no sampler is offered.
+    This class is for accounting and has no sampler.
 
     Examples:
         >>> from dataclasses import dataclass
@@ -90,7 +90,7 @@ class CustomNoise(Mechanism):
         """Return the distribution of the noise on one number: a `Density`, or `Masses`."""
 
     def losses(self) -> tuple[Composition, ...]:
-        """One loss for the full shift, or one for each shift or interval of shifts."""
+        """Return one loss for the full shift, or one for each shift or interval of shifts."""
         return self._losses
 
     @cached_property
@@ -122,8 +122,8 @@ class CustomNoise(Mechanism):
         """Return a proven zCDP parameter.
 
         Raises:
-            ValueError: none is proven, as where tails are known by their mass alone. A subclass
-                that has a proof overrides this.
+            ValueError: no parameter is proven, for example if only the mass of the tails is known.
+                A subclass with a proof overrides this method.
         """
         rho = max((c.rho for c in self.losses()), default=0.0)
         if any(c.infinite for c in self.losses()) or not rho < math.inf:
@@ -145,7 +145,10 @@ class CustomNoise(Mechanism):
 
 
 def _shifts(law: Density | Masses, most: float) -> list[tuple[float, float, bool]]:
-    """Shifts that stand for all up to the largest, each with a spare and whether it is a guess."""
+    """Return shifts that cover all shifts up to the largest, each with a half width.
+
+    The third entry of each is True if the shift gives only an estimate.
+    """
     if law.log_concave:
         return [(most, 0.0, False)]
     if isinstance(law, Masses):
@@ -159,7 +162,7 @@ def _shifts(law: Density | Masses, most: float) -> list[tuple[float, float, bool
     ends = [
         most * (1 - (1 - LIMITS.interval_share) ** i) for i in range(LIMITS.shift_intervals)
     ] + [most]
-    # A middle and a half width are rounded, and the spare covers that.
+    # The half width covers the rounding of the middle and of itself.
     return [
         (0.5 * (a + b), 0.5 * (b - a) * (1 + 8 * UNIT) + 8 * UNIT * b, False)
         for a, b in pairwise(ends)

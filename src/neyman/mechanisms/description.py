@@ -1,4 +1,4 @@
-"""Descriptions: frozen values whose fields say how each is checked, kept, and held by JSON."""
+"""Describe frozen values whose fields define their checks, stored values, and JSON."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from neyman.numerics import check
 
 @dataclass(frozen=True)
 class Limits:
-    """The numbers that a description may hold."""
+    """Set the range of the numbers in a description."""
 
-    count: int = 10**18  # of releases, and of records
-    least_share: float = 1e-300  # below, what is derived from it leaves the floats
+    count: int = 10**18  # largest number of releases, and of records
+    least_share: float = 1e-300  # below, derived numbers underflow
 
 
 LIMITS = Limits()
@@ -38,20 +38,20 @@ def form(
     """Return the metadata of a field: ``field(metadata=form(...))``.
 
     Args:
-        keep: takes the name and the value that was given, and returns the value that is kept, or
-            raises an error that names both. None as a default is kept as it is.
-        write: makes JSON types of the value; `to_json` if left out.
-        read: the inverse of ``write``; the annotation decides if it is left out.
-        shown: tells of a description whether its JSON has the field; it has all that are not None
-            if left out.
-        optional: whether JSON may lack the field, so that the default is taken.
+        keep: takes the field's name and the given value, and returns the value to store, or raises
+            an error that names both. A default of None is stored unchanged.
+        write: converts the value to JSON types. The default is `to_json`.
+        read: the inverse of ``write``. By default, the annotation decides.
+        shown: returns True if a description's JSON has the field. By default, JSON has all fields
+            that are not None.
+        optional: True if JSON may omit the field. Then the default is used.
     """
     given = {"keep": keep, "write": write, "read": read, "shown": shown}
     return {name: value for name, value in given.items() if value} | {"optional": optional}
 
 
 def integer(least: int = 0, most: int | None = None) -> dict[str, Any]:
-    """Return the metadata of a whole number."""
+    """Return the metadata of an integer field, from ``least`` to ``most``."""
 
     def keep(name: str, value: object) -> int:
         number = check.integer(name, value, least)
@@ -63,9 +63,9 @@ def integer(least: int = 0, most: int | None = None) -> dict[str, Any]:
 
 
 def probability(name: str, value: object) -> float | Fraction:
-    """Return a probability as a description keeps it: 0, or from 1e-300 to 1.
+    """Return a probability in stored form: 0, or from 1e-300 to 1.
 
-    What is smaller would be lost on the way, and what is not private would pass for perfect.
+    A smaller probability could underflow to 0, and a non-private mechanism would seem private.
     """
     near, given = check.probability(name, value), cast("Fraction", value)
     if (given > 0 and near < LIMITS.least_share) or given < 0 or given > 1:
@@ -74,7 +74,7 @@ def probability(name: str, value: object) -> float | Fraction:
 
 
 def positive(name: str, value: object) -> float | Fraction:
-    """Return a number above zero as a description keeps it."""
+    """Return a number above 0 in stored form."""
     check.positive(name, value)
     return check.number(name, value)
 
@@ -85,7 +85,7 @@ def _non_negative(name: str, value: object) -> float | Fraction:
 
 
 def pure_epsilon(name: str, value: object) -> float | Fraction:
-    """Return an epsilon as a description keeps it: 0, or from 1e-150 to a million."""
+    """Return an epsilon in stored form: 0, or from 1e-150 to a million."""
     epsilon = _non_negative(name, value)
     if epsilon and not LEAST_EPSILON <= epsilon <= MOST_EPSILON:
         raise ValueError(
@@ -95,7 +95,7 @@ def pure_epsilon(name: str, value: object) -> float | Fraction:
 
 
 def exact_above_zero(name: str, value: object) -> Fraction:
-    """Return a number above zero as the rational that it was written as."""
+    """Return a number above 0 as an exact rational."""
     exact = check.exact(name, value)
     if exact <= 0:
         raise ValueError(f"{name} = {value!r} must be above 0")
@@ -105,7 +105,7 @@ def exact_above_zero(name: str, value: object) -> Fraction:
 def exact_variance(
     sigma: float | Fraction | str | None, sigma_squared: float | Fraction | str | None
 ) -> Fraction:
-    """Return sigma^2, exact, from exactly one of the two arguments."""
+    """Return sigma^2, exact, from one of the two arguments. Refuse none or both."""
     if (sigma is None) == (sigma_squared is None):
         raise ValueError("give exactly one of sigma= and sigma_squared=")
     if sigma is not None:
@@ -128,11 +128,11 @@ EPSILON = form(pure_epsilon)
 COUNT = integer(1, LIMITS.count)
 TRUTH = form(_truth)
 UNLESS_NORM = form(shown=lambda described: described.squared_norm is None)
-"""Shifts: JSON has them unless their largest squared norm stands for them."""
+"""Metadata for shifts: JSON has them unless their largest squared norm replaces them."""
 
 
 def rational(number: float | Fraction) -> Fraction:
-    """Return the exact value of a number that was checked: a float is the decimal it prints."""
+    """Return a checked number as an exact rational. A float means the decimal that it prints."""
     return Fraction(repr(number)) if isinstance(number, float) else Fraction(number)
 
 
@@ -145,18 +145,19 @@ def positive_rational(name: str, value: object) -> Fraction:
 
 
 def private_rational(name: str, value: object) -> Fraction:
-    """Return a private number, exact; an error has its type alone."""
+    """Return a private number as an exact rational. An error names only its type."""
     try:
         return Fraction(cast(Fraction, value))
     except (TypeError, ValueError, OverflowError):
-        pass  # raised out here, the error leads back to nothing
+        pass  # raise outside, so that the error has no context that shows the value
     raise TypeError(f"{name} is a {type(value).__name__}; it must be a finite number")
 
 
 class Description(ABC):
-    """A frozen dataclass that checks its fields once, and is written as JSON by its type's name.
+    """Represent a frozen dataclass that checks its fields once. JSON stores it by its type's name.
 
-    A direct subclass is a family, such as `Mechanism`. It reads its own members in ``from_dict``.
+    A direct subclass is a family, such as `Mechanism`. Its ``from_dict`` reads the family's
+    members.
     """
 
     _families: ClassVar[dict[str, type[Description]]] = {}
@@ -173,14 +174,14 @@ class Description(ABC):
         self._keep(**{name: getattr(self, name) for name in _keepers(type(self))})
 
     def _keep(self, **values: object) -> None:
-        """Set fields, each to what its metadata makes of the value."""
+        """Set fields to the checked form of the values."""
         keepers = _keepers(type(self))
         for name, value in values.items():
             keep = keepers.get(name)
             object.__setattr__(self, name, value if keep is None else keep(name, value))
 
     def _fields(self) -> dict[str, Any]:
-        """Return the fields as JSON types; a field that is None is left out."""
+        """Return the fields as JSON types. By default, omit a field that is None."""
         written: dict[str, Any] = {}
         for one in fields(cast(Any, self)):
             value, shown = getattr(self, one.name), one.metadata.get("shown")
@@ -190,7 +191,7 @@ class Description(ABC):
 
     @classmethod
     def _from_fields(cls, given: Mapping[str, Any]) -> Self:
-        """Return the description whose fields have these values, each read by the field's type."""
+        """Return the description with these values, each read by its field's rule."""
         values: dict[str, Any] = {}
         lacking: dict[str, Callable[[Self], bool]] = {}
         for one in fields(cast(Any, cls)):
@@ -211,7 +212,7 @@ class Description(ABC):
 
 @cache
 def _keepers(kind: type[Description]) -> Mapping[str, Keep]:
-    """Return what keeps each field that has a rule."""
+    """Return the ``keep`` function of each field that has one."""
     keepers: dict[str, Keep] = {}
     for one in fields(cast(Any, kind)):
         if (keep := one.metadata.get("keep")) is not None:
@@ -225,7 +226,7 @@ def _unless_none(keep: Keep) -> Keep:
 
 @singledispatch
 def to_json(value: object) -> object:
-    """Return the value of a field as JSON types: a fraction as text."""
+    """Return the value of a field as JSON types. A fraction becomes text."""
     return cast(Any, value).to_dict() if hasattr(value, "to_dict") else value
 
 

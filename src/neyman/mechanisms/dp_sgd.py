@@ -1,4 +1,4 @@
-"""Private training: what noisy stochastic gradient descent is made of."""
+"""Describe private training by noisy stochastic gradient descent."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ RELATION: dict[str, Neighboring] = {
     "cyclic": "replace-one",
 }
 SAMPLINGS = tuple(RELATION)
-UNBROKEN = ("allocated", "k-of-t", "shuffled", "cyclic")  # passes that are not broken off
+UNBROKEN = ("allocated", "k-of-t", "shuffled", "cyclic")  # schemes with complete passes only
 CLIPPED = {"examples": "one record", "users": "one user's sum"}
-"""What is clipped, and is the unit of sigma, by what a batch is drawn from."""
+"""The clipped quantity that is the unit of sigma, for each kind of user sampling."""
 
 Histogram = tuple[tuple[int, int], ...]
 
 
 def _records(name: str, value: object) -> int | Histogram:
-    """Keep the largest number of records of a user, or a histogram in rising order."""
+    """Return the largest number of records per user, or a histogram in rising order."""
     if not isinstance(value, (Mapping, tuple, list)):
         return check.integer(name, value, 1)
     given = cast("Mapping[object, object] | Sequence[object]", value)
@@ -51,7 +51,7 @@ def _records(name: str, value: object) -> int | Histogram:
 
 
 def _pair(name: str, pair: object) -> tuple[int, int]:
-    """Keep a number of records and its number of users."""
+    """Return a number of records and the number of users who have it."""
     if not isinstance(pair, (tuple, list)) or len(cast("list[object]", pair)) != 2:
         raise ValueError(
             f"{name}: {pair!r} must be a number of records with a number of users, as in {{8: 20}}"
@@ -62,13 +62,13 @@ def _pair(name: str, pair: object) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class UserGuarantee:
-    """What a training run reveals about a user with a certain number of records.
+    """Report what a training run reveals about a user with a certain number of records.
 
     Args:
-        records: the number of records that the user has.
-        users: how many users are declared to have so many.
-        epsilon: epsilon at the delta that was asked for.
-        power: of the best attack at the level that was asked for.
+        records: the user's number of records.
+        users: the declared number of users with this number of records.
+        epsilon: epsilon at the requested delta.
+        power: power of the best attack at the requested level.
     """
 
     records: int
@@ -79,70 +79,68 @@ class UserGuarantee:
 
 @dataclass(frozen=True, repr=False)
 class DPSGD(StandIn):
-    """DP-SGD: clipped gradients with Gaussian noise; the attacker sees every step.
+    """Train by DP-SGD: clipped gradients with Gaussian noise. The attacker sees every step.
 
-    A step takes the sum of the clipped gradients of a batch, adds normal noise to it, and moves.
-    `made_of` spells out what that is, by how the training loop draws its batches; one kind of
-    loop must never be accounted for as another.
+    A step sums the clipped gradients of a batch, adds normal noise, and updates the model.
+    `made_of` returns the composition for each way to draw batches. Never account for one kind of
+    loop as another kind.
 
     - "poisson": each record enters each batch with probability batch / n, under add-remove:
       ``Gaussian(sigma).subsample(rate=batch / n) * steps``.
-    - "allocated": once an epoch each record is put into one of n / batch batches, drawn at random,
-      under add-remove: ``Gaussian(sigma).random_allocation(n / batch) * epochs``.
-    - "k-of-t": each record takes part in k = epochs of the T = epochs * n / batch steps, drawn at
-      random from the whole run, under add-remove:
-      ``Gaussian(sigma).random_allocation(T, times=k)``.
+    - "allocated": once per epoch, each record enters one random batch of n / batch batches, under
+      add-remove: ``Gaussian(sigma).random_allocation(n / batch) * epochs``.
+    - "k-of-t": each record takes part in k = epochs random steps of all T = epochs * n / batch
+      steps, under add-remove: ``Gaussian(sigma).random_allocation(T, times=k)``.
     - "fixed": each batch is a fresh sample of fixed size, under replace-one:
       ``Gaussian(sigma).subsample(size=batch, population=n) * steps``, C_p at each step.
-    - "shuffled": the records are shuffled once an epoch and cut into batches, under replace-one:
-      ``Gaussian(sigma).shuffled_batches(n / batch) * epochs``. Nothing is claimed for the order
-      being secret. It is what most loops do; "allocated" is as easy to run.
+    - "shuffled": the records are shuffled once per epoch and cut into batches, under replace-one:
+      ``Gaussian(sigma).shuffled_batches(n / batch) * epochs``. No amplification is claimed for the
+      secret order. Most loops draw batches in this way, but "allocated" is equally easy.
+    - "cyclic": record i is in batch t if t - i is a multiple of n / batch, under replace-one. With
+      independent noise, the composition is the same as for "shuffled".
 
-    - "cyclic": record i is in each batch t for which t - i is a multiple of n / batch, under
-      replace-one. With independent noise it is what "shuffled" is.
-
-    With a ``strategy`` the noise of a step cancels a part of the noise before it. Sigma is that of
-    the noise on each row of the strategy.
+    With a ``strategy``, the noise of a step cancels a part of the earlier noise. Sigma is the
+    standard deviation of the noise on each row of the strategy.
 
     - "cyclic": ``MatrixMechanism(strategy, sigma, participations=epochs, separation=n / batch)``.
-    - "poisson", for a band of b rows: each record is put into one of b groups, drawn at random, and
-      enters the batch of each step t that is its group's, modulo b, with probability b batch / n.
-      With c the largest norm of a column of C, under add-remove, it is
+    - "poisson", for a band of b rows: each record enters one of b groups at random. In each step t,
+      the group t modulo b is active, and its records enter the batch with probability b batch / n.
+      With the largest norm c of a column of the strategy, under add-remove, the composition is
       ``Gaussian(sigma / c).subsample(rate=b * batch / n) * (steps / b)`` [MM-10].
 
-    Where n / batch is not whole it is rounded up.
+    If n / batch is not an integer, it is rounded up.
 
-    A user may have several records. Then neighbors differ in all records of one user, which are in
-    one dataset and absent from the other, and `user_sampling` says what the loop draws:
+    A user may have several records. Then one neighbor contains all records of a user, and the other
+    contains none of them. `user_sampling` says what the loop draws:
 
-    - "examples": each record by itself, with a clip for each gradient. Sigma is the noise over the
-      clip of one record. It is ``Gaussian(sigma).subsample(rate=batch / n).user(k) * steps``, for
-      Poisson batches alone: nothing is proven here for the others.
-    - "users": each user with all their records, with one clip for the sum of their gradients. Sigma
-      is the noise over the clip of one user's sum. n counts users, batch is the (expected) number
-      of users in a batch, and the curve is that of one record in n: it is the same for every k.
+    - "examples": single records, with a clip for each gradient. Sigma is the noise over the clip of
+      one record. The composition is ``Gaussian(sigma).subsample(rate=batch / n).user(k) * steps``,
+      proven for Poisson batches only.
+    - "users": users with all their records, with one clip for the sum of their gradients. Sigma is
+      the noise over the clip of one user's sum. n counts users, and batch is the (expected) number
+      of users in a batch. The curve is the curve for one record in n, and the same for every k.
 
     Args:
-        n: number of records; of users with ``user_sampling="users"``.
+        n: number of records, or number of users with ``user_sampling="users"``.
         batch: (expected) size of a batch, at most n, in the same unit.
-        sigma: standard deviation of the noise, over the most by which the sum of clipped gradients
-            differs between neighbors. With clipping norm R that is R under add-remove, and 2 R
-            under replace-one, where one gradient is exchanged for another: see `noise`. With
-            several records per user R is the clip of one record, or of one user's sum.
-        epochs: passes over the data, above 0; need not be whole for "poisson" and "fixed".
+        sigma: standard deviation of the noise, over the largest difference of the sum of clipped
+            gradients between neighbors. With clipping norm R this is R under add-remove, and 2 R
+            under replace-one, which exchanges one gradient for another: see `noise`. With several
+            records per user, R is the clip of one record, or of one user's sum.
+        epochs: passes over the data, above 0; may be fractional for "poisson" and "fixed".
         sampling: "poisson", "allocated", "k-of-t", "fixed", "shuffled" or "cyclic".
-        records_per_user: the most records that a user has; or how many users have each number of
-            records, such as ``{1: 500, 8: 20}``. The curve is that of the largest number, and
-            `user_guarantees` lists the others. Such a histogram is public: one that is computed
-            from the data needs protection itself.
+        records_per_user: the largest number of records per user, or a histogram: the number of
+            users for each number of records, such as ``{1: 500, 8: 20}``. The curve is for the
+            largest number, and `user_guarantees` lists the others. The histogram is public: if it
+            is computed from the data, it needs protection itself.
         user_sampling: "examples" or "users".
-        strategy: what is measured of the sums of all steps, such as ``square_root(steps, band)``:
-            one row for each step. Its band is at most n / batch; with "cyclic" it may be wider
-            where no weight is below 0.
+        strategy: the measured combinations of the sums of all steps, one row per step, such as
+            ``square_root(steps, band)``. The band is at most n / batch. With "cyclic" it may be
+            wider if no weight is negative.
 
     Raises:
         ValueError: an argument is out of range, a user has more records than the data, the
-            histogram does not add up to n, or nothing is proven for these batches.
+            histogram does not add up to n, or no guarantee is proven for these batches.
 
     Examples:
         >>> import neyman as ny
@@ -256,34 +254,34 @@ class DPSGD(StandIn):
 
     @property
     def histogram(self) -> Histogram:
-        """Return each declared number of records with its number of users; empty if none is."""
+        """Return each declared number of records with its number of users, or () without them."""
         given = self.records_per_user
         return () if isinstance(given, int) else tuple(dict(given).items())
 
     @property
     def most_records(self) -> int:
-        """Return the largest number of records of a user: that of the curve."""
+        """Return the largest number of records per user, for which the curve holds."""
         given = self.records_per_user
         return given if isinstance(given, int) else max(dict(given))
 
     @property
     def _declaration(self) -> int | dict[int, int]:
-        """The records per user as they are written."""
+        """Return the records per user as declared."""
         given = self.records_per_user
         return given if isinstance(given, int) else dict(given)
 
     def user_guarantees(self, *, delta: float, level: float = 0.05) -> list[UserGuarantee]:
         """Return what the run reveals about a user, for each declared number of records.
 
-        The guarantee of the run is the last row, that of the largest number. A mean over the
-        histogram is no guarantee for anyone: a user has their own number of records, not the mean.
+        The guarantee of the run is the last row, for the largest number. A mean over the histogram
+        is no guarantee for anyone: a user has their own number of records, not the mean.
 
         Args:
-            delta: at which epsilon is computed.
+            delta: the delta at which epsilon is computed.
             level: the false positive rate at which the power is computed.
 
         Raises:
-            ValueError: no histogram was declared.
+            ValueError: there is no histogram.
         """
         if not self.histogram:
             raise ValueError(
@@ -316,14 +314,14 @@ class DPSGD(StandIn):
 
     @property
     def neighboring(self) -> Neighboring:
-        """ "add-remove" with Poisson or allocated batches, else "replace-one"."""
+        """Return "add-remove" with Poisson, allocated, or k-of-t batches, else "replace-one"."""
         return RELATION[self.sampling]
 
     @property
     def steps(self) -> int:
         """Return the number of batches: epochs * n / batch, rounded up.
 
-        Shuffled or allocated, each epoch has ceil(n / batch) of them.
+        For schemes other than "poisson" and "fixed", each epoch has ceil(n / batch) batches.
         """
         epochs = rational(self.epochs)
         if self.sampling in UNBROKEN:
@@ -332,14 +330,14 @@ class DPSGD(StandIn):
 
     @property
     def rounds(self) -> int:
-        """Return the number of batches of a pass: n / batch, rounded up."""
+        """Return the number of batches per pass: n / batch, rounded up."""
         return -(-self.n // self.batch)
 
     @property
     def groups(self) -> int:
-        """Return how many groups of records take part in turn, for "poisson".
+        """Return the number of groups of records that take turns, for "poisson".
 
-        It is the band of a strategy, 0 for one without a band, and 1 without a strategy.
+        It is the band of a strategy, 0 for a strategy without a band, and 1 without a strategy.
         """
         if self.sampling != "poisson" or self.strategy is None:
             return 1
@@ -347,40 +345,40 @@ class DPSGD(StandIn):
 
     @property
     def pass_steps(self) -> int:
-        """Return the number of steps whose batches are drawn together; the others need no draw.
+        """Return the number of steps whose batches are drawn together.
 
         It is 1 for "poisson", "fixed", and "cyclic", ceil(n / batch) for "allocated" and
-        "shuffled", and all steps for "k-of-t". For "poisson" with a strategy it is the band: a run
-        that goes on draws groups anew, and its noise cancels none of the noise before.
+        "shuffled", and all steps for "k-of-t". For "poisson" with a strategy it is the band: a
+        resumed run draws new groups, and its noise does not cancel earlier noise.
         """
         if self.sampling == "k-of-t":
             return self.steps
         return self.rounds if self.sampling in ("allocated", "shuffled") else self.groups
 
     def batches(self, rows: int, *, after: int = 0) -> Batches:
-        """Draw the batches of this run: one array of row numbers per step, exact, once.
+        """Draw the batches of this run exactly and once: one array of row numbers per step.
 
-        The object that is accounted draws its batches. Every distribution holds exactly: the rate
-        batch / n of "poisson" is a rational number that random bits are compared with. The bits
-        come from the operating system. There is no seed.
+        The batches come from the same object that accounts for them. Every distribution is exact:
+        for "poisson", random bits are compared with the rational rate batch / n. The bits come from
+        the operating system. There is no seed.
 
-        With ``user_sampling="users"`` a row is a user: the loop takes all records of each user that
-        is drawn, and clips their sum.
+        With ``user_sampling="users"``, a row is a user. The loop takes all records of each drawn
+        user, and clips their sum.
 
         Args:
-            rows: the actual number of rows, from which 0, ..., rows - 1 are drawn. Under add-remove
-                it need not be n: the rate comes from the declared n. Under replace-one it is n.
-            after: the number of steps that are over, a multiple of `pass_steps`. With a strategy
-                the noise then begins anew too.
+            rows: the actual number of rows. Row numbers are 0, ..., rows - 1. Under add-remove,
+                rows need not equal n: the rate uses the declared n. Under replace-one, rows is n.
+            after: the number of completed steps, a multiple of `pass_steps`. With a strategy, the
+                noise then starts again too.
 
         Returns:
-            An iterator of one array per step, in rising order; some may be empty, and are steps all
-            the same. ``.pieces(most)`` splits each batch without a new draw. A torch DataLoader
-            takes it as ``batch_sampler``.
+            An iterator with one array per step, in rising order. An array may be empty, but still
+            counts as a step. ``.pieces(most)`` splits each batch without a new draw. A torch
+            DataLoader takes the iterator as ``batch_sampler``.
 
         Raises:
-            ValueError: for rows other than n under replace-one, or an ``after`` within a draw.
-            ImportError: without the package cryptography (``neyman[release]``).
+            ValueError: rows is not n under replace-one, or ``after`` is within a joint draw.
+            ImportError: the package cryptography (``neyman[release]``) is missing.
 
         Examples:
             >>> import neyman as ny
@@ -399,8 +397,8 @@ class DPSGD(StandIn):
                 ``user_sampling="users"`` the norm to which the sum of each user is clipped.
 
         Returns:
-            sigma R under add-remove, 2 sigma R under replace-one; divide by the batch size for
-            their mean. With a strategy it is that of the noise on each of its rows.
+            sigma R under add-remove, 2 sigma R under replace-one. Divide by the batch size for the
+            mean of the gradients. With a strategy, it is the standard deviation on each row.
         """
         return MOVES[self.neighboring] * float(self.sigma) * check.positive("clip", clip)
 

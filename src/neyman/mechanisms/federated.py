@@ -1,6 +1,6 @@
-"""Federated learning: what each observer learns about a record, or about a client.
+"""Describe federated learning: what each observer learns about a record or a client.
 
-Who sees what decides which noise counts and which sampling hides anything.
+The observer decides which noise counts, and which sampling hides a record or client.
 """
 
 from __future__ import annotations
@@ -21,69 +21,70 @@ AGAINST = ("server", "clients", "public")
 
 @dataclass(frozen=True, kw_only=True)
 class Federated(StandIn):
-    """Federated learning: each client adds its own noise, and the server sums the updates.
+    """Train by federated learning: each client adds its own noise, and the server sums the updates.
 
-    In each round the server draws clients and sends them the model. Each of them trains on its
-    records, adds normal noise, and returns its update. The server publishes the sum, or the mean
-    with equal weights. `made_of` is the composition whose curve is claimed.
+    In each round, the server draws clients and sends them the model. Each drawn client trains on
+    its records, adds normal noise, and returns its update. The server publishes the sum, or the
+    mean with equal weights. `made_of` returns the composition whose curve is claimed.
 
     What each observer sees:
 
-    - "server": every client's own update, and who takes part. With ``secure_aggregation`` it sees
-      the sum of the updates instead, and still who takes part.
+    - "server": every client's own update, and who takes part. With ``secure_aggregation``, the
+      server sees only the sum of the updates, and still who takes part.
     - "clients": the model after each round, and what the ``colluding`` clients know, at least one.
       They trust the server. With ``secure_aggregation`` they also see who takes part.
     - "public": the model after each round, and what the ``colluding`` clients know. With
-      ``secure_aggregation`` they know who takes part.
+      ``secure_aggregation``, the colluding clients know who takes part.
 
-    Noise: a client's own noise always counts. Where the observer sees only the sum, the noise of
-    h = max(1, least_participants - colluding) honest clients counts; otherwise h = 1.
+    Noise: a client's own noise always counts. If the observer sees only the sum, the noise of
+    h = max(1, least_participants - colluding) honest clients counts. Otherwise h = 1.
 
-    - ``protects="record"``, under add-remove: a record of one client is there or not. Each local
-      step draws each record with ``record_rate``, sums the clipped gradients, adds noise, and
-      moves. A round is ``Gaussian(sigma).subsample(rate=record_rate) * (local_steps - 1)``, and
-      one such step with the noise sigma sqrt(h). Client sampling hides no record: the client's
-      other records show whether the client takes part.
-    - ``protects="client"``, under replace-one: all records of one client are exchanged. The client
-      clips its whole update, into one ball that is the same for all clients, and adds noise once.
-      So ``records``, ``record_rate`` and
-      ``local_steps`` change nothing. A round is ``Gaussian(sigma sqrt(h))``. If the observer does
-      not see who takes part, a sample of ``clients * client_rate`` clients hides a client. It is
-      drawn without replacement from all available clients, at least ``clients`` in each round, and
-      *every* client that is drawn sends its update. Each round draws afresh: a draw that leaves out
-      clients at a cap on their rounds needs ``client_rate=1``.
+    - ``protects="record"``, under add-remove: neighbors differ by one record of one client. Each
+      local step draws each record with ``record_rate``, sums the clipped gradients, adds noise, and
+      updates the model. A round is
+      ``Gaussian(sigma).subsample(rate=record_rate) * (local_steps - 1)``, plus one such step with
+      noise sigma sqrt(h). Client sampling hides no record, because the client's other records can
+      reveal that the client takes part.
+    - ``protects="client"``, under replace-one: neighbors exchange all records of one client. The
+      client clips its whole update into one ball, the same for all clients, and adds noise once. So
+      ``records``, ``record_rate`` and ``local_steps`` change nothing. A round is
+      ``Gaussian(sigma sqrt(h))``. If the observer does not see who takes part, a sample of
+      ``clients * client_rate`` clients hides a client. The sample is drawn without replacement from
+      all available clients, at least ``clients`` in each round. *Every* drawn client sends its
+      update. Each round draws anew: a draw that leaves out clients at a cap on their rounds needs
+      ``client_rate=1``.
 
     Not covered: anything that a client sends besides its update, unequal weights, local optimizers
-    that scale the noise (such as Adam), integer encodings of the noise, and participation that
-    depends on the data. Clients and a server that collude otherwise than stated are outside, too.
+    that scale the noise (such as Adam), integer encodings of the noise, participation that depends
+    on the data, and other collusion between clients and server.
 
     Args:
-        clients: how many there are, at least 1. With ``client_rate`` below 1, how many each draw
-            is from at least: a draw that is repeated if clients do not answer is one from those
-            that do.
-        client_rate: share of the clients that a round draws. Below 1 it is refused where the
-            observer sees who takes part: then give 1, and as ``rounds`` the most rounds in which
-            one client takes part.
-        records: records of a client, at least 1, if declared. The curve does not depend on it;
-            `batch` does.
-        record_rate: with which each local step draws each record, 0 or from 1e-300 to 1.
-        sigma: standard deviation of the noise that one client adds, above 0, over the most by
-            which the sum of its clipped gradients differs between neighbors, for a record: the
-            clipping norm R. For a client, over the diameter 2 R of the ball into which *every*
-            client clips its update: a bound on how one client's update changes is not enough.
-        rounds: at least 1.
+        clients: number of clients, at least 1. With ``client_rate`` below 1, the smallest number of
+            available clients in a draw: a draw that is repeated if clients do not answer is a draw
+            from the answering clients.
+        client_rate: share of the clients that a round draws. If the observer sees who takes part,
+            only 1 is allowed. Then give as ``rounds`` the largest number of rounds of one client.
+        records: number of records of a client, at least 1, if declared. The curve does not depend
+            on it, but `batch` does.
+        record_rate: probability that a local step draws a record, 0 or from 1e-300 to 1.
+        sigma: standard deviation of one client's noise, above 0, as a multiple of a clip. For a
+            record: the clipping norm R, the largest difference of the sum of the clipped gradients
+            between neighbors. For a client: the diameter 2 R of the ball into which *every* client
+            clips its update. A bound on the change of one client's update is not enough.
+        rounds: number of rounds, at least 1.
         protects: "record" or "client".
         against: "server", "clients" or "public".
-        local_steps: noisy steps of a client in a round, at least 1. Only the last is sent.
-        secure_aggregation: whether the server sees sums only. Then ``least_participants`` is
+        local_steps: number of noisy steps of a client per round, at least 1. The client sends only
+            the last.
+        secure_aggregation: True if the server sees sums only. Then ``least_participants`` is
             required.
-        least_participants: every published sum has at least so many updates; a round with fewer
-            is void and publishes nothing. Without it only a client's own noise counts.
-        colluding: how many clients tell the observer all that they know, from 0 to clients - 1.
-            With clients - 1 all other clients do.
+        least_participants: the smallest number of updates in a published sum. A round with fewer
+            updates publishes nothing. Without this argument, only a client's own noise counts.
+        colluding: number of clients that share all they know with the observer, from 0 to
+            clients - 1. With clients - 1, all other clients do.
 
     Raises:
-        ValueError: where the observer sees more than the amplification assumes.
+        ValueError: the observer sees more than the amplification assumes.
 
     Examples:
         >>> import neyman as ny
@@ -150,7 +151,7 @@ class Federated(StandIn):
             )
 
     def _check_hidden(self) -> None:
-        """Refuse client sampling that hides nothing from the observer [FE-1, FE-4]."""
+        """Refuse client sampling that does not hide a client from the observer [FE-1, FE-4]."""
         asked = f"client_rate = {self.client_rate!r} amplifies nothing"
         instead = (
             "give client_rate=1, and as rounds= the most rounds in which one client takes part"
@@ -180,7 +181,7 @@ class Federated(StandIn):
 
     @property
     def neighboring(self) -> Neighboring:
-        """ "add-remove" for a record, "replace-one" for a client."""
+        """Return "add-remove" for a record, "replace-one" for a client."""
         return "add-remove" if self.protects == "record" else "replace-one"
 
     def subsample(
@@ -191,10 +192,10 @@ class Federated(StandIn):
         population: int | None = None,
         neighboring: Neighboring | None = None,
     ) -> Mechanism:
-        """Return this run on a random sample of all records, drawn before it begins.
+        """Return this run on a random sample of all records, drawn before the run begins.
 
         Raises:
-            ValueError: for a client, whose sample ``client_rate`` describes.
+            ValueError: the run protects a client. Use ``client_rate`` instead.
         """
         if self.protects == "client":
             raise ValueError(
@@ -205,7 +206,7 @@ class Federated(StandIn):
 
     @property
     def batch(self) -> Fraction:
-        """Return the expected size of a client's batch, by which it divides its sums.
+        """Return the expected batch size of a client. The client divides its sums by it.
 
         Raises:
             ValueError: if ``records`` is not given.
@@ -216,7 +217,7 @@ class Federated(StandIn):
 
     @property
     def honest(self) -> int:
-        """Return h, of how many honest clients the noise counts at least [FE-2]."""
+        """Return h, the smallest number of honest clients whose noise counts [FE-2]."""
         if self.against == "server" and not self.secure_aggregation:
             return 1
         return max(1, (self.least_participants or 1) - self._colluding_clients())
@@ -234,16 +235,16 @@ class Federated(StandIn):
         return last.subsample(size=sampled, population=others) * self.rounds  # [FE-4]
 
     def _round_clients(self) -> Fraction:
-        """How many clients a round draws."""
+        """Return the number of clients that a round draws."""
         return self.clients * rational(self.client_rate)
 
     def _colluding_clients(self) -> int:
-        """Of the clients that are not protected: an observer that is a client is one of them."""
+        """Return the number of unprotected colluding clients, with an observer that is a client."""
         least = min(1, self.clients - 1) if self.against == "clients" else 0
         return max(self.colluding, least)
 
     def _total(self) -> float | Fraction:
-        """Sigma sqrt(h), rounded down."""
+        """Return sigma sqrt(h), rounded down."""
         if self.honest == 1:
             return self.sigma
         sigma = rational(self.sigma)

@@ -1,4 +1,4 @@
-"""Mechanisms that reveal a record outright, with some probability."""
+"""Describe mechanisms that reveal a whole record with some probability."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from neyman.numerics.relation import RELATIONS, Relation
 
 @dataclass(frozen=True)
 class NonPrivate(Mechanism):
-    """A non-private release: with probability ``rate`` it reveals everything about the record.
+    """Reveal everything about the record with probability ``rate``.
 
     Args:
-        rate: 0, or from 1e-300 to 1; 1 hides nothing, 0 uses nothing.
-        relation: what the rate depends on: under "add-remove" an outcome without the record may
-            come from either neighbor, and is the likelier without it; under "replace-one" it says
-            nothing. "any" goes with the rates 0 and 1.
+        rate: 0, or from 1e-300 to 1. Rate 1 hides nothing, and rate 0 does not use the record.
+        relation: the neighboring relation. Under "add-remove", a release that does not reveal the
+            record is likelier for the neighbor without it. Under "replace-one", such a release
+            reveals nothing. Use "any" only with the rates 0 and 1.
 
     Examples:
         >>> import neyman as ny
@@ -49,7 +49,10 @@ class NonPrivate(Mechanism):
         return self.relation
 
     def losses(self) -> tuple[Composition, ...]:
-        """Infinite with probability ``rate``, else log(1 - rate), or 0 under replace-one."""
+        """Return one loss, which is infinite with probability ``rate``.
+
+        Otherwise the loss is log(1 - rate), or 0 under replace-one.
+        """
         rate = float(self.rate)
         if rate in (0.0, 1.0):
             return (Composition.of([(NonPrivateLoss(), 1)] if rate else []),)
@@ -64,14 +67,14 @@ class NonPrivate(Mechanism):
         """Return 0 at rate 0; no other rate has a finite rho.
 
         Raises:
-            ValueError: unless the rate is 0.
+            ValueError: the rate is not 0.
         """
         if not self.rate:
             return Fraction(0)
         raise ValueError(f"rate = {self.rate!r}: what reveals everything has no zCDP parameter")
 
     def revealed(self) -> Fraction:
-        """Return the probability that everything is revealed; otherwise nothing is."""
+        """Return the probability that the release reveals everything, instead of nothing."""
         return rational(self.rate)
 
 
@@ -80,12 +83,12 @@ class RandomSubset(Mechanism):
     """Release a random subset of the records themselves.
 
     Args:
-        size: how many records are released, at least 0; all subsets of this size are as likely.
-        population: of how many, from 1 to 1e18 and at least ``size``.
+        size: number of released records, at least 0. All subsets of this size are equally likely.
+        population: number of all records, from 1 to 1e18 and at least ``size``.
 
-    A replaced record is among them with probability size / population, and then all of it is
-    known; otherwise nothing is. So it is (0, size / population)-DP, exactly, under replace-one,
-    and neither epsilon nor any Renyi parameter is finite: a ledger charges a delta for it.
+    The release reveals all of a record with probability size / population, and otherwise nothing.
+    So it is exactly (0, size / population)-DP under replace-one. It has no finite pure epsilon or
+    Renyi parameter: a ledger charges a delta for it.
 
     Examples:
         >>> import neyman as ny
@@ -108,19 +111,19 @@ class RandomSubset(Mechanism):
             )
 
     def losses(self) -> tuple[Composition, ...]:
-        """Infinite with probability size / population, else 0."""
+        """Return the loss: infinite with probability size / population, else 0."""
         return NonPrivate(self.revealed(), self.neighboring).losses()
 
     def rho(self) -> Fraction:
         """Return 0 at size 0; no other size has a finite rho.
 
         Raises:
-            ValueError: unless the size is 0.
+            ValueError: the size is not 0.
         """
         if not self.size:
             return Fraction(0)
         raise ValueError(f"size = {self.size}: what reveals records has no zCDP parameter")
 
     def revealed(self) -> Fraction:
-        """Return the probability that a record is revealed; otherwise nothing is."""
+        """Return the probability that the release reveals the record."""
         return Fraction(self.size, self.population)

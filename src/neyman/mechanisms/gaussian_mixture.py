@@ -1,4 +1,4 @@
-"""Normal noise around a shift that is drawn at random."""
+"""Add normal noise around a random shift."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from neyman.numerics.canonical_order import order_key
 
 @dataclass(frozen=True)
 class Limits:
-    """What a mixture may take."""
+    """Set the limits of a mixture."""
 
-    sum_error: float = 1e-9  # by which probabilities that were given as floats may miss one
-    distance: float = 1e3  # beyond it nothing is hidden anyway
-    least_weight: float = 1e-40  # of a number of records that has a normal law of its own [SA-11]
+    sum_error: float = 1e-9  # largest distance of the sum of the probabilities from 1
+    distance: float = 1e3  # above, the noise hides nothing
+    least_weight: float = (
+        1e-40  # a number of records has its own normal distribution from this weight [SA-11]
+    )
 
 
 LIMITS = Limits()
@@ -34,14 +36,14 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, init=False)
 class GaussianMixture(Mechanism):
-    """Normal noise around a shift drawn at random: sum p_i N(c_i, sigma^2) and N(0, sigma^2).
+    """Add normal noise around a random shift: sum p_i N(c_i, sigma^2) against N(0, sigma^2).
 
     Args:
         sigma: standard deviation, above 0.
-        sensitivities: the possible shifts c_i, at least 0, same units; the same one may come twice.
+        sensitivities: the possible shifts c_i, at least 0, same units. Repeats are allowed.
         probabilities: p_i, same length, with sum 1, each 0 or at least 1e-300.
 
-    The shift is there with a record and not without it: the relation is add-remove. Poisson
+    Only the dataset with the record has the shift, so the relation is add-remove. Poisson
     subsampling of a Gaussian is the mixture with shifts (0, sensitivity).
 
     Examples:
@@ -89,7 +91,7 @@ class GaussianMixture(Mechanism):
         self._keep(sigma=sigma, sensitivities=shifts, probabilities=shares)
 
     def losses(self) -> tuple[Composition, ...]:
-        """One loss; a Gaussian one for a single shift, a sampled one for none and another."""
+        """Return one loss: Gaussian for one shift, sampled for 0 and one shift, else a mixture."""
         sigma = float(self.sigma)
         gathered: dict[float, float] = {}
         for c, p in zip(self.sensitivities, self.probabilities, strict=True):
@@ -99,22 +101,22 @@ class GaussianMixture(Mechanism):
         return (Composition.of([] if loss is None else [(loss, 1)]),)
 
     def rho(self) -> Fraction:
-        """Return the rho of the largest shift: a mixture is a noisier view of it."""
+        """Return the rho of the largest shift, because the mixture reveals no more."""
         return (max(map(rational, self.sensitivities)) / rational(self.sigma)) ** 2 / 2
 
 
 def check_sum(name: str, shares: Iterable[float | Fraction]) -> None:
-    """Refuse probabilities that do not add up to one."""
+    """Refuse probabilities that do not add up to 1."""
     total = math.fsum(map(float, shares))
     if abs(total - 1) > LIMITS.sum_error:
         raise ValueError(f"{name}: they add up to {total!r} and must add up to 1")
 
 
 def mixture_of_normals(shifts: Mapping[float, float]) -> Loss | None:
-    """Return the loss of a mixture against the normal distribution at 0; None if nothing moves.
+    """Return the loss of a mixture against the normal distribution at 0, or None without a shift.
 
     Args:
-        shifts: the weight of each distance, at least 0; they need not add up to one.
+        shifts: the weight of each distance, at least 0. The sum of the weights need not be 1.
     """
     used = sorted((c, p) for c, p in shifts.items() if p > 0)
     total = math.fsum(p for _, p in used)
@@ -122,7 +124,7 @@ def mixture_of_normals(shifts: Mapping[float, float]) -> Loss | None:
     if len(used) == 1:
         return GaussianLoss(distances[0] ** 2) if distances[0] else None
     if len(used) == 2 and not distances[0]:
-        if shares[1] == 1:  # the rest is below the rounding of a share; the shift dominates it
+        if shares[1] == 1:  # the other share is rounded away; the shift dominates it
             return GaussianLoss(distances[1] ** 2)
         return SubsampledGaussianLoss(distances[1], shares[1], True)
     return GaussianMixtureLoss(distances, shares, True)
@@ -131,11 +133,12 @@ def mixture_of_normals(shifts: Mapping[float, float]) -> Loss | None:
 def binomial_mixture(mu: float, records: int, rate: Fraction) -> Part:
     """Return the loss of the removal of a user's records from a Poisson sample [SA-9].
 
-    It is that of sum_j Bin(k, q)(j) N(j mu, 1) against N(0, 1). Numbers j that are too improbable
-    stand at the next one; those above are drawn by a coin that everyone sees [SA-11].
+    The pair is sum_j Bin(k, q)(j) N(j mu, 1) against N(0, 1). The bounds move improbable small
+    numbers j to 0 or to the first probable number. For improbable large numbers, the lower bound
+    uses the last probable number, and the upper bound a public coin [SA-11].
 
     Args:
-        mu: what one record moves, in standard deviations, above 0.
+        mu: the shift by one record, in standard deviations, above 0.
         records: k, at least 2.
         rate: q, above 0 and below 1.
     """

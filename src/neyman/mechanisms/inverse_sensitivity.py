@@ -1,4 +1,4 @@
-"""Quantiles by inverse sensitivity: exponential mechanisms over the points of a grid."""
+"""Draw quantiles by inverse sensitivity: exponential mechanisms over the points of a grid."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from neyman.mechanisms.description import EXACT_POSITIVE, UNLESS_NORM, integer, 
 class InverseSensitivity(Mechanism):
     """Draw a point with probability proportional to e^{-rate times its distance}.
 
-    The distance of a point from a quantile is a number of ranks that neighbors move by at most the
-    sensitivity, in either direction. The loss then has the range 2 rate sensitivity, as an
-    `ExponentialMechanism` has.
+    The distance of a point from a quantile is a number of ranks. Between neighbors, it moves by at
+    most the sensitivity, in either direction. The loss then has the range 2 rate sensitivity, like
+    the loss of an `ExponentialMechanism`.
 
     Args:
-        rate: above 0, for one unit of sensitivity.
-        sensitivity: how far neighbors move the distances. A whole number v says that those of one
-            draw move by at most v. Otherwise an iterable of vectors of whole numbers, with a number
-            for each group whose rows change: a person who moves from one group to another is
+        rate: above 0, per unit of sensitivity.
+        sensitivity: shift of the distances between neighbors. An integer v means that the distances
+            of one draw move by at most v. Otherwise, give an iterable of integer vectors, with one
+            entry for each group whose rows change: a person who moves from one group to another is
             ``[(1, 1)]``, two independent draws.
-        draws: how many points of each group are drawn, at least 1, such as one for each quantile.
-        squared_norm: the largest sum of squares of a vector, at least 1, instead of the vectors,
-            where these are too many to list. Then only rho-zCDP is claimed.
+        draws: number of points drawn for each group, at least 1, such as one per quantile.
+        squared_norm: the largest sum of squares of a vector, at least 1, if there are too many
+            vectors to list. Then only rho-zCDP is claimed.
 
-    For the median of one group, a row that is added or removed moves distances by 1/2, and a row
-    that is replaced by 1. For the q-quantile it is max(q, 1 - q), and 1. Two independent draws
-    that move by 1/2 each cost less than one draw that moves by 1, so a row that stays in its group
-    is the worst case of replacement, also where it may change its group.
+    For the median of one group, an added or removed row moves distances by 1/2, and a replaced row
+    by 1. For the q-quantile, the shifts are max(q, 1 - q) and 1. Two independent draws that each
+    move by 1/2 cost less than one draw that moves by 1. So for replacement, the worst case is a row
+    that stays in its group, even if rows may change groups.
 
-    With several vectors the answer is that of the worst one. Later draws may depend on earlier
-    ones. ``.upper`` is safe, as that of several `ExponentialMechanism`.
+    With several vectors, the curve is for the worst vector. Later draws may depend on earlier
+    draws. ``.upper`` is safe, as for several `ExponentialMechanism`.
 
     Examples:
         >>> import neyman as ny
@@ -73,7 +73,10 @@ class InverseSensitivity(Mechanism):
         self._keep(sensitivity=vectors, draws=draws)
 
     def losses(self) -> tuple[Composition, ...]:
-        """Losses of bounded range, one for each draw of each group; or what rho alone says."""
+        """Return losses of bounded range, one for each draw of each group.
+
+        With a squared norm, return the bound by rho-zCDP.
+        """
         if self.squared_norm is not None:
             return (Composition.of([(RenyiBound(self.rho()), 1)]),)
         return tuple(

@@ -1,10 +1,10 @@
-"""The last iterate of noisy gradient descent: all that is released is where it ends.
+"""Describe noisy gradient descent that releases only the last iterate.
 
-One step is x -> c-contraction(x) + noise of standard deviation eta sigma on each coordinate, eta
-the step size; a record that is replaced moves a step's gradient by at most L / n (full gradients)
-or L / b (batches). Both cancel eta, so that a step alone has the curve of G(s), s = L / (n sigma)
-or L / (b sigma). What earlier steps told is forgotten by the contraction, or by the constraint
-set's diameter: more steps need not cost more.
+One step contracts distances by the factor c, and adds noise of standard deviation eta sigma to each
+coordinate, for step size eta. Replacing one record changes the gradient of a step by at most L / n
+(full gradients) or L / b (batches of b records). Eta cancels, so one step has the curve G(s),
+s = L / (n sigma) or L / (b sigma). The contraction, or a bounded constraint set, hides what earlier
+steps revealed. So more steps need not cost more.
 
 Source: Bok, Su and Altschuler 2024, "Shifted interpolation for differential privacy".
 """
@@ -30,15 +30,15 @@ from neyman.numerics.rounding import below, down, up
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a scheme is cut."""
+    """Set the precision, and the limits for splitting a descent."""
 
     digits: int = 60
-    least_gap: float = 1e-140  # of what is forgotten: less would leave the floats
-    splits: int = 400  # how many places are tried at which the stochastic scheme may be cut
+    least_gap: float = 1e-140  # of the first factor: a smaller gap would underflow
+    splits: int = 400  # number of points at which the stochastic scheme is tentatively split
 
 
 LIMITS = Limits()
-NEAR_ONE = Decimal("1e-20")  # of 1 - c: below it is 0, lest the digits of 1 - c^t be lost
+NEAR_ONE = Decimal("1e-20")  # smaller 1 - c is read as 0, or 1 - c^t would lose its digits
 
 
 def _factor_up_to_one(name: str, value: object) -> float | Fraction:
@@ -50,23 +50,20 @@ FACTOR = form(_factor_up_to_one)
 
 
 def contraction(step_size: float, strong_convexity: float, smoothness: float) -> float:
-    """Return the factor c by which a gradient step brings two points closer: max |1 - eta m|, |1 -
-    eta M|.
+    """Return c = max(|1 - eta m|, |1 - eta M|), the contraction factor of a gradient step.
 
     Args:
         step_size: eta, above 0 and at most 2 / M.
-        strong_convexity: m, at least 0: the least curvature of the average loss that a step
-            follows. With batches it must hold for each batch, not only for all records together.
-        smoothness: M, the largest curvature, above 0 and at least m. A gradient that is clipped
-            keeps the contraction only where the clipped loss is itself convex and smooth, such as
-            a generalized linear model's.
+        strong_convexity: m, at least 0: the smallest curvature of the average loss in a step. With
+            batches, it must hold for each batch, not only for all records together.
+        smoothness: M, the largest curvature, above 0 and at least m. With clipped gradients, the
+            clipped loss must be convex and smooth, such as for a generalized linear model.
 
     Returns:
-        c in [0, 1], never below what the three numbers say as decimals; 1 where the loss is convex
-        only, or hardly more.
+        c in [0, 1], rounded up. It is 1 if the loss is convex but not, or hardly, strongly convex.
 
     Raises:
-        ValueError: where the step is too long to contract.
+        ValueError: the step is too long to contract.
     """
     eta, m = check.positive("step_size", step_size), check.positive("smoothness", smoothness)
     check.between("strong_convexity", strong_convexity, 0.0, m)
@@ -80,12 +77,12 @@ def contraction(step_size: float, strong_convexity: float, smoothness: float) ->
     exact = max(abs(1 - step * end) for end in ends)
     c = float(exact)
     while c < 1 and check.exact("contraction", c) < exact:
-        c = up(c, 1)  # 1 - c is what counts, and a float near 1 has few digits of it
+        c = up(c, 1)  # only 1 - c matters, and a float near 1 has few digits of 1 - c
     return min(c, 1.0)
 
 
 class LastIterate(Mechanism):
-    """Noisy gradient descent of which only the last iterate is seen."""
+    """Represent noisy gradient descent if the attacker sees only the last iterate."""
 
     RELATION = "replace-one"
 
@@ -98,9 +95,7 @@ class LastIterate(Mechanism):
 
     @abstractmethod
     def all_iterates(self) -> Mechanism:
-        """Return the same descent with every iterate released:
-        plain composition, for comparison.
-        """
+        """Return the plain composition that releases every iterate, for comparison."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,17 +109,17 @@ class LastIterate(Mechanism):
 
 
 class _Gaussian(LastIterate):
-    """A descent whose last iterate has a Gaussian curve."""
+    """Represent a descent whose last iterate has a Gaussian curve."""
 
     @abstractmethod
     def _mu_squared(self) -> Decimal:
-        """Return the square of mu, to `LIMITS.digits` digits."""
+        """Return mu squared, to `LIMITS.digits` digits."""
 
     def losses(self) -> tuple[Composition, ...]:
         return (Composition.of([(GaussianLoss(float(self._precise())), 1)]),)
 
     def rho(self) -> Fraction:
-        """mu^2 / 2, rounded up in the last of 60 digits."""
+        """Return mu^2 / 2, rounded up in the last of 60 digits."""
         return Fraction(self._precise()) / 2
 
     def _precise(self) -> Decimal:
@@ -135,21 +130,23 @@ class _Gaussian(LastIterate):
 
 @dataclass(frozen=True)
 class NoisyGradientDescent(_Gaussian):
-    """Full gradients: mu = s sqrt((1 - c^t)(1 + c) / ((1 + c^t)(1 - c))), s = L / (n sigma).
+    """Run noisy gradient descent with full gradients, and release the last iterate.
 
-    It is exact: quadratic losses attain it. For c = 1 that is s sqrt(t), as if all were seen. With
-    a constraint set of diameter D in place of a contraction,
-    mu^2 = (3 L D / (eta n) + (L / n)^2 ceil(D n / (eta L))) / sigma^2 once t >= D n / (eta L), or
-    s^2 t where that is less.
+    The curve is G_mu with mu = s sqrt((1 - c^t)(1 + c) / ((1 + c^t)(1 - c))), s = L / (n sigma).
+    This is exact: quadratic losses attain it. For c = 1, mu is s sqrt(t), as if every iterate were
+    seen. With a constraint set of diameter D instead of a contraction, mu^2 = (3 L
+    D / (eta n) + (L / n)^2 ceil(D n / (eta L))) / sigma^2 if t >= D n / (eta L), or s^2 t if this
+    is smaller.
 
     Args:
         n: number of records.
         steps: t, at least 1.
-        sigma: a step adds normal noise of standard deviation eta sigma to each coordinate, above 0.
-        sensitivity: L, how far one record's gradient can move, in l2, when it is replaced.
+        sigma: noise scale, above 0. A step adds normal noise of standard deviation eta sigma to
+            each coordinate.
+        sensitivity: L, the largest l2 change of a record's gradient if the record is replaced.
         contraction: c in [0, 1], see `contraction`.
-        diameter, step_size: D and eta, in place of a contraction, for convex smooth losses with
-            eta at most 2 / smoothness.
+        diameter, step_size: D and eta, instead of a contraction, for convex smooth losses with eta
+            at most 2 / smoothness.
 
     Examples:
         >>> import neyman as ny
@@ -180,23 +177,22 @@ class NoisyGradientDescent(_Gaussian):
         strong_convexity: float,
         smoothness: float,
     ) -> NoisyGradientDescent:
-        """Return unadjusted Langevin dynamics, of which the last point is released.
+        """Return unadjusted Langevin dynamics that releases the last point.
 
-        One step is w -> w - eta (mean gradient) + sqrt(2 eta T) N(0, I). That is noisy gradient
-        descent with sigma = sqrt(2 T / eta). The curve holds at every number of steps: the chain
-        need not be near its limit, and no distance from a posterior is needed. The start must not
-        depend on the data.
+        One step is w -> w - eta (mean gradient) + sqrt(2 eta T) N(0, I). This is noisy gradient
+        descent with sigma = sqrt(2 T / eta). The curve holds for every number of steps: the chain
+        need not be near its limit or a posterior. The start must not depend on the data.
 
         Args:
             n: number of records.
             steps: t, at least 1.
             step_size: eta, above 0 and at most 2 / smoothness.
             temperature: T, above 0. The posterior e^{-(sum of losses)} has T = 1 / n.
-            sensitivity: L, how far one record's gradient can move, in l2, when it is replaced.
+            sensitivity: L, the largest l2 change of a record's gradient if the record is replaced.
             strong_convexity, smoothness: of the mean loss, see `contraction`.
 
         Raises:
-            ValueError: for a step that is too long to contract.
+            ValueError: the step is too long to contract.
 
         Examples:
             >>> import neyman as ny
@@ -234,12 +230,13 @@ class NoisyGradientDescent(_Gaussian):
 
 @dataclass(frozen=True)
 class NoisyCyclicGradientDescent(_Gaussian):
-    """Batches in a fixed order, s = L / (b sigma), l = n / b batches an epoch, E epochs.
+    """Run noisy gradient descent on batches in a fixed order, and release the last iterate.
 
-    mu = s sqrt(1 + c^(2l-2) (1 - c^2) / (1 - c^l)^2 (1 - c^(l(E-1))) / (1 + c^(l(E-1)))), whose
-    limit for c = 1 is s sqrt(1 + (E - 1) / l). With a constraint set of diameter D in place of a
+    With s = L / (b sigma), l = n / b batches per epoch, and E epochs, the curve is G_mu with
+    mu = s sqrt(1 + c^(2l-2) (1 - c^2) / (1 - c^l)^2 (1 - c^(l(E-1))) / (1 + c^(l(E-1)))). The
+    limit for c = 1 is s sqrt(1 + (E - 1) / l). With a constraint set of diameter D instead of a
     contraction, mu^2 = ((L / b)^2 + 3 L D / (eta b l) + (L^2 / (b^2 l)) ceil(D b / (eta L))) /
-    sigma^2 once E >= D b / (eta L), or what c = 1 gives where that is less.
+    sigma^2 if E >= D b / (eta L), or the value for c = 1 if it is smaller.
 
     Args:
         n: number of records, a multiple of ``batch``.
@@ -300,12 +297,13 @@ class NoisyCyclicGradientDescent(_Gaussian):
 
 @dataclass(frozen=True)
 class NoisyStochasticGradientDescent(StandIn, LastIterate):
-    """Batches drawn afresh at each step, of fixed size, without replacement: p = b / n.
+    """Run noisy gradient descent on fresh batches of fixed size, and release the last iterate.
 
-    f = G(2 sqrt(2) s c^(v+1) / (1 - c)) (x) C_p(G(2 s))^(v+1), s = L / (b sigma), for whichever
-    v < t is best; or C_p(G(s))^t, every iterate seen, where that is better. It is composed
-    exactly; v is chosen by the Gaussian limit of the product, and any v is a proven curve. With a
-    constraint set of diameter D the first factor is G(2 sqrt(2) D / (eta sigma sqrt(v + 1))).
+    Each step draws b of the n records without replacement: p = b / n. With s = L / (b sigma), the
+    curve is f = G(2 sqrt(2) s c^(v+1) / (1 - c)) (x) C_p(G(2 s))^(v+1) for the best v < t.
+    C_p(G(s))^t (every iterate seen) replaces it if better. The composition is exact. The Gaussian
+    limit of the product selects v, and every v is proven. With a constraint set of diameter D, the
+    first factor is G(2 sqrt(2) D / (eta sigma sqrt(v + 1))).
 
     Args:
         n: number of records.
@@ -350,7 +348,7 @@ class NoisyStochasticGradientDescent(StandIn, LastIterate):
         )
 
     def _cuts(self) -> list[int]:
-        """v + 1 to try: all, or evenly spread in the logarithm; ``steps`` stands for no cut."""
+        """Return the values of v + 1 to try. The value ``steps`` stands for no split."""
         t = self.steps
         if t <= LIMITS.splits:
             return list(range(1, t + 1))
@@ -358,7 +356,7 @@ class NoisyStochasticGradientDescent(StandIn, LastIterate):
         return sorted(spread | {t})
 
     def _gap(self, last: int) -> float:
-        """2 sqrt(2) times how far apart the iterates may have been, over the noise; rounded up."""
+        """Return 2 sqrt(2) times the largest distance of iterates over the noise, rounded up."""
         if self.contraction is None:
             apart = float(_reach(self, self.batch)) * self._s / math.sqrt(last)
         else:
@@ -375,7 +373,7 @@ class NoisyStochasticGradientDescent(StandIn, LastIterate):
         return float(self.sensitivity) / (self.batch * float(self.sigma))
 
     def _about(self, last: int) -> float:
-        """About mu squared, by the central limit."""
+        """Estimate mu squared by the central limit theorem."""
         if last == self.steps:
             return last * _limit(self._s, self.batch / self.n)
         gap = self._gap(last)
@@ -395,13 +393,13 @@ def _decimal(value: float | Fraction) -> Decimal:
 
 
 def _factor(contraction: float | Fraction) -> Decimal:
-    """Return a contraction, or 1 where it is as good as that: every bound rises with it."""
+    """Return c, or 1 if c is nearly 1. This is safe: every bound grows with c."""
     c = _decimal(contraction)
     return c if 1 - c >= NEAR_ONE else Decimal(1)
 
 
 def _contraction(c: Decimal, t: Decimal) -> Decimal:
-    """(1 - c^t)(1 + c) / ((1 + c^t)(1 - c)), t at c = 1."""
+    """Return (1 - c^t)(1 + c) / ((1 + c^t)(1 - c)), or t for c = 1."""
     if c == 1:
         return t
     far = c**t
@@ -409,7 +407,7 @@ def _contraction(c: Decimal, t: Decimal) -> Decimal:
 
 
 def _reach(descent: LastIterate, size: int) -> Decimal:
-    """D size / (eta L): how many steps may take a point across the constraint set."""
+    """Return D size / (eta L), the number of steps that may cross the constraint set."""
     assert descent.diameter is not None
     assert descent.step_size is not None
     step = rational(descent.step_size) * rational(descent.sensitivity)
@@ -417,13 +415,14 @@ def _reach(descent: LastIterate, size: int) -> Decimal:
 
 
 def _step(descent: LastIterate, size: int, times: int = 1) -> Mechanism:
-    """One step, seen: G(times L / (size sigma))."""
+    """Return one visible step, with the curve G(times L / (size sigma))."""
     return Gaussian(rational(descent.sigma), rational(descent.sensitivity) * times / size)
 
 
 def _limit(mu: float, p: float) -> float:
-    """Return the mu squared that each of many C_p(G_mu) adds in
-    the limit (Dong, Roth and Su 2022).
+    """Return the limit of the mu squared that each of many C_p(G_mu) adds.
+
+    Source: Dong, Roth and Su 2022.
     """
     if mu > 25:
         return math.inf

@@ -1,7 +1,7 @@
-"""Local reports of a category: what each person sends, and what is estimated from all of them.
+"""Report categories locally, and estimate frequencies from the reports.
 
-Every probability is a rational with the denominator 2^64, rounded so that no more than epsilon is
-revealed; sampler, accountant and estimator share it.
+Every probability is a multiple of 2^-64, rounded to reveal no more than epsilon. The sampler, the
+accountant, and the estimator share these probabilities.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ WORD_VALUES = 1 << 64
 
 @dataclass(frozen=True)
 class Limits:
-    """The reports of one person."""
+    """Set the largest number of categories and the largest epsilon."""
 
     categories: int = 1 << 20
-    epsilon: int = 40  # beyond it 64 bits do not tell a are from none
+    epsilon: int = 40  # above, 64 bits are too few for the rare reports
 
 
 LIMITS = Limits()
@@ -42,7 +42,7 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Encoding(Mechanism):
-    """How one of k categories is reported, epsilon-DP whatever the category.
+    """Report one of k categories with epsilon-DP.
 
     Args:
         epsilon: above 0, at most 40.
@@ -65,11 +65,11 @@ class Encoding(Mechanism):
             )
 
     def rho(self) -> Fraction:
-        """Of the unrounded probabilities, which reveal at least as much; rounded up [ZC-4]."""
+        """Return rho for the unrounded probabilities, an upper bound, rounded up [ZC-4]."""
         return three_values_rho(rational(self.epsilon))
 
     def _pair(self, p: Sequence[Fraction], q: Sequence[Fraction]) -> tuple[Composition, ...]:
-        """Return the exact pair of two reports, whose loss knows the mechanism's rho."""
+        """Return the exact pair of two reports, with the mechanism's rho."""
         parts = finite_pair(p, q).parts
         known = {"known_rho": self.rho()}
         return (
@@ -84,20 +84,20 @@ class Encoding(Mechanism):
         """Draw the report of each person, independently.
 
         Args:
-            values: the categories that they hold, shape (n,), each in 0, ..., k - 1.
-            bits: the source of randomness; fresh `SecureBits` if none is given.
+            values: each person's category in 0, ..., k - 1, shape (n,).
+            bits: the source of randomness; fresh `SecureBits` if omitted.
         """
 
     @abstractmethod
     def frequencies(self, reports: Array) -> Array:
-        """Unbiased estimates of each category's share of the people, shape (k,).
+        """Return unbiased estimates of each category's share of the people, shape (k,).
 
-        They may be below 0 or above 1: cutting them off would bias them.
+        Estimates may be below 0 or above 1: clipping would bias them.
         """
 
     @abstractmethod
     def variance(self, share: float, people: int) -> float:
-        """Of the estimate of one category whose true share of ``people`` is ``share``."""
+        """Return the variance of one category's estimated share, for its true share."""
 
     def mean(self, reports: Array, values: Sequence[float] | Array) -> float:
         """Return an unbiased estimate of the mean of a number that each category stands for."""
@@ -117,9 +117,9 @@ class Encoding(Mechanism):
 
 @dataclass(frozen=True)
 class CategoryResponse(Encoding):
-    """Randomized response: at random with probability k b, else the truth; reports are categories.
+    """Report a uniformly random category with probability k b, else the true category.
 
-    b = 1 / (e^epsilon + k - 1), rounded up.
+    Here b = 1 / (e^epsilon + k - 1), rounded up.
 
     Examples:
         >>> import neyman as ny
@@ -141,7 +141,7 @@ class CategoryResponse(Encoding):
         return self._random / self.categories
 
     def rho(self) -> Fraction:
-        """Of the unrounded probabilities, which reveal at least as much; rounded up [ZC-4]."""
+        """Return rho for the unrounded probabilities, an upper bound, rounded up [ZC-4]."""
         return response_rho(rational(self.epsilon), self.categories)
 
     def losses(self) -> tuple[Composition, ...]:
@@ -151,18 +151,18 @@ class CategoryResponse(Encoding):
         return self._pair([a, b, rest], [b, a, rest])
 
     def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
-        """Categories, shape (n,); see `Encoding.report`."""
+        """Return the reported categories, shape (n,); see `Encoding.report`."""
         held, source = self._check_values(values), bits or SecureBits()
         lies = _happens(self._random, len(held), source)
         return np.where(lies, _uniform(self.categories, len(held), source), held)
 
     def frequencies(self, reports: Array) -> Array:
-        """(share of reports - b) / (1 - k b)."""
+        """Return (share of reports - b) / (1 - k b) for each category."""
         counts = np.bincount(np.asarray(reports), minlength=self.categories)
         return (counts / counts.sum() - float(self._other)) / float(1 - self._random)
 
     def variance(self, share: float, people: int) -> float:
-        """(share a (1 - a) + (1 - share) b (1 - b)) / (n (a - b)^2)."""
+        """Return (share a (1 - a) + (1 - share) b (1 - b)) / (n (a - b)^2), a = 1 - (k - 1) b."""
         b = float(self._other)
         a = float(1 - (self.categories - 1) * self._other)
         difference = float(1 - self._random)
@@ -171,15 +171,16 @@ class CategoryResponse(Encoding):
 
 @dataclass(frozen=True)
 class UnaryEncoding(Encoding):
-    """One bit for each category, 1 for that which is held, each bit flipped; reports are rows.
+    """Report one bit per category, with random flips.
 
-    Symmetric: every bit is flipped with probability 1 / (e^{epsilon/2} + 1). Optimised: the 1 with
-    probability 1/2, each 0 with probability 1 / (e^epsilon + 1). Rounded up.
+    Only the true category has a 1 before the flips. Symmetric: every bit flips with probability
+    1 / (e^{epsilon/2} + 1). Optimised: the 1 flips with probability 1/2, each 0 with
+    1 / (e^epsilon + 1). These probabilities are rounded up.
 
     Args:
         epsilon: above 0, at most 40.
         categories: k, at least 2.
-        optimised: which of the two.
+        optimised: True for optimised flips, False for symmetric flips.
 
     Examples:
         >>> import neyman as ny
@@ -196,7 +197,7 @@ class UnaryEncoding(Encoding):
 
     @cached_property
     def _bits(self) -> tuple[Fraction, Fraction]:
-        """The chance of a 1 where the category is held, and where it is not."""
+        """Return the probability of a 1 for the true category, and for each other category."""
         epsilon = rational(self.epsilon)
         if self.optimised:
             return Fraction(1, 2), _up(1 / (exponential(epsilon)[0] + 1))
@@ -204,7 +205,7 @@ class UnaryEncoding(Encoding):
         return 1 - flipped, flipped
 
     def rho(self) -> Fraction:
-        """Of the unrounded probabilities; symmetric, that of two responses at epsilon / 2."""
+        """Return rho for the unrounded probabilities. If symmetric, it is twice a response's."""
         epsilon = rational(self.epsilon)
         return three_values_rho(epsilon) if self.optimised else 2 * pure_rho(epsilon / 2)
 
@@ -216,7 +217,7 @@ class UnaryEncoding(Encoding):
         return self._pair([x * y for x, y in first], [x * y for x, y in second])
 
     def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
-        """Bits, shape (n, k); see `Encoding.report`."""
+        """Return the reported bits, shape (n, k); see `Encoding.report`."""
         held, source = self._check_values(values), bits or SecureBits()
         p, q = self._bits
         sent = _happens(q, len(held) * self.categories, source)
@@ -225,12 +226,12 @@ class UnaryEncoding(Encoding):
         return sent.astype(np.uint8)
 
     def frequencies(self, reports: Array) -> Array:
-        """(share of ones - q) / (p - q), p and q the chances of a 1."""
+        """Return (share of ones - q) / (p - q), with p and q the probabilities of a 1."""
         p, q = self._bits
         return (np.mean(reports, axis=0) - float(q)) / float(p - q)
 
     def variance(self, share: float, people: int) -> float:
-        """(share p (1 - p) + (1 - share) q (1 - q)) / (n (p - q)^2)."""
+        """Return (share p (1 - p) + (1 - share) q (1 - q)) / (n (p - q)^2)."""
         p, q = map(float, self._bits)
         spread = share * p * (1 - p) + (1 - share) * q * (1 - q)
         return spread / (people * float(self._bits[0] - self._bits[1]) ** 2)
@@ -238,11 +239,11 @@ class UnaryEncoding(Encoding):
 
 @dataclass(frozen=True)
 class HadamardResponse(Encoding):
-    """One entry of the category's row of a Hadamard matrix, with its sign flipped at times.
+    """Report one entry of the category's row of a Hadamard matrix, with a random sign flip.
 
-    The column j is drawn uniformly; sent are j and the sign (-1)^{|v & j|}, flipped with
-    probability 1 / (e^epsilon + 1), rounded up: log k + 1 bits. Two rows differ in half of the
-    columns.
+    A person with category v draws a column j uniformly, and reports j and the sign (-1)^{|v & j|},
+    flipped with probability f = 1 / (e^epsilon + 1), rounded up: log k + 1 bits. Two rows differ in
+    half of the columns.
 
     Examples:
         >>> import neyman as ny
@@ -256,7 +257,7 @@ class HadamardResponse(Encoding):
 
     @property
     def columns(self) -> int:
-        """Return the smallest power of two of at least k."""
+        """Return the smallest power of two that is at least k."""
         return 1 << (self.categories - 1).bit_length()
 
     @cached_property
@@ -269,14 +270,14 @@ class HadamardResponse(Encoding):
         return self._pair([half, (1 - f) / 2, f / 2], [half, f / 2, (1 - f) / 2])
 
     def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
-        """Columns and signs (1 or -1), shape (n, 2); see `Encoding.report`."""
+        """Return columns and signs (1 or -1), shape (n, 2); see `Encoding.report`."""
         held, source = self._check_values(values), bits or SecureBits()
         column = _uniform(self.columns, len(held), source)
         flip = _happens(self._flip_probability, len(held), source)
         return np.stack([column, np.where(flip, -1, 1) * _sign(held & column)], axis=1)
 
     def frequencies(self, reports: Array) -> Array:
-        """Return the mean of sign times entry, over 1 - 2 f: by the fast transform."""
+        """Return the mean of sign times entry over 1 - 2 f, by the fast transform."""
         column, sign = np.asarray(reports).T
         total = np.bincount(column, weights=sign, minlength=self.columns)
         step = 1
@@ -287,7 +288,7 @@ class HadamardResponse(Encoding):
         return total[: self.categories] / (len(column) * float(1 - 2 * self._flip_probability))
 
     def variance(self, share: float, people: int) -> float:
-        """(1 / (1 - 2 f)^2 - share) / n."""
+        """Return (1 / (1 - 2 f)^2 - share) / n."""
         return (float(1 - 2 * self._flip_probability) ** -2 - share) / people
 
 
@@ -296,12 +297,12 @@ def _up(probability: Fraction) -> Fraction:
 
 
 def _happens(probability: Fraction, size: int, bits: Bits) -> Array:
-    """Independent events of this probability, a multiple of 2^-64 below 1."""
+    """Draw independent events with this probability, a multiple of 2^-64 below 1."""
     return bits.words(size) < np.uint64(int(probability * WORD_VALUES))
 
 
 def _uniform(below: int, size: int, bits: Bits) -> Array:
-    """Uniform whole numbers, exact: words beyond the last full multiple are drawn again."""
+    """Draw exact uniform integers. Redraw words above the last full multiple."""
     most = np.uint64(WORD_VALUES // below * below - 1)
     words = bits.words(size)
     while True:
@@ -312,7 +313,7 @@ def _uniform(below: int, size: int, bits: Bits) -> Array:
 
 
 def _sign(x: Array) -> Array:
-    """(-1) to the number of ones."""
+    """Return (-1)^(number of one bits)."""
     odd = x.copy()
     for shift in (16, 8, 4, 2, 1):
         odd ^= odd >> shift

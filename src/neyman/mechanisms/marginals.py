@@ -1,17 +1,17 @@
-"""Marginals of one table of counts, measured so that they add up and nothing is measured twice.
+"""Measure marginals of one table consistently, without measuring anything twice.
 
-Marginals by overlapping sets of attributes repeat each other: age by sex and age by race both tell
-of age. So what is measured is, for each set B of attributes, the *part* of B: what the marginal by
-B says beyond all marginals by fewer of its attributes. With n_i values of attribute i, and J the
-matrix of ones, that is the vector of whole numbers
+Marginals by overlapping sets of attributes repeat each other: age by sex and age by race both
+describe age. So the mechanism measures, for each set B of attributes, the *part* of B: the
+information of the marginal by B beyond all marginals by fewer of its attributes. With n_i values of
+attribute i, and the matrix J of ones, the part is the integer vector
 
     r_B = (tensor over i in B of (n_i I - J)) x_B,        x_B the marginal by B.
 
-The marginal by A is the sum over B within A of part B, spread evenly over the cells of A, and its
-parts are independent [MA-5]. How far a record moves r_B is in `marginals_sensitivity`, and which
-variances s_B^2 of the noise are best in `optimal_marginals`.
+The marginal by A is the sum over B within A of part B, spread evenly over the cells of A. Its parts
+are independent [MA-5]. `marginals_sensitivity` bounds how far a record moves r_B, and
+`optimal_marginals` finds the best noise variances s_B^2.
 
-Source: Xiao, He, Zhang, Kifer 2023 (residual planner); the whole numbers are ours.
+Source: Xiao, He, Zhang, Kifer 2023 (residual planner); the integer version is ours.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from neyman.numerics.relation import Neighboring, neighboring_of, size_known
 
 @dataclass(frozen=True)
 class Limits:
-    """The size of a set of marginals, and of their noise."""
+    """Set the largest set of marginals, and the range of the noise."""
 
     attributes: int = 64
     parts: int = 1 << 17
-    # Bits of the least variance: with less, whole numbers cost more than 3e-6 in mu.
+    # Bits of the smallest variance: with fewer, integer noise costs more than 3e-6 in mu.
     least_variance_bits: int = 20
     variance: int = 1 << 104
 
@@ -54,11 +54,12 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Estimate:
-    """A marginal as it is estimated.
+    """Store an estimated marginal.
 
     Args:
-        values: an array with an axis for each attribute; unbiased, and adding up with all others.
-        standard_error: of each of its cells.
+        values: array with one axis per attribute. Unbiased, and consistent with all other
+            estimates.
+        standard_error: standard error of each cell, in counts.
     """
 
     values: NDArray[np.float64]
@@ -67,22 +68,22 @@ class Estimate:
 
 @dataclass(frozen=True, init=False, repr=False)
 class Marginals(Mechanism):
-    """The parts of some marginals with integer noise: a Gaussian curve.
+    """Measure the parts of some marginals with integer noise. The curve is Gaussian.
 
-    A record that is added, removed or replaced moves all parts at once; the worst change is found
-    for all of them together where it can be (`exact`), and part by part elsewhere, which is never
-    too small. rho is the largest sum of shift^2 / (2 s_B^2), exact. The curve is G_mu,
-    mu = sqrt(2 rho) (1 + 3e-6): what whole numbers cost is counted (`integer_mu`).
+    An added, removed or replaced record moves all parts at once. If possible, the worst change is
+    found for all parts together (`exact`). Otherwise the largest shifts of the single parts are
+    added, which gives an upper bound. rho is the largest sum of shift^2 / (2 s_B^2), exact. The
+    curve is G_mu, mu = sqrt(2 rho) (1 + 3e-6), including the cost of integer noise (`integer_mu`).
 
     Args:
-        sizes: by attribute how many values it has, at least 2; each record has one of them.
-        noise: by part B the variance s_B^2 of the noise on each number of r_B, exact, above 0. With
-            a part come all parts of fewer of its attributes; under "add-remove" also ``()``, the
-            number of records, which is known under "replace-one" and must not be given there.
+        sizes: number of values of each attribute, at least 2. Each record has one value.
+        noise: noise variance s_B^2 on each number of r_B, exact, above 0, for each part B. A part
+            requires all parts of fewer of its attributes. "add-remove" also requires ``()``, the
+            number of records. "replace-one" forbids it, because the number is known.
         neighboring: "add-remove" or "replace-one".
 
-    Records with other values may be left out of the tables beforehand, one by one: under
-    "replace-one" too, as the worst replacement moves more than leaving out does.
+    You may first drop records with other values, one by one. This also holds under "replace-one",
+    because the worst replacement moves more than a dropped record.
 
     Examples:
         >>> import neyman as ny
@@ -140,7 +141,7 @@ class Marginals(Mechanism):
 
     @cached_property
     def unit(self) -> int:
-        """The power of two that r_B is multiplied by, so that noise is of at least 2^20."""
+        """Return the power of two that multiplies r_B, for noise variances of at least 2^20."""
         least = min(variance for _, variance in self.noise)
         bits = math.log2(least.numerator) - math.log2(least.denominator)
         return 1 << max(0, math.ceil((LIMITS.least_variance_bits - bits) / 2) + 1)
@@ -156,8 +157,9 @@ class Marginals(Mechanism):
         return self._spent[1]
 
     def rho(self) -> Fraction:
-        """Return the largest sum of shift^2 / (2 s_B^2) (Canonne,
-        Kamath and Steinke 2020, theorem 4).
+        """Return the largest sum of shift^2 / (2 s_B^2).
+
+        Source: Canonne, Kamath and Steinke 2020, theorem 4.
         """
         return self._spent[0] / 2
 
@@ -167,14 +169,15 @@ class Marginals(Mechanism):
         return integer_mu(2 * self.rho() * least, least)
 
     def losses(self) -> tuple[Composition, ...]:
-        """One Gaussian loss."""
+        """Return one Gaussian loss."""
         mu = self.mu()
         return (Composition.of([(GaussianLoss(mu * mu), 1)]),)
 
     def room(self) -> int:
         """Return the largest number of records for which 64-bit integers hold the parts.
 
-        With more of them numbers wrap around: the estimates are then wrong, the guarantee is not.
+        With more records, numbers wrap around. Then the estimates are wrong, but the guarantee
+        holds.
         """
         sizes = dict(self.sizes)
         most = max(math.prod(sizes[i] for i in part) for part, _ in self.noise)
@@ -184,16 +187,16 @@ class Marginals(Mechanism):
     def measure(
         self, tables: Mapping[Part, NDArray[Any]], bits: Bits | None = None
     ) -> dict[Part, NDArray[np.int64]]:
-        """Return the noisy parts, which are what is released.
+        """Return the noisy parts, for release.
 
         Args:
-            tables: exact marginals of the same records, each counted once, whole numbers, by their
-                attributes, an axis for each in that order; each part must be within the attributes
-                of one of them.
-            bits: the source of randomness; fresh from the operating system if left out.
+            tables: a dict from attributes to the exact marginal, an integer array with one axis per
+                attribute. All marginals count the same records, each record once. For each part,
+        one table must have all of its attributes.
+            bits: the source of randomness; fresh from the operating system if omitted.
 
         Returns:
-            By part unit * r_B with noise, an array with an axis for each of its attributes.
+            A dict from parts to unit * r_B with noise, an array with one axis per attribute.
         """
         sizes = dict(self.sizes)
         exact: dict[Part, NDArray[np.int64]] = {}
@@ -224,10 +227,10 @@ class Marginals(Mechanism):
         """Return consistent marginals with their standard errors.
 
         Args:
-            measured: what `measure` returned.
-            marginals: which; if left out those that are part of no other.
-            total: under "replace-one" the number of records, as declared (it does not come from the
-                data); marginals add up to it.
+            measured: the result of `measure`.
+            marginals: the marginals to return. By default, those that no other marginal contains.
+            total: the declared number of records, required under "replace-one". It does not come
+                from the data. Marginals add up to it.
         """
         if (total is not None) != size_known(self.relation):
             raise ValueError(
@@ -274,7 +277,7 @@ class Marginals(Mechanism):
         )
 
     def finest(self) -> tuple[Part, ...]:
-        """Return the maximal parts."""
+        """Return the maximal parts, which no other part contains."""
         parts = {part for part, _ in self.noise}
         covered = {p[:i] + p[i + 1 :] for p in parts for i in range(len(p))}
         return tuple(part for part, _ in self.noise if part not in covered)
@@ -299,13 +302,13 @@ class Marginals(Mechanism):
 
 
 def share(marginal: Part, part: Part, sizes: Mapping[str, int]) -> float:
-    """c(A, B): what a part of variance 1 adds to the variance of a marginal's cells."""
+    """Return c(A, B), the variance that a part of variance 1 adds to each cell of a marginal."""
     own = math.prod(1 - 1 / sizes[name] for name in part)
     return own / math.prod(sizes[name] for name in marginal if name not in part) ** 2
 
 
 def checked_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Attributes with how many values they have; refuses what is none."""
+    """Return the number of values of each attribute. Refuse invalid sizes."""
     if not isinstance(sizes, Mapping) or not 1 <= len(sizes) <= LIMITS.attributes:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError(
             f"sizes = {sizes!r} must give from 1 to {LIMITS.attributes} attributes their number of "
@@ -315,7 +318,7 @@ def checked_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def ordered(argument: str, names: Iterable[str], sizes: Mapping[str, int]) -> Part:
-    """Attributes in the order of the sizes, each once; refuses those that are not there."""
+    """Return attributes in the order of the sizes. Refuse unknown and repeated attributes."""
     if not isinstance(names, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{argument}: {names!r} must be attributes, such as ('age', 'sex')")
     given = (names,) if isinstance(names, str) else tuple(names)
@@ -361,7 +364,7 @@ def _transpose(
 
 
 def _smallest_table(part: Part, tables: Mapping[Part, NDArray[Any]]) -> Part:
-    """Return the smallest table that a part can be computed from."""
+    """Return the attributes of the smallest table that contains a part."""
     covering = [names for names in tables if set(part) <= set(names)]
     if not covering:
         raise ValueError(f"tables: none has all of {part}; give their marginal or a finer one")

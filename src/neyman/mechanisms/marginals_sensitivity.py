@@ -1,11 +1,11 @@
-"""How far one record can move the parts of marginals, all of them together [MA-1].
+"""Bound how far one record can move the parts of marginals, all parts together [MA-1].
 
-Which attributes D of a replaced record move a weighted sum of parts most is a cut problem: with two
-values each, and parts of two attributes, a part moves just where one of its attributes changes. So
-all D are tried, but for exchanges of attributes that play the same role. The sum is a polynomial
-with one term for each set of attributes, so its values at all 2^d sets come in d 2^d additions of
-floats. Those that could be the largest in spite of rounding are compared in exact numbers [MA-3].
-Beyond 20 attributes without exchanges, the largest shifts of all parts are added up instead.
+Finding the changed attributes D with the largest weighted sum of shifts is a cut problem: with two
+values each, and parts of two attributes, a part moves only if exactly one attribute changes. So the
+module tries all D, except exchanges of equivalent attributes. The sum is a polynomial with one term
+for each set of attributes, so d 2^d floating-point additions give its values at all 2^d sets. Sets
+that could be the largest despite rounding are compared exactly [MA-3]. Above 20 attributes without
+exchanges, the largest shifts of all parts are added up instead.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from numpy.typing import NDArray
 from neyman.numerics.relation import Neighboring
 
 Part = tuple[str, ...]
-"""Attributes by name, in the order in which their sizes were given."""
+"""Names of attributes, in the order of the given sizes."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How many changes of a record are tried."""
+    """Set the largest number of record changes to try."""
 
     changes: int = 1 << 20  # changes of a record, times parts
     attributes: int = 20
-    compared: int = 4096  # in exact numbers
+    compared: int = 4096  # in exact arithmetic
 
 
 LIMITS = Limits()
 
 
 def shift_squared(part: Part, changed: Iterable[str] | None, sizes: Mapping[str, int]) -> int:
-    """By how much a record moves r_B: the squared l2 norm, exact [MA-1].
+    """Return the squared l2 norm of the shift of r_B by one record, exact [MA-1].
 
     Args:
         part: B.
-        changed: the attributes in which the record and its replacement differ; None where it is
-            added or removed.
+        changed: the attributes in which the record and its replacement differ, or None if the
+            record is added or removed.
     """
     alone = math.prod(sizes[name] * (sizes[name] - 1) for name in part)
     if changed is None:
@@ -56,22 +56,21 @@ def shift_squared(part: Part, changed: Iterable[str] | None, sizes: Mapping[str,
 
 
 def largest_shift(part: Part, sizes: Mapping[str, int]) -> int:
-    """Return the largest squared shift of one part when a record is replaced [MA-2]."""
+    """Return the largest squared shift of one part if a record is replaced [MA-2]."""
     return max(shift_squared(part, changed, sizes) for changed in subsets(part))
 
 
 def largest(
     sizes: Mapping[str, int], precisions: Mapping[Part, Fraction], neighboring: Neighboring
 ) -> tuple[Fraction, bool]:
-    """Return the largest sum of precision * shift^2, and whether some change of a record reaches
-    it.
+    """Return the largest sum of precision * shift^2, and True if it is attained.
 
     Args:
-        precisions: of the parts, exact, at least 0.
+        precisions: precision of each part, exact, at least 0.
         neighboring: "add-remove" or "replace-one".
 
     Returns:
-        An exact number that no change exceeds; True where one reaches it.
+        An exact upper bound for all changes, and True if a change attains it.
     """
     common = math.lcm(*(p.denominator for p in precisions.values()))
     weights = {part: int(p * common) for part, p in precisions.items()}
@@ -91,10 +90,11 @@ def largest(
 
 
 def few_changes(sizes: Mapping[str, int], weights: Mapping[Part, object]) -> list[Part] | None:
-    """Return replacements that contain the worst one, by exchanges alone; None if they are many.
+    """Return replacements that include the worst, one per class, or None if there are too many.
 
     Args:
-        weights: of the parts; attributes that can be exchanged without changing them are alike.
+        weights: weights of the parts. Attributes are equivalent if exchanging them changes no
+            weight.
     """
     classes = isomorphic(sizes, weights)
     if math.prod(len(group) + 1 for group in classes) * len(weights) > LIMITS.changes:
@@ -108,16 +108,14 @@ def few_changes(sizes: Mapping[str, int], weights: Mapping[Part, object]) -> lis
 
 
 def worst_change(sizes: Mapping[str, int], weights: Mapping[Part, float]) -> Part | None:
-    """Return a replacement that moves a weighted sum of parts
-    most, but for rounding; None if unknown.
-    """
+    """Return a replacement with nearly the largest weighted sum of shifts, or None if unknown."""
     if len(sizes) > LIMITS.attributes:
         return None
     return _part_names(sizes, int(np.argmax(_sums(sizes, weights)[0])))
 
 
 def isomorphic(sizes: Mapping[str, int], weights: Mapping[Part, object]) -> list[Part]:
-    """Attributes in classes: any two of a class can be exchanged without changing the weights."""
+    """Return classes of attributes that can be exchanged without changing the weights."""
     place = {name: i for i, name in enumerate(sizes)}
     by_name: dict[str, list[Part]] = {name: [] for name in sizes}
     for part in weights:
@@ -144,15 +142,15 @@ def isomorphic(sizes: Mapping[str, int], weights: Mapping[Part, object]) -> list
 
 
 def subsets(part: Sequence[str]) -> list[Part]:
-    """Every subset, smaller ones first; in the order of the whole."""
+    """Return every subset, smaller subsets first, in the order of ``part``."""
     return [chosen for k in range(len(part) + 1) for chosen in combinations(part, k)]
 
 
 def _contenders(sizes: Mapping[str, int], weights: Mapping[Part, int]) -> list[Part] | None:
-    """Return replacements that contain the worst one, one of each kind; None if they are many."""
+    """Return replacements that include the worst, one per kind, or None if they are too many."""
     if len(sizes) > LIMITS.attributes:
         return None
-    top = max(weights.values())  # whole numbers may be too large for floats
+    top = max(weights.values())  # integers may be too large for floats
     near = {part: float(Fraction(k, top)) for part, k in weights.items()}
     sums, rounding = _sums(sizes, near)
     places = np.flatnonzero(sums >= sums.max() - 2 * rounding)
@@ -169,18 +167,17 @@ def _contenders(sizes: Mapping[str, int], weights: Mapping[Part, int]) -> list[P
 def _sums(
     sizes: Mapping[str, int], weights: Mapping[Part, float]
 ) -> tuple[NDArray[np.float64], float]:
-    """Return the weighted sum of shift^2 for every set of changed attributes, and how far it may be
-    off.
+    """Return the weighted sum of shift^2 for every set of changed attributes, and its error bound.
 
-    With d_i = 1 where attribute i changes, a part's second product is that of
-    n_i (n_i - 1) - n_i^2 d_i; sorted by products of d_i, the value at D is the sum of the
-    coefficients of all subsets of D. The position of D is the sum of 2^i.
+    With d_i = 1 if attribute i changes, else 0, the second product of a part has the factors
+    n_i (n_i - 1) - n_i^2 d_i. Expand it in products of d_i. The value at a set D is then the sum of
+    the coefficients of all subsets of D. The index of D is the sum of 2^i over D.
     """
     bit = {name: 1 << i for i, name in enumerate(sizes)}
     table = np.zeros(1 << len(sizes))
     size = 0.0
     for part, weight in weights.items():
-        for chosen in subsets(part)[1:]:  # no attribute changed: nothing moves
+        for chosen in subsets(part)[1:]:  # without a changed attribute, nothing moves
             factors = [
                 -(sizes[name] ** 2) if name in chosen else sizes[name] * (sizes[name] - 1)
                 for name in part
@@ -191,8 +188,8 @@ def _sums(
     for i in range(len(sizes)):
         halves = table.reshape(-1, 2, 1 << i)
         halves[:, 1] += halves[:, 0]
-    # A coefficient is right to one part in 2^53 for each factor and each part that adds to it, a
-    # sum to one for each attribute [MA-3]; all of them are at most the sum of all sizes.
+    # A coefficient has a relative error of 2^-53 for each factor and each added part. A sum has
+    # one for each attribute [MA-3]. All values are at most the sum of all sizes.
     steps = len(sizes) + len(weights) + 2 * max(map(len, weights)) + 8
     return table, 2.0 * steps * size * 2.0**-53
 

@@ -1,15 +1,17 @@
-"""The noise that marginals need least: chosen for all of them together, with a proof of how near.
+"""Find the noise that minimizes the error of marginals, and prove its gap to the optimum.
 
 With a_B = prod n_i^2 / s_B^2, the precision of part B (`neyman.mechanisms.marginals`), the variance
 of a cell of marginal A is the sum of c(A, B) / a_B over B within A. A change D of a record costs
-the sum of p_B(D) a_B, twice its rho. For weights mu of marginals and lambda of changes, each
-summing to 1, v = c^T mu, and q = p^T lambda, the largest variance times the largest cost is at
-least (sum over B of sqrt(v_B q_B))^2 for every unbiased Gaussian mechanism on linear answers. The
-precisions a_B = sqrt(v_B / q_B) make it tight [MA-6].
+the sum of p_B(D) a_B, which is 2 rho for this change. Take weights mu of marginals and lambda of
+changes, each with sum 1, and v = c^T mu, q = p^T lambda. Then for every unbiased Gaussian mechanism
+on linear answers, the largest variance times the largest cost is at least
+(sum over B of sqrt(v_B q_B))^2. For the best weights, the precisions a_B = sqrt(v_B / q_B) attain
+this bound [MA-6].
 
-The root of that bound is concave in mu and lambda. It is raised by multiplying mu_A by variance_A
-and lambda_D by cost_D, in proportion, until both sides agree within a tolerance. For a weighted sum
-of variances mu is fixed; under "add-remove" there is one change, and the first step is the answer.
+The square root of the bound is concave in mu and lambda. The algorithm raises it by multiplying
+mu_A by variance_A and lambda_D by cost_D, until the lower and upper bounds agree within a
+tolerance. A weighted sum of variances fixes mu, and "add-remove" has one change. If both hold, the
+first step is optimal.
 
 Source: Xiao, He, Zhang, Kifer 2023 (the sum of variances in closed form; optimality).
 """
@@ -46,13 +48,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Limits:
-    """How weights are optimized."""
+    """Set the tolerance and the number of steps of the optimization."""
 
     relative_width: float = 1e-4
     steps: int = 20_000
     rounds: int = 200
-    precision_digits: int = 10  # of a precision
-    weight_ratio: float = 1e24  # of weights: with more, noise leaves whole numbers of 64 bits
+    precision_digits: int = 10  # significant digits of a precision
+    weight_ratio: float = 1e24  # largest ratio of weights: above, noise overflows 64-bit integers
 
 
 LIMITS = Limits()
@@ -60,12 +62,14 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Compared:
-    """One marginal's error at rho = 1/2, by four ways to spend it; multiply by 1 / (2 rho).
+    """Compare the error of one marginal at rho = 1/2 for three ways to spend rho.
+
+    For another rho, multiply the variances by 1 / (2 rho).
 
     Args:
-        variance: of each cell, as chosen here.
-        independent: with the same noise on each marginal of the workload, and nothing else.
-        equal: the same, and then made consistent by least squares.
+        variance: variance of each cell with the optimized noise.
+        independent: variance with the same noise on each marginal of the workload.
+        equal: variance with the same noise, after least squares for consistency.
     """
 
     marginal: Part
@@ -77,15 +81,15 @@ class Compared:
 
 @dataclass(frozen=True)
 class MarginalStrategy:
-    """How precisely each part is measured, up to a factor that the budget decides.
+    """Describe the precision of each part, up to a factor from the budget.
 
-    Made by `optimal_marginals`.
+    Build it with `optimal_marginals`.
 
     Args:
-        weights: by marginal of the workload how much a cell's variance counts.
+        weights: weight of a cell's variance for each marginal of the workload.
         objective: "total" or "largest".
-        precisions: by part B a multiple of 1 / s_B^2, exact.
-        lower: at rho = 1/2 no unbiased Gaussian mechanism has a smaller objective.
+        precisions: exact multiple of 1 / s_B^2 for each part B.
+        lower: lower bound on the objective of every unbiased Gaussian mechanism at rho = 1/2.
     """
 
     sizes: Mapping[str, int]
@@ -96,10 +100,10 @@ class MarginalStrategy:
     lower: float
 
     def mechanism(self, rho: float | Fraction | str) -> Marginals:
-        """Return the measurement that spends exactly this rho, an upper bound on it included.
+        """Return the measurement whose `rho` is exactly this number.
 
         Args:
-            rho: of zCDP, above 0.
+            rho: zCDP budget, above 0.
         """
         wanted = check.exact("rho", rho)
         if wanted <= 0:
@@ -111,7 +115,7 @@ class MarginalStrategy:
         )
 
     def compared(self) -> list[Compared]:
-        """Each marginal's error beside that of simpler ways."""
+        """Compare each marginal's error with simpler ways to spend rho."""
         best = self.mechanism(Fraction(1, 2))
         noise = len(self.weights) * MOVES[self.neighboring]
         known = size_known(self.neighboring)
@@ -132,7 +136,7 @@ class MarginalStrategy:
         return rows
 
     def value(self) -> float:
-        """Return the objective at rho = 1/2, certainly spending no more."""
+        """Return the objective of the measurement that spends at most rho = 1/2."""
         best = self.mechanism(Fraction(1, 2))
         return _objective(
             self.objective,
@@ -141,11 +145,11 @@ class MarginalStrategy:
         )
 
     def gap(self) -> float:
-        """By which factor, less 1, the objective may be above the best possible one."""
+        """Bound the relative excess of the objective over the best possible objective."""
         return self.value() / self.lower - 1
 
     def gains(self) -> tuple[float, float]:
-        """How many times the objective is larger with independent noise, and with equal noise."""
+        """Return how many times larger the objective is with independent, and with equal noise."""
         compared = self.compared()
         cells = [c.cells for c in compared]
         weights = list(self.weights.values())
@@ -168,17 +172,18 @@ def optimal_marginals(
     """Return the noise that minimizes the error of marginals at a given rho.
 
     Args:
-        sizes: by attribute how many values it has, at least 2.
-        workload: the marginals by their attributes; or by marginal a weight above 0 that multiplies
-            the variance of its cells, 1 if none is given.
-        objective: "total" for the sum over all cells of all marginals, "largest" for the largest.
+        sizes: number of values of each attribute, at least 2.
+        workload: the attributes of each marginal, or a dict from marginals to weights above 0. A
+            weight multiplies the variance of the cells. The default is 1.
+        objective: "total" for the sum of variances over all cells of all marginals, "largest" for
+            the largest variance.
         neighboring: "add-remove" or "replace-one".
 
     Returns:
-        The strategy; ``.mechanism(rho)`` measures by it. ``.gap()`` says how far it may be from the
-        best: nothing but rounding for "total" under "add-remove", else 1e-4; up to 1e-3 where a
-        record can change in too many ways to list them, and more where the worst of these could
-        not be found for all parts together.
+        The strategy. ``.mechanism(rho)`` returns the measurement. ``.gap()`` bounds the distance
+        from the optimum: only rounding for "total" under "add-remove", else
+    1e-4. It is up to 1e-3 if there are too many changes of a record to list, and larger if the
+    worst change is unknown.
 
     Examples:
         >>> import neyman as ny
@@ -248,7 +253,7 @@ def optimal_marginals(
             p: Fraction(f"{k:.{LIMITS.precision_digits - 1}e}")
             for p, k in zip(parts, precisions, strict=True)
         },
-        lower * (1 - 1e-9),  # what floats may have lost
+        lower * (1 - 1e-9),  # covers floating-point errors
     )
 
 
@@ -259,7 +264,7 @@ def _objective(objective: str, weighed: Iterable[float], cells: Iterable[int]) -
 
 
 def _orbits(parts: Iterable[Part], classes: Iterable[Part]) -> list[list[int]]:
-    """Positions of parts that exchanges of alike attributes turn into each other."""
+    """Return the positions of parts that exchanges of equivalent attributes map to each other."""
     number = {name: i for i, group in enumerate(classes) for name in group}
     orbits: dict[tuple[int, ...], list[int]] = {}
     for at, part in enumerate(parts):
@@ -268,7 +273,7 @@ def _orbits(parts: Iterable[Part], classes: Iterable[Part]) -> list[list[int]]:
 
 
 def _orbit_means(values: Floats, orbits: Iterable[list[int]]) -> Floats:
-    """Return the mean of each orbit: what a change costs, averaged over the exchanges."""
+    """Replace each value by the mean over its orbit: the cost averaged over exchanges."""
     averaged = np.empty(len(values))
     for orbit in orbits:
         averaged[orbit] = math.fsum(values[orbit]) / len(orbit)
@@ -278,7 +283,7 @@ def _orbit_means(values: Floats, orbits: Iterable[list[int]]) -> Floats:
 def _variances(
     sizes: Mapping[str, int], weights: Mapping[Part, float], parts: list[Part], objective: str
 ) -> Floats:
-    """c by marginal and part, weighed; for a sum of variances its one row."""
+    """Return the weighted c(A, B) by marginal and part, summed over marginals for "total"."""
     from scipy.sparse import csr_array  # pyright: ignore[reportMissingTypeStubs]
 
     place = {part: i for i, part in enumerate(parts)}
@@ -295,11 +300,11 @@ def _variances(
         return np.bincount(columns, weights=values, minlength=len(parts)).astype(float)[None, :]
     shown = [i for i, of in enumerate(weights) if any(p in place for p in subsets(of))]
     table = csr_array((values, (rows, columns)), shape=(len(weights), len(parts)))
-    return cast(Any, table)[shown]  # it has the operators that are used
+    return cast(Any, table)[shown]  # the sparse array has all operators that are used
 
 
 def _balance(variances: Floats, costs: Floats) -> tuple[Floats, float, Floats]:
-    """Precisions of the parts, the lower bound, and the marginals' weights that prove it [MA-6]."""
+    """Return precisions, the lower bound, and the marginals' weights that prove it [MA-6]."""
     mu = np.full(variances.shape[0], 1 / variances.shape[0])
     by_change = np.full(len(costs), 1 / len(costs))
     best = (math.inf, np.ones(costs.shape[1]))
@@ -326,9 +331,7 @@ def _against_worst(
     cost: Callable[[Part | None], Floats],
     norms: Floats,
 ) -> tuple[Floats, float]:
-    """Return the same against more changes than can be listed:
-    the worst one joins them each time.
-    """
+    """Return precisions and the lower bound for many changes: each round adds the worst."""
     known: list[Part] = [tuple(sizes), *((name,) for name in sizes)]
     costs = np.array([cost(changed) for changed in known])
     best, precision, lower = math.inf, np.ones(len(parts)), 0.0
@@ -350,8 +353,8 @@ def _against_worst(
         costs = np.vstack([costs, row])
     if best < math.inf:
         return precision, lower
-    # No one knows the worst change: each part's largest shift bounds it from above, and a random
-    # replacement, of which a record and its like are two independent draws, from below.
+    # The worst change is unknown. The largest shifts of the parts give an upper bound, and a random
+    # replacement (two independent random records) gives a lower bound.
     most = np.array([[largest_shift(part, sizes) for part in parts]], dtype=float) / norms
     random = np.array([2 * shift_squared(part, None, sizes) for part in parts], dtype=float) / norms
     precisions, _, proof = _balance(variances, most)

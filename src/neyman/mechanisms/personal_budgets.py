@@ -1,4 +1,4 @@
-"""Personal budgets: a record with a smaller budget enters the sample with a smaller chance."""
+"""Sample records by personal budgets: a smaller budget means a smaller sampling probability."""
 
 from __future__ import annotations
 
@@ -26,23 +26,22 @@ MAX_BUDGETS = 1000
 
 @dataclass(frozen=True)
 class PersonalBudgets(Mechanism):
-    """A pure mechanism on a sample in which each record enters by its owner's public budget.
+    """Run a pure mechanism on a sample. Each record enters by its owner's public budget.
 
-    With t the epsilon of the mechanism, a record with the budget e enters with probability
-    (e^e - 1) / (e^t - 1), rounded down, or 1 if e is at least t, independently of all others. For
-    its owner the release is then e-DP, and its curve is that of ``mechanism.subsample(rate=)``.
+    Let t be the epsilon of the mechanism. A record with budget b enters independently with
+    probability (e^b - 1) / (e^t - 1), rounded down, or 1 if b is at least t. Then the release is
+    b-DP for its owner, with the curve of ``mechanism.subsample(rate=)``.
 
     Args:
-        mechanism: what is released about the sample; pure epsilon-DP under add-remove.
-        budgets: the epsilons that owners may have, each above 0. They are public, and so is who has
-            which: a budget that depends on private data needs protection itself.
-        relation: "add-remove", the only relation for which this holds.
+        mechanism: the release about the sample, pure epsilon-DP under add-remove.
+        budgets: the possible epsilons of owners, each above 0. The budget of each owner is public.
+            A budget that depends on private data needs protection itself.
+        relation: "add-remove", the only relation with a proof.
 
     Raises:
-        ValueError: under replace-one, where a new record may bring another budget; for a mechanism
-            that is not pure; for a budget that is not above 0.
-        TypeError: for a column's name in place of budgets, or a number or a curve in place of a
-            mechanism.
+        ValueError: the relation is replace-one (a new record may have another budget), the
+            mechanism is not pure, or a budget is not above 0.
+        TypeError: budgets is a column name, or mechanism is a number or a curve.
 
     Examples:
         >>> import neyman as ny
@@ -100,17 +99,17 @@ class PersonalBudgets(Mechanism):
 
     @property
     def neighboring(self) -> Neighboring:
-        """ "add-remove": a record is there or not."""
+        """Return "add-remove": neighbors differ by one added or removed record."""
         return self.relation
 
     def rate(self, budget: float | Fraction) -> float:
-        """Return the chance that a record with this budget enters the sample, rounded down [PB-1].
+        """Return the sampling probability of a record with this budget, rounded down [PB-1].
 
         Args:
             budget: one of ``budgets``.
 
         Raises:
-            ValueError: for another budget.
+            ValueError: the budget is not one of ``budgets``.
         """
         own, most = check.exact("budget", budget), self._epsilon
         if own not in map(rational, self.budgets):
@@ -120,7 +119,7 @@ class PersonalBudgets(Mechanism):
         return below((exponential(own)[0] - 1) / (exponential(most)[1] - 1))
 
     def of(self, budget: float | Fraction) -> Mechanism:
-        """Return what the release is for a record with this budget: the mechanism on a sample.
+        """Return the release for a record with this budget: the mechanism on a sample.
 
         Args:
             budget: one of ``budgets``.
@@ -130,11 +129,12 @@ class PersonalBudgets(Mechanism):
     def draw(
         self, budgets: Sequence[float | Fraction], bits: Bits | None = None
     ) -> NDArray[np.int64]:
-        """Return the rows of the sample, exactly drawn, in rising order. The sample is secret.
+        """Draw the sample exactly, as row numbers in rising order. Keep the sample secret.
 
         Args:
-            budgets: of the owner of each row, each one of ``budgets``; one row per owner.
-            bits: the source of randomness; fresh `SecureBits` if none is given.
+            budgets: the budget of each row's owner, one of the mechanism's budgets. Each owner has
+                one row.
+            bits: the source of randomness; fresh `SecureBits` if omitted.
         """
         source = bits or SecureBits()
         owners: dict[Fraction, list[int]] = {}
@@ -147,10 +147,10 @@ class PersonalBudgets(Mechanism):
         return np.sort(np.concatenate(chosen))
 
     def losses(self) -> tuple[Composition, ...]:
-        """Those of an owner with the largest budget: a larger chance reveals no less."""
+        """Return the losses for the largest budget. A larger probability reveals no less."""
         return Subsampled(self.mechanism, self.rate(self.budgets[-1])).losses()
 
     def rho(self) -> Fraction:
-        """Return the rho of a pure mechanism with the largest budget, or of the mechanism."""
+        """Return the smaller of the mechanism's rho and e^2 / 2, for the largest budget e."""
         most = rational(self.budgets[-1])
         return min(self.mechanism.rho(), most * most / 2)

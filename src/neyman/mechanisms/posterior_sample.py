@@ -1,7 +1,7 @@
-"""One draw from a posterior distribution, as a private release.
+"""Release one draw from a posterior distribution.
 
-The draw is from the density proportional to e^{-F}. Neighbors have other potentials F. What a
-neighbor can change is the difference of the two, and what hides it is the spread of the draw.
+The draw is from the density proportional to e^{-F}. Neighbors have different potentials F. The
+spread of the draw hides the difference of the two potentials.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from neyman.numerics import check
 from neyman.numerics.relation import MOVES, Neighboring, neighboring_of
 from neyman.numerics.rounding import above, up
 
-NORMAL_RELATIVE_ERROR = 1e-9  # relative, above the errors of ndtr and ndtri at |x| < 40 [PS-2]
+NORMAL_RELATIVE_ERROR = 1e-9  # relative, an upper bound for ndtr and ndtri at |x| < 40 [PS-2]
 MOST_RATIO, MOST_MOVE = Fraction(10) ** 300, 10**150
 
 
@@ -32,35 +32,34 @@ MOST_RATIO, MOST_MOVE = Fraction(10) ** 300, 10**150
 class PosteriorSample(Mechanism):
     """Release one draw from the density e^{-F}: the curve is at least G_mu, mu = L / sqrt(m).
 
-    Both neighbors' potentials F are m-strongly convex, on the whole space or on the same convex
-    set, and their *difference* is L-Lipschitz. Let F(w) be a sum of f(w, record) and a regularizer,
-    each f C-Lipschitz in w. Then L = C if a record is added or removed, and L = 2C if one is
-    replaced. Two Gaussians with covariance 1/m attain the curve.
+    Both neighbors' potentials F must be m-strongly convex, on the whole space or on the same convex
+    set, and their *difference* must be L-Lipschitz. Let F(w) be a sum of f(w, record) and a
+    regularizer, each f C-Lipschitz in w. Then L = C if a record is added or removed, and L = 2C if
+    a record is replaced. Two Gaussians with covariance 1/m attain the curve.
 
     The curve holds for exact draws. A chain of finitely many steps draws from another distribution.
     Give ``exact=False`` and one certified distance of that distribution from the posterior, which
     must hold for every dataset:
 
-    - ``total_variation`` = v: with probability v + Phi(mu - z), z = Phi^-1(1 - v), everything is
-      revealed, and otherwise the curve is G_mu. The best proven curve is
-      max(0, G_mu(alpha + v) - v), and this one is never above it.
+    - ``total_variation`` = v: with probability v + Phi(mu - z), z = Phi^-1(1 - v), the release
+      reveals everything, and otherwise the curve is G_mu. The best proven curve is max(0,
+      G_mu(alpha + v) - v), and this curve is never above it.
     - ``wasserstein`` = D, in the distance W-infinity: the release is the draw plus normal noise of
       standard deviation ``sigma`` on each coordinate. The curve is G(L / sqrt(m) + 2 D / sigma).
 
-    A convergence diagnostic is no certificate. A chain whose steps are noisy gradients needs no
-    posterior: `NoisyGradientDescent.langevin` has its curve at every number of steps.
+    A convergence diagnostic is not a certificate. For a chain of noisy gradient steps, no posterior
+    is needed: use `NoisyGradientDescent.langevin`, whose curve holds for every number of steps.
 
     Args:
         lipschitz: L, above 0: Lipschitz constant of the difference of two neighbors' potentials.
         convexity: m, above 0: both potentials minus m |w|^2 / 2 are convex.
-        exact: whether the draw follows the posterior exactly.
+        exact: True if the draw follows the posterior exactly.
         total_variation: v, from 1e-300 to less than Phi(-mu / 2); for ``exact=False``.
         wasserstein: D, above 0, in the units of w; for ``exact=False``.
         sigma: standard deviation of the noise that is added to the draw, with ``wasserstein``.
 
     Raises:
-        ValueError: for a chain without a distance, with two, or with one so large that nothing is
-            private.
+        ValueError: a chain has no distance, or two, or one that is too large for any privacy.
 
     Examples:
         >>> import neyman as ny
@@ -71,8 +70,8 @@ class PosteriorSample(Mechanism):
         >>> round(float(chain.tradeoff().delta(epsilon=1)), 6)
         0.00683
 
-    Source: Gopi, Lee and Liu 2022, "Private convex optimization via exponential mechanism";
-    [PS-1], [PS-2], [PS-3].
+    Source: Gopi, Lee and Liu 2022, "Private convex optimization via exponential mechanism"; [PS-1],
+    [PS-2], [PS-3].
     """
 
     RELATION = "any"
@@ -128,12 +127,12 @@ class PosteriorSample(Mechanism):
 
     @staticmethod
     def bounded(*, spread: float | Fraction, neighboring: Neighboring) -> ExponentialMechanism:
-        """Return the mechanism of one draw from a posterior whose log-likelihood is bounded.
+        """Return the mechanism for one draw from a posterior with a bounded log-likelihood.
 
-        The draw is an exponential mechanism: the loss is the change of the log-likelihood, minus a
-        constant, so its range is B if a record is added or removed and 2 B if one is replaced. The
-        prior may be any, and so may the shape of the likelihood. The bound must hold at every w
-        that the prior allows, and the draw must be exact.
+        The draw is an exponential mechanism. The loss is the change of the log-likelihood, minus a
+        constant. So the range is B if a record is added or removed, and 2 B if a record is
+        replaced. The prior and the shape of the likelihood are arbitrary. The bound must hold at
+        every w that the prior allows, and the draw must be exact.
 
         Args:
             spread: B, at least 0: for each record, the largest minus the smallest value of its
@@ -144,7 +143,7 @@ class PosteriorSample(Mechanism):
             ``ExponentialMechanism(B)`` or ``ExponentialMechanism(2 B)``.
 
         Raises:
-            ValueError: for another relation, which decides whether one term changes or two.
+            ValueError: the relation is another one. It decides whether one or two terms change.
 
         Examples:
             >>> import neyman as ny
@@ -160,7 +159,7 @@ class PosteriorSample(Mechanism):
         return ExponentialMechanism(MOVES[neighboring] * check.exact("spread", spread))
 
     def losses(self) -> tuple[Composition, ...]:
-        """One Gaussian loss; with a total variation, also the chance that all is revealed."""
+        """Return one Gaussian loss. With a total variation, add the chance of full disclosure."""
         mu = self._mu()
         parts = [(GaussianLoss(up(mu * mu, 1)), 1)]
         if self.total_variation is None:
@@ -172,9 +171,9 @@ class PosteriorSample(Mechanism):
         return (Composition.of([*parts, (both, 1)]),)
 
     def revealed_at_most(self) -> float:
-        """Return the probability with which everything counts as revealed [PS-2].
+        """Return an upper bound on the probability of full disclosure [PS-2].
 
-        It is 0 for an exact draw and for one with noise, and v + Phi(mu - Phi^-1(1 - v)) for a
+        It is 0 for an exact draw and for a draw with noise, and v + Phi(mu - Phi^-1(1 - v)) for a
         chain at total variation v, rounded up.
         """
         if self.total_variation is None:
@@ -183,10 +182,10 @@ class PosteriorSample(Mechanism):
         return min(float(v + ndtr(self._mu() + ndtri(v))) * (1 + NORMAL_RELATIVE_ERROR), 1.0)
 
     def rho(self) -> Fraction:
-        """mu^2 / 2, rounded up where mu is irrational.
+        """Return mu^2 / 2, exact for an exact draw, otherwise rounded up.
 
         Raises:
-            ValueError: for a chain at a total variation, which has no zCDP parameter.
+            ValueError: a total variation is given. Such a chain has no zCDP parameter.
         """
         if self.total_variation is not None:
             raise ValueError(
@@ -198,18 +197,18 @@ class PosteriorSample(Mechanism):
         return Fraction(self._mu()) ** 2 / 2
 
     def _mu_squared(self) -> Fraction:
-        """L^2 / m, of the draw itself."""
+        """Return L^2 / m for the draw itself."""
         return check.exact("lipschitz", self.lipschitz) ** 2 / check.exact(
             "convexity", self.convexity
         )
 
     def _shift(self) -> Fraction:
-        """2 D / sigma, 0 without noise."""
+        """Return 2 D / sigma, or 0 without noise."""
         if self.wasserstein is None or self.sigma is None:
             return Fraction(0)
         apart = rational(self.wasserstein)
         return 2 * apart / rational(self.sigma)
 
     def _mu(self) -> float:
-        """Mu of the Gaussian part, rounded up [PS-1, PS-3]."""
+        """Return mu of the Gaussian part, rounded up [PS-1, PS-3]."""
         return up(math.sqrt(above(self._mu_squared())) + above(self._shift()))

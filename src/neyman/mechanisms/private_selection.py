@@ -1,4 +1,4 @@
-"""Mechanisms that release which of several candidates is chosen, not a number."""
+"""Describe mechanisms that release a chosen candidate, not a number."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ MAX_ANSWERS = 10**9
 
 @dataclass(frozen=True)
 class ExponentialMechanism(Mechanism):
-    """One of many candidates, drawn with probability proportional to e^{its score}.
+    """Draw one candidate with probability proportional to the exponential of its score.
 
     Args:
-        epsilon: the *range* of the loss, at least 0: for neighbors it is in [t - epsilon, t] for
-            some t. Scores u of sensitivity D (each moves by at most D) drawn by
-            e^{epsilon u / (2 D)} have it; so have scores that all move the same way, by at most D,
-            drawn by e^{epsilon u / D}. It is pure epsilon-DP.
+        epsilon: the *range* of the loss, at least 0: between neighbors, the loss is in
+            [t - epsilon, t] for some t. If each score u moves by at most D, the weights
+            e^{epsilon u / (2 D)} have this range. If all scores also move in the same direction,
+            the weights e^{epsilon u / D} have it too. The mechanism is pure epsilon-DP.
 
-    Its curve multiplies the odds of a level by e^epsilon at most, and some exponential mechanism
-    attains each point. Several releases have no one worst case: ``.upper`` is the smaller of what
-    the envelope of all ranges composes to, safe also where later scores depend on earlier choices,
-    but not exact, and of what the worst divergence of each order gives; ``.lower`` is attained by
-    the same choice between two candidates again and again. Renyi divergences are exact. `rho()` is
-    at most epsilon^2 / 8, a quarter of what other pure epsilon-DP mechanisms cost in zCDP.
+    The curve multiplies the odds of a level by at most e^epsilon, and some exponential mechanism
+    attains each point. Several releases have no single worst case. ``.upper`` is the smaller of two
+    safe bounds: the composed envelope of all ranges, which also holds if later scores depend on
+    earlier choices, but is not exact, and the bound from the worst divergence of each order. A
+    repeated choice between two candidates attains ``.lower``. Renyi divergences are exact. `rho()`
+    is at most epsilon^2 / 8, a quarter of the zCDP cost of other pure epsilon-DP mechanisms.
 
-    Released is the candidate alone: its score, or how near others came, is not.
+    The mechanism releases only the candidate, not its score or the lead over other candidates.
 
     Examples:
         >>> import neyman as ny
@@ -59,11 +59,11 @@ class ExponentialMechanism(Mechanism):
     epsilon: float | Fraction = field(metadata=EPSILON)
 
     def losses(self) -> tuple[Composition, ...]:
-        """One loss of bounded range."""
+        """Return one loss of bounded range."""
         return (_range_loss(rational(self.epsilon)),)
 
     def rho(self) -> Fraction:
-        """log(sinh(a) / a) + a coth(a) - 1, a = epsilon / 2, rounded up [ZC-7]."""
+        """Return log(sinh(a) / a) + a coth(a) - 1, a = epsilon / 2, rounded up [ZC-7]."""
         return bounded_range_rho(rational(self.epsilon))
 
 
@@ -72,21 +72,22 @@ class ReportNoisyMax(Mechanism):
     """Release the candidate with the largest noisy score.
 
     Args:
-        scale: of the noise, above 0, in the units of the scores.
-        sensitivity: by how much any one score moves between neighbors, at least 0, same units.
+        scale: noise scale, above 0, in the units of the scores.
+        sensitivity: largest move of a single score between neighbors, at least 0, same units.
         noise: "laplace", of density e^{-|x| / scale} / (2 scale); "exponential", of density
-            e^{-x / scale} / scale for x > 0 (which is permute-and-flip); or "gumbel", which draws
-            as the exponential mechanism does.
-        monotone: whether all scores move the same way between neighbors, as counts do when a record
-            is added.
+            e^{-x / scale} / scale for x > 0 (this is permute-and-flip); or "gumbel", equivalent to
+            the exponential mechanism.
+        monotone: True if all scores move in the same direction between neighbors, like counts if a
+            record is added.
 
-    With epsilon = 2 sensitivity / scale, half of that if monotone, it is pure epsilon-DP for any
-    number of candidates; with Gumbel noise it has the range epsilon (`ExponentialMechanism`). For
-    the other two nothing more than pure epsilon is claimed: ``.upper`` is randomized response's,
-    ``.lower`` that of two candidates that change places.
+    Let epsilon = 2 sensitivity / scale, or half of it if monotone. The release is pure epsilon-DP
+    for any number of candidates. With Gumbel noise, its loss has the range epsilon
+    (`ExponentialMechanism`). For the other two noises, only pure epsilon is claimed: ``.upper`` is
+    randomized response, and ``.lower`` comes from two candidates that change places.
 
-    Released is the index of the winner alone. Its noisy score is not covered, neither is the order
-    of the others, nor the same noise used again. Ties must not be broken by the data.
+    The mechanism releases only the index of the winner. The guarantee does not cover its noisy
+    score, the order of the other candidates, or a second use of the same noise. The data must not
+    break ties.
 
     Examples:
         >>> import neyman as ny
@@ -117,7 +118,7 @@ class ReportNoisyMax(Mechanism):
         return ratio * (1 if self.monotone else 2)
 
     def losses(self) -> tuple[Composition, ...]:
-        """One loss: of bounded range for Gumbel noise, else of pure epsilon."""
+        """Return one loss: of bounded range for Gumbel noise, else of pure epsilon."""
         epsilon = self.epsilon()
         if self.noise == "gumbel":
             return (_range_loss(epsilon),)
@@ -125,34 +126,33 @@ class ReportNoisyMax(Mechanism):
         return (_pure(epsilon, _swap_bound(float(epsilon) / 2, double=double)),)
 
     def rho(self) -> Fraction:
-        """Return the rho of a bounded range for Gumbel noise, else
-        of pure DP; rounded up [ZC-3, ZC-7].
-        """
+        """Return rho of bounded range (Gumbel noise) or of pure DP, rounded up [ZC-3, ZC-7]."""
         return (bounded_range_rho if self.noise == "gumbel" else pure_rho)(self.epsilon())
 
 
 @dataclass(frozen=True)
 class SparseVector(Mechanism):
-    """Release whether each of many queries is above a threshold, until ``answers`` of them are.
+    """Report for each query if it is above a threshold, until ``answers`` queries are above.
 
-    The threshold gets Laplace noise once, each query fresh Laplace noise, and what is released is
-    "above" or "below" for each, until ``answers`` of them were above. Any number of queries may be
-    below, and each may be chosen after seeing the answers before it.
+    The threshold gets Laplace noise once, and each query gets fresh Laplace noise. The mechanism
+    releases "above" or "below" for each query, until ``answers`` queries are above. Any number of
+    queries may be below. Each query may depend on the earlier answers.
 
     Args:
-        threshold_scale: of the threshold's noise, above 0, in the units of the queries.
-        query_scale: of each query's noise, same units.
-        answers: how many times "above" is said before it stops, at least 1.
-        sensitivity: by how much any one query moves between neighbors, at least 0, same units.
-        monotone: whether all queries move the same way between neighbors.
+        threshold_scale: noise scale of the threshold, above 0, in the units of the queries.
+        query_scale: noise scale of each query, same units.
+        answers: number of "above" answers before the mechanism stops, at least 1.
+        sensitivity: largest move of a single query between neighbors, at least 0, same units.
+        monotone: True if all queries move in the same direction between neighbors.
 
-    It is pure epsilon-DP with epsilon = sensitivity / threshold_scale + answers * (2, or 1 if
-    monotone) sensitivity / query_scale. Nothing more is claimed: ``.upper`` is randomized
-    response's, ``.lower`` that of a single query.
+    The release is pure epsilon-DP, where epsilon is
+    sensitivity / threshold_scale + answers * (2, or 1 if monotone) sensitivity / query_scale.
+    Nothing more is claimed: ``.upper`` is randomized response, and ``.lower`` comes from a single
+    query.
 
-    What voids the proof: a noisy query that is itself released (ask `Laplace` for a fresh one),
-    noise on the queries that is used twice or left out, going on after the last "above", a
-    threshold that depends on the data without being part of each query.
+    The proof is void if a noisy query is itself released (use `Laplace` with fresh noise), if query
+    noise is reused or left out, if the mechanism continues after the last "above", or if the
+    threshold depends on the data without being part of each query.
 
     Examples:
         >>> import neyman as ny
@@ -183,15 +183,15 @@ class SparseVector(Mechanism):
         return threshold_cost + self.answers * each * (1 if self.monotone else 2)
 
     def losses(self) -> tuple[Composition, ...]:
-        """One loss of pure epsilon."""
-        # One query, half of the sensitivity below the threshold or above it; with the larger of the
-        # two scales for both noises it is hidden the better.
+        """Return one loss of pure epsilon."""
+        # One query, half of the sensitivity below or above the threshold. The larger of the two
+        # scales, used for both noises, hides more.
         wider = max(float(self.threshold_scale), float(self.query_scale))
         lower = _swap_bound(float(self.sensitivity) / (2 * wider), double=True)
         return (_pure(self.epsilon(), lower),)
 
     def rho(self) -> Fraction:
-        """epsilon tanh(epsilon / 2), rounded up [ZC-3]."""
+        """Return epsilon tanh(epsilon / 2), rounded up [ZC-3]."""
         return pure_rho(self.epsilon())
 
 
@@ -200,7 +200,7 @@ def _range_loss(epsilon: Fraction) -> Composition:
 
 
 def _pure(epsilon: Fraction, lower: float) -> Composition:
-    """Pure epsilon, and a randomized response that is certainly not more private."""
+    """Return a bracket of two randomized responses, at ``lower`` and at ``epsilon``."""
     if not epsilon:
         return Composition()
     below = response_loss(min(Fraction(lower), epsilon))
@@ -209,10 +209,10 @@ def _pure(epsilon: Fraction, lower: float) -> Composition:
 
 
 def _swap_bound(r: float, *, double: bool) -> float:
-    """Below log((1 - s) / s), s the chance that noise hides a lead of r scales [BR-6].
+    """Bound log((1 - s) / s) from below. Noise hides a lead of r scales with chance s [BR-6].
 
-    The difference of two exponentials is one Laplace variable, s = e^-r / 2; that of two Laplace
-    variables has s = e^-r (1 + r / 2) / 2.
+    For exponential noise, the difference is Laplace, and s = e^-r / 2. For Laplace noise
+    (``double``), s = e^-r (1 + r / 2) / 2.
     """
     if not double:
         return (r + math.log1p(-math.expm1(-r))) * (1 - 1e-12)

@@ -1,4 +1,4 @@
-"""Random allocation: every record is put into one batch of a pass, drawn at random."""
+"""Describe random allocation: each record enters one random batch of a pass."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ MAX_BATCHES = 10**9
 
 @dataclass(frozen=True, repr=False)
 class RandomAllocation(Mechanism):
-    """One pass over batches into which records fall at random; ``.random_allocation(batches)``.
+    """Run one pass over random batches. Build it with ``.random_allocation(batches)``.
 
-    Each record draws one of T batches, all as likely, independently of the others; the batches are
-    of random size. With a record more or less the pair is P, the mean over t of N(mu e_t, I),
-    against Q = N(0, I) in T coordinates, and its reverse, whatever a batch's release depends on of
-    the earlier ones. It holds only while no one learns which batch a record was in. Passes
-    compose: ``* epochs``, each drawn afresh. It is a bracket, certified from both sides.
+    Each record enters one of T batches, uniformly and independently, so batch sizes are random. The
+    pair for adding or removing a record is P against Q = N(0, I) in T coordinates, and its reverse.
+    Here P is the mean over t of N(mu e_t, I), e_t is the unit vector of batch t, and mu is the
+    shift by one record in standard deviations. A batch's release may depend on earlier releases.
+    The pair holds only if no one learns the batch of a record. Passes compose: ``* epochs``, with
+    fresh draws. The curve has certified lower and upper bounds.
 
-    Where a record takes part in k of T batches, P is the mean over all sets of k. Its curve is at
-    least that of k passes over floor(T / k) batches, and at most that of the sum of all releases
-    [RA-5].
+    If a record takes part in k of T batches, P is the mean over all sets of k batches. Its curve is
+    at least the curve of k passes over floor(T / k) batches, and at most the curve of the sum of
+    all releases [RA-5].
 
     Args:
-        mechanism: Gaussian noise, described by the shift that one record causes by being there; a
-            shift of at most 10 standard deviations.
+        mechanism: Gaussian noise, described by the shift that the presence of one record causes, at
+            most 10 standard deviations.
         batches: T, at least 1.
         times: k, from 1 to T.
 
     Raises:
-        ValueError: for any other mechanism or relation.
+        ValueError: the mechanism or the relation is another.
 
     Source: [RA-1] to [RA-4]; Chua et al. 2025 (balls and bins), Feldman and Shenfeld 2025.
     """
@@ -83,7 +84,7 @@ class RandomAllocation(Mechanism):
         return kinds[0].mu
 
     def losses(self) -> tuple[Composition, ...]:
-        """One loss, between two finite ones; that of the mechanism for one batch [RA-1]."""
+        """Return one loss, between two finite losses, or the loss of the mechanism [RA-1]."""
         mu = self._mu
         if self.batches == self.times or not mu:
             return (self.mechanism * self.times).losses()
@@ -92,7 +93,7 @@ class RandomAllocation(Mechanism):
         return (Composition.of([(self._share(mu), self.times)]),)
 
     def _share(self, mu: float) -> LossBracket:
-        """Return one of k equal shares of the loss of k batches in T [RA-5]."""
+        """Return one of k equal shares of the loss for k of T batches [RA-5]."""
         exact = Fraction(mu) ** 2 * self.times / self.batches
         lower = GaussianLoss(below(exact * (1 - Fraction(16, 2**53))))
         bins = self.batches // self.times
@@ -100,7 +101,7 @@ class RandomAllocation(Mechanism):
         return LossBracket(lower, upper, "between a sum of batches and k passes")
 
     def rho(self) -> Fraction:
-        """Return k times the mechanism's rho: to see which batches they were would tell more."""
+        """Return k times the mechanism's rho, as if the attacker saw the record's k batches."""
         return self.mechanism.rho() * self.times
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Mechanisms that answer with one of finitely many categories."""
+"""Describe mechanisms that answer with one of finitely many categories."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ MAX_CATEGORIES = 10**15
 
 @dataclass(frozen=True)
 class RandomizedResponse(Mechanism):
-    """The truth with probability e^epsilon / (e^epsilon + k - 1), else any of the k - 1 others.
+    """Report the true category, or a uniformly random other category.
+
+    The true category has probability e^epsilon / (e^epsilon + k - 1).
 
     Args:
-        epsilon: at least 0; it is pure epsilon-DP.
-        categories: k, at least 2. With more of them the same epsilon reveals less.
+        epsilon: of pure DP, at least 0.
+        categories: k, at least 2. With more categories, the same epsilon reveals less.
 
-    A person's answer is replaced by another, so the relation is replace-one.
+    Neighbors replace a person's answer by another answer, so the relation is replace-one.
 
     Examples:
         >>> import neyman as ny
@@ -44,29 +46,29 @@ class RandomizedResponse(Mechanism):
             raise ValueError(f"categories = {self.categories!r} must be at most {MAX_CATEGORIES}")
 
     def losses(self) -> tuple[Composition, ...]:
-        """One loss with the values epsilon, -epsilon and, for k > 2, 0."""
+        """Return one loss with the values epsilon, -epsilon and, for k > 2, 0."""
         epsilon = rational(self.epsilon)
         if not epsilon:
             return (Composition(),)
         return (Composition.of([(response_loss(epsilon, self.categories), 1)]),)
 
     def rho(self) -> Fraction:
-        """Return the largest D_a / a over the orders a, rounded up [ZC-4]."""
+        """Return the largest D_a / a over all orders a, rounded up [ZC-4]."""
         return response_rho(rational(self.epsilon), self.categories)
 
 
 @dataclass(frozen=True)
 class LocalRandomizer(Mechanism):
-    """Any epsilon-DP mechanism that each person runs on their own record.
+    """Represent any epsilon-DP mechanism that each person runs on their own record.
 
-    Its curve is that of binary randomized response, which can be garbled into every other
-    epsilon-DP mechanism, and is one itself.
+    Its curve is the curve of binary randomized response. Post-processing turns binary randomized
+    response, itself epsilon-DP, into every other epsilon-DP mechanism.
 
     Args:
-        epsilon: at least 0: no answer is more than e^epsilon times as likely with one record as
-            with another.
+        epsilon: at least 0. Between two records, the probability of an answer changes by at most
+            the factor e^epsilon.
 
-    A person's record is replaced by another, so the relation is replace-one.
+    Neighbors replace a person's record by another record, so the relation is replace-one.
 
     Examples:
         >>> import neyman as ny
@@ -82,10 +84,10 @@ class LocalRandomizer(Mechanism):
     epsilon: float | Fraction = field(metadata=EPSILON)
 
     def losses(self) -> tuple[Composition, ...]:
-        """One loss with the values epsilon and -epsilon."""
+        """Return one loss with the values epsilon and -epsilon."""
         epsilon = rational(self.epsilon)
         return (Composition.of([(response_loss(epsilon), 1)] if epsilon else []),)
 
     def rho(self) -> Fraction:
-        """epsilon tanh(epsilon / 2), rounded up [ZC-3]."""
+        """Return epsilon tanh(epsilon / 2), rounded up [ZC-3]."""
         return pure_rho(rational(self.epsilon))

@@ -1,8 +1,8 @@
-"""Where each type of mechanism and each combinator is defined, so that it is loaded when needed.
+"""Locate the module of each type of mechanism and each combinator, to load it when needed.
 
-Stored JSON names types, not modules. To add a mechanism, add its type here. A package outside this
-project needs no entry: its subclass of `Mechanism` registers itself when it is imported. Its entry
-point in the group "neyman.mechanisms" names the class, so that it is imported when its name is met.
+Stored JSON names types, not modules. To add a mechanism, add its type here. An outside package
+needs no entry here: its subclass of `Mechanism` registers itself on import. An entry point in the
+group "neyman.mechanisms" names the class, so that Neyman imports it at the first use of its name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Literal, TypeVar
 
 T = TypeVar("T")
-GROUP = "neyman.mechanisms"  # of entry points
+GROUP = "neyman.mechanisms"  # the group of entry points
 
 MODULES = {
     "Alternatives": "neyman.mechanisms.choice",
@@ -58,7 +58,7 @@ MODULES = {
 """The module of each type of mechanism."""
 
 STRATEGIES = dict.fromkeys(("Binned", "Tree"), "neyman.mechanisms.matrix_mechanism.blocks")
-"""The module of each kind of strategy that is not beside their base."""
+"""The module of each kind of strategy outside the module of the base class."""
 
 COMBINATORS = {
     "subsample": ("neyman.mechanisms.sampling", "subsampled"),
@@ -72,7 +72,7 @@ Combinator = Literal["subsample", "shuffled_batches", "random_allocation", "shuf
 
 
 def load_type(name: str) -> None:
-    """Import the module that defines a type of mechanism; do nothing for an unknown name."""
+    """Import the module that defines a type of mechanism. Do nothing for an unknown name."""
     if name in MODULES:
         import_module(MODULES[name])
     elif name:
@@ -80,17 +80,17 @@ def load_type(name: str) -> None:
 
 
 def load_strategy(kind: object) -> None:
-    """Import the module that defines a kind of strategy; do nothing for an unknown one."""
+    """Import the module that defines a kind of strategy. Do nothing for an unknown kind."""
     if isinstance(kind, str) and kind in STRATEGIES:
         import_module(STRATEGIES[kind])
 
 
 def type_of_package(name: str) -> type[object] | None:
-    """Return the type of mechanism that an installed package offers under a name that is not ours.
+    """Return the mechanism type of this name from an installed package, or None if there is none.
 
     Raises:
-        ValueError: the package cannot be imported, the entry point leads to no class of this name,
-            or two packages offer the name.
+        ValueError: the package cannot be imported, the entry point is not a class of mechanisms of
+            this name, or several packages offer the name.
     """
     from importlib.metadata import entry_points  # takes longer to import than a mechanism
 
@@ -112,7 +112,7 @@ def type_of_package(name: str) -> type[object] | None:
 
 
 def combined(name: Combinator, kind: type[T], *arguments: object) -> T:
-    """Return what a combinator builds of these arguments, which is of this type."""
+    """Return the result of a combinator for these arguments. Check that it has this type."""
     module, function = COMBINATORS[name]
     built = getattr(import_module(module), function)(*arguments)
     assert isinstance(built, kind)

@@ -1,4 +1,4 @@
-"""Integers with rounded normal noise."""
+"""Add rounded normal noise to integers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import UNLESS_NORM, exact_variance
 from neyman.numerics import check
 
-LEAST, MOST = Fraction(1, 10**4), Fraction(10) ** 30  # of sigma^2, as for the discrete Gaussian
+LEAST, MOST = (
+    Fraction(1, 10**4),
+    Fraction(10) ** 30,
+)  # range of sigma^2, as for the discrete Gaussian
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a record may move a release with rounded noise."""
+    """Set the largest shift that a record may cause with rounded noise."""
 
-    shift_units: int = 10**13  # one unit may move a cell of a plan by 10^12
+    shift_units: int = 10**13  # one privacy unit may move a cell of a plan by 10^12
     mu_squared: int = 10**12
 
 
@@ -28,24 +31,24 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, init=False)
 class RoundedGaussian(Mechanism):
-    """Integers with normal noise of standard deviation sigma, rounded to whole numbers.
+    """Add normal noise of standard deviation sigma to integers, and round to integers.
 
-    For an integer x, round(x + Z) = x + round(Z), so the release is a Gaussian one that was
-    rounded. Its curve is at least G_mu, mu = |shift| / sigma, for every integer shift of this l2
-    norm, in any dimension, composed or on samples, also where later queries depend on earlier
-    answers: no list of shift vectors is needed. Rounding adds about 1/12 to the variance.
+    For an integer x, round(x + Z) = x + round(Z), so the release is a rounded Gaussian release. Its
+    curve is at least G_mu, mu = |shift| / sigma, for every integer shift of this l2 norm in any
+    dimension. This also holds for compositions, for samples, and if later queries depend on earlier
+    answers. So no list of shift vectors is needed. Rounding adds about 1/12 to the variance.
 
     Args:
-        sigma: standard deviation before rounding, above 0; a float is read as the decimal that it
+        sigma: standard deviation before rounding, above 0. A float is read as the decimal that it
             prints.
-        sensitivity: how far one coordinate moves between neighbors, a whole number, at least 0.
+        sensitivity: largest shift of one coordinate between neighbors, an integer, at least 0.
         sigma_squared: sigma^2, exact, instead of sigma; from 1e-4 to 1e30.
         squared_norm: the largest squared l2 norm of a shift, at least 1, instead of
-            ``sensitivity``, where several coordinates move.
+            ``sensitivity``, if several coordinates move.
 
-    One release with one coordinate and a small sigma is exact; ``.upper`` is the Gaussian's
-    elsewhere, and ``.lower`` a test of integer thresholds. `rho()` is mu^2 / 2, exact.
-    `neyman.noise.rounded_gaussian` draws it.
+    The curve is exact for one release with one coordinate and a small sigma. Otherwise ``.upper``
+    is the Gaussian bound, and ``.lower`` comes from a test with integer thresholds. `rho()` is
+    exactly mu^2 / 2. `neyman.noise.rounded_gaussian` draws the noise.
 
     Examples:
         >>> import neyman as ny
@@ -99,7 +102,7 @@ class RoundedGaussian(Mechanism):
         return self.sensitivity**2 if self.squared_norm is None else self.squared_norm
 
     def losses(self) -> tuple[Composition, ...]:
-        """One sum: the losses of coordinates whose squared shifts add up to the squared norm."""
+        """Return one sum of losses, for coordinates whose squared shifts add up to `squared`."""
         alone = self.squared_norm is None
         return (
             Composition.of(
@@ -109,12 +112,12 @@ class RoundedGaussian(Mechanism):
         )
 
     def rho(self) -> Fraction:
-        """mu^2 / 2, that of the normal noise (Bun and Steinke 2016, proposition 1.6)."""
+        """Return mu^2 / 2 of the normal noise (Bun and Steinke 2016, proposition 1.6)."""
         return Fraction(self.squared) / (2 * self.sigma_squared)
 
 
 def _squares(total: int) -> list[int]:
-    """Whole numbers of at least 1 whose squares add up to this, the largest first."""
+    """Return positive integers whose squares add up to ``total``, the largest first."""
     numbers: list[int] = []
     while total:
         numbers.append(math.isqrt(total))

@@ -1,7 +1,7 @@
-"""Mechanisms on a random sample of the records: how the sample is drawn, and what that hides.
+"""Describe mechanisms on a random sample of the records, and how the sample hides a record.
 
-Which pair of distributions dominates depends on the scheme and on the relation. What has no proof
-here is refused, with the reason.
+The dominating pair of distributions depends on the sampling scheme and on the relation. The module
+refuses cases without a proof, with the reason.
 """
 
 from __future__ import annotations
@@ -38,36 +38,36 @@ from neyman.mechanisms.full_disclosure import RandomSubset
 from neyman.mechanisms.gaussian_mixture import binomial_mixture
 from neyman.numerics.relation import Neighboring
 
-MAX_USER_RECORDS = 1000  # of a user: the mixture has that many normal distributions
+MAX_USER_RECORDS = 1000  # per user: the mixture has one normal distribution for each
 
 
 @dataclass(frozen=True, repr=False)
 class Subsampled(Mechanism):
-    """A mechanism on a Poisson sample; build it with ``.subsample(rate=)``, perhaps ``.user(k)``.
+    """Run a mechanism on a Poisson sample. Build it with ``.subsample(rate=)`` and ``.user(k)``.
 
-    Each record enters with probability q, independently of the others. Under add-remove the pair
-    is (1 - q) Q + q P against Q, and its reverse, (P, Q) being the mechanism's pair. Under
-    replace-one it is (1 - q) N + q (N + s) against (1 - q) N + q (N - s), where N is the noise and
-    s the largest shift that one record can cause by being there: it is proven for Gaussian and for
-    Laplace noise.
+    Each record enters with probability q, independently of the others. Let (P, Q) be the pair of
+    the mechanism. Under add-remove, the pair of the sample is (1 - q) Q + q P against Q, and its
+    reverse. Under replace-one, the pair is (1 - q) N + q (N + s) against (1 - q) N + q (N - s).
+    Here N is the noise, and s is the largest shift that the presence of one record causes. This
+    pair is proven for Gaussian and Laplace noise.
 
-    With ``records`` = k neighbors differ in all records of a user who has at most k: they are in
-    one dataset, and absent from the other. The pair is sum_j Bin(k, q)(j) N(j mu, 1) against
-    N(0, 1), mu being what one record moves in standard deviations, and its reverse [SA-9].
+    With ``records`` = k, one neighbor contains all records of a user (at most k), and the other
+    contains none of them. The pair is sum_j Bin(k, q)(j) N(j mu, 1) against N(0, 1), and its
+    reverse [SA-9]. Here mu is the shift by one record, in standard deviations.
 
     Args:
-        mechanism: any, described by the shift between a dataset and one without the record; under
-            replace-one a Gaussian mechanism, a sum of such, or a Laplace mechanism.
+        mechanism: any mechanism, described by the shift from adding or removing a record. Under
+            replace-one, a Gaussian mechanism, a sum of them, or a Laplace mechanism.
         rate: q, 0 or from 1e-300 to 1.
         neighboring: "add-remove" or "replace-one".
         records: k, from 1 to 1000. Above 1 it needs Gaussian noise and "add-remove".
 
     Raises:
-        ValueError: for a mechanism under another relation, one with several possible shifts of
-            which none covers the others, and one of which only zCDP is known.
+        ValueError: the mechanism has another relation, has several possible shifts and none covers
+            the others, or is known only by a zCDP bound.
 
-    Source: Zhu, Dong and Wang 2022, theorem 11 (add-remove); [SA-1], [SA-3] (replace-one);
-    Charles et al. 2024 and [SA-9] (several records).
+    Source: Zhu, Dong and Wang 2022, theorem 11 (add-remove); [SA-1], [SA-3] (replace-one); Charles
+    et al. 2024 and [SA-9] (several records).
     """
 
     mechanism: Mechanism
@@ -104,7 +104,7 @@ class Subsampled(Mechanism):
         self.losses()
 
     def losses(self) -> tuple[Composition, ...]:
-        """One loss: that of the removal of a record, or of its replacement."""
+        """Return one loss, for the removal of a record, or for its replacement."""
         return self._losses
 
     @cached_property
@@ -122,7 +122,10 @@ class Subsampled(Mechanism):
         return (resting_on([composition], Composition.of([(loss, 1)])),)
 
     def rho(self) -> Fraction:
-        """Return the mechanism's rho without a gain; k^2 times it if the shift may be k fold."""
+        """Return the mechanism's rho, without amplification.
+
+        It is multiplied by 4 under replace-one, and by k^2 for k records per user.
+        """
         if not self.rate:
             return Fraction(0)
         times = 2 if self.neighboring == "replace-one" else self.records
@@ -144,22 +147,21 @@ class Subsampled(Mechanism):
 
 @dataclass(frozen=True, repr=False)
 class FixedSize(Mechanism):
-    """A mechanism on a sample of fixed size; build it with ``.subsample(size=, population=)``.
+    """Run a mechanism on a sample of fixed size. Build it with ``.subsample(size=, population=)``.
 
-    ``size`` of the ``population`` records are drawn without replacement, all such samples being as
-    likely. With p = size / population and f the mechanism's curve under replace-one, it is
-    C_p(f) = min{f_p, f_p^-1}**, f_p = p f + (1 - p) Id; steps compose as C_p(f) (x) ... (x) C_p(f),
-    the hull being taken at each step [SA-2].
+    The sample has ``size`` of the ``population`` records, without replacement. All samples of this
+    size are equally likely. With p = size / population and the mechanism's curve f under
+    replace-one, the curve is C_p(f) = min{f_p, f_p^-1}** with f_p = p f + (1 - p) Id. Steps compose
+    as C_p(f) (x) ... (x) C_p(f), with the hull taken at each step [SA-2].
 
     Args:
-        mechanism: described by the shift between datasets in which one record was replaced.
-        size: how many records are drawn, at least 0.
-        population: how many there are, from 1 to 1e18 and at least ``size``.
+        mechanism: described by the shift when one record is replaced.
+        size: number of records in the sample, at least 0.
+        population: number of all records, from 1 to 1e18 and at least ``size``.
 
     Raises:
-        ValueError: for a mechanism under add-remove, where the two populations differ, for one
-            that itself samples from another number of records than ``size``, and where
-            `Subsampled` does.
+        ValueError: the mechanism is under add-remove, or samples itself from a number of records
+            other than ``size``, or `Subsampled` would refuse it.
 
     Source: Dong, Roth and Su 2022, theorem 4.2.
     """
@@ -191,7 +193,7 @@ class FixedSize(Mechanism):
         self.losses()
 
     def losses(self) -> tuple[Composition, ...]:
-        """One loss, which is its own reverse."""
+        """Return one loss, which is its own reverse."""
         composition = _single_sum(self.mechanism)
         if not self.size or self.size == self.population:
             return (composition if self.size else Composition(),)
@@ -207,7 +209,7 @@ class FixedSize(Mechanism):
         return (resting_on([composition], Composition.of([(loss, 1)])),)
 
     def rho(self) -> Fraction:
-        """Return the mechanism's rho: C_p(f) >= f, and no gain is claimed."""
+        """Return the mechanism's rho, without amplification: C_p(f) >= f."""
         return self.mechanism.rho() if self.size else Fraction(0)
 
     def __repr__(self) -> str:
@@ -217,20 +219,20 @@ class FixedSize(Mechanism):
 
 @dataclass(frozen=True, repr=False)
 class ShuffledBatches(Mechanism):
-    """One pass over shuffled records in disjoint batches; build it with ``.shuffled_batches()``.
+    """Run one pass over disjoint batches of shuffled records. Build it with ``.shuffled_batches``.
 
-    The records are put in random order, cut into ``batches`` batches of fixed sizes, and the
-    mechanism is run on each, as training code mostly does. A record is in one batch only, so what
-    is learned of it is what one run tells: f itself, once a pass. Nothing is claimed for the order
-    being secret; it is neither Poisson sampling nor a fresh sample of fixed size at each step, and
-    must not be accounted for as if it were. Passes compose: ``* epochs``.
+    The records are shuffled and cut into ``batches`` batches of fixed sizes, and the mechanism runs
+    on each batch. Most training code does this. A record is in one batch only, so the curve of a
+    pass is the curve f of one run. No amplification is claimed for the secret order. Do not account
+    for this scheme as Poisson sampling, or as a fresh sample of fixed size at each step. Passes
+    compose: ``* epochs``.
 
     Args:
-        mechanism: described by the shift between datasets in which one record was replaced.
-        batches: how many batches a pass has, at least 1.
+        mechanism: described by the shift when one record is replaced.
+        batches: number of batches per pass, at least 1.
 
     Raises:
-        ValueError: for a mechanism under add-remove: a record more or less moves the cuts.
+        ValueError: the mechanism is under add-remove. Adding or removing a record moves the cuts.
 
     Source: joint convexity over the orders; Dong, Roth and Su 2022, lemma 2.2 (post-processing).
     """
@@ -264,7 +266,7 @@ def subsampled(
     population: int | None,
     neighboring: Neighboring | None,
 ) -> Mechanism:
-    """Build ``.subsample``. A sample of a sample of the same kind is one sample."""
+    """Build ``.subsample``. A sample of a sample of the same kind becomes one sample."""
     if rate is not None and (size is not None or population is not None):
         raise ValueError("give either rate= (Poisson) or size= and population= (fixed size)")
     if rate is not None:
@@ -290,10 +292,10 @@ def subsampled(
 
 
 def _single_sum(mechanism: Mechanism) -> Composition:
-    """Return the one sum of losses that the mechanism may have."""
+    """Return the only sum of losses of the mechanism. Refuse several sums."""
     composition, *more = mechanism.losses()
     if more:
-        # Which shift occurs may depend on who else is in the sample: no one of them dominates.
+        # The shift may depend on the other records in the sample, so no shift dominates.
         raise ValueError(
             f"mechanism = {mechanism!r} has {len(more) + 1} possible losses, and none dominates "
             "the others; describe the mechanism by one shift that does, and then sample it"
@@ -317,9 +319,9 @@ def _check_replaced(mechanism: Mechanism, scheme: str) -> None:
 
 @singledispatch
 def _populations(mechanism: Mechanism) -> set[int]:
-    """From how many records the samples of fixed size in a mechanism are drawn.
+    """Return the population sizes of all fixed-size samples in a mechanism.
 
-    Those in a `Choice` are not asked: a truncated batch uses them for their share alone.
+    Ignore the samples in a `Choice`: a truncated batch uses them only for their share.
     """
     return set()
 
@@ -342,7 +344,7 @@ def _(mechanism: Composed) -> set[int]:
 def _through(
     mechanism: Mechanism, composition: Composition, sampled: Callable[[Any], Part]
 ) -> Part:
-    """Return the sampled loss of a sum, itself or between the two sides of a grid."""
+    """Return the sampled loss of a sum, directly or between a lower and an upper grid."""
     low, high = sides(composition.parts)
     if low != high:
         first, last = (_through(mechanism, Composition.of(x), sampled) for x in (low, high))
@@ -363,7 +365,7 @@ def _through(
 
 @singledispatch
 def _poisson(inner: Loss, rate: float) -> Loss:
-    """Return the loss of the removal of a record, of one loss in a Poisson sample."""
+    """Return the loss of one loss in a Poisson sample, for the removal of a record."""
     return SubsampledLoss(inner, rate, True)
 
 
@@ -375,7 +377,7 @@ def _(inner: GaussianLoss, rate: float) -> Loss:
 def _of_user(
     mechanism: Mechanism, composition: Composition, rate: Fraction, records: int
 ) -> Composition:
-    """Return the loss of the removal of a user's records [SA-9]."""
+    """Return the loss for the removal of all records of a user [SA-9]."""
     loss, count = composition.parts[0]
     if not (len(composition.parts) == count == 1 and isinstance(loss, GaussianLoss)):
         raise ValueError(
@@ -389,7 +391,7 @@ def _of_user(
 
 def _opposite(mechanism: Mechanism, composition: Composition, rate: float) -> Composition:
     loss, count = composition.parts[0]
-    # The noise itself must be normal or Laplace: another with the same curve has other shifts.
+    # The noise itself must be normal or Laplace: other noise with the same curve has other shifts.
     known = all(isinstance(leaf, (Gaussian, Laplace)) for leaf, _ in mechanism.leaves)
     single = len(composition.parts) == count == 1
     if not (known and single) or not isinstance(loss, (GaussianLoss, LaplaceLoss)):
@@ -398,14 +400,14 @@ def _opposite(mechanism: Mechanism, composition: Composition, rate: float) -> Co
             "Gaussian mechanisms and for one Laplace mechanism; use 'add-remove', or size= and "
             "population="
         )
-    if rate == 1:  # noise moved one way against noise moved the other way
+    if rate == 1:  # noise shifted up against noise shifted down
         return Composition.of([(_at_twice_the_shift(loss), 1)])
     return Composition.of([(ReplaceOneSubsampledLoss(loss, rate), 1)])
 
 
 @singledispatch
 def _samples_itself(part: Part) -> bool:
-    """Return True if the sampled loss of this part alone is known, without a grid."""
+    """Return True if the sampled loss of this part has a form without a grid."""
     return False
 
 
@@ -437,10 +439,10 @@ def _(loss: LaplaceLoss) -> Part:
 
 
 def product(a: float | Fraction, b: float | Fraction) -> float | Fraction:
-    """Return the exact product of two rates; a float again where both were.
+    """Return the exact product of two rates, rounded to a float if both are floats.
 
     Raises:
-        ValueError: if it is below 1e-300, but not 0.
+        ValueError: the product is below 1e-300, but not 0.
     """
     exact = rational(a) * rational(b)
     probability("rate", exact)

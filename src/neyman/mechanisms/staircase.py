@@ -1,4 +1,4 @@
-"""Staircase noise: the least expected cost of pure differential privacy on one number."""
+"""Add staircase noise, which minimizes the expected cost of pure DP on one number."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ Cost = Literal["absolute", "squared"]
 
 @dataclass(frozen=True)
 class Limits:
-    """The epsilon of a staircase, and the digits of its shape."""
+    """Set the range of epsilon, and the number of digits for the shape."""
 
     digits: int = 60
-    epsilon: int = 700  # beyond it a step is below every float
+    epsilon: int = 700  # above, a step of the density underflows
     least_epsilon: Fraction = Fraction(1, 10**6)
 
 
@@ -42,27 +42,27 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, init=False)
 class Staircase(Mechanism):
-    """Staircase noise on one number: pure epsilon-DP with the least expected cost.
+    """Add staircase noise to one number: pure epsilon-DP with the least expected cost.
 
     The density falls by the factor e^-epsilon at every (k + gamma) sensitivity, k = 0, 1, ..., on
-    either side of 0, and is constant between these places. No noise that is added to a number with
-    this sensitivity, whatever the number is, has a smaller expected absolute value (or squared
-    value) under pure epsilon-DP, for the gamma of that cost.
+    both sides of 0, and is constant between these points. With the gamma of a cost (absolute or
+    squared value), no other additive noise with this epsilon and sensitivity has a smaller expected
+    cost, if the noise does not depend on the number.
 
     Args:
         epsilon: of pure DP, from 1e-6 to 700.
         sensitivity: largest shift of the number between neighbors, above 0, in units of the answer.
             It is the shift of *one* number. Describe each coordinate of a vector by its own shift.
-        cost: "absolute" or "squared": the cost for which ``gamma`` is the best one.
-        gamma: width of the top step on one side over the sensitivity, from 0 to 1, instead of a
-            cost. Every gamma is as private as epsilon says.
+        cost: "absolute" or "squared": the cost that ``gamma`` minimizes.
+        gamma: width of the top step on one side of 0, over the sensitivity, from 0 to 1. Give it
+            instead of a cost. Every gamma meets epsilon.
 
-    The loss is epsilon, 0, or -epsilon, so the curve has three straight pieces. It is exact, and
-    above that of `pure`, except at gamma = 1/2. Noise that is a float must not be released: `draw`
-    rounds the exact real release to a grid.
+    The loss is epsilon, 0, or -epsilon, so the curve has three straight pieces. The curve is exact,
+    and above the curve of `pure`, except at gamma = 1/2. Do not release floating-point noise:
+    `draw` rounds the exact real release to a grid.
 
     Raises:
-        TypeError, ValueError: an argument is of the wrong type or out of range, or both of cost and
+        TypeError, ValueError: an argument is of the wrong type or out of range, or both cost and
             gamma are given.
 
     Examples:
@@ -127,19 +127,19 @@ class Staircase(Mechanism):
     def draw(
         self, value: float | Fraction, *, step: float | Fraction | str, bits: Bits | None = None
     ) -> Fraction:
-        """Return the grid point nearest to the value with noise, exact [RN-1, RN-2].
+        """Draw the exact noisy value, and round it to the nearest grid point [RN-1, RN-2].
 
         The rounding of the exact real release is post-processing, so the curve holds for every
-        step. It reads private data and charges no ledger: charge the mechanism before.
+        step. This method reads private data but charges no ledger: charge the mechanism first.
 
         Args:
             value: the exact number, private. A float is taken bit by bit.
-            step: of the grid, above 0 and public, in the units of the answer. Rounding adds about
+            step: grid step, above 0 and public, in the units of the answer. Rounding adds about
                 step^2 / 12 to the variance.
             bits: the source of randomness; secure bits of the operating system if not given.
 
         Raises:
-            TypeError: value is not a finite number; it is not shown.
+            TypeError: value is not a finite number. The message does not show it.
             ValueError: step is not above 0.
 
         Examples:
@@ -175,12 +175,12 @@ class Staircase(Mechanism):
 
 
 def _best(epsilon: Fraction, cost: Cost) -> Fraction:
-    """Return the gamma of the least expected cost, to 15 digits [SC-3]."""
+    """Return the gamma that minimizes the expected cost, to 15 digits [SC-3]."""
     if cost not in ("absolute", "squared"):
         raise ValueError(f"cost = {cost!r} must be 'absolute' or 'squared'")
     with localcontext(_context()):
         b = (-_decimal(epsilon)).exp()
-        # The mass of the top step, b + (1 - b) gamma, that has the least cost.
+        # The value of b + (1 - b) gamma with the least cost.
         top = b.sqrt() if cost == "absolute" else (b * (1 + b) / 2) ** (Decimal(1) / 3)
         value = (top - b) / (1 - b)
         return Fraction(Context(prec=15).plus(value))

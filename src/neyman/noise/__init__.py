@@ -1,23 +1,22 @@
-"""Integer noise, drawn exactly: no floating point and no seed between the entropy and the result.
+"""Draw integer noise exactly: without floating-point arithmetic, and without a seed.
 
-`SecureBits` supplies words of the operating system's randomness through a stream cipher;
+`SecureBits` supplies words of the operating system's randomness through a stream cipher.
 `discrete_gaussian`, `discrete_laplace`, and `rounded_gaussian` turn words of any `Bits` into noise
-with exactly the stated probabilities: by table look-up for common scales
-(`neyman.noise.lookup_table`), by strips for larger ones (`neyman.noise.strips`), and by rejection
-for few draws and large Laplace scales (`neyman.noise.rejection`). Real noise is drawn bit by bit
-and rounded to a grid (`neyman.noise.real_noise`). A tensor of torch is filled on its own device
-(`neyman.noise.tensor_noise`). For more cells than fit in memory, draw them in
-parts: the table of a scale is kept, and a part needs little memory beyond its own array.
+with exactly the stated probabilities. They use look-up tables for common scales
+(`neyman.noise.lookup_table`), strips for larger scales (`neyman.noise.strips`), and rejection for
+few draws and large Laplace scales (`neyman.noise.rejection`). Real noise is drawn bit by bit and
+rounded to a grid (`neyman.noise.real_noise`). A torch tensor is filled on its own device
+(`neyman.noise.tensor_noise`). If there are more cells than fit in memory, draw them in parts: the
+table of a scale is stored, and a part needs little memory besides its own array.
 
-**Time is not hidden.** Look-ups depend on the noise: a table is read at places that follow from the
-random bits, some draws ask for more bits than others, and rejection repeats some draws. The noise
-does not depend on the data, so neither does any of this; but who learns something of the noise
-learns as much of the exact value below it. That takes someone who watches while the noise is drawn
-from the same machine: another process that shares the processor's caches can tell which parts of a
-table were read. Whoever sees a release only when it is complete sees one duration for all cells
-together, in which reading the data and writing the files weigh many times more. So: draw noise
-where no one else's programs run; put no sampler behind a service that answers one cell at a time
-and whose answers can be timed.
+**Time is not hidden.** The places of table look-ups follow from the random bits, some draws need
+more bits than others, and rejection repeats some draws. The noise does not depend on the data, so
+neither do these effects. But an attacker who learns something about the noise learns the same
+amount about the exact value. For this, they must observe the same machine during the draws: another
+process that shares the processor's caches can see which parts of a table are read. An attacker who
+sees only complete releases sees one duration for all cells, dominated by reading the data and
+writing the files. So draw noise on a machine without other people's programs. Do not put a sampler
+behind a service that answers one cell at a time and whose answers can be timed.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ __all__ = ["Bits", "SecureBits", "discrete_gaussian", "discrete_laplace", "round
 
 @dataclass(frozen=True)
 class Limits:
-    """Which sampler a scale and a number of draws get."""
+    """Set the sampler for each scale and number of draws."""
 
-    small_scale: int = 1000  # up to which a table is made in about a millisecond
-    # Rejection makes fewer draws sooner: of a larger Laplace scale, per unit of the scale, and of
-    # a larger Gaussian one.
+    small_scale: int = 1000  # up to this scale, a table takes about a millisecond
+    # Rejection is faster for fewer draws: per unit of a larger Laplace scale, and for a larger
+    # Gaussian scale.
     table_draws_per_scale: int = 10
     few_draws: int = 10_000
 
@@ -62,27 +61,26 @@ def discrete_gaussian(
 def discrete_gaussian(
     sigma_squared: Fraction, size: int, bits: Bits | None = None, out: Room | None = None
 ) -> Room:
-    """Independent draws of the discrete Gaussian distribution, exact.
+    """Draw independent discrete Gaussian noise, exactly.
 
     P(X = x) is proportional to exp(-x^2 / (2 sigma^2)) over the integers x.
 
     Args:
         sigma_squared: sigma^2, an int or Fraction in (0, (2^53 - 1)^2].
-        size: how many draws, at least 0.
-        bits: the source of randomness; `SecureBits()` in a release. With a tensor it may be left
-            out, and on a CUDA device it is the operating system's.
-        out: an int64 array of shape ``(size,)`` to be written to, instead of a new one. A
-            contiguous torch tensor of that type and shape may be on any device; no GPU has
-            run this yet.
+        size: number of draws, at least 0.
+        bits: the source of randomness; `SecureBits()` in a release. With a tensor, bits may be
+            omitted. On a CUDA device, the bits come from the operating system.
+        out: an int64 array of shape ``(size,)`` for the draws, instead of a new array. A contiguous
+            torch tensor of this type and shape may be on any device. No GPU has run this yet.
 
     Returns:
-        An int64 array of shape ``(size,)``: ``out`` where it was given, an array or a tensor.
+        An int64 array of shape ``(size,)``, or ``out`` (an array or a tensor) if it is given.
 
     Raises:
-        TypeError: for a sigma_squared that is not exact (a float), bits that are no `Bits`, or an
-            ``out`` that is no array or tensor of int64.
-        ValueError: for a sigma_squared outside its range, a size that is not a whole number of at
-            least 0, or an ``out`` of another shape.
+        TypeError: sigma_squared is not exact (a float), bits is not a `Bits`, or ``out`` is not an
+            array or tensor of int64.
+        ValueError: sigma_squared is outside its range, size is not an integer of at least 0, or
+            ``out`` has another shape.
 
     Source: Canonne, Kamath and Steinke (2020).
     """
@@ -108,7 +106,7 @@ def discrete_laplace(scale: Fraction, size: int, bits: Bits | None = None, *, ou
 def discrete_laplace(
     scale: Fraction, size: int, bits: Bits | None = None, out: Room | None = None
 ) -> Room:
-    """Independent draws of the discrete Laplace (two-sided geometric) distribution, exact.
+    """Draw independent discrete Laplace (two-sided geometric) noise, exactly.
 
     P(X = x) = tanh(1 / (2 scale)) exp(-|x| / scale) over the integers x.
 
@@ -138,7 +136,7 @@ def rounded_gaussian(
 def rounded_gaussian(
     sigma_squared: Fraction, size: int, bits: Bits | None = None, out: Room | None = None
 ) -> Room:
-    """Independent draws of normal noise, rounded to the nearest whole number, exact.
+    """Draw independent normal noise, rounded to the nearest integer, exactly.
 
     P(X = x) = Phi((x + 1/2) / sigma) - Phi((x - 1/2) / sigma) over the integers x.
 
@@ -161,7 +159,7 @@ def rounded_gaussian(
 
 
 def _into_tensor(law: str, exact: Fraction, size: int, bits: Bits | None, out: Tensor) -> Tensor:
-    from neyman.noise import tensor_noise  # which imports torch
+    from neyman.noise import tensor_noise  # imports torch
 
     tensor_noise.fill(law, exact, size, bits, out)
     return out

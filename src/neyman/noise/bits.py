@@ -1,4 +1,4 @@
-"""Where randomness comes from: 64-bit words, in a release from the operating system's entropy."""
+"""Supply random 64-bit words, in a release from the operating system's entropy."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 from neyman.numerics import check
 
-KEY_WORDS = 1 << 16  # words under one key: half a MiB, which stays in the processor's cache
+KEY_WORDS = 1 << 16  # words per key: half a MiB, which fits in the processor's cache
 
 
 class Bits(ABC):
-    """A source of independent uniform 64-bit words."""
+    """Represent a source of independent uniform 64-bit words."""
 
     @abstractmethod
     def words(self, n: int) -> NDArray[np.uint64]:
-        """``n`` fresh words, each uniform on 0, ..., 2^64 - 1 and independent of all others.
+        """Return ``n`` fresh words, each uniform on 0, ..., 2^64 - 1 and independent of all others.
 
         Args:
-            n: how many, at least 0.
+            n: number of words, at least 0.
 
         Returns:
             An array of shape ``(n,)`` and type uint64.
@@ -31,14 +31,14 @@ class Bits(ABC):
 
 @final
 class SecureBits(Bits):
-    """Words from the ChaCha20 stream cipher, keyed by the operating system.
+    """Supply words from the ChaCha20 stream cipher, keyed by the operating system.
 
-    Every call takes a 256-bit key from ``os.urandom``, and another for each ``KEY_WORDS`` words; a
-    key is forgotten as soon as its keystream is used. So an instance holds no random state:
-    instances, threads and the two sides of a fork have no keystream in common, and no seed exists.
+    Every call takes a new 256-bit key from ``os.urandom`` for each ``KEY_WORDS`` words. A key is
+    forgotten as soon as its keystream is used. So an instance holds no random state: instances,
+    threads and forked processes share no keystream, and no seed exists.
 
     Raises:
-        ImportError: where the package ``cryptography`` is not installed.
+        ImportError: the package ``cryptography`` is not installed.
 
     Source: RFC 8439.
     """
@@ -54,7 +54,7 @@ class SecureBits(Bits):
         self._chacha = algorithms.ChaCha20
 
     def words(self, n: int) -> NDArray[np.uint64]:
-        """``n`` fresh words; see `Bits.words`."""
+        """Return ``n`` fresh words; see `Bits.words`."""
         words = np.empty(check.integer("n", n), np.uint64)
         for start in range(0, words.size, KEY_WORDS):
             chunk = words[start : start + KEY_WORDS].view(np.uint8).data

@@ -1,7 +1,7 @@
-"""Decimal numbers between two others, as narrow as asked for: what exact draws are compared with.
+"""Compute decimal bounds around real numbers, as narrow as needed, for exact draws.
 
-``decimal`` rounds sums, products, and quotients as told, and exponentials and logarithms to the
-nearest, all correctly: the neighbor on either side of the latter is a bound.
+``decimal`` rounds sums, products, and quotients as requested, and exponentials and logarithms to
+nearest, all correctly. The neighbors of a nearest number are bounds.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from functools import cached_property
 
 Pair = tuple[Decimal, Decimal]
 NOTHING_KNOWN: Pair = (Decimal(0), Decimal("Infinity"))
-"""Around each number of at least 0."""
+"""The trivial bounds on a number of at least 0."""
 
 
 @dataclass(frozen=True)
 class Enclosures:
-    """Arithmetic of pairs around real numbers of at least 0.
+    """Compute with pairs of bounds around real numbers of at least 0.
 
     Args:
-        digits: of each end.
+        digits: number of decimal digits of each bound.
     """
 
     digits: int
@@ -38,7 +38,7 @@ class Enclosures:
         return Context(self.digits, rounding, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
 
     def of(self, low: Fraction, high: Fraction | None = None) -> Pair:
-        """Return a pair around all numbers between two rationals, or around one."""
+        """Return a pair around all numbers between two rationals, or around one rational."""
         top = low if high is None else high
         return (
             self._down.divide(Decimal(low.numerator), Decimal(low.denominator)),

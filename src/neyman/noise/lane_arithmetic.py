@@ -1,7 +1,7 @@
-"""Arithmetic of lanes with operators alone: arrays, tensors, and kernels run the same lines [NT-8].
+"""Compute with lanes by operators alone: arrays, tensors, and kernels use the same code [NT-8].
 
-Triton compiles these functions. So they have literal constants and annotations in quotes, and none
-calls another.
+Triton compiles these functions. So they use literal constants and quoted annotations, and no
+function calls another.
 """
 
 import numpy as np
@@ -14,9 +14,9 @@ DOUBLE_ROUNDS = 10
 
 
 def quarter(a: "Lanes", b: "Lanes", c: "Lanes", d: "Lanes") -> "tuple[Lanes, Lanes, Lanes, Lanes]":
-    """Return a quarter round of ChaCha20, of signed 32-bit lanes that wrap around.
+    """Compute a quarter round of ChaCha20, on signed 32-bit lanes that wrap around.
 
-    A shift to the right copies the sign, which a mask takes away.
+    A shift to the right copies the sign, so a mask removes the copies.
 
     Source: RFC 8439, section 2.1.
     """
@@ -54,7 +54,7 @@ def series(d: "Lanes") -> "Lanes":
 
 
 def chances(start: "Lanes", large: "Lanes", small: "Lanes") -> "tuple[Lanes, Lanes]":
-    """Return bounds of 2^30 C w(x) / n, from the series at the least d and at the greatest."""
+    """Return bounds on 2^30 C w(x) / n, from the series at the smallest and the largest d."""
     least = (start * (small - 64)) >> 30
     most = ((start + 2) * (large + 64) >> 30) + 1
     return least, most

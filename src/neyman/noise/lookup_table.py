@@ -1,14 +1,14 @@
-"""Exact discrete Laplace and Gaussian noise of common scales: sixteen bits, one table look-up.
+"""Draw exact discrete Laplace and Gaussian noise of common scales: 16 bits, one table look-up.
 
-A magnitude is found by inversion: with U a uniform real and F(k) = P(|X| <= k), |X| is the k with
-F(k-1) <= U < F(k) [NT-1]. Bits of U, and one for the sign, are drawn in three stages:
+Inversion gives the magnitude: with a uniform real U and F(k) = P(|X| <= k), |X| is the k with
+F(k-1) <= U < F(k) [NT-1]. The bits of U, and one bit for the sign, are drawn in three stages:
 
-1. the sign and the first 15 bits of U. A *guide* has the answer for each of the 2^16 cells that one
-   k fills altogether, which at sigma 10 are all but 0.15 percent;
-2. elsewhere the next 49 bits. U is then compared with thresholds that are known to be within a
-   slack of 2^64 F(k), by bisection among those that fall into its cell [NT-2];
-3. where U is within the slack of a threshold, or beyond the last of them (the infinite tail),
-   further bits, with F computed to as many bits as are at hand, until one answer is certain [NT-4].
+1. Draw the sign and the first 15 bits of U. A *guide* has the answer for each of the 2^16 cells
+   in which only one k is possible. At sigma 10 these are all but 0.15 percent of the cells.
+2. For other cells, draw the next 49 bits. Compare U with thresholds that equal 2^64 F(k) up to a
+   known slack, by bisection among the thresholds in the cell [NT-2].
+3. If U is within the slack of a threshold, or above the last one (the infinite tail), draw
+   further bits. Compute F to the same precision, until one answer is certain [NT-4].
 """
 
 from __future__ import annotations
@@ -28,35 +28,37 @@ from neyman.noise.weights import RoundedWeights, Weights
 
 @dataclass(frozen=True)
 class Limits:
-    """The scales of tables, and the draws worked on at a time."""
+    """Set the largest scales of tables, and the number of draws per batch."""
 
     scale: int = 10**5
     sigma_squared: int = scale**2
-    rounded_sigma_squared: int = 128**2  # sigma^2 of rounded normal noise, whose table takes longer
-    batch_draws: int = 1 << 16  # draws worked on at a time
-    tables: int = 8  # the largest of them takes 37 MB
+    rounded_sigma_squared: int = (
+        128**2
+    )  # largest sigma^2 of rounded normal noise, whose table takes longer
+    batch_draws: int = 1 << 16  # draws per batch
+    tables: int = 8  # number of stored tables; the largest takes 37 MB
 
 
 LIMITS = Limits()
 
 BEYOND = "the table would be large; neyman.noise then draws by rejection"
 
-OPEN = np.iinfo(np.int64).min  # in a guide: more bits are needed
+OPEN = np.iinfo(np.int64).min  # a guide entry that needs more bits
 
 Words = NDArray[np.uint64]
 Lanes = NDArray[np.int64]
 
 
 class Law(Protocol):
-    """A distribution of magnitudes, of which any number of digits can be had."""
+    """Represent a distribution of magnitudes that is computable to any number of digits."""
 
     def place(self, value: int, length: int) -> int | None:
-        """Return the k that all reals with these first ``length`` bits have in common, or None."""
+        """Return the k that all reals with these first ``length`` bits share, or None."""
         ...
 
 
 def discrete_laplace(scale: Fraction, size: int, bits: Bits, out: Lanes | None = None) -> Lanes:
-    """As `neyman.noise.rejection.discrete_laplace`, for scales up to 10^5."""
+    """Draw as `neyman.noise.rejection.discrete_laplace`, for scales up to 10^5."""
     scale = positive_rational("scale", scale, LIMITS.scale, BEYOND)
     out = room(size, out)
     weights_table(1 / scale, Fraction(0)).fill(out, bits)
@@ -66,7 +68,7 @@ def discrete_laplace(scale: Fraction, size: int, bits: Bits, out: Lanes | None =
 def discrete_gaussian(
     sigma_squared: Fraction, size: int, bits: Bits, out: Lanes | None = None
 ) -> Lanes:
-    """As `neyman.noise.rejection.discrete_gaussian`, for sigma up to 10^5."""
+    """Draw as `neyman.noise.rejection.discrete_gaussian`, for sigma up to 10^5."""
     sigma_squared = positive_rational("sigma_squared", sigma_squared, LIMITS.sigma_squared, BEYOND)
     out = room(size, out)
     weights_table(Fraction(0), 1 / (2 * sigma_squared)).fill(out, bits)
@@ -76,7 +78,7 @@ def discrete_gaussian(
 def rounded_gaussian(
     sigma_squared: Fraction, size: int, bits: Bits, out: Lanes | None = None
 ) -> Lanes:
-    """As `neyman.noise.rounded_gaussian`."""
+    """Draw as `neyman.noise.rounded_gaussian`, for sigma up to 128."""
     beyond = "the table would take long; neyman.noise then draws by strips"
     sigma_squared = positive_rational(
         "sigma_squared", sigma_squared, LIMITS.rounded_sigma_squared, beyond
@@ -88,15 +90,15 @@ def rounded_gaussian(
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Symmetric integer noise, ready to be drawn.
+    """Draw symmetric integer noise from a table.
 
     Args:
-        law: the distribution of the magnitude, for what the thresholds leave open.
+        law: the distribution of the magnitude, for draws that the thresholds leave open.
         thresholds: integers t(0) <= t(1) <= ..., at least one.
-        slack: an integer with t(k) <= 2^precision F(k) <= t(k) + slack for all of them.
-        lead: how many bits of the first stage, the sign among them, 2 to 16.
-        precision: how many bits of U the first two stages have, ``lead`` to 64.
-        further: how many bits are added at a time after that, 1 to 64.
+        slack: an integer with t(k) <= 2^precision F(k) <= t(k) + slack for all k.
+        lead: number of bits of the first stage, with the sign, 2 to 16.
+        precision: number of bits of U in the first two stages, ``lead`` to 64.
+        further: number of bits in each later step, 1 to 64.
     """
 
     law: Law
@@ -113,7 +115,7 @@ class Table:
         start = cells << np.uint64(self._middle)
         end = start + np.uint64((1 << self._middle) - 1)
         first, last = (np.searchsorted(self.thresholds, u, "right") for u in (start, end))
-        # Where the first U of a cell is clear of the threshold below it, so are the others [NT-2].
+        # If the first U of a cell is clear of the threshold below it, so are the others [NT-2].
         filled = (first == last) & self._is_clear(start, first)
         guide = np.concatenate([np.where(filled, sign * first, OPEN) for sign in (1, -1)])
         ends = np.append(first, self.thresholds.size)
@@ -139,7 +141,7 @@ class Table:
                 part[lanes] = self._decide(cells[lanes].astype(np.int64), bits)
 
     def _decide(self, cells: Lanes, bits: Bits) -> Lanes:
-        """Decide cells by the second stage, and by the third where it must be."""
+        """Decide cells by the second stage, and by the third stage if necessary."""
         cell = cells & ((1 << self.lead - 1) - 1)
         value = bits.words(cell.size) >> np.uint64(64 - self._middle)
         value |= cell.astype(np.uint64) << np.uint64(self._middle)
@@ -155,13 +157,13 @@ class Table:
         return k
 
     def _is_clear(self, value: Words, k: Lanes) -> NDArray[np.bool_]:
-        """Whether U is certainly in F(k-1), ..., F(k), where t(k-1) <= value < t(k)."""
+        """Return True if U is certainly in [F(k-1), F(k)), given t(k-1) <= value < t(k)."""
         below = self.thresholds[np.maximum(k - 1, 0)]
         clear = (k == 0) | (value - below >= np.uint64(self.slack))
         return clear & (k < self.thresholds.size)
 
     def _refine(self, value: int, bits: Bits) -> int:
-        """Decide one draw exactly: the third stage."""
+        """Decide one draw exactly, by the third stage."""
         length = self.precision
         while (k := self.law.place(value, length)) is None:
             word = int(bits.words(1)[0]) >> 64 - self.further
@@ -170,7 +172,7 @@ class Table:
 
 
 def _count(thresholds: Words, value: Words, first: Lanes, last: Lanes) -> Lanes:
-    """How many thresholds are at most each value, known to be from ``first`` to ``last``."""
+    """Return the number of thresholds up to each value, known to be from ``first`` to ``last``."""
     counts = first.copy()
     lanes = np.arange(value.size)
     while True:

@@ -1,4 +1,4 @@
-"""What samplers accept: exact rationals, never floats; secure bits; room for what they draw."""
+"""Check the arguments of samplers: exact rationals, secure bits, and arrays for the draws."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from neyman.numerics import check
 
 
 class Tensor(Protocol):
-    """A tensor of torch, which is not a dependency."""
+    """Represent a torch tensor. Torch is not a dependency."""
 
     def data_ptr(self) -> int:
-        """Return where its memory is."""
+        """Return the address of the tensor's memory."""
         ...
 
 
@@ -27,21 +27,21 @@ Out = TypeVar("Out", NDArray[np.int64], Tensor)
 
 
 def is_tensor(out: object) -> TypeGuard[Tensor]:
-    """Return whether this is a tensor of torch. Import nothing."""
+    """Return True if ``out`` is a torch tensor, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(out, torch.Tensor)
 
 
 def positive_rational(name: str, value: object, most: int, beyond: str) -> Fraction:
-    """``value`` as a fraction in ``(0, most]``.
+    """Return ``value`` as a fraction in ``(0, most]``.
 
     Args:
-        most: the largest that is accepted.
-        beyond: what goes wrong above that, for the message.
+        most: the largest accepted value.
+        beyond: the problem above ``most``, for the message.
 
     Raises:
-        TypeError: for floats and whatever else is not exact.
-        ValueError: for a value outside ``(0, most]``.
+        TypeError: value is not exact, such as a float.
+        ValueError: value is outside ``(0, most]``.
     """
     if isinstance(value, bool) or not isinstance(value, Rational):
         raise TypeError(
@@ -60,7 +60,7 @@ def source(bits: object) -> Bits:
     """Return the source of randomness.
 
     Raises:
-        TypeError: for what is none, such as NumPy's generators, which can be guessed.
+        TypeError: bits is not a `Bits`, such as NumPy's generators, which can be guessed.
     """
     if not isinstance(bits, Bits):
         raise TypeError(
@@ -71,12 +71,12 @@ def source(bits: object) -> Bits:
 
 
 def room(size: int, out: Room | None) -> NDArray[np.int64]:
-    """Return the array that ``size`` draws are to be written to: ``out``, or a new one.
+    """Return the array for ``size`` draws: ``out``, or a new array.
 
     Raises:
-        TypeError: for an ``out`` that is no array of int64.
-        ValueError: for a size that is not a whole number of at least 0, or an ``out`` of another
-            shape or that cannot be written to.
+        TypeError: ``out`` is not an array of int64.
+        ValueError: size is not an integer of at least 0, or ``out`` has another shape or is
+            read-only.
     """
     size = check.integer("size", size)
     if out is None:

@@ -1,12 +1,12 @@
-"""A quantile drawn by inverse sensitivity from values on a grid, exact.
+"""Draw a quantile exactly by inverse sensitivity, from values on a grid.
 
 A point t of the grid is drawn with probability proportional to exp(-rate d(t)), where d(t) is the
-distance of the rank q n from the ranks that t has:
+distance of the rank q n from the ranks of t:
 
     d(t) = max(0, #{x < t} - q n, q n - #{x <= t}).
 
-A value that many rows share has many ranks, so it is drawn as often as its rows are near the rank:
-ties need no other rule. One added row moves d by at most max(q, 1 - q) at every t [IS-1].
+A value that many rows share has many ranks. So its distance uses its nearest rank, and ties need no
+other rule. One added row moves d by at most max(q, 1 - q) at every t [IS-1].
 
 Source: Asi and Duchi 2020; McSherry and Talwar 2007.
 """
@@ -31,10 +31,10 @@ Lanes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Limits:
-    """The rings of ranks around a quantile."""
+    """Set the rings of ranks around a quantile."""
 
-    first_ring_bits: int = 48  # what is beyond the first ring has a weight below 2^-48
-    ring_growth: int = 4  # times as many ranks in the next ring
+    first_ring_bits: int = 48  # the weight outside the first ring is below 2^-48
+    ring_growth: int = 4  # factor of the score limit for the next ring
 
 
 LIMITS = Limits()
@@ -47,13 +47,13 @@ def runs(
 
     Args:
         values: distinct values of the data within ``ends``, rising.
-        counts: how many rows have each.
+        counts: number of rows with each value.
         ends: the first and the last point of the grid.
         level: q.
 
     Returns:
-        The first point of each run, how many points it has, and its score: d(t) times the
-        denominator of ``level``, a whole number.
+        The first point of each run, its number of points, and its integer score: d(t) times the
+        denominator of ``level``.
     """
     low, high = ends
     target = level.numerator * sum(counts)
@@ -83,7 +83,7 @@ def draw_quantile(
     """Draw a point t of the grid with probability proportional to exp(-rate d(t)).
 
     Args:
-        rate: for one rank, a rational above 0.
+        rate: a rational above 0, per rank.
     """
     grid = runs(values, counts, ends, level)
     chosen = weighted_choice(
@@ -99,13 +99,13 @@ def draw_quantile(
 def draw_sorted_quantile(
     values: Lanes, ends: tuple[int, int], level: Fraction, rate: Fraction, bits: Bits
 ) -> int:
-    """Draw a point as `draw_quantile` does, from many values, looking near the quantile first.
+    """Draw a point as `draw_quantile` does, fast for many values: search near the quantile first.
 
     Args:
         values: all rows within ``ends``, rising, with ties.
     """
     cells: list[tuple[int, int]] = []
-    # A bit counts as 7 / 10, which is above log 2.
+    # A bit counts as 7 / 10, more than log 2.
     reach = ((ends[1] - ends[0] + 1).bit_length() + LIMITS.first_ring_bits) * 7 // 10
     first = -(-reach * level.denominator * rate.denominator // rate.numerator)
     rings = _rings(values, ends, level, first, cells)
@@ -117,25 +117,25 @@ def draw_sorted_quantile(
 def _rings(
     values: Lanes, ends: tuple[int, int], level: Fraction, cut: int, cells: list[tuple[int, int]]
 ) -> Iterator[Ring]:
-    """Yield the runs of the grid with a score up to a cut, then those up to wider ones.
+    """Yield the runs of the grid with a score up to a cut, then the runs up to larger cuts.
 
-    A value with fewer than i rows below it and more than i below or at it is values[i]. So the rows
-    whose ranks are within the cut are a slice, and every run that touches no row of it has a larger
-    score: the rows below and at it are fewer, or the rows below it more.
+    values[i] has at most i rows below it, and more than i rows below or at it. So the rows whose
+    ranks are within the cut are a slice. Every run without a row of this slice has a larger score,
+    because it has too few rows below and at it, or too many rows below it.
     """
     low, high = ends
     n, scale = len(values), level.denominator
     target = level.numerator * n
-    left = right = 0  # the rows that rings have covered
-    start, stop = low, low  # the points that rings have covered, from start to stop - 1
+    left = right = 0  # the rows in the rings so far
+    start, stop = low, low  # the points in the rings so far, from start to stop - 1
     begun = False
     while not begun or (left, right) != (0, n):
-        # Rows with a rank (the number below them, to that with them) within the cut.
+        # Rows with a rank within the cut. Ranks count the rows below, without or with the row.
         a = min(max(-(-(target - cut) // scale) - 1, 0), n)
         b = min(max((target + cut) // scale + 1, 0), n)
         if begun:
             a, b = min(a, left), max(b, right)
-        if a < b:  # whole groups of equal values
+        if a < b:  # complete groups of equal values
             a = bisect_left(values, values[a])
             b = bisect_right(values, values[b - 1])
         ring: list[tuple[int, int, int]] = []  # first point, points, score
@@ -144,8 +144,8 @@ def _rings(
             after_covered = begun and part == 1
             below = lower
             rows: list[int] = values[lower:upper].tolist()
-            for value, count in Counter(rows).items():  # rising, as the rows are
-                # The gap below a value; those above the covered points follow each value.
+            for value, count in Counter(rows).items():  # in rising order, like the rows
+                # The gap below a value. Above the covered points, the gap follows the value.
                 if not after_covered:
                     edge = int(values[below - 1]) + 1 if below else low
                     if value > edge:

@@ -1,8 +1,8 @@
-"""Real noise that is rounded to a grid, exactly: staircase noise and Student noise.
+"""Round real noise to a grid exactly: staircase noise and Student noise.
 
-A real number is known by its first bits. More bits are drawn where those at hand leave two answers
-possible. The result is the nearest grid point to an exact real number, so it is post-processing of
-the release that a curve is stated for, and no floating point takes part [RN-1].
+A real number is known by its first bits. More bits are drawn while two answers are possible. The
+result is the grid point nearest to an exact real number. So it is post-processing of the release
+whose curve is stated, without floating-point arithmetic [RN-1].
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Ends = tuple[Fraction, Fraction]
 
 
 class UniformReal:
-    """A uniform real number in [0, 1) whose bits are drawn when they are needed."""
+    """Draw a uniform real number in [0, 1), with bits on demand."""
 
     def __init__(self, bits: Bits) -> None:
         self._bits = bits
@@ -40,21 +40,22 @@ class UniformReal:
 
     @property
     def ends(self) -> Ends:
-        """The ends of the interval in which the number is."""
+        """Return the ends of the interval that contains the number."""
         one = 1 << self.length
         return Fraction(self.value, one), Fraction(self.value + 1, one)
 
     @property
     def digits(self) -> int:
-        """Decimal digits that tell more than the bits at hand."""
+        """Return a number of decimal digits that exceeds the precision of the bits so far."""
         return self.length * 31 // 100 + GUARD_DIGITS
 
 
 def nearest(ends: Callable[[], Ends], refine: Callable[[], None]) -> int:
-    """Return the whole number nearest to a real number.
+    """Return the integer nearest to a real number.
 
     Args:
-        ends: an interval around the number, which is neither end unless both agree.
+        ends: returns an interval around the number. The number is strictly inside unless both ends
+            agree.
         refine: narrows the interval.
     """
     while True:
@@ -68,11 +69,11 @@ def nearest(ends: Callable[[], Ends], refine: Callable[[], None]) -> int:
 def rounded_staircase(
     value: Fraction, epsilon: Fraction, gamma: Fraction, unit: Fraction, bits: Bits
 ) -> int:
-    """Draw round(value + unit Z), Z staircase noise of epsilon and gamma, exact [RN-2].
+    """Draw round(value + unit Z) exactly, with staircase noise Z of epsilon and gamma [RN-2].
 
     Args:
-        value: what noise is added to, in steps of the grid.
-        epsilon: above 0.
+        value: the exact value, in steps of the grid.
+        epsilon: pure epsilon, above 0.
         gamma: share of a stair's width before its edge, from 0 to 1.
         unit: width of a stair in steps of the grid, above 0.
     """
@@ -111,12 +112,12 @@ def _before_edge(epsilon: Fraction, gamma: Fraction, bits: Bits) -> bool:
 
 @dataclass(frozen=True)
 class StudentMagnitude:
-    """The magnitude of Student noise, as a real number with more and more bits [RN-3].
+    """Draw the magnitude of Student noise, as a real number with bits on demand [RN-3].
 
     Args:
         degrees: d, degrees of freedom, above 0.
         ring: 0 for [0, 1), and j for [2^(j-1), 2^j).
-        place: where in the ring, from 0 to 1.
+        place: the place in the ring, from 0 to 1.
     """
 
     degrees: Fraction
@@ -137,7 +138,7 @@ class StudentMagnitude:
 
     @property
     def ends(self) -> Ends:
-        """The ends of the interval in which the magnitude is."""
+        """Return the ends of the interval that contains the magnitude."""
         low, high = self.place.ends
         if not self.ring:
             return low, high
@@ -145,7 +146,7 @@ class StudentMagnitude:
         return width * (1 + low), width * (1 + high)
 
     def accepted(self, onward: Fraction, uniform: UniformReal) -> bool:
-        """Return True if a uniform real is below the chance of acceptance."""
+        """Return True if a uniform real is below the acceptance probability."""
         while True:
             numbers = Enclosures(self.place.digits)
             low, high = numbers.fall(self.exponent(onward, numbers))
@@ -158,13 +159,13 @@ class StudentMagnitude:
             self.place.refine()
 
     def exponent(self, onward: Fraction, numbers: Enclosures) -> Pair:
-        """Return a pair around minus the logarithm of the chance of acceptance, at least 0."""
+        """Return a pair around minus the logarithm of the acceptance probability, at least 0."""
         low, high = (1 + t * t / self.degrees for t in self.ends)
         fall = numbers.times(numbers.log(numbers.of(low, high)), numbers.of((self.degrees + 1) / 2))
         two = numbers.log(numbers.of(Fraction(2)))
         if not self.ring:
             return numbers.add(fall, two)
-        # (1/2) h(t) 2^(j-1) / r^j: log 2^(j-2) and log r^-j leave the exponent.
+        # (1/2) h(t) 2^(j-1) / r^j: subtract log 2^(j-2) and log r^-j from the exponent.
         taken = numbers.times(numbers.log(numbers.of(1 / onward)), numbers.of(Fraction(self.ring)))
         if self.ring == 1:
             return numbers.less(numbers.add(fall, two), taken)
@@ -179,13 +180,13 @@ def rounded_student(
     unit: Fraction,
     bits: Bits,
 ) -> int:
-    """Draw round(value + unit s Z), Z Student noise and s a scale that is any real, exact [RN-3].
+    """Draw round(value + unit s Z) exactly, with Student noise Z and a real scale s [RN-3].
 
     Args:
-        value: what noise is added to, in steps of the grid.
+        value: the exact value, in steps of the grid.
         degrees: degrees of freedom, above 0.
-        scale: a precision p -> whole numbers around 2^p s, the nearer to it the larger p is.
-        unit: in steps of the grid, at least 0.
+        scale: maps a precision p to integers around 2^p s, relatively closer for larger p.
+        unit: factor in steps of the grid, at least 0.
     """
     negative = bool(int(bits.words(1)[0]) >> (WORD_BITS - 1))
     size = StudentMagnitude.draw(degrees, bits)

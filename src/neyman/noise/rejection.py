@@ -1,10 +1,10 @@
-"""Exact discrete Laplace and Gaussian noise of any scale, by rejection on whole arrays.
+"""Draw exact discrete Laplace and Gaussian noise of any scale, by rejection on arrays.
 
-All arithmetic is on integers. Every random decision is "is a uniform real U below the rational
-p?", taken from the leading 64 bits of U. An array of them ("lanes") is decided by 32-bit fixed
-point bounds low <= 2^32 p <= high; a lane that falls between its bounds is decided by rational
-arithmetic, drawing further bits of U as long as those at hand leave both answers possible. The
-bounds therefore cost or save time, and never change the distribution of the result.
+All arithmetic is on integers. Every random decision is "is a uniform real U below the rational p?",
+from the leading 64 bits of U. Arrays of decisions ("lanes") use 32-bit fixed-point bounds
+low <= 2^32 p <= high. A lane between its bounds is decided by rational arithmetic, with further
+bits of U while both answers are possible. So the bounds affect only the time, never the
+distribution of the result.
 
 Source: Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2020),
 algorithms 1 to 3.
@@ -27,12 +27,12 @@ from neyman.noise.parameters import positive_rational, room
 
 @dataclass(frozen=True)
 class Limits:
-    """The scales of noise by rejection, and the lanes worked on at a time."""
+    """Set the largest scales of noise by rejection, and the number of lanes per batch."""
 
-    # Up to here |noise| reaches 2^63 with probability below e^-1022, and the draw then raises.
+    # Up to these scales, |noise| reaches 2^63 with probability below e^-1022. The draw then raises.
     scale: int = 2**53
     sigma_squared: int = (2**53 - 1) ** 2
-    batch_lanes: int = 1 << 17  # lanes worked on at a time
+    batch_lanes: int = 1 << 17  # lanes per batch
 
 
 LIMITS = Limits()
@@ -40,23 +40,23 @@ LIMITS = Limits()
 BEYOND = "noise might not fit in 64-bit integers; scale the values down"
 
 FIXED_POINT_ONE = 1 << 32
-NO_BOUND = 1 << 62  # an upper bound that says nothing
+NO_BOUND = 1 << 62  # a trivial upper bound
 
 Lanes = NDArray[np.int64]
 Exact = Callable[[int], Fraction]  # the exact number of a lane
 
 
 def discrete_laplace(scale: Fraction, size: int, bits: Bits, out: Lanes | None = None) -> Lanes:
-    """Independent draws of the discrete Laplace (two-sided geometric) distribution.
+    """Draw independent discrete Laplace (two-sided geometric) noise, exactly.
 
     P(X = x) = tanh(1 / (2 scale)) exp(-|x| / scale) for every integer x.
 
     Args:
         scale: a rational in (0, 2^53].
 
-    With m = max(1, floor(scale)), a magnitude u + m v splits into u uniform below m and kept with
-    probability exp(-u / scale), and v geometric with ratio exp(-m / scale). A fair sign follows,
-    and "minus zero" is rejected.
+    With m = max(1, floor(scale)), the magnitude is u + m v. Here u is uniform below m, accepted
+    with probability exp(-u / scale), and v is geometric with ratio exp(-m / scale). A fair sign
+    follows, and "minus zero" is rejected.
     """
     scale = positive_rational("scale", scale, LIMITS.scale, BEYOND)
 
@@ -71,14 +71,14 @@ def discrete_laplace(scale: Fraction, size: int, bits: Bits, out: Lanes | None =
 def discrete_gaussian(
     sigma_squared: Fraction, size: int, bits: Bits, out: Lanes | None = None
 ) -> Lanes:
-    """Independent draws of the discrete Gaussian distribution.
+    """Draw independent discrete Gaussian noise, exactly.
 
     P(X = x) is proportional to exp(-x^2 / (2 sigma^2)) over the integers x.
 
     Args:
         sigma_squared: sigma^2, a rational in (0, (2^53 - 1)^2]. It is not quite the variance.
 
-    A discrete Laplace y of scale t = floor(sigma) + 1 is kept with probability
+    A discrete Laplace y of scale t = floor(sigma) + 1 is accepted with probability
     exp(-(|y| - sigma^2 / t)^2 / (2 sigma^2)).
     """
     sigma_squared = positive_rational("sigma_squared", sigma_squared, LIMITS.sigma_squared, BEYOND)
@@ -97,8 +97,7 @@ def discrete_gaussian(
 
 
 def one_sided(scale: Fraction, out: Lanes, bits: Bits) -> None:
-    """Write draws of the geometric distribution to ``out``: P(X = x) = (1 - r) r^x, r = exp(-1 /
-    scale).
+    """Write geometric draws to ``out``: P(X = x) = (1 - r) r^x, r = exp(-1 / scale).
 
     Args:
         scale: a rational in (0, 2^53].
@@ -108,7 +107,7 @@ def one_sided(scale: Fraction, out: Lanes, bits: Bits) -> None:
 
 
 def uniform(m: int, size: int, bits: Bits) -> Lanes:
-    """Independent draws, uniform on 0, ..., m - 1 for 1 <= m <= 2^63, as an int64 array."""
+    """Draw independent uniform integers on 0, ..., m - 1 for 1 <= m <= 2^63, as an int64 array."""
     length = (m - 1).bit_length()
     if length == 0:
         return np.zeros(size, np.int64)
@@ -121,15 +120,15 @@ def uniform(m: int, size: int, bits: Bits) -> Lanes:
 
 
 def bernoulli_exp(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[np.bool_]:
-    """Bernoulli(exp(-gamma)) in every lane, for any rational gamma >= 0.
+    """Draw Bernoulli(exp(-gamma)) in every lane, for any rational gamma >= 0.
 
     Args:
-        low: lower bounds of 2^32 gamma, at least 0.
-        high: upper bounds of it.
-        exact: gamma itself, by lane.
+        low: lower bounds on 2^32 gamma, at least 0.
+        high: upper bounds on 2^32 gamma.
+        exact: returns the exact gamma of a lane.
 
-    exp(-gamma) = exp(-1)^whole exp(-rest) with whole = floor(low / 2^32) <= gamma: all of the
-    first ``whole`` trials succeed exactly where a geometric variable is at least that.
+    With n = floor(low / 2^32) <= gamma, exp(-gamma) = exp(-1)^n exp(-rest). The first n trials all
+    succeed exactly if a geometric variable is at least n.
     """
     integers = low // FIXED_POINT_ONE
     accepted = np.ones(low.size, np.bool_)
@@ -137,7 +136,7 @@ def bernoulli_exp(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[
     accepted[several] = _geometric(Fraction(1), several.size, bits) >= integers[several]
 
     low, high = low - integers * FIXED_POINT_ONE, high - integers * FIXED_POINT_ONE
-    # The rest may exceed 1 where the bounds are wide.
+    # The rest may exceed 1 if the bounds are wide.
     for i in np.flatnonzero(accepted & (high > FIXED_POINT_ONE)):
         accepted[i] = _bernoulli_exp_alone(exact(int(i)) - int(integers[i]), bits)
     lanes = np.flatnonzero(accepted & (high <= FIXED_POINT_ONE))
@@ -148,7 +147,7 @@ def bernoulli_exp(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[
 
 
 def below(word: int, p: Fraction, bits: Bits) -> bool:
-    """Whether a uniform real whose first 64 bits are ``word`` is below the rational ``p``."""
+    """Return True if a uniform real with the first 64 bits ``word`` is below the rational ``p``."""
     value, length = word, 64
     while True:
         scaled = p.numerator << length
@@ -160,7 +159,7 @@ def below(word: int, p: Fraction, bits: Bits) -> bool:
 
 
 def _one_sided(scale: Fraction, n: int, bits: Bits) -> Lanes:
-    """Up to n draws of the geometric distribution with ratio exp(-1 / scale)."""
+    """Return up to n draws of the geometric distribution with ratio exp(-1 / scale)."""
     block = max(1, math.floor(scale))
     u = uniform(block, n, bits)
     if block > 1:
@@ -173,10 +172,10 @@ def _one_sided(scale: Fraction, n: int, bits: Bits) -> Lanes:
 
 
 def _alternating_series(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[np.bool_]:
-    """Bernoulli(exp(-gamma)) for 0 <= gamma <= 1, by von Neumann's alternating series.
+    """Draw Bernoulli(exp(-gamma)) for 0 <= gamma <= 1, by von Neumann's alternating series.
 
     Trials of probability gamma / k, k = 1, 2, ..., first fail at k with probability
-    gamma^(k-1) / (k-1)! - gamma^k / k!; over the odd k this sums to exp(-gamma).
+    gamma^(k-1) / (k-1)! - gamma^k / k!. The sum over odd k is exp(-gamma).
     """
     accepted = np.zeros(low.size, np.bool_)
     lanes = np.arange(low.size)
@@ -195,7 +194,7 @@ def _alternating_series(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> ND
 
 
 def _bernoulli_exp_alone(gamma: Fraction, bits: Bits) -> bool:
-    """Bernoulli(exp(-gamma)) for one rational gamma >= 0, without bounds."""
+    """Draw Bernoulli(exp(-gamma)) for one rational gamma >= 0, without bounds."""
     while gamma > 1:
         if not _bernoulli_exp_alone(Fraction(1), bits):
             return False
@@ -207,9 +206,9 @@ def _bernoulli_exp_alone(gamma: Fraction, bits: Bits) -> bool:
 
 
 def _geometric(gamma: Fraction, size: int, bits: Bits) -> Lanes:
-    """How many trials of probability exp(-gamma) succeed before the first that fails."""
+    """Return the number of successes, of probability exp(-gamma) each, before a failure."""
     trial = _alternating_series if gamma <= 1 else bernoulli_exp
-    # A gamma out of range keeps bounds 2 apart, so that bernoulli_exp turns to the exact one.
+    # If gamma is out of range, the bounds stay 2 apart, so bernoulli_exp uses the exact gamma.
     low = min(math.floor(gamma * FIXED_POINT_ONE), NO_BOUND - 2 * FIXED_POINT_ONE)
     high = min(math.ceil(gamma * FIXED_POINT_ONE), NO_BOUND)
     successes = np.zeros(size, np.int64)
@@ -222,9 +221,9 @@ def _geometric(gamma: Fraction, size: int, bits: Bits) -> Lanes:
 
 
 def _quotient(u: Lanes, scale: Fraction) -> tuple[Lanes, Lanes]:
-    """Bounds of 2^32 u / scale for 0 <= u <= 16 scale, 1 <= scale <= 2^53, within 2^-26 or so."""
+    """Bound 2^32 u / scale for 0 <= u <= 16 scale, 1 <= scale <= 2^53, within about 2^-26."""
     cut = max(0, math.floor(scale).bit_length() - 28)
-    short = u >> cut  # below 2^33, so that short * factor stays below 2^62
+    short = u >> cut  # below 2^33, so short * factor is below 2^62
     factor = math.floor((1 << cut + 56) / scale)
     low = (short * factor) >> 24
     high = (((short + 1 if cut else short) * (factor + 1)) >> 24) + 1
@@ -232,11 +231,11 @@ def _quotient(u: Lanes, scale: Fraction) -> tuple[Lanes, Lanes]:
 
 
 def _gaussian_exponent(y: Lanes, sigma_squared: Fraction, t: int) -> tuple[Lanes, Lanes]:
-    """Bounds of 2^32 (y - sigma^2 / t)^2 / (2 sigma^2) for y >= 0.
+    """Bound 2^32 (y - sigma^2 / t)^2 / (2 sigma^2) for y >= 0.
 
     The exponent is c x^2 with x = y / t - sigma^2 / t^2 and c = t^2 / (2 sigma^2) > 1/2. Up to
-    y = 16 t the square and the product stay below 2^62; beyond, the exponent at 16 t is a lower
-    bound and there is no upper one.
+    y = 16 t, the square and the product stay below 2^62. Above, the exponent at 16 t is a lower
+    bound, and there is no upper bound.
     """
     near = np.minimum(y, 16 * t)
     low, high = _quotient(near, Fraction(t))
@@ -257,7 +256,7 @@ def _gaussian_exponent(y: Lanes, sigma_squared: Fraction, t: int) -> tuple[Lanes
 
 
 def _collect(draw: Callable[[int], Lanes], out: Lanes) -> Lanes:
-    """``out``, filled with what ``draw(n)``, which yields up to ``n`` at a time, yields first."""
+    """Fill ``out`` with the first results of ``draw(n)``, which returns up to ``n`` at a time."""
     have = 0
     while have < out.size:
         more = draw(min(2 * (out.size - have) + 8, LIMITS.batch_lanes))[: out.size - have]

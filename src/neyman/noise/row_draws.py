@@ -1,7 +1,7 @@
-"""Which rows take part in a step of training, drawn exactly from secure bits.
+"""Draw exactly which rows take part in a step of training, from secure bits.
 
 Each distribution holds exactly: a rational rate is compared with bits until the answer is certain,
-and whole numbers are drawn by rejection. No floating point takes part.
+and integers are drawn by rejection, without floating-point arithmetic.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from neyman.noise.rejection import below, uniform
 
 @dataclass(frozen=True)
 class Limits:
-    """The coins of rows."""
+    """Set the sizes for the coins of rows."""
 
     first_bits: int = 16  # first bits of a coin
-    batch_coins: int = 1 << 20  # coins thrown at a time
+    batch_coins: int = 1 << 20  # coins per batch
 
 
 LIMITS = Limits()
@@ -34,8 +34,8 @@ Lanes = NDArray[np.int64]
 def coins(rate: Fraction, rows: int, bits: Bits) -> Lanes:
     """Return the rows whose coin shows heads, in rising order.
 
-    A row's uniform real is below the rate if its first 16 bits are, and above it if they are above.
-    Where they agree with the rate's, more bits decide.
+    The first 16 bits of a row's uniform real are compared with the first bits of the rate. If they
+    agree, more bits decide.
 
     Args:
         rate: the chance of heads, in [0, 1].
@@ -57,8 +57,8 @@ def coins(rate: Fraction, rows: int, bits: Bits) -> Lanes:
 def subset(rows: int, size: int, bits: Bits) -> Lanes:
     """Return a random subset of a given size, all equally likely, in rising order.
 
-    The first ``size`` distinct numbers of a sequence of independent uniform draws are one. Of more
-    than half of the rows, those that are left out are drawn.
+    The first ``size`` distinct numbers in independent uniform draws form such a subset. If the
+    subset has more than half of the rows, the omitted rows are drawn instead.
 
     Args:
         size: number of rows to draw, at most ``rows``.
@@ -79,8 +79,8 @@ def subset(rows: int, size: int, bits: Bits) -> Lanes:
 def order(rows: int, bits: Bits) -> Lanes:
     """Return a random order of the rows, all equally likely.
 
-    Rows are sorted by independent 64-bit keys, which are drawn again if two agree: distinct keys
-    have every order with the same chance.
+    Rows are sorted by independent 64-bit keys. If two keys agree, all keys are redrawn. Distinct
+    keys have every order with the same probability.
     """
     while True:
         keys = bits.words(rows)

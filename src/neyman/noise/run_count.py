@@ -1,8 +1,7 @@
-"""The secret number of runs of a search, drawn exactly by inversion of its distribution function.
+"""Draw the secret number of runs of a search exactly, by inversion of its distribution function.
 
-A uniform real is compared with cumulative probabilities that are known to be between two decimal
-numbers. Where its first bits or the digits leave two answers, more of both are asked for. No
-floating point takes part [BS-7].
+A uniform real is compared with cumulative probabilities that have decimal bounds. While its bits or
+the digits leave two answers, more of both are computed, without floating-point arithmetic [BS-7].
 """
 
 from __future__ import annotations
@@ -21,30 +20,31 @@ from neyman.numerics.roots import bisect_integers
 
 @dataclass(frozen=True)
 class Limits:
-    """The digits of a distribution of runs, and the rate of one draw."""
+    """Set the digits for a distribution of runs, and the rate of one draw."""
 
-    first_digits: int = 40  # more than 64 bits need, and what a million terms lose
-    word_digits: int = 20  # per 64 bits
-    guard_digits: int = 20  # digits beyond twice those of gamma, for differences
-    poisson_rate: int = 32  # of one Poisson draw: larger ones are sums
+    first_digits: int = 40  # enough for 64 bits, plus the loss over a million terms
+    word_digits: int = 20  # digits per 64 bits
+    guard_digits: int = 20  # digits in addition to twice the digits of gamma, for differences
+    poisson_rate: int = 32  # largest rate of one Poisson draw; larger rates use sums
 
 
 LIMITS = Limits()
 
 
 def draw_poisson(mean: Fraction, bits: Bits) -> int:
-    """Draw a number of runs from the Poisson distribution, in a time in proportion to the mean.
+    """Draw a number of runs from the Poisson distribution, in a time proportional to the mean.
 
     Args:
-        mean: above 0.
+        mean: E[K], above 0.
     """
     parts = -(-mean // LIMITS.poisson_rate)
     return sum(_draw(lambda e: _poisson(mean / parts, e), 0, bits) for _ in range(parts))
 
 
 def draw_negative_binomial(mean: Fraction, shape: Fraction, bits: Bits) -> int:
-    """Draw a number of runs from the truncated negative binomial distribution, in a time as long as
-    it is.
+    """Draw a number of runs from the truncated negative binomial distribution.
+
+    The time is proportional to the number.
 
     Args:
         mean: E[K], at least 1.
@@ -56,7 +56,7 @@ def draw_negative_binomial(mean: Fraction, shape: Fraction, bits: Bits) -> int:
 
 
 Law = tuple[Pair, Callable[[int], Pair]]
-"""The probability of the first number, and that of k + 1 over that of k."""
+"""The probability of the smallest number, and a function for the ratio of P(k + 1) to P(k)."""
 
 
 def _draw(law: Callable[[Enclosures], Law], start: int, bits: Bits) -> int:
@@ -73,7 +73,7 @@ def _draw(law: Callable[[Enclosures], Law], start: int, bits: Bits) -> int:
 def _inverse(
     numbers: Enclosures, mass: Pair, ratio: Callable[[int], Pair], k: int, uniform: UniformReal
 ) -> int | None:
-    """Return the k with F(k-1) <= U < F(k), or None where more than one answer is possible."""
+    """Return the k with F(k-1) <= U < F(k), or None if several k are possible."""
     low, high = numbers.of(*uniform.ends)
     total = mass
     while total[1] <= low:
@@ -88,7 +88,7 @@ def _poisson(mean: Fraction, numbers: Enclosures) -> Law:
 
 
 def _negative_binomial(mean: Fraction, shape: Fraction, numbers: Enclosures) -> Law:
-    """P(K = 1) = m gamma^(1 + eta), and the ratio (1 - gamma) (k + eta) / (k + 1) [BS-7]."""
+    """Return P(K = 1) = m gamma^(1 + eta), and the ratio (1 - gamma) (k + eta) / (k + 1) [BS-7]."""
     rate = _rate(mean, shape, numbers.digits)
     first = numbers.fall(numbers.times(rate, numbers.of(1 + shape)))
     going_on = numbers.less(numbers.of(Fraction(1)), numbers.fall(rate))
@@ -98,7 +98,7 @@ def _negative_binomial(mean: Fraction, shape: Fraction, numbers: Enclosures) -> 
 
 @lru_cache(maxsize=64)
 def _rate(mean: Fraction, shape: Fraction, digits: int) -> Pair:
-    """Return a pair around log(1 / gamma), at which the distribution has its mean [BS-7]."""
+    """Return a pair around the log(1 / gamma) for which the distribution has this mean [BS-7]."""
     fine = Enclosures(2 * digits + LIMITS.guard_digits)
     target = fine.of(mean)
 
@@ -127,7 +127,7 @@ def _mean(rate: Pair, shape: Fraction, numbers: Enclosures) -> Pair:
         return numbers.over(more, rate)
     size = numbers.of(abs(shape))
     fallen = numbers.fall(numbers.times(rate, size))
-    if shape < 0:  # both terms change their signs
+    if shape < 0:  # both terms change sign
         fallen = numbers.over(one, fallen)
         loss = numbers.less(fallen, one)
     else:

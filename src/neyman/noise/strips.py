@@ -1,14 +1,14 @@
-"""Exact discrete and rounded Gaussian noise of large scales: strips of equal chances.
+"""Draw exact discrete and rounded Gaussian noise of large scales, by strips of equal chances.
 
-The half line is cut into strips of 2^b, each about a hundredth of sigma wide, and a tail. One of
-2^15 equally probable cells picks a strip, fair bits pick a place x in it, and the place is accepted
-with probability C w(x) / n, w(x) = exp(-x^2 / (2 sigma^2)), where n cells pick the strip. So the
-distribution is exact, whatever C and n are [NT-6]. A place is a whole number for the discrete
-Gaussian; for the rounded one it is a real number, of which bits are drawn only as far as they are
-needed.
+The half line is cut into strips of width 2^b, each about a hundredth of sigma wide, and a tail. One
+of 2^15 equally probable cells picks a strip, and fair bits pick a place x in the strip. The place
+is accepted with probability C w(x) / n. Here w(x) = exp(-x^2 / (2 sigma^2)), n is the number of
+cells that pick the strip, and C is a constant. So the distribution is exact for any C and n [NT-6].
+A place is an integer for the discrete Gaussian. For the rounded Gaussian it is a real number, with
+bits drawn on demand.
 
-The first 16 bits of a uniform real decide 98 percent of draws. For the others 30 bits, and then
-more, are compared with bounds in integers until one answer is certain [NT-7].
+The first 16 bits of a uniform real decide 98 percent of draws. For the other draws, 30 bits, and
+then more bits, are compared with integer bounds until one answer is certain [NT-7].
 """
 
 from __future__ import annotations
@@ -28,30 +28,32 @@ from neyman.noise.weights import exponential
 from neyman.numerics.roots import bisect_integers
 
 LEAST_SIGMA_SQUARED = 128**2
-"""From here on a strip is at least two wide."""
+"""The smallest sigma^2 for strips: from here on, a strip has a width of at least 2."""
 
-LEAD_BITS = 16  # bits that pick a sign and a cell, and first bits of V
+LEAD_BITS = 16  # bits that pick a sign and a cell, and number of first bits of V
 CELLS = 1 << LEAD_BITS - 1
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The widths of strips, and the draws worked on at a time."""
+    """Set the widths of strips, and the numbers of draws per batch."""
 
-    strips_per_sigma: int = 64  # strips in sigma, at least; fewer than twice as many
-    count_parts: int = 1024  # C is a whole number of 1/1024
-    place_bits: int = 24  # bits of a real place within its strip, at least
-    batch_draws: int = 1 << 14  # draws worked on at a time
-    block_draws: int = 1 << 20  # draws whose undecided ones are worked on together
+    strips_per_sigma: int = 64  # strips per sigma, at least this number and below twice this number
+    count_parts: int = 1024  # C is a multiple of 1/1024
+    place_bits: int = 24  # smallest number of bits of a real place within its strip
+    batch_draws: int = 1 << 14  # draws per batch
+    block_draws: int = (
+        1 << 20
+    )  # draws per block; the undecided draws of a block are decided together
     tables: int = 16
 
 
 LIMITS = Limits()
 
-TAIL_SIGMAS = Fraction(17, 4)  # sigma from which on the tail is
-FIRST_WORD_BITS = 32  # bits of a place that the first word has room for
+TAIL_SIGMAS = Fraction(17, 4)  # start of the tail, in sigma
+FIRST_WORD_BITS = 32  # largest number of bits of a place in the first word
 SECOND_STAGE_BITS = 20  # bits of a place in the second stage
-FIXED_POINT_ONE = 1 << 30  # of probabilities there
+FIXED_POINT_ONE = 1 << 30  # of probabilities in the second stage
 
 Words = NDArray[np.uint64]
 Lanes = NDArray[np.int64]
@@ -59,22 +61,22 @@ Lanes = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Strips:
-    """Symmetric integer noise of a large scale, ready to be drawn.
+    """Draw symmetric integer noise of a large scale.
 
     Args:
         sigma_squared: sigma^2, exact, from ``LEAST_SIGMA_SQUARED`` to (2^53 - 1)^2.
         rounded: True for round(N(0, sigma^2)); False for the discrete Gaussian.
-        reach: where the tail begins, in sigma: at most 7.
+        reach: start of the tail in sigma, at most 7.
     """
 
     sigma_squared: Fraction
     rounded: bool
     reach: Fraction = TAIL_SIGMAS
     width: int = field(init=False)  # b: a strip is 2^b wide
-    fine: int = field(init=False)  # bits of a place after its point, before more are needed
-    number: int = field(init=False)  # of strips
+    fine: int = field(init=False)  # first bits of a place after its binary point
+    number: int = field(init=False)  # number of strips
     most: Fraction = field(init=False)  # C
-    counts: tuple[int, ...] = field(init=False)  # cells of each strip, and of the tail
+    counts: tuple[int, ...] = field(init=False)  # number of cells of each strip, and of the tail
     guide: NDArray[np.uint32] = field(init=False, repr=False)
     starts: Lanes = field(init=False, repr=False)
 
@@ -88,7 +90,7 @@ class Strips:
         precision = 64
         heights = [exponential(self._exponent(h << width), precision) for h in range(number + 1)]
 
-        # The most C for which every strip gets the cells that it needs, and the tail one.
+        # The largest C for which every strip gets the cells it needs, and the tail at least one.
         def cells(most: int) -> list[int]:
             return [_up(most * top, LIMITS.count_parts << precision) for _, top in heights[:-1]]
 
@@ -97,7 +99,7 @@ class Strips:
         counts = (*needed, CELLS - sum(needed))
         self._set("most", Fraction(low, LIMITS.count_parts))
         self._set("counts", counts)
-        # The tail is proposed with ratio r, and C w(T) <= 2^b n (1 - r) is what it needs.
+        # The tail proposal has ratio r, and requires C w(T) <= 2^b n (1 - r).
         if self.tail_most > FIXED_POINT_ONE:
             raise ArithmeticError(f"no strips for sigma_squared = {self.sigma_squared}")
         sure: list[int] = []
@@ -109,7 +111,7 @@ class Strips:
         packed = np.array([h << LEAD_BITS | s for h, s in enumerate([*sure, 0])], np.uint32)
         side = np.repeat(packed, counts)
         guide = np.concatenate([side, side])
-        if not self.rounded:  # half of the zeros, those with a minus sign, are refused
+        if not self.rounded:  # zeros with a minus sign are refused
             guide[CELLS : CELLS + counts[0]] = 0
         self._set("guide", guide)
         self._set("starts", np.array(starts, np.int64))
@@ -126,7 +128,7 @@ class Strips:
 
     @property
     def tail_most(self) -> int:
-        """Return a bound above 2^30 times each acceptance in the tail."""
+        """Return an upper bound on 2^30 times each acceptance probability in the tail."""
         precision = 64
         _, top = exponential(self._exponent(self.number << self.width), precision)
         _, ratio = exponential(self._rate, precision)
@@ -135,7 +137,7 @@ class Strips:
 
     @property
     def _rate(self) -> Fraction:
-        """T / sigma^2: w(T + g) falls faster than exp(-g T / sigma^2)."""
+        """Return T / sigma^2: w(T + g) falls faster than exp(-g T / sigma^2)."""
         return Fraction(self.number << self.width) / self.sigma_squared
 
     def _exponent(self, x: int | Fraction) -> Fraction:
@@ -147,7 +149,7 @@ class Strips:
             self._block(out[start : start + LIMITS.block_draws], bits)
 
     def _block(self, out: Lanes, bits: Bits) -> None:
-        """Draw a block: the first stage, and the others for what it leaves open."""
+        """Draw a block: by the first stage, and by the other stages for undecided draws."""
         left: list[tuple[Lanes, Words, Words]] = []
         for start in range(0, out.size, LIMITS.batch_draws):
             part = out[start : start + LIMITS.batch_draws]
@@ -171,13 +173,13 @@ class Strips:
             self._finish(out, lanes, words, low, more, bits)
 
     def settle(self, words: Words, low: Lanes, more: Lanes, bits: Bits) -> Lanes:
-        """Return what becomes of proposals, or new draws in the place of refused ones.
+        """Return the accepted proposals, with new draws in place of refused proposals.
 
         Args:
-            words: the last 16 bits of each pick a sign and a cell, and the 16 before begin V.
+            words: the last 16 bits of each pick a sign and a cell. The 16 bits before them begin V.
             low: the bits of a place within its strip.
             more: the next 48 bits of V.
-            bits: for what these leave open.
+            bits: the source of further bits.
         """
         cells = (words & np.uint64(0xFFFF)).view(np.int64)
         place = (np.take(self.guide, cells) >> np.uint32(LEAD_BITS)).astype(np.int64)
@@ -195,13 +197,13 @@ class Strips:
         out[again] = new
 
     def _low_bits(self, words: Words, bits: Bits) -> Words:
-        """Fair bits of each place within its strip, of the first word where it has room."""
+        """Return fair bits of each place within its strip, from the first word if they fit."""
         length = self.width + self.fine
         source = words if length <= FIRST_WORD_BITS else bits.words(words.size)
         return source >> np.uint64(64 - length)
 
     def _sign_lanes(self, place: Lanes, minus: Lanes) -> Lanes:
-        """Return the whole number of a place, with a sign."""
+        """Return the integer of each place, with a sign."""
         if self.rounded:
             place += 1 << self.fine - 1
             place >>= self.fine
@@ -212,7 +214,7 @@ class Strips:
     def _decide(
         self, out: Lanes, lanes: Lanes, words: Words, low: Lanes, more: Lanes, bits: Bits
     ) -> NDArray[np.bool_]:
-        """Which of these draws are accepted; a draw from the tail is written to ``out``."""
+        """Return which draws are accepted, and write draws from the tail to ``out``."""
         cells = (words & np.uint64(0xFFFF)).view(np.int64)
         strip = (np.take(self.guide, cells) >> np.uint32(LEAD_BITS)).astype(np.int64)
         first = (words >> np.uint64(LEAD_BITS) & np.uint64(0xFFFF)).astype(np.int64)
@@ -238,7 +240,7 @@ class Strips:
         return accepted
 
     def _bounds(self, strip: Lanes, low: Lanes) -> tuple[Lanes, Lanes]:
-        """Bounds of 2^30 C w(x) / n; in the tail they are 0 and 0.
+        """Bound 2^30 C w(x) / n. In the tail, both bounds are 0.
 
         x = 2^b (h + s) has w(x) = w(2^b h) e^-d, d = c s (2 h + s), c = 4^b / (2 sigma^2) < 2^-13.
         """
@@ -247,7 +249,7 @@ class Strips:
             near = low >> length - SECOND_STAGE_BITS
             far = near + 1
         else:
-            near = far = low << SECOND_STAGE_BITS - length  # a whole number
+            near = far = low << SECOND_STAGE_BITS - length  # an integer
         ends = np.append(self.starts, 0)[strip]
         d_low, d_high = exponents(strip, near, far, self.factor)
         least, most = chances(ends, series(d_low), series(d_high))
@@ -256,12 +258,13 @@ class Strips:
         return least, most
 
     def _is_below(self, value: int, count: int, taken: Fraction, x: int, bits: Bits) -> bool:
-        """Whether V is below C w(x) e^taken / n, of which the tail takes 1 / (2^b (1 - r)) too.
+        """Return True if V is below C w(x) e^taken / n, in the tail divided by 2^b (1 - r).
 
         Args:
             value: the first 64 bits of V.
-            taken: what of the exponent the proposal has already.
-            x: the place, in units of 2^-fine; where it is real, its first bits.
+            count: n, the number of cells.
+            taken: the part of the exponent that the proposal already has.
+            x: the place in units of 2^-fine. For a real place, its first bits.
         """
         length, point = 64, self.fine
         tail = x >> point >= self.number << self.width
@@ -296,5 +299,5 @@ def _up(x: int, y: int) -> int:
 
 @lru_cache(maxsize=LIMITS.tables)
 def strips(sigma_squared: Fraction, *, rounded: bool) -> Strips:
-    """Return the strips of a scale, which take 300 kB."""
+    """Return the strips of a scale, about 300 kB."""
     return Strips(sigma_squared, rounded)

@@ -1,8 +1,8 @@
-"""The tables and strips of `neyman.noise` on the device of a tensor, and draws that it leaves open.
+"""Store the tables and strips of `neyman.noise` on a tensor's device, and finish open draws.
 
-A kernel compares words of a keystream with integers from tables. A draw that its words do not
-decide is open, and is finished on the host by the code of `neyman.noise`, from the same words and
-further ones [NT-8].
+A kernel compares words of a keystream with integers from tables. If its words do not decide a draw,
+the draw is open. The code of `neyman.noise` finishes open draws on the host, from the same words
+and further words [NT-8].
 """
 
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
@@ -23,12 +23,14 @@ from neyman.noise.bits import SecureBits
 from neyman.noise.lookup_table import Table
 from neyman.noise.strips import CELLS, FIRST_WORD_BITS, SECOND_STAGE_BITS, Lanes, Strips, Words
 
-OPEN_DRAW = -(1 << 62)  # an open draw is this and its first word; no other draw is as far out
+OPEN_DRAW = -(
+    1 << 62
+)  # an open draw is stored as this plus its first word; no other draw is this small
 OPEN_LIMIT = -(1 << 61)
-GROUP_BLOCKS = 128  # blocks whose draws are next to each other, word after word
-BLOCK_PROPOSALS = 4  # proposals in one block for an open draw
-PROPOSAL_WORDS = 4  # of each
-TAIL_SIGMAS = Fraction(6)  # sigma from which on the tail is: 2e-9, and it is finished on the host
+GROUP_BLOCKS = 128  # blocks with adjacent draws, word after word
+BLOCK_PROPOSALS = 4  # proposals per open draw, in one block
+PROPOSAL_WORDS = 4  # words per proposal
+TAIL_SIGMAS = Fraction(6)  # start of the tail in sigma: it has mass 2e-9, and the host finishes it
 
 
 Engine = ModuleType
@@ -36,16 +38,16 @@ Engine = ModuleType
 
 
 def new_key(device: torch.device) -> torch.Tensor:
-    """Return a 256-bit key from the operating system: eight words, for one launch alone."""
+    """Return a 256-bit key of eight words from the operating system, for one launch only."""
     return torch.frombuffer(bytearray(os.urandom(32)), dtype=torch.int32).to(device)
 
 
 class TableTensors:
-    """Thresholds of 31 bits, for noise of small scales [NT-9].
+    """Draw noise of small scales on a device, by thresholds of 31 bits [NT-9].
 
     Args:
         table: the thresholds of 64 bits, and the distribution.
-        device: where draws are made.
+        device: the device of the draws.
     """
 
     def __init__(self, table: Table, device: torch.device) -> None:
@@ -54,15 +56,15 @@ class TableTensors:
         number = int(np.count_nonzero(thresholds < 2**31 - 1))
         if number == thresholds.size or table.slack > 1 << 33:
             raise ArithmeticError("the thresholds do not decide 31 bits")
-        # In front stands an entry below all words, and behind are some that only one word reaches.
-        # Their number is a power of two, for a bisection without branches.
+        # The first entry is below all words, and only one word reaches the last entries. The
+        # number of entries is a power of two, for a bisection without branches.
         entries = np.full(1 << (number + 1).bit_length(), 2**31 - 1, np.int32)
         entries[0] = -2
         entries[1 : number + 1] = thresholds[:number]
         self.entries = torch.from_numpy(entries).to(device)
 
     def fill(self, out: torch.Tensor, engine: Engine) -> None:
-        """Write draws to all of ``out``, under a key of their own."""
+        """Write draws to all of ``out``, with a new key."""
         key = new_key(self.device)
         engine.draw_table(out, key, self)
         key.zero_()
@@ -76,20 +78,20 @@ class TableTensors:
 
 
 class StripTensors:
-    """The strips of a large scale [NT-10].
+    """Draw noise of a large scale on a device, by strips [NT-10].
 
     Args:
-        strips: the distribution, whose tail begins at ``TAIL_SIGMAS``.
-        device: where draws are made.
+        strips: the distribution, with a tail from ``TAIL_SIGMAS`` on.
+        device: the device of the draws.
     """
 
     def __init__(self, strips: Strips, device: torch.device) -> None:
         self.strips, self.device = strips, device
-        self.is_discrete = not strips.rounded  # the discrete Gaussian, which refuses minus zero
+        self.is_discrete = not strips.rounded  # the discrete Gaussian refuses minus zero
         self.fine, self.half = strips.fine, 1 << strips.fine >> 1
-        self.length = strips.width + strips.fine  # bits of a place within its strip
-        self.words = 2 if self.length <= FIRST_WORD_BITS else 4  # of a draw
-        # Shifts of a place to units of 2^-20, and how many of them are open.
+        self.length = strips.width + strips.fine  # number of bits of a place within its strip
+        self.words = 2 if self.length <= FIRST_WORD_BITS else 4  # words per draw
+        # Shifts of a place to units of 2^-20, and the number of open units.
         self.right, self.left = (
             max(0, self.length - SECOND_STAGE_BITS),
             max(0, SECOND_STAGE_BITS - self.length),
@@ -103,7 +105,7 @@ class StripTensors:
         self.starts = torch.from_numpy(np.append(strips.starts, 0)).to(device)
 
     def fill(self, out: torch.Tensor, engine: Engine) -> None:
-        """Write draws to all of ``out``, under their own keys."""
+        """Write draws to all of ``out``, with new keys."""
         key = new_key(self.device)
         engine.draw_strips(out, key, self)
         key.zero_()
@@ -120,7 +122,7 @@ class StripTensors:
             _write(out, places[left], self._finish(words, refused))
 
     def _finish(self, words: Words, refused: NDArray[np.bool_]) -> Lanes:
-        """Return draws that begin with these words, or new ones where they were refused."""
+        """Finish draws that begin with these words, and redraw refused draws."""
         bits = SecureBits()
         result = np.empty(refused.size, np.int64)
         new = np.empty(np.count_nonzero(refused), np.int64)
@@ -135,7 +137,7 @@ class StripTensors:
 
 
 def open_places(out: torch.Tensor) -> torch.Tensor:
-    """Return where the open draws are."""
+    """Return the indices of the open draws."""
     return (out < OPEN_LIMIT).nonzero().flatten()
 
 

@@ -1,12 +1,11 @@
-"""Integer noise for tensors of torch: drawn where the tensor is, with the distribution of
-`neyman.noise`.
+"""Draw integer noise into torch tensors, with the distributions of `neyman.noise`.
 
-The memory of a tensor on a CPU is an array, and is filled like one. On a CUDA device a kernel draws
-[NT-8]. On other devices, and for large scales of the Laplace distribution, noise is drawn on the
-CPU and copied.
+A CPU tensor is filled like an array, in its own memory. On a CUDA device, a kernel draws [NT-8]. On
+other devices, and for large scales of the Laplace distribution, noise is drawn on the CPU and
+copied.
 """
 
-# torch is no dependency, so its types are unknown where it is not installed.
+# torch is not a dependency, so its types are unknown if it is not installed.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
 # pyright: reportUnknownParameterType=false
@@ -47,10 +46,10 @@ except ImportError:  # Triton is missing
 
 @dataclass(frozen=True)
 class Limits:
-    """The largest table, and the draws by which engines are compared."""
+    """Set the largest table, and the number of draws to compare engines."""
 
-    laplace_scale: int = 128  # the scale of the largest table there
-    trial_draws: int = 3000  # draws by which two engines are compared
+    laplace_scale: int = 128  # scale of the largest table on a device
+    trial_draws: int = 3000  # number of draws to compare two engines
 
 
 LIMITS = Limits()
@@ -61,14 +60,14 @@ def fill(name: str, exact: Fraction, size: int, bits: Bits | None, out: Tensor) 
 
     Args:
         name: the name of a sampler of `neyman.noise`.
-        exact: its parameter, which has been checked.
-        size: how many draws.
+        exact: the checked parameter of the sampler.
+        size: number of draws.
         bits: as in `neyman.noise.discrete_gaussian`.
         out: a contiguous int64 tensor of shape ``(size,)``.
 
     Raises:
-        TypeError: for a tensor of another type, or bits that a kernel cannot take.
-        ValueError: for a tensor of another shape or layout.
+        TypeError: the tensor has another type, or a kernel cannot use the bits.
+        ValueError: the tensor has another shape or layout.
     """
     tensor = cast(torch.Tensor, out)
     _check(tensor, check.integer("size", size))
@@ -91,8 +90,7 @@ def fill(name: str, exact: Fraction, size: int, bits: Bits | None, out: Tensor) 
 
 
 def draw(out: torch.Tensor, law: TableTensors | StripTensors, engine: Engine) -> None:
-    """Write draws to a tensor on the device of the distribution, each part under keys of its
-    own."""
+    """Write draws to a tensor on the distribution's device, with new keys for each part."""
     for start in range(0, out.numel(), engine.KEY_DRAWS):
         law.fill(out[start : start + engine.KEY_DRAWS], engine)
 
@@ -101,18 +99,17 @@ def draw(out: torch.Tensor, law: TableTensors | StripTensors, engine: Engine) ->
 def law_and_engine(
     name: str, exact: Fraction, device: torch.device
 ) -> tuple[TableTensors | StripTensors, Engine]:
-    """Return the distribution of a sampler on a device, and what draws it: kernels of Triton if
-    they can.
+    """Return the distribution of a sampler on a device, and the engine: Triton if it works.
 
     Raises:
-        RuntimeError: where kernels make other draws than operations of torch.
+        RuntimeError: Triton kernels and torch operations give different draws.
     """
     law = tensors(name, exact, device)
     if triton_kernel is None:
         return law, tensor_operations
     try:
         same = agree(triton_kernel, tensor_operations, law)
-    except Exception as error:  # of a compiler that is missing or too old, for example
+    except Exception as error:  # for example, the compiler is missing or too old
         warnings.warn(
             f"kernels of Triton fail on {device}, so operations of torch draw noise there, which "
             f"are slower: {error!r}",
@@ -140,7 +137,7 @@ def tensors(name: str, exact: Fraction, device: torch.device) -> TableTensors | 
 
 
 def agree(one: Engine, other: Engine, law: TableTensors | StripTensors) -> bool:
-    """Return whether two engines make the same draws from one key, which is used only here."""
+    """Return True if two engines make the same draws from one key, which is used only here."""
     key = new_key(law.device)
     first, second = (
         torch.empty(LIMITS.trial_draws, dtype=torch.int64, device=law.device) for _ in range(2)

@@ -1,6 +1,6 @@
-"""Exact noise by operations on tensors, where Triton is missing.
+"""Draw exact noise by tensor operations, if Triton is missing.
 
-`neyman.noise.triton_kernel` has the same functions, and from the same key and counters it makes the
+`neyman.noise.triton_kernel` has the same functions. From the same key and counters, it gives the
 same draws [NT-8].
 """
 
@@ -29,16 +29,16 @@ from neyman.noise.tensor_laws import (
     TableTensors,
 )
 
-KEY_DRAWS: int = 1 << 22  # draws of one key
+KEY_DRAWS: int = 1 << 22  # draws per key
 LOW_HALF = 0xFFFFFFFF
 
 
 def keystream(key: torch.Tensor, counters: torch.Tensor) -> torch.Tensor:
-    """Return the words of these blocks, with nonce 0: an int32 tensor of shape (16, blocks).
+    """Return the ChaCha20 words of these blocks, with nonce 0, as int32 of shape (16, blocks).
 
     Args:
         key: eight int32 words.
-        counters: int64, from 0 to 2^32 - 1.
+        counters: the int64 numbers of the blocks, from 0 to 2^32 - 1.
 
     Source: RFC 8439, section 2.3.
     """
@@ -57,7 +57,7 @@ def keystream(key: torch.Tensor, counters: torch.Tensor) -> torch.Tensor:
 
 
 def draw_table(out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
-    """Write draws to ``out``, or the first word of a draw that is open, added to ``OPEN_DRAW``."""
+    """Write each draw to ``out``. For an open draw, write ``OPEN_DRAW`` plus its first word."""
     out.copy_(table_draws(words_of(key, out.numel(), 1)[0], law))
 
 
@@ -71,12 +71,12 @@ def table_draws(word: torch.Tensor, law: TableTensors) -> torch.Tensor:
 
 
 def draw_strips(out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None:
-    """Write draws to ``out``, or the first word of a draw that is open, added to ``OPEN_DRAW``."""
+    """Write each draw to ``out``. For an open draw, write ``OPEN_DRAW`` plus its first word."""
     out.copy_(strip_draws(words_of(key, out.numel(), law.words), law))
 
 
 def strip_draws(words: torch.Tensor, law: StripTensors) -> torch.Tensor:
-    """Return the draw of each column of two words, or of four."""
+    """Return the draw of each column of two or four words."""
     entry = law.guide[words[0] & 0x7FFF]
     strip, first = entry >> 16, (words[0] >> 16) & 0xFFFF
     minus = (words[0] & 0x8000) != 0
@@ -91,12 +91,12 @@ def strip_draws(words: torch.Tensor, law: StripTensors) -> torch.Tensor:
 def decide_strips(
     out: torch.Tensor, places: torch.Tensor, key: torch.Tensor, law: StripTensors
 ) -> torch.Tensor:
-    """Decide open draws, and draw refused ones again, ``BLOCK_PROPOSALS`` times.
+    """Decide open draws, and redraw refused draws, ``BLOCK_PROPOSALS`` times.
 
     Returns:
-        An int32 tensor of shape (``PROPOSAL_WORDS``, places): of each draw for which ``OPEN_DRAW``
-        is written, the words that leave it open. ``OPEN_DRAW + 1`` is one that was refused in the
-        last round.
+        An int32 tensor of shape (``PROPOSAL_WORDS``, places), with the words of each draw that is
+        still open. Open draws are written as ``OPEN_DRAW``, and draws refused in the last round as
+        ``OPEN_DRAW + 1``.
     """
     words = keystream(key, torch.arange(places.numel(), device=out.device))
     out[places], state = decisions(out[places].to(torch.int32), words, law)
@@ -106,7 +106,7 @@ def decide_strips(
 def decisions(
     word: torch.Tensor, words: torch.Tensor, law: StripTensors
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return draws that begin with these words and have sixteen more, and what leaves them open."""
+    """Return draws from these words and sixteen more each, and the words of the open draws."""
     result = torch.full(word.shape, OPEN_DRAW + 1, dtype=torch.int64, device=word.device)
     state = torch.zeros((PROPOSAL_WORDS, *word.shape), dtype=torch.int32, device=word.device)
     active = torch.ones_like(word, dtype=torch.bool)
@@ -141,8 +141,8 @@ def decisions(
 
 
 def words_of(key: torch.Tensor, size: int, count: int) -> torch.Tensor:
-    """Return ``count`` words for each draw, in the order of the draws [NT-8]."""
-    draws = 16 // count  # of a block
+    """Return ``count`` words per draw, in the order of the draws [NT-8]."""
+    draws = 16 // count  # draws per block
     tiles = -(-size // (draws * GROUP_BLOCKS))
     words = keystream(key, torch.arange(tiles * GROUP_BLOCKS, device=key.device))
     grid = words.view(draws, count, tiles, GROUP_BLOCKS).permute(1, 2, 0, 3)
@@ -158,7 +158,7 @@ def _low_bits(high: torch.Tensor, rest: torch.Tensor, length: int) -> torch.Tens
 def _signed_place(
     strip: torch.Tensor, low: torch.Tensor, minus: torch.Tensor, law: StripTensors
 ) -> torch.Tensor:
-    """Return the whole number of a place."""
+    """Return the integer of a place."""
     place = (strip.to(torch.int64) << law.length) | low
     place = (place + law.half) >> law.fine
     return torch.where(minus, -place, place)

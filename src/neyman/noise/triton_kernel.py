@@ -1,7 +1,7 @@
-"""Exact noise by kernels of Triton: ChaCha20, and integers compared with tables [NT-8].
+"""Draw exact noise by Triton kernels: ChaCha20, and integers compared with tables [NT-8].
 
-Each function does what the one of the same name in `neyman.noise.tensor_operations` does. Nothing
-here is a floating-point number. With ``TRITON_INTERPRET=1`` kernels run on a CPU, for tests.
+Each function works like the function of the same name in `neyman.noise.tensor_operations`. Nothing
+here is a floating-point number. With ``TRITON_INTERPRET=1``, kernels run on a CPU, for tests.
 """
 
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
@@ -32,7 +32,7 @@ from neyman.noise.tensor_laws import (
     TableTensors,
 )
 
-KEY_DRAWS: int = 1 << 28  # draws of one key
+KEY_DRAWS: int = 1 << 28  # draws per key
 
 _OPEN = tl.constexpr(OPEN_DRAW)
 _WORDS = tl.constexpr(PROPOSAL_WORDS)
@@ -42,7 +42,7 @@ _DOUBLE_ROUNDS = tl.constexpr(DOUBLE_ROUNDS)
 
 
 def _share_kernel(function):
-    """Return a function of operators as a part of kernels; the interpreter takes it as it is."""
+    """Return a function of operators for use in kernels. The interpreter uses it unchanged."""
     part = triton.jit(function)
     return part if isinstance(part, triton.JITFunction) else function
 

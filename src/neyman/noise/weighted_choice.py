@@ -1,8 +1,8 @@
-"""One of many points, drawn exactly with weights that fall exponentially with a score.
+"""Draw one of many points exactly, with weights that fall exponentially with a score.
 
-A uniform real is compared with cumulative weights in integers that are rounded down and up. Where
-its first bits leave more than one answer possible, more bits are drawn, and the weights are
-computed to more bits. No floating point takes part.
+A uniform real is compared with cumulative weights, in integers rounded down and up. While its bits
+leave more than one answer, more bits are drawn, and the weights are computed to more bits, without
+floating-point arithmetic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from neyman.noise.bits import Bits
 from neyman.noise.weights import exponential
 from neyman.numerics.roots import bisect_integers
 
-GUARD_BITS = 32  # bits of a weight beyond those of the uniform real
+GUARD_BITS = 32  # bits of a weight in addition to the bits of the uniform real
 
 
 def weighted_choice(
@@ -25,8 +25,8 @@ def weighted_choice(
     """Draw an index i with probability proportional to points[i] exp(-rate scores[i]), exact.
 
     Args:
-        scores: whole numbers.
-        points: whole numbers of at least 0, not all 0.
+        scores: the integer score of each index.
+        points: integers of at least 0, not all 0.
         rate: a rational above 0.
 
     Raises:
@@ -56,13 +56,13 @@ def weighted_choice(
 
 @dataclass(frozen=True)
 class Ring:
-    """Cells that come next, and what is known of all later ones.
+    """Describe the next cells, with bounds for all later cells.
 
     Args:
-        scores: of the cells, whole numbers of at least 0.
-        points: how many points each cell has, at least 0.
-        beyond: how many points all later cells have together.
-        least: a score that no later cell is below.
+        scores: scores of the cells, integers of at least 0.
+        points: number of points of each cell, at least 0.
+        beyond: total number of points of all later cells.
+        least: a lower bound on the scores of all later cells.
     """
 
     scores: Sequence[int]
@@ -72,13 +72,14 @@ class Ring:
 
 
 def ringed_choice(rings: Iterator[Ring], rate: Fraction, bits: Bits) -> int:
-    """Draw a cell as `weighted_choice` does; look at later rings where bits need them [EM-6].
+    """Draw a cell as `weighted_choice` does, and read later rings only if needed [EM-6].
 
-    The cells stand in the order of the rings, so each has one place among the cumulative weights,
-    whatever was looked at. What is beyond has a weight from 0 to beyond exp(-rate least).
+    The cells have the order of the rings. So the cumulative weight of a cell does not depend on the
+    rings that are read. The later cells have a total weight from 0 to beyond exp(-rate least).
 
     Args:
-        rings: the last one has no points beyond; the first has a cell with the score 0 and a point.
+        rings: the rings in order. The last has no points beyond. The first has a cell with score 0
+            and at least one point.
 
     Returns:
         The number of the cell, over all rings.
@@ -100,15 +101,15 @@ def ringed_choice(rings: Iterator[Ring], rate: Fraction, bits: Bits) -> int:
         if ring.beyond:
             low.append(low[-1])
             high.append(high[-1] + ring.beyond * exponential(ring.least * rate, precision)[1])
-        # What is beyond is never certain, because its least weight is 0.
+        # Later cells are never certain, because their smallest weight is 0.
         place = _place(low, high, value, length)
         if place is not None:
             return place
 
 
 def _place(low: list[int], high: list[int], value: int, length: int) -> int | None:
-    """Where a uniform real that starts with these bits certainly lies; None where that is open."""
-    # The least index whose lower bound of the cumulative weight is certainly above the real.
+    """Return the certain index for a uniform real with these first bits, or None if it is open."""
+    # The first index whose cumulative weight is certainly above the real.
     above = (value + 1) * high[-1]
     first = bisect_integers(lambda i: above <= low[i] << length, len(low) - 1, -1)
     if first and high[first - 1] << length > value * low[-1]:

@@ -1,13 +1,13 @@
-"""Certified probabilities of integer noise: P(|X| <= k).
+"""Compute certified probabilities of integer noise: P(|X| <= k).
 
-The distribution of `Weights` has P(X = x) proportional to exp(-a |x| - b x^2). With S(k) the sum of
-exp(-a j - b j^2) over j = 0, ..., k, and S without end, F(k) = P(|X| <= k) is
-(2 S(k) - 1) / (2 S - 1). `Weights.thresholds` gives all of them to 64 bits at once [NT-3];
-`Weights.place` compares one of them with a uniform real to as many bits as that takes [NT-4]. Both
-are integer arithmetic with an error that is known.
+The distribution of `Weights` has P(X = x) proportional to exp(-a |x| - b x^2). Let S(k) be the sum
+of exp(-a j - b j^2) over j = 0, ..., k, and S the infinite sum. Then F(k) = P(|X| <= k) is
+(2 S(k) - 1) / (2 S - 1). `Weights.thresholds` computes all F(k) to 64 bits at once [NT-3].
+`Weights.place` compares F(k) with a uniform real to as many bits as needed [NT-4]. Both use integer
+arithmetic with a known error.
 
-The distribution of `RoundedWeights` is that of round(Z), Z ~ N(0, sigma^2): F(k) = erf(sqrt q),
-q = (2 k + 1)^2 / (8 sigma^2), by a series of positive terms, in integers that are rounded down and
+`RoundedWeights` is the distribution of round(Z), Z ~ N(0, sigma^2): F(k) = erf(sqrt q),
+q = (2 k + 1)^2 / (8 sigma^2). A series of positive terms gives F(k), in integers rounded down and
 up [NT-5].
 """
 
@@ -31,17 +31,17 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Limits:
-    """The precision of weights."""
+    """Set the precision of weights."""
 
-    block_weights: int = 1 << 14  # weights worked on at a time
-    distribution_error_units: int = 2  # of 2^64 F(k), which is known to less than one unit
-    guard_bits: int = 48  # bits beyond those of a result, and beyond those that e^-q takes away
+    block_weights: int = 1 << 14  # weights per batch
+    distribution_error_units: int = 2  # slack of 2^64 F(k), whose error is below one unit
+    guard_bits: int = 48  # bits in addition to the bits of a result, and to the bits lost by e^-q
 
 
 LIMITS = Limits()
 
-PRECISION_BITS = 192  # of the powers of which weights are made
-POWER_ERROR_UNITS = 2  # units of 2^-64 that a power may be below the truth
+PRECISION_BITS = 192  # of the powers whose products are weights
+POWER_ERROR_UNITS = 2  # largest error of a power, in units of 2^-64 below the true value
 WEIGHT_ERROR_UNITS = 4 * POWER_ERROR_UNITS + 3  # four powers, three products
 HALF_WORD = np.uint64(32)
 LOW_HALF = np.uint64(2**32 - 1)
@@ -49,21 +49,21 @@ LOW_HALF = np.uint64(2**32 - 1)
 
 @dataclass(frozen=True)
 class Weights:
-    """Noise with P(X = x) proportional to exp(-a |x| - b x^2) over the integers x.
+    """Represent noise with P(X = x) proportional to exp(-a |x| - b x^2) over the integers x.
 
     Args:
         a: the linear coefficient, a rational of at least 0.
-        b: the quadratic coefficient, a rational of at least 0; not both are 0.
+        b: the quadratic coefficient, a rational of at least 0. Not both are 0.
     """
 
     a: Fraction
     b: Fraction
 
     def thresholds(self) -> tuple[Words, int]:
-        """Integers t(k) and one slack with t(k) <= 2^64 F(k) <= t(k) + slack, k = 0, 1, ... [NT-3].
+        """Return integers t(k) and a slack with t(k) <= 2^64 F(k) <= t(k) + slack [NT-3].
 
-        They do not fall, and end where less than 2^-64 of a weight is left. The slack is about
-        200 for a Gaussian and 1,000 for a Laplace distribution, of any scale.
+        The t(k), k = 0, 1, ..., do not fall, and end if the weight is below 2^-64. The slack is
+        about 200 for a Gaussian and 1,000 for a Laplace distribution, of any scale.
         """
         n = bisect_left(range(2**40), 45, key=lambda j: self.a * j + self.b * j * j)
         weights = self._leading_words(n)  # e^45 > 2^64
@@ -74,7 +74,7 @@ class Weights:
         least = 2 * ((int(high[-1]) << 32) + int(low[-1]))
         beyond = 2 + math.ceil(2 / (self.a + self.b * (2 * n + 1)))
         most = least + 2 * WEIGHT_ERROR_UNITS * n + beyond
-        # Both parts of the quotient lose what 64 bits do not hold.
+        # Both parts of the quotient are cut to 64 bits.
         cut = most.bit_length() - 64
         shares = (high << np.uint64(33 - cut)) + (low >> np.uint64(cut - 1))
         inverse = np.array([min((1 << 127 + cut) // most, 2**64 - 1)], np.uint64)
@@ -83,12 +83,11 @@ class Weights:
         return entries, slack
 
     def _leading_words(self, n: int) -> Words:
-        """2^64 exp(-a j - b j^2) for j = 1, ..., n, at most ``WEIGHT_ERROR_UNITS`` below the truth.
+        """Return 2^64 exp(-a j - b j^2) for j = 1, ..., n, after a first entry of 0.
 
-        In front of them is a zero.
-
-        With j = h w + l, the exponent falls into one term of h, one of l, and 2 b w h l, whose
-        product h l = q w + m is split the same way: four short tables serve all weights.
+        An entry is at most ``WEIGHT_ERROR_UNITS`` below the true value. With j = h w + l, the
+        exponent splits into terms of h, of l, and 2 b w h l. The product h l = q w + m splits
+        likewise. So four short tables give all weights.
         """
         a, b = self.a, self.b
         bits = (n.bit_length() + 1) // 2
@@ -111,12 +110,11 @@ class Weights:
         return weights[: n + 1]
 
     def place(self, value: int, length: int) -> int | None:
-        """Return the k with F(k-1) <= U < F(k), U a real that starts with the bits ``value``
-        [NT-1].
+        """Return the k with F(k-1) <= U < F(k), for a real U with first bits ``value`` [NT-1].
 
         Returns:
-            k, or None where these bits leave more than one answer possible, or a k that is so far
-            out that only more bits can tell.
+            k, or None if these bits leave more than one answer possible, or if k is too far out for
+            these bits.
         """
         precision = length + 129
         one = 1 << precision
@@ -137,7 +135,7 @@ class Weights:
         return None
 
     def _weight_bounds(self, precision: int) -> Iterator[tuple[int, int, int]]:
-        """Bounds of 2^precision exp(-a j - b j^2) for j = 0, 1, ..., and of the rest [NT-4]."""
+        """Bound 2^precision exp(-a j - b j^2) for j = 0, 1, ..., and the sum of the rest [NT-4]."""
         one = 1 << precision
         ratio_low, ratio_high = exponential(self.a + self.b, precision)
         step_low, step_high = exponential(2 * self.b, precision)
@@ -153,9 +151,10 @@ class Weights:
 
 
 def _powers(a: Fraction, b: Fraction, n: int) -> Words:
-    """2^64 exp(-a j - b j^2) for j = 0, ..., n - 1, at most ``POWER_ERROR_UNITS`` below the truth.
+    """Return 2^64 exp(-a j - b j^2) for j = 0, ..., n - 1, rounded down.
 
-    Rounding down throughout loses at most 2 j^2 + 2 j units of the working precision.
+    An entry is at most ``POWER_ERROR_UNITS`` below the true value. Rounding loses at most 2 j^2 + 2
+    j units of the working precision.
     """
     weight, (ratio, _), (step, _) = (
         1 << PRECISION_BITS,
@@ -176,7 +175,7 @@ def _exponential_bounds(x: Fraction) -> tuple[int, int]:
 
 
 def _product(x: Words, y: Words) -> Words:
-    """floor(x y / 2^64), exactly."""
+    """Return floor(x y / 2^64), exactly."""
     x_high, x_low, y_high, y_low = x >> HALF_WORD, x & LOW_HALF, y >> HALF_WORD, y & LOW_HALF
     middle = x_low * y_low
     middle >>= HALF_WORD
@@ -191,10 +190,10 @@ def _product(x: Words, y: Words) -> Words:
 
 
 def exponential(x: Fraction, precision: int) -> tuple[int, int]:
-    """Integers around 2^precision exp(-x) for a rational x >= 0, at most three units apart.
+    """Return integers around 2^precision exp(-x) for a rational x >= 0, at most three units apart.
 
-    ``decimal`` rounds quotients as told and exponentials to the nearest, both correctly, so the
-    neighbor on either side is a bound.
+    ``decimal`` rounds quotients as requested and exponentials to nearest, both correctly. So the
+    neighbors of an exponential are bounds.
     """
     if x == 0:
         return 1 << precision, 1 << precision
@@ -214,7 +213,7 @@ def exponential(x: Fraction, precision: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class RoundedWeights:
-    """The distribution of |round(Z)|.
+    """Represent the distribution of |round(Z)| for a normal Z of mean 0.
 
     Args:
         sigma_squared: the variance of Z, a rational above 0.
@@ -223,9 +222,9 @@ class RoundedWeights:
     sigma_squared: Fraction
 
     def thresholds(self) -> tuple[NDArray[np.uint64], int]:
-        """Integers t(k) and one slack with t(k) <= 2^64 F(k) <= t(k) + slack, k = 0, 1, ...
+        """Return integers t(k) and a slack with t(k) <= 2^64 F(k) <= t(k) + slack.
 
-        They do not fall, and end where about 2^-61 is left.
+        The t(k), k = 0, 1, ..., do not fall, and end if about 2^-61 of the mass is left.
         """
         entries: list[int] = []
         while not entries or entries[-1] < (1 << 64) - 8:
@@ -233,18 +232,18 @@ class RoundedWeights:
         return np.array(entries, np.uint64), LIMITS.distribution_error_units
 
     def place(self, value: int, length: int) -> int | None:
-        """Return the k with F(k-1) <= U < F(k), U a real that starts with the bits ``value``.
+        """Return the k with F(k-1) <= U < F(k), for a real U with first bits ``value``.
 
         Returns:
-            k, or None where these bits leave more than one answer possible.
+            k, or None if these bits leave more than one answer possible.
         """
         if value + 1 == 1 << length:
-            return None  # U may be as near 1 as it likes
+            return None  # U may be arbitrarily close to 1
         precision = length + 32
         low, high = -1, 1
 
         def above(k: int) -> bool:
-            """Whether all such U are certainly below F(k)."""
+            """Return True if all such U are certainly below F(k)."""
             return self.enclosure(k, precision)[0] >= value + 1 << 32
 
         while not above(high):
@@ -257,7 +256,7 @@ class RoundedWeights:
         return high
 
     def enclosure(self, k: int, precision: int) -> tuple[int, int]:
-        """Integers around 2^precision F(k), at most two units apart."""
+        """Return integers around 2^precision F(k), at most two units apart."""
         q = Fraction((2 * k + 1) ** 2) / (8 * self.sigma_squared)
         if q > precision:  # 1 - F(k) < e^-q
             return (1 << precision) - 1, 1 << precision
@@ -266,7 +265,7 @@ class RoundedWeights:
         numerator, denominator = 2 * q.numerator, q.denominator
         low = high = total_low = total_high = one
         odd = 3
-        # Once terms fall by half, all that follow add up to at most the last one.
+        # If terms fall by half or more, all later terms add up to at most the last term.
         while low or 2 * numerator > denominator * odd:
             low = low * numerator // (denominator * odd)
             high = high * numerator // (denominator * odd) + 1
@@ -285,11 +284,11 @@ class RoundedWeights:
 
 @lru_cache(maxsize=64)
 def _pi(precision: int) -> tuple[int, int]:
-    """Integers around 2^precision pi, by Machin's formula: 16 atan(1/5) - 4 atan(1/239)."""
+    """Return integers around 2^precision pi, by Machin's formula: 16 atan(1/5) - 4 atan(1/239)."""
     spare = 32
 
     def arctan(x: int) -> tuple[int, int]:
-        """2^(precision + spare) atan(1/x), and how many units it may be off."""
+        """Return 2^(precision + spare) atan(1/x), and a bound on its error in units."""
         power = (1 << precision + spare) // x
         total, n, sign = power, 1, 1
         while power:

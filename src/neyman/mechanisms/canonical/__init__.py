@@ -1,1 +1,1 @@
-"""Canonical noise: the distribution whose unit shift has a given trade-off function."""
+"""Compute canonical noise: the distribution whose unit shift has a given trade-off function."""

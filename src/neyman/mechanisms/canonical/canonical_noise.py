@@ -1,4 +1,4 @@
-"""The noise that a curve prescribes: as private as the curve says, and no more."""
+"""Draw the noise that matches a curve: exactly as private as the curve."""
 
 from __future__ import annotations
 
@@ -33,55 +33,54 @@ from neyman.numerics.rounding import up
 if TYPE_CHECKING:
     from neyman.noise import Bits
 
-UNIFORM_BITS = 54  # bits of a uniform number that a float can tell
+UNIFORM_BITS = 54  # significant bits of a uniform number in a float
 
 
 @dataclass(frozen=True, init=False, repr=False)
 class CanonicalNoise(Mechanism):
-    """The noise Z on a number for which T(Z, Z + 1) is the given curve f, exactly.
+    """Add to a number the noise Z for which T(Z, Z + 1) is exactly the given curve f.
 
-    With c = f(c), its distribution function is linear in the middle and follows from f elsewhere:
+    With c = f(c), the distribution function F of Z is linear in the middle and follows from f
+    elsewhere:
 
         F(x) = c (1/2 - x) + (1 - c) (x + 1/2)    for |x| <= 1/2
         F(x) = f(1 - F(x + 1))                    for x < -1/2
         F(x) = 1 - f(F(x - 1))                    for x > 1/2
 
-    so that F(F^-1(1 - alpha) - 1) = f(alpha), and a shift by less than 1 is never easier to
-    detect. All is in units of the sensitivity: Z is scaled by it.
+    Then F(F^-1(1 - alpha) - 1) = f(alpha), and a shift by less than 1 is never easier to
+    detect. Z is in units of the sensitivity.
 
     Args:
-        tradeoff: f, a curve that is its own inverse: a `Tradeoff` of one symmetric pair or a joined
-            one (`f.symmetric()`); or a mechanism, whose curve is meant.
+        tradeoff: f, a curve that is its own inverse: a `Tradeoff` of one symmetric pair, a joined
+            curve (`f.symmetric()`), or a mechanism with such a curve.
         sensitivity: the largest shift of the number between neighbors, above 0. It is the shift of
-            one number: what a shift of a vector does is *not* covered.
+            one number: the shift of a vector is *not* covered.
 
     Raises:
-        TypeError: if ``tradeoff`` is neither.
-        ValueError: for several curves or one that is not its own inverse (give its `symmetric()`),
-            for perfect privacy (no noise is enough), for a curve that hides nothing, and for one
-            that is only known to be between two others, as that of `ReportNoisyMax`.
+        TypeError: ``tradeoff`` is neither a curve nor a mechanism.
+        ValueError: there are several curves, the curve is not its own inverse (give its
+            `symmetric()`), it is perfect privacy (no noise is enough), it hides nothing, or it is
+            only known to be between two other curves, as for `ReportNoisyMax`.
 
-    What comes out: for `approximate(epsilon, delta)` the truncated uniform-Laplace distribution
-    (Tulap), for `approximate(0, delta)` the uniform distribution of width 1 / delta, for
-    `pure(epsilon)` a smoothed discrete Laplace distribution. For `gdp(mu)` it is *not* the normal
-    distribution of standard deviation 1 / mu,
-    though both have the curve G_mu: their distribution functions differ by .0030 at mu = 1, .021 at
-    2 and .057 at 3. A curve may have many noises; this one exists for every curve.
+    Special cases: `approximate(epsilon, delta)` gives the truncated uniform-Laplace distribution
+    (Tulap), `approximate(0, delta)` the uniform distribution of width 1 / delta, and
+    `pure(epsilon)` a smoothed discrete Laplace distribution. `gdp(mu)` does *not* give the normal
+    distribution of standard deviation 1 / mu, though both have the curve G_mu: their distribution
+    functions differ by .0030 at mu = 1, .021 at 2 and .057 at 3. A curve may have many noise
+    distributions. Canonical noise exists for every curve.
 
-    What is proven: existence for every symmetric curve but perfect privacy; and for (epsilon,
-    delta)-DP that Tulap noise on a sum of coin flips leads to uniformly most powerful private tests
-    of their probability. That it has the least variance is not claimed, nor true.
+    Proven: canonical noise exists for every symmetric curve except perfect privacy. For
+    (epsilon, delta)-DP, Tulap noise on a sum of coin flips gives uniformly most powerful private
+    tests of their probability. In general, canonical noise does not have the smallest variance.
 
-    `cdf`, `pdf`, `ppf`, `isf` and `sample` give floats, as statistical libraries do, at the
-    middle of an interval that certainly holds the number: some 1e-12 wide for `gdp`, `pure`,
-    `approximate` and a Laplace or exponential mechanism (relative to tails, too), 1e-9 to 1e-8 for
-    sums of finite pairs, and for other curves as wide as the curve is known (1e-3 to 1e-9). Both
-    ends are to be had from ``distribution``, at sensitivity 1. Far out, steps are taken one by one
-    where there is no closed form.
+    `cdf`, `pdf`, `ppf`, `isf` and `sample` return floats, at the middle of an interval that
+    certainly contains the number. The interval is about 1e-12 wide for `gdp`, `pure`, `approximate`
+    and a Laplace or exponential mechanism (also relative to tails), and 1e-9 to 1e-8 for sums of
+    finite pairs. For other curves, it is as wide as the bounds on the curve (1e-3 to 1e-9). `law`
+    gives both ends, at sensitivity 1. Without a closed form, tails are computed step by step.
 
-    As a mechanism it is described by its curve; what is accounted for is f itself. Noise that is a
-    float must not be released as it is: round what is released, noise and number together, to
-    a grid, or use integer noise (`DiscreteGaussian`).
+    The accounted curve of this mechanism is f itself. Do not release floating-point noise: round
+    the sum of noise and number to a grid, or use integer noise (`DiscreteGaussian`).
 
     Examples:
         >>> import neyman as ny
@@ -110,12 +109,12 @@ class CanonicalNoise(Mechanism):
 
     @property
     def curve(self) -> Tradeoff:
-        """The curve f that was given, or that of the mechanism that was given."""
+        """Return the given curve f, or the curve of the given mechanism."""
         return self.given.tradeoff()
 
     @property
     def law(self) -> CanonicalLaw:
-        """The distribution at sensitivity 1, each number with both of its certified ends."""
+        """Return the distribution at sensitivity 1, with certified bounds on each number."""
         return _law(self.curve)
 
     # The distribution
@@ -127,7 +126,7 @@ class CanonicalNoise(Mechanism):
             x: in the units of the answer; a number or an array of any shape.
 
         Returns:
-            A float for a number, else an array; relative accuracy where F is small.
+            A float for a number, else an array. Small F have relative accuracy.
         """
 
         def inside(y: Array) -> Array:
@@ -142,7 +141,7 @@ class CanonicalNoise(Mechanism):
     def pdf(self, x: ArrayLike) -> float | Array:
         """Return the density: 1 - 2c in the middle, falling from unit to unit.
 
-        Where it jumps it is one of its two values or between them.
+        At a jump, the result is one of the two values or between them.
 
         Args:
             x: in the units of the answer; a number or an array of any shape.
@@ -163,7 +162,7 @@ class CanonicalNoise(Mechanism):
         """Return the quantile: the x with F(x) = u. Bounded noise has its ends at u = 0 and 1.
 
         Args:
-            u: in [0, 1]; a number or an array of any shape. Small ones keep all their digits.
+            u: in [0, 1]; a number or an array of any shape. Small u keep full relative accuracy.
         """
         return _ask_elementwise(
             "u", u, lambda v: np.where(v <= 0.5, -1.0, 1.0) * self._isf(_beyond(v)) + 0.0
@@ -189,8 +188,8 @@ class CanonicalNoise(Mechanism):
     def variance(self) -> Bound:
         """Return certified bounds on the variance, in squared units of the answer.
 
-        Exact sums for (epsilon, delta); for other curves an integral between two sums, which may
-        take a second or so.
+        For (epsilon, delta), exact sums give the variance. For other curves, two sums enclose an
+        integral, which may take about a second.
         """
         variance, scale = self.law.variance(), float(self.sensitivity)
         low, high = variance.lower * scale * scale, variance.upper * scale * scale
@@ -203,16 +202,15 @@ class CanonicalNoise(Mechanism):
         return _wider(low, high, variance.method)
 
     def sample(self, size: int, bits: Bits | None = None) -> NDArray[np.float64]:
-        """Draw independent samples: quantiles of uniform reals from secure random bits.
+        """Draw independent samples for simulation: quantiles of uniform reals from secure bits.
 
-        Each draw is +-isf(U), U a uniform real in (0, 1/2) whose bits are drawn until 54 of them
-        are significant, however small it is: no tail is cut off. The float that is returned errs
-        as `isf` does, and by the last bit of U. It is for simulation and study; see the class on
-        what may be released.
+        Each draw is +-isf(U) for a uniform real U in (0, 1/2). U has 54 significant bits, however
+        small it is, so no tail is cut off. The float has the error of `isf`, plus the last bit of
+        U. Do not use samples as protective noise: see the class.
 
         Args:
-            size: how many, at least 0.
-            bits: the source of randomness, for tests; `SecureBits()` if none is named.
+            size: number of samples, at least 0.
+            bits: the source of randomness, for tests; `SecureBits()` if omitted.
 
         Returns:
             An array of shape ``(size,)``.
@@ -234,10 +232,10 @@ class CanonicalNoise(Mechanism):
     # The mechanism
 
     def losses(self) -> tuple[Composition, ...]:
-        """Return the loss of the curve; where it has none of its own, one between two polygons.
+        """Return the loss of the curve. If it has none, return a loss between two polygons.
 
-        A joined curve is the curve of no pair that was given, and what a bare zCDP or Renyi
-        guarantee or a bounded range implies composes otherwise than the guarantee does.
+        A joined curve is not the curve of any given pair. A curve implied by a bare zCDP or Renyi
+        guarantee, or by a bounded range, composes differently than the guarantee.
         """
         return (composes_as(self.curve),)
 
@@ -245,8 +243,8 @@ class CanonicalNoise(Mechanism):
         """Return a proven zCDP parameter of f, exact: the sum over the parts of its loss.
 
         Raises:
-            ValueError: where none is proven: with outcomes of infinite loss, and for curves known
-                by their shape alone (joined ones, those of zCDP or Renyi guarantees).
+            ValueError: no parameter is proven, because some loss is infinite or the curve is known
+                only by its shape (joined curves, zCDP or Renyi guarantees).
         """
         curve = self.curve
         if own_loss(curve) is not None and not any(c.infinite for c in curve.directions):
@@ -287,7 +285,7 @@ def _wider(low: float, high: float, method: str) -> Bound:
 
 
 def _ask_elementwise(name: str, value: ArrayLike, ask: Callable[[Array], Array]) -> float | Array:
-    """Return a question about an array of any shape, or about a number."""
+    """Apply ``ask`` to an array of any shape, or to a number."""
     given = np.asarray(value)
     if given.dtype.kind not in "iuf" and not isinstance(value, Fraction):
         raise TypeError(f"{name} = {value!r} must be a real number or an array of them")
@@ -303,7 +301,7 @@ def _ask_elementwise(name: str, value: ArrayLike, ask: Callable[[Array], Array])
 def _ask_finite(
     x: Array, scale: float | Fraction, ask: Callable[[Array], Array], ends: tuple[float, float]
 ) -> Array:
-    """Asked at finite places only, in units of the scale."""
+    """Apply ``ask`` to finite places only, in units of the scale."""
     with np.errstate(over="ignore"):
         y = x / float(scale)
     result = np.where(y < 0, *ends)
@@ -314,14 +312,14 @@ def _ask_finite(
 
 
 def _beyond(u: Array) -> Array:
-    """log of the smaller of u and 1 - u."""
+    """Return the log of the smaller of u and 1 - u."""
     with np.errstate(divide="ignore"):
         return np.where(u <= 0.5, np.log(np.minimum(u, 0.5)), np.log1p(-np.maximum(u, 0.5)))
 
 
 @singledispatch
 def _rho(loss: Part) -> Fraction | None:
-    """Return a proven rho of one loss, exact."""
+    """Return a proven rho of one loss, exact, or None."""
     rho = loss.rho
     return Fraction(rho) * (1 + Fraction(1, 10**14)) if math.isfinite(rho) else None
 
@@ -341,7 +339,7 @@ def _(loss: FiniteLoss) -> Fraction:
     return loss.exact_rho
 
 
-# As JSON: a mechanism by its description, a curve by the name and the parameters of its family.
+# JSON stores a mechanism as its description, and a curve as the name and parameters of its family.
 
 
 def _describe(given: Tradeoff | Mechanism) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Canonical noise: the distribution whose unit shift is as hard to detect as a curve says.
+"""Compute canonical noise: the distribution whose unit shift has exactly the given curve.
 
 For a curve f that is its own inverse and not perfect privacy, with c = f(c),
 
@@ -6,9 +6,9 @@ For a curve f that is its own inverse and not perfect privacy, with c = f(c),
     F(x) = f(1 - F(x + 1))                    for x < -1/2
     F(x) = 1 - f(F(x - 1))                    for x > 1/2
 
-is the distribution function of a symmetric distribution Z with T(Z, Z + 1) = f (Awan and Vadhan
-2023). Its density does not rise away from the middle: it is 1 - 2c there, and each unit of distance
-multiplies it by the likelihood ratio of the best test, which does not exceed 1 there and falls.
+is the distribution function of a symmetric random number Z with T(Z, Z + 1) = f (Awan and Vadhan
+2023). The density is 1 - 2c in the middle and does not rise away from it. Each further unit
+multiplies it by the likelihood ratio of the best test, which is at most 1 there and falls.
 """
 
 from __future__ import annotations
@@ -59,25 +59,25 @@ MOST = float(np.finfo(float).max)
 
 @dataclass(frozen=True)
 class Limits:
-    """How a curve that is not a distribution's is held between two polygons."""
+    """Set how two polygons enclose a curve that has no distribution of its own."""
 
-    tests: int = 120  # by which a curve that is no distribution's is held between two polygons ...
+    tests: int = 120  # number of tests for the two polygons ...
     least_normal_quantile: float = 12.0  # ... down to this normal quantile of the level
-    # Relative: how well the total variation, and its rest, must be known.
+    # Relative: required accuracy of the total variation, and of 1 minus it.
     relative_width: float = 1e-3
-    least_rest: float = 1e-9  # of a rest that is not asked about
-    least_log_c: float = -705.0  # up to which c is a float
+    least_rest: float = 1e-9  # smaller rests are not checked
+    least_log_c: float = -705.0  # smallest log c for which c is a float
 
 
 LIMITS = Limits()
 
 
 class CanonicalLaw:
-    """Canonical noise of a curve, at sensitivity 1: certified from both sides.
+    """Compute the canonical noise of a curve at sensitivity 1, with certified bounds.
 
     Raises:
-        ValueError: if several curves are meant, one that is not its own inverse, one of which
-            nothing is hidden, one known between two others only, or perfect privacy.
+        ValueError: there are several curves, or the curve is not its own inverse, hides nothing, is
+            known only between two other curves, or is perfect privacy.
     """
 
     def __init__(self, curve: Tradeoff) -> None:
@@ -92,17 +92,17 @@ class CanonicalLaw:
 
     @property
     def c(self) -> Bound:
-        """The fixed point c = f(c), in (0, 1/2)."""
+        """Return bounds on the fixed point c = f(c), in (0, 1/2)."""
         low, high = (math.exp(v) for v in self.ladder.log_c)  # to 2 units, and a product
         return Bound(low * (1 - 4 * UNIT), high * (1 + 4 * UNIT), "lower", self.curve.method)
 
     def log_tail(self, x: Array) -> Arrays:
-        """Bounds on log P(Z > x), for x >= 0."""
+        """Bound log P(Z > x), for x >= 0."""
         n, low, high = self._middle(x)
         return self.ladder.out(low, n)[0], self.ladder.out(high, n)[1]
 
     def _middle(self, x: Array) -> tuple[Array, Array, Array]:
-        """How many units x is from the middle, and bounds on the log of what is left there."""
+        """Return the number of units from x to the middle, and bounds on the log tail there."""
         n = np.maximum(np.ceil(x - 0.5), 0.0)
         t = np.clip(x - n, -0.5, 0.5)
         shares = [
@@ -114,14 +114,14 @@ class CanonicalLaw:
         return n, ends[0] - slack[0], np.minimum(ends[1] + slack[1], 0.0)
 
     def log_density(self, x: Array) -> Arrays:
-        """Bounds on the log density at x >= 0; where it jumps, one of its two values [CN-3]."""
+        """Bound the log density at x >= 0. At a jump, bound one of its two values [CN-3]."""
         n, low, high = self._middle(x)
         steep, flat = self.ladder.log_slope(low, n), self.ladder.log_slope(high, n)
         gap = [math.log(v) for v in self.ladder.gap]
         return gap[0] + steep[0] - 4 * UNIT, gap[1] + flat[1] + 4 * UNIT
 
     def place(self, log_u: Array) -> Arrays:
-        """Bounds on the x >= 0 with P(Z > x) = u, for u <= 1/2; log u = -inf gives the end."""
+        """Bound the x >= 0 with P(Z > x) = u, for u <= 1/2. Log u = -inf gives the end."""
         low, high = np.empty(len(log_u)), np.empty(len(log_u))
         middle = log_u > 0.5 * (self.ladder.log_c[0] + self.ladder.log_c[1])
         u = np.exp(log_u[middle])
@@ -131,11 +131,11 @@ class CanonicalLaw:
         return np.maximum(low, 0.0), high
 
     def variance(self) -> Bound:
-        """Bounds on the variance: exact sums for (epsilon, delta), else by convexity.
+        """Bound the variance: by exact sums for (epsilon, delta), else by convexity.
 
-        It is 2 int_0^{1/2} Q(u)^2 du with Q(u) the place beyond which u is left. Q is convex, as
-        the density does not rise, and so is its square: between two places its integral lies
-        between the middle's value and the chord.
+        The variance is 2 int_0^{1/2} Q(u)^2 du, where P(Z > Q(u)) = u. Q is convex, because the
+        density does not rise, and so is its square. So between two places, the integral is between
+        the bounds from the midpoint and from the chord.
         """
         if isinstance(self.ladder, Exponential):
             return _exact_variance(self.ladder)
@@ -149,14 +149,14 @@ class CanonicalLaw:
         width = u[:-2:2] - u[2::2]
         inside = math.fsum(width * low[1::2])
         above = math.fsum(width * 0.5 * (high[:-2:2] + high[2::2]))
-        # Beyond the last place each further unit leaves at most the share r of what was left.
+        # After the last place, each further unit multiplies the tail by at most r.
         rest = self.ladder.out(log_u[-1:], np.ones(1))[1] - log_u[-1:]
         r, last = min(math.exp(float(rest[0])), 1.0), math.sqrt(float(high[-1]))
         above += float(u[-1]) * _geometric(last, r)
         inside += float(u[-1] * low[-1])
         # From 1/2 to c the quantile is a line from 0 to 1/2.
         gap_low, gap_high = self.ladder.gap
-        slack = 512 * UNIT  # a rounded u counts by the change of the square there: by parts [CN-5]
+        slack = 512 * UNIT  # effect of a rounded u, by partial integration [CN-5]
         return Bound(
             max(2 * inside * (1 - slack) + gap_low / 12 - slack, 0.0),
             2 * above * (1 + slack) + gap_high / 12 + slack,
@@ -166,7 +166,7 @@ class CanonicalLaw:
 
 
 def check_curve(curve: Tradeoff) -> None:
-    """Refuse a curve that is not a canonical noise's."""
+    """Refuse a curve that has no canonical noise."""
     profiles = curve.profiles
     if curve.sources and len(profiles) > 1:
         raise ValueError(
@@ -208,7 +208,7 @@ def check_curve(curve: Tradeoff) -> None:
 
 
 def _ladder(curve: Tradeoff) -> tuple[Ladder, int, int]:
-    """Return the ladder, and how finely and how far its variance is looked at."""
+    """Return the ladder, with the pieces per octave and the octaves for its variance."""
     composition = curve.alternatives[0]
     if len(curve.alternatives) == len(composition.parts) == 1 and composition.parts[0][1] == 1:
         loss = composition.parts[0][0]
@@ -237,9 +237,7 @@ def _ladder(curve: Tradeoff) -> tuple[Ladder, int, int]:
 
 
 def _geometric(last: float, r: float) -> float:
-    """Return the sum over j >= 0 of r^j (1 - r) (last + j + 1)^2:
-    what is left is spread so at most.
-    """
+    """Bound the rest of the variance: the sum over j >= 0 of r^j (1 - r) (last + j + 1)^2."""
     if r >= 1:
         return math.inf
     a, rest = last + 1, r / (1 - r)
@@ -247,14 +245,14 @@ def _geometric(last: float, r: float) -> float:
 
 
 def _exact_variance(law: Exponential) -> Bound:
-    """4 times the integral of x P(Z > x) over x > 0, cell by cell, in decimals.
+    """Return 4 times the integral of x P(Z > x) over x > 0, cell by cell, in decimals.
 
-    With q = e^-epsilon, d = 1 - 2c and k = delta / (e^epsilon - 1), what is left beyond n + t is
-    q^n (1/2 - d t + k) - k as long as that is positive.
+    With q = e^-epsilon, d = 1 - 2c and k = delta / (e^epsilon - 1), the tail P(Z > n + t) is
+    q^n (1/2 - d t + k) - k while this is positive.
     """
     epsilon, delta = law.epsilon, law.delta
     with localcontext() as context:
-        # What cancels is of the order of epsilon^-3.
+        # Terms of order epsilon^-3 cancel.
         context.prec = 60 + (4 * math.ceil(max(-math.log10(epsilon), 0.0)) if epsilon else 0)
         e, given = Decimal(epsilon), Decimal(delta)
         if not epsilon:
@@ -268,7 +266,7 @@ def _exact_variance(law: Exponential) -> Bound:
                 first, times = q / (1 - q), q / (1 - q) ** 2
                 value += times / 2 - first * d / 12
             else:
-                # The units that are reached as a whole, and the one in which nothing is left.
+                # The units inside the support, and the unit in which the support ends.
                 m = Decimal(int((((1 - d) / 2 + k) / k).ln() / e))
                 left = (-m * e).exp()
                 first = q * (1 - left) / (1 - q)
@@ -288,13 +286,11 @@ def _exact_variance(law: Exponential) -> Bound:
     return Bound(low, near * (1 + 64 * UNIT), "upper", "exact sums")
 
 
-# What composes
+# Composition
 
 
 def own_loss(curve: Tradeoff) -> Composition | None:
-    """Return the loss of which the curve is, if it is that of a
-    pair; None for what only bounds pairs.
-    """
+    """Return the loss of a pair with this curve, or None if the curve only bounds pairs."""
     (composition, *more) = curve.directions
     if more or any(isinstance(x, (RenyiBound, BoundedRangeLoss)) for x, _ in composition.parts):
         return None
@@ -303,11 +299,11 @@ def own_loss(curve: Tradeoff) -> Composition | None:
 
 @lru_cache(maxsize=64)
 def composes_as(curve: Tradeoff) -> Composition:
-    """Return the loss of a pair with this curve, or one held between two polygons [CN-7].
+    """Return the loss of a pair with this curve, or a loss between two polygons [CN-7].
 
-    What a bare guarantee or a bounded range implies is the curve of a pair, but composes otherwise
-    than the guarantee: the pair obeys the curve and not the guarantee. A joined curve is that of
-    none of the pairs that were joined.
+    A curve implied by a bare guarantee or a bounded range is the curve of a pair. But it composes
+    differently: the pair meets the curve and not the guarantee. A joined curve is not the curve of
+    any of the joined pairs.
     """
     own = own_loss(curve)
     if own is not None:
@@ -317,13 +313,15 @@ def composes_as(curve: Tradeoff) -> Composition:
     (composition,) = curve.alternatives
     if len(composition.parts) == 1 and composition.parts[0][1] == 1:
         loss = composition.parts[0][0]
-        if isinstance(loss, BoundedRangeLoss):  # one release has the curve of two logistic laws
+        if isinstance(
+            loss, BoundedRangeLoss
+        ):  # one release has the curve of two logistic distributions
             return Composition.of([(EnvelopeLoss(loss.exact_epsilon), 1)])
     return _hold_symmetric(composition)
 
 
 def _hold_symmetric(composition: Composition) -> Composition:
-    """Return a curve that is its own inverse between points on it and lines above its power."""
+    """Return the loss of a symmetric curve, between points on it and lines above its power."""
     profile, infinite = select(composition), Fraction(composition.infinite)
     log_levels = log_ndtr(np.linspace(0.0, -LIMITS.least_normal_quantile, LIMITS.tests))
     low = profile.log_powers(log_levels)[0]
@@ -338,7 +336,7 @@ def _hold_symmetric(composition: Composition) -> Composition:
         level, power = Fraction(exp_up(float(a) * (1 - 1e-15))), Fraction(exp_down(float(b)))
         points += [(level, power), (1 - power, 1 - level)]
     for e, d in zip(place, high, strict=True):
-        # A power of e errs by 2 units, and a product by one.
+        # A power of e has an error of 2 units, and a product of one.
         line = Fraction(math.exp(e) * (1 + 8 * UNIT * (1 + e))), Fraction(exp_up(float(d)))
         lines += [line, mirrored_line(*line)]
     return composition_between((hull(points), envelope(lines)))

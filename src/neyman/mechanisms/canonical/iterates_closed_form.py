@@ -1,10 +1,10 @@
-"""The rungs of canonical noise: what one unit of shift does to a tail probability.
+"""Compute the steps of canonical noise: the effect of one unit of shift on a tail probability.
 
-With s the probability beyond a place x >= -1/2, what is beyond x + 1 is g(s) = f(1 - s). As f is
-its own inverse, g is the inverse of the power: g(s) is the level whose test has the power s. So a
+If s is the tail probability at x >= -1/2, the tail probability at x + 1 is g(s) = f(1 - s). As f is
+its own inverse, g is the inverse of the power: g(s) is the level whose test has power s. So a
 place n + t is n steps of g away from the middle, where the noise is uniform, and n steps of the
-power lead back. Where the n steps have a closed form they are one (`Normal`, `Laplace`,
-`Exponential`); any other curve is asked step by step (`Stepwise`).
+power lead back. `Normal`, `Laplace`, and `Exponential` compute n steps in closed form. `Stepwise`
+computes any other curve step by step.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ LEAST_LOG_POWER = -1e300
 
 
 class Ladder(ABC):
-    """The powers of g, certified. All probabilities are natural logarithms [CN-1].
+    """Compute the iterates of g with certified bounds. Probabilities are natural logarithms [CN-1].
 
     Attributes:
-        log_c: bounds on log c, c = f(c): what is beyond 1/2.
+        log_c: bounds on log c, where c = f(c) = P(Z > 1/2).
         gap: bounds on 1 - 2c, the density in the middle and the total variation of f.
     """
 
@@ -37,18 +37,18 @@ class Ladder(ABC):
 
     @abstractmethod
     def out(self, log_s: Array, n: Array) -> Arrays:
-        """Bounds on log g^n(s), for s <= 1 - c."""
+        """Bound log g^n(s), for s <= 1 - c."""
 
     @abstractmethod
     def place(self, log_u: Array) -> Arrays:
-        """Bounds on the place beyond which u <= c is left; log u = -inf asks for the end."""
+        """Bound the place with tail probability u <= c. Log u = -inf gives the end."""
 
     @abstractmethod
     def log_slope(self, log_s: Array, n: Array) -> Arrays:
-        """Bounds on the logarithm of the derivative of g^n at s, one-sided where it jumps."""
+        """Bound the log of the derivative of g^n at s, one-sided at a jump."""
 
     def middle(self, s_low: Array, s_high: Array) -> Arrays:
-        """Bounds on t in [-1/2, 1/2] beyond which s is left."""
+        """Bound the t in [-1/2, 1/2] with tail probability s."""
         gap_low, gap_high = self.gap
         low, high = 0.5 - s_high, 0.5 - s_low
         low = low / np.where(low > 0, gap_high, gap_low) - 4 * UNIT
@@ -57,18 +57,18 @@ class Ladder(ABC):
 
 
 class ClosedLadder(Ladder):
-    """A ladder whose n steps are one, either way."""
+    """Represent a ladder with a closed form for n steps, in both directions."""
 
     @abstractmethod
     def back(self, log_u: Array, n: Array) -> Arrays:
-        """Bounds on the logarithm of what n steps of the power make of u."""
+        """Bound the logarithm of n steps of the power from u."""
 
     @abstractmethod
     def steps(self, log_u: Array) -> Array:
-        """About how many steps lead from u <= c to c, a real number."""
+        """Estimate the number of steps from u <= c to c, as a real number."""
 
     def place(self, log_u: Array) -> Arrays:
-        """n + t: steps to the middle, and where one is there."""
+        """Return n + t: the steps to the middle, and the place in the middle."""
         with np.errstate(all="ignore"):
             n = np.maximum(np.ceil(self.steps(log_u)), 0.0)
         far = ~np.isfinite(n)
@@ -80,21 +80,21 @@ class ClosedLadder(Ladder):
 
 
 class MovedLadder(ClosedLadder):
-    """f is the curve of a distribution moved by ``distance``: then g^n moves its quantiles n times
-    [CN-2].
+    """Compute iterates if f is the curve of a symmetric distribution and its shift [CN-2].
 
-    The distribution is symmetric; ``y`` is the place in it beyond which s is left.
+    g^n shifts the quantiles of the distribution n times. ``y`` is the quantile with tail
+    probability s.
     """
 
     _distance: float
 
     @abstractmethod
     def _quantile(self, log_s: Array) -> Arrays:
-        """Return the place y, and a bound on its error, that of log s included."""
+        """Return the quantile y, and a bound on its error, including the error of log s."""
 
     @abstractmethod
     def _log_tail(self, y: Array, error: Array) -> Arrays:
-        """log P(Y > y), and a bound on its error where y errs by so much."""
+        """Return log P(Y > y), and a bound on its error for this error of y."""
 
     @abstractmethod
     def _log_density(self, y: Array, error: Array) -> Arrays:
@@ -108,19 +108,19 @@ class MovedLadder(ClosedLadder):
         return _clip_ends(np.where(n == 0, log_s, value), np.where(n == 0, 0.0, error))
 
     def out(self, log_s: Array, n: Array) -> Arrays:
-        """Return a move to the right."""
+        """Bound log g^n(s) by a shift to the right."""
         return self._move_iterate(log_s, n)
 
     def back(self, log_u: Array, n: Array) -> Arrays:
-        """Return a move to the left."""
+        """Bound n steps of the power by a shift to the left."""
         return self._move_iterate(log_u, -n)
 
     def steps(self, log_u: Array) -> Array:
-        """How often the distance fits."""
+        """Estimate the number of shifts that fit."""
         return self._quantile(log_u)[0] / self._distance - 0.5
 
     def log_slope(self, log_s: Array, n: Array) -> Arrays:
-        """Return the ratio of two densities."""
+        """Bound the log ratio of two densities."""
         y, error = self._quantile(log_s)
         move = n * self._distance
         near = self._log_density(y, error)
@@ -130,7 +130,7 @@ class MovedLadder(ClosedLadder):
 
 
 class Normal(MovedLadder):
-    """f = G_mu: g^n(s) = Phi(Phi^-1(s) - n mu)."""
+    """Compute iterates for f = G_mu: g^n(s) = Phi(Phi^-1(s) - n mu)."""
 
     def __init__(self, mu: float) -> None:
         self._distance = mu
@@ -151,7 +151,7 @@ class Normal(MovedLadder):
 
 
 class Laplace(MovedLadder):
-    """f = that of two Laplace distributions of scale 1 whose centers are ``a`` apart."""
+    """Compute iterates for two Laplace distributions of scale 1 with centers ``a`` apart."""
 
     def __init__(self, a: float) -> None:
         self._distance = a
@@ -162,7 +162,7 @@ class Laplace(MovedLadder):
         with np.errstate(divide="ignore"):
             beyond = np.log(-2 * np.expm1(log_s))
         y = np.where(log_s <= -math.log(2), -math.log(2) - log_s, beyond)
-        # Near s = 1 the small 1 - s is known as well as s is.
+        # Near s = 1, the small 1 - s has the same error as s.
         return y, 16 * UNIT * (1 + np.abs(log_s) + np.exp(np.minimum(-y, 700.0)))
 
     def _log_tail(self, y: Array, error: Array) -> Arrays:
@@ -174,7 +174,7 @@ class Laplace(MovedLadder):
 
 
 class Logistic(MovedLadder):
-    """f = that of two logistic distributions ``a`` scales apart: the envelope of bounded range."""
+    """Compute iterates for two logistic distributions ``a`` scales apart (bounded range)."""
 
     def __init__(self, a: float) -> None:
         self._distance = a
@@ -195,12 +195,12 @@ class Logistic(MovedLadder):
 
 
 class Exponential(ClosedLadder):
-    """f = that of (epsilon, delta): g(s) = e^-epsilon (s - delta)_+, so that
+    """Compute iterates for (epsilon, delta): g(s) = e^-epsilon (s - delta)_+.
 
     g^n(s) = e^{-n epsilon} (s - delta h(n))_+,    h(n) = (e^{n epsilon} - 1) / (e^epsilon - 1).
 
-    The noise is the truncated uniform-Laplace distribution (Tulap); for epsilon = 0 the uniform
-    one.
+    The noise is the truncated uniform-Laplace distribution (Tulap), or the uniform distribution if
+    epsilon = 0.
     """
 
     def __init__(self, epsilon: float, delta: float) -> None:
@@ -214,7 +214,7 @@ class Exponential(ClosedLadder):
         self.gap = _relative(math.tanh(epsilon / 2) + delta * 2 / (1 + _exp(epsilon)))
 
     def _step_difference(self, n: Array) -> Array:
-        """Delta h(n)."""
+        """Return delta h(n)."""
         if not self.delta:
             return np.zeros(np.shape(n))
         if not self.epsilon:
@@ -228,7 +228,7 @@ class Exponential(ClosedLadder):
         return 16 * UNIT * (2 + np.abs(np.maximum(log_s, -1e300)) + n * self.epsilon)
 
     def out(self, log_s: Array, n: Array) -> Arrays:
-        """In one step."""
+        """Bound log g^n(s) in closed form."""
         error = np.where(n == 0, 0.0, self._units(log_s, n))
         with np.errstate(over="ignore", divide="ignore"):
             share = self._step_difference(n) * np.exp(-log_s)
@@ -238,7 +238,7 @@ class Exponential(ClosedLadder):
         return value + low - error, value + high + error
 
     def back(self, log_u: Array, n: Array) -> Arrays:
-        """In one step."""
+        """Bound n steps of the power in closed form."""
         with np.errstate(divide="ignore"):
             value = np.logaddexp(log_u + n * self.epsilon, np.log(self._step_difference(n)))
         error = np.where(n == 0, 0.0, self._units(log_u, n) if self.delta == 0 else 0.0)
@@ -247,7 +247,7 @@ class Exponential(ClosedLadder):
         return value - error, value + error
 
     def steps(self, log_u: Array) -> Array:
-        """By the logarithm of (c + k) / (u + k), k = delta / (e^epsilon - 1)."""
+        """Return log((c + k) / (u + k)) / epsilon, with k = delta / (e^epsilon - 1)."""
         log_c = 0.5 * (self.log_c[0] + self.log_c[1])
         if not self.delta:
             return (log_c - log_u) / self.epsilon
@@ -261,7 +261,7 @@ class Exponential(ClosedLadder):
         return np.log1p(missing / (np.exp(log_u) + k)) / self.epsilon
 
     def log_slope(self, log_s: Array, n: Array) -> Arrays:
-        """-n epsilon, up to the end of the support."""
+        """Return -n epsilon inside the support, with rounding bounds."""
         ended = self.out(log_s, n)[1] == -math.inf
         value = np.where(ended, -math.inf, -n * self.epsilon)
         error = 4 * UNIT * n * self.epsilon
@@ -269,7 +269,7 @@ class Exponential(ClosedLadder):
 
 
 def _clip_ends(value: Array, error: Array) -> Arrays:
-    """Both ends; where squares have left the floats, the logarithm is below -1e300."""
+    """Return both ends of value +- error. If a square overflows, the logarithm is below -1e300."""
     far = ~np.isfinite(error)
     value, error = np.where(far, -math.inf, value), np.where(far, 0.0, error)
     return value - error, np.where(far, LEAST_LOG_POWER, value + error)

@@ -1,7 +1,7 @@
-"""The rungs of canonical noise for a curve without a closed form: one step at a time.
+"""Compute the steps of canonical noise for a curve without a closed form, one at a time.
 
-Inward a step is the power of the best test; outward it is the level that has a given power, found
-by a search whose ends have been asked.
+A step inward is the power of the best test. A step outward is the level with a given power, from a
+search with certified ends.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ Arrays = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class Limits:
-    """How steps of a curve are solved."""
+    """Set the effort to solve for the steps of a curve."""
 
-    steps: int = 100_000  # that are taken one by one
-    log_level_width: float = 1e-13  # of a level's logarithm: with which a step is content
-    secants: int = 40  # turns of a search
+    steps: int = 100_000  # largest number of single steps
+    log_level_width: float = 1e-13  # target width of a level's logarithm
+    secants: int = 40  # rounds of a search
 
 
 LIMITS = Limits()
 
 
 class Stepwise(Ladder):
-    """Any curve that is its own inverse.
+    """Compute iterates for any curve that is its own inverse.
 
     Args:
-        log_powers: certified bounds on log power at many log levels.
+        log_powers: returns certified bounds on log power at many log levels.
         log_delta_zero: bounds on the logarithm of the total variation, which is 1 - 2c because
-            power - level is largest where its slope is 1, at c.
+            power - level is largest at c, where the power has slope 1.
         infinite: mass of infinite loss, power(0).
     """
 
@@ -55,7 +55,7 @@ class Stepwise(Ladder):
         self.log_c = math.log(c_low * (1 - 8 * UNIT)), math.log(c_high * (1 + 8 * UNIT))
 
     def _powers(self, log_level: Array) -> Arrays:
-        """Bounds on log power; at level 0 it is what reveals itself."""
+        """Bound log power. At level 0, the power is the mass of infinite loss."""
         none = ~np.isfinite(log_level)
         end = math.log(self._infinite) if self._infinite else -math.inf
         low, high = np.full(len(log_level), end), np.full(len(log_level), end)
@@ -66,10 +66,10 @@ class Stepwise(Ladder):
         return np.maximum(low, log_level) - slack, np.minimum(high + slack, 0.0)
 
     def _levels(self, log_p: Array) -> Arrays:
-        """Bounds on the log level whose power is p: a secant search in normal quantiles.
+        """Bound the log level with power p, by a secant search in normal quantiles.
 
-        There a Gaussian curve is a line of slope 1. What is returned has been asked: the power is
-        certainly at most p at the lower end, and at least p at the upper one.
+        In normal quantiles, a Gaussian curve is a line of slope 1. The result is certified: the
+        power is at most p at the lower end, and at least p at the upper end.
         """
         low = np.full(len(log_p), -math.inf)
         high = np.minimum(log_p, 0.0)  # the power is at least the level
@@ -77,8 +77,8 @@ class Stepwise(Ladder):
             return low, high
         open_, shut = np.isfinite(log_p), np.full(len(log_p), -math.inf)
         if self._infinite:
-            # The power is concave: above its value m at level 0 by at least 1 - m times the level.
-            # What is within 8 units of log m, which errs by 2, is at most e^(2 room) m.
+            # The power is concave, so it exceeds its value m at level 0 by at least (1 - m) level.
+            # Values within 8 units of log m (with an error of 2) are at most e^(2 room) m.
             end = math.log(self._infinite)
             room = 8 * UNIT * (1 - end)
             most = end + log_of(4 * room) - math.log1p(-self._infinite)
@@ -114,7 +114,7 @@ class Stepwise(Ladder):
                 guess = middle
             inside = (guess > a) & (guess < b)
             inner = np.where(inside, guess, middle)
-            # Illinois: step over the root by a hair, so that both ends close in.
+            # Illinois method: step slightly over the root, so that both ends converge.
             hair = 1e-15 * (1 + np.abs(x))
             inner = np.where(under, np.minimum(inner + hair, b), np.maximum(inner - hair, a))
             outward = np.where(np.isfinite(x + f), x - np.maximum(f, 0.1 * mu), x - mu)
@@ -126,7 +126,7 @@ class Stepwise(Ladder):
         return low, high
 
     def _ask_power(self, log_level: Array, log_p: Array, blur: Array) -> Arrays:
-        """Levels on either side of a guess at which the power has been compared with p."""
+        """Return levels on both sides of a guess at which the power was compared with p."""
         low = np.full(len(log_p), -math.inf)
         high = np.minimum(log_p, 0.0)
         away = np.maximum(4 * blur, 1e-14 * (1 + np.abs(log_level)))
@@ -143,7 +143,7 @@ class Stepwise(Ladder):
         return low, np.minimum(high, log_p)
 
     def out(self, log_s: Array, n: Array) -> Arrays:
-        """Step by step."""
+        """Bound log g^n(s), step by step."""
         low, high = log_s.copy(), log_s.copy()
         for i in range(_few(n)):
             going = np.flatnonzero((n > i) & (high > -math.inf))
@@ -154,8 +154,8 @@ class Stepwise(Ladder):
         return low, high
 
     def place(self, log_u: Array) -> Arrays:
-        """Step by step until what is left passes c."""
-        s = np.concatenate([log_u, log_u])  # followed from below, and from above
+        """Bound the place with tail probability u, step by step until the tail passes c."""
+        s = np.concatenate([log_u, log_u])  # lower and upper bounds
         n = np.zeros(len(s))
         half = len(log_u)
         log_c = 0.5 * (self.log_c[0] + self.log_c[1])
@@ -174,7 +174,7 @@ class Stepwise(Ladder):
         return n[half:] + first[half:], n[:half] + last[:half]
 
     def log_slope(self, log_s: Array, n: Array) -> Arrays:
-        """Minus the sum over the steps of the log slope of the power, between its chords."""
+        """Return minus the sum of the log slopes of the power over the steps, bounded by chords."""
         low, high = np.zeros(len(log_s)), np.zeros(len(log_s))
         s_low, s_high = log_s.copy(), log_s.copy()
         for i in range(_few(n)):
@@ -191,7 +191,7 @@ class Stepwise(Ladder):
         return np.where(ended, -math.inf, low), np.where(ended, -math.inf, high)
 
     def _slopes(self, low: Array, high: Array) -> Arrays:
-        """Bounds on the log slope of the power, concave in the level, between two levels [CN-4]."""
+        """Bound the log slope of the power, concave in the level, between two levels [CN-4]."""
         powers = self._powers(np.concatenate([low, high]))
         k = len(low)
         blur = np.maximum(powers[1][k:] - powers[0][k:], 0.0) + (high - low)
@@ -201,7 +201,7 @@ class Stepwise(Ladder):
         near = self._powers(np.concatenate([before, after]))
 
         def log_chord(x: Array, y: Array, p: Array, q: Array) -> Array:
-            """log of (e^q - e^p) / (e^y - e^x)."""
+            """Return log of (e^q - e^p) / (e^y - e^x)."""
             with np.errstate(all="ignore"):
                 rise = q + np.log(-np.expm1(np.minimum(p - q, 0.0)))
                 return rise - y - np.log(-np.expm1(x - y))
@@ -213,7 +213,7 @@ class Stepwise(Ladder):
 
 
 def _few(n: Array) -> int:
-    """How many steps are to be taken one by one."""
+    """Return the number of single steps. Refuse too many."""
     most = float(np.max(n, initial=0.0))
     if most > LIMITS.steps:
         raise ValueError(

@@ -1,9 +1,9 @@
-"""Canonical noise of a piecewise-linear curve, with exact draws and certified tail probabilities.
+"""Draw canonical noise of a piecewise-linear curve exactly, with certified tail probabilities.
 
 A polygon of rational corners below a curve's power is the power of a slightly more private curve.
-Its canonical noise has a tail that is a rational function of rational numbers, so that any number
-of digits of it is at hand. A draw compares a uniform real with it, and asks for more bits until the
-answer is certain. No floating point takes part in a draw.
+The tail of its canonical noise maps rational numbers to rational numbers, so any number of digits
+is available. A draw compares a uniform real with the tail, and asks for more bits until the answer
+is certain. The result of a draw never depends on floating-point arithmetic.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from neyman.numerics.atoms import UNIT
 
 @dataclass(frozen=True)
 class Limits:
-    """How the tail of a polygon's noise is followed."""
+    """Set how far the tail of a polygon's noise is computed."""
 
     least_variation: Fraction = Fraction(
         1, 10_000
-    )  # of a curve whose noise is followed unit by unit
-    # Of a step of the tail in floats, relative to the step before [PT-5].
+    )  # smallest total variation of a curve, because the tail is computed unit by unit
+    # Error of a floating-point step of the tail, relative to the previous tail [PT-5].
     step_error: float = 16 * UNIT
-    stored_places: int = 8  # places whose tails are stored
-    negligible_tail: float = 1e-30  # of a tail probability that is not followed further
+    stored_places: int = 8  # number of places with stored tails
+    negligible_tail: float = 1e-30  # the computation stops at this tail probability
     first_words: int = 4
 
 
@@ -46,7 +46,7 @@ HALF, ONE = Fraction(1, 2), Fraction(1)
 
 @array_cache
 def polygons(curve: Tradeoff) -> Pair:
-    """Return a symmetric polygon below the power of a curve, and one above it [PT-1].
+    """Return symmetric polygons below and above the power of a curve [PT-1].
 
     Raises:
         ValueError: the curve is not its own inverse, is perfect privacy or nearly so, hides
@@ -73,17 +73,18 @@ def polygons(curve: Tradeoff) -> Pair:
 
 
 class PolygonNoise:
-    """The canonical noise N of a symmetric piecewise-linear curve.
+    """Draw the canonical noise N of a symmetric piecewise-linear curve.
 
-    With c where the power is 1 - c and g the inverse of the power, the tail S(x) = P(N >= x) is
+    Let c be the level with power 1 - c, and g the inverse of the power. The tail S(x) = P(N >= x)
+    is
 
         S(x) = 1/2 - (1 - 2c) x   for |x| <= 1/2
         S(x) = g(S(x - 1))        for x > 1/2
         S(-x) = 1 - S(x)
 
     Args:
-        polygon: the power as a function of the level, concave, above guessing, and its own
-            mirror image.
+        polygon: the power as a function of the level, concave, above guessing, and its own mirror
+            image.
     """
 
     def __init__(self, polygon: Polygon) -> None:
@@ -117,7 +118,7 @@ class PolygonNoise:
         while True:
             for word in bits.words(more):
                 value, length = value << 64 | int(word), length + 64
-            # The first bit is the sign. The rest are of V / 2, a uniform real in (0, 1/2).
+            # The first bit is the sign. The other bits are of V / 2, a uniform real in (0, 1/2).
             negative = value >> (length - 1)
             tail = value & ((1 << (length - 1)) - 1)
             size = self._magnitude(tail, tail + 1, length, parts)
@@ -126,9 +127,9 @@ class PolygonNoise:
             more = max(1, length // 64)
 
     def _magnitude(self, low: int, high: int, length: int, parts: int) -> int | None:
-        """Return floor(parts x) for each x beyond which a tail in [low, high] / 2^length is left.
+        """Return floor(parts x) for all x whose tail is in [low, high] / 2^length.
 
-        None where they differ. A walk inward takes the power of the tail unit by unit.
+        Return None if the values differ. A walk inward takes the power of the tail unit by unit.
         """
         top, bottom = self.c.numerator << length, self.c.denominator
         units = 0
@@ -142,7 +143,7 @@ class PolygonNoise:
         return ends.pop() if len(ends) == 1 else None
 
     def _power(self, tail: int, length: int, side: int = 1) -> int:
-        """Return the power at a level of at most c, rounded down, or minus it if side is -1."""
+        """Return the power (or minus the power, for side -1) at a level <= c, rounded down."""
         i = max(bisect_right(self._levels, tail / (1 << length)) - 1, 0)
         i = min(i, len(self._lines) - 1)
         while i and not self._reaches(i, tail, length):
@@ -165,9 +166,9 @@ class PolygonNoise:
     # Tail probabilities
 
     def tails(self, start: Fraction) -> tuple[Array, Array]:
-        """Return bounds on S(start), S(start + 1), ..., as far as they are told from 0 [PT-5].
+        """Bound S(start), S(start + 1), ..., until they are negligible [PT-5].
 
-        The last entry of the upper bounds holds for all that follow, where 0 is the lower bound.
+        The last upper bound also holds for all later tails. Their lower bound is 0.
 
         Args:
             start: from -1/2 to 1/2.
@@ -191,7 +192,7 @@ class PolygonNoise:
         return np.array(lows), np.array(highs)
 
     def _outward(self, tail: float) -> float:
-        """Return g(tail), the level whose power it is, to 16 units of the tail."""
+        """Return g(tail), the level whose power is ``tail``, with a relative error of 16 units."""
         i = bisect_right(self._powers, tail) - 1
         if i < 0:
             return 0.0
@@ -199,7 +200,7 @@ class PolygonNoise:
         return self._levels[i] + (tail - self._powers[i]) * self._slopes[i]
 
     def tail_between(self, place: Fraction, first: int, last: int) -> tuple[Array, Array]:
-        """Return bounds on S(place - x) for the whole numbers x from first to last."""
+        """Bound S(place - x) for the integers x from first to last."""
         middle = round(place)
         offset = place - middle  # place - x = offset + (middle - x)
         x = np.arange(first, last + 1)
@@ -219,7 +220,7 @@ class PolygonNoise:
 
 
 def _integer_line(slope: Fraction, through: tuple[Fraction, Fraction]) -> tuple[int, int, int]:
-    """Return a line as (start, slope, denominator) in whole numbers."""
+    """Return a line as integers (start, slope, denominator)."""
     start = through[1] - slope * through[0]
     bottom = start.denominator * slope.denominator
     return start.numerator * slope.denominator, slope.numerator * start.denominator, bottom

@@ -1,10 +1,9 @@
-"""Power function of a symmetric trade-off curve, tabulated from its privacy profile.
+"""Tabulate the power function of a symmetric trade-off curve from its privacy profile.
 
-What a costly engine knows of a profile is asked for once; powers follow from the table.
-
-With t = e^epsilon, g(t) = delta + t level is convex and its least value is the power. Any value is
-an upper bound. Between two neighboring nodes g is above the line through the two nodes before
-them, and above the line through the two nodes after them, both continued.
+A costly profile is evaluated once, and powers follow from the table. With t = e^epsilon,
+g(t) = delta + t level is convex, and its smallest value is the power. Any value is an upper bound.
+For a lower bound between two neighboring nodes: g is above the extended line through the two nodes
+before them, and above the extended line through the two nodes after them.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ Arrays = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class Limits:
-    """Where nodes of a table lie."""
+    """Set the nodes of a table."""
 
-    first_nodes: int = 300  # nodes at which one looks where more are wanted
-    first_share: float = 1e-5  # of the farthest: the first of them
+    first_nodes: int = 300  # nodes that decide where more nodes are placed
+    first_share: float = 1e-5  # first of these nodes, as a share of the farthest
     nodes: int = 1500  # for levels down to 1e-15
-    far_nodes: int = 400  # beyond
-    even_nodes: int = 1000  # nodes that are there whatever the distribution, as it may have atoms
-    node_distance: float = 1e-9  # of their size: nodes are no nearer to each other
-    least_log_delta: float = -720.0  # the log delta up to which there are any
+    far_nodes: int = 400  # for smaller levels
+    even_nodes: int = 1000  # evenly spaced nodes, because the distribution may have atoms
+    node_distance: float = 1e-9  # smallest relative distance between nodes
+    least_log_delta: float = -720.0  # smallest log delta at a node
     largest_place: float = 1e6
 
 
@@ -42,16 +41,16 @@ SPREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 def _reach(profile: Profile, log_delta: float, most: float) -> float:
-    """Return an epsilon at which log delta is below this; at most ``most``."""
+    """Return an epsilon of at most ``most`` at which log delta is at most ``log_delta``, if any."""
     end = min(1.0, most)
     while end < most and profile.log_delta(end)[1] > log_delta:
         end = min(2 * end, most)
-    # To some digits: nodes should not be wasted.
+    # A few digits are enough to place the nodes well.
     return bisect(lambda e: profile.log_delta(e)[1] <= log_delta, end, 0.0, rounds=20)[0]
 
 
 def _tangent_levels(epsilon: Array, log_delta: Array) -> Array:
-    """log of minus the slopes of delta in e^epsilon: levels at which the minimum moves on."""
+    """Return log levels at which the minimum moves: minus the slopes of delta in e^epsilon."""
     with np.errstate(all="ignore"):
         drop = np.log(-np.expm1(np.minimum(np.diff(log_delta), -1e-300)))
         crossing = log_delta[:-1] + drop - epsilon[:-1] - np.log(np.expm1(np.diff(epsilon)))
@@ -59,11 +58,12 @@ def _tangent_levels(epsilon: Array, log_delta: Array) -> Array:
 
 
 class TabulatedPower:
-    """The power of a curve that is its own inverse, from a table of its profile.
+    """Compute the power of a curve that is its own inverse, from a table of its profile.
 
     Args:
-        supremum: its largest finite loss, or inf.
-        infinite: its mass of infinite loss.
+        profile: the profile of the curve.
+        supremum: the largest finite loss, or inf.
+        infinite: the mass of infinite loss.
     """
 
     def __init__(self, profile: Profile, supremum: float, infinite: float) -> None:
@@ -72,7 +72,7 @@ class TabulatedPower:
             profile, max(LIMITS.least_log_delta, floor), min(supremum, LIMITS.largest_place)
         )
         first = np.geomspace(far * LIMITS.first_share, far, LIMITS.first_nodes)
-        # Nodes are wanted where tests have them: evenly by the normal quantiles of the levels.
+        # Place nodes evenly in the normal quantiles of the levels.
         z = -ndtri_exp(np.minimum(_tangent_levels(first, profile.log_deltas(first)[1]), -1e-12))
         z = np.maximum.accumulate(np.where(np.isfinite(z), z, 0.0))
         z, at = np.unique(z, return_index=True)
@@ -88,14 +88,14 @@ class TabulatedPower:
         low, high = profile.log_deltas(np.concatenate([[0.0], nodes]))
         ended = np.concatenate([[0.0], nodes]) >= supremum
         end = math.log(infinite) if infinite else -math.inf
-        slack = 4 * UNIT * (4 + abs(end)) if infinite else 0.0  # its rounding is relative
+        slack = 4 * UNIT * (4 + abs(end)) if infinite else 0.0  # its rounding error is relative
         low, high = np.where(ended, end - slack, low), np.where(ended, end + slack, high)
         below = log_delta_below_zero(-nodes, (low[1:], high[1:]))
         self._epsilon = np.concatenate([-nodes[::-1], [0.0], nodes])
         self._low = np.concatenate([below[0][::-1], low])
         self._high = np.concatenate([below[1][::-1], high])
-        # The levels at which the least value moves on to the next node; below 0 by reflection:
-        # where the curve has the slope e^epsilon at (level, power), it has e^-epsilon at
+        # The levels at which the minimum moves to the next node. Below 0, use reflection: if the
+        # curve has the slope e^epsilon at (level, power), it has the slope e^-epsilon at
         # (1 - power, 1 - level).
         at = np.concatenate([[0.0], nodes])
         touch = _tangent_levels(at, high)
@@ -105,19 +105,20 @@ class TabulatedPower:
         self._anchors = np.zeros((2, 0))
         levels = np.unique(self._touch[np.isfinite(self._touch) & (self._touch < -1e-12)])
         powers = self.log_powers(levels)[0]
-        # The power is concave: it keeps its ratio to the level below an anchor, and itself above.
+        # The power is concave: below an anchor its ratio to the level is no smaller, and above an
+        # anchor the power is no smaller.
         ratio = np.maximum.accumulate((powers - levels)[::-1])[::-1]
         self._anchors = np.array([levels, np.maximum.accumulate(powers), ratio])
 
     def log_powers(self, log_levels: Array) -> Arrays:
-        """Certified bounds at many finite log levels."""
+        """Return certified bounds on log power at many finite log levels."""
         last = len(self._epsilon) - 1
         star = np.searchsorted(-self._touch, -log_levels)
         near = np.clip(star[:, None] + np.arange(-4, 5), 0, last)
         values = np.logaddexp(self._high[near], self._epsilon[near] + log_levels[:, None])
-        # A sum of logarithms errs by one unit of it, and the logarithm of a sum of powers by 4
-        # units of itself and of 1. The power is at least the level, so its logarithm is no larger
-        # in size.
+        # Errors: a sum of logarithms has a relative error of one unit, and the logarithm of a sum
+        # of powers 4 units, relative and absolute. The power is at least the level, so its
+        # logarithm is no larger in size.
         slack = 8 * UNIT * (2 + np.abs(log_levels))
         high = values.min(axis=1)
         star = near[np.arange(len(star)), values.argmin(axis=1)]
@@ -136,7 +137,7 @@ class TabulatedPower:
         return np.minimum(low - slack, high), np.minimum(high + slack + 8 * UNIT * size, 0.0)
 
     def _power_floor(self, star: Array, m: int, log_levels: Array, base: Array) -> Array:
-        """Lower bounds on log power from five nodes, m apart [CN-6]."""
+        """Bound log power from below by five nodes, m apart [CN-6]."""
         at = star[:, None] + m * np.arange(-2, 3)
         epsilon, line = self._epsilon[at], self._epsilon[at] + log_levels[:, None]
         with np.errstate(all="ignore"):
@@ -151,9 +152,13 @@ class TabulatedPower:
 
 
 def _valley(t: Array, low: Array, high: Array, i: int) -> Array:
-    """Return the least that a convex function can be between node i and the next one."""
-    a = (low[:, i] - high[:, i - 1]) / (t[:, i] - t[:, i - 1])  # at most the slope, from the left
-    b = (high[:, i + 2] - low[:, i + 1]) / (t[:, i + 2] - t[:, i + 1])  # at least, from the right
+    """Return the smallest possible value of a convex function between node i and the next node."""
+    a = (low[:, i] - high[:, i - 1]) / (
+        t[:, i] - t[:, i - 1]
+    )  # lower bound on the slope, from the left
+    b = (high[:, i + 2] - low[:, i + 1]) / (
+        t[:, i + 2] - t[:, i + 1]
+    )  # upper bound, from the right
     width = t[:, i + 1] - t[:, i]
     start, end = low[:, i], low[:, i + 1]
     cross = np.clip(np.nan_to_num((end - b * width - start) / (a - b)), 0.0, width)

@@ -1,5 +1,5 @@
-"""What to measure of a stream, so that its sums come out well: factorizations of the workload.
+"""Choose measurements of a stream for accurate sums: factorizations of the workload.
 
 Public: `Strategy` and `square_root` (strategy), `Tree` and `Binned` (blocks), `optimized`
-(factorization), `optimized_band` (bands). participation says how far one record can move them.
+(factorization), `optimized_band` (banded). participation bounds how far a record moves them.
 """

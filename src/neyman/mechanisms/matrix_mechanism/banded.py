@@ -1,4 +1,4 @@
-"""Good strategies that a stream can hold: a band of C, found by descent from the square root's."""
+"""Optimize strategies with a bounded memory: a band of C, by descent from the square root."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from neyman.numerics import check
 
 @dataclass(frozen=True)
 class Limits:
-    """The size of a band, and the search for its strategy."""
+    """Set the largest band, and the effort of the search."""
 
     band_steps: int = 64
-    error_power: int = 64  # the power of errors whose mean stands for the largest
-    bound_rounds: int = 12  # rounds for a bound
+    error_power: int = 64  # the mean of this power of squared errors replaces the maximum
+    bound_rounds: int = 12  # rounds for a lower bound
 
 
 LIMITS = Limits()
@@ -55,23 +55,23 @@ def optimized_band(
 ) -> Factorization:
     """Optimize a banded lower triangular C whose columns have equal norm.
 
-    With a band of at most the separation, a record's columns are orthogonal: it moves C x by the
-    root of its participations for every C, so only the errors remain to be minimized. For
-    "largest" this minimizes the mean of the 128th powers of the errors, a smooth stand-in for the
-    maximum. A wider band is allowed but rarely helps.
+    With a band of at most the separation, a record's columns are orthogonal. So for every C, a
+    record moves C x by the root of its participations, and only the errors remain to be minimized.
+    For "largest", this function minimizes the mean of the 128th powers of the errors, a smooth
+    approximation of the maximum. A wider band is allowed but rarely helps.
 
     Args:
-        workload: the queries, of shape ``(queries, steps)``; or n for the prefix sums of n steps.
-            At most 1024 steps. They must tell all steps apart (rank n).
-        band: how many weights a row has, at least 1: what a stream has to remember.
+        workload: the queries, of shape ``(queries, steps)``, or n for the prefix sums of n steps.
+            At most 1024 steps. The rank must be the number of steps.
+        band: number of weights in a row, at least 1. The stream remembers this number of steps.
         objective: "largest" error of a query, or root of the "mean" squared error.
-        participations: in how many steps a record takes part at most.
-        separation: how far apart these are at least.
-        rounds: of descent, at most.
+        participations: largest number of steps in which a record takes part.
+        separation: smallest distance between these steps.
+        rounds: largest number of rounds of descent.
 
     Returns:
-        A `Factorization`; its bound is on all strategies, of any band. The error is that of the
-        rounded strategy with the sensitivity that its mechanism has.
+        A `Factorization`. Its lower bound holds for all strategies, of any band. The error is for
+        the rounded strategy and its sensitivity.
     """
     from scipy.linalg import solve_triangular
     from scipy.optimize import minimize
@@ -98,7 +98,7 @@ def optimized_band(
     def cost(entries: Array) -> tuple[float, Array]:
         """Return the logarithm of the power mean of squared errors, and its gradient.
 
-        The squared error e_i of query i has d e_i = -2 B_i dC C^-1 B_i', B_i a row of A C^-1.
+        The squared error e_i of query i has d e_i = -2 B_i dC C^-1 B_i', with row B_i of A C^-1.
         """
         matrix, norms = columns(entries)
         back = solve_triangular(matrix, identity, lower=True)
@@ -132,15 +132,14 @@ def optimized_toeplitz(
     participations: int = 1,
     separation: int = 1,
 ) -> Factorization:
-    """Return the best falling weights of a band for prefix sums, found by descent from the square
-    root.
+    """Optimize the falling weights of a band for prefix sums, by descent from the square root.
 
     Args:
-        steps: how many, at most 2^16.
-        band: how many weights, from 1 to 64: what a stream has to remember.
+        steps: number of steps, at most 2^16.
+        band: number of weights, from 1 to 64. The stream remembers this number of steps.
         objective: "largest" error of a prefix sum, or root of the "mean" squared error.
-        participations: in how many steps a record takes part at most.
-        separation: how far apart these are at least.
+        participations: largest number of steps in which a record takes part.
+        separation: smallest distance between these steps.
     """
     from scipy.optimize import minimize
     from scipy.signal import lfilter
@@ -159,7 +158,7 @@ def optimized_toeplitz(
     def weights(ratios: Array) -> Array:
         return np.asarray(np.cumprod(np.concatenate([[1.0], ratios])), float)
 
-    counted = ones if objective == "largest" else 1 - np.arange(n) / n  # in how many sums
+    counted = ones if objective == "largest" else 1 - np.arange(n) / n  # share of the sums
 
     def lagged(later: Array, earlier: Array) -> Array:
         return np.array([later[m:] @ earlier[: n - m] for m in range(width)])
@@ -167,7 +166,8 @@ def optimized_toeplitz(
     def cost(ratios: Array) -> tuple[float, Array]:
         """Return the logarithm of the error, and its gradient.
 
-        The error's rows r are the coefficients of 1 / ((1 - z) w(z)), so d r = -(d w) r / w(z).
+        The rows r of the error are the coefficients of 1 / ((1 - z) w(z)), so d r = -(d w)
+        r / w(z).
         """
         w = weights(ratios)
         moved = np.convolve(worst, w)[:n]

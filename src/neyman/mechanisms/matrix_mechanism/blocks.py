@@ -1,4 +1,4 @@
-"""Strategies that hold old steps in blocks: the stream remembers a logarithm of its length."""
+"""Sum old steps in blocks: the memory of the stream is a logarithm of its length."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from neyman.noise.bits import Bits
 
 @dataclass(frozen=True)
 class Tree(Strategy):
-    """The sums of all blocks of 2^l steps that start at a multiple of 2^l.
+    """Measure the sums of all blocks of 2^l steps that start at a multiple of 2^l.
 
     Args:
-        steps: how many, at most 2^20.
-        optimal: whether a block is read together with the blocks inside it (Honaker 2015), which
-            is the best unbiased reading of what is out; otherwise alone.
+        steps: number of steps, at most 2^20.
+        optimal: True combines a block with the blocks inside it (Honaker 2015), for the best
+            unbiased estimate from released numbers. False uses the block alone.
     """
 
     steps: int = field(metadata=STEPS)
     optimal: bool = field(default=True, metadata=TRUTH)
 
     def matrix(self) -> NDArray[np.int64]:
-        """See `Strategy`."""
+        """Return W; see `Strategy`."""
         small(self.steps)
         rows: list[NDArray[np.int64]] = []
         for t in range(1, self.steps + 1):
@@ -50,10 +50,10 @@ class Tree(Strategy):
         return np.array(rows)
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """At each level, as many as fit in a block, in as few blocks as possible [MM-6].
+        """Bound the squared shift of W x, level by level [MM-6].
 
-        Exact for one step, for b = 1, and where the number of steps and b are powers of 2; else an
-        upper bound.
+        At each level, the participations fill as few blocks as possible. The bound is exact for one
+        step, for b = 1, and if the number of steps and b are powers of 2.
         """
         times, apart = pattern(self.steps, participations, separation)
         total = 0
@@ -65,7 +65,7 @@ class Tree(Strategy):
         return total * STRATEGY_UNIT**2
 
     def spread(self) -> NDArray[np.float64]:
-        """One block for each binary digit of the steps so far."""
+        """Return the standard errors from one block per binary digit of the number of steps."""
         levels = self.steps.bit_length()
         variances = stream.tree_trust(levels) if self.optimal else [1.0] * levels
         t = np.arange(1, self.steps + 1)
@@ -74,7 +74,7 @@ class Tree(Strategy):
     def stream(
         self, sigma_squared: Fraction, width: int, bits: Bits
     ) -> tuple[stream.Encoder, stream.Decoder]:
-        """Return a stream that remembers one sum for each level."""
+        """Return a stream that remembers one sum per level."""
         return (
             stream.TreeEncoder(self.steps, STRATEGY_UNIT, sigma_squared, self.room(), width, bits),
             stream.TreeDecoder(self.steps, STRATEGY_UNIT, optimal=self.optimal),
@@ -83,16 +83,16 @@ class Tree(Strategy):
 
 @dataclass(frozen=True)
 class Binned(Strategy):
-    """The square root with old steps in blocks: about ``fine`` log2(steps / fine) sums are kept.
+    """Use the square root with old steps in blocks: about ``fine`` log2(steps / fine) stored sums.
 
-    A block of 2^s steps that starts at a multiple of 2^s counts as if all of it had come at its
-    middle, from when its end lies ``fine`` 2^s steps back.
+    A block of 2^s steps starts at a multiple of 2^s. From ``fine`` 2^s steps after its end, it
+    counts as if all its steps were at its middle.
 
     Args:
-        steps: how many, at most 2^20; above 4096 its error is not computed.
-        fine: how many blocks of each size, from 1 to 2^20.
+        steps: number of steps, at most 2^20. Above 4096, the error is not computed.
+        fine: number of blocks of each size, from 1 to 2^20.
 
-    Source: Andersson and Pagh 2024, with blocks that are fixed beforehand.
+    Source: Andersson and Pagh 2024, with blocks that are fixed in advance.
     """
 
     steps: int = field(metadata=STEPS)
@@ -106,7 +106,7 @@ class Binned(Strategy):
             )
 
     def matrix(self) -> NDArray[np.int64]:
-        """See `Strategy`."""
+        """Return W; see `Strategy`."""
         small(self.steps)
         weights, t = root_weights(self.steps), np.arange(self.steps)
         lags = t[:, None] - t[None, :]
@@ -120,22 +120,22 @@ class Binned(Strategy):
         return matrix
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Exact for one step: each column is pieces of the same weights. Else `pattern_bound`."""
+        """Bound the squared shift of W x: exact for one step, else by `pattern_bound`."""
         times, _ = pattern(self.steps, participations, separation)
         if times > 1:
             return largest_of(self, participations, separation)
         return _largest_column(self.steps, self.fine)
 
     def spread(self) -> NDArray[np.float64]:
-        """Row norms of A C^-1."""
+        """Return the row norms of A C^-1."""
         return prefix_spread(self.matrix())
 
     def covers_restarts(self, separation: int) -> bool:
-        """No weight is below 0."""
+        """Return True, because no weight is negative."""
         return True
 
     def memory(self, width: int, kind: type) -> stream.Blocks:
-        """Return a memory with a sum for each block."""
+        """Return a memory with one sum per block."""
         return stream.Blocks(root_weights(self.steps), self.fine, width, kind)
 
 

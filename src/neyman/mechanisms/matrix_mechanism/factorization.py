@@ -1,10 +1,11 @@
-"""Good strategies, and how good any can be.
+"""Optimize strategies, and bound the error of every strategy from below.
 
-A workload A is answered as A x + A C^-1 Z from C x + Z. At mu = 1 the error of query i is Delta
-times the norm of row i of B = A C^-1. For all weights p of queries and v of steps, each adding up
-to 1, ||P^1/2 A V^1/2||_tr is a lower bound, and the best is the smallest error there is: the
-gamma-2 norm of A [MM-7]. With equal p it bounds the root of the mean squared error too. `optimized`
-climbs over p and v, and makes the strategy that belongs to them.
+The mechanism answers a workload A as A x + A C^-1 Z, from the measurement C x + Z. At mu = 1, the
+error of query i is Delta (the sensitivity of C) times the norm of row i of B = A C^-1. For all
+weights p of queries and v of steps, each with sum 1, ||P^1/2 A V^1/2||_tr is a lower bound on the
+largest error, with P = diag(p) and V = diag(v). The largest lower bound equals the smallest
+possible error: the gamma-2 norm of A [MM-7]. With equal p, it also bounds the root mean squared
+error. `optimized` climbs over p and v, and returns the corresponding strategy.
 
 Sources: Li and Miklau 2013 (lower bounds); Denisov et al. 2022 (the fixed point); Matousek, Nikolov
 and Talwar 2020 (gamma-2 of prefix sums).
@@ -33,17 +34,17 @@ from neyman.numerics import check
 
 @dataclass(frozen=True)
 class Limits:
-    """The size of a factorization."""
+    """Set the largest factorization."""
 
     steps: int = 1024
     bound: int = 1 << 20
-    least_entry: float = 1e-60  # whose powers stay in the floats
+    least_entry: float = 1e-60  # powers of smaller entries would underflow
     mixed_steps: int = 512
 
 
 LIMITS = Limits()
 
-PARTS = (0.2, 0.4, 0.6, 0.8)  # of records that take part every b steps
+PARTS = (0.2, 0.4, 0.6, 0.8)  # shares of records that take part every b steps
 OBJECTIVES = ("largest", "mean")
 
 Array = NDArray[np.float64]
@@ -51,12 +52,12 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Factorization:
-    """A strategy with what it reaches and what none can beat, at mu = 1 and sensitivity 1.
+    """Store a strategy with its error and a lower bound, at mu = 1 and sensitivity 1.
 
     Args:
-        strategy: C, rounded to whole numbers.
-        error: the error that was made small, of the rounded C.
-        bound: a lower bound on that of every C; both are computed in floats.
+        strategy: C, rounded to integers.
+        error: the minimized error, for the rounded C, computed in floats.
+        bound: a lower bound on the error of every C, computed in floats.
     """
 
     strategy: Strategy
@@ -65,19 +66,20 @@ class Factorization:
 
     @property
     def gap(self) -> float:
-        """error / bound, at least 1 but for rounding."""
+        """Return error / bound, which is at least 1 up to rounding."""
         return self.error / self.bound
 
 
 @lru_cache(maxsize=64)
 def prefix_bound(steps: int, participations: int = 1, separation: int = 1) -> float:
-    """Return a lower bound on the largest error of prefix sums, and on its root mean square [MM-7].
+    """Bound the largest and the root mean squared error of prefix sums from below [MM-7].
 
-    At mu = 1 and sensitivity 1. The singular values of the triangle of ones are
-    1 / (2 sin((2j - 1) pi / (4n + 2))); their sum over n is the bound for one step. For more, any
-    random record that keeps to the rule gives a bound, ||A V^1/2||_tr / sqrt n with V the mean of
-    x x' over its contributions x: taking part in each step with probability min(1 / b, k / n) and
-    a random sign, or, for at most 512 steps, also every b steps from a random start.
+    The bound is for mu = 1 and sensitivity 1. The triangular matrix A of ones has the singular
+    values 1 / (2 sin((2j - 1) pi / (4n + 2))). Their sum over n is the bound for one step. For more
+    steps, any random record that meets the participation rule gives the bound
+    ||A V^1/2||_tr / sqrt n. V is the mean of x x' over its contributions x. The record takes part
+    in each step with probability min(1 / b, k / n) and a random sign. For at most 512 steps,
+    records that take part every b steps from a random start are mixed in.
 
     Args:
         steps: n, from 1 to 2^20.
@@ -100,12 +102,12 @@ def prefix_bound(steps: int, participations: int = 1, separation: int = 1) -> fl
 
 
 def record_of(n: int, times: int, apart: int, part: float) -> Array:
-    """Return the mean of x x' over a random record: with chance ``part`` every b steps from a
-    random one.
+    """Return the mean of x x' over a random record.
 
-    Else it takes part in a step with chance min(1 / b, k / n), with random signs: such a random
-    pattern exists, because the matrix of the rules (at most one step in b, at most k in all) is
-    one of intervals.
+    With chance ``part``, the record takes part every b steps from a random start. Otherwise, it
+    takes part in each step with chance min(1 / b, k / n), with random signs. Such a random pattern
+    exists, because the constraints (at most one step in b, at most k in total) form an interval
+    matrix.
     """
     starts = np.arange(n - (times - 1) * apart)
     joint = np.zeros((n, len(starts)))
@@ -120,26 +122,26 @@ def optimized(
     rounds: int = 200,
     tolerance: float = 1e-3,
 ) -> Factorization:
-    """Return the best lower triangular C for a workload, records taking part in one step.
+    """Optimize a lower triangular C for a workload, if each record takes part in one step.
 
-    Each round takes the singular values U S V' of P^1/2 A V^1/2. C'C = V^-1/2 (V S V') V^-1/2 and
-    B B' = P^-1/2 (U S U') P^-1/2 are the strategy that belongs to the weights; steps and queries
-    with large norms get more weight. Nothing is certified on the way: the error of the strategy
-    that is returned, rounded, and the bound are computed afterwards.
+    Each round computes the singular value decomposition U S W' of P^1/2 A V^1/2. The strategy for
+    the weights is C'C = V^-1/2 (W S W') V^-1/2, with B B' = P^-1/2 (U S U') P^-1/2. Steps and
+    queries with large norms then get more weight. The rounds certify nothing: the error of the
+    rounded strategy and the bound are computed afterwards.
 
     Args:
-        workload: the queries, of shape ``(queries, steps)``; or n for the prefix sums of n steps.
-            At most 1024 steps. They must tell all steps apart (rank n).
+        workload: the queries, of shape ``(queries, steps)``, or n for the prefix sums of n steps.
+            At most 1024 steps. The rank must be the number of steps.
         objective: "largest" error of a query, or root of the "mean" squared error.
-        rounds: at most so many singular value decompositions.
-        tolerance: stops at a gap of so little above 1.
+        rounds: largest number of singular value decompositions.
+        tolerance: the search stops if the gap is at most 1 + tolerance.
     """
     queries = queries_of(workload)
     check_objective(objective)
     check.integer("rounds", rounds, 1)
     check.non_negative("tolerance", tolerance)
     gram, bound = climbed(queries, None, objective, rounds, tolerance)
-    # From the last step back, Cholesky gives the lower triangular C with C'C = gram.
+    # In reversed order of steps, Cholesky gives the lower triangular C with C'C = gram.
     factor = cast(Array, np.linalg.cholesky(gram[::-1, ::-1] / gram.diagonal().max()))
     strategy = Triangular.of(factor[::-1, ::-1].T)
     error = size_of(strategy.reading(queries), objective) * moved_by(strategy, 1, 1)
@@ -149,7 +151,7 @@ def optimized(
 def climbed(
     queries: Array, record: Array | None, objective: str, rounds: int, tolerance: float
 ) -> tuple[Array, float]:
-    """C'C and the bound, after rounds that weigh queries and, unless it is given, the record."""
+    """Return C'C and the lower bound, by rounds that reweight queries and, unless given, steps."""
     count, n = queries.shape
     p, v = np.full(count, 1 / count), np.full(n, 1 / n)
     root = None if record is None else np.linalg.cholesky(record)
@@ -179,23 +181,23 @@ def climbed(
 
 
 def size_of(errors: Array, objective: str) -> float:
-    """Return the largest, or the root of the mean square."""
+    """Return the largest error, or the root mean squared error."""
     return float(errors.max() if objective == "largest" else np.sqrt(np.mean(errors**2)))
 
 
 def moved_by(strategy: Strategy, times: int, apart: int) -> float:
-    """How far a record moves C x at most."""
+    """Return the largest shift of C x by one record."""
     return math.sqrt(strategy.largest(times, apart)) / STRATEGY_UNIT
 
 
 def check_objective(objective: object) -> None:
-    """Refuse what is neither "largest" nor "mean"."""
+    """Refuse an objective other than "largest" and "mean"."""
     if objective not in OBJECTIVES:
         raise ValueError(f"objective = {objective!r} must be 'largest' or 'mean'")
 
 
 def queries_of(workload: ArrayLike | int) -> Array:
-    """Return the workload as a matrix: prefix sums if it is a number of steps."""
+    """Return the workload as a matrix. A number of steps means prefix sums."""
     if isinstance(workload, int) and not isinstance(workload, bool):
         queries = np.asarray(
             np.tri(min(check.integer("workload", workload, 1), LIMITS.steps + 1)), float

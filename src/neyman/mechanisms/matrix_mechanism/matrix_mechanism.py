@@ -1,8 +1,8 @@
-"""The matrix mechanism: sums over a stream, with noise that is correlated so as to cancel.
+"""Release sums over a stream with correlated noise that partly cancels.
 
-Prefix sums of n steps released one by one would need noise of order sqrt(n); measured through a
-strategy C (`neyman.mechanisms.matrix_mechanism.strategy`) they need order log n. What goes out is
-C x with integer noise; every sum is read from that.
+If all prefix sums of n steps are released one by one, the noise is of order sqrt(n). With a
+strategy C (`neyman.mechanisms.matrix_mechanism.strategy`), it is of order log n. The mechanism
+releases C x with integer noise, and every sum is computed from this release.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from neyman.numerics import check
 
 @dataclass(frozen=True)
 class Limits:
-    """The variance of a stream's integer noise."""
+    """Set the range of the variance of a stream's integer noise."""
 
-    least_variance: int = 1 << 10  # of the integer noise: with less, rounding costs more than 0.3%
+    least_variance: int = 1 << 10  # of the integer noise: below, rounding costs more than 0.3%
     variance: int = 1 << 100
 
 
@@ -41,25 +41,25 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, init=False)
 class MatrixMechanism(Mechanism):
-    """The matrix mechanism: C x plus integer noise, decoded into queries of the stream x.
+    """Release C x plus integer noise, and decode it into queries of the stream x.
 
-    x has ``steps`` entries, whole numbers or vectors of them, given one by one and each possibly
-    chosen after seeing what came out before. A record takes part in at most ``participations``
-    steps that are at least ``separation`` apart, and moves each by at most ``sensitivity``, in l2
-    norm. Released is W x + Z, W = 65536 C in whole numbers, Z discrete Gaussian of parameter
-    65536 sigma. The curve is G_mu with mu = (1 + e) Delta / sigma, where Delta is `shift()` and e,
-    about 7e-10 / sigma^2, what whole numbers cost: it is counted (`integer_mu`).
+    x has ``steps`` entries, integers or integer vectors. They come one by one, and each may depend
+    on the earlier releases. A record takes part in at most ``participations`` steps that are at
+    least ``separation`` apart, and moves each by at most ``sensitivity``, in l2 norm. The mechanism
+    releases W x + Z, with the integer matrix W = 65536 C and discrete Gaussian Z of parameter
+    65536 sigma. The curve is G_mu with mu = (1 + e) Delta / sigma. Delta is `shift()`, and e, about
+    7e-10 / sigma^2, is the cost of integer noise (`integer_mu`).
 
     Args:
         strategy: C; see `neyman.mechanisms.matrix_mechanism.strategy`.
-        sigma: of the noise on each number of C x, in the units of x; at least 1 / 2048.
-        participations: in how many steps a record takes part at most.
-        separation: how far apart these are at least.
-        sensitivity: how far a record moves a step at most, in l2 norm, in the units of x.
+        sigma: noise scale on each number of C x, in the units of x; at least 1 / 2048.
+        participations: largest number of steps in which a record takes part.
+        separation: smallest distance between these steps.
+        sensitivity: largest move of a step by a record, in l2 norm, in the units of x.
         sigma_squared: sigma^2, exact, instead of sigma.
 
-    The samples are exact: no floating point stands between the data and what is released. Where
-    someone else adds normal noise in floating point, this describes it and proves nothing of it.
+    The samples are exact: the release uses no floating-point arithmetic. If other software adds
+    floating-point normal noise, this class describes that noise but proves nothing about it.
 
     Examples:
         >>> import neyman as ny
@@ -121,12 +121,12 @@ class MatrixMechanism(Mechanism):
         return root_above(self._shift_squared()) / STRATEGY_UNIT
 
     def _shift_squared(self) -> Fraction:
-        """Return the same of W x, squared and exact."""
+        """Return the squared l2 distance by which one record moves W x, exact."""
         size = rational(self.sensitivity)
         return size**2 * self.strategy.largest(self.participations, self.separation)
 
     def losses(self) -> tuple[Composition, ...]:
-        """One Gaussian loss, of `integer_mu`."""
+        """Return one Gaussian loss, of `integer_mu`."""
         mu = self.mu()
         return (Composition.of([(GaussianLoss(mu * mu), 1)] if mu else []),)
 
@@ -135,9 +135,9 @@ class MatrixMechanism(Mechanism):
         return integer_mu(self._shift_squared(), self.sigma_squared * STRATEGY_UNIT**2)
 
     def rho(self) -> Fraction:
-        """Delta^2 / (2 sigma^2) (Canonne, Kamath and Steinke 2020, theorem 4).
+        """Return Delta^2 / (2 sigma^2) (Canonne, Kamath and Steinke 2020, theorem 4).
 
-        Shifts that depend on what came out before are covered by Feldman and Zrnic's filter (2021).
+        The filter of Feldman and Zrnic (2021) covers shifts that depend on earlier releases.
         """
         return self._shift_squared() / (2 * self.sigma_squared * STRATEGY_UNIT**2)
 
@@ -145,8 +145,8 @@ class MatrixMechanism(Mechanism):
         """Return each query's standard error, in the units of x: a float estimate, not a bound.
 
         Args:
-            workload: the queries, of shape ``(queries, steps)``, read when the stream has ended;
-                left out, they are the prefix sums as they come out of `stream`.
+            workload: the queries, of shape ``(queries, steps)``, computed after the stream has
+                ended. By default, the prefix sums as `stream` returns them.
 
         Returns:
             An array of shape ``(queries,)``. Estimates are unbiased.
@@ -178,12 +178,12 @@ class MatrixMechanism(Mechanism):
         """Return a stream that releases noisy prefix sums step by step.
 
         Args:
-            width: how many numbers a step has.
-            bits: the source of randomness; the operating system's if left out.
+            width: number of numbers per step.
+            bits: the source of randomness; the operating system's if omitted.
 
         Returns:
-            A `Stream`; ``step(x)`` gives the estimate of the sum so far. Entries beyond
-            ``strategy.room()`` count as that.
+            A `Stream`. ``step(x)`` returns the estimate of the sum so far. Entries are clipped to
+            ``strategy.room()`` in size.
         """
         exact = self.sigma_squared * STRATEGY_UNIT**2
         numbers = check.integer("width", width, 1)

@@ -1,10 +1,9 @@
-"""Streams of noisy sums: integers with exact noise go out at each step, in bounded memory.
+"""Stream noisy sums: release integers with exact noise at each step, in bounded memory.
 
-An `Encoder` holds the data and the noise: at each step it takes a vector of whole numbers and
-gives the whole numbers that are released, each an integer combination of what came so far plus
-fresh discrete Gaussian noise. A `Decoder` sees only what was released, and turns it into an
-estimate of the sum of all steps so far. Its arithmetic is floating point, which costs digits and
-never privacy: it reads what is public already.
+An `Encoder` holds the data and the noise. At each step it takes an integer vector and returns the
+integers to release. Each is an integer combination of the steps so far plus fresh discrete Gaussian
+noise. A `Decoder` sees only the released numbers, and estimates the sum of all steps so far. Its
+floating-point arithmetic may lose digits but never privacy, because its input is already public.
 """
 
 from __future__ import annotations
@@ -21,35 +20,35 @@ from neyman.noise import discrete_gaussian, rounded_gaussian
 from neyman.noise.bits import Bits
 from neyman.numerics.arrays import Array
 
-# Numbers of a step from which NumPy's product of whole numbers is slower than a loop.
+# From this width of a step on, NumPy's integer product is slower than a loop.
 LOOP_NUMBERS = 64
 Integers = NDArray[np.int64]
 Real = NDArray[np.float64]
 
 
 class Memory(ABC):
-    """What is kept of the steps so far, and how much each kept number counts in the next row."""
+    """Store sums of the steps so far, with the weight of each in the next row."""
 
-    capacity: int  # how many vectors are held at most
+    capacity: int  # largest number of stored vectors
 
     @abstractmethod
     def weighted(self) -> Array:
-        """Return the earlier steps' part of the next row, without the step itself."""
+        """Return the part of the earlier steps in the next row, without the next step."""
 
     @abstractmethod
     def own(self) -> int:
-        """Return the weight of the next step itself, above 0."""
+        """Return the weight of the next step in its own row, above 0."""
 
     @abstractmethod
     def push(self, value: Array) -> None:
-        """Take the next step in, which ends it."""
+        """Store the next step, and move on by one step."""
 
 
 class Window(Memory):
-    """The last steps one by one, as many as the longest row has weights.
+    """Store the last steps one by one, within the longest row.
 
     Args:
-        row: the weights of step t, those of the steps t - length + 1 to t; the last is above 0.
+        row: returns the weights of the steps t - length + 1 to t in row t. The last is above 0.
         band: the length of the longest row.
     """
 
@@ -82,14 +81,14 @@ class Window(Memory):
 
 
 class Blocks(Memory):
-    """Sums over blocks of past steps that grow with their age: about log2 of the steps.
+    """Store sums over blocks of past steps that grow with their age: about log2 of the steps.
 
-    A block of 2^s steps that starts at a multiple of 2^s is held as one sum from the step on when
-    its end lies ``fine`` 2^s steps back; all of it counts as if it had come at its middle.
+    A block of 2^s steps starts at a multiple of 2^s. From ``fine`` 2^s steps after its end, it is
+    stored as one sum, and counts as if all its steps were at its middle.
 
     Args:
-        weights: what a step counts so many steps later.
-        fine: how many blocks of each size are kept apart, at least 1.
+        weights: the weights of a step, by its age in steps.
+        fine: number of separate blocks of each size, at least 1.
 
     Source: the idea of Andersson and Pagh 2024, "Streaming private continual counting via binning".
     """
@@ -135,16 +134,16 @@ class Blocks(Memory):
 
 
 def merged(start: int, size: int, step: int, fine: int) -> bool:
-    """Whether the block counts as one in the row of ``step``: its last step is far enough back."""
+    """Return True if the row of ``step`` uses the block as one: its last step is old enough."""
     return step - (start + size - 1) >= fine * size
 
 
 class Encoder(ABC):
-    """What goes out at each step: whole numbers with noise.
+    """Release integers with noise at each step.
 
     Args:
-        sigma_squared: of the discrete Gaussian noise on each released number.
-        largest: entries of a step beyond it are moved there, which never enlarges a difference.
+        sigma_squared: sigma^2 of the discrete Gaussian noise on each released number.
+        largest: entries are clipped to this size, which never enlarges a difference.
     """
 
     def __init__(self, sigma_squared: Fraction, largest: int, width: int, bits: Bits) -> None:
@@ -152,28 +151,26 @@ class Encoder(ABC):
         self._largest = largest
 
     def add(self, value: Integers) -> list[Integers]:
-        """Return what is released when the next step is ``value``, in order."""
+        """Return the numbers to release, in order, if the next step is ``value``."""
         sigma_squared, width, bits = self._noise
         clipped = np.clip(value, -self._largest, self._largest)
         return [row + discrete_gaussian(sigma_squared, width, bits) for row in self._rows(clipped)]
 
     @abstractmethod
     def _rows(self, value: Integers) -> list[Integers]:
-        """Return the same without noise."""
+        """Return the numbers of `add` without noise."""
 
 
 class Decoder(ABC):
-    """Reads what an encoder released, and nothing else."""
+    """Compute estimates from the released numbers alone."""
 
     @abstractmethod
     def read(self, released: Sequence[Integers]) -> Real:
-        """Return the estimate of the sum of all steps so far, given
-        what was released at this one.
-        """
+        """Return the estimate of the sum of all steps so far, from this step's released numbers."""
 
 
 class RowEncoder(Encoder):
-    """One number out for each in: a row of a lower triangular matrix."""
+    """Release one number per input number: a row of a lower triangular matrix."""
 
     def __init__(
         self, memory: Memory, sigma_squared: Fraction, largest: int, width: int, bits: Bits
@@ -188,10 +185,10 @@ class RowEncoder(Encoder):
 
 
 class RowDecoder(Decoder):
-    """Solves for the steps one after the other, and adds them up.
+    """Solve for the steps one after the other, and add them up.
 
     Args:
-        memory: the encoder's rows, holding estimates instead of data.
+        memory: a memory with the encoder's rows, for estimates instead of data.
     """
 
     def __init__(self, memory: Memory) -> None:
@@ -201,7 +198,7 @@ class RowDecoder(Decoder):
     def read(self, released: Sequence[Integers]) -> Real:
         """See `Decoder`."""
         (row,) = released
-        with np.errstate(over="ignore", invalid="ignore"):  # where C^-1 outgrows the floats
+        with np.errstate(over="ignore", invalid="ignore"):  # if C^-1 overflows
             step = (row - self.memory.weighted()) / self.memory.own()
             self.memory.push(step)
             self.sum = self.sum + step
@@ -209,49 +206,50 @@ class RowDecoder(Decoder):
 
 
 class IntegerTensor(Protocol):
-    """What is used of a torch tensor of int64."""
+    """Describe the methods that are used of a torch tensor of int64."""
 
     def cpu(self) -> Self:
-        """Return it on the processor: itself where it is there."""
+        """Return the tensor on the CPU, or itself if it is already there."""
         ...
 
     def numpy(self) -> Integers:
-        """Return its numbers, in its memory."""
+        """Return an array that shares the memory."""
         ...
 
     def copy_(self, src: Self) -> Self:
-        """Take over numbers."""
+        """Copy the numbers of another tensor."""
         ...
 
 
 class CorrelatedNoise:
-    """Noise on the sums of a training loop, each correlated with that of earlier steps.
+    """Add noise to the sums of a training loop, correlated with the noise of earlier steps.
 
-    It is a row encoder and its reader in one, and it remembers one vector for each step of the
-    band: the sum of that step less its estimate. The row W x + Z of a step, less what the estimates
-    of earlier steps account for, is the weight of the step times its sum, plus the weighted vectors
-    that are remembered, plus Z. Divided by the weight and rounded, it is the estimate of the sum.
-    So all estimates follow from the rows, and the vectors are as secret as the sums [MM-8].
-    Everything is computed modulo 2^64, and wraps around where noise should ever be so large.
+    The class combines a row encoder and its decoder. It stores one vector per step of the band: the
+    sum of this step minus its estimate. Subtract the part of earlier estimates from the row W x + Z
+    of a step. The rest is the weight of the step times its sum, plus the weighted stored vectors,
+    plus Z. The estimate is this rest, divided by the weight and rounded. So all estimates follow
+    from the rows, and the vectors are as secret as the sums [MM-8].
+
+    All arithmetic is modulo 2^64, and wraps around if noise is ever this large.
 
     Args:
-        memory: the strategy's rows, in whole numbers.
-        sigma_squared: of the normal noise on each number of W x, before it is rounded.
-        width: how many numbers a sum has.
+        memory: the strategy's rows, as integers.
+        sigma_squared: variance of the normal noise on each number of W x, before rounding.
+        width: number of numbers per sum.
     """
 
     def __init__(self, memory: Memory, sigma_squared: Fraction, width: int, bits: Bits) -> None:
         self.memory, self._noise, self._step = memory, (sigma_squared, width, bits), 0
 
     def add(self, step: int, total: Integers | IntegerTensor) -> None:
-        """Put the estimate of a step's sum in the place of the sum.
+        """Replace the sum of a step by its estimate, in place.
 
         Args:
-            step: its number. Steps before it that were not taken here were taken by an earlier
-                process. What was remembered of them is not there any more, so that the noise from
-                here on cancels none of theirs [MM-9].
-            total: whole numbers of 64 bits: an array, or a torch tensor. That of a GPU is copied:
-                the memory and the noise are the processor's.
+            step: the number of the step. If earlier steps are missing, an earlier process took
+                them. Their stored vectors are lost, so later noise cancels none of their noise
+                [MM-9].
+            total: 64-bit integers, as an array or a torch tensor. A GPU tensor is copied, because
+                the memory and the noise are on the CPU.
         """
         if isinstance(total, np.ndarray):
             self._add(step, total)
@@ -276,10 +274,10 @@ class CorrelatedNoise:
 
 
 class TreeEncoder(Encoder):
-    """The sums of the blocks of 2^l steps that end at this step, for l = 0, 1, ...
+    """Release the sums of the blocks of 2^l steps that end at this step, for l = 0, 1, ...
 
     Args:
-        scale: what each sum is multiplied by.
+        scale: the factor of each sum.
     """
 
     def __init__(
@@ -299,12 +297,12 @@ class TreeEncoder(Encoder):
 
 
 class TreeDecoder(Decoder):
-    """Adds up the blocks that make the steps so far.
+    """Add up the blocks that contain the steps so far.
 
     Args:
-        scale: what each sum was multiplied by.
-        optimal: whether a block is read together with all blocks inside it, weighted by their
-            precision: the best unbiased estimate from what is out. Otherwise alone.
+        scale: the factor of each released sum.
+        optimal: True combines a block with all blocks inside it, weighted by precision: the best
+            unbiased estimate from released numbers. False uses the block alone.
 
     Source: Honaker 2015, "Efficient use of differentially private binary trees".
     """
@@ -331,10 +329,10 @@ class TreeDecoder(Decoder):
 
 
 def tree_trust(levels: int) -> list[float]:
-    """Return the weight of a block's own number, which is also its variance, by level.
+    """Return the weight of a block's own number by level. It is also the variance of the estimate.
 
-    Its own number has variance 1 and the halves together 2 v: their best mean has the variance
-    2 v / (1 + 2 v), which is also the weight of its own.
+    The own number has variance 1, and the two halves together have variance 2 v. Their best mean
+    has variance 2 v / (1 + 2 v), which is also the weight of the own number.
     """
     trust = [1.0]
     for _ in range(1, levels):
@@ -343,12 +341,12 @@ def tree_trust(levels: int) -> list[float]:
 
 
 class Stream:
-    """A stream from data to estimates: an encoder and the decoder that reads it.
+    """Stream data into estimates, by an encoder and its decoder.
 
     Args:
-        encoder: holds the data.
-        decoder: sees what is released.
-        width: how many numbers a step has.
+        encoder: the encoder, which holds the data.
+        decoder: the decoder, which sees the released numbers.
+        width: number of numbers per step.
     """
 
     def __init__(self, encoder: Encoder, decoder: Decoder, steps: int, width: int) -> None:
@@ -356,17 +354,17 @@ class Stream:
         self.left, self.width = steps, width
 
     def step(self, value: int | Sequence[int] | Integers) -> Real:
-        """Return the estimated sum of all steps so far, the next being ``value``.
+        """Take the next step, and return the estimated sum of all steps so far.
 
         Args:
-            value: a whole number, or ``width`` of them.
+            value: an integer, or ``width`` integers.
 
         Returns:
             An array of shape ``(width,)``.
 
         Raises:
-            TypeError: unless these are whole numbers.
-            ValueError: for another shape, or after the last step.
+            TypeError: value has other numbers than integers.
+            ValueError: value has another shape, or the last step was taken.
         """
         given = np.atleast_1d(np.asarray(value))
         if given.dtype.kind not in "iu":

@@ -1,4 +1,4 @@
-"""How often and when a record takes part in a stream, and how far that can move a measurement."""
+"""Bound how far a record moves a measurement, from its participations in a stream."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from numpy.typing import NDArray
 
 from neyman.numerics import check
 
-MAX_INTEGER_SUM = 1 << 61  # for whole numbers that 64 bits must hold
+MAX_INTEGER_SUM = 1 << 61  # for integers that must fit in 64 bits
 
 
 def pattern(steps: int, participations: int, separation: int) -> tuple[int, int]:
-    """How many steps can really be had, and how far apart they are.
+    """Return the attainable number of participations, and their distance.
 
     Args:
-        participations: at most so many, at least 1.
-        separation: at least so far apart, at least 1.
+        participations: largest number of steps with the record, at least 1.
+        separation: smallest distance between these steps, at least 1.
     """
     times = check.integer("participations", participations, 1)
     apart = check.integer("separation", separation, 1)
@@ -23,15 +23,14 @@ def pattern(steps: int, participations: int, separation: int) -> tuple[int, int]
 
 
 def pattern_bound(gram: NDArray[np.int64], participations: int, separation: int) -> int:
-    """Return an upper bound on the sum over i, j in S of |G_ij|, over all S that are possible
-    [MM-5].
+    """Bound the sum over i, j in S of |G_ij| from above, for all possible sets S of steps [MM-5].
 
-    It is exact for one step a record, and where steps in S have nothing in common.
+    The bound is exact for one step per record, and if G_ij = 0 for all different i, j in S.
 
     Args:
-        gram: G, of shape ``(steps, steps)``, whole numbers.
-        participations: k, the most steps in S.
-        separation: b, the least distance of two of them.
+        gram: G, of shape ``(steps, steps)``, integers.
+        participations: k, the largest number of steps in S.
+        separation: b, the smallest distance between two steps in S.
     """
     sizes = np.abs(gram)
     times, apart = pattern(len(sizes), participations, separation)
@@ -41,17 +40,17 @@ def pattern_bound(gram: NDArray[np.int64], participations: int, separation: int)
     others = np.where(np.abs(t[:, None] - t[None, :]) >= apart, sizes, 0)
     reach = np.diagonal(sizes).copy()
     if times > 1 and others.any():
-        # Where k is no limit it need not be counted: what goes with i are then k - 1 at most.
+        # If k is no restriction, steps need no count. Otherwise at most k - 1 steps join i.
         reach += _best(others, times - (times * apart < len(sizes)), apart)
     return int(_best(reach[None, :], times, apart)[0])
 
 
 def _best(values: NDArray[np.int64], times: int, apart: int) -> NDArray[np.int64]:
-    """For each row, the largest sum of at most ``times`` entries at least ``apart`` apart."""
+    """Return each row's largest sum of at most ``times`` entries at least ``apart`` apart."""
     rows, n = values.shape
     columns = np.ascontiguousarray(values.T)
     fewer = np.zeros((n + apart, rows), np.int64)
-    if times * apart >= n:  # no more could be had: there is nothing to count
+    if times * apart >= n:  # no more entries fit: no count is needed
         for t in range(n - 1, -1, -1):
             np.maximum(fewer[t + 1], columns[t] + fewer[t + apart], out=fewer[t])
         return fewer[0]

@@ -1,12 +1,12 @@
-"""Strategies: what is measured with noise, step by step, when sums over a stream are wanted.
+"""Describe strategies: the noisy measurements, step by step, for sums over a stream.
 
-A strategy is a matrix C with whole numbers W = 65536 C in it: a step has a column, a released
-number a row. What is released is W x with integer noise, from which sums are read afterwards, so
-that neither rounding C nor reading in floating point can touch the guarantee.
+A strategy is a matrix C, stored as the integer matrix W = 65536 C. A column stands for a step, and
+a row for a released number. The mechanism releases W x with integer noise, and computes sums
+afterwards. So neither rounding C nor floating-point decoding affects the guarantee.
 
 A record takes part in at most k steps that are at least b apart, and moves each by at most 1: a
-number, or a vector by its l2 norm. Every `largest` bounds how far it moves C x, for all sets of
-steps at once, in whole numbers [MM-2].
+number, or a vector in l2 norm. Every `largest` bounds how far the record moves W x, for all sets of
+steps at once, in integers [MM-2].
 
 Sources: Li, Miklau, Hay, McGregor and Rastogi 2015 (the matrix mechanism); Denisov, McMahan, Rush,
 Smith and Thakurta 2022 (streams, chosen adaptively); Choquette-Choo et al. 2023 (bands and
@@ -37,17 +37,17 @@ from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
-STRATEGY_UNIT = 1 << 16  # a strategy's unit, as a whole number
+STRATEGY_UNIT = 1 << 16  # the integer that stands for 1
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The size of a strategy."""
+    """Set the largest strategy."""
 
     steps: int = 1 << 20
-    dense_steps: int = 4096  # of which matrices are made
+    dense_steps: int = 4096  # largest number of steps of a matrix
     weight_units: int = 1 << 17  # twice the unit
-    # Of a filter; a series is inverted faster by Fourier transforms then.
+    # Of a filter. For more operations, Fourier transforms invert a series faster.
     filter_operations: int = 1 << 27
 
 
@@ -55,7 +55,7 @@ LIMITS = Limits()
 
 
 def steps_up_to(steps: object, most: int) -> int:
-    """How many steps, from 1 to ``most``."""
+    """Return the number of steps, from 1 to ``most``."""
     count = check.integer("steps", steps, 1)
     if count > most:
         raise ValueError(f"steps = {count} must be at most {most}")
@@ -83,66 +83,65 @@ ROWS = form(_rows)
 
 
 class Strategy(Description):
-    """What is measured of a stream, as whole numbers in units of 1 / 65536."""
+    """Describe the measurements of a stream, as integers in units of 1 / 65536."""
 
     steps: int
 
     @abstractmethod
     def matrix(self) -> NDArray[np.int64]:
-        """W = 65536 C: a row for each released number in their order, a column for each step."""
+        """Return W = 65536 C, with a row per released number in order and a column per step."""
 
     @abstractmethod
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Return an upper bound on the squared l2 norm by which a record moves W x [MM-2].
+        """Bound the squared l2 norm by which a record moves W x from above [MM-2].
 
         Args:
-            participations: in at most how many steps a record takes part.
-            separation: at least how far apart these are.
+            participations: largest number of steps in which a record takes part.
+            separation: smallest distance between these steps.
         """
 
     @abstractmethod
     def spread(self) -> NDArray[np.float64]:
-        """Return the standard error of each prefix sum if C x is measured with errors of variance
-        1.
+        """Return the standard error of each prefix sum, shape ``(steps,)``.
 
-        An array of shape ``(steps,)``, for what `stream` reads.
+        The measurement C x has errors of variance 1, and the sums are decoded as in `stream`.
         """
 
     def stream(
         self, sigma_squared: Fraction, width: int, bits: Bits
     ) -> tuple[stream.Encoder, stream.Decoder]:
-        """Return the stream's two ends; ``sigma_squared`` is that of the noise on W x."""
+        """Return the encoder and decoder of the stream, for noise of ``sigma_squared`` on W x."""
         held, estimated = self.memory(width, np.int64), self.memory(width, np.float64)
         encoder = stream.RowEncoder(held, sigma_squared, self.room(), width, bits)
         return encoder, stream.RowDecoder(estimated)
 
     def memory(self, width: int, kind: type) -> stream.Memory:
-        """Return the memory of a stream by rows, of ``width`` numbers of this type a step."""
+        """Return the memory of a stream by rows, of ``width`` numbers of this type per step."""
         raise NotImplementedError
 
     def noise(self, sigma_squared: Fraction, width: int, bits: Bits) -> stream.CorrelatedNoise:
-        """Return the noise of a training loop; ``sigma_squared`` is that of the noise on W x."""
+        """Return the noise of a training loop, of variance ``sigma_squared`` on W x."""
         memory = self.memory(width, np.int64)
         return stream.CorrelatedNoise(memory, sigma_squared, width, bits)
 
     def covers_restarts(self, separation: int) -> bool:
-        """Tell whether `largest` also bounds streams that forget what came before a step [MM-9].
+        """Return True if `largest` also bounds streams that forget all earlier steps [MM-9].
 
-        Rows that were released stay, and later rows leave out the forgotten steps.
+        Released rows stay, and later rows omit the forgotten steps.
         """
         del separation
         return False
 
     def room(self) -> int:
-        """How large a step's entries may be, so that 64 bits hold what is released."""
+        """Return the largest size of a step's entries, so that 64 bits hold released numbers."""
         return MAX_INTEGER_SUM // (self.steps * LIMITS.weight_units)
 
     def reading(self, workload: Array) -> NDArray[np.float64]:
         """Return the standard error of each query if C x is measured with errors of variance 1.
 
         Args:
-            workload: the queries, of shape ``(queries, steps)``; they are read by least squares
-                when the stream has ended, from all that was released.
+            workload: the queries, of shape ``(queries, steps)``. Least squares estimates them after
+                the end of the stream, from all released numbers.
         """
         from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
@@ -151,7 +150,7 @@ class Strategy(Description):
         with contextlib.suppress(LinAlgError):
             factor = cho_factor(matrix.T @ matrix)
             pivots = np.abs(np.diag(factor[0]))
-            # Pivots at the level of rounding: a processor decides whether they are positive.
+            # Pivots at the level of rounding: the processor decides if they are positive.
             if float(pivots.min()) ** 2 <= len(pivots) * UNIT * float(pivots.max()) ** 2:
                 factor = None
         if factor is None:
@@ -163,7 +162,7 @@ class Strategy(Description):
         return np.sqrt(np.maximum(np.sum(workload.T * solved, axis=0), 0.0))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the description as JSON types; `Strategy.from_dict` reads it back."""
+        """Return the description as JSON types, for `Strategy.from_dict`."""
         return {"kind": type(self).__name__, **self._fields()}
 
     @staticmethod
@@ -185,13 +184,13 @@ class Strategy(Description):
 
 @dataclass(frozen=True, repr=False)
 class Toeplitz(Strategy):
-    """What a step counts depends on how long ago it was: C has constant diagonals.
+    """Weigh a step by its age alone: C has constant diagonals.
 
     Args:
-        steps: how many, at most 2^20.
-        coefficients: 65536 times what a step counts so many steps later, whole numbers; the first
-            above 0. Those not given are 0: the number that is given is the band, and what a stream
-            has to remember.
+        steps: number of steps, at most 2^20.
+        coefficients: 65536 times the weight of a step at age 0, 1, ..., as integers. The first is
+            above 0, and missing coefficients are 0. The number of coefficients is the band, the
+            number of steps that a stream remembers.
     """
 
     steps: int = field(metadata=STEPS)
@@ -207,11 +206,11 @@ class Toeplitz(Strategy):
 
     @property
     def band(self) -> int:
-        """How many coefficients there are."""
+        """Return the number of coefficients."""
         return len(self.coefficients)
 
     def matrix(self) -> NDArray[np.int64]:
-        """See `Strategy`."""
+        """Return W; see `Strategy`."""
         small(self.steps)
         matrix = np.zeros((self.steps, self.steps), np.int64)
         for lag, weight in enumerate(self.coefficients):
@@ -219,10 +218,11 @@ class Toeplitz(Strategy):
         return matrix
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Exact for nonnegative falling weights, for one step, and for a band within b [MM-3].
+        """Bound the squared shift of W x.
 
-        Falling weights have the pattern 0, b, 2b, ... as the worst. Other weights are below a
-        falling majorant; where it is smaller, `pattern_bound` is taken.
+        The bound is exact for nonnegative falling weights, for one step, and for a band of at most
+        b [MM-3]. For falling weights, the worst pattern is 0, b, 2b, ... Otherwise, the bound uses
+        a falling majorant, or `pattern_bound` if smaller.
         """
         times, apart = pattern(self.steps, participations, separation)
         weights = np.array(self.coefficients, np.int64)
@@ -233,7 +233,9 @@ class Toeplitz(Strategy):
         falling = np.maximum.accumulate(np.abs(weights)[::-1])[::-1]
         held = np.zeros(-(-self.steps // apart) * apart, np.int64)
         held[: self.band] = falling
-        held = held.reshape(-1, apart).cumsum(axis=0).ravel()  # from all steps b apart so far
+        held = (
+            held.reshape(-1, apart).cumsum(axis=0).ravel()
+        )  # sum over the steps so far at distances of b
         total = held.copy()
         total[times * apart :] -= held[: len(held) - times * apart]
         bound = _norm_squared(total[: self.steps])
@@ -243,7 +245,10 @@ class Toeplitz(Strategy):
         return bound
 
     def spread(self) -> NDArray[np.float64]:
-        """Row t of B = A C^-1 has the first t coefficients of 1 / ((1 - z) c(z))."""
+        """Return the standard errors.
+
+        Row t of B = A C^-1 has the first t coefficients of 1 / ((1 - z) c(z)).
+        """
         from scipy.signal import lfilter
 
         given = np.array(self.coefficients, float) / STRATEGY_UNIT
@@ -269,11 +274,12 @@ class Toeplitz(Strategy):
 
 @dataclass(frozen=True, repr=False)
 class Triangular(Strategy):
-    """Any lower triangular C: what is released at a step sums what came up to it.
+    """Use any lower triangular C: the number released at a step combines all steps up to it.
 
     Args:
-        rows: for each step 65536 times what the last steps count, the step itself (above 0) last;
-            whole numbers. The longest row is what a stream has to remember. At most 4096 steps.
+        rows: for each step, 65536 times the weights of the last steps, as integers. The step itself
+            is last, with a weight above 0. A stream remembers the steps of the longest row. At most
+            4096 steps.
     """
 
     rows: tuple[tuple[int, ...], ...] = field(metadata=ROWS)
@@ -290,11 +296,11 @@ class Triangular(Strategy):
 
     @staticmethod
     def of(matrix: Array) -> Triangular:
-        """Return the lower triangular C that is given as floats, rounded to its unit.
+        """Return the lower triangular C from floats, rounded to multiples of 1 / 65536.
 
         Args:
-            matrix: C, of shape ``(steps, steps)``, with a diagonal above 0; what stands above the
-                diagonal is left out.
+            matrix: C, of shape ``(steps, steps)``, with a diagonal above 0. Entries above the
+                diagonal are ignored.
         """
         given = floats("matrix", matrix)
         if given.ndim != 2 or given.shape[0] != given.shape[1]:
@@ -310,39 +316,41 @@ class Triangular(Strategy):
 
     @staticmethod
     def normalized(strategy: Strategy) -> Triangular:
-        """Return the same with each column divided by its norm, so that every step can move C x as
-        far.
+        """Return the strategy with columns of norm 1: every step can move C x equally far.
 
-        Source: Henzinger, Kalinin and Upadhyay 2025, who do it to the square root.
+        Source: Henzinger, Kalinin and Upadhyay 2025, for the square root.
         """
         matrix = strategy.matrix() / STRATEGY_UNIT
         return Triangular.of(matrix / np.linalg.norm(matrix, axis=0))
 
     @property
     def steps(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """How many."""
+        """Return the number of steps."""
         return len(self.rows)
 
     @property
     def band(self) -> int:
-        """The length of the longest row."""
+        """Return the length of the longest row."""
         return max(map(len, self.rows))
 
     def matrix(self) -> NDArray[np.int64]:
-        """See `Strategy`."""
+        """Return W; see `Strategy`."""
         matrix = np.zeros((self.steps, self.steps), np.int64)
         for t, row in enumerate(self.rows):
             matrix[t, t + 1 - len(row) : t + 1] = row
         return matrix
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """See `pattern_bound`; exact for one step, and for a band of at most b [MM-4]."""
+        """Bound the squared shift of W x: exact for one step or a band of at most b [MM-4].
+
+        Otherwise, use `pattern_bound`.
+        """
         if pattern(self.steps, participations, separation)[0] == 1:
             return int((self.matrix() ** 2).sum(axis=0).max())  # as exact as in `largest_of`
         return largest_of(self, participations, separation)
 
     def spread(self) -> NDArray[np.float64]:
-        """Row norms of A C^-1."""
+        """Return the row norms of A C^-1."""
         return prefix_spread(self.matrix())
 
     def covers_restarts(self, separation: int) -> bool:
@@ -358,11 +366,12 @@ class Triangular(Strategy):
 
 
 def square_root(steps: int, band: int | None = None) -> Toeplitz:
-    """C with C C = A, the prefix sums: what a step counts m steps later is binom(2m, m) / 4^m.
+    """Return C with C C = A, the prefix sums: the weight of a step at age m is binom(2m, m) / 4^m.
 
     Args:
-        band: how many diagonals are kept, all if left out. With a band of at most the separation
-            of a record's steps, these do not add up in one number.
+        steps: number of steps.
+        band: number of nonzero diagonals, by default all. With a band of at most the separation, no
+            released number combines two of a record's steps.
 
     Source: Bennett 1977 (the square root); Fichtenberger, Henzinger and Upadhyay 2023 (the
     mechanism); Kalinin and Lampert 2024 (bands of it).
@@ -384,15 +393,15 @@ def root_weights(count: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def largest_of(strategy: Strategy, participations: int, separation: int) -> int:
-    """`pattern_bound` of its matrix."""
+    """Return the `pattern_bound` of a strategy's matrix."""
     real = strategy.matrix().astype(float)
-    # Exact: whole numbers, whose sums are at most LIMITS.dense_steps LIMITS.weight_units^2.
+    # Exact: sums of integers, at most LIMITS.dense_steps LIMITS.weight_units^2.
     gram = real.T @ real
     return pattern_bound(gram.astype(np.int64), participations, separation)
 
 
 def prefix_spread(matrix: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Row norms of A C^-1 for the prefix sums A and a triangular W."""
+    """Return the row norms of A C^-1, for the prefix sums A and a triangular W."""
     from scipy.linalg import solve_triangular
 
     n = len(matrix)
@@ -402,13 +411,14 @@ def prefix_spread(matrix: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _or_endless(errors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Errors, infinite where C^-1 has grown out of the floats."""
+    """Return the errors, or infinity if C^-1 overflows."""
     return np.where(np.isnan(errors), np.inf, errors)
 
 
 def _inverse(weights: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """Return the first coefficients of 1 / w(z), by Newton's g <- g
-    (2 - w g): twice as many each time.
+    """Return the first coefficients of 1 / w(z), by Newton's iteration g <- g (2 - w g).
+
+    Each iteration doubles their number.
     """
     from scipy.signal import fftconvolve
 
@@ -428,7 +438,7 @@ def _norm_squared(values: NDArray[np.int64]) -> int:
 
 
 def floats(name: str, given: ArrayLike) -> NDArray[np.float64]:
-    """Return the argument as an array of floats; refuses what is none."""
+    """Return the argument as an array of floats. Refuse other types."""
     try:
         array = np.asarray(given)
         if array.dtype.kind != "c":
@@ -439,7 +449,7 @@ def floats(name: str, given: ArrayLike) -> NDArray[np.float64]:
 
 
 def small(steps: int) -> None:
-    """Refuse to make a matrix that is too large."""
+    """Refuse a matrix that is too large."""
     if steps > LIMITS.dense_steps:
         raise ValueError(
             f"steps = {steps} must be at most {LIMITS.dense_steps} for a matrix to be made"

@@ -1,1 +1,1 @@
-"""Shuffled reports: local reports in random order."""
+"""Shuffle local reports into random order."""

@@ -1,28 +1,29 @@
-"""One person among many whose reports are shuffled: the pairs that decide what is learned.
+"""Compute the dominating pairs for one person among many whose reports are shuffled.
 
-Of n people each sends a report, and the reports come in random order. The others hide the one by
-the reports that could as well be theirs: C of them, each of the one kind or of the other with
-probability 1/2. The one adds a report of the first kind with probability a, of the second with
-probability b, and none that tells with probability 1 - a - b; under Q the kinds are swapped. Seen
-are the numbers x and y of reports of both kinds. With m = x + y, w the distribution of C, and t =
-e^epsilon,
+Each of n people sends a report, and the reports come in random order. One person is the target. C
+of the other reports can hide the target's report: each is of the first or the second kind with
+probability 1/2. The target's report is of the first kind with probability a, of the second kind
+with probability b, and otherwise uninformative. Under Q the kinds are swapped. The attacker sees
+the numbers x and y of reports of both kinds. Let m = x + y, w the distribution of C, and
+t = e^epsilon. Then
 
     P - t Q = w_{m-1} Bin(m, 1/2)(x) [2 g x / m - h],
     g = (a - b)(1 + t),    h = 2 (t a - b) + (1 - a - b)(t - 1) w_m / w_{m-1},
 
-is positive from k = floor(h m / 2g) + 1 on, and by the sums of the binomial distribution
+is positive from k = floor(h m / 2g) + 1 on. Sums of the binomial distribution give
 
     delta(epsilon) = sum over c of w_c [(g - h/2) Bin(c, 1/2)(k - 1) + (g - h) P(Bin(c, 1/2) >= k)].
 
-For C ~ Bin(N, p) the place h m / 2g is linear in c, and k moves by 0 or 1 with it.
+For C ~ Bin(N, p), h m / 2g is linear in c, and k grows by 0 or 1 from c to c + 1.
 
-- Any epsilon_0-local report is covered by a = 1 - b = e^{epsilon_0} b, p = 2 b, N = n - 1 (Feldman,
-  McMillan and Talwar 2023) [SH-1].
-- Randomized response of k > 2 categories, a = e^{epsilon_0} b, b = 1 / (e^{epsilon_0} + k - 1), is
-  at least the pair with p = 2 b, N = n - 1: all others hold a third category, and the other
-  categories are not looked at (for k = 3 there are none). It is at most the mixture of the pairs
-  with p = 2 / k over N ~ Bin(n - 1, k b), N seen: each of the others answers at random with
-  probability k b and else truly, and the attacker is told who answered truly [SH-2].
+- The pair with a = 1 - b = e^{epsilon_0} b, p = 2 b, N = n - 1 covers any epsilon_0-local report
+  (Feldman, McMillan and Talwar 2023) [SH-1].
+- Randomized response of k > 2 categories has a = e^{epsilon_0} b, b = 1 / (e^{epsilon_0} + k - 1).
+  Its delta is at least the delta of the pair with p = 2 b, N = n - 1: all others hold a third
+  category, and the attacker ignores the remaining categories (none for k = 3). Its delta is at
+  most the delta of the mixture of the pairs with p = 2 / k over N ~ Bin(n - 1, k b), with N seen:
+  each of the others answers at random with probability k b and else truly, and the attacker learns
+  who answered truly [SH-2].
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ from neyman.numerics.operations import CALL, charge
 
 @dataclass(frozen=True)
 class Limits:
-    """Which numbers of others are summed."""
+    """Set which numbers of others are summed."""
 
-    # E-folds below the largest term at which terms are left to the bounds on the rest.
+    # Depth in e-folds below the largest term: smaller terms go to the bounds on the rest.
     depth_efolds: float = 36.0
-    run_users: int = 64  # numbers of others from one place to the next at which a tail is asked for
-    few_users: int = 64  # others of whom every number is looked at
-    rough_users: int = 200  # numbers of others from which a sum is guessed
-    placed_users: int = 10**9  # others for whom the place of the best test is known to one
+    run_users: int = 64  # step in numbers of others between computed tails
+    few_users: int = 64  # up to this many others, every number is summed
+    rough_users: int = 200  # numbers of others for an estimate of a sum
+    placed_users: int = 10**9  # largest number of others for which the best test is located to +- 1
     terms: int = 300_000
-    coarse_users: int = 4000  # others from whom on coarse bounds have few blocks of them
-    term_operations: float = 600.0  # operations for each term
-    # Of a continued fraction; 60 are as good to all digits where it is used.
+    coarse_users: int = 4000  # from this many others on, coarse bounds use few blocks
+    term_operations: float = 600.0  # operations per term
+    # Levels of the continued fraction; 60 already give all digits.
     fraction_levels: int = 100
 
 
@@ -64,14 +65,14 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class ShufflePair:
-    """The pair of numbers of reports of two kinds.
+    """Describe the pair of distributions of the numbers of reports of two kinds.
 
     Args:
-        others: N, how many reports hide the one, at least 0.
-        epsilon: of the report, above 0, at most 300.
-        categories: of which the report is one, at least 2: a = e^epsilon b,
+        others: N, the number of reports that can hide the target, at least 0.
+        epsilon: epsilon of the report, above 0, at most 300.
+        categories: number of categories, at least 2: a = e^epsilon b,
             b = 1 / (e^epsilon + categories - 1).
-        known: whether it is known who answered at random: p = 2 / categories, not 2 b.
+        known: True if the attacker knows who answered at random: p = 2 / categories, not 2 b.
     """
 
     others: int
@@ -81,7 +82,7 @@ class ShufflePair:
 
     @property
     def rates(self) -> tuple[float, float]:
-        """p and 1 - p, both to their own digits."""
+        """Return p and 1 - p, both with full relative accuracy."""
         k, s = self.categories, math.expm1(self.epsilon)
         if self.known:
             return 2 / k, (k - 2) / k
@@ -89,12 +90,12 @@ class ShufflePair:
 
 
 class _Crowded(Profile):
-    """Sums whose own reverse they are: what is asked beside delta."""
+    """Represent the profile of a pair that is its own reverse, with powers by duality."""
 
     _conjugate: Conjugate | None = None
 
     def rough(self, epsilons: Array) -> Array:
-        """About log delta, to steer by."""
+        """Estimate log delta, only to steer the search."""
         raise NotImplementedError
 
     def _top(self) -> float:
@@ -109,7 +110,7 @@ class _Crowded(Profile):
         return float(low[0]), float(high[0])
 
     def log_powers(self, log_levels: Array) -> tuple[Array, Array]:
-        """By duality, near where the guess has its minimum."""
+        """Bound log powers by duality, near an estimate of the minimum."""
         bounds = np.zeros((2, len(log_levels)))
         bounds[:, np.isneginf(log_levels)] = -math.inf
         if self._conjugate is None:
@@ -132,7 +133,7 @@ class _Crowded(Profile):
         return np.minimum(np.where(epsilons < 0, back, forward), 0.0)
 
     def _reach(self) -> float:
-        """Where about e^-60 is left of delta."""
+        """Return the epsilon at which delta falls to about e^-60."""
         return min(self.epsilon_near(-60.0), self._top() * (1 - 1e-9))
 
     def epsilon_near(self, log_delta: float) -> float:
@@ -149,7 +150,7 @@ class _Crowded(Profile):
 
 
 class ShuffleProfile(_Crowded):
-    """The profile of a `ShufflePair`, which is its own reverse."""
+    """Compute the profile of a `ShufflePair`, which is its own reverse."""
 
     method = "sums over the others' reports"
     engine = Engine.SHUFFLE
@@ -162,11 +163,11 @@ class ShuffleProfile(_Crowded):
         return self.crowd.epsilon
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Return the sums over the numbers of others, what is left out bounded."""
+        """Sum over the numbers of others, and bound the omitted terms."""
         asked, where = np.unique(np.abs(np.asarray(epsilons, dtype=float)), return_inverse=True)
         bounds = np.full((2, len(asked)), -math.inf)
         top = self.crowd.epsilon
-        # The report's epsilon is rounded: next to it delta is at most what it is a little before.
+        # The report's epsilon is rounded. Close to it, a slightly smaller epsilon bounds delta.
         safe = np.minimum(asked, top * (1 - 16 * UNIT))
         inside = np.flatnonzero(asked < top * (1 + 4 * UNIT))
         first, last = self._window(safe[inside])
@@ -179,8 +180,8 @@ class ShuffleProfile(_Crowded):
             some = slice(at, at + count)
             bounds[:, inside[some]] = self._sums(safe[inside[some]], first[some], last[some])
             at += count
-        # Epsilon errs by one unit, and each product by one: from 16 units before it on delta may be
-        # 0.
+        # Epsilon and each product have an error of one unit: from 16 units below epsilon on, delta
+        # may be 0.
         bounds[0, asked >= top * (1 - 16 * UNIT)] = -math.inf
         low, high = bounds[0][where], bounds[1][where]
         below = np.asarray(epsilons) < 0
@@ -196,8 +197,8 @@ class ShuffleProfile(_Crowded):
         c = np.minimum(first, max(n + 1 - width, 0))[:, None] + np.arange(min(width, n + 1))
         below, above = self._terms(c, epsilon[:, None])
         low, high = _log_sum(below), _log_sum(above)
-        # Beyond both ends: more others never tell more, so each block is at most as its first, if
-        # w_m / w_{m-1}, which falls, is as at its last [SH-4].
+        # Outside both ends: more others never reveal more. So the first number of a block bounds
+        # the block, with the falling ratio w_m / w_{m-1} of its last number [SH-4].
         steps = np.concatenate([[0], 2.0 ** np.arange(0, math.log2(n + 1) + 2)])
         span = np.maximum(0.05 * width, 1.0)
         left = np.maximum(c[:, :1] - np.ceil(steps[1:] * span), 0)
@@ -212,14 +213,14 @@ class ShuffleProfile(_Crowded):
         )[1]
         rest = np.where(real, log_between(n, self._p, self._q, starts, ends) + alone, -math.inf)
         high = np.logaddexp(high, _log_sum(rest))
-        # Differences from the largest term, 20 units at most in the mean, a power by 2, a sum in
-        # pairs by 40 (PT-6), and two logarithms of 2 units and two sums.
+        # Errors: differences from the largest term, at most 20 units in the mean, a power 2, a
+        # pairwise sum 40 (PT-6), two logarithms of 2 units, and two sums.
         slack = 64 * UNIT * (1 + np.abs(np.where(np.isfinite(high), high, 0.0)))
         return np.array([low - slack, np.minimum(high + slack, 0.0)])
 
     def rough(self, epsilons: Array) -> Array:
-        """From some of the terms."""
-        # Next to the report's epsilon as in `log_deltas`: it only steers.
+        """Estimate log delta from some of the terms."""
+        # Close to the report's epsilon, proceed as in `log_deltas`. The result only steers.
         first, last = self._window(np.minimum(epsilons, self._top() * (1 - 16 * UNIT)))
         stride = np.maximum((last - first) // LIMITS.rough_users, 1)
         count = int(((last - first) // stride).max()) + 1
@@ -232,7 +233,7 @@ class ShuffleProfile(_Crowded):
         return np.minimum(_log_sum(np.where(inside, middle, -math.inf)) + np.log(stride), 0.0)
 
     def _slopes(self, epsilon: Array) -> tuple[Array, Array]:
-        """h m / 2g = first m + second (N - c)."""
+        """Return the coefficients of h m / 2g = first m + second (N - c)."""
         crowd = self.crowd
         s, t, more = math.expm1(crowd.epsilon), np.exp(epsilon), np.expm1(epsilon)
         first = (t * s + more) / (s * (1 + t))
@@ -242,10 +243,10 @@ class ShuffleProfile(_Crowded):
         return first, (crowd.categories - 2) * more * odds / (2 * s * (1 + t))
 
     def _window(self, epsilon: Array) -> tuple[Array, Array]:
-        """Return the numbers of others that matter: about where the largest term's exponent is.
+        """Return the range of numbers of others around the largest term.
 
-        c log 2 - entropy is convex in (c, k), and k is linear in c: the exponent falls off at
-        least as fast as a binomial one with the mean where it is largest.
+        c log 2 - entropy is convex in (c, k), and k is linear in c. So the exponent falls at least
+        as fast as a binomial exponent whose mean is at the maximum.
         """
         n, p, q = self.crowd.others, self._p, self._q
         first, second = self._slopes(epsilon)
@@ -274,32 +275,33 @@ class ShuffleProfile(_Crowded):
         )
 
     def _terms(self, c: Array, epsilon: Array) -> tuple[Array, Array]:
-        """Logarithms of the terms, rounded down and up."""
+        """Return the logarithms of the terms, rounded down and up."""
         n, p, q = self.crowd.others, self._p, self._q
         weight, error = log_binomial(n, p, q, c, self.crowd.epsilon)
         low, high = self._bracket_logs(c, epsilon, self._weight_ratio(c))
         return low + weight - error, high + weight + error
 
     def _weight_ratio(self, c: Array) -> Array:
-        """w_{c+1} / w_c."""
+        """Return w_{c+1} / w_c."""
         odds = self._p / self._q if self._q else 0.0
         return np.maximum(self.crowd.others - c, 0) / (np.maximum(c, 0) + 1.0) * odds
 
     def _bracket_logs(self, c: Array, epsilon: Array, following: Array) -> tuple[Array, Array]:
-        """Return the brackets in the sum, w_m / w_{m-1} being
-        ``following``: logarithms, both sides.
+        """Return bounds on the logarithms of the brackets in the sum.
+
+        The ratio w_m / w_{m-1} is ``following``.
         """
         crowd = self.crowd
         top, none = crowd.epsilon, crowd.categories - 2
         s, t, more = math.expm1(top), np.exp(epsilon), np.expm1(epsilon)
-        # In units of b, without cancellation where either epsilon is small or both are close.
+        # In units of b, without cancellation if either epsilon is small or both are close.
         gap = t * np.expm1(top - epsilon)
         hidden = none * following * more
         first, g = gap - 0.5 * hidden, s * (1 + t)
         second = -more * (s + 2 + none * following)
         # Powers, products, and sums: 6 units. The report's epsilon and its difference from the
-        # other one are rounded: 2 units of top times e^top = t + gap. Where gap is most of that and
-        # top is large, the 768 units of `log_half` and more cover it, on both terms.
+        # other epsilon are rounded: 2 units of top times e^top = t + gap. If gap dominates and top
+        # is large, the 768 units of `log_half` and more cover the error, on both terms.
         off = 8 * UNIT * (gap + hidden) + 4 * UNIT * t * top
         m = c + 1.0
         charge(CALL + LIMITS.term_operations * m.size)
@@ -310,25 +312,25 @@ class ShuffleProfile(_Crowded):
         log_pmf, pmf_error = log_half(c, k - 1)
         ratio, ratio_error = _tail_over(c, k, log_pmf, pmf_error)
         value = first + second * ratio
-        # The last term, where rounding decides on it: it is about 0, in units of the pmf.
-        # The factor errs by 5 units, the product and the sum by one each.
+        # The last term, if rounding decides about it: it is about 0, in units of the pmf.
+        # The factor has an error of 5 units, the product and the sum of one each.
         error = 8 * UNIT * np.abs(second) * ratio + np.abs(second) * ratio_error
         error = error + off * (3 + m / (most + 1))
         logs: list[Array] = []
         for x in (value - error, value + error):
             good = inside & (x > 0)
             logs.append(np.where(good, np.log(np.where(good, x, 1.0)), -math.inf))
-        # Two logarithms err by 2 units of themselves, the second at most top + 7, and two sums by
-        # one.
+        # Two logarithms have relative errors of 2 units, the second is at most top + 7, and two
+        # sums have errors of one unit.
         slack = pmf_error + 8 * UNIT * (4 + top)
         base = log_pmf - math.log(s + crowd.categories)
         return logs[0] + base - slack, logs[1] + base + slack
 
 
 class BlanketProfile(_Crowded):
-    """Randomized response of k categories, the attacker told who of the others answered truly.
+    """Bound randomized response of k categories if the attacker learns who else answered truly.
 
-    The number of those who did not is looked at in blocks: more of them never tell more.
+    The number of random answers is grouped in blocks: more random answers never reveal more.
     """
 
     method = "sums over the others' reports"
@@ -344,7 +346,9 @@ class BlanketProfile(_Crowded):
         if others <= 40:
             starts = np.arange(others + 1)
         else:
-            near = 28 if others < 10**6 else 9  # many others are nearly as many as expected
+            near = (
+                28 if others < 10**6 else 9
+            )  # with many others, their number is close to its mean
             near = blocks or near
             out = -np.geomspace(1 + math.sqrt(others), 5, near - 4)
             far = np.concatenate([out, np.linspace(-4.5, 4.5, near)])
@@ -356,7 +360,7 @@ class BlanketProfile(_Crowded):
         lower = np.where(starts > 0, betaincc(np.maximum(starts, 1), others - starts + 1.0, p), 0.0)
         ends = np.append(tail[1:], 0.0)
         rising = np.append(lower[1:], 1.0)
-        # Whichever tail is small has the digits; both are known to 1e-9, and to rounding.
+        # The smaller tail has the digits. Both have an error of 1e-9 plus rounding.
         mass = np.where(tail < 0.5, tail - ends * (1 - 2e-9), rising - lower * (1 - 2e-9))
         mass = np.maximum(mass * (1 + 2e-9), 1e-300)
         self._log_mass = np.log(mass)
@@ -368,7 +372,7 @@ class BlanketProfile(_Crowded):
         return self._epsilon
 
     def coarse(self) -> Profile:
-        """Fewer blocks where each has many terms."""
+        """Return a profile with fewer blocks if the blocks have many terms."""
         return (
             self
             if self._arguments[0] < LIMITS.coarse_users
@@ -376,7 +380,7 @@ class BlanketProfile(_Crowded):
         )
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Return an upper bound; the lower end claims nothing."""
+        """Return an upper bound on log delta. The lower end is trivial."""
         at = np.abs(np.asarray(epsilons, dtype=float))
         log_deltas = np.array([profile.log_deltas(at)[1] for profile in self._profiles]).T
         high = np.minimum(_log_sum(log_deltas + self._log_mass) + 1e-12, 0.0)
@@ -391,7 +395,7 @@ class BlanketProfile(_Crowded):
         return low, high
 
     def rough(self, epsilons: Array) -> Array:
-        """With as many as are expected."""
+        """Estimate log delta for the most probable block."""
         middle = self._profiles[int(np.argmax(self._log_mass))]
         return middle.rough(epsilons)
 
@@ -401,20 +405,21 @@ _REVERSED: dict[Order, Order] = {"P, Q": "Q, P", "Q, P": "P, Q"}
 
 
 class BinaryShuffleProfile(Profile):
-    """What a reported bit tells if the n - 1 others all hold 0: a curve that shuffling cannot beat.
+    """Compute the profile of a reported bit if the n - 1 others all hold 0: a lower bound on delta.
 
-    P = Bin(n - 1, b) + Bin(1, a) and Q = Bin(n, b), a = 1 - b = e^{epsilon_0} b; with t = e^epsilon
+    P = Bin(n - 1, b) + Bin(1, a) and Q = Bin(n, b), a = 1 - b = e^{epsilon_0} b. With
+    t = e^epsilon,
 
         delta = (a - t b) Bin(k - 1) - (t - 1) P(Bin >= k),    Bin = Bin(n - 1, b),
 
-    at the least k at which it pays, likewise from below for (Q, P). The upper end is that of this
-    pair alone: no curve of all neighbors may use it [SH-8].
+    at the smallest k with a gain, and similarly with the lower tail for (Q, P). The upper end holds
+    for this pair only: do not use it for a curve of all neighbors [SH-8].
 
     Args:
         users: n, at least 1.
         epsilon: epsilon_0, above 0.
-        orders: (P, Q), (Q, P), or both: then the larger delta, which bounds every answer about one
-            delta or power. It is no pair's, so that no sum and no moment may use it.
+        orders: (P, Q), (Q, P), or both. Both give the larger delta, which bounds every single delta
+            or power. No pair attains it, so do not use it in sums or moments.
     """
 
     method = "all others hold the same bit"
@@ -426,11 +431,11 @@ class BinaryShuffleProfile(Profile):
         self._users, self._epsilon, self._orders = users, epsilon, orders
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Of the worse order; whatever k, it is a lower bound."""
+        """Bound log delta in the worse order. Any k gives a lower bound."""
         at = np.asarray(epsilons, dtype=float)
         low, high = np.full(len(at), -math.inf), np.full(len(at), -math.inf)
         inside = np.abs(at) < self._epsilon * (1 - 16 * UNIT)
-        # There delta is at most e^(top - epsilon) - 1, of 16 units of top and one for its rounding.
+        # Here delta is at most e^(top - epsilon) - 1: 16 units of top, and one for rounding.
         high[~inside & (np.abs(at) <= self._epsilon)] = math.log(64 * UNIT * (1 + self._epsilon))
         below = at < 0
         other: tuple[Order, ...] = tuple(_REVERSED[o] for o in self._orders)
@@ -465,7 +470,7 @@ class BinaryShuffleProfile(Profile):
             if order not in orders:
                 continue
             log_pmf, error = log_binomial(n, b, a, place, top)
-            # in units of the pmf; the incomplete beta function is off by less than 1e-9
+            # in units of the pmf; the incomplete beta function has an error below 1e-9
             rest = more * tail * np.exp(np.minimum(-log_pmf, 700.0))
             value = least - rest * (1 + 1e-9) * np.exp(error)
             known = log_pmf > -600
@@ -474,23 +479,23 @@ class BinaryShuffleProfile(Profile):
                 np.where(good, np.log(np.where(good, value, 1.0)) + log_pmf - error, -np.inf)
             )
             value = np.where(known, most - rest * (1 - 1e-9) * np.exp(-error), most)
-            # Where rounding took all, what is left is below a unit of the larger term.
+            # If rounding cancels everything, the rest is below a unit of the larger term.
             highs.append(np.log(np.maximum(value, UNIT * most)) + log_pmf + error)
         low, high = np.max(lows, axis=(0, 2)), np.max(highs, axis=(0, 2))
-        # A logarithm and two sums err by 4 units of what they are.
+        # A logarithm and two sums have relative errors of 4 units.
         low, high = low - 8 * UNIT * (1 + np.abs(low)), high + 8 * UNIT * (1 + np.abs(high))
-        # With more users a rounded place may be more than one away from the best.
+        # With more users, a rounded place may be more than one away from the best.
         return low, high if n <= LIMITS.placed_users else np.zeros(len(high))
 
     def log_power(self, log_level: float) -> Interval:
-        """By duality, from below."""
+        """Bound log power from below, by duality."""
         if not -math.inf < log_level < 0:
             return log_level, 0.0
         return log_power_by_duality(self.log_delta, log_level)[0], 0.0
 
 
 def _log_sum(terms: Array) -> Array:
-    """log of sums of exponentials along the last axis."""
+    """Return the logarithm of sums of exponentials along the last axis."""
     top: Array = terms.max(axis=-1, initial=-math.inf, keepdims=True)
     top = np.where(np.isneginf(top), 0.0, top)
     with np.errstate(divide="ignore"):
@@ -498,9 +503,9 @@ def _log_sum(terms: Array) -> Array:
 
 
 def _tail_over(c: Array, k: Array, log_pmf: Array, pmf_error: Array) -> tuple[Array, Array]:
-    """P(Bin(c, 1/2) >= k) / Bin(c, 1/2)(k - 1), and a bound on its error [SH-3].
+    """Return P(Bin(c, 1/2) >= k) / Bin(c, 1/2)(k - 1), and a bound on its error [SH-3].
 
-    Where c goes up one by one along a row, it is asked at a few places, and between them
+    If c grows by one along a row, compute the tail at a few places, and between them use
     P(Bin(c + 1) >= k) = P(Bin(c) >= k) + Bin(c)(k - 1) / 2.
     """
     moves = np.diff(k, axis=1)
@@ -532,12 +537,12 @@ def _tail_over(c: Array, k: Array, log_pmf: Array, pmf_error: Array) -> tuple[Ar
 
 
 def _tail_asked(c: Array, k: Array, log_pmf: Array) -> tuple[Array, Array]:
-    """Return the same from the incomplete beta function, with its relative error.
+    """Return the ratio of `_tail_over` by the incomplete beta function, with its relative error.
 
-    Far out it leaves the floats, and its continued fraction (DLMF 8.17.22) needs a few levels only.
+    Far out the function underflows, but its continued fraction (DLMF 8.17.22) needs few levels.
     """
     spread = np.abs(2 * k - c)
-    error = UNIT * (256 + 8 * spread)  # measured: a sixteenth of it, up to c = 1e9
+    error = UNIT * (256 + 8 * spread)  # measured: a sixteenth of this, up to c = 1e9
     tail = np.where(k <= c, betainc(k, np.maximum(c - k, 0) + 1.0, 0.5), 0.0)
     ratio = tail * np.exp(np.minimum(-log_pmf, 700.0))
     error = error + 8 * UNIT * (np.abs(log_pmf) + 64)

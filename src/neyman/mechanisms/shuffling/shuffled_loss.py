@@ -1,4 +1,4 @@
-"""The loss of one report among many that come in random order (`crowd` has the pairs)."""
+"""Represent the loss of one report among many in random order (pairs: `dominating_pairs`)."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ LOG_2 = math.log(2)
 
 
 def shuffled(epsilon: Fraction, users: int, categories: int | None, *, worst: bool = True) -> Part:
-    """One epsilon-local report among those of n people, in random order, held between two losses.
+    """Bracket the loss of one epsilon-local report among n shuffled reports between two losses.
 
     Args:
-        epsilon: of the report, above 0.
+        epsilon: epsilon of the report, above 0.
         users: n, at least 2.
-        categories: k, for randomized response of k categories; None for any other report.
-        worst: whether the worst report of that epsilon is meant; if not, nothing is known from
-            below of a report that is no randomized response.
+        categories: k, for randomized response of k categories, or None for any other report.
+        worst: True for the worst report of this epsilon. If False, a report other than randomized
+            response has only the trivial lower bound.
     """
     if categories is None:
         upper = ShuffledLoss(epsilon, users, "clones")
@@ -62,19 +62,19 @@ def shuffled(epsilon: Fraction, users: int, categories: int | None, *, worst: bo
 
 @dataclass(frozen=True)
 class ShuffledLoss(Part):
-    """One pair by which a shuffled report is bounded.
+    """Represent a pair that bounds a shuffled report.
 
-    Alone it has sums for its profile. Where more is asked of it (K, a sum with others) it is held
-    between two finite pairs.
+    Sums give the profile of a single loss. For the moment generating function, and for sums with
+    other losses, two finite pairs bracket it.
 
     Args:
-        exact_epsilon: of the local report, above 0.
+        exact_epsilon: epsilon of the local report, above 0.
         users: n, at least 2.
-        view: "clones", which covers any report; "third", where all others hold a third category,
-            "blanket", where it is told who answered truly; "alike", where all others hold the same
-            bit (from below, the worse of two orders); "forward" and "backward",
-            the same in each order; "hidden", where nothing is claimed from below.
-        categories: k, for the second and the third.
+        view: "clones": covers any report. "third": all others hold a third category. "blanket": the
+            attacker learns who answered truly. "alike": all others hold the same bit
+            (a lower bound, the worse of two orders). "forward" and "backward": "alike" in one
+            order. "hidden": the trivial lower bound.
+        categories: k, for "third" and "blanket".
     """
 
     exact_epsilon: Fraction
@@ -84,12 +84,12 @@ class ShuffledLoss(Part):
 
     @cached_property
     def epsilon(self) -> float:
-        """Epsilon as a float."""
+        """Return epsilon as a float."""
         return float(self.exact_epsilon)
 
     @cached_property
     def profile(self) -> Profile:
-        """That of one run."""
+        """Return the profile of one run."""
         others = self.users - 1
         if self.view == "blanket":
             return BlanketProfile(others, self.epsilon, self.categories)
@@ -105,7 +105,7 @@ class ShuffledLoss(Part):
 
     @cached_property
     def between(self) -> Part:
-        """The loss held between two finite pairs, for K and for sums with other losses [SH-8]."""
+        """Return the loss between two finite pairs, for K and for sums with other losses [SH-8]."""
         if self.view == "alike":
             return replace(self, view="backward").between
         alone = Composition.of([(self, 1)])
@@ -113,36 +113,34 @@ class ShuffledLoss(Part):
 
     @property
     def supremum(self) -> Fraction:
-        """That of the report: all others may have sent the other kind."""
+        """Return the report's epsilon, because all others may have sent the other kind."""
         return self.exact_epsilon
 
     @property
     def rho(self) -> float:
-        """That of the report: no gain is claimed."""
+        """Return the rho of the report, without amplification."""
         return above(pure_rho(self.exact_epsilon))
 
     @property
     def mu(self) -> float:
-        """That of the report."""
+        """Return the mu of the report."""
         return response_mu(self.epsilon)
 
     def reverse(self) -> ShuffledLoss:
-        """Return the same, as both kinds of reports are alike; the
-        other order where one is meant.
-        """
+        """Return this loss, or the other order for "forward" and "backward"."""
         other: dict[View, View] = {"forward": "backward", "backward": "forward"}
         return replace(self, view=other[self.view]) if self.view in other else self
 
     def log_mgf(self, z: Array) -> Array:
-        """Of the two finite pairs."""
+        """Return log E[e^{zL}] of `between`."""
         return self.between.log_mgf(z)
 
     def mgf_rounding(self, z: Array) -> Array:
-        """Of the two finite pairs."""
+        """Return the rounding error of `between`."""
         return self.between.mgf_rounding(z)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """Those of the normal loss with the same total variation: to steer by."""
+        """Estimate moments by the normal loss with the same total variation, only to steer."""
         advantage = min(math.exp(self.profile.log_delta(0.0)[1]), 1 - 1e-16)
         mu = -2 * float(ndtri_exp(math.log1p(-advantage) - LOG_2))
         v = min(mu * mu, self.epsilon**2)

@@ -1,4 +1,4 @@
-"""Local reports that come in random order: no one knows whose is whose."""
+"""Describe local reports in random order, without their senders."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from neyman.mechanisms.shuffling.shuffled_loss import shuffled
 
 @dataclass(frozen=True)
 class Limits:
-    """The reports that are shuffled."""
+    """Set the largest number and epsilon of shuffled reports."""
 
     users: int = 10**10
-    epsilon: int = 300  # of a report: beyond it no float tells it from the truth
+    epsilon: int = 300  # of a report: above, floats cannot distinguish it from the truth
 
 
 LIMITS = Limits()
@@ -27,21 +27,21 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, repr=False)
 class Shuffled(Mechanism):
-    """A report from each of ``users`` people, in random order; build it with ``.shuffle(users=)``.
+    """Shuffle the reports of ``users`` people. Build it with ``.shuffle(users=)``.
 
-    Each person applies the mechanism to their own record; an attacker sees the reports without
-    their senders. Upper bounds are those of the exact clone pair, for any epsilon-local report; for
-    randomized response of more than two categories the attacker is told who of the others answered
-    truly. Lower bounds are attained: by others who all hold a third category, or the same bit of
-    two; for `LocalRandomizer` by randomized response of three categories. Of other mechanisms
-    nothing is claimed from below.
+    Each person applies the mechanism to their own record. An attacker sees the reports without
+    their senders. Upper bounds come from the exact clone pair, for any epsilon-local report. For
+    randomized response of more than two categories, they let the attacker see who else answered
+    truly. Lower bounds are attained if all others hold a third category or, for two categories, the
+    same bit. For `LocalRandomizer`, randomized response of three categories attains them. For other
+    mechanisms, the lower bound is trivial.
 
     Args:
-        mechanism: local: pure, described under replace-one.
-        users: n, from 1 to 1e10. More people only hide better.
+        mechanism: a local mechanism: pure, described under replace-one.
+        users: n, from 1 to 1e10. More people hide a report better.
 
     Raises:
-        ValueError: for a mechanism that is not pure, or is described under add-remove.
+        ValueError: the mechanism is not pure, or is described under add-remove.
 
     Source: Feldman, McMillan and Talwar 2023, "Stronger privacy amplification by shuffling for
         Renyi and approximate differential privacy"; [SH-2] (categories).
@@ -77,7 +77,7 @@ class Shuffled(Mechanism):
         return self.mechanism.tradeoff().exact_pure()
 
     def losses(self) -> tuple[Composition, ...]:
-        """One loss, which is its own reverse."""
+        """Return one loss, which is its own reverse."""
         epsilon = self._epsilon()
         if not epsilon:
             return (Composition(),)
@@ -92,7 +92,7 @@ class Shuffled(Mechanism):
         return (Composition.of([(shuffled(exact, self.users, categories, worst=worst), 1)]),)
 
     def rho(self) -> Fraction:
-        """Return the rho of the report: no gain is claimed."""
+        """Return the rho of the report, without amplification."""
         return self.mechanism.rho()
 
     def __repr__(self) -> str:

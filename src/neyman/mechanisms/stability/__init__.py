@@ -1,1 +1,1 @@
-"""Stability: statistics that few changes of the data can move, and mechanisms that use it."""
+"""Compute statistics that few changes of the data can move, and mechanisms that use them."""

@@ -1,4 +1,4 @@
-"""How many records must change before a statistic becomes unstable, exact."""
+"""Count exactly how many records must change before a statistic becomes unstable."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Exact = float | Fraction | str
 
 @dataclass(frozen=True)
 class Stability:
-    """A statistic and its distance to instability: **private**, input of `ProposeTestRelease.draw`.
+    """Store a statistic and its distance, **private** input of `ProposeTestRelease.draw`.
 
     Args:
-        distance: how many records must change before one more change can move the statistic by more
-            than the bound; at least 0.
+        distance: the number of records that must change before one more change can move the
+            statistic by more than the bound, at least 0.
         value: the exact statistic.
-        steps: the statistic in steps of its grid; None for a mode.
+        steps: the statistic in steps of its grid, or None for a mode.
     """
 
     distance: int
@@ -36,13 +36,13 @@ class Stability:
 class DistanceToInstability:
     """Count the records that must change before a statistic becomes unstable.
 
-    A dataset is unstable if some neighbor moves the statistic by more than a bound. The distance
-    is the least number of changes that lead to an unstable dataset. It is 0 for unstable data, and
-    moves by at most 1 between neighbors. It is exact: `median`, `quantile`, and
-    `interquartile_range` if a record is replaced, and `mode` under both relations.
+    A dataset is unstable if some neighbor moves the statistic by more than a bound. The distance is
+    the least number of changes that lead to an unstable dataset. It is 0 for unstable data, and
+    moves by at most 1 between neighbors. The distance is exact. `median`, `quantile`, and
+    `interquartile_range` use the replace-one relation. `mode` works under both relations.
 
-    The bound, the grid, and the keys must be fixed before anyone sees the data. The results are
-    private: they go to `ProposeTestRelease.draw` and nowhere else.
+    Fix the bound, the grid, and the keys before anyone sees the data. The results are private: pass
+    them only to `ProposeTestRelease.draw`.
 
     Examples:
         >>> import neyman as ny
@@ -54,11 +54,11 @@ class DistanceToInstability:
     def median(
         self, values: Iterable[Any], *, bound: Exact, lower: Exact, upper: Exact, step: Exact = 1
     ) -> Stability:
-        """Return the median's distance; the lower of two middle rows if their number is even.
+        """Return the median and its distance. For an even number of rows, use the lower middle row.
 
         Args:
-            values: one number per row. Each is rounded to the grid, clipped to it, and `lower` if
-                it is not a number.
+            values: one number per row. Each is rounded and clipped to the grid, or becomes `lower`
+                if it is not a number.
             bound: the proposed sensitivity b, at least 0 and below upper - lower, in the units of
                 the values.
             lower, upper, step: the public grid, in the same units.
@@ -67,7 +67,7 @@ class DistanceToInstability:
             A `Stability`.
 
         Raises:
-            ValueError: for no row, a bound that every dataset satisfies, or no grid.
+            ValueError: there is no row, every dataset meets the bound, or the grid is invalid.
         """
         return self.quantile(
             values, Fraction(1, 2), bound=bound, lower=lower, upper=upper, step=step
@@ -83,7 +83,7 @@ class DistanceToInstability:
         upper: Exact,
         step: Exact = 1,
     ) -> Stability:
-        """Return the distance of the q-quantile, the row of rank ceil(q n).
+        """Return the q-quantile and its distance. The q-quantile is the row of rank ceil(q n).
 
         Args:
             values, bound, lower, upper, step: as for `median`.
@@ -99,10 +99,11 @@ class DistanceToInstability:
     def interquartile_range(
         self, values: Iterable[Any], *, bound: Exact, lower: Exact, upper: Exact, step: Exact = 1
     ) -> Stability:
-        """Return the distance of the third quartile less the first, ranks ceil(3n/4) and ceil(n/4).
+        """Return the interquartile range and its distance.
 
-        One replaced record moves the range by at most what it moves one of the quartiles, so the
-        distance is the smaller of theirs [ST-10].
+        The quartiles have the ranks ceil(3n/4) and ceil(n/4). One replaced record moves the range
+        by at most its largest effect on a quartile. So the distance is the smaller of the
+        quartiles' distances [ST-10].
 
         Args:
             values, bound, lower, upper, step: as for `median`, with at least 2 rows.
@@ -130,12 +131,12 @@ class DistanceToInstability:
         The first of several most frequent keys counts, in the public order of ``keys`` [ST-11].
 
         Args:
-            values: one key per row. What is no key is ignored.
+            values: one key per row. Other values are ignored.
             keys: at least two public keys.
             neighboring: "replace-one" or "add-remove".
 
         Raises:
-            ValueError: for fewer than two keys, equal keys, another relation, or no row under
+            ValueError: there are fewer than two keys, equal keys, another relation, or no row under
                 "replace-one".
 
         Examples:
@@ -159,14 +160,14 @@ class DistanceToInstability:
         top = max(range(len(counts)), key=lambda i: (counts[i], -i))
         ahead = [
             counts[top] - number + (top < i) for i, number in enumerate(counts) if i != top
-        ]  # another key wins if it gains this much
+        ]  # another key wins if it gains this number
         return Stability(-(-min(ahead) // MOVES[neighboring]) - 1, listed[top])
 
 
 def _place(places: dict[Hashable, int], value: Hashable) -> int | None:
     try:
         return places.get(value)
-    except TypeError:  # it has no hash, so it is no key
+    except TypeError:  # a value without a hash is not a key
         return None
 
 

@@ -1,4 +1,4 @@
-"""Private values on a public grid, as whole numbers of steps."""
+"""Place private values on a public grid, as integer numbers of steps."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record
 
-MAX_GRID_STEPS = 2**52  # so that sums of two and floats hold them
+MAX_GRID_STEPS = 2**52  # floats hold these numbers, and sums of two
 Steps = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The points lower, lower + step, ..., upper.
+    """Represent the points lower, lower + step, ..., upper.
 
     Args:
         lower, upper: the ends, exact.
@@ -37,7 +37,7 @@ class Grid:
         """Return the grid of these public numbers, of at most ``most`` steps.
 
         Raises:
-            ValueError: if they do not make a grid, or one of more steps.
+            ValueError: the numbers do not form a grid, or the grid has more steps.
         """
         low, high, width = (
             check.exact(name, value)
@@ -56,11 +56,11 @@ class Grid:
         return Grid(low, high, width, int(steps))
 
     def steps(self, values: Iterable[Any]) -> Steps:
-        """Each value in steps above lower, one by one: rounded, clipped, and 0 if not a number."""
+        """Return each value in steps above lower: rounded, clipped, and 0 if not a number."""
         return self.nearest(one_per_record("values", values, relation="any"))
 
     def nearest(self, array: NDArray[Any]) -> Steps:
-        """Return the same for an array with one entry per record."""
+        """Return the steps of `Grid.steps` for an array with one entry per record."""
         near = as_floats(array)
         with np.errstate(all="ignore"):
             place = (near - float(self.lower)) / float(self.step)
@@ -68,7 +68,7 @@ class Grid:
         return np.rint(place).astype(np.int64)
 
     def value(self, steps: Fraction | int) -> Fraction:
-        """Return the point, or the place between points, that is so many steps above lower."""
+        """Return the number that is this number of steps (perhaps fractional) above lower."""
         return self.lower + self.step * steps
 
 
@@ -76,7 +76,7 @@ def row_count(steps: Steps, least: int) -> int:
     """Return the public number of rows.
 
     Raises:
-        ValueError: if there are fewer than ``least``.
+        ValueError: there are fewer than ``least`` rows.
     """
     if len(steps) < least:
         raise ValueError(
@@ -87,10 +87,10 @@ def row_count(steps: Steps, least: int) -> int:
 
 
 def rank_of(level: object, rows: int) -> int:
-    """Return the place, from 0, of the q-quantile among sorted rows: ceil(q n) - 1, at least 0.
+    """Return the index of the q-quantile in the sorted rows: ceil(q n) - 1, at least 0.
 
     Raises:
-        ValueError: unless q is above 0 and at most 1.
+        ValueError: q is not above 0 and at most 1.
     """
     q = check.exact("q", level)
     if not 0 < q <= 1:

@@ -1,7 +1,7 @@
-"""How far one more change can move an order statistic after k changes, exact in whole numbers.
+"""Compute exactly how far one more change can move an order statistic after k changes.
 
-With x(i) the sorted rows, and lower and upper beyond their ends, the largest local sensitivity of
-x(r) at Hamming distance at most k is
+Let x(i) be the sorted rows, with lower and upper outside their ends. The largest local sensitivity
+of x(r) at Hamming distance at most k is
 
     A(k) = max over 0 <= t <= k + 1 of x(r + t) - x(r + t - k - 1)      [ST-8].
 """
@@ -19,10 +19,10 @@ from neyman.numerics.roots import bisect_integers
 
 @dataclass(frozen=True, eq=False)
 class OrderStatistic:
-    """One order statistic of sorted rows on a grid.
+    """Represent one order statistic of sorted rows on a grid.
 
     Args:
-        rows: sorted, in steps from 0 to ``last``.
+        rows: sorted values, in steps from 0 to ``last``.
         rank: r, from 0 to n - 1.
         last: the upper end of the grid.
     """
@@ -33,23 +33,23 @@ class OrderStatistic:
 
     @property
     def value(self) -> int:
-        """The order statistic."""
+        """Return the order statistic, in steps."""
         return int(self.rows[self.rank])
 
     def sensitivity(self, changes: int) -> int:
-        """A(k) at k = ``changes``, from 0 to n [ST-8]."""
+        """Return A(k) for k = ``changes``, from 0 to n [ST-8]."""
         first = self.rank - changes - 1
         window = self._rows_between(first, self.rank + changes + 2)
         return int((window[changes + 1 :] - window[: changes + 2]).max())
 
     def _rows_between(self, first: int, end: int) -> NDArray[np.int64]:
-        """Rows from place ``first`` to before ``end``, with the grid's ends beyond them."""
+        """Return rows from index ``first`` to before ``end``, padded with the ends of the grid."""
         inner = self.rows[max(first, 0) : max(end, 0)]
         before, after = max(-first, 0), max(end - len(self.rows), 0)
         return np.concatenate([np.zeros(before, np.int64), inner, np.full(after, self.last)])
 
     def changes_above(self, bound: Fraction) -> int:
-        """Return the least k with A(k) > bound; A(n) is the whole grid [ST-9].
+        """Return the smallest k with A(k) > bound. A(n) is the entire grid [ST-9].
 
         Args:
             bound: in steps, at least 0 and below ``last``.

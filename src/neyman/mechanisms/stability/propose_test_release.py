@@ -1,4 +1,4 @@
-"""Propose-test-release: noise for a proposed sensitivity, after a private test that it holds."""
+"""Propose a sensitivity, test privately that it holds, and then release with its noise."""
 
 from __future__ import annotations
 
@@ -40,34 +40,33 @@ Interval = tuple[Fraction, Fraction]
 
 @dataclass(frozen=True)
 class ProposeTestRelease(Mechanism):
-    """Test privately that a proposed sensitivity holds, and release with noise for it only then.
+    """Test privately that a proposed sensitivity holds, and only then release with its noise.
 
-    Let g(x) be how many records must change before some neighbor of the data moves the statistic by
-    more than b. If g(x) + W > T, W the noise of ``test``, the statistic is released with the noise
-    of ``release``, whose sensitivity is b. Otherwise the answer is "no answer". T is the smallest
-    threshold with P(W > T) <= delta. Of two neighbors either both have g = 0, and with probability
-    at most delta both are released with any difference, or they differ by at most b. So
+    Let g(x) be the number of records that must change before some neighbor of the data moves the
+    statistic by more than b. Let W be the noise of ``test``. If g(x) + W > T, the mechanism
+    releases the statistic with the noise of ``release``, whose sensitivity is b. Otherwise it
+    reports "no answer". T is the smallest threshold with P(W > T) <= delta. Either the statistics
+    of two neighbors differ by at most b. Or both neighbors have g = 0, and each passes with
+    probability at most delta. So
 
         delta(epsilon) = max(P(W > T), the worst passing pair's delta),
 
     a maximum and not a sum. The second number is the largest of p H(epsilon - log(p / q)) +
-    (1 - p - e^epsilon (1 - q))_+ over a few chances p and q to pass, H the profile of ``release``
-    [ST-1, ST-2].
+    (1 - p - e^epsilon (1 - q))_+ over a few passing probabilities p and q, with the profile H of
+    ``release`` [ST-1, ST-2].
 
     Args:
         test: `Laplace` or `DiscreteLaplace` noise for the distance, with sensitivity 1.
-        release: the noise of the statistic. Its sensitivity is b. None releases the exact
-            statistic, which needs b = 0: the distance counts changes until the statistic changes at
-            all.
+        release: the noise of the statistic, with sensitivity b. None releases the exact statistic,
+            which needs b = 0: the distance counts changes until the statistic changes.
         delta: the largest chance that unstable data pass, from 1e-100 to 1/4.
 
-    The bound b, the noise, and delta must be fixed before anyone sees the data. **A bound that
-    depends on the data breaks the guarantee.** So does trying a second bound for free: each try is
-    one release. The distance must be the true one or a lower bound that moves by at most 1 between
-    neighbors [ST-3], such as those of `distance_to_instability`. "No answer" is an output that is
-    charged.
+    Fix the bound b, the noise, and delta before anyone sees the data. **A bound that depends on the
+    data breaks the guarantee.** So does a second try for free: each try is one release. The
+    distance must be the true distance, or a lower bound that moves by at most 1 between neighbors
+    [ST-3], such as from `distance_to_instability`. The output "no answer" is charged too.
 
-    The curve is the convex hull of the curves of all pairs of neighbors, so it composes, also where
+    The curve is the convex hull of the curves of all pairs of neighbors. So it composes, even if
     later questions depend on earlier answers. Some pair attains ``delta(epsilon)`` of one release.
 
     Examples:
@@ -109,7 +108,7 @@ class ProposeTestRelease(Mechanism):
 
     @property
     def neighboring(self) -> Relation:
-        """The relation of the noise of the statistic; "any" if it is a shift alone."""
+        """Return the relation of the statistic's noise, or "any" if it is a shift alone."""
         return "any" if self.release is None else self.release.neighboring
 
     @property
@@ -118,7 +117,7 @@ class ProposeTestRelease(Mechanism):
 
     @cached_property
     def threshold(self) -> int | float:
-        """Return T: data pass if their noisy distance is above it. A whole number for integers."""
+        """Return T, an integer for integer noise: data pass if their noisy distance is above T."""
         delta, scale = rational(self.delta), self._scale
         # Laplace noise is above T with probability e^{-T / scale} / 2.
         near = float(scale) * -math.log(2 * float(delta))
@@ -130,11 +129,11 @@ class ProposeTestRelease(Mechanism):
         last = first + 1
         while self._tail(Fraction(last + 1))[1] > delta:
             last = 2 * last + 1
-        # The least threshold that is certain to do.
+        # The smallest threshold that is certified.
         return bisect_integers(lambda t: self._tail(Fraction(t + 1))[1] <= delta, last, first - 1)
 
     def _tail(self, least: Fraction, *, continuous: bool = False) -> Interval:
-        """Bounds on the chance that the noise is at least this much, which is at least 0 or 1."""
+        """Bound the chance that the noise is at least ``least``: 0 or more, or 1 if discrete."""
         low, high = exponential(-least / self._scale)
         if continuous:
             return low / 2, high / 2
@@ -142,7 +141,7 @@ class ProposeTestRelease(Mechanism):
         return low / (1 + one[1]), high / (1 + one[0])
 
     def _pass_chances(self, distance: int) -> tuple[Interval, Interval]:
-        """Bounds on the chances to pass, and to fail, at a distance."""
+        """Bound the chances to pass and to fail at a distance."""
         continuous = isinstance(self.test, Laplace)
         short = Fraction(self.threshold) - distance
         if continuous:
@@ -155,7 +154,7 @@ class ProposeTestRelease(Mechanism):
         return (rare, other) if certain else (other, rare)
 
     def _distances(self) -> Iterator[tuple[int, int]]:
-        """Distances of neighbors that may be the worst [ST-2]."""
+        """Yield pairs of neighbors' distances that may be the worst [ST-2]."""
         last = math.floor(self.threshold)
         neighbors = [(last, last + 1)]
         if isinstance(self.test, Laplace):
@@ -167,7 +166,7 @@ class ProposeTestRelease(Mechanism):
 
     @cached_property
     def _curves(self) -> Pair:
-        """A polygon below the power and one above it, of the hull of all pairs [ST-1]."""
+        """Return polygons below and above the power of the hull of all pairs [ST-1]."""
         pairs: list[Pair] = [(GUESSING, GUESSING)]
         if self.release is not None:
             pairs = [enclosed(losses) for losses in self.release.tradeoff().directions]
@@ -189,11 +188,11 @@ class ProposeTestRelease(Mechanism):
         return (composition_between(self._curves),)
 
     def losses(self) -> tuple[Composition, ...]:
-        """One loss, between those of two finite pairs that enclose the curve."""
+        """Return one loss, between two finite pairs that enclose the curve."""
         return self._losses
 
     def rho(self) -> Fraction:
-        """Refuse: data at distance 0 may pass and be revealed, so no zCDP parameter exists.
+        """Refuse, because data at distance 0 may pass the test: no zCDP parameter exists.
 
         Raises:
             ValueError: always.
@@ -206,20 +205,20 @@ class ProposeTestRelease(Mechanism):
     def draw(self, distance: int, value: T, *, bits: Bits | None = None) -> T | int | None:
         """Run the test and return the noisy value, or None for "no answer".
 
-        It reads private data and charges no ledger: charge the mechanism before.
+        This method reads private data but charges no ledger: charge the mechanism first.
 
         Args:
-            distance: the distance to instability, at least 0, such as `.distance` of what
-                `distance_to_instability` returns.
-            value: the exact statistic, a whole number of steps of its grid: `.steps` of what
-                `distance_to_instability` returns. Anything if ``release`` is None.
+            distance: the distance to instability, at least 0, such as `.distance` from
+                `distance_to_instability`.
+            value: the exact statistic as an integer number of grid steps, such as `.steps` from
+                `distance_to_instability`. Any value if ``release`` is None.
             bits: the source of randomness; secure bits of the operating system if not given.
 
         Returns:
             The value with integer noise, or None. If ``release`` is None, the value itself.
 
         Raises:
-            TypeError: for noise without an exact sampler: ``test`` must be `DiscreteLaplace`, and
+            TypeError: the noise has no exact sampler: ``test`` must be `DiscreteLaplace`, and
                 ``release`` None, `DiscreteLaplace`, `DiscreteGaussian`, or `RoundedGaussian`.
 
         Examples:
@@ -238,7 +237,7 @@ class ProposeTestRelease(Mechanism):
             )
         answer = value
         if self.release is not None:
-            # Drawn in any case, so that time does not tell whether the data pass.
+            # Drawn in any case, so that the time does not reveal if the data pass.
             answer = _private_integer("value", value) + self._noise(source)
         noisy = away + int(discrete_laplace(self._scale, 1, source)[0])
         return answer if noisy > self.threshold else None
@@ -260,11 +259,11 @@ class ProposeTestRelease(Mechanism):
 def _after_test(
     polygon: Polygon, first: tuple[Interval, Interval], second: tuple[Interval, Interval], side: int
 ) -> list[Corner]:
-    """Corners of the pair that passes with different chances, rounded outward [ST-1].
+    """Return corners for a pair that passes with different chances, rounded outward [ST-1].
 
     Args:
-        polygon: of the noise of the statistic.
-        first, second: bounds on the chances to pass, and to fail, under P and under Q.
+        polygon: the polygon of the statistic's noise.
+        first, second: bounds on the chances to pass and to fail, under P and under Q.
         side: 0 for corners below the power, 1 for corners above it.
     """
     (p, p_fail), (q, q_fail) = ((c[side] for c in first), (c[1 - side] for c in second))
@@ -281,11 +280,11 @@ def _after_test(
 
 
 def _private_integer(name: str, value: object) -> int:
-    """Return a private whole number; an error has its type alone."""
+    """Return a private integer. An error names only its type."""
     try:
         return operator.index(cast(SupportsIndex, value))
     except TypeError:
-        pass  # raised out here, the error leads back to nothing
+        pass  # raise outside, so that the error has no context that shows the value
     raise TypeError(
         f"{name} is a {type(value).__name__}; it must be an int, such as .distance and .steps "
         "of what ny.distance_to_instability returns"

@@ -1,4 +1,4 @@
-"""Smooth sensitivity: the least upper bound on the local sensitivity that changes slowly."""
+"""Compute smooth sensitivity: the smallest smooth upper bound on the local sensitivity."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import above, below
 
 Exact = float | Fraction | str
-LOG_TOLERANCE = 1e-9  # of a logarithm in floats: nearer ones are compared exactly
+LOG_TOLERANCE = 1e-9  # logarithms in floats that are closer are compared exactly
 
 
 @dataclass(frozen=True)
 class SmoothSensitivity:
-    """A statistic and its smooth sensitivity, e^{-smoothness k} A(k) at its largest: **private**.
+    """Store a statistic and its smooth sensitivity S = max e^{-smoothness k} A(k): **private**.
 
     Args:
         value: the exact statistic.
         smoothness: beta.
         changes: the k at which e^{-beta k} A(k) is largest.
-        local: A(k) there, the largest local sensitivity after k changes, exact.
+        local: A(k) at this k, the largest local sensitivity after k changes, exact.
     """
 
     value: Fraction
@@ -40,7 +40,7 @@ class SmoothSensitivity:
 
     @property
     def bound(self) -> Bound:
-        """Return S as a number with proven ends; upper is safe."""
+        """Return proven bounds on S. ``upper`` is safe."""
         low, high = (e * self.local for e in exponential(-self.smoothness * self.changes))
         return Bound(below(low), above(high), "upper", "largest of e^(-beta k) A(k)")
 
@@ -52,11 +52,11 @@ class SmoothSensitivities:
     """Compute S(x) = max over k of e^{-beta k} A(k), the beta-smooth sensitivity of a statistic.
 
     A(k) is the largest local sensitivity of any dataset that differs from x in at most k records.
-    Records are replaced, and values are on a public grid. A(k) is exact, in whole numbers. S is at
-    least the local sensitivity, and log S changes by at most beta between neighbors. It is the
-    least such function [ST-13].
+    Records are replaced, and values are on a public grid. A(k) is computed exactly, in integers. S
+    is at least the local sensitivity, and log S changes by at most beta between neighbors. S is the
+    smallest such function [ST-13].
 
-    The results are private: S depends on the data, and so does an interval made of it.
+    The results are private: S depends on the data, and so does an interval from S.
 
     Examples:
         >>> import neyman as ny
@@ -75,11 +75,11 @@ class SmoothSensitivities:
         smoothness: Exact,
         step: Exact = 1,
     ) -> SmoothSensitivity:
-        """Return that of the median; the lower of two middle rows if their number is even.
+        """Return the smooth sensitivity of the median. Of two middle rows, use the lower.
 
         Args:
-            values: one number per row. Each is rounded to the grid, clipped to it, and `lower` if
-                it is not a number.
+            values: one number per row. Each is rounded and clipped to the grid, or becomes `lower`
+                if it is not a number.
             lower, upper, step: the public grid, in the units of the values.
             smoothness: beta, above 0.
 
@@ -87,7 +87,7 @@ class SmoothSensitivities:
             A `SmoothSensitivity`.
 
         Raises:
-            ValueError: for no row, no grid, or a smoothness that is not above 0.
+            ValueError: there is no row, the grid is invalid, or smoothness is not above 0.
         """
         half = Fraction(1, 2)
         return self.quantile(
@@ -104,7 +104,7 @@ class SmoothSensitivities:
         smoothness: Exact,
         step: Exact = 1,
     ) -> SmoothSensitivity:
-        """Return that of the q-quantile, the row of rank ceil(q n).
+        """Return the smooth sensitivity of the q-quantile, the row of rank ceil(q n).
 
         Args:
             values, lower, upper, step, smoothness: as for `median`.
@@ -125,10 +125,10 @@ class SmoothSensitivities:
         smoothness: Exact,
         step: Exact = 1,
     ) -> SmoothSensitivity:
-        """Return that of the variance, the mean of the squared deviations from the mean.
+        """Return the smooth sensitivity of the variance, the mean squared deviation from the mean.
 
-        Of many rows it is at least about 1/8 of the global sensitivity
-        (n - 1) / n^2 (upper - lower)^2, whatever the data are [ST-12]: smoothness gains little.
+        For many rows and any data, S is at least about 1/8 of the global sensitivity (n - 1) / n^2
+        (upper - lower)^2 [ST-12]. So smoothness gains little.
 
         Args:
             values, lower, upper, step, smoothness: as for `median`, with at least 2 rows.
@@ -151,10 +151,9 @@ def _smoothness(value: Exact) -> Fraction:
 def _largest(
     sensitivity: Callable[[int], int | Fraction], rows: int, beta: Fraction
 ) -> tuple[int, Fraction]:
-    """Return the k at which e^{-beta k} A(k) is largest, and A(k); A does not fall [ST-13].
+    """Return the k with the largest e^{-beta k} A(k), and A(k), for nondecreasing A [ST-13].
 
-    Between two values of k no term is above e^{-beta (the first)} A(the second), so most are never
-    computed.
+    Between k1 and k2, no term is above e^{-beta k1} A(k2), so most terms are never computed.
     """
     rate = float(beta)
     terms: dict[int, Fraction] = {}
@@ -181,7 +180,7 @@ def _largest(
     near = sorted(k for k, value in logs.items() if value >= best - slack)
     chosen = near[0]
     for k in near[1:]:
-        # e^{-beta (k - chosen)} A(k) > A(chosen): equality would make e^rational rational.
+        # e^{-beta (k - chosen)} A(k) > A(chosen). Equality is impossible: e^rational is irrational.
         if exponential(-beta * (k - chosen))[0] * terms[k] > terms[chosen]:
             chosen = k
     return chosen, terms[chosen]

@@ -1,4 +1,4 @@
-"""Student noise with a scale that is proportional to the smooth sensitivity of the data."""
+"""Add Student noise with a scale proportional to the smooth sensitivity of the data."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ NOISES = ("student",)
 
 @dataclass(frozen=True)
 class Limits:
-    """What smooth noise may take."""
+    """Set the ranges of the arguments of smooth noise."""
 
     least_degrees: float = 0.1  # degrees; beyond them floats hold too little of the tails
     largest_degrees: float = 1e3  # degrees; beyond them floats hold too little of the tails
     least_scale: float = 1e-6  # smoothness and scale
     largest_scale: float = 20.0  # smoothness and scale
-    epsilon: int = 100  # beyond it nothing is hidden anyway
+    epsilon: int = 100  # above, the noise hides nothing
 
 
 LIMITS = Limits()
@@ -43,30 +43,30 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class SmoothNoise(Mechanism):
-    """Student noise of scale S / s, S the smooth sensitivity of the data.
+    """Add Student noise of scale S / s, for the smooth sensitivity S of the data.
 
-    S is a positive function of the data that bounds the local sensitivity and changes by a factor
+    S is a positive function of the data that bounds the local sensitivity, and changes by a factor
     of at most e^beta between neighbors: |f(x) - f(x')| <= min(S(x), S(x')) and
-    |log S(x) - log S(x')| <= beta. Released is f(x) + (S(x) / s) Z, Z from Student's distribution
-    with d degrees of freedom. Two neighbors give the pair (Z, e^t Z + u) with |t| <= beta and
-    |u| <= s min(1, e^t). The largest privacy loss is pure:
+    |log S(x) - log S(x')| <= beta. The mechanism releases f(x) + (S(x) / s) Z, with Z from
+    Student's distribution with d degrees of freedom. Two neighbors give the pair (Z, e^t Z + u)
+    with |t| <= beta and |u| <= s min(1, e^t). The largest privacy loss is a pure epsilon:
 
         epsilon = max over t in {0, beta} of (d + 1) v(t) / 2 + |d - 1| t / 2,
         cosh v(t) = cosh t + s^2 e^-t / (2 d)                              [ST-5].
 
-    `tradeoff` is more: the hull of the curves of all these pairs [ST-6, ST-7]. The textbook adds
-    a bound for the shift and a bound for the scale; the true maximum is smaller.
+    `tradeoff` gives more detail: the hull of the curves of all these pairs [ST-6, ST-7]. The
+    textbook bound adds a bound for the shift and a bound for the scale. The true maximum is
+    smaller.
 
     Args:
         noise: "student".
-        degrees: d, degrees of freedom, from 0.1 to 1000. At most 2 gives noise without a
-            variance.
+        degrees: d, degrees of freedom, from 0.1 to 1000. For d <= 2, the noise has no variance.
         smoothness: beta, from 1e-6 to 20.
         scale: s, from 1e-6 to 20. A larger s means less noise and less privacy.
 
     Floating-point noise whose scale depends on the data leaks through its last digits. `draw`
-    rounds the exact real release to a public grid. A published scale leaks, too, and so does an
-    interval made of it. For quantiles the error of `InverseSensitivity` is smaller.
+    rounds the exact real release to a public grid. A published scale, or an interval from it, leaks
+    too. For quantiles, `InverseSensitivity` has a smaller error.
 
     Examples:
         >>> import neyman as ny
@@ -101,7 +101,7 @@ class SmoothNoise(Mechanism):
             )
 
     def epsilon(self) -> Bound:
-        """Return the largest privacy loss over all neighbors, a pure epsilon; upper is safe.
+        """Return the largest privacy loss over all neighbors, a pure epsilon. ``upper`` is safe.
 
         Some pair with |t| <= smoothness and |u| <= s min(1, e^t) attains it [ST-5].
         """
@@ -117,16 +117,14 @@ class SmoothNoise(Mechanism):
         return (composition_between(enclosing_polygons(*self._numbers)),)
 
     def losses(self) -> tuple[Composition, ...]:
-        """One loss, between those of two finite pairs that enclose the curve."""
+        """Return one loss, between two finite pairs that enclose the curve."""
         return self._losses
 
     def rho(self) -> Fraction:
-        """Return the smaller of what pure epsilon and the range (d
-        + 1) v prove [ST-5, ZC-3, ZC-7].
-        """
+        """Return the smaller rho by pure epsilon and by the range (d + 1) v [ST-5, ZC-3, ZC-7]."""
         d, beta, _ = self._numbers
         epsilon = _ten_digits(self.epsilon().upper)
-        # One order's largest loss plus the other's: the two |d - 1| t / 2 cancel.
+        # The sum of the largest losses in both orders: the two |d - 1| t / 2 cancel.
         ranges = [largest_loss(*self._numbers, scale_change=t)[1] for t in (0.0, beta)]
         widest = max(2 * ranges[0], 2 * ranges[1] - abs(d - 1) * beta * (1 - 1e-12))
         return min(pure_rho(epsilon), bounded_range_rho(_ten_digits(widest)))
@@ -138,15 +136,15 @@ class SmoothNoise(Mechanism):
         step: float | Fraction | str,
         bits: Bits | None = None,
     ) -> Fraction:
-        """Return the grid point nearest to the statistic with noise, exact [RN-1, RN-3].
+        """Draw the exact noisy statistic, and round it to the nearest grid point [RN-1, RN-3].
 
         The rounding of the exact real release is post-processing, so the curve holds for every
-        step. It reads private data and charges no ledger: charge the mechanism before. How many
-        bits a draw takes depends a little on the private scale: let no one measure its time.
+        step. This method reads private data but charges no ledger: charge the mechanism first. The
+        number of random bits depends a little on the private scale: let no one measure the time.
 
         Args:
-            statistic: what `smooth_sensitivity` returns, with at most the smoothness of the noise.
-            step: of the grid, above 0 and public, in the units of the statistic.
+            statistic: a result of `smooth_sensitivity`, with at most the smoothness of the noise.
+            step: grid step, above 0 and public, in the units of the statistic.
             bits: the source of randomness; secure bits of the operating system if not given.
 
         Raises:
@@ -178,14 +176,14 @@ class SmoothNoise(Mechanism):
     def standard_deviation(self, sensitivity: float | Fraction) -> float:
         """Return the standard deviation of the noise, S / s sqrt(d / (d - 2)).
 
-        It is computed from the data and is for the custodian alone. **Publishing it breaks the
+        It is for the custodian alone: it depends on the data. **Publishing it breaks the
         guarantee.**
 
         Args:
             sensitivity: S, the smooth sensitivity of the data, above 0, in the units of the answer.
 
         Raises:
-            ValueError: for at most 2 degrees of freedom, where the noise has no variance.
+            ValueError: there are at most 2 degrees of freedom: the noise has no variance.
         """
         self._check_variance("a standard deviation")
         size = check.positive("sensitivity", sensitivity)
@@ -195,16 +193,16 @@ class SmoothNoise(Mechanism):
     def margin(self, sensitivity: float | Fraction, confidence: float = 0.95) -> float:
         """Return half the width of an interval around the exact answer, S / s times a quantile.
 
-        It covers noise only. It is computed from the data and is for the custodian alone.
-        **Publishing it breaks the guarantee**: its width tells S.
+        The interval covers noise only. It depends on the data and is for the custodian alone.
+        **Publishing it breaks the guarantee**: its width reveals S.
 
         Args:
             sensitivity: S, the smooth sensitivity of the data, above 0, in the units of the answer.
             confidence: chance that the interval covers the exact answer, in (0, 1).
 
         Raises:
-            ValueError: for at most 2 degrees of freedom: tails without a variance make an interval
-                that readers misjudge.
+            ValueError: there are at most 2 degrees of freedom. Without a variance, readers misjudge
+                the interval.
 
         Examples:
             >>> import neyman as ny

@@ -1,9 +1,8 @@
-"""Pairs of Student distributions that differ in center and scale: the largest loss, and the worst
-curve.
+"""Bound pairs of Student distributions with different center and scale: loss and worst curve.
 
-P is the distribution of Z and Q that of e^t Z + u, with |t| <= beta and 0 <= u <= s min(1, e^t).
-For each t the largest u is the worst [ST-6]. Between two values of t the scale moves the loss by at
-most max(d, 1) per unit, so finitely many t bound all [ST-7].
+P is the distribution of Z and Q is the distribution of e^t Z + u, with |t| <= beta and
+0 <= u <= s min(1, e^t). For each t the largest u is the worst [ST-6]. A change of t moves the loss
+by at most max(d, 1) times the change, so finitely many t bound all [ST-7].
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ from neyman.numerics.rounding import up
 
 @dataclass(frozen=True)
 class Limits:
-    """How delta of Student's noise is enclosed."""
+    """Set the precision of the bounds on delta for Student noise."""
 
-    # Of a probability: `lower_tail` errs by less than 1e-13, which a test compares.
+    # Of a probability. The error of `lower_tail` is below 1e-13, as a test checks.
     probability_error: float = 1e-11
-    loss_error: float = 1e-12  # of a loss: a few roundings of logarithms and square roots
-    epsilon_places: int = 160  # epsilons at which delta is bounded
-    first_cells: int = 16  # of the interval of t
-    split_cells: int = 8  # parts of a cell that stays open
-    rounds: int = 5  # of splitting
-    cells: int = 2048  # at most
-    delta_width: float = 2e-5  # relative, of delta: what may be left between the two polygons
+    loss_error: float = 1e-12  # of a loss: covers roundings of logarithms and square roots
+    epsilon_places: int = 160  # number of epsilons at which delta is bounded
+    first_cells: int = 16  # initial cells of the interval of t
+    split_cells: int = 8  # parts of a cell that is split
+    rounds: int = 5  # number of rounds of splitting
+    cells: int = 2048  # largest number of cells
+    delta_width: float = 2e-5  # relative gap of delta between the two polygons
 
 
 LIMITS = Limits()
@@ -48,13 +47,13 @@ LIMITS = Limits()
 def largest_loss(
     degrees: float, smoothness: float, scale: float, *, scale_change: float | None = None
 ) -> tuple[float, float]:
-    """Bounds on the largest privacy loss of all pairs, or of those with one |t| [ST-5].
+    """Bound the largest privacy loss of all pairs, or of the pairs with one |t| [ST-5].
 
     Args:
         degrees: d, above 0.
         smoothness: beta.
         scale: s.
-        scale_change: |t|; the worst of 0 and beta if None.
+        scale_change: |t|. None takes the worse of 0 and beta.
     """
     changes = (0.0, smoothness) if scale_change is None else (scale_change,)
     value = max(_loss_at(degrees, t, scale * math.exp(-t / 2)) for t in changes)
@@ -62,20 +61,20 @@ def largest_loss(
 
 
 def _loss_at(d: float, t: float, u: float) -> float:
-    """(d + 1) v / 2 + |d - 1| t / 2 with cosh v = cosh t + u^2 / (2 d), for t >= 0 [ST-4]."""
+    """Return (d + 1) v / 2 + |d - 1| t / 2, cosh v = cosh t + u^2 / (2 d), for t >= 0 [ST-4]."""
     y = 2 * math.sinh(t / 2) ** 2 + u * u / (2 * d)  # cosh v - 1
     v = math.log1p(y + math.sqrt(y * (y + 2)))
     return (d + 1) * v / 2 + abs(d - 1) * t / 2
 
 
 def enclosing_polygons(degrees: float, smoothness: float, scale: float) -> Pair:
-    """Return a polygon below the hull of the powers of all pairs, and one above it [ST-6, ST-7]."""
+    """Return polygons below and above the hull of the powers of all pairs [ST-6, ST-7]."""
     top = largest_loss(degrees, smoothness, scale)[1]
     places = np.linspace(0.0, top, LIMITS.epsilon_places)
     points: list[Corner] = []
     cells = _Cells.even(smoothness, LIMITS.first_cells)
-    known = np.zeros(LIMITS.epsilon_places)  # certain of some pair
-    bound = np.zeros(LIMITS.epsilon_places)  # over the values of t that are settled
+    known = np.zeros(LIMITS.epsilon_places)  # lower bound, attained by some pair
+    bound = np.zeros(LIMITS.epsilon_places)  # upper bound over the settled values of t
     for i in range(LIMITS.rounds):
         change = np.concatenate([cells.center, [-smoothness, smoothness]])
         shift = scale * np.minimum(1.0, np.exp(change)) * (1 - LIMITS.loss_error)
@@ -84,7 +83,7 @@ def enclosing_polygons(degrees: float, smoothness: float, scale: float) -> Pair:
         best = np.unique(np.argmax(delta, axis=0))
         points += _corners(level[best], power[best])
         known = np.maximum(known, delta.max(axis=0))
-        # Within a cell u is at most that of its right end, and e^t moves by its half-width.
+        # In a cell, u is at most u at the right end, and t moves by at most the half-width.
         widest = scale * np.minimum(1.0, np.exp(cells.center + cells.half))
         moved = max(degrees, 1.0) * cells.half * (1 + LIMITS.loss_error)
         level, power = _tests(degrees, cells.center, widest, places - moved)
@@ -102,27 +101,27 @@ def enclosing_polygons(degrees: float, smoothness: float, scale: float) -> Pair:
     for epsilon, delta in zip(places, bound + LIMITS.probability_error, strict=True):
         lines.append((Fraction(up(math.exp(epsilon), 4)), Fraction(float(delta))))
     lines += [mirrored_line(*line) for line in lines]
-    points += [(1 - y, 1 - x) for x, y in points]  # the reversed pair is one of them
+    points += [(1 - y, 1 - x) for x, y in points]  # the reversed pair is one of the pairs
     return hull(points), envelope(lines)
 
 
 @dataclass(frozen=True, eq=False)
 class _Cells:
-    """Intervals of t by their centers, all of one half-width."""
+    """Represent intervals of t by their centers and a common half-width."""
 
     center: Array
     half: float
 
     @staticmethod
     def even(smoothness: float, count: int) -> _Cells:
-        """Return the interval [-beta, beta] in equal parts; the half-width is rounded up."""
+        """Return the interval [-beta, beta] in equal parts, with the half-width rounded up."""
         half = smoothness / count
         return _Cells(
             (2 * np.arange(count) + 1) * half - smoothness, half * (1 + LIMITS.loss_error)
         )
 
     def split(self, chosen: Array) -> _Cells:
-        """Return the chosen ones, each in equal parts."""
+        """Return the chosen cells, each split into equal parts."""
         half = self.half / LIMITS.split_cells
         offset = (2 * np.arange(LIMITS.split_cells) + 1) * half - self.half
         center = (self.center[chosen][:, None] + offset).ravel()
@@ -130,10 +129,10 @@ class _Cells:
 
 
 def _tests(d: float, t: Array, u: Array, places: Array) -> tuple[Array, Array]:
-    """Level and power of the tests "the loss is above a place", shape (pairs, places).
+    """Return level and power of the tests "the loss is above a place", shape (pairs, places).
 
-    Any set is a test, so a rounded root costs a second order of the rounding. The loss is above e
-    where (k - h) z^2 - 2 k u z + k u^2 + d (1 - h) > 0, k = e^{-2 t}, h = e^{2 (e - t) / (d + 1)}.
+    Any set is a test, so a rounded root has only a second-order effect. The loss is above e
+    if (k - h) z^2 - 2 k u z + k u^2 + d (1 - h) > 0, k = e^{-2 t}, h = e^{2 (e - t) / (d + 1)}.
     """
     t, u = t[:, None], u[:, None]
     k = np.exp(-2 * t)
@@ -147,7 +146,7 @@ def _tests(d: float, t: Array, u: Array, places: Array) -> tuple[Array, Array]:
         low, high = np.fmin(one, other), np.fmax(one, other)
 
         def inside(left: Array, right: Array) -> Array:
-            """Mass of Z in an interval, or outside of it; with the digits of a small mass."""
+            """Return the mass of Z inside or outside an interval, accurate for a small mass."""
             outer = lower_tail(d, -right) + lower_tail(d, left)
             inner = np.where(
                 left > 0,
@@ -163,7 +162,7 @@ def _tests(d: float, t: Array, u: Array, places: Array) -> tuple[Array, Array]:
 
 
 def lower_tail(d: float, x: Array) -> Array:
-    """P(Z <= x). Near the center the part between 0 and x keeps the digits of a small x."""
+    """Return P(Z <= x). Near the center, the mass between 0 and x keeps the digits of a small x."""
     with np.errstate(all="ignore"):
         square = x * x
         half: Array = 0.5 * betainc(0.5, d / 2, square / (d + square))
@@ -172,7 +171,7 @@ def lower_tail(d: float, x: Array) -> Array:
 
 
 def _corners(level: Array, power: Array) -> list[Corner]:
-    """Points below the power, to the right of the levels."""
+    """Return points below the power and to the right of the levels."""
     x = np.minimum(level + LIMITS.probability_error, 1.0).ravel().tolist()
     y = np.maximum(power - LIMITS.probability_error, 0.0).ravel().tolist()
     return [(Fraction(a), Fraction(b)) for a, b in zip(x, y, strict=True)]

@@ -1,9 +1,9 @@
-"""How far one more change can move the variance after k changes, exact in whole numbers.
+"""Compute exactly how far one more change can move the variance after k changes.
 
-With m the mean of the other n - 1 rows, a row at y adds (n - 1) / n^2 (y - m)^2 to the variance
-(the mean of the squared deviations). So one replaced row, from z to y, moves it by
-(n - 1) / n^2 |(y - m)^2 - (z - m)^2|. `VarianceChanges.sensitivity` is the largest such number
-after k changes [ST-12]. All sums are exact: of integers, in steps of the grid.
+With the mean m of the other n - 1 rows, a row at y adds (n - 1) / n^2 (y - m)^2 to the variance
+(the mean squared deviation). So replacing a row z by y moves the variance by (n - 1) / n^2
+|(y - m)^2 - (z - m)^2|. `VarianceChanges.sensitivity` is the largest such number after k changes
+[ST-12]. All sums are exact integers, in steps of the grid.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class VarianceChanges:
-    """The variance of sorted rows on a grid.
+    """Represent the variance of sorted rows on a grid.
 
     Args:
-        rows: sorted, at least two, in steps from 0 to ``last``.
+        rows: at least two sorted values, in steps from 0 to ``last``.
         last: the upper end of the grid.
     """
 
@@ -31,16 +31,16 @@ class VarianceChanges:
 
     @property
     def value(self) -> Fraction:
-        """The variance, in squared steps."""
+        """Return the variance, in squared steps."""
         n = len(self.rows)
         exact = self.rows.astype(object)
         return Fraction(int(n * (exact * exact).sum() - exact.sum() ** 2), n * n)
 
     def sensitivity(self, changes: int) -> Fraction:
-        """A(k) at k = ``changes``, from 0 to n, in squared steps [ST-12]."""
+        """Return A(k) for k = ``changes``, from 0 to n, in squared steps [ST-12]."""
         n = len(self.rows)
         best = max(self._one_side(changes), self._mirror._one_side(changes))
-        # Divided by (n - 1)^2 of the mean, times (n - 1) / n^2.
+        # Divide by (n - 1)^2, and multiply by (n - 1) / n^2.
         return Fraction(best, (n - 1) * n * n)
 
     @cached_property
@@ -52,15 +52,13 @@ class VarianceChanges:
         return list(accumulate(self.rows.tolist(), initial=0))
 
     def _one_side(self, k: int) -> int:
-        """Return the largest move times (n - 1)^2, where k rows go
-        to 0, the end from which m is least.
-        """
+        """Return the largest move times (n - 1)^2, if k rows go to 0, which makes m small."""
         others = len(self.rows) - 1
         best = 0
-        if k:  # the replaced row is one of the changed ones: it moves from near m to the other end
+        if k:  # the replaced row is a changed row: it moves from near m to the other end
             total = self._sums[others - (k - 1)]
             best = (others * self.last - total) ** 2 - self._least_square(total)
-        # Or it is an original row z. Rows that tie are alike, so each value counts once.
+        # Or it is an original row z. Tied rows are equivalent, so each value counts once.
         distinct, places = self._distinct
         cut = others + 1 - min(k, others)  # the k largest of the others go to 0
         sums = self._sums
@@ -74,12 +72,12 @@ class VarianceChanges:
 
     @cached_property
     def _distinct(self) -> tuple[list[int], list[int]]:
-        """Each value that occurs, and the place of its first row."""
+        """Return each distinct value, and the index of its first row."""
         values, places = np.unique(self.rows, return_index=True)
         return values.tolist(), places.tolist()
 
     def _least_square(self, total: int) -> int:
-        """((n - 1) (y - m))^2 at the grid's point y next to m = total / (n - 1)."""
+        """Return ((n - 1) (y - m))^2 for the grid point y closest to m = total / (n - 1)."""
         others = len(self.rows) - 1
         rest = total % others
         return min(rest, others - rest) ** 2

@@ -1,1 +1,1 @@
-"""Tuning: the best of a random number of private runs."""
+"""Release the best of a random number of private runs."""

@@ -1,7 +1,7 @@
-"""How many runs a search makes: distributions of a random count K for which a bound is proven.
+"""Describe distributions of the random number K of runs of a search, with a proven bound.
 
 The curve of the best run needs psi'(x) = E[K x^(K-1)], the derivative of the generating function,
-for x in [0, 1]. It is asked by the complement c = 1 - x, so that no digits are lost near 1.
+for x in [0, 1]. The argument is the complement c = 1 - x, to lose no digits near 1.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from neyman.numerics.roots import bisect
 
 @dataclass(frozen=True)
 class Limits:
-    """What a number of runs may take."""
+    """Set the ranges of a distribution of runs."""
 
     least_halting: float = 1e-200
     mean_runs: int = 10**9
     shape: int = 10**6
-    gamma_width: float = 1e-11  # within which gamma is known; a float solves for it to about 1e-14
+    gamma_width: float = 1e-11  # relative error bound of gamma; the float solution has about 1e-14
 
 
 LIMITS = Limits()
@@ -53,18 +53,18 @@ def _read(shape: object) -> object:
 
 @dataclass(frozen=True, repr=False)
 class Runs(Description):
-    """A distribution of the secret number K of runs, from which `select_best` releases the best.
+    """Represent the distribution of the secret number K of runs for `select_best`.
 
     Build it with `geometric`, `poisson`, `logarithmic`, or `negative_binomial`.
 
     Args:
-        mean: E[K] of the distribution as it is used: above 0 for Poisson, and at least 1 for the
-            others. At most 1e9.
-        shape: of the truncated negative binomial distribution, above -1 and at most 1e6: 1 is
+        mean: E[K] (after truncation), above 0 for Poisson, at least 1 for the others, and at most
+            1e9.
+        shape: shape of the truncated negative binomial distribution, above -1 and at most 1e6: 1 is
             geometric and 0 logarithmic. ``math.inf`` is Poisson.
 
     Raises:
-        ValueError: for a mean or a shape out of range.
+        ValueError: the mean or the shape is out of range.
 
     Examples:
         >>> import neyman as ny
@@ -110,7 +110,7 @@ class Runs(Description):
 
     @staticmethod
     def geometric(mean: float | Fraction) -> Runs:
-        """Return the distribution that stops after each run with chance 1 / mean; K is at least 1.
+        """Return the distribution of K if each run is the last with probability 1 / mean.
 
         Args:
             mean: E[K], at least 1.
@@ -119,8 +119,7 @@ class Runs(Description):
 
     @staticmethod
     def logarithmic(mean: float | Fraction) -> Runs:
-        """Return the logarithmic distribution, P(K = k) proportional to (1 - gamma)^k / k; K is at
-        least 1.
+        """Return the distribution P(K = k) proportional to (1 - gamma)^k / k, for k >= 1.
 
         Args:
             mean: E[K], at least 1.
@@ -129,12 +128,12 @@ class Runs(Description):
 
     @staticmethod
     def negative_binomial(mean: float | Fraction, shape: float | Fraction) -> Runs:
-        """Return the negative binomial distribution given that K is at least 1.
+        """Return the negative binomial distribution, conditional on K >= 1.
 
         Args:
             mean: E[K], at least 1.
-            shape: eta, above -1. A smaller shape has the lighter guarantee for its mean and the
-                heavier tail.
+            shape: eta, above -1. For the same mean, a smaller shape reveals less and has a heavier
+                tail.
         """
         if shape == math.inf:
             raise ValueError("shape = inf must be finite; use Runs.poisson(mean=...)")
@@ -142,8 +141,7 @@ class Runs(Description):
 
     @staticmethod
     def poisson(mean: float | Fraction) -> Runs:
-        """Return the Poisson distribution, for which K is 0 with chance e^-mean: then nothing is
-        released.
+        """Return the Poisson distribution. K is 0, with an empty release, with probability e^-mean.
 
         Args:
             mean: E[K], above 0.
@@ -152,21 +150,22 @@ class Runs(Description):
 
     @property
     def poisson_law(self) -> bool:
-        """True for the Poisson distribution."""
+        """Return True for the Poisson distribution."""
         return isinstance(self.shape, float) and self.shape == math.inf
 
     @property
     def none(self) -> float:
-        """Return the probability that K is 0, in which case the release is empty."""
+        """Return the probability that K is 0 and the release is empty."""
         return math.exp(-float(self.mean)) if self.poisson_law else 0.0
 
     @cached_property
     def halting(self) -> float:
-        """Return gamma of the negative binomial distribution, in (0, 1]: 1 / mean for the geometric
-        distribution.
+        """Return gamma of the negative binomial distribution, in (0, 1].
+
+        For the geometric distribution, gamma is 1 / mean.
 
         Raises:
-            ValueError: for the Poisson distribution, which has none.
+            ValueError: the distribution is Poisson and has no gamma.
         """
         if self.poisson_law:
             raise ValueError(
@@ -181,10 +180,9 @@ class Runs(Description):
         return math.exp(0.5 * sum(bisect(lambda x: _mean(x, eta) >= mean, low, high)))
 
     def draw(self, *, bits: Bits | None = None) -> int:
-        """Draw K with exactly this distribution, from random bits, in a time in proportion to it
-        [BS-7].
+        """Draw K from exactly this distribution, in a time proportional to K [BS-7].
 
-        Keep K secret: the guarantee holds if no one learns it, nor how long the search took.
+        Keep K secret: the guarantee holds only if no one learns K or the duration of the search.
 
         Args:
             bits: the source of randomness; secure bits of the operating system if not given.
@@ -201,11 +199,11 @@ class Runs(Description):
         return draw_negative_binomial(mean, rational(self.shape), source)
 
     def log_slope(self, complement: Array, side: int) -> Array:
-        """Bounds on log psi'(1 - c) [BS-1].
+        """Bound log psi'(1 - c) [BS-1].
 
         Args:
             complement: c in [0, 1], correct to a few units of rounding.
-            side: 1 for an upper bound, -1 for a lower one.
+            side: 1 for an upper bound, -1 for a lower bound.
         """
         top = math.log(self.mean)
         if self.poisson_law:
@@ -236,7 +234,7 @@ class Runs(Description):
 
 
 def _mean(log_gamma: float, eta: float) -> float:
-    """E[K] = eta (1 / gamma - 1) / (1 - gamma^eta), with its limit at eta = 0."""
+    """Return E[K] = eta (1 / gamma - 1) / (1 - gamma^eta), with its limit at eta = 0."""
     if log_gamma == 0:
         return 1.0
     more = math.expm1(-log_gamma)

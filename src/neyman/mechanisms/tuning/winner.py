@@ -1,4 +1,4 @@
-"""The best of K private runs, of which only the winner is released."""
+"""Release only the winner of K private runs."""
 
 from __future__ import annotations
 
@@ -35,39 +35,39 @@ ORDERS = (1.1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 4
 
 @dataclass(frozen=True)
 class Limits:
-    """The order of a finite divergence, and the error of a sum."""
+    """Set the smallest order of a divergence, and the error of a sum."""
 
-    least_order: float = 1.01  # an order at which a divergence is finite wherever one is
-    relative_rounding: float = 1e-11  # relative, of sums of a few terms that are bounds themselves
+    least_order: float = 1.01  # here a divergence is finite if it is finite at any order above 1
+    relative_rounding: float = 1e-11  # relative error of sums of a few bounds
 
 
 LIMITS = Limits()
 
 
 def select_best(mechanism: Mechanism, runs: Runs) -> SelectBest:
-    """Return the mechanism that runs another K times and releases the output with the best score.
+    """Run a mechanism K times, and release the output with the best score.
 
-    K is random and secret: ``runs.draw()`` draws it. The score is part of the output of a run, or a
-    function of it: if it reads private records, ``mechanism`` includes its noise. With pi the power
-    of the best test of one run in either order, (p, q) the masses of the pair of pi, and
-    psi(x) = E[x^K],
+    K is random and secret: ``runs.draw()`` draws it. The score is a part or a function of the
+    output of a run. If the score reads private records, ``mechanism`` must include its noise. Let
+    pi be the power of the best test of one run in either order, (p, q) the masses of the pair of
+    pi, and psi(x) = E[x^K]. Then
 
         delta(log t) <= sum over outcomes of max over x of (psi'(pi(x)) p - t psi'(x) q)_+
 
-    in both orders, for t >= 1. It holds for every score, and for every rule that breaks ties
-    without looking at the data. If K is 0, the release is empty, and says so.
+    in both orders, for t >= 1. This holds for every score, and for every rule for ties that does
+    not use the data. If K is 0, the release is visibly empty.
 
     Args:
         mechanism: one run, with its score.
         runs: the distribution of K, a `Runs`.
 
     Returns:
-        A mechanism whose curve is a proven bound on the winner's. Both ends of a `Bound` enclose
-        this curve. Its method ``renyi`` bounds Renyi divergences.
+        A mechanism whose curve is a proven bound on the winner's curve. A `Bound` encloses this
+        proven curve. Its method ``renyi`` bounds Renyi divergences.
 
     Raises:
-        TypeError: for a distribution of K without a proven bound, such as a fixed number.
-        ValueError: for a run that may reveal a record outright: it has no finite Renyi divergence.
+        TypeError: the distribution of K has no proven bound, such as a fixed number.
+        ValueError: a run may reveal a record outright, so it has no finite Renyi divergence.
 
     Examples:
         >>> import neyman as ny
@@ -85,7 +85,7 @@ def select_best(mechanism: Mechanism, runs: Runs) -> SelectBest:
 
 @dataclass(frozen=True, repr=False)
 class SelectBest(Mechanism):
-    """The best of a random number of runs; build it with `select_best`."""
+    """Release the best of a random number of runs. Build it with `select_best`."""
 
     mechanism: Mechanism
     runs: Runs
@@ -110,12 +110,12 @@ class SelectBest(Mechanism):
 
     @property
     def neighboring(self) -> Relation:
-        """The relation of one run."""
+        """Return the relation of one run."""
         return self.mechanism.neighboring
 
     @cached_property
     def _base(self) -> Polygon:
-        """Above the power of one run, in either order and for each change of the data."""
+        """Return a polygon above the power of one run, in both orders and for all changes."""
         directions = self.mechanism.tradeoff().directions
         each = [enclosed(losses)[1] for losses in directions]
         return hull(corner for one in each for way in (one, mirrored(one)) for corner in way)
@@ -129,22 +129,22 @@ class SelectBest(Mechanism):
         return (composition_between((polygon, polygon)),)
 
     def losses(self) -> tuple[Composition, ...]:
-        """One loss: that of a finite pair whose power is the bound."""
+        """Return one loss, of a finite pair whose power is the bound."""
         return self._losses
 
     def renyi(self, order: float | Fraction) -> Bound:
-        """Return a bound on the Renyi divergence of this order; upper is safe, lower is 0.
+        """Bound the Renyi divergence of this order. ``upper`` is safe, and ``lower`` is 0.
 
-        The least, over this order and larger ones a in a list, of
-        D_a + max over x of (a log psi'(pi(x)) - (a - 1) log psi'(x)) / (a - 1) [BS-4] and of
-        theorem 2 of Papernot and Steinke [BS-5]. For Poisson the chance of an empty release is
-        added to the moment.
+        The bound is the smallest value, over this order and larger listed orders a, of D_a + max
+        over x of (a log psi'(pi(x)) - (a - 1) log psi'(x)) / (a - 1) [BS-4], and of theorem 2 of
+        Papernot and Steinke [BS-5]. For Poisson, the chance of an empty release is added to the
+        moment.
 
         Args:
-            order: at least 1; for 1 larger orders serve.
+            order: at least 1. For 1, larger orders give the bound.
 
         Raises:
-            ValueError: for an order below 1.
+            ValueError: the order is below 1.
         """
         least = check.exact("order", order)
         if least < 1:
@@ -157,7 +157,7 @@ class SelectBest(Mechanism):
     def renyi_bounds(self) -> Tradeoff:
         """Return the guarantee of the Renyi bounds alone, which composes in Renyi divergence.
 
-        The curve of this mechanism itself is nearer to the truth.
+        The curve of this mechanism itself is tighter.
         """
         return renyi({a: check.exact("bound", self.renyi(a).upper) for a in ORDERS})
 
@@ -174,7 +174,7 @@ class SelectBest(Mechanism):
         return _up(float(np.logaddexp(-float(self.runs.mean), z * ours)) / z)
 
     def _theorem_bound(self, z: float) -> float:
-        """Return what theorem 2 of Papernot and Steinke adds at the order 1 + z [BS-5]."""
+        """Return the addition to D at order 1 + z by theorem 2 of Papernot and Steinke [BS-5]."""
         stop = math.log(self.runs.halting * (1 - LIMITS.relative_rounding))
         each = [(1 - 1 / a) * divergence(self.mechanism, a) - stop / a for a in ORDERS]
         return (1 + float(self.runs.shape)) * min(each) + math.log(self.runs.mean) / z
@@ -184,9 +184,10 @@ class SelectBest(Mechanism):
         return weights(self._base, self.runs)
 
     def rho(self) -> Fraction:
-        """rho + c + 2 sqrt(rho log(E[K] + P(K = 0))), c = max of log psi'(pi(x)) / psi'(x) [BS-6].
+        """Return the smaller of a closed bound and the rho of the curve, rounded up.
 
-        Or what the curve proves, if that is less; rounded up.
+        The closed bound is rho + c + 2 sqrt(rho log(E[K] + P(K = 0))), with the rho of one run and
+        c = max of log psi'(pi(x)) / psi'(x) [BS-6].
         """
         if self._base == GUESSING:
             return Fraction(0)
@@ -205,5 +206,5 @@ def _up(x: float) -> float:
 
 
 def divergence(mechanism: Mechanism, order: float | Fraction) -> float:
-    """Return a bound on the Renyi divergence of a mechanism: the sum of its parts'."""
+    """Bound the Renyi divergence of a mechanism by the sum over its parts."""
     return math.fsum(n * leaf.renyi(order).upper for leaf, n in mechanism.leaves)

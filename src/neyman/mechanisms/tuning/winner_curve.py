@@ -1,9 +1,9 @@
-"""The curve of the best of K runs, from the curve of one run and the distribution of K.
+"""Compute the curve of the best of K runs, from the curve of one run and the distribution of K.
 
 F(y) and F'(y) are the chances that a run scores below y on the two datasets. The winner's density
-is psi'(F) times that of one run, and F is at most the power of one run at level F'. So each outcome
-adds to delta at most a convex function of its likelihood ratio, and delta of the winner is at most
-an f-divergence of one run [BS-2].
+is psi'(F) times the density of one run, and F is at most the power of one run at level F'. So each
+outcome adds to delta at most a convex function of its likelihood ratio, and delta of the winner is
+at most an f-divergence of one run [BS-2].
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from neyman.numerics.roots import bisect
 
 @dataclass(frozen=True)
 class Limits:
-    """How the winner's curve is cut."""
+    """Set the resolution of the winner's curve."""
 
-    pieces: int = 1 << 14  # into which the logarithm of psi' is cut, along the curve
-    epsilon_places: int = 600  # epsilons at which delta is bounded
-    least_mass: float = 1e-280  # a mass that is counted as if it had any loss
-    sparse_delta: float = 1e-40  # a delta beyond which places are few
-    largest_epsilon: float = 690.0  # an epsilon whose exponential is a float
-    sum_error: float = 1e-12  # relative: of sums of at most 1e4 terms of one sign [BS-3]
+    pieces: int = 1 << 14  # number of pieces of log psi' along the curve
+    epsilon_places: int = 600  # number of epsilons at which delta is bounded
+    least_mass: float = 1e-280  # a smaller mass may have any loss
+    sparse_delta: float = 1e-40  # below this delta, few epsilons are used
+    largest_epsilon: float = 690.0  # its exponential does not overflow
+    sum_error: float = 1e-12  # relative error of sums of at most 1e4 terms of one sign [BS-3]
 
 
 LIMITS = Limits()
@@ -43,14 +43,14 @@ def winner(base: Polygon, runs: Runs) -> Polygon:
     """Return a polygon above the power of the winner, in both orders.
 
     Args:
-        base: above the power of one run, in both orders.
+        base: a polygon above the power of one run, in both orders.
         runs: the distribution of K.
     """
     a, b = weights(base, runs)
     top = float(a[-1])
     p = np.array([float(y - x) for (_, x), (_, y) in pairwise(base)])
     q = np.array([float(y - x) for (x, _), (y, _) in pairwise(base)])
-    tiny = q < LIMITS.least_mass  # counted as what only one dataset can produce, at the best score
+    tiny = q < LIMITS.least_mass  # counted as possible on one dataset only, with the best score
     sure = (
         not tiny.any()
         and not ((p > 0) & (p < LIMITS.least_mass)).any()
@@ -75,14 +75,14 @@ def winner(base: Polygon, runs: Runs) -> Polygon:
     for epsilon, delta in zip(places, deltas(places), strict=True):
         total = (0.0 if epsilon >= last else delta + LIMITS.least_mass) + extra * math.exp(top)
         total *= 1 + LIMITS.sum_error
-        if total < 1:  # a total that floats do not hold says nothing
-            # e^epsilon rounds up, and delta falls in it.
+        if total < 1:  # skip totals that overflow or are trivial
+            # Round e^epsilon up: delta falls in it.
             lines.append((Fraction(math.exp(epsilon) * (1 + 4e-16)), Fraction(total)))
     return envelope([(Fraction(0), Fraction(1)), *lines, *(mirrored_line(*x) for x in lines)])
 
 
 def _places(log_ratio: Array, end: float, deltas: Callable[[Array], Array]) -> Array:
-    """Epsilons from 0 on: even ones as far as delta is not negligible, few beyond."""
+    """Return epsilons from 0 on: evenly spaced while delta is not negligible, few above."""
     high, _ = bisect(
         lambda e: bool(deltas(np.array([e]))[0] < LIMITS.sparse_delta), end, 0.0, rounds=30
     )
@@ -98,10 +98,10 @@ def _places(log_ratio: Array, end: float, deltas: Callable[[Array], Array]) -> A
 
 
 def weights(base: Polygon, runs: Runs) -> tuple[Array, Array]:
-    """log psi'(F) from above and log psi'(F') from below, from the worst score to the best [BS-3].
+    """Bound log psi'(F) from above and log psi'(F') from below, from worst to best score [BS-3].
 
-    Along each side of the polygon (F', F) moves on a line, which is cut into pieces. In a piece the
-    first is taken at its end and the second at its start.
+    Along each edge of the polygon, (F', F) moves on a line, which is cut into pieces. In a piece,
+    the upper bound uses its end, and the lower bound its start.
     """
     level = np.array([float(1 - x) for x, _ in base])
     power = np.array([float(1 - y) for _, y in base])
@@ -119,12 +119,12 @@ def weights(base: Polygon, runs: Runs) -> tuple[Array, Array]:
 
 
 def _support(a: Array, b: Array) -> tuple[Array, Array, Array]:
-    """(psi'(F), psi'(F')) over the largest, where a psi'(F) - psi'(F') is largest for some a."""
+    """Return (psi'(F), psi'(F')), scaled, where a psi'(F) - psi'(F') is largest for some a."""
     x, y = np.exp(a - a[-1]), np.exp(b - a[-1])
     hull = _lower_hull(x, y)
     line = cast(Array, np.interp(x, x[hull], y[hull]))
     ratio = np.divide(y, line, out=np.ones_like(y), where=line > 0)
-    too_high = float(np.max(1 - ratio, initial=0.0))  # by rounding [BS-3]
+    too_high = float(np.max(1 - ratio, initial=0.0))  # excess by rounding [BS-3]
     x, y = x[hull], y[hull] * (1 - too_high - LIMITS.sum_error)
     return x, y, np.diff(y) / np.diff(x) if len(x) > 1 else np.zeros(0)
 
@@ -132,7 +132,7 @@ def _support(a: Array, b: Array) -> tuple[Array, Array, Array]:
 def _deltas(
     log_ratio: Array, q: Array, top: float, support: tuple[Array, Array, Array], places: Array
 ) -> Array:
-    """Upper bounds on the sum over outcomes of the largest (psi'(F) p - t psi'(F') q)_+ [BS-2]."""
+    """Bound the sum over outcomes of the largest (psi'(F) p - t psi'(F') q)_+ from above [BS-2]."""
     x, y, breaks = support
     totals: list[float] = []
     for epsilon in places:
@@ -145,7 +145,7 @@ def _deltas(
 
 
 def _lower_hull(x: Array, y: Array) -> list[int]:
-    """Return the places of the corners of the largest convex function below; x does not fall."""
+    """Return indices of corners of the largest convex function below, for nondecreasing x."""
     corners: list[int] = []
     for i in range(len(x)):
         if corners and x[i] == x[corners[-1]]:
