@@ -31,7 +31,7 @@ from neyman.curves.profiles.selection import select
 from neyman.mechanisms.canonical.distribution import CanonicalLaw, _exact_variance, _geometric
 from neyman.mechanisms.canonical.iterates_closed_form import Exponential
 from neyman.mechanisms.canonical.iterates_numeric import Stepwise
-from neyman.mechanisms.shuffling.dominating_pairs import BinaryShuffleProfile, _tail_over
+from neyman.mechanisms.shuffling.shuffled_profiles import BinaryShuffleProfile, _tail_over
 from neyman.numerics.binomial import log_half
 from slacks import needed, numbers
 
@@ -283,8 +283,8 @@ def test_chances_that_the_rest_does_not_explain() -> Iterator[bool]:
 
 
 @needed(
-    "mechanisms/shuffling/dominating_pairs.py:_tail_asked",
-    "mechanisms/shuffling/dominating_pairs.py:_tail_over",
+    "mechanisms/shuffling/shuffled_profiles.py:_tail_asked",
+    "mechanisms/shuffling/shuffled_profiles.py:_tail_over",
     together=[(0, 1)],
     but=(2, 3),
 )
@@ -350,7 +350,7 @@ def test_a_ceiling_from_above() -> Iterator[bool]:
 
 
 @needed(
-    "mechanisms/shuffling/dominating_pairs.py:BinaryShuffleProfile._interior_bounds",
+    "mechanisms/shuffling/shuffled_profiles.py:BinaryShuffleProfile._interior_bounds",
     "numerics/binomial.py:_log_binomial",
     together=[(0, 2, 4), (0, 3, 4)],
     but=(1,),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln
 
-from neyman.mechanisms.shuffling.dominating_pairs import ShufflePair, ShuffleProfile
+from neyman.mechanisms.shuffling.shuffled_profiles import ShufflePair, ShuffleProfile
 
 
 def clones(users: int, epsilon: float) -> ShuffleProfile:

@@ -1,4 +1,4 @@
-"""Represent the loss of one report among many in random order (pairs: `dominating_pairs`)."""
+"""Represent the loss of one report among many in random order (pairs: `shuffled_profiles`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from neyman.curves.profiles.profile import Profile
 from neyman.curves.profiles.selection import profile_of_one, register, select
 from neyman.curves.tradeoff.enclosure import enclosed
 from neyman.curves.tradeoff.piecewise_linear import composition_between
-from neyman.mechanisms.shuffling.dominating_pairs import (
+from neyman.mechanisms.shuffling.shuffled_profiles import (
     BinaryShuffleProfile,
     BlanketProfile,
     ShufflePair,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import neyman as ny
-from neyman.mechanisms.shuffling.dominating_pairs import BinaryShuffleProfile
+from neyman.mechanisms.shuffling.shuffled_profiles import BinaryShuffleProfile
 
 
 def laws(users: int, odds: Fraction) -> tuple[list[int], list[int]]:
