@@ -56,39 +56,39 @@ _MAX_QUERIES_SHOWN = 6  # queries in a text
 
 @dataclass(frozen=True, init=False, repr=False)
 class Plan(PlanModel):
-    """A validated release plan. Calibration sets its noise.
+    """Represent a validated release plan. Calibration sets its noise.
 
-    Made by ``Plan.load(path)``, by ``Plan.from_dict(data)``, or from its sections.
+    Create a plan with ``Plan.load(path)``, ``Plan.from_dict(data)``, or from its sections.
 
     Args:
         name: a name for the plan.
         dataset: declared name@version of the data, as in the ledger.
         table: the table that the queries read.
-        unit: a `Unit`: who is protected.
-        queries: such as ``ny.query.count(by=["sex"])``. Their shares are relative: each is divided
-            by their sum. A query without a name is called after its measure.
+        unit: a `Unit`: the privacy unit.
+        queries: such as ``ny.query.count(by=["sex"])``. Shares are relative: Neyman divides each
+            share by their sum. A query without a name takes the name of its measure.
         budget: `at_most`, `zcdp`, `gdp`, or `approximate`; or fields, such as ``{"zcdp": "1/10"}``.
-        columns: the section of each column, such as `keys`, or ``{"decimals": 2}``. A column to sum
-            that is not declared has whole numbers.
+        columns: the section of each column, such as `keys`, or ``{"decimals": 2}``. An undeclared
+            column to sum has integer values.
         tables: further private tables by name, such as
             ``{"people": {"id": "id", "join": ["sex"]}}``.
-        derive, lookup, hierarchy: sections by name, as the TOML file has them.
+        derive, lookup, hierarchy: sections by name, as in the TOML file.
         where: a condition on a row.
         part, most_rows, source, publisher: as in the TOML file.
-        noise: "discrete-gaussian" or "rounded-gaussian"; the former if left out.
-        disjoint: True to charge queries whose filters no row meets together for the worst of them,
-            and not for their sum.
+        noise: "discrete-gaussian" (the default) or "rounded-gaussian".
+        disjoint: True to charge queries with disjoint filters for the worst of them, instead of for
+            their sum.
         totals: exact public totals, such as
             ``[{"by": ["sex"], "values": [["m", 40], ["f", 60]]}]``.
         consistency: the method, such as "least-squares".
-        folder: what the path of a key file is relative to.
+        folder: the folder to which the paths of key files are relative.
 
     Raises:
         PlanError: with every problem found.
 
     Warns:
-        UserWarning: the unit is not a row by its name, and neither its ``id`` nor its ``rows`` is
-            given. The guarantee then assumes that each unit has at most one row.
+        UserWarning: the name of the unit does not say that it is a row, and the unit has neither
+            ``id`` nor ``rows``. The guarantee then assumes that each unit has at most one row.
 
     Examples:
         >>> import neyman as ny
@@ -217,7 +217,7 @@ class Plan(PlanModel):
         levels = self.hierarchy.levels if self.hierarchy and level else ()
         names |= {*levels}
         derived: dict[str, Section] = {}
-        for one in reversed(self.rows.derived):  # each comes after those that it reads
+        for one in reversed(self.rows.derived):  # each column comes after its sources
             if one.name in names:
                 names |= one.sources
                 derived[one.name] = one.to_dict()
@@ -309,9 +309,10 @@ class Plan(PlanModel):
         """Return the mechanism of the tables that a change of one record's attributes can move.
 
         ``plan.concerning("race").tradeoff()`` bounds what an attacker can learn about a person's
-        race if they know everything else about the person. ``plan.concerning("county",
-        within="state")`` is about the county within a known state. ``plan.concerning("race",
-        "county", within="state")`` is about both together. The noise is the noise of `mechanism()`.
+        race if they know everything else about the person.
+        ``plan.concerning("county", within="state")`` is about the county within a known state.
+        ``plan.concerning("race", "county", within="state")`` is about both together. The noise is
+        the noise of `mechanism()`.
 
         The neighbors are two datasets in which one record differs in these attributes alone. This
         is a restricted replace-one relation, whatever relation the plan has. So under add-remove it
@@ -334,7 +335,7 @@ class Plan(PlanModel):
         Raises:
             ValueError: the plan does not have an attribute, or ``within`` does not fit.
         """
-        _ = self._calibrate  # refuses noise that cannot be drawn
+        _ = self._calibrate  # raises if the noise cannot be drawn
         return concerning(self, attributes, within, self.scale)
 
     @cached_property
@@ -397,9 +398,9 @@ class Plan(PlanModel):
 
         Returns:
             A data frame with a row per table: query, level, measure, cells, share, standard_error,
-                and half_width_90, in the plan's units. The last two are missing if the error
-                depends on the number of rows in a cell. Then a last column bounds the standard
-                error for 1,000 rows.
+            and half_width_90, in the plan's units. The last two are missing if the error depends on
+            the number of rows in a cell. Then a last column bounds the standard error for 1,000
+            rows.
         """
         return _error_tables().error_frame(self)
 
@@ -440,7 +441,7 @@ class Plan(PlanModel):
 
     def calibrated(self) -> tuple[tuple[Entry, Fraction], ...]:
         """Return every entry with its exact sigma squared (0 for a declared value)."""
-        _ = self._calibrate  # refuses noise that cannot be drawn
+        _ = self._calibrate  # raises if the noise cannot be drawn
         return tuple(
             (entry, Fraction(0) if entry.public is not None else entry.sigma_squared(self.scale))
             for entry in self.entries()

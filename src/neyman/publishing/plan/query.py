@@ -145,9 +145,7 @@ class Query:
 
     @property
     def group_by(self) -> tuple[str, ...]:
-        """Return the columns of ``by`` that split every table, without the columns of
-        ``detail``.
-        """
+        """Return the columns of ``by`` that split every table, without those of ``detail``."""
         inner = () if self.detail is None else self.detail.columns
         return tuple(name for name in self.by if name not in inner)
 
