@@ -1,5 +1,4 @@
-"""Represent derived columns and filters of a plan: the values computed from each row before
-counting.
+"""Compute derived columns and filters of a plan from each row, before anything is counted.
 
 Each is a function of one row alone. So a derived column moves a table like a column of the data:
 before and after a change, the row falls in one cell or in none, and `shifts` covers both. A filter

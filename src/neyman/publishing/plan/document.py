@@ -54,9 +54,7 @@ class Limits:
     # The most characters of a publisher and of a unit of measurement, which a report prints.
     text_letters: int = 100
     table_rows: int = 2**40  # the most rows that a table may be declared to have
-    error_weight: int = (
-        10**60
-    )  # the largest weight of a table's error, and the inverse of the least
+    error_weight: int = 10**60  # the largest weight of a table's error; the least is its inverse
 
 
 LIMITS = Limits()
@@ -355,9 +353,7 @@ class UnitPart(Strict):
     @model_validator(mode="before")
     @classmethod
     def _with_search(cls, data: object) -> object:
-        """Replace rows = 'discover' by the largest candidate, and add the terms of the
-        histogram.
-        """
+        """Replace rows = 'discover' by the largest candidate. Add the histogram's terms."""
         if not check.is_mapping(data):
             return data
         if data.get("rows") == "discover":

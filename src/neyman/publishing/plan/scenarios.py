@@ -249,9 +249,7 @@ def _vanishes(plan: PlanModel, query: Query, entry: Entry, change: _Change) -> b
 
 
 def _several(hierarchy: Hierarchy, lower: int, upper: int) -> bool:
-    """Return True if some place at depth ``upper`` (-1: everything) contains several at
-    ``lower``.
-    """
+    """Return True if some place at one depth (-1: everything) has several at another."""
     above = len(hierarchy.paths(hierarchy.levels[upper])) if upper >= 0 else 1
     return len(hierarchy.paths(hierarchy.levels[lower])) > above
 
