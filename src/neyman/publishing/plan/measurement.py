@@ -112,7 +112,7 @@ Calibrated: TypeAlias = Sequence[tuple[Entry, Fraction]]
 
 Cases: TypeAlias = Sequence[
     Sequence[Entry]
-]  # for each case, the entries that a change can move together [UN-11]
+]  # entries that a change can move together, by case [UN-11]
 
 
 def rate_of(sigma_squared: Fraction) -> Fraction:
@@ -195,9 +195,7 @@ def claims_rho_alone(cases: Cases) -> bool:
         <= SHIFTS_LIMITS.vectors
     ):
         return False  # no listed entry is measured, or their combinations can be listed
-    least = max(
-        2 * entry.share / entry.squared for entry in measured
-    )  # so that sigma is at least 1
+    least = max(2 * entry.share / entry.squared for entry in measured)  # sigma is at least 1
     losses = Alternatives.of(at_scale(entries, least) for entries in listed_ones).losses()
     return any(composition.bare is not None for composition in losses)
 

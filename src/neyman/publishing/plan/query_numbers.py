@@ -27,9 +27,7 @@ class Limits:
     cell_move: int = 10**12
     # The largest absolute value of a scaled clip or edge: doubles hold all integers up to it.
     scaled_value: int = 2**53
-    least_delta: Fraction = Fraction(
-        1, 10**300
-    )  # the least delta for which thresholds have been computed
+    least_delta: Fraction = Fraction(1, 10**300)  # the least chance for which thresholds are right
 
 
 LIMITS = Limits()
@@ -276,9 +274,7 @@ def _scale_field(
 
 
 def _overflow(context: QueryContext, field: str, clip: tuple[int, int]) -> Iterator[str]:
-    """Yield clips whose sums could exceed the cell limit, or whose unit could move a cell too
-    far.
-    """
+    """Yield clips whose sums could exceed 64 bits, or let one unit move a cell too far."""
     document, largest, moves, what = context.document, 0, 0, ""
     for part in context.measure.parts:
         if part in _TERMS and (part == "over") == (field == "clip_over"):
