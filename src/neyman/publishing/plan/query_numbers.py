@@ -27,7 +27,7 @@ class Limits:
     cell_move: int = 10**12
     # The largest absolute value of a scaled clip or edge: doubles hold all integers up to it.
     scaled_value: int = 2**53
-    least_delta: Fraction = Fraction(1, 10**300)  # the least chance for which thresholds are right
+    least_delta: Fraction = Fraction(1, 10**300)  # the least delta for discovered keys
 
 
 LIMITS = Limits()

@@ -10,7 +10,7 @@ bound the error to first order in the noise over that number:
   sum of squared distances;
 - standard deviation: the root of the variance's error, which is an upper bound;
 - ratio of sums: sqrt(S^2 + r^2 T^2) / b. S and T are the standard errors of both sums, b is the
-  lower sum if its values average the middle of their clip, and r is the largest ratio then;
+  denominator if its values average the middle of their clip, and r is the largest ratio then;
 - quantile drawn by inverse sensitivity: by rank, see `rank_error`;
 - quantile of bins: by rank, as a part of the rows: sqrt(largest v_j) / rows (see `quantiles`).
 """
@@ -40,10 +40,7 @@ from neyman.publishing.tables.key_selection import threshold
 
 ROWS = (100, 1000, 10_000)  # the numbers of rows in a cell for which a ratio's error is given
 
-LEAST_NOISE, MOST_NOISE = (
-    Fraction(1, 10**4),
-    Fraction(10**30),
-)  # range of sigma^2 for noise that can be drawn
+LEAST_NOISE, MOST_NOISE = Fraction(1, 10**4), Fraction(10**30)  # sigma^2 that can be drawn
 DELTA, LEVEL = 1e-6, 0.05  # delta and level at which a guarantee is stated
 
 Name = tuple[str, str]
@@ -165,9 +162,7 @@ def _gap(
 ) -> float | None:
     """Bound the ratio of the error to the least possible error; None if no bound is proven."""
     relation = plan.unit.neighboring
-    if (
-        plan.totals or query.detail is not None
-    ):  # the bounds hold for one table and any replaced row
+    if plan.totals or query.detail is not None:  # the bounds are for one table, any replaced row
         return None
     if any(entry.public is not None or entry.searched or entry.failure for entry in entries):
         return None
@@ -390,7 +385,7 @@ def _ratio(
 def _ratio_of_sums(
     plan: Plan, query: Query, noise: Mapping[str, Fraction], unit: float, rows: int
 ) -> tuple[int, float, float]:
-    """Return `_ratio` for a ratio of sums, if the lower values average the middle of their clip."""
+    """Return `_ratio` for a ratio of sums, if the denominator averages mid-clip values."""
     below = rows * sum(query.clip_over or (0, 1)) / 2
     slope = max(abs(end) for end in query.clip or (0, 1)) * rows / below
     parts = noise["sum"], noise["over"]

@@ -8,9 +8,9 @@ cells of variance / squared shift, times the table's weight.
 - With consistency the variances are those after least squares, which are convex in the shares. The
   gradient gives a lower bound [MA-7]. Here it is an estimate, because derivatives are differences.
 - For disjoint queries, no case of a change may take more than the whole budget [UN-11]. Weights on
-  the cases replace the worst case. Their bound from below holds as for a single case.
+  the cases replace the worst case. They bound the error from below as a single case does.
 
-Shares are multiples of 1/1000, at least 1/1000 each, and sum to 1 exactly. The plan's own shares
+Shares are multiples of 1/1000 (finer for over 50 tables), above 0, and sum to 1 exactly. The plan's own shares
 are returned if no others are better by more than the accuracy of the search.
 """
 
@@ -46,9 +46,7 @@ class Limits:
     relative_width: float = 1e-4
     difference_step: float = 1e-4  # relative step of the difference quotients
     least_share: float = 1e-4  # least share during the search
-    error_share: float = (
-        0.01  # relative change of the squared error that does not justify other shares
-    )
+    error_share: float = 0.01  # smaller changes of the squared error do not justify other shares
     # Tolerance of numbers that are rounded for display: machines differ in their last digits.
     rounding_share: float = 1e-6
     quick_operations: int = 2 * 10**7  # for a waiting user: under half a second
@@ -172,9 +170,7 @@ class Split:
         )
 
     def explained(self) -> list[str]:
-        """Return sentences that say how the shares are split, why, and how much error this
-        saves.
-        """
+        """Return sentences that say who gets which share, why, and how much error it saves."""
         total = sum((part.weight for part in self.parts), Fraction(0))
         budget = "the budget" if self.cases == 1 else "the declared shares"
         which = "after least squares" if self.consistent else "table by table"
@@ -222,7 +218,7 @@ def best_split(
         consistent: True to minimize the error after least squares. The default is the plan's
             setting.
         work: the largest amount of work, in places whose variances are computed (about 10^8 per
-            second). Without it the search is complete. ``gap`` bounds the remaining error.
+            second). Without it the search runs to its end. ``gap`` bounds the remaining error.
 
     Raises:
         ValueError: a weight is for no table of the plan, for a declared table, or the second for a
@@ -397,9 +393,7 @@ def _first(result: tuple[float, Floats]) -> float:
 
 
 def _round_shares(shares: Floats) -> list[Fraction]:
-    """Return shares rounded to thousandths (finer for many tables), at least one each, with sum
-    1.
-    """
+    """Round shares to thousandths (finer for many tables), at least one each, with sum 1."""
     parts = LIMITS.parts
     while parts < 20 * len(shares):
         parts *= 10

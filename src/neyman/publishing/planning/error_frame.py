@@ -1,6 +1,4 @@
-"""Return the errors of a plan's tables as a data frame. `Plan.errors` loads this module on
-demand.
-"""
+"""Return the errors of a plan's tables as a data frame, for `Plan.errors`."""
 
 from __future__ import annotations
 

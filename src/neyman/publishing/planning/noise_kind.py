@@ -41,9 +41,7 @@ class NoiseChoice:
 
     @property
     def better(self) -> NoiseKind:
-        """Return the kind with the smaller errors. Return the plan's own if they are about
-        equal.
-        """
+        """Return the kind with the smaller errors, or the plan's own if they are about equal."""
         return (
             self.other
             if self.ratio is not None and self.ratio < 1 - LIMITS.relative_difference
