@@ -21,7 +21,7 @@ class Limits:
     """Set when to decompose a full matrix, and when constraints count as met."""
 
     dense_entries: int = 1_000_000  # the most entries of a matrix to decompose in full
-    relative_residual: float = 1e-6  # relative: constraints that are missed by more cannot all hold
+    relative_residual: float = 1e-6  # constraints that miss by more contradict each other
     steps_per_row: int = 20  # steps of the iterative solver, per row
 
 

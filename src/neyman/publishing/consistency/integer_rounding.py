@@ -46,7 +46,7 @@ def rounded_parts(totals: Integers, parts: Floats, parents: Integers) -> Integer
             ignored.
 
     Returns:
-        Integers of shape (n,). Among equal remainders, a position's order decides, and it favors
+        Integers of shape (n,). Among equal remainders, an order of positions decides that favors
         neither the first nor the last positions.
     """
     near = np.rint(parts)

@@ -168,9 +168,7 @@ class Margins:
         return parts
 
     def finest(self) -> list[int]:
-        """Return the positions of the tables that are margins of no other table, one of each
-        kind.
-        """
+        """Return the positions of tables that are margins of no other one, one of each kind."""
         kinds = {(m.at, m.columns): i for i, m in reversed(list(enumerate(self.margins)))}
         return sorted(
             i

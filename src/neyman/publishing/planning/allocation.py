@@ -10,8 +10,8 @@ cells of variance / squared shift, times the table's weight.
 - For disjoint queries, no case of a change may take more than the whole budget [UN-11]. Weights on
   the cases replace the worst case. They bound the error from below as a single case does.
 
-Shares are multiples of 1/1000 (finer for over 50 tables), above 0, and sum to 1 exactly. The plan's own shares
-are returned if no others are better by more than the accuracy of the search.
+Shares are positive multiples of 1/1000 (finer for over 50 tables) that sum to 1 exactly. The plan's
+own shares are returned if no others are better by more than the accuracy of the search.
 """
 
 from __future__ import annotations

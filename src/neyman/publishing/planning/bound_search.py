@@ -26,8 +26,8 @@ def refuse_searched(plan: Plan) -> None:
 def search_notes(plan: Plan) -> tuple[str, ...]:
     """Return a sentence or more for each bound that follows from a histogram.
 
-    The sentences name the errors that the search causes. Noise is proportional to the bound. The bound is up
-    to twice as large as needed. No interval covers values outside it.
+    They name the errors that the search causes: noise is proportional to the bound, the bound is up
+    to twice as large as needed, and no interval covers values outside it.
     """
     noise = {entry.query: entry.sigma_squared(plan.scale) for entry in plan.entries()}
     notes: list[str] = []
