@@ -58,7 +58,7 @@ class Tree:
             without children must be measured.
 
     ``after`` has, for each level, the variance of each node's estimate. It holds for any noise
-    distribution. Its relative accuracy is that of rounding.
+    distribution, up to rounding relative to the given variances.
 
     Raises:
         ValueError: a parent does not exist, a variance is negative, or the variance of a leaf is

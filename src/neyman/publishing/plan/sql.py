@@ -430,9 +430,7 @@ class _Translator:
         return {"measure": "distinct", "column": name}
 
     def _bounded_column(self, tree: exp.Expr, alias: str, ranked: bool) -> Section:
-        """Return the column to sum for a form, and its clip. Quantiles are drawn from this
-        column.
-        """
+        """Return the column to sum (or to draw quantiles from) for a form, and its clip."""
         piece = self.rows.read(tree)
         if piece.node.type != "number":
             raise self.source.refuse(tree, f"is of type {piece.node.type}, and must be a number")
