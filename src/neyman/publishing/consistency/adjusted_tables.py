@@ -1,4 +1,4 @@
-"""Adjust tables so that they add up, from the noisy tables alone, so that anyone can repeat it.
+"""Adjust tables so that they add up. Anyone can repeat this from the noisy tables alone.
 
 The plan decides which tables must add up (`families`). Least squares moves each table as little as
 its noise warrants. Declared totals are taken as true, and the guarantee does not cover them.
@@ -181,7 +181,7 @@ def check_consistency(plan: Plan, method: str) -> None:
 
 
 def consistent_variances(plan: Plan, variances: Mapping[Name, float]) -> dict[Name, Floats]:
-    """Return, by table, the variance of each cell after least squares, an entry for each place.
+    """Return the variance of each cell after least squares, by table: an entry per place.
 
     Args:
         variances: by (query, level), the variance of the noise on each cell; 0 for declared values.

@@ -143,9 +143,9 @@ def _join_margins(
 ) -> tuple[Margin, Integers]:
     """Return one integer table, near the estimates, of which all exact tables are margins.
 
-    The part of each exact table that earlier tables share is within one of them, with which it
-    agrees. So the cells of one common cell form a matrix with known row and column sums of equal
-    total.
+    One earlier table contains all axes that an exact table shares with earlier ones, and both agree
+    on these axes. So the cells of one common cell form a matrix with known row and column sums of
+    equal total.
     """
     axes = [
         frozenset([*(f"level {i}" for i in range(m.level + 1)), *map(str, m.columns)])
@@ -173,7 +173,7 @@ def _join_margins(
 
 
 def _positions(shape: tuple[int, ...], level: int, margin: Margin, chain: Chain) -> Integers:
-    """Return, for each cell of a table at a level, the position of its cell in a flat margin."""
+    """Return the position in a flat margin of each cell of a table at a level."""
     place = chain.above(margin.level, level)
     sizes = [size if i in margin.columns else 1 for i, size in enumerate(shape[2:])]
     index = np.arange((int(place.max()) + 1) * math.prod(sizes)).reshape(-1, 1, *sizes)

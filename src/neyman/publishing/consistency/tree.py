@@ -36,7 +36,7 @@ class Chain:
         return [self.places, *map(len, self.parents)]
 
     def above(self, upper: int, lower: int) -> Integers:
-        """Return, for each place of the lower level, its place on the upper level."""
+        """Return the upper-level place that contains each place of the lower level."""
         index = np.arange(self.sizes[lower])
         for level in range(lower, upper, -1):
             index = self.parents[level - 1][index]

@@ -113,11 +113,11 @@ class Hierarchy:
         return self._places[self.depth(level)][0]
 
     def codes(self, level: str) -> np.ndarray:
-        """Return, for each row of ``rows``, the index of its place in ``paths(level)``."""
+        """Return the index in ``paths(level)`` of the place of each row of ``rows``."""
         return self._places[self.depth(level)][1]
 
     def parents(self, lower: str, upper: str) -> np.ndarray:
-        """Return, for each place of ``lower``, the index of its place on the level ``upper``."""
+        """Return the index of the ``upper`` place that contains each ``lower`` place."""
         parents = np.empty(len(self.paths(lower)), dtype=np.int64)
         parents[self.codes(lower)] = self.codes(upper)
         return parents

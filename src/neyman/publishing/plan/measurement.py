@@ -177,7 +177,10 @@ def normal_at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
 
 
 def calibrates_as_normal(entries: Iterable[Entry]) -> bool:
-    """Return True if rounded noise calibrates as normal noise: unless it has one listed shift."""
+    """Return True if rounded noise is calibrated as normal noise.
+
+    The exception is a release whose only listed shift moves one cell.
+    """
     measured = _noisy_entries(entries)
     single = [len(vector) for entry in measured for vector in entry.shifts] == [1]
     return not single and any(entry.rounded for entry in measured)

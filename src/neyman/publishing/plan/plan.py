@@ -293,7 +293,7 @@ class Plan(PlanModel):
     def at_scale(self, scale: Fraction) -> Mechanism:
         """Return the plan's mechanism with sigma^2 = squared * scale / (2 share) for each entry.
 
-        ``scale`` is 1/rho, where rho is what the plan spends in zCDP.
+        ``scale`` is 1/rho. The plan spends rho in zCDP.
         """
         return Alternatives.of(at_scale(case, scale) for case in self.cases)
 

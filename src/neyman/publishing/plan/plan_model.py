@@ -124,7 +124,7 @@ class PlanModel:
         return sum((self.unit.rows, *(table.rows for table in self.tables)))
 
     def table_plans(self) -> tuple[Self, ...]:
-        """Return, for each table, the plan of the queries that read it [UN-8].
+        """Return one plan per table, with the queries that read this table [UN-8].
 
         A plan of one table is returned unchanged. Otherwise each plan leaves out the other tables,
         their queries, and their filters, and its unit has the table's id and rows.
@@ -225,11 +225,11 @@ class PlanModel:
 
     @cached_property
     def cases(self) -> Cases:
-        """Return, for each case, the entries that one unit's change can move together [UN-11]."""
+        """Return the entries that one unit's change can move together, by case [UN-11]."""
         return self.cases_of(self.entries(), crossing=self.unit.neighboring == "replace-one")
 
     def cases_of(self, entries: Iterable[Entry], *, crossing: bool) -> Cases:
-        """Return, for each case, the entries that move together. Merge cases with equal noise.
+        """Return the entries that move together, by case. Merge cases with equal noise.
 
         If ``crossing``, a unit may be in other queries after the change.
         """
@@ -242,7 +242,7 @@ class PlanModel:
     def every_case(
         self, entries: Iterable[Entry], *, crossing: bool
     ) -> Iterator[tuple[Entry, ...]]:
-        """Yield, for each case, the entries that move together. Do not merge cases."""
+        """Yield the entries that move together, by case. Do not merge cases."""
         sets = self.row_sets
         if len(sets) == 1:
             yield tuple(entries)

@@ -288,7 +288,7 @@ def axes_of(total: Total, hierarchy: Hierarchy | None) -> frozenset[str]:
 
 
 def joined_order(sets: Sequence[frozenset[str]]) -> tuple[int, ...] | None:
-    """Order sets so that the part of each set in earlier sets is within one of them [CO-5].
+    """Order sets so that one earlier set contains each set's overlap with all earlier ones [CO-5].
 
     Return None if no such order exists.
 

@@ -1,4 +1,4 @@
-"""Explain, before any data, the bounds of a plan that follow from noisy histograms."""
+"""Explain the bounds of a plan that follow from noisy histograms, before any data."""
 
 from __future__ import annotations
 

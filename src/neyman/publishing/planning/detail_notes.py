@@ -1,4 +1,4 @@
-"""Explain, before any data, a plan's tables whose groups differ in detail."""
+"""Explain a plan's tables whose groups differ in detail, before any data."""
 
 from __future__ import annotations
 
