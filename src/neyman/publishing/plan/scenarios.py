@@ -299,7 +299,7 @@ def _read(plan: PlanModel, change: _Change) -> bool:
     return any(change.loses(one) or change.moves(one, one.levels[-1]) for one in used)
 
 
-# ---- what is asked ----------------------------------------------------------------------------
+# ---- changed attributes ------------------------------------------------------------------------
 
 
 def _change(plan: PlanModel, attributes: tuple[str, ...], within: str | None) -> _Change:

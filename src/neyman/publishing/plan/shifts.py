@@ -98,8 +98,8 @@ def shifts(
             rows that leave a group need not meet rows that enter it [UN-12].
 
     Returns:
-        For every realized shift, some vector is at least its sorted absolute values in each cell.
-        Some unit realizes each vector. ``squared`` is exact.
+        The cells of every realized shift fit into the cells of one vector [UN-3]. Some unit
+        realizes each vector. ``squared`` is exact.
     """
     if cells < 1 or not 1 <= rows <= LIMITS.rows or high < low:
         raise ValueError(f"no shifts for cells = {cells}, rows = {rows}, clip = [{low}, {high}]")

@@ -62,8 +62,8 @@ class TableError:
             zCDP guarantee; for a mean, at the largest number of rows; None if no bound is proven.
         consistent: the least and largest standard error of the cells after least squares, if the
             plan asks for consistent tables and this table takes part.
-        threshold: for discovered keys, the least noisy number of units of a published key.
-        published_from: the least number of units of a key that is published with probability 95%.
+        threshold: the smallest noisy number of units for which a discovered key is published.
+        published_from: the number of units from which on a key is published with probability 95%.
     """
 
     query: str
@@ -181,7 +181,7 @@ def _gap(
 def _key_threshold(
     plan: Plan, query: Query, noise: Mapping[str, Fraction]
 ) -> tuple[int | None, int | None]:
-    """Return the threshold of discovered keys, and a number of units that passes it.
+    """Return the threshold of discovered keys, and a number of units that passes at 95%.
 
     A key of n units passes if its noise is at least threshold - n. By symmetry, the probability
     that it fails equals the probability of noise above n - threshold. A 90% interval bounds it by

@@ -101,7 +101,7 @@ def schema_of(path: Path, delimiter: str | None = None, encoding: str = "utf-8")
     Without a delimiter, take the one that is most frequent in the first line.
 
     Raises:
-        ValueError: the file has another type, or its first line has no column names. The message
+        ValueError: the file cannot be read, or its first line has no column names. The message
             shows nothing of this line, which is someone's row if a header is missing.
     """
     suffix, packed = suffix_of(path)
