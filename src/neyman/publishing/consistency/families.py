@@ -7,7 +7,7 @@
   hierarchy counts as a column too. The table over everything is then the table without the
   hierarchy, and so is a declared total, which also counts dropped rows. A query by two hierarchies
   counts rows with a place in both.
-- Exact totals add up to counts without a filter.
+- Exact totals take part with counts that have no filter.
 - If a query counts only some rows of a unit (``groups``, ``rows_per_group``), its tables add up
   only to each other. Queries with one table and one filter add up only to each other.
 - Means, variances, quantiles, distinct units, and discovered keys do not add up and take no part.

@@ -46,8 +46,8 @@ def rounded_parts(totals: Integers, parts: Floats, parents: Integers) -> Integer
             ignored.
 
     Returns:
-        Integers of shape (n,). Among equal remainders, an order of positions decides that favors
-        neither the first nor the last positions.
+        Integers of shape (n,). Ties between remainders are broken by position, in an order that
+        favors neither the first nor the last.
     """
     near = np.rint(parts)
     parts = np.where(np.abs(parts - near) < LIMITS.integer_distance, near, parts)

@@ -57,7 +57,7 @@ class Tree:
             an array of shape (nodes,): 0 for an exact value, inf for an unmeasured one. A node
             without children must be measured.
 
-    ``after`` has, for each level, the variance of each node's estimate. It holds for any noise
+    ``after`` has, for each level, the variance of each node's estimate. This variance holds for any noise
     distribution, up to rounding relative to the given variances.
 
     Raises:

@@ -162,9 +162,9 @@ class _Nodes:
     """Represent the nodes at one depth.
 
     Args:
-        level: the level of the places that their vectors are over.
+        level: the level of the places in each node's vector.
         kinds: the class of each node. Nodes of one class have the same matrices.
-        prior: the table with which their vectors start; None for the sum of the nodes below.
+        prior: the table with which each vector starts; None for the sum of the nodes below.
         variances: for each class, the variance of a vector, given all tables at the node and below.
         below: for each class, the variance of the sum of the nodes below.
     """

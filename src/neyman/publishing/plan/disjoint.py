@@ -68,7 +68,7 @@ def _exclude(some: list[Case] | None, others: list[Case] | None) -> bool:
 
 
 def _cases(node: Node, truth: bool) -> list[Case] | None:
-    """Return cases that cover a condition's being true (or false); None if there are too many."""
+    """Return cases of which one holds if ``node`` has this truth; None if there are too many."""
     match node.op:
         case "not":
             return _cases(node.parts[0], not truth)

@@ -124,7 +124,7 @@ def rate_of(sigma_squared: Fraction) -> Fraction:
 
 
 def failure(delta: Fraction, keys: int) -> Fraction:
-    """Return 1 - (1 - delta)^keys, rounded up to 15 digits: the chance to publish any key."""
+    """Return 1 - (1 - delta)^keys, rounded up to 15 digits: the chance that any key appears."""
     exact = 1 - (1 - delta) ** keys
     context = Context(prec=40, rounding=ROUND_CEILING)
     above = context.divide(Decimal(exact.numerator), Decimal(exact.denominator))
@@ -140,8 +140,8 @@ def fitting_delta(limit: Fraction, keys: int) -> str:
 def listed(entries: Iterable[Entry]) -> bool:
     """Return True if a release of these tables claims the curves of listed shifts.
 
-    It does not if keys are discovered and the shifts allow too many combinations. Then the claim is
-    the sum of rho, beside the chance that a key is revealed.
+    The release does not claim them if keys are discovered and the shifts allow too many
+    combinations. Then the claim is the sum of rho, beside the chance that a key is revealed.
     """
     entries = list(entries)
     if all(entry.delta is None for entry in entries):
@@ -187,7 +187,7 @@ def calibrates_as_normal(entries: Iterable[Entry]) -> bool:
 
 
 def claims_rho_alone(cases: Cases) -> bool:
-    """Return True if only rho and the curve that it implies are claimed: too many shifts."""
+    """Return True if too many shifts allow only a claim of rho and the curve that it implies."""
     # Rounded noise has a curve for all shifts of one norm.
     listed_ones = [[e for e in _noisy_entries(entries) if not e.rounded] for entries in cases]
     measured = [entry for entries in listed_ones for entry in entries]

@@ -199,7 +199,7 @@ def _moves_total(plan: PlanModel, change: _Change) -> bool:
 
 
 def _shifts(plan: PlanModel, entry: Entry, change: _Change) -> Shifts | None:
-    """Return the maximal shifts of one table under a change of one unit; None if none [AT-1]."""
+    """Return one table's maximal shifts under a change; None if it cannot move [AT-1]."""
     if entry.public is not None:
         return None
     query = plan.query(entry.query)
@@ -249,7 +249,7 @@ def _vanishes(plan: PlanModel, query: Query, entry: Entry, change: _Change) -> b
 
 
 def _several(hierarchy: Hierarchy, lower: int, upper: int) -> bool:
-    """Return True if some place at one depth (-1: everything) has several at another."""
+    """Return True if some place at a depth (-1: everything) contains several lower places."""
     above = len(hierarchy.paths(hierarchy.levels[upper])) if upper >= 0 else 1
     return len(hierarchy.paths(hierarchy.levels[lower])) > above
 

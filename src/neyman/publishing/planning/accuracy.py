@@ -58,7 +58,7 @@ class TableError:
         by_rows: for ratios, by number of rows in a cell, upper bounds on both errors to first
             order; for quantiles as a part of the rows. Half the clip's range if nothing is known.
         by_rank: True if ``by_rows`` has ranks, as parts of the rows, instead of values.
-        gap: an upper bound on the ratio to the smallest standard error of any release with the same
+        gap: an upper bound on the standard error over the smallest one of any release with the same
             zCDP guarantee; for a mean, at the largest number of rows; None if no bound is proven.
         consistent: the least and largest standard error of the cells after least squares, if the
             plan asks for consistent tables and this table takes part.
@@ -291,7 +291,7 @@ def promise(plan: Plan, scale: Fraction) -> dict[str, float]:
 
 
 def _largest(entry: Entry, meets: Callable[[Fraction], bool]) -> Fraction:
-    """Return the largest scale of eight digits that ``meets``, if all smaller scales do."""
+    """Return the largest scale of eight digits that passes ``meets``, if all smaller ones do."""
     one = entry.sigma_squared(Fraction(1))
     low, high = LEAST_NOISE / one, MOST_NOISE / one
     if meets(high):
@@ -385,7 +385,7 @@ def _ratio(
 def _ratio_of_sums(
     plan: Plan, query: Query, noise: Mapping[str, Fraction], unit: float, rows: int
 ) -> tuple[int, float, float]:
-    """Return `_ratio` for a ratio of sums, if the denominator averages mid-clip values."""
+    """Return `_ratio` for a ratio of sums, if the denominator's values average mid-clip."""
     below = rows * sum(query.clip_over or (0, 1)) / 2
     slope = max(abs(end) for end in query.clip or (0, 1)) * rows / below
     parts = noise["sum"], noise["over"]

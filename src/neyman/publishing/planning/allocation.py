@@ -8,7 +8,7 @@ cells of variance / squared shift, times the table's weight.
 - With consistency the variances are those after least squares, which are convex in the shares. The
   gradient gives a lower bound [MA-7]. Here it is an estimate, because derivatives are differences.
 - For disjoint queries, no case of a change may take more than the whole budget [UN-11]. Weights on
-  the cases replace the worst case. They bound the error from below as a single case does.
+  the cases stand for the worst one. They bound the error from below as a single case does.
 
 Shares are positive multiples of 1/1000 (finer for over 50 tables) that sum to 1 exactly. The plan's
 own shares are returned if no others are better by more than the accuracy of the search.
