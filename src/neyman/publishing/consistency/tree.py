@@ -57,8 +57,8 @@ class Tree:
             an array of shape (nodes,): 0 for an exact value, inf for an unmeasured one. A node
             without children must be measured.
 
-    ``after`` has, for each level, the variance of each node's estimate. This variance holds for any noise
-    distribution, up to rounding relative to the given variances.
+    ``after`` has, for each level, the variance of each node's estimate. This variance holds for any
+    noise distribution, up to rounding relative to the given variances.
 
     Raises:
         ValueError: a parent does not exist, a variance is negative, or the variance of a leaf is
@@ -106,7 +106,7 @@ class Tree:
             below[leaf] = np.inf
             closer = own < below
             least, most = np.minimum(own, below), np.maximum(own, below)
-            # This form keeps the digits of a weight far below 1.
+            # This form preserves the digits of a weight far below 1.
             ratio = np.zeros(size)
             np.divide(least, most, out=ratio, where=(most > 0) & (most < np.inf))
             near, far = 1 / (1 + ratio), ratio / (1 + ratio)

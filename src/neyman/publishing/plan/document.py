@@ -161,7 +161,7 @@ def _version(value: object) -> object:
 
 
 def _refuse_truth_value(value: object, reason: str) -> None:
-    if isinstance(value, bool):  # which Python counts as a whole number
+    if isinstance(value, bool):  # Python counts it as an integer
         raise ValueError(reason)
 
 
