@@ -110,9 +110,7 @@ class Entry:
 Calibrated: TypeAlias = Sequence[tuple[Entry, Fraction]]
 """Tables of integers, each with the sigma squared of its noise."""
 
-Cases: TypeAlias = Sequence[
-    Sequence[Entry]
-]  # entries that a change can move together, by case [UN-11]
+Cases: TypeAlias = Sequence[Sequence[Entry]]  # entries that move together, by case [UN-11]
 
 
 def rate_of(sigma_squared: Fraction) -> Fraction:

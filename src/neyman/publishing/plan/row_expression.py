@@ -589,7 +589,7 @@ class _Reader:
         part = self.value(tree.args[0])
         if part.type != "text":
             raise self.refuse(tree, f"{name} takes a text, and this is {_NAMES[part.type]}")
-        # An engine computes a chain of them in one step, which repeats its start.
+        # An engine computes a chain of changes in one step, which repeats its start.
         weight = part.weight + 4 if part.op in TEXT_CHANGES else 8 + 6 * part.weight
         return Node(name, "text", (part,), weight=weight)
 

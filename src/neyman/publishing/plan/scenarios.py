@@ -236,8 +236,7 @@ def _vanishes(plan: PlanModel, query: Query, entry: Entry, change: _Change) -> b
     """Return True if a record can lose its cell."""
     if any(plan.column(name).unknown is None for name in query.by if name in change.columns):
         return True
-    # The changed value may be the only one of its kind in the cell, or the cell may lose its last
-    # one.
+    # The new value may be the only one of its kind in the cell, or the old one may have been.
     if entry.measure == "distinct" and query.measured(entry.measure)[0] in change.columns:
         return True
     # A row without its number takes no part. So it also leaves the count of a mean [UN-10].

@@ -183,8 +183,7 @@ def _partitions(side: _Side) -> Iterator[list[int]]:
 def _both(side: _Side, cells: int, up: int, down: int) -> Iterator[Vector]:
     """Yield the shifts when rows leave and others enter."""
     if up == down and side.full:
-        # A cell moves by up (k + n). So rows in different cells fit into both sides in the same
-        # cells.
+        # A cell moves by up (k + n). So sides in different cells fit into sides in the same cells.
         yield tuple(2 * up * k for parts in _partitions(side) for k in parts)
         return
     if up and down:

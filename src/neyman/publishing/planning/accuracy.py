@@ -132,7 +132,7 @@ def errors(
         unit = _unit(plan, query)
         least = after.get((name, level))
         single = (len(noise) == 1 or query.delta is not None) and not query.ranked
-        (*_, sigma_squared) = noise.values()  # of keys that are found, the last is published
+        (*_, sigma_squared) = noise.values()  # for discovered keys, the last
         by_rows = () if single else tuple(_ratio(plan, query, noise, unit, n) for n in rows)
         tables.append(
             TableError(
