@@ -1,8 +1,9 @@
-"""Tables that add up, made of the noisy ones alone.
+"""Adjust noisy tables so that they add up, without any other data.
 
-Public: `consistent_tables` and its records (tables), `least_squares` under linear constraints of
-one's own (constraints). Which tables belong together is in families; tree and margins have the
-exact least squares, nonnegative and rounding what may follow it.
+Public: `consistent_tables` and its records (adjusted_tables), and `least_squares` under custom
+linear constraints (constraints). The module families finds the tables that belong together. The
+modules tree and margins compute exact least squares. The modules nonnegative and integer_rounding
+compute optional further steps.
 """
 
 from neyman.extras import require

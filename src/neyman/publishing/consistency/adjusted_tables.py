@@ -1,8 +1,7 @@
-"""Tables that add up: made of the noisy ones alone, so that anyone can make them again.
+"""Adjust tables so that they add up. Anyone can repeat this from the noisy tables alone.
 
-Which tables must add up follows from the plan (`families`). Least squares moves each table as
-little as its noise warrants. Declared totals are taken at their word, and the guarantee does not
-cover them.
+The plan decides which tables must add up (`families`). Least squares moves each table as little as
+its noise warrants. Declared totals are taken as true, and the guarantee does not cover them.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 METHODS = get_args(ConsistencyMethod)
 Z90 = 1.6448536269514722
-"""A normal variable is within this many standard deviations in 90 cases of 100."""
+"""A normal variable is within this many standard deviations with probability 90%."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Noise that still counts as noise, and whole numbers that are doubles."""
+    """Set the smallest variance that counts as noise, and the largest exact integer."""
 
-    least_variance: float = 1e-60  # noise that is never seen still counts as noise
-    exact_integer: float = 2.0**53  # whole numbers up to here are doubles
+    least_variance: float = 1e-60  # noise too small to see still counts as noise
+    exact_integer: float = 2.0**53  # doubles hold all integers up to here
 
 
 LIMITS = Limits()
@@ -43,14 +42,14 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class ConsistentTable:
-    """One table after it was made to add up; arrays are flat, in declared order.
+    """Represent one consistent table. Arrays are flat, in declared order.
 
     Args:
         value: the estimates; int64 for the method "integer", else float64.
-        standard_error: of the least-squares estimate; 0 where the value is known exactly.
-        lower, upper: an interval around the least-squares estimate, made to hold the truth in 90
-            cases of 100 or more (noise that adds up is taken for normal; one step of the integers
-            is added), cut at 0 and widened to the value where that was moved.
+        standard_error: the standard error of the least-squares estimate; 0 for an exact value.
+        lower, upper: an interval around the least-squares estimate, designed to contain the truth
+            with probability at least 90%. It treats the adjusted noise as normal and adds one step
+            of the integers. It is cut at 0, and widened to contain a value that was moved.
     """
 
     value: NDArray[Any]
@@ -61,13 +60,14 @@ class ConsistentTable:
 
 @dataclass(frozen=True)
 class Consistent:
-    """A release's tables of counts and sums, made to add up.
+    """Represent a release's consistent tables of counts and sums.
 
     Args:
         tables: by (query, level).
         invariants: declared totals, which the guarantee does not cover.
-        residual: of the method "nonnegative" (and "integer", before rounding), how far any cell is
-            from the conditions of the optimum, in units of a cell; 0 for least squares.
+        residual: for the method "nonnegative" (and "integer", before rounding), the largest
+            violation of the optimality conditions by any cell, in units of a cell; 0 for least
+            squares.
     """
 
     method: ConsistencyMethod
@@ -83,31 +83,32 @@ def consistent_tables(
     noisy: Mapping[tuple[str, str, str], tuple[Integers, Fraction]],
     method: ConsistencyMethod = "least-squares",
 ) -> Consistent:
-    """Return the tables of counts and sums, made to add up: a function of the published tables
-    alone.
+    """Return the tables of counts and sums, adjusted to add up, from the published tables alone.
 
     Least squares minimizes the sum of (x - y)^2 / sigma^2 over all noisy cells y and all x that add
     up. It is unbiased, and no linear unbiased estimate of any cell has a smaller variance.
 
-    "nonnegative" is the nearest such x in the same norm without a negative cell: never farther from
-    the truth in that norm, whatever the noise, but biased where true cells are near 0: they go up,
-    and cells that share a total with them down. "integer" rounds it: whole numbers that add up,
-    each cell of the finest table moved by less than 1 and, at each level, each sum over its places.
+    "nonnegative" is the nearest such x in the same norm without a negative cell. For any noise, it
+    is never farther from the truth in this norm. But it is biased if true cells are near 0: they go
+    up, and cells that share a total with them go down. "integer" rounds it to integers that add up.
+    Each cell of the finest table moves by less than 1, and so does, at each level, each sum over
+    its places.
 
     Args:
-        noisy: by (query, level, measure) the noisy integers, flat in declared order, with the exact
-            sigma squared of their noise (0 for declared values). More than counts and sums may be
-            there.
+        noisy: a dict from (query, level, measure) to the noisy integers, flat in declared order,
+            and the exact sigma squared of their noise (0 for declared values). It may contain more
+            than counts and sums.
 
     Returns:
-        The tables. Standard errors are exact for least squares: noise of variance sigma^2 or less
-        on each cell, independent. An interval is the least-squares estimate -+ (1.645 standard
-        errors + 1/2), the half because the noise moves in whole steps. Families with a table
-        whose values add up to more than 2^53 in size, which doubles cannot count, are left out.
+        The tables. Standard errors are exact for least squares, if the noise is independent with
+        variance sigma^2 or less on each cell. An interval is the least-squares estimate -+ (1.645
+        standard errors + 1/2). The 1/2 is there because the noise moves in integer steps. A family
+        is left out if the values of one of its tables add up to more than 2^53 in size, which
+        doubles cannot count.
 
     Raises:
-        PlanError: what `check_consistency` refuses, before any data are read.
-        KeyError: a table of the plan is not there.
+        PlanError: `check_consistency` refuses the plan, before any data are read.
+        KeyError: a table of the plan is missing.
     """
     check_consistency(plan, method)
     tables: dict[Name, ConsistentTable] = {}
@@ -149,11 +150,11 @@ def consistent_tables(
 
 
 def check_consistency(plan: Plan, method: str) -> None:
-    """Refuse what cannot be made to add up; no data are needed.
+    """Refuse tables that cannot be adjusted to add up. No data are needed.
 
     Raises:
-        PlanError: a method that is not one, no count or sum in the plan, declared totals that
-            contradict each other, or, for whole numbers, tables without a finest one.
+        PlanError: the method is unknown, the plan has no count or sum, declared totals contradict
+            each other, or, for integers, the tables have no finest one.
     """
     problems: list[str] = []
     if method not in METHODS:
@@ -180,10 +181,10 @@ def check_consistency(plan: Plan, method: str) -> None:
 
 
 def consistent_variances(plan: Plan, variances: Mapping[Name, float]) -> dict[Name, Floats]:
-    """By table the variance of each cell after least squares, an entry for each of its places.
+    """Return the variance of each cell after least squares, by table: an entry per place.
 
     Args:
-        variances: by (query, level) that of the noise on each cell; 0 for declared values.
+        variances: by (query, level), the variance of the noise on each cell; 0 for declared values.
     """
     by_table: dict[Name, Floats] = {}
     for family in families(plan):
@@ -238,7 +239,7 @@ def _fit_family(
         if moved:
             lower, upper = np.maximum(lower, 0.0), np.maximum(upper, 0.0)
         if method == "integer":
-            # A whole true value in an interval is in the whole numbers of that interval.
+            # An integer true value in an interval is among the integers of this interval.
             lower, upper = np.ceil(lower - 1e-9), np.floor(upper + 1e-9)
             lower, upper = lower.astype(np.int64), upper.astype(np.int64)
         if method != "least-squares":

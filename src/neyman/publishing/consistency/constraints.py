@@ -1,4 +1,4 @@
-"""Least squares under linear constraints of one's own, where no tree helps."""
+"""Solve least squares under custom linear constraints, if they form no tree."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Limits:
-    """When a system is decomposed whole, and when constraints hold."""
+    """Set when to decompose a full matrix, and when constraints count as met."""
 
-    dense_entries: int = 1_000_000  # entries of a matrix that is decomposed whole
-    relative_residual: float = 1e-6  # relative: constraints that are missed by more cannot all hold
-    steps_per_row: int = 20  # per row, of the iterative solver
+    dense_entries: int = 1_000_000  # the most entries of a matrix to decompose in full
+    relative_residual: float = 1e-6  # constraints that miss by more contradict each other
+    steps_per_row: int = 20  # steps of the iterative solver, per row
 
 
 LIMITS = Limits()
@@ -30,12 +30,13 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Fitted:
-    """Values that meet linear constraints.
+    """Represent values that meet linear constraints.
 
     Args:
         values: the estimates.
-        standard_errors: of each; None where the problem was too large to decompose.
-        residual: the largest |A x - b| that is left.
+        standard_errors: the standard error of each estimate; None if the problem was too large to
+            decompose.
+        residual: the largest remaining |A x - b|.
     """
 
     values: Floats
@@ -48,23 +49,24 @@ def least_squares(
 ) -> Fitted:
     """Return the x with A x = b that minimizes the sum of (x - y)^2 / variance.
 
-    With S the square roots of the variances, x = y + S u, where u is the shortest solution of
-    (A S) u = b - A y. Up to 10^6 entries A S is decomposed (singular values), which also gives the
-    standard errors, S times the root of 1 less the squared projection; beyond that LSQR finds u and
-    is run again on what is left.
+    Let S be the square roots of the variances. Then x = y + S u, where u is the shortest solution
+    of (A S) u = b - A y. Up to 10^6 entries, A S is decomposed into singular values. This also
+    gives the standard errors: S times the root of 1 less the squared projection. For larger
+    matrices, LSQR finds u and runs again on the residual.
 
     Args:
-        y: noisy values of shape (n,); independent noise.
-        variances: of the noise on each, of shape (n,): finite, and 0 for what is known exactly.
-        A: matrix of shape (m, n), sparse (SciPy) or dense. Rows may repeat what others say.
-        b: of shape (m,).
+        y: noisy values of shape (n,), with independent noise.
+        variances: the variance of each value's noise, of shape (n,): finite, and 0 for an exact
+            value.
+        A: matrix of shape (m, n), sparse (SciPy) or dense. Rows may be redundant.
+        b: right-hand side, of shape (m,).
 
     Returns:
-        The estimates; `Fitted.residual` says how well the constraints are met.
+        The estimates. `Fitted.residual` measures how well they meet the constraints.
 
     Raises:
-        ValueError: shapes that do not fit, a variance that is negative or infinite, constraints
-            that contradict each other or the values of variance 0.
+        ValueError: shapes do not fit, a variance is negative or infinite, or constraints contradict
+            each other or the values of variance 0.
 
     Source: Paige and Saunders (1982) for LSQR.
     """
@@ -77,7 +79,7 @@ def least_squares(
     spread = np.sqrt(given)
     scaled = sparse.csr_array(matrix @ sparse.diags_array(spread))
     lengths = np.sqrt(np.asarray((scaled * scaled).sum(axis=1)).ravel())
-    # A constraint times a number is the same one; alike in length they are solved more exactly.
+    # Scaling a constraint does not change it. Constraints of equal length are solved more exactly.
     lengths = np.where(lengths > 0, lengths, 1.0)
     scaled = sparse.csr_array(sparse.diags_array(1 / lengths) @ scaled)
     small = len(right) * len(noisy) <= LIMITS.dense_entries
@@ -87,7 +89,7 @@ def least_squares(
         else _sparse(scaled, LIMITS.steps_per_row * max(scaled.shape))
     )
     fitted = noisy.copy()
-    for _ in range(3):  # again on what rounding left
+    for _ in range(3):  # repeat for the rounding residual
         fitted += spread * solve((right - matrix @ fitted) / lengths)
     off = np.abs(right - matrix @ fitted)
     size = 1 + np.abs(right) + abs(matrix) @ np.abs(fitted)
@@ -119,9 +121,7 @@ def _check(
 
 
 def _dense(scaled: Floats) -> tuple[Callable[[Floats], Floats], Floats]:
-    """Return the shortest solution by singular values, and what the
-    constraints leave of each variance.
-    """
+    """Return a solver for the shortest solution, and the part of each variance that remains."""
     left, sizes, right = np.linalg.svd(scaled, full_matrices=False)
     rank = int((sizes > max(scaled.shape) * 2.0**-52 * sizes.max(initial=0.0)).sum())
     left, sizes, right = left[:, :rank], sizes[:rank], right[:rank]

@@ -1,15 +1,16 @@
-"""Which of a plan's tables must add up to each other: families, read off the plan alone.
+"""Find which of a plan's tables must add up to each other (families), from the plan alone.
 
-- counts and histograms with each other, and sums of one column with one clip;
-- a table by a column adds up to one without it only where each row has one of its keys: where the
-  column's ``unknown`` is a key. Where it is "drop", tables with it and without it stay apart. The
-  bins of a histogram are a column in this: a row without a number may be in no bin. A hierarchy is
-  a column in this, and the table over everything the one without it, as is a declared total, which
-  counts dropped rows too. A query by two hierarchies counts rows with a place in both;
-- exact totals with counts that have no filter;
-- a query that keeps some rows of a unit only (``groups``, ``rows_per_group``) with itself alone,
-  and queries with one table and one filter with each other alone;
-- means, variances, quantiles, distinct units and found keys do not add up and take no part.
+- Counts and histograms must add up to each other, and so must sums of one column with one clip.
+- A table by a column adds up to a table without the column only if each row has one of its keys: if
+  the column's ``unknown`` is a key. If it is "drop", tables with the column and without it stay
+  apart. The bins of a histogram count as a column here: a row without a number may be in no bin. A
+  hierarchy counts as a column too. The table over everything is then the table without the
+  hierarchy, and so is a declared total, which also counts dropped rows. A query by two hierarchies
+  counts rows with a place in both.
+- Exact totals take part with counts that have no filter.
+- If a query counts only some rows of a unit (``groups``, ``rows_per_group``), its tables add up
+  only to each other. Queries with one table and one filter add up only to each other.
+- Means, variances, quantiles, distinct units, and discovered keys do not add up and take no part.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from neyman.publishing.plan.totals import Total
 
 @dataclass(frozen=True)
 class Limits:
-    """The trees of a family."""
+    """Limit the trees of a family."""
 
-    trees: int = 2  # the most hierarchies that the tables of a family are by
+    trees: int = 2  # the most hierarchies of a family's tables
     matrix_rows: int = 1000  # the most rows of the matrices of two trees
 
 
@@ -48,11 +49,11 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True)
 class Member:
-    """A table of a family: where it stands, and how its cells are ordered.
+    """Represent a table of a family: its levels, and the order of its cells.
 
     Args:
         at: the position of its level in each of the family's two trees.
-        turned: whether the places of the family's first tree are its fastest ones.
+        turned: True if the places of the family's first tree vary fastest.
     """
 
     name: Name
@@ -68,17 +69,17 @@ class Member:
 
 @dataclass(frozen=True)
 class Family:
-    """Tables that must add up to each other."""
+    """Represent tables that must add up to each other."""
 
     members: tuple[Member, ...]
-    linked: tuple[Any, ...]  # the axes that may be summed away
-    alike: tuple[Any, ...]  # those that all members have
+    linked: tuple[Any, ...]  # the axes that may be summed over
+    alike: tuple[Any, ...]  # the axes that all members have
     sizes: Mapping[Any, int]
-    trees: tuple[Chain, Chain]  # of places; one or both may have one place alone
-    signed: bool  # whether a true value can be negative
+    trees: tuple[Chain, Chain]  # of places; one or both may have only one place
+    signed: bool  # True if a true value can be negative
 
     def margins(self, variances: Mapping[Name, float]) -> Margins:
-        """Return the members' structure, for noise of these variances."""
+        """Return the structure of the members, for noise of these variances."""
         tables = [
             Margin(
                 member.at[0],
@@ -93,7 +94,7 @@ class Family:
         return Margins(tables, sizes, first.parents, first.places, second)
 
     def turned(self, member: Member, table: NDArray[Any], *, back: bool = False) -> NDArray[Any]:
-        """Return a table by the family's order of pairs of places; ``back`` to the member's own."""
+        """Return a table in the family's order of pairs of places; ``back`` to the member's own."""
         if not member.turned:
             return table
         first, second = (tree.sizes[at] for tree, at in zip(self.trees, member.at, strict=True))
@@ -118,7 +119,7 @@ class Family:
 
 
 def _takes_part(query: Query) -> str | None:
-    """Return the measure that adds up, if there is one."""
+    """Return the measure that adds up; None if the query takes no part."""
     if query.delta is not None:
         return None
     return {"count": "count", "histogram": "count", "sum": "sum"}.get(query.measure)
@@ -140,7 +141,7 @@ def families(plan: Plan) -> list[Family]:
     """Return the families of a plan's tables, in the order of their first queries.
 
     Raises:
-        PlanError: tables that would have to add up along three trees, or along large ones.
+        PlanError: tables would have to add up along three trees, or along large ones.
     """
     groups: dict[Any, list[Member]] = {}
     sizes: dict[Any, int] = {}
@@ -154,7 +155,7 @@ def families(plan: Plan) -> list[Family]:
         if query.bins is not None:
             bins = (query.column, query.bins)
             axes.append(bins)
-            if not query.optional:  # else it counts the rows with a number alone
+            if not query.optional:  # else it counts only the rows with a number
                 complete.add(bins)
             sizes[bins] = len(query.bins) - 1
         dropping = frozenset(
@@ -166,7 +167,7 @@ def families(plan: Plan) -> list[Family]:
             group = (
                 (measure, query.column, query.clip) if measure == "sum" else measure,
                 (query.name if bounded else None, query.where, query.table),
-                dropping if public is None else frozenset[str](),  # which a total counts too
+                dropping if public is None else frozenset[str](),  # which a total also counts
                 frozenset(axes) - complete,
             )
             shape = tuple(sizes[axis] for axis in axes)
@@ -240,7 +241,7 @@ def _family(
 
 
 def _chain(hierarchy: Hierarchy, levels: Sequence[str | None]) -> Chain:
-    """Return the chain of some levels of a hierarchy; None is everything."""
+    """Return the chain of some levels of a hierarchy. The level None is everything."""
     parents = [
         np.zeros(len(hierarchy.paths(lower)), np.int64)
         if upper is None

@@ -1,4 +1,4 @@
-"""Whole numbers that add up, near given ones that do."""
+"""Round tables that add up to integer tables that add up."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Number = TypeVar("Number", np.float64, np.int64)
 
 @dataclass(frozen=True)
 class Limits:
-    """Which values and remainders count as equal."""
+    """Set which values and remainders count as equal."""
 
-    integer_distance: float = 1e-6  # values this near to a whole number count as one
-    tie_distance: float = 1e-4  # remainders this near to each other mostly count as alike
+    integer_distance: float = 1e-6  # a value this near to an integer counts as the integer
+    tie_distance: float = 1e-4  # remainders this near to each other mostly count as equal
 
 
 LIMITS = Limits()
@@ -35,29 +35,30 @@ _GOLDEN_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 def rounded_parts(totals: Integers, parts: Floats, parents: Integers) -> Integers:
-    """Parts rounded so that they add up to whole totals: the largest remainders go up [CO-4].
+    """Round parts so that they add up to integer totals: the largest remainders go up [CO-4].
 
-    Where a total is its parts' sum rounded up or down, each part is its own value rounded up or
-    down. No part gets below 0 that is not.
+    If a total is its parts' sum rounded up or down, each part is rounded up or down. No part of at
+    least 0 becomes negative.
 
     Args:
-        parts: of shape (n,), at most 2^53 in size.
+        parts: values of shape (n,), at most 2^53 in size.
         parents: for each part the position of its total, of shape (n,). A total without parts is
-            not looked at.
+            ignored.
 
     Returns:
-        Whole numbers of shape (n,). Which go up of remainders that are alike depends on their
-        positions, in an order that favors neither the first nor the last.
+        Integers of shape (n,). Ties between remainders are broken by position, in an order that
+        favors neither the first nor the last.
     """
     near = np.rint(parts)
     parts = np.where(np.abs(parts - near) < LIMITS.integer_distance, near, parts)
     floors = np.floor(parts).astype(np.int64)
     remainder = parts - floors
     count = np.bincount(parents, minlength=len(totals))
-    # Siblings of one table were all moved alike, so ties are common. Rounding must not decide them,
-    # or another machine would find others; nor the order of the keys, which would favor the first.
+    # All siblings of one table were moved equally, so ties are common. Rounding errors must not
+    # decide ties, because they differ between machines. The order of the keys must not decide
+    # either, because it would favor the first.
     scrambled = np.arange(len(parts), dtype=np.uint64) * _GOLDEN_MULTIPLIER
-    # A second round is needed only where totals are no rounding of their parts' sum.
+    # A second round is needed only if totals are not roundings of their parts' sums.
     while True:
         sums = np.zeros(len(totals), dtype=np.int64)  # a double cannot hold each
         np.add.at(sums, parents, floors)
@@ -66,7 +67,7 @@ def rounded_parts(totals: Integers, parts: Floats, parents: Integers) -> Integer
         if not step.any():
             return floors
         up = step[parents] > 0
-        # Those that go up: the largest remainders first. Down: the smallest, and never below 0.
+        # To go up, take the largest remainders first. To go down, the smallest, and never below 0.
         usable = up | (floors > 0) | (parts < 0)
         rough = np.rint(remainder / LIMITS.tie_distance)
         order = np.lexsort((scrambled, np.where(up, -rough, rough), ~usable, parents))
@@ -80,17 +81,17 @@ def rounded_parts(totals: Integers, parts: Floats, parents: Integers) -> Integer
 def rounded_tables(
     margins: Margins, estimates: list[Floats], exact: Sequence[tuple[Margin, Integers]] = ()
 ) -> list[Integers]:
-    """Whole numbers that add up: the one finest table is rounded, and the others are its sums.
+    """Round the one finest table to integers. Return all tables as its sums.
 
-    First come the exact tables together, or the totals of the top level's places. Then what they
-    are by, one column after the other, then the places of each further level: so each level's cells
-    of the finest kind are near their estimates, and a total gathers roundings of its few keys
-    rather than of its many places. Of two trees, the one with fewer of the finest table's places
-    comes first, as a column does.
+    The rounding starts with the joined exact tables, or with the totals of the top level's places.
+    It then adds the columns one by one, and then the places of each further level. So each level's
+    cells of the finest kind are near their estimates. A total gathers roundings of its few keys
+    instead of its many places. For two trees, the tree with fewer of the finest table's places
+    comes first, like a column.
 
     Args:
-        exact: tables over one tree that agree where they overlap and close no cycle. They keep
-            their values [CO-5].
+        exact: tables over one tree that agree on shared margins and close no cycle. Their values do
+            not change [CO-5].
     """
     (finest,) = margins.finest()
     chains, last = (margins.places, margins.across), margins.margins[finest].at
@@ -140,10 +141,11 @@ def rounded_tables(
 def _join_margins(
     exact: Sequence[tuple[Margin, Integers]], tables: Mapping[tuple[int, int], Floats], chain: Chain
 ) -> tuple[Margin, Integers]:
-    """Return one table of whole numbers of which all exact tables are margins, near the estimates.
+    """Return one integer table, near the estimates, of which all exact tables are margins.
 
-    Each exact table meets those before it within one of them, with which it agrees. So the cells of
-    one common cell are a matrix whose row and column sums are known and have one sum.
+    One earlier table contains all axes that an exact table shares with earlier ones, and both agree
+    on these axes. So the cells of one common cell form a matrix with known row and column sums of
+    equal total.
     """
     axes = [
         frozenset([*(f"level {i}" for i in range(m.level + 1)), *map(str, m.columns)])
@@ -171,7 +173,7 @@ def _join_margins(
 
 
 def _positions(shape: tuple[int, ...], level: int, margin: Margin, chain: Chain) -> Integers:
-    """Return for each cell of a table at a level the position of its cell in a flat margin."""
+    """Return the position in a flat margin of each cell of a table at a level."""
     place = chain.above(margin.level, level)
     sizes = [size if i in margin.columns else 1 for i, size in enumerate(shape[2:])]
     index = np.arange((int(place.max()) + 1) * math.prod(sizes)).reshape(-1, 1, *sizes)
@@ -186,11 +188,11 @@ def _matrices(
     columns: Integers,
     groups: Integers,
 ) -> Integers:
-    """Return whole numbers of at least 0 with given sums by row and by column, near a target.
+    """Return integers of at least 0 with given row and column sums, near a target.
 
-    The rows are rounded first. Then units move within a row, from a column with too many to one
-    with too few, where that brings the numbers nearest to the target. Each move is possible,
-    because a column with too many has a cell above 0.
+    The rows are rounded first. Then units move within a row, from a column with too many to a
+    column with too few, wherever this brings the numbers nearest to the target. Each move is
+    possible, because a column with too many has a cell above 0.
     """
     integers = rounded_parts(row_sums, target, rows)
     lacking = column_sums.copy()
@@ -217,13 +219,13 @@ def _matrices(
 
 
 def _margin(table: NDArray[Number], columns: AbstractSet[int]) -> NDArray[Number]:
-    """Return a table's sums over the columns not named, each of which has then length 1."""
+    """Return a table's sums over the other columns, each of which then has length 1."""
     gone = tuple(i + 2 for i in range(table.ndim - 3) if i not in columns)
     return table.sum(axis=gone, keepdims=True) if gone else table
 
 
 def _round_parts(totals: Integers, parts: Floats) -> Integers:
-    """Parts along the last axis rounded to whole totals, whose last axis has length 1."""
+    """Round parts along the last axis to integer totals, whose last axis has length 1."""
     index = np.repeat(np.arange(totals.size), parts.shape[-1])
     return rounded_parts(totals.ravel(), parts.ravel(), index).reshape(parts.shape)
 

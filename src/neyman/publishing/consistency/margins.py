@@ -1,7 +1,7 @@
-"""Least squares over tables that are margins of each other, on hierarchies of places [CO-2].
+"""Solve least squares over tables that are margins of each other, on hierarchies of places [CO-2].
 
-Noise is alike on all cells of a table, so everything splits into parts that do not touch each
-other, one for each set of columns. For each part the places are a tree, or a product of two trees.
+All cells of a table have equal noise. So the problem splits into independent parts, one for each
+set of columns. In each part, the places form a tree, or a product of two trees.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ ONE_PLACE = Chain()
 
 @dataclass(frozen=True)
 class Margin:
-    """One noisy table.
+    """Represent one noisy table.
 
     Args:
-        level: which level of places its cells are at, 0 for the top one.
-        across: the same of the places of a second tree.
-        columns: the columns that it is by, as positions in the sizes of all.
-        variance: of the noise on each cell; 0 for what is known exactly.
+        level: the level of its cells' places, 0 for the top one.
+        across: the level of its cells' places in a second tree.
+        columns: the columns of the table, as positions in the sizes of all columns.
+        variance: the variance of the noise on each cell; 0 for exact cells.
     """
 
     level: int
@@ -44,27 +44,27 @@ class Margin:
 
     @property
     def at(self) -> tuple[int, int]:
-        """The levels of its places in both trees."""
+        """Return the levels of the table's places in both trees."""
         return self.level, self.across
 
     def of(self, other: Margin) -> bool:
-        """Whether this one is a margin of the other (or by the same cells)."""
+        """Return True if this table is a margin of the other, or has the same cells."""
         above = self.level <= other.level and self.across <= other.across
         return above and self.columns <= other.columns
 
 
 class Margins:
-    """Tables that must add up, over the places of one tree, or of two.
+    """Represent tables that must add up, over the places of one tree or of two.
 
-    A table's values have shape (places, k_0, k_1, ..., alike). Places of two trees are pairs, with
-    the second tree's places fastest. k_i is the number of keys of column i if the table is by it,
-    else 1; ``alike`` counts independent problems.
+    A table's values have shape (places, k_0, k_1, ..., alike). For two trees, the places are pairs,
+    with the second tree's places fastest. k_i is the number of keys of column i if the table has
+    this column, else 1. ``alike`` is the number of independent problems.
 
     Args:
         parents: for each level of places but the top one, each place's position in the level above.
         across: the second tree.
 
-    ``variances`` has for each table the variance of the estimate of a cell, by place.
+    ``variances`` has, for each table, the variance of a cell's estimate, by place.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Margins:
             self._trees[part] = self._tree(part)
 
     def _tree(self, part: Set) -> tuple[list[Level], Tree | TreePair]:
-        """Return the levels at which a part is measured, and the tree or pair that they make."""
+        """Return the levels at which a part is measured, and their tree or pair of trees."""
         variances: dict[Level, float] = {}
         for level in sorted({m.at for m in self.margins if part <= m.columns}):
             known = {
@@ -112,7 +112,7 @@ class Margins:
 
     @cached_property
     def variances(self) -> list[Floats]:
-        """The variance of the estimate of each table's cells, by place."""
+        """Return the variance of the estimate of each table's cells, by place."""
         variances: list[Floats] = []
         for m in self.margins:
             total = np.zeros(self.places.sizes[m.level] * self.across.sizes[m.across])
@@ -125,7 +125,9 @@ class Margins:
         return variances
 
     def fit(self, values: Sequence[Floats]) -> list[Floats]:
-        """Return the least-squares estimates of all tables, which add up; shaped as the values.
+        """Return the least-squares estimates of all tables, in the shapes of the values.
+
+        The estimates add up.
 
         Raises:
             ValueError: exact values contradict each other.
@@ -157,7 +159,7 @@ class Margins:
         ]
 
     def _split(self, m: Margin, table: Floats) -> dict[Set, Floats]:
-        """Return a table's parts: along each column its sum, and what is left without its mean."""
+        """Return a table's parts: along each column its sum, and the deviations from its mean."""
         parts = {frozenset[int](): table}
         for i in sorted(m.columns):
             for part, piece in list(parts.items()):
@@ -166,7 +168,7 @@ class Margins:
         return parts
 
     def finest(self) -> list[int]:
-        """Positions of the tables that are a margin of no other one, one of each kind."""
+        """Return the positions of tables that are margins of no other one, one of each kind."""
         kinds = {(m.at, m.columns): i for i, m in reversed(list(enumerate(self.margins)))}
         return sorted(
             i

@@ -1,9 +1,9 @@
-"""Least squares among tables without a negative cell.
+"""Compute least-squares tables without a negative cell.
 
-The nearest such tables, in the norm of least squares, are the least-squares tables of values whose
-finest cells have been lifted: by nothing where the result is positive, and just enough to reach 0
-elsewhere. So any step of a solver is one least-squares fit, and what comes out adds up at every
-step [CO-3].
+The nearest such tables, in the norm of least squares, are the least-squares tables of lifted
+values. The lift of a finest cell is 0 if the result is positive. Otherwise it is just enough to
+reach 0. So each step of a solver is one least-squares fit, and the tables add up after every step
+[CO-3].
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Limits:
-    """When the search for nonnegative values ends."""
+    """Set when the search for nonnegative values ends."""
 
     relative_tolerance: float = 1e-9
-    relative_rounding: float = 1e-14  # of the largest value, which no step can do without
+    relative_rounding: float = 1e-14  # relative to the largest value; rounding limits each step
     steps: int = 5_000
 
 
@@ -33,12 +33,12 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Nonnegative:
-    """Tables that add up and are not negative.
+    """Represent tables that add up and are not negative.
 
     Args:
-        values: the tables; what is below 0 by no more than the residual has been set to 0.
-        residual: the largest violation of the optimality conditions over all cells, in the units
-            of a cell: |min(value, lift)|. Each sum of n cells holds to n times that.
+        values: the tables. Values below 0 by at most the residual have been set to 0.
+        residual: the largest violation of the optimality conditions over all cells, in the units of
+            a cell: |min(value, lift)|. A sum of n cells is exact to n times the residual.
     """
 
     values: list[Floats]
@@ -47,16 +47,15 @@ class Nonnegative:
 
 
 def nonnegative(margins: Margins, values: Sequence[Floats]) -> Nonnegative:
-    """Return the tables that minimize the sum of (x - y)^2 / variance, add up, and are all at least
-    0.
+    """Return tables of at least 0 that add up and minimize the sum of (x - y)^2 / variance.
 
-    The dual problem is a quadratic in the lifts, which are at least 0; its matrix is the covariance
-    of the estimates, at most the variance of the noise. So unit steps are safe; they
-    are accelerated, and started afresh where they turn back. Tens to hundreds are usual.
+    The dual problem is a quadratic in the lifts, which are at least 0. Its matrix is the covariance
+    of the estimates, at most the variance of the noise. So unit steps are safe. They are
+    accelerated, and restarted if they turn back. Tens to hundreds of steps are usual.
 
     Returns:
-        The tables, with the residual that is left: at most 1e-9, or 1e-14 of the largest value,
-        unless 5,000 steps were too few.
+        The tables, with the remaining residual: at most 1e-9, or 1e-14 of the largest value, unless
+        5,000 steps were too few.
 
     Source: Beck and Teboulle (2009); O'Donoghue and Candes (2015) for the restarts.
     """

@@ -1,7 +1,8 @@
-"""The tables of a release that add up, made of those that it published.
+"""Compute the consistent tables of a release from its published tables.
 
-They are in ``tables/consistent/``, one for each table that takes part. Who releases makes them and
-who verifies makes them again, from the same files by the same function: nothing private comes in.
+``tables/consistent/`` has one file for each table that takes part. The publisher writes these
+files. A verifier computes them again, from the same published files with the same function. No
+private data are used.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ from neyman.publishing.tables.estimates import Estimate
 from neyman.publishing.tables.forms import Form, integers
 from neyman.storage.reading import open_file
 
-FOLDER = "tables/consistent"  # where they are in a release's folder
+FOLDER = "tables/consistent"  # their folder within a release
 
 
 @dataclass(frozen=True, eq=False)
 class ConsistentForm:
-    """One table that adds up, with the keys of the noisy one that it was made of."""
+    """Represent one consistent table, with the keys of its noisy table."""
 
     form: Form
     table: ConsistentTable
 
     @property
     def schema(self) -> pa.Schema:
-        """Names and types of the columns as they are made."""
+        """Return the names and types of the columns."""
         return self.build(range(0)).schema
 
     def build(self, part: range) -> pa.Table:
@@ -51,7 +52,7 @@ class ConsistentForm:
 
 
 def from_published(plan: Plan, forms: Iterable[Form], folder: Path) -> Consistent:
-    """Make the published tables in a folder add up."""
+    """Return consistent tables computed from the published tables in a folder."""
     parts = members(plan)
     noisy: dict[tuple[str, str, str], Any] = {}
     for form in forms:
@@ -72,6 +73,6 @@ def members(plan: Plan) -> dict[tuple[str, str], Member]:
 
 
 def consistent_forms(result: Consistent, forms: Iterable[Form]) -> tuple[ConsistentForm, ...]:
-    """Return the tables that add up, in declared order."""
+    """Return the consistent tables, in declared order."""
     by_name = {(form.query.name, form.level): form for form in forms}
     return tuple(ConsistentForm(by_name[name], table) for name, table in result.tables.items())

@@ -1,6 +1,6 @@
-"""Least squares on a tree: noisy values at its nodes become ones that add up, in two passes [CO-1].
+"""Adjust noisy values on a tree so that they add up, by least squares in two passes [CO-1].
 
-It takes time linear in the nodes.
+The time is linear in the number of nodes.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_RELATIVE_TOLERANCE = 1e-9  # relative: exact values that differ by more contradict each other
+_RELATIVE_TOLERANCE = 1e-9  # exact values with a larger relative difference contradict each other
 
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """The levels of places of one tree, from the top.
+    """Represent the levels of places of one tree, from the top.
 
     Args:
-        places: how many places the top level has.
+        places: the number of places on the top level.
         parents: for each level but the top one, each place's position in the level above.
     """
 
@@ -32,11 +32,11 @@ class Chain:
 
     @property
     def sizes(self) -> list[int]:
-        """How many places each level has."""
+        """Return the number of places on each level."""
         return [self.places, *map(len, self.parents)]
 
     def above(self, upper: int, lower: int) -> Integers:
-        """For each place of the lower level the one of the upper level that contains it."""
+        """Return the upper-level place that contains each place of the lower level."""
         index = np.arange(self.sizes[lower])
         for level in range(lower, upper, -1):
             index = self.parents[level - 1][index]
@@ -45,23 +45,24 @@ class Chain:
 
 @final
 class Tree:
-    """The best linear unbiased estimates of values that add up along a tree.
+    """Compute the best linear unbiased estimates of values that add up along a tree.
 
-    For independent noise of the stated variances, ``fit`` minimizes the sum of
-    (x - y)^2 / variance over all x with x[parent] = sum of x[children].
+    For independent noise of the stated variances, ``fit`` minimizes the sum of (x - y)^2 / variance
+    over all x with x[parent] = sum of x[children].
 
     Args:
-        parents: for each level but the top one, from the second on, the position in the level
-            above of each node's parent, int64 of shape (nodes,), in any order.
+        parents: for each level but the top one, from the second on, the position in the level above
+            of each node's parent, int64 of shape (nodes,), in any order.
         variances: for each level from the top, the variance of the noise on each node, a number or
-            an array of shape (nodes,): 0 for what is known exactly, inf for what was not measured.
-            A node without children must be measured.
+            an array of shape (nodes,): 0 for an exact value, inf for an unmeasured one. A node
+            without children must be measured.
 
-    ``after`` has for each level the variance of each node's estimate, which holds whatever the
-    noise's distribution is; relative to the variances that come in, it is good to rounding.
+    ``after`` has, for each level, the variance of each node's estimate. This variance holds for any
+    noise distribution, up to rounding relative to the given variances.
 
     Raises:
-        ValueError: a parent that is not there, a negative variance, a leaf without a finite one.
+        ValueError: a parent does not exist, a variance is negative, or the variance of a leaf is
+            not finite.
 
     Source: Hay, Rastogi, Miklau and Suciu (2010) for equal variances and children.
     """
@@ -87,8 +88,8 @@ class Tree:
                 )
         self._parents, self._sizes = tuple(parents), sizes
         self._own: list[Floats] = []  # weight of a node's own value
-        self._rest: list[Floats] = []  # of its children's sum
-        self._down: list[Floats] = []  # a child's part of what its parent was moved by
+        self._rest: list[Floats] = []  # weight of its children's sum
+        self._down: list[Floats] = []  # a child's part of its parent's move
         self._upward(given)
         self._downward()
 
@@ -105,7 +106,7 @@ class Tree:
             below[leaf] = np.inf
             closer = own < below
             least, most = np.minimum(own, below), np.maximum(own, below)
-            # A weight that is far below 1 keeps its digits this way.
+            # This form preserves the digits of a weight far below 1.
             ratio = np.zeros(size)
             np.divide(least, most, out=ratio, where=(most > 0) & (most < np.inf))
             near, far = 1 / (1 + ratio), ratio / (1 + ratio)
@@ -130,13 +131,14 @@ class Tree:
         """Return the estimates of every level, from the top.
 
         Args:
-            values: for each level from the top the noisy values, of shape (nodes,) or
-                (nodes, columns): columns are independent problems with the same variances. Values
-                of nodes that were not measured are not looked at.
-            size: of the numbers that the values were computed from, whose rounding they have.
+            values: for each level from the top, the noisy values, of shape (nodes,) or (nodes,
+                columns). Columns are independent problems with the same variances. Values of
+                unmeasured nodes are ignored.
+            size: the size of the numbers from which the values were computed, which sets their
+                rounding.
 
         Raises:
-            ValueError: values that are not of these shapes; exact values that contradict others.
+            ValueError: values have other shapes, or exact values contradict others.
         """
         shape = values[-1].shape[1:]
         if [v.shape for v in values] != [(size, *shape) for size in self._sizes]:
@@ -154,7 +156,7 @@ class Tree:
                 own, rest = own[:, None], rest[:, None]
             with np.errstate(invalid="ignore"):
                 apart = np.where(own == 0, 0.0, values[depth] - total)
-            # From the nearer side, so that what is known exactly stays exactly so.
+            # Start from the side with more weight, so that exact values stay exact.
             near = np.where(own < 0.5, total + own * apart, values[depth] - rest * apart)
             joined.insert(0, near)
             sums.insert(0, total)

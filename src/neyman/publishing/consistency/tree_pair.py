@@ -1,8 +1,9 @@
-"""Least squares on the product of two trees: tables by a place of each, in two passes [CO-6].
+"""Solve least squares on the product of two trees, in two passes [CO-6].
 
-The nodes of one tree hold vectors over the places of the other one, and variances are matrices. The
-lowest places of the other tree only enter by their sums and by what is left without their mean, for
-which the nodes are a tree of numbers. So matrices are as large as its second lowest level.
+A table has one place of each tree per cell. Each node of one tree has a vector over the places of
+the other tree, and the vector's variance is a matrix. The lowest places of the other tree enter
+only by their sums, and by their deviations from the mean. For the deviations, the nodes form a tree
+of numbers. So the matrices are only as large as the other tree's second lowest level.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Level = tuple[int, int]
 
-_RELATIVE_ROUNDING = 1e-13  # relative to the variance before, what rounding may take from one after
+_RELATIVE_ROUNDING = 1e-13  # the most that rounding may reduce a variance, relative to the noise
 
 
 @final
 class TreePair:
-    """The best linear unbiased estimates of tables that add up along two trees.
+    """Compute the best linear unbiased estimates of tables that add up along two trees.
 
     For independent noise of the stated variances, ``fit`` minimizes the sum of (x - y)^2 / variance
     over all tables x that are sums of one table over the lowest places of both trees.
@@ -34,14 +35,14 @@ class TreePair:
     Args:
         first, second: the trees, each with its levels from the top.
         levels: for each table the levels of its places, one of each tree; each pair once.
-        variances: of the noise on each cell of a table: above 0, or 0 for one cell that is the sum
-            of everything and known exactly.
+        variances: the variance of the noise on each cell, per table: above 0, or 0 for a single
+            exact cell that is the sum of everything.
 
-    ``after`` has for each table the variance of each cell's estimate, those of the second tree's
-    places fastest. Rounding makes it larger, by at most 1e-13 of the noise's variance.
+    ``after`` has, for each table, the variance of each cell's estimate, with the second tree's
+    places fastest. Rounding increases it by at most 1e-13 of the noise's variance.
 
     Raises:
-        ValueError: a table of several cells that is known exactly.
+        ValueError: a table of several cells is exact.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class TreePair:
         self._shapes = [
             (nodes.sizes[a], across.sizes[b]) for a, b in map(self._order_level, levels)
         ]
-        # A level of one place is the top, and a top of one place is above all others.
+        # A level of one place is the top. A top of one place is above all others.
         across = Chain(1, (np.zeros(across.places, np.int64), *across.parents))
         places = [
             (0 if m == 1 else a, 0 if n == 1 else b + 1)
@@ -103,7 +104,7 @@ class TreePair:
         """Return the estimates of every table.
 
         Args:
-            values: for each table the noisy values, of shape (cells, columns): columns are
+            values: for each table the noisy values, of shape (cells, columns). Columns are
                 independent problems with the same variances.
         """
         tables = [self._as_grid(i, table) for i, table in enumerate(values)]
@@ -131,13 +132,13 @@ class TreePair:
 
 
 def matrix_size(chain: Chain) -> int:
-    """Return the size of the matrices where a tree is the one that vectors are over."""
+    """Return the size of the matrices if the vectors are over the places of this tree."""
     return chain.sizes[-2] if len(chain.sizes) > 1 else 1
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """A table: the levels of its places, and the variance of a cell by its place across."""
+    """Represent a table: the levels of its places, and a cell's variance by its place across."""
 
     depth: int
     level: int
@@ -146,7 +147,10 @@ class _Measured:
 
 @dataclass(frozen=True)
 class _Update:
-    """A table, or the sum of what is below (None), and how far it moves a node of each class."""
+    """Describe how far an observation moves a node, by class.
+
+    The observation is a table, or the sum of the nodes below (None).
+    """
 
     table: int | None
     level: int
@@ -155,14 +159,14 @@ class _Update:
 
 @dataclass(frozen=True)
 class _Nodes:
-    """The nodes at one depth.
+    """Represent the nodes at one depth.
 
     Args:
-        level: of the places that their vectors are over.
-        kinds: for each node which class it is of: nodes of one class have the same matrices.
-        prior: the table that their vectors start from; None for the sum of what is below.
-        variances: for each class that of a vector, from all that is at the node and below.
-        below: for each class that of the sum of what is below.
+        level: the level of the places in each node's vector.
+        kinds: the class of each node. Nodes of one class have the same matrices.
+        prior: the table with which each vector starts; None for the sum of the nodes below.
+        variances: for each class, the variance of a vector, given all tables at the node and below.
+        below: for each class, the variance of the sum of the nodes below.
     """
 
     level: int
@@ -174,14 +178,14 @@ class _Nodes:
 
 
 class _Sums:
-    """Two passes with vectors over the places of another tree, for tables of these variances."""
+    """Run the two passes, with vectors over the places of another tree."""
 
     def __init__(self, nodes: Chain, across: Chain, tables: Sequence[_Measured]) -> None:
         self._nodes, self._across, self._tables = nodes, across, tables
         self._levels: list[_Nodes] = []
         for depth in range(max(table.depth for table in tables), -1, -1):
             self._levels.insert(0, self._upward(depth))
-        self._ways: list[tuple[Integers, list[Floats]]] = []  # of each depth but the top one
+        self._ways: list[tuple[Integers, list[Floats]]] = []  # for each depth but the top one
         self.after: list[Floats] = [np.zeros(0)] * len(tables)
         self._downward()
 
@@ -289,7 +293,7 @@ class _Sums:
             above, (kinds, ways) = self._nodes.parents[depth - 1], self._ways[depth - 1]
             total = self._sum_to_level(fitted[-1], upper.level, lower.level)
             moved = joined[depth] + _apply_matrices(ways, kinds, (total - sums[depth - 1])[above])
-            # What rounding leaves of the sum, so that it holds.
+            # Spread the rounding error, so that the sum holds.
             left = total - _parent_sums(moved, above, 0, len(total))
             share = np.bincount(above, minlength=len(total)).astype(np.float64)
             fitted.append(moved + (left / share[:, None, None])[above])
@@ -304,9 +308,7 @@ class _Sums:
 
 
 def _solve(matrix: Floats, right: Floats) -> Floats:
-    """Return the solution of a system with a symmetric positive
-    matrix, with each row scaled alike.
-    """
+    """Solve a system with a symmetric positive matrix, after scaling its rows and columns."""
     size = np.sqrt(np.maximum(np.diagonal(matrix), np.finfo(np.float64).tiny))
     scaled = matrix / size / size[:, None]
     try:
@@ -316,7 +318,7 @@ def _solve(matrix: Floats, right: Floats) -> Floats:
 
 
 def _apply_matrices(matrices: Sequence[Floats], kinds: Integers, vectors: Floats) -> Floats:
-    """Each node's vectors times the matrix of its class."""
+    """Multiply each node's vectors by the matrix of the node's class."""
     result = np.empty((len(vectors), len(matrices[0]), vectors.shape[2]))
     order = np.argsort(kinds, kind="stable")
     ends = np.searchsorted(kinds[order], np.arange(len(matrices) + 1))

@@ -1,7 +1,7 @@
-"""A release plan: what is published, for which privacy unit, within which budget.
+"""Describe a release plan: what is published, for which privacy unit, within which budget.
 
-`document` has the written form, `resolve` its reading, `plan` the result. `shifts` derives how far
-one unit can move a table, and `scenarios` how far one attribute can.
+`document` defines the written form, `resolve` reads it, and `plan` is the result. `shifts` bounds
+how far one unit can move a table, and `scenarios` how far one attribute can.
 """
 
 from neyman.extras import require

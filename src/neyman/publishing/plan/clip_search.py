@@ -1,9 +1,9 @@
-"""A clip that follows from a noisy histogram over powers of two, by post-processing alone.
+"""Derive a clip from a noisy histogram over powers of two, by post-processing alone.
 
-Each unit puts one of its rows into one cell, so the histogram moves by one cell under add-remove
-and by two under replace-one. The bound is the least power of two above which the noisy counts leave
-no more than a declared part of the units. Noise of the main tables is proportional to the bound, so
-their curve is the same for each candidate [UN-9].
+Each unit puts one of its rows into one cell. So the histogram moves by one cell under add-remove,
+and by two cells under replace-one. The bound is the least power of two such that the noisy counts
+above it are at most a declared part of the units. Noise of the main tables is proportional to the
+bound, so their curve is the same for each candidate [UN-9].
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 ROWS_TABLE = "unit-rows"
-"""The name of the histogram of the number of rows of a unit, and of the bound that follows."""
+"""The name of the histogram of rows per unit, and of the bound derived from it."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The candidates of a clip, and the slack of a tail."""
+    """Set the candidates of a clip, and the slack of a tail."""
 
-    exponent: int = 40  # the largest candidate is at most two to this
-    # Squared: a tail of noise alone is within two standard errors of it.
+    exponent: int = 40  # the largest candidate is at most two to this power
+    # The square of 2: noise alone explains a tail within two standard errors.
     squared_deviations: int = 4
 
 
@@ -30,13 +30,13 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class ClipSearch:
-    """How the clip of a query is searched for.
+    """Describe how to search for the clip of a query.
 
     Args:
         histogram: the name of the query that measures the histogram.
-        share: the part of the query's share that the histogram takes, in (0, 1).
+        share: the histogram's part of the query's share, in (0, 1).
         above: the part of the units that may be outside the clip, in (0, 1).
-        signed: whether the clip is [-B, B]; else it is [0, B].
+        signed: True if the clip is [-B, B], False if it is [0, B].
         most: the exponent of the largest candidate.
     """
 
@@ -53,9 +53,9 @@ def top_clip(search: ClipSearch) -> tuple[int, int]:
 
 
 def edges_of(search: ClipSearch) -> tuple[int, ...]:
-    """Return the edges of the histogram: with [0, B], cell j holds the values of (2^(j-1), 2^j].
+    """Return the edges of the histogram. With [0, B], cell j holds the values of (2^(j-1), 2^j].
 
-    With [-B, B] there is a cell for each candidate on either side, and one for [-1, 1].
+    With [-B, B], each candidate has a cell on either side, and [-1, 1] has one cell.
     """
     right = (2, *(2**j + 1 for j in range(1, search.most + 1)))
     left = tuple(-(2**j) for j in range(search.most, -1, -1)) if search.signed else (0,)
@@ -65,13 +65,13 @@ def edges_of(search: ClipSearch) -> tuple[int, ...]:
 def chosen_clip(
     search: ClipSearch, counts: Sequence[int], sigma_squared: Fraction
 ) -> tuple[int, int]:
-    """Return the clip that noisy counts lead to: a function of published numbers, for every one of
-    them.
+    """Return the clip that noisy counts lead to: a function of published numbers only.
 
-    The least candidate B whose noisy counts outside add up to at most the declared part of all, or
-    are within two standard errors of it. Noise alone leads to a small candidate, never to an error.
+    The clip has the least B such that the noisy counts outside add up to at most the declared part
+    of all counts, or exceed it by at most two standard errors. Noise alone leads to a small B,
+    never to an error.
     """
-    right = list(range(search.most + 1))  # the least exponent that holds the values of each cell
+    right = list(range(search.most + 1))  # the least exponent that contains the values of each cell
     needed = [*reversed(right[1:]), *right] if search.signed else right
     allowed = search.above * max(sum(counts), 0)
     for exponent in range(search.most + 1):

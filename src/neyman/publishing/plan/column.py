@@ -1,4 +1,4 @@
-"""A column that queries use: keys to group by, or numbers to sum, kept as scaled whole numbers."""
+"""Describe the columns of queries: keys to group by, or numbers to sum as scaled integers."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from neyman.publishing.plan.hierarchy import KeyFile
 Section: TypeAlias = dict[str, object]  # a section of a canonical plan: JSON types by field
 
 KeyKind = Literal["text", "whole", "boolean"]
-"""What a plan's keys are, which decides how a value is read as a key."""
+"""The type of a plan's keys. It decides how a value is read as a key."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column that queries use: keys to group by, or numbers to sum.
+    """Represent a column that queries use: keys to group by, or numbers to sum.
 
     Args:
-        keys: the public keys; empty for a column to sum and for one whose keys are unknown.
-        unknown: the position of the key that unlisted values go to, or the number that replaces a
-            missing one in a column to sum, scaled. None drops the row: from the tables by this
-            column, or from the statistics of its numbers [UN-10].
-        decimals: digits after the point of a column to sum: a value in the plan's units is
-            whole / 10^decimals, and clips, edges and ``unknown`` are kept as that whole number.
-        discover: whether its keys are unknown and found in the data; a missing value is dropped.
+        keys: the public keys; empty for a column to sum or with unknown keys.
+        unknown: for keys, the position of the key for unlisted values. For numbers, the scaled
+            number that replaces a missing one. None drops the row from the tables by this column,
+            or from the statistics of its numbers [UN-10].
+        decimals: digits after the point of a column to sum. A value in the plan's units is integer
+            / 10^decimals. Clips, edges, and ``unknown`` are stored as this integer.
+        discover: True if keys are discovered in the data. Then rows with a missing value are
+            dropped.
     """
 
     name: str
@@ -40,12 +41,12 @@ class Column:
 
     @property
     def integer(self) -> bool:
-        """Whether the column is one to sum, of whole or fixed-point numbers."""
+        """Return True if the column has integer or fixed-point numbers to sum."""
         return not self.keys and not self.discover
 
     @property
     def kind(self) -> KeyKind:
-        """What the keys are: texts, whole numbers or true/false. Discovered keys are texts."""
+        """Return the type of the keys: text, whole, or boolean. Discovered keys are texts."""
         first = self.keys[0] if self.keys else ""
         if isinstance(first, bool):
             return "boolean"
@@ -65,12 +66,12 @@ class Column:
 
 
 def key_text(key: str | int | bool) -> str:
-    """Return the text that a key is compared as: ``true``/``false``, decimal digits, or itself."""
+    """Return the text to compare a key by: ``true``/``false``, decimal digits, or the key."""
     return str(key).lower() if isinstance(key, bool) else str(key)
 
 
 def scaled(value: object, decimals: int) -> int | None:
-    """Return the whole number value * 10^decimals; None where it is none."""
+    """Return value * 10^decimals if it is an integer, else None."""
     try:
         number = check.exact("value", value) * 10**decimals
     except (TypeError, ValueError):
@@ -79,7 +80,5 @@ def scaled(value: object, decimals: int) -> int | None:
 
 
 def unscaled(value: int, column: Column) -> int | str:
-    """Return a scaled whole number as the plan writes it: a whole
-    number, or an exact decimal in text.
-    """
+    """Return a scaled integer in the plan's units: an integer, or an exact decimal in text."""
     return exact_text(Fraction(value, 10**column.decimals)) if column.decimals else value

@@ -1,9 +1,9 @@
-"""Derived columns and filters of a plan: what is computed from each row before anything is counted.
+"""Compute derived columns and filters of a plan from each row, before anything is counted.
 
 Each is a function of one row alone. So a derived column moves a table like a column of the data:
-the row falls in one cell or in none, before and after a change, and `shifts` covers both. A filter
-sends a row to no cell. It never lets a row count twice, and it comes before the bounds on a unit's
-rows, which see the unit's filtered rows alone.
+before and after a change, the row falls in one cell or in none, and `shifts` covers both. A filter
+sends a row to no cell. It never lets a row count twice. It comes before the bounds on a unit's
+rows, which apply to the unit's filtered rows alone.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from neyman.publishing.plan.row_expression import (
 )
 
 Reading = Literal["number", "boolean", "date", "day"]
-"""What a text is read as: "day" for the text of a date, which keys are compared with."""
+"""How a text is read: "day" for the text of a date, to compare with keys."""
 
-ISO_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"  # the text of a date as keys have it, as a pattern
-# The most values of a whole number that are public keys without being listed.
+ISO_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"  # the pattern of a date's text, as keys write it
+# The most values of an integer that count as public keys without a list.
 MAX_LISTED_VALUES = 1000
 
 _RULES = ("expression", "cut", "map", "case")
@@ -53,19 +53,20 @@ _RULES = ("expression", "cut", "map", "case")
 
 @dataclass(frozen=True)
 class Derived:
-    """A column that is computed from a row.
+    """Represent a column computed from a row.
 
     Args:
         rule: "expression", "cut", "map", "case" or "lookup".
-        text: the expression of its value, of its number, or of its text; blank for cases.
-        value: the same, parsed; None for cases.
-        ends: what an expression's number is clipped to.
-        edges: of a cut, scaled by the number's decimals.
-        further: of a lookup by several columns, each expression after the first, as written and
+        text: the expression of the value, of the number to cut, or of the text to replace or look
+            up; blank for cases.
+        value: ``text`` parsed; None for cases.
+        ends: the clip of an expression's number.
+        edges: the edges of a cut, scaled by the number's decimals.
+        further: for a lookup by several columns, each expression after the first, as written and
             parsed.
-        pairs: each text of a map, or each key of a lookup (one text per expression), and then its
-            label.
-        cases: each condition as written, parsed, and its label.
+        pairs: each text of a map, or each key of a lookup (one text per expression), followed by
+            its label.
+        cases: each condition as written, the parsed condition, and its label.
         unknown: the label of a row that nothing else takes; None for no label.
     """
 
@@ -85,33 +86,33 @@ class Derived:
 
     @property
     def type(self) -> ColumnType:
-        """What other expressions read it as."""
+        """Return the type as which other expressions read the column."""
         if self.rule == "expression" and self.value is not None:
             return ColumnType(self.value.type, self.value.scale)
         return ColumnType("text")
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """Its expressions, parsed."""
+        """Return the column's parsed expressions."""
         value = () if self.value is None else (self.value,)
         further = (node for _, node in self.further)
         return (*value, *further, *(node for _, node, _ in self.cases))
 
     @property
     def sources(self) -> frozenset[str]:
-        """The columns that its expressions read, derived ones too."""
+        """Return the columns that the expressions read, including derived ones."""
         return frozenset(name for node in self.nodes for name in sources(node))
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts that a rule can give, each once, in order; none for an expression."""
+        """Return the texts that a rule can give, each once, in order; none for an expression."""
         given = [*self.labels, *(label for *_, label in self.pairs)]
         given += [label for *_, label in self.cases]
         given += [self.unknown] if self.unknown is not None else []
         return tuple(dict.fromkeys(given))
 
     def column(self, unknown: int | None) -> Column | None:
-        """Return the column that queries use where the plan declares none; None for open keys.
+        """Return the column for queries if the plan declares none; None for open keys.
 
         Args:
             unknown: the number that replaces a missing one; None if such a row takes no part.
@@ -156,14 +157,14 @@ class Derived:
 
 @dataclass(frozen=True)
 class Rows:
-    """What a plan computes from each row before it counts.
+    """Describe what a plan computes from each row before it counts.
 
     Args:
-        types: the columns of the data that expressions alone read, with their declared types.
-        derived: the derived columns, each after those that it reads.
-        filters: each filter of the plan by its text, parsed: the table's and the queries'.
-        readings: how expressions read each column of the data that they use.
-        parsed: the columns of text that the plan reads as numbers or dates, one by one.
+        types: the columns of the data that only expressions read, with their declared types.
+        derived: the derived columns, each after its sources.
+        filters: the text and the parsed form of each filter: the table's and the queries'.
+        readings: the type as which expressions read each column of the data that they use.
+        parsed: the text columns whose values the plan reads as numbers or dates, one by one.
     """
 
     types: tuple[tuple[str, str], ...] = ()
@@ -176,7 +177,7 @@ class Rows:
 
     @property
     def nodes(self) -> Iterator[Node]:
-        """Every expression of the plan, parsed."""
+        """Yield every parsed expression of the plan."""
         for one in self.derived:
             yield from one.nodes
         for _, node in self.filters:
@@ -184,16 +185,16 @@ class Rows:
 
     @property
     def hours(self) -> frozenset[str]:
-        """The columns of the data whose time of day an expression reads."""
+        """Return the columns of the data whose time of day an expression reads."""
         return frozenset(name for node in self.nodes for name in hours_read(node))
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of the derived columns."""
+        """Return the names of the derived columns."""
         return frozenset(derived.name for derived in self.derived)
 
     def bases(self, names: Iterable[str]) -> frozenset[str]:
-        """Return the columns of the data that these columns, derived or not, are computed from."""
+        """Return the columns of the data from which these columns, derived or not, are computed."""
         by_name = {derived.name: derived for derived in self.derived}
         left, bases = list(names), set[str]()
         visited = set[str]()
@@ -217,11 +218,11 @@ class Rows:
         return frozenset(result)
 
     def read_by(self, text: str | None) -> frozenset[str]:
-        """Return the columns that a filter reads, derived ones too; none for None."""
+        """Return the columns that a filter reads, including derived ones; none for None."""
         return frozenset(sources(self.filter(text))) if text is not None else frozenset()
 
     def filter(self, text: str) -> Node:
-        """Return the condition of a filter that the plan has."""
+        """Return the parsed condition of one of the plan's filters."""
         return dict(self.filters)[text]
 
 
@@ -229,7 +230,7 @@ NO_ROWS = Rows()  # a plan without derived columns and filters
 
 
 def read_rows_of(document: PlanDocument, folder: Path | None, problems: list[str]) -> Rows:
-    """Parse a plan's derived columns and filters, and report what is wrong with them."""
+    """Parse a plan's derived columns and filters. Report their problems."""
     types = dict(_declared_types(document))
     derived = _derive_columns(document, types, folder, problems)
     filters: dict[str, Node] = {}
@@ -261,7 +262,7 @@ def read_rows_of(document: PlanDocument, folder: Path | None, problems: list[str
 
 
 def column_types(document: PlanDocument, folder: Path | None) -> ColumnTypes:
-    """Return how expressions read each column of a plan: declared, derived, looked up, a level."""
+    """Return the type as which expressions read each column: declared, derived, or a level."""
     types = dict(_declared_types(document))
     problems: list[str] = []
     _derive_columns(document, types, folder, problems)
@@ -314,7 +315,7 @@ def _type_of(part: ColumnPart) -> ColumnType:
 def _derive_columns(
     document: PlanDocument, types: dict[str, ColumnType], folder: Path | None, problems: list[str]
 ) -> list[Derived]:
-    """Return the derived columns, each after those that it reads; ``types`` gets theirs."""
+    """Return the derived columns in dependency order. Add the type of each to ``types``."""
     parts: dict[str, DerivePart | LookupPart] = {**document.derive}
     for name, part in document.lookup.items():
         if name in parts:
@@ -327,7 +328,7 @@ def _derive_columns(
     failed: set[str] = set()
     left = dict(parts)
     while left:
-        # One that reads another that is left waits for it.
+        # A column that reads a remaining column waits for it.
         ready = [name for name, part in left.items() if not _waits(part, left.keys() - {name})]
         if not ready:
             names = ", ".join(repr(name) for name in left)
@@ -550,7 +551,7 @@ def _number_text(number: Fraction) -> int | str:
 
 
 def check_columns(rows: Rows, columns: Iterable[Column], problems: list[str]) -> None:
-    """Report the declared columns that do not fit what is derived under their name."""
+    """Report declared columns that do not fit the derived column of the same name."""
     derived = {one.name: one for one in rows.derived}
     for column in columns:
         one = derived.get(column.name)
@@ -567,7 +568,7 @@ def check_columns(rows: Rows, columns: Iterable[Column], problems: list[str]) ->
 def readings_of(
     columns: Iterable[Column], hierarchies: Iterable[Hierarchy], rows: Rows
 ) -> dict[str, Reading]:
-    """Return what each column of the data is read as, but for those that are read as texts."""
+    """Return how each column of the data is read, except for columns that are read as texts."""
     given: dict[str, Reading] = {}
     for name, kind in rows.readings:
         if kind.type != "text":
@@ -591,9 +592,9 @@ def readings_of(
 def check_marks(
     document: PlanDocument, readings: Mapping[str, Reading], problems: list[str]
 ) -> None:
-    """Report ids that are read as numbers or dates with declared marks.
+    """Report ids that are also read as numbers or dates with declared marks.
 
-    An id compares by its text as written, and a number by what the marks make of it. One column
+    Ids compare as written texts, and numbers compare after the marks are applied. So one column
     cannot be both.
     """
     source = document.source

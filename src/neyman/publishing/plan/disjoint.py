@@ -1,7 +1,7 @@
-"""Which queries one row can meet together, as far as the text of a plan proves it [UN-11].
+"""Prove from the text of a plan which queries one row can meet together [UN-11].
 
-A filter is brought into cases, each a list of claims about the values of expressions. Two cases
-exclude each other if they leave no value to an expression that both have.
+The proof splits a filter into cases. Each case is a list of claims about the values of expressions.
+Two cases exclude each other if together they leave no possible value to some expression.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from neyman.publishing.plan.row_expression import Node
 
 @dataclass(frozen=True)
 class Limits:
-    """The size of a proof that queries are disjoint."""
+    """Limit the size of a proof that queries are disjoint."""
 
-    sets: int = 64  # of queries that one row can meet together
-    cases: int = 64  # of one filter
+    sets: int = 64  # sets of queries that one row can meet together
+    cases: int = 64  # cases of one filter
 
 
 LIMITS = Limits()
@@ -35,7 +35,7 @@ _MIRRORED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 def are_disjoint(one: Node, other: Node) -> bool:
-    """Return True if it is proved that no row makes both conditions true."""
+    """Return True if no row, provably, makes both conditions true."""
     return _exclude(_cases(one, True), _cases(other, True))
 
 
@@ -58,14 +58,17 @@ def largest_sets(filters: Mapping[str, Node | None]) -> Sets | None:
 
 
 def _exclude(some: list[Case] | None, others: list[Case] | None) -> bool:
-    """Return True if no case of one list is possible beside one of the other; None has all."""
+    """Return True if no case of one list is possible beside a case of the other list.
+
+    None stands for no filter, or for too many cases. It excludes nothing.
+    """
     if some is None or others is None:
         return False
     return all(_is_impossible([*a, *b]) for a in some for b in others)
 
 
 def _cases(node: Node, truth: bool) -> list[Case] | None:
-    """Return cases of which one holds if a condition is true, or is false; None for too many."""
+    """Return cases of which one holds if ``node`` has this truth; None if there are too many."""
     match node.op:
         case "not":
             return _cases(node.parts[0], not truth)
@@ -73,7 +76,7 @@ def _cases(node: Node, truth: bool) -> list[Case] | None:
             parts = [_cases(part, truth) for part in node.parts]
             known = [part for part in parts if part is not None]
             if (node.op == "and") == truth:
-                return _all_of(known)  # a part that is not known only leaves out claims
+                return _all_of(known)  # an unknown part only leaves out claims
             cases = [case for part in known for case in part]
             return cases if len(known) == len(parts) and len(cases) <= LIMITS.cases else None
         case "literal":
@@ -98,7 +101,7 @@ def _cases(node: Node, truth: bool) -> list[Case] | None:
 
 
 def _all_of(parts: Sequence[list[Case]]) -> list[Case]:
-    """Return the cases of a conjunction; a part that would make them too many is left out."""
+    """Return the cases of a conjunction, without parts that would make too many cases."""
     cases: list[Case] = [[]]
     for part in sorted(parts, key=len):
         if len(cases) * len(part) <= LIMITS.cases:
@@ -109,13 +112,13 @@ def _all_of(parts: Sequence[list[Case]]) -> list[Case]:
 def _comparison(sign: str, constant: Any) -> tuple[str, Any]:
     if sign in ("==", "!="):
         return ("in" if sign == "==" else "out"), {constant}
-    if sign in (">", ">="):  # whole numbers of the last digit
+    if sign in (">", ">="):  # integers of the last digit
         return "least", math.ceil(constant) if sign == ">=" else math.floor(constant) + 1
     return "most", math.floor(constant) if sign == "<=" else math.ceil(constant) - 1
 
 
 def _core(node: Node) -> Node:
-    """Return a number before it was given more decimals, which is the same number."""
+    """Return the equal number before it was given more decimals."""
     while node.op == "multiply":
         part, factor = node.parts
         more = node.scale - part.scale
@@ -126,13 +129,16 @@ def _core(node: Node) -> Node:
 
 
 def _scale_constant(part: Node, value: Any) -> Any:
-    """Return a constant beside an expression in units of the core's last digit; else as it is."""
+    """Return a constant in units of the last digit of the core of the expression beside it.
+
+    A constant beside text, a date, or a truth value stays unchanged.
+    """
     number = part.type == "number"
     return Fraction(value, 10 ** (part.scale - _core(part).scale)) if number else value
 
 
 def _is_impossible(case: Case) -> bool:
-    """Return True if claims leave no value, missing or not, to some expression."""
+    """Return True if the claims leave no value, missing or not, to some expression."""
     own: dict[Node, dict[str, list[Any]]] = {}
     for node, kind, values in case:
         own.setdefault(node, {}).setdefault(kind, []).append(values)

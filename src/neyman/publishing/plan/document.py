@@ -1,4 +1,4 @@
-"""A plan as written: its fields and types, read strictly, and the errors a reader can act on."""
+"""Read a plan as written: check its fields and types strictly, and report clear errors."""
 
 from __future__ import annotations
 
@@ -46,24 +46,24 @@ from neyman.publishing.plan.shifts import LIMITS as SHIFTS_LIMITS
 
 @dataclass(frozen=True)
 class Limits:
-    """What a plan's document may hold."""
+    """Set the limits of a plan's document."""
 
     searched_rows: int = 512  # the largest candidate for the rows of a unit
     decimals: int = 9  # the most decimals of a fixed-point column
-    name_letters: int = 64  # the most characters of what files are named after
+    name_letters: int = 64  # the most characters of a name, as files are named after it
     # The most characters of a publisher and of a unit of measurement, which a report prints.
     text_letters: int = 100
     table_rows: int = 2**40  # the most rows that a table may be declared to have
-    error_weight: int = 10**60  # the most that a table's error may count, and one over the least
+    error_weight: int = 10**60  # the largest weight of a table's error; the least is its inverse
 
 
 LIMITS = Limits()
 
 
 class PlanError(ValueError):
-    """A plan that cannot be used.
+    """Report that a plan cannot be used.
 
-    ``problems`` lists what is wrong, each with its field, its value and what would be right.
+    ``problems`` lists every problem with its field, its value, and a valid alternative.
     """
 
     def __init__(self, problems: str | Iterable[str]) -> None:
@@ -76,7 +76,7 @@ class PlanError(ValueError):
 
 
 def suggest(word: object, known: Iterable[object]) -> str:
-    """Words for an error: the nearest known name if one is near, then all of them."""
+    """Return words for an error: the nearest known name if one is near, then the known names."""
     names = [str(name) for name in known]
     if not names:
         return "none is declared"
@@ -161,7 +161,7 @@ def _version(value: object) -> object:
 
 
 def _refuse_truth_value(value: object, reason: str) -> None:
-    if isinstance(value, bool):  # which Python counts as a whole number
+    if isinstance(value, bool):  # Python counts it as an integer
         raise ValueError(reason)
 
 
@@ -214,13 +214,13 @@ def _date_format(value: str) -> str:
 
 
 def as_tuple(value: object) -> object:
-    """Return a list as a tuple; pydantic's strict mode takes no list for one."""
+    """Return a list as a tuple, as pydantic's strict mode accepts no list for a tuple."""
     return tuple(value) if check.is_list(value) else value
 
 
 Item = TypeVar("Item")
 Several: TypeAlias = Annotated[tuple[Item, ...], BeforeValidator(as_tuple)]
-"""Items that a list gives."""
+"""Items that a list provides."""
 
 
 def _number_schema(text: str) -> WithJsonSchema:
@@ -283,13 +283,13 @@ def _choices(words: object) -> str:
 
 
 class Strict(BaseModel):
-    """A part of a document: frozen, strictly typed, and without unknown fields."""
+    """Define a part of a document: frozen, strictly typed, and without unknown fields."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 class KeyRangePart(Strict):
-    """Keys between two ends, both included."""
+    """List the keys between two ends, both included."""
 
     from_: End = Field(alias="from", description="the first key, a whole number or a date")
     to: End = Field(description="the last key, of the same type, at least 'from'")
@@ -301,7 +301,7 @@ class KeyRangePart(Strict):
 
 
 class KeyFilePart(Strict):
-    """Keys that a column of a public CSV file lists."""
+    """Read the keys from a column of a public CSV file."""
 
     file: Text = Field(description="a CSV file in the plan's folder, with a header")
     column: str | None = Field(
@@ -325,7 +325,7 @@ Keys = Annotated[
 
 
 class UnitPart(Strict):
-    """Who is protected, and what may change about them."""
+    """Define the privacy unit, and what may change about it."""
 
     protects: Text = Field(description="who is protected, such as 'person'")
     neighboring: Neighboring = Field(description="'replace-one' or 'add-remove'")
@@ -353,7 +353,7 @@ class UnitPart(Strict):
     @model_validator(mode="before")
     @classmethod
     def _with_search(cls, data: object) -> object:
-        """Rows to discover are the largest candidate, with the terms of the histogram."""
+        """Replace rows = 'discover' by the largest candidate. Add the histogram's terms."""
         if not check.is_mapping(data):
             return data
         if data.get("rows") == "discover":
@@ -365,7 +365,7 @@ class UnitPart(Strict):
 
     @property
     def search(self) -> ClipSearch | None:
-        """How the rows of a unit are searched for; None where they are declared."""
+        """Return the search for the rows of a unit; None if they are declared."""
         if self.rows_share is None or self.rows_above is None:
             return None
         most = LIMITS.searched_rows.bit_length() - 1
@@ -382,7 +382,7 @@ class UnitPart(Strict):
 
 
 class ColumnPart(Strict):
-    """A column: keys to group by, public or unknown, or numbers to sum, whole or fixed-point."""
+    """Define a column: keys to group by, public or unknown, or numbers to sum."""
 
     keys: Keys | None = Field(
         None,
@@ -421,12 +421,12 @@ class ColumnPart(Strict):
 
     @property
     def listed(self) -> tuple[str | int | bool, ...]:
-        """The keys, if they are a list; none for a range or a file."""
+        """Return the keys if they are a list; none for a range or a file."""
         return self.keys if isinstance(self.keys, tuple) else ()
 
 
 class DerivePart(Strict):
-    """A column that is computed from others, row by row: by one of four rules."""
+    """Define a column that one of four rules computes from others, row by row."""
 
     expression: Text | None = Field(None, description="an expression, as 'month(admitted)'")
     range: Annotated[tuple[int, int], BeforeValidator(as_tuple)] | None = Field(
@@ -462,7 +462,7 @@ class DerivePart(Strict):
 
 
 class LookupPart(Strict):
-    """A column whose value a public list gives for the value of another."""
+    """Define a column whose value a public list gives for the value of another column."""
 
     column: Text | Texts = Field(
         description="an expression whose text is looked up, as 'county', or a list of those whose "
@@ -483,12 +483,12 @@ class LookupPart(Strict):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The expressions whose texts are looked up together."""
+        """Return the expressions whose texts are looked up together."""
         return (self.column,) if isinstance(self.column, str) else self.column
 
 
 class HierarchyPart(Strict):
-    """Nested public levels."""
+    """Define nested public levels."""
 
     levels: Names = Field(description="level names, top first", min_length=1)
     keys: Text | PublicRows = Field(
@@ -504,7 +504,7 @@ class HierarchyPart(Strict):
 
 
 class BudgetPart(Strict):
-    """What an observer may learn: exactly one kind of guarantee."""
+    """Limit what an attacker may learn, by exactly one kind of guarantee."""
 
     power: Exact | None = Field(None, description="power of the best attacker, with level")
     level: Exact | None = Field(None, description="level (type I error) that power refers to")
@@ -525,7 +525,7 @@ class BudgetPart(Strict):
 
     @property
     def numbers(self) -> dict[str, Fraction]:
-        """The numbers that are given, a success and its baseline as a power and its level."""
+        """Return the given numbers. A success with its baseline becomes a power with its level."""
         given = {name: value for name, value in self if value is not None}
         if set(given) == {"success", "baseline"}:
             return {"power": given["success"], "level": given["baseline"]}
@@ -533,7 +533,7 @@ class BudgetPart(Strict):
 
 
 class TablePart(Strict):
-    """A further private table: rows of the same units, named by their ids."""
+    """Define a further private table with rows of the same units, named by their ids."""
 
     id: Text | None = Field(
         None, description="the table's column that names the unit; unit.id if not given"
@@ -555,7 +555,7 @@ class TablePart(Strict):
 
 
 class KeyPart(Strict):
-    """What one key of a partition has in place of what its query has."""
+    """Replace some fields of a partitioned query for one key."""
 
     at: Names | None = Field(None, description="levels of the hierarchy")
     clip: Clip | None = Field(None, description="[low, high], or 'discover' or 'discover-signed'")
@@ -565,7 +565,7 @@ class KeyPart(Strict):
 
 
 class QueryPart(Strict):
-    """One measure, by public columns, at one or more levels."""
+    """Define one measure, by public columns, at one or more levels."""
 
     name: Name = Field("", description="a name for the tables of this query")
     title: Line | None = Field(
@@ -664,19 +664,19 @@ class QueryPart(Strict):
     @model_validator(mode="before")
     @classmethod
     def _with_name(cls, data: object) -> object:
-        """Return a query without a name is called after its measure."""
+        """Name a query after its measure if it has no name."""
         if check.is_mapping(data) and isinstance(data.get("measure"), str) and "name" not in data:
             return {"name": data["measure"], **data}
         return data
 
     @property
     def ends(self) -> tuple[Fraction, Fraction] | None:
-        """The clip, if it is declared."""
+        """Return the clip if it is declared."""
         return self.clip if isinstance(self.clip, tuple) else None
 
 
 class TotalsPart(Strict):
-    """Exact public totals: the number of rows for each key of some columns."""
+    """Declare exact public totals: the number of rows for each key of some columns."""
 
     by: Names = Field(description="columns with keys, and at most one level", min_length=1)
     values: Text | Several[Several[Key]] = Field(
@@ -686,18 +686,18 @@ class TotalsPart(Strict):
 
 
 class ConsistencyPart(Strict):
-    """Tables that add up, made of the noisy ones and published beside them."""
+    """Request tables that add up, computed from the noisy tables and published beside them."""
 
     method: ConsistencyMethod = Field(description="'least-squares', 'nonnegative' or 'integer'")
 
 
 class SourcePart(Strict):
-    """The form of a CSV file, and how texts write numbers and dates.
+    """Describe the form of a CSV file, and how texts write numbers and dates.
 
-    Each line of a file is still read by itself. In each of these encodings every byte below 128 is
-    the ASCII character, and no other character has such a byte. So line ends, delimiters, and
-    quotes are the same bytes in all of them, and a value that cannot be decoded affects no other
-    value.
+    The reader still reads each line of a file by itself. In each of these encodings, every byte
+    below 128 is the ASCII character, and no other character has such a byte. So line ends,
+    delimiters, and quotes are the same bytes in all of them, and a value that cannot be decoded
+    affects no other value.
     """
 
     delimiter: Literal[",", ";", "\t", "|"] = Field(
@@ -730,16 +730,16 @@ class SourcePart(Strict):
 
     @property
     def form(self) -> SourcePart:
-        """The form of a CSV file alone."""
+        """Return only the form of a CSV file."""
         return self.model_copy(update={"decimal": ".", "thousands": None, "dates": None})
 
     @property
     def marks(self) -> SourcePart:
-        """How texts write numbers and dates alone."""
+        """Return only how texts write numbers and dates."""
         return SourcePart(decimal=self.decimal, thousands=self.thousands, dates=self.dates)
 
     def to_dict(self) -> dict[str, str]:
-        """Return the section of a canonical plan; marks that are not declared are left out."""
+        """Return the section of a canonical plan, without marks that are not declared."""
         content = self.model_dump(exclude_none=True)
         if self.decimal == ".":
             del content["decimal"]
@@ -747,11 +747,11 @@ class SourcePart(Strict):
 
 
 PLAIN_SOURCE = SourcePart()
-"""What a plan declares without a [source]: commas, UTF-8, not compressed, decimal points."""
+"""The source of a plan without a [source]: commas, UTF-8, not compressed, decimal points."""
 
 
 class PlanDocument(Strict):
-    """A release plan."""
+    """Define a release plan."""
 
     schema_version: Annotated[Literal[1, 2], BeforeValidator(_version)] = Field(
         alias="schema",
@@ -808,14 +808,14 @@ class PlanDocument(Strict):
 
     @property
     def unknown_number(self) -> Literal["drop", 0]:
-        """What replaces a missing number in a column that states nothing; 'drop' if nothing does.
+        """Return the default number for a missing one in a column; 'drop' to drop the row.
 
-        Version 1 read a missing number as 0 without a word. Stored plans keep that meaning.
+        Version 1 read a missing number as 0 without a notice. Stored plans keep this meaning.
         """
         return 0 if self.schema_version == 1 else "drop"
 
     def rows_of(self, query: QueryPart) -> int:
-        """Return the most rows of one unit that count in the table of a query."""
+        """Return the largest number of rows of one unit that count in a query's table."""
         part = self.tables.get(query.table or self.table)
         return self.unit.rows if part is None else part.rows
 
@@ -836,7 +836,7 @@ PARTS: Mapping[str, type[BaseModel]] = {
 """The sections of a plan. The page docs/plan.md and the JSON schema list their fields."""
 
 KEYS: Mapping[str, type[BaseModel]] = {"range": KeyRangePart, "file": KeyFilePart}
-"""The forms of ``keys`` of a column that are no list."""
+"""The forms of a column's ``keys`` other than a list."""
 
 
 def json_schema() -> dict[str, Any]:
@@ -849,15 +849,15 @@ def json_schema() -> dict[str, Any]:
     for part in (schema, *schema["$defs"].values()):
         for field in part["properties"].values():
             field.pop("title", None)
-    del schema["$defs"]["QueryPart"]["properties"]["name"]["default"]  # it is the measure
+    del schema["$defs"]["QueryPart"]["properties"]["name"]["default"]  # the measure is the default
     return schema
 
 
 def parse(data: Mapping[str, Any]) -> PlanDocument:
-    """Return the document in a dictionary of plain types.
+    """Return the document of a dictionary of plain types.
 
     Raises:
-        PlanError: with every field that is unknown, missing or of the wrong type or range.
+        PlanError: with every field that is unknown, missing, or of the wrong type or range.
     """
     try:
         json.dumps(data, ensure_ascii=False, default=str).encode()
@@ -868,18 +868,18 @@ def parse(data: Mapping[str, Any]) -> PlanDocument:
     try:
         return PlanDocument.model_validate(dict(data))
     except ValidationError as error:
-        # The same field may fail as each member of a union: one line is enough.
+        # The same field may fail as each member of a union. One line is enough.
         messages: dict[str, str] = {}
         for problem in error.errors(include_url=False):
             if problem["type"] == "too_short" and problem["input"]:
-                continue  # only because each of its items failed, which is said already
+                continue  # only because each item failed, which another line reports
             where, model, field = _locate(problem["loc"])
             messages.setdefault(where, _describe(where, model, field, problem, data))
         raise PlanError(messages.values()) from None
 
 
 def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
-    """Return the path in words, the model that the field belongs to and the field's name."""
+    """Return the path in words, the model of the field, and the field's name."""
     model: type[BaseModel] = PlanDocument
     depth, path = 1, str(loc[0]) if loc else "plan"
     if len(loc) > 1 and loc[0] in PARTS:
@@ -891,7 +891,7 @@ def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
         if len(loc) >= depth:
             path += f".{loc[depth - 1]}"
     field = str(loc[depth - 1]) if len(loc) >= depth else ""
-    # Past what it was taken for.
+    # Skip the name of the union's member.
     tagged = field in ("weight", "keys") or (
         field == "clip" and loc[depth:] and loc[depth] in _CLIP
     )

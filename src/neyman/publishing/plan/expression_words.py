@@ -1,4 +1,4 @@
-"""Row expressions in words, for a reader of a report: ``age >= 18`` is "age is at least 18"."""
+"""Put row expressions in words for a report: ``age >= 18`` becomes "age is at least 18"."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TEXTS: Mapping[str, str] = {
 
 
 def words(text: str) -> str:
-    """Return an expression in words; the expression itself if it has no words."""
+    """Return an expression in words, or the expression itself if it has no words."""
     try:
         return _words(parsed(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError, KeyError, IndexError):

@@ -1,7 +1,7 @@
-"""Public hierarchies: nested levels of places, listed in advance, one row a lowest-level place.
+"""Represent public hierarchies: nested levels of places, with one row per lowest-level place.
 
-A plan may have several, such as one of places and one of industries. Then a level of a table is one
-of their levels, or one of each of several: "state x sector", whose last part varies fastest.
+A plan may have several hierarchies, such as places and industries. Then a table's level is a level
+of one hierarchy, or a combination such as "state x sector", whose last part varies fastest.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _INTEGER = re.compile(r"-?[0-9]{1,40}", re.ASCII)
 
 
 class HierarchyError(ValueError):
-    """A public hierarchy that is not one; says the row, the value and what would be right."""
+    """Report an invalid public hierarchy: the row, the value, and a valid alternative."""
 
 
 @dataclass(frozen=True)
 class KeyFile:
-    """The file that a hierarchy's places come from."""
+    """Identify the file that lists a hierarchy's places."""
 
     path: str
     device: int
@@ -44,15 +44,15 @@ class KeyFile:
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Public places on nested levels.
+    """Represent public places on nested levels.
 
-    A place is known by its path from the top: counties of one name in two states are two places.
+    A place is known by its path from the top. So counties of one name in two states are two places.
 
     Args:
         levels: level names, top first.
         rows: for each lowest-level place, its name on every level, top first.
-        unknown: index of the place that rows with an unlisted path go to; None drops them.
-        integer: the levels whose names are whole numbers: 7.0 and 007 in the data are 7.
+        unknown: index of the place for rows with an unlisted path; None drops these rows.
+        integer: the levels whose names are integers: 7.0 and 007 in the data are 7.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Hierarchy:
                 )
 
     def key(self, level: str, name: str) -> str:
-        """Return the text that values are compared with: a number's digits, or the name."""
+        """Return the text to compare values with: a number's digits, or the name."""
         return str(int(name)) if level in self.integer else name
 
     def to_dict(self) -> dict[str, object]:
@@ -105,19 +105,19 @@ class Hierarchy:
         return section | ({"integer": list(self.integer)} if self.integer else {})
 
     def depth(self, level: str) -> int:
-        """Position of a level, 0 at the top."""
+        """Return the position of a level, 0 at the top."""
         return self.levels.index(level)
 
     def paths(self, level: str) -> tuple[tuple[str, ...], ...]:
-        """Places of a level, each as its path from the top, in order of first appearance."""
+        """Return the places of a level as paths from the top, in order of first appearance."""
         return self._places[self.depth(level)][0]
 
     def codes(self, level: str) -> np.ndarray:
-        """For each row of ``rows``, the index of its place in ``paths(level)``."""
+        """Return the index in ``paths(level)`` of the place of each row of ``rows``."""
         return self._places[self.depth(level)][1]
 
     def parents(self, lower: str, upper: str) -> np.ndarray:
-        """For each place of ``lower``, the index of the place of ``upper`` that contains it."""
+        """Return the index of the ``upper`` place that contains each ``lower`` place."""
         parents = np.empty(len(self.paths(lower)), dtype=np.int64)
         parents[self.codes(lower)] = self.codes(upper)
         return parents
@@ -133,10 +133,10 @@ class Hierarchy:
 
 
 def parts_of(hierarchies: Sequence[Hierarchy], level: str) -> tuple[tuple[Hierarchy, str], ...]:
-    """Return the hierarchies that a level is of, each with its own level; none for `ALL`.
+    """Return the hierarchies that a level combines, each with its own level; none for `ALL`.
 
     Raises:
-        KeyError: it is no level, or has two levels of one hierarchy.
+        KeyError: the name is no level, or combines two levels of one hierarchy.
     """
     if level == ALL:
         return ()
@@ -148,12 +148,12 @@ def parts_of(hierarchies: Sequence[Hierarchy], level: str) -> tuple[tuple[Hierar
 
 
 def places_of(hierarchies: Sequence[Hierarchy], level: str) -> int:
-    """Return the number of places of a level: of several hierarchies, of their combinations."""
+    """Return the number of places at a level. For several hierarchies, count combinations."""
     return math.prod(len(one.paths(name)) for one, name in parts_of(hierarchies, level))
 
 
 def is_above(hierarchies: Sequence[Hierarchy], upper: str, lower: str) -> bool:
-    """Return True if each place of a level is in one place of another level, or is one."""
+    """Return True if each place of level ``lower`` is, or is within, one place of ``upper``."""
     below = {one.name: one.depth(name) for one, name in parts_of(hierarchies, lower)}
     above = parts_of(hierarchies, upper)
     return all(one.depth(name) <= below.get(one.name, -1) for one, name in above)
@@ -164,18 +164,18 @@ def read_rows(
 ) -> tuple[tuple[tuple[str, ...], ...], KeyFile]:
     """Read the rows of a public CSV file (UTF-8, a header, a column for each level).
 
-    The file must be in the plan's folder or below, and no link may lead out, so that a plan can
-    name no other file of the machine. A pipe or a device, which could make it wait, is refused.
+    The file must be in the plan's folder or below, and no link may lead out. So a plan can name no
+    other file of the machine. Pipes and devices are refused, as they could block the reader.
 
     Raises:
-        HierarchyError: the file cannot be read so, lacks a column, or has a ragged row.
+        HierarchyError: the file cannot be read, lacks a column, or has a ragged row.
     """
     content, file = _content(path, folder)
     try:
         text = io.StringIO(content.decode("utf-8-sig"), newline="")
         lines = [line for line in csv.reader(text, strict=True) if line]
     except (UnicodeDecodeError, csv.Error) as error:
-        # The reason of a decoding error, without the bytes: the file may be the wrong one.
+        # Show the reason of a decoding error, but no bytes: the file may be the wrong one.
         reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
         raise HierarchyError(f"cannot read {path!r} ({reason}); {_RIGHT}") from None
     header = lines[0] if lines else []
@@ -197,7 +197,7 @@ def read_rows(
 
 
 def _content(path: str, folder: Path) -> tuple[bytes, KeyFile]:
-    """Return the bytes of a regular file in the folder or below, and which file it is."""
+    """Return the bytes of a regular file in the folder or below, and the file's identity."""
     try:
         home, place = folder.resolve(strict=True), (folder / path).resolve(strict=True)
         if not place.is_relative_to(home):
@@ -205,9 +205,9 @@ def _content(path: str, folder: Path) -> tuple[bytes, KeyFile]:
                 f"{path!r} is not in the plan's folder or below; copy the public keys there, since "
                 "a plan's keys are published and may not come from elsewhere"
             )
-        if not stat.S_ISREG(place.stat().st_mode):  # opening a device may do something
+        if not stat.S_ISREG(place.stat().st_mode):  # opening a device may have effects
             raise HierarchyError(f"{path!r} is not a regular file; {_RIGHT}")
-        # Nothing waits, even if the file is replaced by a pipe in between.
+        # Opening does not block, even if a pipe replaces the file in between.
         with open_file(place, links=False) as file:
             status = os.fstat(file.fileno())
             content = (

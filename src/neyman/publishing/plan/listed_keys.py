@@ -1,7 +1,7 @@
-"""Public keys that a range or a file lists, in place of a list in the plan.
+"""List public keys from a range or a file.
 
-The plan that is hashed and published has the keys themselves, so a range, a file, and a list with
-the same keys are one plan.
+The plan that is hashed and published contains the keys themselves. So a range, a file, and a list
+with the same keys give the same plan.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 @dataclass(frozen=True)
 class Listed:
-    """Keys, and the file that they are from."""
+    """Represent keys and their file."""
 
     keys: tuple[str | int, ...]
     file: KeyFile | None = field(default=None, compare=False)
 
 
 def range_keys(first: int | date, last: int | date, step: int | str | None) -> Listed:
-    """List the keys between two ends, both included, 1 or a "day" apart without a step."""
+    """List the keys from ``first`` to ``last``, both included. The default step is 1 or "day"."""
     if isinstance(first, date) and isinstance(last, date):
         if first > last:
             raise HierarchyError(f"from = {first} must be at most to = {last}")
@@ -78,7 +78,7 @@ def _periods(first: date, last: date, step: int | str | None) -> Iterator[str]:
 
 
 def file_keys(path: str, column: str, folder: Path, *, integer: bool = False) -> Listed:
-    """List the keys in a column of a public CSV file; none may be blank, padded, or repeated."""
+    """List the keys in a column of a public CSV file. No key may be blank, padded, or repeated."""
     rows, file = read_rows(path, (column,), folder)
     if not rows:
         raise HierarchyError(f"{path!r} lists no key; give a row for each")

@@ -1,4 +1,4 @@
-"""One table of integers of a plan: how far one unit can move it, and the noise that it gets."""
+"""Represent one integer table of a plan: how far one unit can move it, and its noise."""
 
 from __future__ import annotations
 
@@ -24,24 +24,25 @@ from neyman.publishing.plan.shifts import Shifts
 
 @dataclass(frozen=True)
 class Entry:
-    """One table of integers to publish: a query at a level, or one of the parts of a measure.
+    """Represent one table of integers to publish: a query at a level, or a part of its measure.
 
     Args:
-        measure: "count" (of rows; of a histogram and of quantiles, by bin), "units", "sum",
-            "offset" (how far values are above the middle of their clip, in halves where that is
-            one: see `query.middle`), "square" (about the middle, rounded down), or "keys": units by
-            keys that are unknown. A mean has an offset and a count, a variance a square too.
-        cells: number of cells; None where keys are unknown.
-        share: exact part of the whole budget; 0 where the value is declared.
-        shifts: the maximal absolute shifts when one unit changes; empty where they are too many
-            to list.
+        measure: "count" (of rows; by bin for a histogram and for quantiles), "units", "sum",
+            "offset" (distance of values above the middle of their clip, in halves if the middle is
+            a half-integer: see `query.middle`), "square" (about the middle, rounded down), or
+            "keys": units by unknown keys. A mean has an offset and a count. A variance also has a
+            square.
+        cells: number of cells; None if keys are unknown.
+        share: exact part of the whole budget; 0 for a declared value.
+        shifts: the maximal absolute shifts when one unit changes; empty if there are too many to
+            list.
         squared: the largest squared l2 norm of a shift, times ``draws``.
-        draws: for "rank" how many quantiles are drawn from each group, else 1. The shifts are how
-            far ranks move, in units of `query.rank_unit`.
-        delta: the most that the chance may be with which a key of a single unit is published.
-        relation: "replace-one" or "add-remove": what the failure depends on.
-        searched: whether its clip follows from a histogram: its noise is proportional to the clip,
-            and what is claimed is the Gaussian's curve, the same for each [UN-9].
+        draws: for "rank", the number of quantiles drawn from each group, else 1. The shifts of
+            "rank" are rank changes in units of `query.rank_unit`.
+        delta: the largest allowed probability of publishing a key of a single unit.
+        relation: "replace-one" or "add-remove": the relation on which the failure depends.
+        searched: True if the clip follows from a histogram. Then the noise is proportional to the
+            clip, and the claimed curve is the Gaussian's, equal for all clips [UN-9].
     """
 
     query: str
@@ -61,30 +62,30 @@ class Entry:
 
     @property
     def failure(self) -> Fraction:
-        """The chance that a key which only one unit holds is published: 0 for known keys [UN-4]."""
+        """Return the probability of publishing a key of only one unit: 0 for known keys [UN-4]."""
         return failure(self.delta, self.keys) if self.delta is not None else Fraction(0)
 
     def moved(self, shifts: Shifts) -> Entry:
-        """Return the same table, moved by other shifts: of a record that is in both datasets."""
+        """Return the table with other shifts, for a record that is in both datasets."""
         relation = "any" if self.delta is None else "replace-one"
         return replace(
             self, shifts=shifts.vectors, squared=self.draws * shifts.squared, relation=relation
         )
 
     def sigma_squared(self, scale: Fraction) -> Fraction:
-        """squared * scale / (2 share): at a ``scale`` of 1/rho the entry spends share * rho.
+        """Return squared * scale / (2 share). With ``scale`` = 1/rho the entry spends share * rho.
 
-        A quantile is drawn with the rate 1/sigma: its loss has the range 2 v / sigma where its rank
-        moves by v, which costs v^2 / (2 sigma^2), as Gaussian noise does.
+        A quantile is drawn with the rate 1/sigma. If its rank moves by v, the loss has the range 2
+        v / sigma, which costs v^2 / (2 sigma^2), as Gaussian noise does.
         """
         return self.squared * scale / (2 * self.share)
 
     def noise(self, sigma_squared: Fraction, *, listed: bool = True) -> Mechanism:
-        """Return the mechanism that the table is published by.
+        """Return the mechanism that publishes the table.
 
         Args:
-            listed: whether the curve of the listed shifts is claimed; otherwise, and where they
-                are too many to list, only what the largest l2 norm proves: rho-zCDP. Rounded
+            listed: True to claim the curve of the listed shifts. If False, or if there are too many
+                shifts to list, claim only the rho-zCDP that the largest l2 norm proves. Rounded
                 Gaussian noise needs no list [RG-1].
         """
         if self.measure == "rank":
@@ -109,11 +110,11 @@ class Entry:
 Calibrated: TypeAlias = Sequence[tuple[Entry, Fraction]]
 """Tables of integers, each with the sigma squared of its noise."""
 
-Cases: TypeAlias = Sequence[Sequence[Entry]]  # that a change can move together, in each [UN-11]
+Cases: TypeAlias = Sequence[Sequence[Entry]]  # entries that move together, by case [UN-11]
 
 
 def rate_of(sigma_squared: Fraction) -> Fraction:
-    """1/sigma, rounded down to fifteen digits: less than the budget is spent, never more."""
+    """Return 1/sigma, rounded down to fifteen digits, so that the budget is never exceeded."""
     inverse = 1 / sigma_squared
     places = 20 + max(0, len(str(sigma_squared.numerator // sigma_squared.denominator)))
     root = isqrt(inverse.numerator * 100**places // inverse.denominator)
@@ -121,7 +122,7 @@ def rate_of(sigma_squared: Fraction) -> Fraction:
 
 
 def failure(delta: Fraction, keys: int) -> Fraction:
-    """1 - (1 - delta)^keys, rounded up to fifteen digits: some of several keys is published."""
+    """Return 1 - (1 - delta)^keys, rounded up to 15 digits: the chance that any key appears."""
     exact = 1 - (1 - delta) ** keys
     context = Context(prec=40, rounding=ROUND_CEILING)
     above = context.divide(Decimal(exact.numerator), Decimal(exact.denominator))
@@ -129,16 +130,16 @@ def failure(delta: Fraction, keys: int) -> Fraction:
 
 
 def fitting_delta(limit: Fraction, keys: int) -> str:
-    """Return a delta, as a plan writes it, with which the failure of some keys fits a limit."""
+    """Return a delta, as a plan writes it, for which the failure of ``keys`` keys fits a limit."""
     places = next(k for k in range(1, 301) if 2 * keys * Fraction(1, 10**k) <= limit)
     return f"1e-{places}"
 
 
 def listed(entries: Iterable[Entry]) -> bool:
-    """Whether the curves of listed shifts are claimed for a release of these tables.
+    """Return True if a release of these tables claims the curves of listed shifts.
 
-    They are not where keys are discovered and the shifts allow too many combinations: what is
-    claimed then is the sum of rho, beside the chance that a key is revealed.
+    The release does not claim them if keys are discovered and the shifts allow too many
+    combinations. Then the claim is the sum of rho, beside the chance that a key is revealed.
     """
     entries = list(entries)
     if all(entry.delta is None for entry in entries):
@@ -161,7 +162,7 @@ def at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
 
 
 def normal_at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
-    """Return the release of tables with normal noise in place of rounded noise [RG-1]."""
+    """Return the release of tables with normal noise instead of rounded noise [RG-1]."""
     measured = _noisy_entries(entries)
     share = sum((entry.share for entry in measured if entry.rounded), Fraction(0))
     total = Gaussian(sigma=math.sqrt(scale / (2 * share))) if share else Mechanism.nothing()
@@ -174,15 +175,18 @@ def normal_at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
 
 
 def calibrates_as_normal(entries: Iterable[Entry]) -> bool:
-    """Return True if rounded noise is calibrated as normal noise: not that of one listed shift."""
+    """Return True if rounded noise is calibrated as normal noise.
+
+    The exception is a release whose only listed shift moves one cell.
+    """
     measured = _noisy_entries(entries)
     single = [len(vector) for entry in measured for vector in entry.shifts] == [1]
     return not single and any(entry.rounded for entry in measured)
 
 
 def claims_rho_alone(cases: Cases) -> bool:
-    """Return True if only rho is claimed, and the curve that it implies: shifts are too many."""
-    # Rounded noise has a curve for every shift of one norm.
+    """Return True if too many shifts allow only a claim of rho and the curve that it implies."""
+    # Rounded noise has a curve for all shifts of one norm.
     listed_ones = [[e for e in _noisy_entries(entries) if not e.rounded] for entries in cases]
     measured = [entry for entries in listed_ones for entry in entries]
     if not all(entry.shifts for entry in measured):
@@ -191,8 +195,8 @@ def claims_rho_alone(cases: Cases) -> bool:
         sum(math.prod(len(e.shifts) for e in entries) for entries in listed_ones)
         <= SHIFTS_LIMITS.vectors
     ):
-        return False  # none are measured, or their combinations can be listed
-    least = max(2 * entry.share / entry.squared for entry in measured)  # sigma from 1 on
+        return False  # no listed entry is measured, or their combinations can be listed
+    least = max(2 * entry.share / entry.squared for entry in measured)  # sigma is at least 1
     losses = Alternatives.of(at_scale(entries, least) for entries in listed_ones).losses()
     return any(composition.bare is not None for composition in losses)
 

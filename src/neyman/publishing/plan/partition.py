@@ -1,4 +1,4 @@
-"""Queries that a plan splits by the keys of a column, into one query for each key."""
+"""Split a query of a plan by the keys of a column, into one query for each key."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _PLAIN = KeyPart.model_validate({})
 def without_partitions(
     document: PlanDocument, columns: Mapping[str, Column], problems: list[str]
 ) -> tuple[PlanDocument, list[int]]:
-    """Return the document with a query for each key in place of each query with a partition, and
-    the index that each of its queries has in the plan.
+    """Replace each query with a partition by a query for each of its keys.
+
+    Return the new document, and the index in the plan for each of its queries.
     """
     queries: list[QueryPart] = []
     indices: list[int] = []
@@ -43,8 +44,9 @@ def without_partitions(
 def as_written(
     problems: Iterable[str], written: PlanDocument, split: PlanDocument, indices: Sequence[int]
 ) -> Iterator[str]:
-    """Yield problems of a document without partitions with the index that the plan's author gave
-    the query; a problem with several keys of a partition comes once.
+    """Yield problems of the split document with the query indices of the author's plan.
+
+    A problem of several keys of a partition comes once.
     """
     told: dict[str, list[str]] = {}
     for problem in problems:
@@ -97,7 +99,7 @@ def _one_by_one(part: QueryPart, column: Column) -> Iterator[QueryPart]:
     weights = [1 if one.share is None else one.share for one in own]
     names = [f"{part.name} {text}" for text in texts]
     plain = (name.casefold() for name in names if re.fullmatch(r"[\w -]{1,64}", name, re.ASCII))
-    if len({*plain}) < len(names):  # files are named after them
+    if len({*plain}) < len(names):  # files are named after the queries
         names = [f"{part.name} {place}" for place in range(1, len(names) + 1)]
     for place, (name, weight, key) in enumerate(zip(names, weights, own, strict=True)):
         condition = _condition(column, place)
@@ -111,7 +113,7 @@ def _one_by_one(part: QueryPart, column: Column) -> Iterator[QueryPart]:
 
 
 def _code(text: str) -> str:
-    """Return an expression without its comment, which would hide what follows."""
+    """Return an expression without its comment, which would hide later text."""
     line = text.replace("\r", " ").replace("\n", " ")
     marks = [
         token.start[1]
@@ -122,9 +124,7 @@ def _code(text: str) -> str:
 
 
 def _condition(column: Column, place: int) -> str:
-    """Return the filter of one key; the key for unlisted values
-    takes all that no other key takes.
-    """
+    """Return the filter of one key. The key for unlisted values takes all remaining rows."""
     plain = column.name.isidentifier() and column.name.isascii()  # else Python changes names
     plain = plain and not keyword.iskeyword(column.name)
     name = column.name if plain else f"column({column.name!r})"

@@ -1,4 +1,4 @@
-"""A release plan: what will be published, from which public keys, and what it may reveal."""
+"""Read, check, and calibrate a release plan: queries, public keys, and a privacy budget."""
 
 from __future__ import annotations
 
@@ -50,45 +50,45 @@ _COPIED = (
     *("name", "dataset", "table", "unit", "part", "most_rows", "source", "noise"),
     *("publisher", "disjoint"),
 )
-"""The fields of a document that a plan has as they are."""
+"""The fields that a plan copies unchanged from its document."""
 _MAX_QUERIES_SHOWN = 6  # queries in a text
 
 
 @dataclass(frozen=True, init=False, repr=False)
 class Plan(PlanModel):
-    """A validated release plan. Calibration sets its noise.
+    """Represent a validated release plan. Calibration sets its noise.
 
-    Made by ``Plan.load(path)``, by ``Plan.from_dict(data)``, or from its sections.
+    Create a plan with ``Plan.load(path)``, ``Plan.from_dict(data)``, or from its sections.
 
     Args:
         name: a name for the plan.
         dataset: declared name@version of the data, as in the ledger.
         table: the table that the queries read.
-        unit: a `Unit`: who is protected.
-        queries: such as ``ny.query.count(by=["sex"])``. Their shares are relative: each is divided
-            by their sum. A query without a name is called after its measure.
+        unit: a `Unit`: the privacy unit.
+        queries: such as ``ny.query.count(by=["sex"])``. Shares are relative: Neyman divides each
+            share by their sum. A query without a name takes the name of its measure.
         budget: `at_most`, `zcdp`, `gdp`, or `approximate`; or fields, such as ``{"zcdp": "1/10"}``.
-        columns: the section of each column, such as `keys`, or ``{"decimals": 2}``. A column to sum
-            that is not declared has whole numbers.
+        columns: the section of each column, such as `keys`, or ``{"decimals": 2}``. An undeclared
+            column to sum has integer values.
         tables: further private tables by name, such as
             ``{"people": {"id": "id", "join": ["sex"]}}``.
-        derive, lookup, hierarchy: sections by name, as the TOML file has them.
+        derive, lookup, hierarchy: sections by name, as in the TOML file.
         where: a condition on a row.
         part, most_rows, source, publisher: as in the TOML file.
-        noise: "discrete-gaussian" or "rounded-gaussian"; the former if left out.
-        disjoint: True to charge queries whose filters no row meets together for the worst of them,
-            and not for their sum.
+        noise: "discrete-gaussian" (the default) or "rounded-gaussian".
+        disjoint: True to charge queries with disjoint filters for the worst of them, instead of for
+            their sum.
         totals: exact public totals, such as
             ``[{"by": ["sex"], "values": [["m", 40], ["f", 60]]}]``.
         consistency: the method, such as "least-squares".
-        folder: what the path of a key file is relative to.
+        folder: the folder to which the paths of key files are relative.
 
     Raises:
         PlanError: with every problem found.
 
     Warns:
-        UserWarning: the unit is not a row by its name, and neither its ``id`` nor its ``rows`` is
-            given. The guarantee then assumes that each unit has at most one row.
+        UserWarning: the name of the unit does not say that it is a row, and the unit has neither
+            ``id`` nor ``rows``. The guarantee then assumes that each unit has at most one row.
 
     Examples:
         >>> import neyman as ny
@@ -148,20 +148,20 @@ class Plan(PlanModel):
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
-        """Load a plan from a TOML file, with numbers as exact decimals.
+        """Load a plan from a TOML file. Read numbers as exact decimals.
 
         Raises:
-            PlanError: the file cannot be read, or what it says does not make a plan.
+            PlanError: the file cannot be read, or its content is not a valid plan.
         """
         return cls.from_dict(read_sections(Path(path)), folder=Path(path).parent)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], *, folder: str | Path | None = None) -> Plan:
-        """Read a plan from a dictionary in the shape of the TOML file or of ``canonical()``.
+        """Read a plan from a dictionary with the fields of the TOML file or of ``canonical()``.
 
         Args:
-            data: the sections; a float counts as the decimal it prints as.
-            folder: what the path of a hierarchy's keys is relative to.
+            data: the sections. A float counts as the decimal that Python prints for it.
+            folder: the folder to which the paths of key files are relative.
 
         Raises:
             PlanError: with every problem found.
@@ -182,12 +182,12 @@ class Plan(PlanModel):
 
     @property
     def assumption(self) -> str:
-        """What the guarantee assumes about the rows of one unit, in a sentence; "" for nothing."""
+        """Return a sentence about the rows of one unit that the guarantee assumes; "" for none."""
         return one_row_each(self.unit.protects, self.unit.id)
 
     @property
     def rows_not_stated(self) -> str:
-        """The warning for a unit without ``id`` and ``rows``; "" for none.
+        """Return the warning for a unit without ``id`` and ``rows``; "" for none.
 
         A canonical plan states ``rows``. So a plan from a receipt has no warning.
         """
@@ -200,16 +200,16 @@ class Plan(PlanModel):
         return json_schema()
 
     def _declared_entries(self) -> tuple[Entry, ...]:
-        """Return the entries, moved by the changes of one row that keep all totals [UN-14]."""
+        """Return the entries, with the shifts of one-row changes that keep all totals [UN-14]."""
         entries = super()._declared_entries()
         return keeping_totals(self, entries) if self.totals else entries
 
     @property
     def totals_hash(self) -> str:
-        """Return the mark of the dataset's totals in a ledger; "" for a plan without.
+        """Return the hash that identifies the totals in a ledger; "" for a plan without totals.
 
-        It is the hash of the totals, and of all that decides in which cell of them a row counts.
-        So plans with one mark state the same scenarios.
+        The hash covers the totals and everything that decides in which of their cells a row counts.
+        So plans with the same hash state the same scenarios.
         """
         if not self.totals:
             return ""
@@ -217,7 +217,7 @@ class Plan(PlanModel):
         levels = self.hierarchy.levels if self.hierarchy and level else ()
         names |= {*levels}
         derived: dict[str, Section] = {}
-        for one in reversed(self.rows.derived):  # each comes after those that it reads
+        for one in reversed(self.rows.derived):  # each column comes after its sources
             if one.name in names:
                 names |= one.sources
                 derived[one.name] = one.to_dict()
@@ -226,7 +226,7 @@ class Plan(PlanModel):
             for name, section in self._column_sections().items()
             if name in names
         }
-        # A level that a total does not list is read by rows alone, as a text, number, or day.
+        # Only rows read a level that a total does not list: as a text, number, or day.
         others = {level for one in self.hierarchies for level in one.levels} - {*levels}
         forms = readings_of(self.columns, self.hierarchies, self.rows)
         readings: Section = {
@@ -245,7 +245,7 @@ class Plan(PlanModel):
 
     @property
     def held(self) -> tuple[str, ...]:
-        """Return the attributes that the totals hold: the lowest level, and the columns."""
+        """Return the attributes that the totals fix: the lowest level, and the columns."""
         return held_names(self.totals, self.hierarchy) if self.totals else ()
 
     def _totals_sections(self) -> list[Section]:
@@ -255,7 +255,7 @@ class Plan(PlanModel):
         return totals_sections(self.totals, columns, self.hierarchy)
 
     def _outright(self) -> Iterator[str]:
-        """Yield what may be revealed outright, if that is more than the budget has a delta for."""
+        """Yield a problem if the chance of publishing a unit's key exceeds the budget's delta."""
         chances = [(entry, entry.failure) for entry in self.entries() if entry.delta is not None]
         total = sum((chance for _, chance in chances), Fraction(0))
         shortage = self.budget.shortage(total)
@@ -273,7 +273,7 @@ class Plan(PlanModel):
             )
 
     def _curve_problems(self) -> Iterator[str]:
-        """Yield a budget that needs a curve, where only rho is claimed."""
+        """Yield a problem if the budget needs a curve but the plan claims only rho."""
         if not self.bare or not self.budget.curve_needed:
             return
         yield (
@@ -287,13 +287,13 @@ class Plan(PlanModel):
 
     @cached_property
     def bare(self) -> bool:
-        """Whether only rho is claimed, and the curve that it implies: shifts are too many."""
+        """Return True if the plan claims only rho and its curve: it has too many shifts."""
         return claims_rho_alone(self.cases)
 
     def at_scale(self, scale: Fraction) -> Mechanism:
         """Return the plan's mechanism with sigma^2 = squared * scale / (2 share) for each entry.
 
-        ``scale`` is 1/rho, where rho is what the plan spends in zCDP.
+        ``scale`` is 1/rho. The plan spends rho in zCDP.
         """
         return Alternatives.of(at_scale(case, scale) for case in self.cases)
 
@@ -301,40 +301,41 @@ class Plan(PlanModel):
         """Return the plan's mechanism with the least noise that the budget admits.
 
         Args:
-            scale: 1/rho in place of the calibrated one.
+            scale: 1/rho to use instead of the calibrated one.
         """
         return self._calibrate if scale is None else self.at_scale(scale)
 
     def concerning(self, *attributes: str, within: str | None = None) -> Mechanism:
-        """Return the mechanism of the tables that some attributes of one record can move.
+        """Return the mechanism of the tables that a change of one record's attributes can move.
 
-        ``plan.concerning("race").tradeoff()`` is what an attacker can learn of a person's race who
-        knows all else of the person; ``plan.concerning("county", within="state")`` of which county
-        of a state; ``plan.concerning("race", "county", within="state")`` of both together. The
-        noise is that of `mechanism()`.
+        ``plan.concerning("race").tradeoff()`` bounds what an attacker can learn about a person's
+        race if they know everything else about the person.
+        ``plan.concerning("county", within="state")`` is about the county within a known state.
+        ``plan.concerning("race", "county", within="state")`` is about both together. The noise is
+        the noise of `mechanism()`.
 
-        The neighbors are two datasets in which one record differs in these attributes alone:
-        replace-one, restricted, whatever relation the plan has, so under add-remove it may tell
-        more than that the record is there. An attribute may also change to what is unknown, which
-        drops the record from tables by it; a place that stays within another one is listed. Where
-        ``unit.id`` names the units, a change of one attribute may change which of a unit's rows are
-        kept, so every table that the unit can move takes part.
+        The neighbors are two datasets in which one record differs in these attributes alone. This
+        is a restricted replace-one relation, whatever relation the plan has. So under add-remove it
+        may reveal more than the presence of the record. An attribute may also change to an unknown
+        value, which drops the record from tables by this attribute. A place that stays within
+        another place is listed. If ``unit.id`` names the units, a changed attribute may change
+        which rows of a unit count. Then the mechanism includes every table that the unit can move.
 
         Args:
-            attributes: columns, levels of a hierarchy (with all that is below them), or a
-                hierarchy by its name (to anywhere).
-            within: the level whose place stays. Needed for levels below the top one. Where places
-                of several hierarchies change, a level of each: "state x sector".
+            attributes: columns, levels of a hierarchy (with all levels below), or a hierarchy by
+                its name (a change to any place).
+            within: the level whose place stays. Needed for levels below the top one. If places of
+                several hierarchies change, a level of each: "state x sector".
 
         Returns:
-            Exactly the tables whose answers can change, each with the shifts that can happen to it;
-            `Mechanism.nothing()` where none can. All of them together are taken to move at once,
-            which is the safe side. `NonPrivate` where the change can move an exact total.
+            Exactly the tables whose answers can change, each with its possible shifts. It assumes
+            that all tables move at once, which is conservative. `Mechanism.nothing()` if no answer
+            can change; `NonPrivate` if the change can move an exact total.
 
         Raises:
-            ValueError: an attribute that the plan does not have, or ``within`` that does not fit.
+            ValueError: the plan does not have an attribute, or ``within`` does not fit.
         """
-        _ = self._calibrate  # refuses noise that cannot be drawn
+        _ = self._calibrate  # raises if the noise cannot be drawn
         return concerning(self, attributes, within, self.scale)
 
     @cached_property
@@ -344,7 +345,7 @@ class Plan(PlanModel):
 
     @contextmanager
     def _budget_named(self) -> Generator[None]:
-        """Name the plan's own fields in an error about what cannot be met."""
+        """Name the plan's own fields in an error about a budget that cannot be met."""
         try:
             yield
         except PlanError:
@@ -357,7 +358,7 @@ class Plan(PlanModel):
 
     @cached_property
     def scale(self) -> Fraction:
-        """1/rho of the calibrated plan: exact for a budget in zCDP, else the least certified."""
+        """Return 1/rho of the calibrated plan: exact for zCDP, else the least certified one."""
         scale = self.normal_scale
         if isinstance(self.budget, Zcdp):
             return scale
@@ -370,10 +371,10 @@ class Plan(PlanModel):
 
     @cached_property
     def normal_scale(self) -> Fraction:
-        """`scale` but for a last digit: that of normal noise, where noise is rounded normal noise.
+        """Return `scale` up to its last digits, from the curve of normal noise if noise is rounded.
 
-        The curve of rounded noise is at least that of the normal noise that it is made of [RG-1],
-        which takes less time.
+        The curve of rounded normal noise is at least the curve of the underlying normal noise
+        [RG-1], which is faster to compute.
         """
         if isinstance(self.budget, Zcdp):
             return 1 / self.budget.rho
@@ -385,7 +386,7 @@ class Plan(PlanModel):
 
     @cached_property
     def target(self) -> Budget:
-        """What noise is calibrated to."""
+        """Return the target to which the noise is calibrated."""
         return self.budget.target
 
     def admits(self, mechanism: Mechanism) -> bool:
@@ -393,12 +394,13 @@ class Plan(PlanModel):
         return self.budget.admits(mechanism)
 
     def errors(self) -> pd.DataFrame:
-        """Return the error of every table, as `neyman plan check` prints it, before any data.
+        """Return the error of every table before any data, as `neyman plan check` prints it.
 
         Returns:
             A data frame with a row per table: query, level, measure, cells, share, standard_error,
-            and half_width_90, in the plan's units. The last two are missing where the error depends
-            on the number of rows in a cell; then a last column bounds it for 1,000.
+            and half_width_90, in the plan's units. The last two are missing if the error depends on
+            the number of rows in a cell. Then a last column bounds the standard error for 1,000
+            rows.
         """
         return _error_tables().error_frame(self)
 
@@ -426,9 +428,7 @@ class Plan(PlanModel):
         return notebook.safe_html(self._shown, self)
 
     def _shown(self) -> Iterator[Node]:
-        """Yield the parts of the notebook's view: what is
-        protected, and the error of each table.
-        """
+        """Yield the parts of the notebook's view: the settings, and the error of each table."""
         yield notebook.title(f"Plan {self.name}")
         rows = [
             ["Dataset", self.dataset],
@@ -441,7 +441,7 @@ class Plan(PlanModel):
 
     def calibrated(self) -> tuple[tuple[Entry, Fraction], ...]:
         """Return every entry with its exact sigma squared (0 for a declared value)."""
-        _ = self._calibrate  # refuses noise that cannot be drawn
+        _ = self._calibrate  # raises if the noise cannot be drawn
         return tuple(
             (entry, Fraction(0) if entry.public is not None else entry.sigma_squared(self.scale))
             for entry in self.entries()
@@ -486,7 +486,7 @@ class Plan(PlanModel):
             for query in self.queries
             if not query.searched
         ]
-        # A field that is not given is left out, so that older plans keep their hash.
+        # Fields that are not given are left out. So older plans have the same hash as before.
         return {name: value for name, value in content.items() if value is not None}
 
     def _column_sections(self) -> dict[str, Section]:
@@ -500,18 +500,18 @@ class Plan(PlanModel):
 
     @property
     def schema_version(self) -> int:
-        """The version of the plan's format: 2 if a row without a number can take no part."""
+        """Return the version of the plan's format: 2 if a row without a number can take no part."""
         drops = any(column.integer and column.unknown is None for column in self.columns)
         return 2 if drops else 1
 
     @cached_property
     def hash(self) -> str:
-        """``"sha256:..."`` of the canonical plan, public keys included."""
+        """Return ``"sha256:..."`` of the canonical plan, public keys included."""
         return hash_of(self.canonical())
 
 
 def hash_of(canonical: Mapping[str, object]) -> str:
-    """SHA-256 of a canonical plan as JSON with sorted keys and no blanks."""
+    """Return the SHA-256 of a canonical plan as JSON with sorted keys and no blanks."""
     text = json.dumps(canonical, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return "sha256:" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 

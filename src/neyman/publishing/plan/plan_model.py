@@ -1,4 +1,4 @@
-"""The sections of a plan, once their names are resolved, and the tables that they publish."""
+"""Represent the resolved sections of a plan, and the tables that it publishes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from neyman.publishing.plan.totals import Total
 
 @dataclass(frozen=True, init=False, repr=False)
 class PlanModel:
-    """The sections of a plan, and its tables of integers with how far one unit moves each."""
+    """Represent a plan's sections and its integer tables, with how far one unit moves each."""
 
     name: str
     dataset: str
@@ -59,15 +59,15 @@ class PlanModel:
         return plan
 
     def changed(self, **parts: object) -> Self:
-        """Return the plan with other resolved parts, which are not checked: `Query`, `Column`."""
+        """Return the plan with other resolved parts (`Query`, `Column`). Do not check them."""
         return self._of({field.name: getattr(self, field.name) for field in fields(self)} | parts)
 
     @property
     def hierarchy(self) -> Hierarchy | None:
-        """The plan's hierarchy, None without one.
+        """Return the plan's hierarchy; None without one.
 
         Raises:
-            ValueError: the plan has several; ``hierarchies`` has them.
+            ValueError: the plan has several, which ``hierarchies`` lists.
         """
         if len(self.hierarchies) > 1:
             names = [one.name for one in self.hierarchies]
@@ -92,7 +92,7 @@ class PlanModel:
         """Return the query of that name.
 
         Raises:
-            KeyError: there is none.
+            KeyError: no query has this name.
         """
         for query in self.queries:
             if query.name == name:
@@ -106,25 +106,28 @@ class PlanModel:
         return next((table for table in self.tables if table.name == name), None)
 
     def rows_of(self, query: Query) -> int:
-        """Return the most rows of one unit that count in the table of a query."""
+        """Return the largest number of rows of one unit that count in a query's table."""
         table = self.further_table(query.table)
         return self.unit.rows if table is None else table.rows
 
     @property
     def unit_rows(self) -> int:
-        """The most rows of one unit that count in one table: what the ledger holds."""
+        """Return the largest number of rows of one unit that count in any one table.
+
+        The ledger stores this number.
+        """
         return max((self.unit.rows, *(table.rows for table in self.tables)))
 
     @property
     def unit_rows_in_all(self) -> int:
-        """The most rows of one unit that count in all tables together."""
+        """Return the largest number of rows of one unit that count in all tables together."""
         return sum((self.unit.rows, *(table.rows for table in self.tables)))
 
     def table_plans(self) -> tuple[Self, ...]:
-        """Return for each table the plan of the queries that read it [UN-8].
+        """Return one plan per table, with the queries that read this table [UN-8].
 
-        A plan of one table is its own. The others' tables, queries, and filters are left out, and
-        the unit is as the table has it.
+        A plan of one table is returned unchanged. Otherwise each plan leaves out the other tables,
+        their queries, and their filters, and its unit has the table's id and rows.
         """
         if not self.tables:
             return (self,)
@@ -144,13 +147,13 @@ class PlanModel:
         return tuple(plans)
 
     def key_columns(self, query: Query, level: str) -> tuple[str, ...]:
-        """Return the names of a table's key columns: levels down to its own, then ``by``."""
+        """Return a table's key columns: the levels from the top to its own, then ``by``."""
         parts = self.parts(level)
         above = (name for one, low in parts for name in one.levels[: one.depth(low) + 1])
         return (*above, *query.by)
 
     def parts(self, level: str) -> tuple[tuple[Hierarchy, str], ...]:
-        """Return the hierarchies that a level is of, each with its own level."""
+        """Return the hierarchies that a level combines, each with its own level."""
         return parts_of(self.hierarchies, level)
 
     def finest(self, query: Query) -> str:
@@ -164,18 +167,18 @@ class PlanModel:
     def shape(self, query: Query, level: str) -> tuple[int, ...]:
         """Return a table's shape: places (1 without levels), keys of each ``by``, then bins if any.
 
-        Places of several hierarchies are their combinations, the last one fastest. A column whose
-        keys are unknown has 0 of them.
+        For several hierarchies, the places are combinations, with the last hierarchy fastest. A
+        column with unknown keys has 0 keys.
         """
         places = places_of(self.hierarchies, level)
         bins = (len(query.bins) - 1,) if query.bins else ()
         return (places, *(len(self.column(name).keys) for name in query.by), *bins)
 
     def cells(self, query: Query, level: str) -> int:
-        """Return how many integers a table has: of quantiles that are drawn, one for each.
+        """Return the number of integers in a table. A drawn quantile is one integer.
 
-        Where a first count decides how detailed a group is, it is the number if all groups have
-        the level with the most cells.
+        If first counts decide on the detail of groups, assume that all groups have the level with
+        the most cells.
         """
         shape = self.shape(query, level)
         if query.detail is not None and query.detail.level is None:
@@ -185,11 +188,11 @@ class PlanModel:
         )
 
     def groups(self, query: Query, level: str) -> int:
-        """Return how many groups a table with detail has: places, by the keys of ``group_by``."""
+        """Return the number of groups of a table with detail: places times keys of ``group_by``."""
         return math.prod(self.shape(query, level)[: 1 + len(query.group_by)])
 
     def detail_sizes(self, query: Query) -> tuple[int, ...]:
-        """Return how many cells a group has at each level of detail."""
+        """Return the number of cells of a group at each level of detail."""
         levels = () if query.detail is None else query.detail.levels
         return tuple(math.prod(len(self.column(name).keys) for name in names) for names in levels)
 
@@ -199,7 +202,7 @@ class PlanModel:
 
     @cached_property
     def _entries(self) -> tuple[Entry, ...]:
-        """The entries, with the shares that the worst case takes of the budget [UN-11]."""
+        """Return the entries, with shares as parts of the worst case's total share [UN-11]."""
         entries = self._declared_entries()
         if len(self.row_sets) == 1:
             return entries
@@ -209,7 +212,7 @@ class PlanModel:
 
     @cached_property
     def row_sets(self) -> Sets:
-        """The largest sets of queries that one unit can meet; one of all if none is proved."""
+        """Return the largest sets of queries that one unit can meet; one set if none is proved."""
         every = (frozenset(query.name for query in self.queries),)
         discovers = any(query.delta is not None for query in self.queries)
         if not self.disjoint or self.unit.id is not None or discovers:
@@ -222,13 +225,13 @@ class PlanModel:
 
     @cached_property
     def cases(self) -> Cases:
-        """The entries that a change of one unit can move together, in each case [UN-11]."""
+        """Return the entries that one unit's change can move together, by case [UN-11]."""
         return self.cases_of(self.entries(), crossing=self.unit.neighboring == "replace-one")
 
     def cases_of(self, entries: Iterable[Entry], *, crossing: bool) -> Cases:
-        """Return the entries that move together, in each case; cases with the same noise once.
+        """Return the entries that move together, by case. Merge cases with equal noise.
 
-        A unit may be in other queries after the change if it is ``crossing``.
+        If ``crossing``, a unit may be in other queries after the change.
         """
         cases: dict[object, tuple[Entry, ...]] = {}
         for case in self.every_case(entries, crossing=crossing):
@@ -239,7 +242,7 @@ class PlanModel:
     def every_case(
         self, entries: Iterable[Entry], *, crossing: bool
     ) -> Iterator[tuple[Entry, ...]]:
-        """Yield the entries that move together, in each case, also in those with the same noise."""
+        """Yield the entries that move together, by case. Do not merge cases."""
         sets = self.row_sets
         if len(sets) == 1:
             yield tuple(entries)
@@ -255,7 +258,7 @@ class PlanModel:
             yield tuple(entry for part in parts for entry in part)
 
     def _one_way(self, entry: Entry) -> Entry:
-        """Return a table that a unit leaves or enters, with the part of its share that it takes."""
+        """Return a table that a unit leaves or enters, with the part of its share that it uses."""
         query = self.query(entry.query)
         moved = entry.moved(self.shifts(query, entry.level, entry.measure, relation="add-remove"))
         return replace(moved, share=entry.share * moved.squared / (entry.squared or 1))
@@ -296,11 +299,11 @@ class PlanModel:
         return tuple(entries)
 
     def with_clips(self, clips: Mapping[str, tuple[int, int]]) -> Self:
-        """Return the plan with declared clips in place of those that histograms lead to.
+        """Return a copy of the plan with fixed clips instead of discovered clips.
 
         Args:
-            clips: by the name of a query with a clip to discover, scaled; and by `ROWS_TABLE` the
-                rows of a unit, as the high end.
+            clips: a dict from the name of a query with a discovered clip to its scaled clip. For
+                `ROWS_TABLE`, the high end is the number of rows of a unit.
         """
         unit = self.unit
         if ROWS_TABLE in clips:
@@ -317,8 +320,8 @@ class PlanModel:
         """Return how far one unit can move one table if all of its rows may change.
 
         Args:
-            query, level, measure: which table, as its `Entry` has them.
-            relation: in place of the plan's own.
+            query, level, measure: the table, as in its `Entry`.
+            relation: the neighboring relation to use instead of the plan's.
         """
         own = rows = self.rows_of(query)
         groups, rows_per_group, finer = query.groups, query.rows_per_group, 1
@@ -346,7 +349,7 @@ class PlanModel:
         )
 
     def _finer(self, query: Query, level: str) -> int:
-        """Return the most places of a query's finest level that one of a level contains."""
+        """Return the most places of a query's finest level within one place of a level."""
         above = {one.name: name for one, name in self.parts(level)}
         return math.prod(
             int(np.bincount(one.parents(low, above[one.name])).max())
@@ -356,6 +359,6 @@ class PlanModel:
         )
 
     def _groups_of_unit(self, query: Query) -> int:
-        """Return the most cells, or unknown keys, that the rows of one unit fall in."""
+        """Return the largest number of cells, or unknown keys, with rows of one unit."""
         rows = self.rows_of(query)
         return min(rows, query.groups or rows)

@@ -1,4 +1,4 @@
-"""The dictionary of a plan's TOML file: read from the file, or from the arguments of `Plan`."""
+"""Build the dictionary of a plan's TOML file, from the file or from the arguments of `Plan`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read_sections(path: Path) -> Section:
     except RecursionError:
         reason = "is nested too deep to be a plan"
     except (ValueError, ArithmeticError):
-        # Python reads whole numbers of up to 4300 digits, and decimals of less than 10^18.
+        # Python reads integers of up to 4300 digits, and decimals below 10^18.
         reason = "has a number of too many digits"
     raise PlanError(f"plan = {str(path)!r} {reason}")
 
@@ -42,11 +42,11 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
     """Return the dictionary of a plan's TOML file for the arguments of `Plan`.
 
     Args:
-        fields: the arguments that are given. Shares are relative: each is divided by their sum. A
-            column to sum that is not declared has whole numbers.
+        fields: the given arguments. Shares are relative: Neyman divides each share by their sum. An
+            undeclared column to sum has integer values.
 
     Raises:
-        PlanError: the unit, the budget, or the queries are of another type than a plan takes.
+        PlanError: the unit, the budget, or the queries have a wrong type.
     """
     data: Section = {"schema": 2, **{name: listed(value) for name, value in fields.items()}}
     unit, method = fields["unit"], fields.get("consistency")
@@ -70,10 +70,10 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
 
 
 def _summed_columns(data: Section) -> Section:
-    """Return the section of columns, with those to sum that it does not declare."""
+    """Return the section of columns, with undeclared columns to sum added."""
     sections = [data.get(name, {}) for name in ("columns", "derive", "lookup")]
     if not all(isinstance(section, dict) for section in sections):
-        return {}  # the plan's own check says what is right
+        return {}  # the plan's own check reports the problem
     columns = dict(sections[0])
     calculated = {name for section in sections for name in section}
     for query in data["query"]:
@@ -87,9 +87,7 @@ def _summed_columns(data: Section) -> Section:
 
 
 def _relative(queries: Sequence[Any]) -> list[Any]:
-    """Return the queries with shares that add up to 1; a query
-    without one has 1, if it is measured.
-    """
+    """Return the queries with shares that add up to 1. A measured query without a share has 1."""
     parts = list(queries)
     measured: list[dict[str, Any]] = [part for part in parts if isinstance(part, dict)]
     for part in measured:

@@ -1,4 +1,4 @@
-"""A plan's public keys: how many there are, from which file, and which of them look private."""
+"""Report a plan's public keys: their number, their file, and keys that look private."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fractions import Fraction
 from neyman.publishing.plan.plan import Plan
 
 CROWDED_SHARE = Fraction(1, 2)
-"""The part of the declared rows from which on the places of a level are nearly as many."""
+"""If a level has at least this part of the declared number of rows as places, it looks private."""
 
 _IDENTIFIER = re.compile(
     r"""(full|first|last|given|family|middle|maiden|sur|fore|user|nick)?names?
@@ -31,11 +31,11 @@ _IDENTIFIER = re.compile(
 
 @dataclass(frozen=True)
 class KeyList:
-    """The public keys of a hierarchy, or of a column that names a file.
+    """Describe the public keys of a hierarchy, or of a column that names a file.
 
     Args:
-        hierarchy: its name; None for a column.
-        file: the path of the key file as the plan has it; None if the plan lists the places.
+        hierarchy: the hierarchy's name; None for a column.
+        file: the path of the key file in the plan; None if the plan lists the places.
         places: for each level, top first, its name and its number of places; or the column with its
             number of keys.
     """
@@ -73,9 +73,9 @@ def key_lists(plan: Plan) -> tuple[KeyList, ...]:
 
 
 def key_warnings(plan: Plan) -> Iterator[str]:
-    """Give a sentence for each level or column whose public keys look like private records.
+    """Yield a sentence for each level or column whose public keys look like private records.
 
-    A level looks so if it has nearly as many places as the table has rows by the plan
+    A level looks private if it has nearly as many places as the table has rows by the plan
     (``most_rows``, or a ``public`` total), or if it is named like an identifier of a person.
     """
     totals = [total for query in plan.queries for _, total in query.public]
@@ -95,7 +95,7 @@ def key_warnings(plan: Plan) -> Iterator[str]:
 
 
 def _key_counts(plan: Plan) -> Iterator[tuple[str, str, int]]:
-    """Each level and column with public keys, and how many it has."""
+    """Yield each level and column with public keys, and its number of keys."""
     for one in plan.hierarchies:
         for level in one.levels:
             yield "level", level, len(one.paths(level))

@@ -1,4 +1,4 @@
-"""What a SELECT makes of published numbers, which reveals nothing more: HAVING, ORDER BY, LIMIT."""
+"""Apply HAVING, ORDER BY, and LIMIT to published numbers. This reveals nothing more."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _OPERATIONS = {"literal", "column", "compare", "member", "missing", "and", "or",
 
 @dataclass(frozen=True)
 class Selection:
-    """What a statement selects from the tables of its queries.
+    """Describe what a statement selects from the tables of its queries.
 
     Args:
-        columns: the name of each column, the query or the key that it shows, and the key's type.
+        columns: for each column its name, the query or the key that it shows, and the key's type.
         level: the level of the tables.
         having: the condition on a row.
-        order: the columns that rows are sorted by, whether they fall, and whether NULL is first.
-        first, most: how many rows are left out, and how many are taken then.
+        order: the columns to sort by, each with True if it falls, and True if NULL comes first.
+        first, most: the number of rows to skip, and the largest number of rows to return.
     """
 
     columns: tuple[tuple[str, str, Type | None], ...]
@@ -49,7 +49,7 @@ class Selection:
     most: int | None
 
     def rows(self, rows: Iterable[Row]) -> list[Row]:
-        """Return the rows that are taken, in order."""
+        """Return the selected rows, in order."""
         taken = [row for row in rows if self.having is None or _value(self.having, row) is True]
         for name, falls, nulls_first in reversed(self.order):
             known = [row for row in taken if row[name] is not None]
@@ -60,7 +60,7 @@ class Selection:
 
 
 def _value(node: Node, row: Row) -> object:
-    """Return the value of a condition on a row, in a logic of three values."""
+    """Return the value of a condition on a row: true, false, or None if unknown."""
     if node.op == "literal":
         return node.value
     if node.op == "column":
@@ -82,7 +82,7 @@ def _value(node: Node, row: Row) -> object:
 
 
 class _PublishedRow:
-    """The names of a published row: HAVING and ORDER BY are read with them."""
+    """Resolve the names of a published row in HAVING and ORDER BY."""
 
     def __init__(
         self,
@@ -111,10 +111,10 @@ class _PublishedRow:
 
         Args:
             part: the form.
-            alias_first: whether a name is first a column of SELECT, and then a grouped column.
+            alias_first: True to read a name as a column of SELECT before a grouped column.
         """
         selected = part.transform(self._shown, alias_first)
-        selected.parent = part.parent  # the place of a form that has none
+        selected.parent = part.parent  # the place of a form without one
         for one in selected.find_all(exp.Literal):
             if not one.is_string and self.reader.read(one).node.scale > MAX_DECIMALS:
                 raise self.source.refuse(one, f"must have at most {MAX_DECIMALS} decimals")
@@ -125,7 +125,7 @@ class _PublishedRow:
         return node
 
     def _shown(self, part: exp.Expr, alias_first: bool) -> exp.Expr:
-        """Return an aggregate or a key as the column of SELECT that shows it."""
+        """Return the column of SELECT that shows an aggregate or a key."""
         query, key = self.queries.get(part), None
         if query is None and type(part) in self.forms:
             aliased = any(self._is_alias(one, alias_first) for one in part.walk())
@@ -144,7 +144,7 @@ class _PublishedRow:
         return column
 
     def _is_alias(self, part: exp.Expr, alias_first: bool) -> bool:
-        """Whether a name is a column of SELECT that is not the grouped column of this name."""
+        """Return True if a name is a column of SELECT but not the grouped column of this name."""
         plain = isinstance(part, exp.Column) and part.args.get("table") is None
         if not plain or part.name not in self.types:
             return False
@@ -152,7 +152,7 @@ class _PublishedRow:
         return key is None or (alias_first and self.key_labels.get(key) != part.name)
 
     def _key_of(self, part: exp.Expr) -> str | None:
-        """Return the column of keys that a form is; None if it is none."""
+        """Return the key column that equals a form; None if there is none."""
         try:
             return self.keys.get(self.reader.read(part).text)
         except PlanError:
@@ -169,15 +169,15 @@ def selection(
 ) -> Selection:
     """Read the clauses that act on published rows.
 
-    A name in HAVING is first a grouped column, and then one of SELECT. In ORDER BY a column of
-    SELECT comes first, unless a table stands before the name.
+    HAVING reads a name first as a grouped column, then as a column of SELECT. ORDER BY reads a
+    column of SELECT first, unless a table stands before the name.
 
     Args:
-        reader: of the statement.
+        reader: the reader of the statement's row expressions.
         tree: the statement.
-        columns: the name of each column of SELECT, the query or the key that it shows, and the
+        columns: for each column of SELECT its name, the query or the key that it shows, and the
             key's type.
-        keys: the column of keys of each row expression in GROUP BY, by its text.
+        keys: the key column of each row expression in GROUP BY, by its text.
         queries: the query of each aggregate.
         level: the level of the tables.
     """

@@ -1,4 +1,4 @@
-"""A query of a plan, once its names are resolved: a class per measure, with what each takes."""
+"""Represent a query of a plan after its names are resolved. Each measure has a class."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Measure = Literal[
     "count", "units", "distinct", "sum", "mean", "variance", "standard_deviation", "ratio",
     "histogram", "quantiles", "median", "min", "max",
 ]  # fmt: skip
-"""What a query measures."""
+"""The measure of a query."""
 
 QuantileMethod = Literal["bins", "inverse-sensitivity"]
 """How quantiles are published: from noisy counts of bins, or drawn from the values in ``clip``."""
@@ -28,7 +28,7 @@ NoiseKind = Literal["discrete-gaussian", "rounded-gaussian"]
 """The kind of integer noise of a plan's tables."""
 
 Duplicates = Literal["drop", "least"]
-"""Which row a unit with several rows has, in a table that is joined: none, or the least."""
+"""Which row of a unit with several rows a joined table uses: no row, or the least row."""
 
 
 TOTAL = "total"  # the level of detail at which a group has one count
@@ -45,11 +45,11 @@ class Detail:
 
     Args:
         first: the name of the query with the first counts.
-        share: the part of the query's share that they take, in (0, 1).
-        levels: for each level of detail the columns that a group is split by.
-        thresholds: rising whole numbers, one fewer than levels: a group has the level of the
-            number of thresholds that its first count reaches.
-        level: which level a query counts that counts one alone (see `Query.counted`).
+        share: the part of the query's share for the first counts, in (0, 1).
+        levels: for each level of detail, the columns that split a group.
+        thresholds: rising integers, one fewer than levels. The level of a group is the number of
+            thresholds that its first count reaches.
+        level: the level that this query counts, if it counts only one (see `Query.counted`).
     """
 
     first: str
@@ -71,42 +71,41 @@ def detail_label(columns: Sequence[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """One measure by columns at some levels, with its exact part of the budget.
+    """Represent one measure by columns at some levels, with its exact part of the budget.
 
     Args:
-        title: what a report calls its tables; None for its name.
-        column: what is summed or put into bins, or whose values are counted.
-        clip: [low, high] of a sum, mean or variance, scaled whole numbers.
-        by: columns with keys; with unknown keys too where ``delta`` is given; and then those of
-            ``detail``.
-        split: the part of ``share`` of each level that is measured.
-        weight: how much the error of each measured level counts; empty where the plan is silent.
-        groups: the most finest cells that rows of one unit are kept in: a place of the lowest of
-            ``at``, a key of each of ``group_by``, and a bin.
-        rows_per_group: the most rows of one unit that are kept in one such cell.
-        inverse_sensitivity: whether quantiles are drawn by inverse sensitivity; then ``bins`` are
-            the points of the clip, as a range.
-        bins: rising edges, scaled whole numbers; n edges make n - 1 bins; bin i holds
-            edges[i] <= x < edges[i+1], and values outside go into the first or last bin.
-        quantiles: which quantiles are published, in (0, 1), rising.
-        over, clip_over: of a ratio, the column of the sum below, and its clip.
+        title: the name of its tables in a report; None for the query's name.
+        column: the column to sum, to put into bins, or whose values are counted.
+        clip: [low, high] of a sum, mean or variance, in scaled integers.
+        by: columns with keys (unknown keys only with ``delta``), then the columns of ``detail``.
+        split: the part of ``share`` of each measured level.
+        weight: the weight of each measured level's error; empty if the plan states none.
+        groups: the largest number of finest cells that count the rows of one unit. A finest cell is
+            a place of the lowest level of ``at``, a key of each of ``group_by``, and a bin.
+        rows_per_group: the largest number of rows of one unit that one such cell counts.
+        inverse_sensitivity: True to draw quantiles by inverse sensitivity. Then ``bins`` are the
+            points of the clip, as a range.
+        bins: rising edges, in scaled integers. n edges make n - 1 bins; bin i holds edges[i] <= x <
+            edges[i+1]. Values outside go into the first or last bin.
+        quantiles: the quantiles to publish, in (0, 1), rising.
+        over, clip_over: the column of a ratio's denominator, and its clip.
         optional: the measured columns in which a row may lack a number. Such a row takes no part
             (see `required`). In the other columns a number replaces a missing one.
-        delta: for unknown keys, the most that the chance may be with which a key that only one
-            unit holds is published.
-        row_per_cell: whether the query counts rows and a unit has at most one in each cell.
+        delta: for unknown keys, the largest allowed probability of publishing a key that only one
+            unit holds.
+        row_per_cell: True if the query counts rows and a unit has at most one in each cell.
         search: how the clip follows from a noisy histogram; then ``clip`` is the largest candidate.
-        searched: whether it is such a histogram, or has the first counts of a query with detail.
-            The plan's document does not list it.
-        detail: how a first count of a group decides by which columns its table is.
+        searched: True if the query is such a histogram or has the first counts of a query with
+            detail. The plan's document does not list it.
+        detail: how a first count decides by which columns a group is split.
 
     Attributes:
-        synonyms: other words for it, which an error answers with the name.
-        parts: the measures of the tables of integers that it is made of.
-        takes: the fields that it takes beside those that each query takes.
-        kind: how a plan declares a column that it measures.
-        quantile: the quantile that it publishes, if its name says which.
-        unknown_keys: whether its keys may be discovered.
+        synonyms: other words for the measure. An error answers them with the measure's name.
+        parts: the measures of the integer tables that make up the query.
+        takes: the fields that this measure takes beyond the common ones.
+        kind: how a plan declares a column for this measure.
+        quantile: the quantile that the query publishes, if the measure's name says it.
+        unknown_keys: True if keys may be discovered.
     """
 
     measure: ClassVar[Measure | Literal["rows"]]
@@ -146,19 +145,19 @@ class Query:
 
     @property
     def group_by(self) -> tuple[str, ...]:
-        """Return the columns of ``by`` without those that only more detailed tables are by."""
+        """Return the columns of ``by`` that split every table, without those of ``detail``."""
         inner = () if self.detail is None else self.detail.columns
         return tuple(name for name in self.by if name not in inner)
 
     @property
     def counted(self) -> tuple[Query, ...]:
-        """Return the queries that are counted for it: one for each level of detail, or itself."""
+        """Return the queries to count: one for each level of detail, or the query itself."""
         if self.detail is None or self.detail.level is not None:
             return (self,)
         return tuple(
             replace(
                 self,
-                name=f"{self.name}#{number}",  # which no query of a plan is called
+                name=f"{self.name}#{number}",  # no query of a plan has this name
                 by=(*self.group_by, *level),
                 detail=replace(self.detail, level=number),
             )
@@ -167,24 +166,24 @@ class Query:
 
     @property
     def ranked(self) -> bool:
-        """Whether it publishes quantiles."""
+        """Return True if the query publishes quantiles."""
         return isinstance(self, Quantiles)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that it measures."""
+        """Return the measured columns."""
         return tuple(name for name in (self.column, self.over) if name is not None)
 
     def measured(self, part: str) -> tuple[str | None, tuple[int, int] | None]:
-        """Return the column of a part of the measure, and what its values are clipped to."""
+        """Return the column of a part of the measure, and the clip of its values."""
         return (self.over, self.clip_over) if part == "over" else (self.column, self.clip)
 
     def required(self, part: str) -> tuple[str, ...]:
-        """Return the columns in which a row needs a number to take part in a part of the measure.
+        """Return the columns in which a row needs a number to count in a part of the measure.
 
-        A row without one adds nothing to this part. So a mean counts the rows with a number, a sum
-        counts a missing number as nothing, and a ratio is SUM(a) / SUM(b) as in SQL, unless it is
-        ``complete``.
+        A row without a needed number adds nothing to this part. So a mean counts the rows with a
+        number, and a sum counts a missing number as 0. A ratio is SUM(a) / SUM(b) as in SQL, unless
+        it is ``complete``.
         """
         if part in ("keys", "units", "distinct", "rows"):
             return ()
@@ -192,9 +191,9 @@ class Query:
         return tuple(name for name in self.optional if name in columns)
 
     def row_range(self, part: str) -> tuple[int, int]:
-        """Return the range of what one row adds to a sum of a ratio, its "sum" or its "over".
+        """Return the range of one row's contribution to a ratio's "sum" or "over".
 
-        It contains 0 where a row without a number adds nothing to that sum alone.
+        The range contains 0 if a row without a number adds nothing to that sum alone.
         """
         name, clip = self.measured(part)
         low, high = clip or (0, 1)
@@ -203,11 +202,11 @@ class Query:
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """The levels of its tables, ``("all",)`` if it names none."""
+        """Return the levels of the query's tables: ``("all",)`` if it names no level."""
         return self.at or (ALL,)
 
     def to_dict(self, columns: Mapping[str, Column], share: Fraction) -> Section:
-        """Return the section of a canonical plan; the share has those of its histograms."""
+        """Return the section of a canonical plan. ``share`` includes the histograms' shares."""
         section: Section = {"name": self.name, "title": self.title, "measure": self.measure}
         section["table"] = self.table
         section["column"] = self.column
@@ -250,7 +249,7 @@ def _unscale(
 
 
 class Count(Query):
-    """The number of rows."""
+    """Count the rows."""
 
     measure = "count"
     synonyms = ("rows", "size", "number", "frequency")
@@ -258,7 +257,7 @@ class Count(Query):
 
 
 class Units(Query):
-    """The number of distinct units; a row is a unit where ``unit.id`` names none."""
+    """Count the distinct units. Each row is a unit if the plan has no ``unit.id``."""
 
     measure = "units"
     synonyms = ("people", "persons")
@@ -267,14 +266,14 @@ class Units(Query):
 
 
 class UnitRows(Query):
-    """The number of units by their number of rows, from which a bound on it follows."""
+    """Count the units by their number of rows, to derive a bound on this number."""
 
     measure = "rows"
     parts = ("rows",)
 
 
 class Distinct(Query):
-    """The number of distinct values of a column."""
+    """Count the distinct values of a column."""
 
     measure = "distinct"
     synonyms = ("unique", "nunique")
@@ -284,7 +283,7 @@ class Distinct(Query):
 
 
 class Sum(Query):
-    """The sum of a column."""
+    """Compute the sum of a column."""
 
     measure = "sum"
     synonyms = ("total", "add")
@@ -294,7 +293,7 @@ class Sum(Query):
 
 
 class Ratio(Sum):
-    """The sum of a column divided by the sum of another."""
+    """Compute the sum of a column divided by the sum of another."""
 
     measure = "ratio"
     synonyms = ("rate", "quotient")
@@ -304,7 +303,7 @@ class Ratio(Sum):
 
 
 class Mean(Sum):
-    """The mean of a column, from distances from the middle of the clip."""
+    """Compute the mean of a column, from distances to the middle of the clip."""
 
     measure = "mean"
     synonyms = ("average", "avg")
@@ -313,7 +312,7 @@ class Mean(Sum):
 
 
 class Variance(Mean):
-    """The variance of a column, from distances and squares about the middle of the clip."""
+    """Compute the variance of a column, from distances and squares about the middle of the clip."""
 
     measure = "variance"
     synonyms = ("var",)
@@ -321,14 +320,14 @@ class Variance(Mean):
 
 
 class StandardDeviation(Variance):
-    """The standard deviation of a column: the root of its variance."""
+    """Compute the standard deviation of a column: the root of its variance."""
 
     measure = "standard_deviation"
     synonyms = ("std", "stdev", "stddev", "standard deviation")
 
 
 class Histogram(Query):
-    """The number of rows in each bin of a column."""
+    """Count the rows in each bin of a column."""
 
     measure = "histogram"
     synonyms = ("hist", "bins", "distribution")
@@ -336,7 +335,7 @@ class Histogram(Query):
 
 
 class Quantiles(Query):
-    """The quantiles of a column that the plan lists."""
+    """Compute the quantiles of a column that the plan lists."""
 
     measure = "quantiles"
     synonyms = ("percentile", "percentiles", "quantile")
@@ -344,7 +343,7 @@ class Quantiles(Query):
 
 
 class Median(Quantiles):
-    """The median of a column."""
+    """Compute the median of a column."""
 
     measure = "median"
     synonyms = ()
@@ -353,7 +352,7 @@ class Median(Quantiles):
 
 
 class Minimum(Median):
-    """The 1% quantile of a column, as an exact minimum depends on one row alone."""
+    """Compute the 1% quantile of a column, as an exact minimum depends on one row alone."""
 
     measure = "min"
     synonyms = ("minimum", "least")
@@ -361,7 +360,7 @@ class Minimum(Median):
 
 
 class Maximum(Median):
-    """The 99% quantile of a column, as an exact maximum depends on one row alone."""
+    """Compute the 99% quantile of a column, as an exact maximum depends on one row alone."""
 
     measure = "max"
     synonyms = ("maximum", "largest")
@@ -382,11 +381,9 @@ SYNONYMS = {word: kind.measure for kind in MEASURES.values() for word in kind.sy
 
 
 def measures_of(query: Query) -> tuple[str, ...]:
-    """Return the measures of the tables of integers that a
-    query is made of, which share its part.
-    """
+    """Return the measures of the integer tables that make up a query. They divide its share."""
     if query.delta is not None:
-        # Each row of a count is a unit where a unit has one row in each cell.
+        # If a unit has one row per cell, each row of a count is a unit.
         return (
             ("keys",) if query.measure == "units" or query.row_per_cell else ("keys", query.measure)
         )
@@ -394,20 +391,20 @@ def measures_of(query: Query) -> tuple[str, ...]:
 
 
 def rank_unit(query: Query) -> Fraction:
-    """Return the part of a rank in which the sensitivity of quantiles that are drawn is whole."""
+    """Return the unit of rank in which the sensitivity of drawn quantiles is an integer."""
     return Fraction(1, _widest(query).denominator)
 
 
 def _widest(query: Query) -> Fraction:
-    """Return the largest of q and 1 - q of a query's quantiles: how far one row moves a rank."""
+    """Return the largest q or 1 - q of a query's quantiles: the most that one row moves a rank."""
     return max(max(level, 1 - level) for level in query.quantiles)
 
 
 def range_of(query: Query, measure: str) -> tuple[int, int]:
-    """Return the least and the most that one row in a cell adds to a table of that measure.
+    """Return the least and the most that one row in a cell adds to a table of this measure.
 
-    A row moves #{x < t} - q n by 1 - q or by -q: for "rank" the ends are those of the quantile
-    whose two ends are the farthest apart from each other in size, in units of `rank_unit` [IS-2].
+    A row moves #{x < t} - q n by 1 - q or by -q. For "rank", the range is that of the quantile with
+    the largest q or 1 - q, in units of `rank_unit` [IS-2].
     """
     if measure == "rank":
         widest = _widest(query)
@@ -417,7 +414,7 @@ def range_of(query: Query, measure: str) -> tuple[int, int]:
 
 
 def range_in(clip: tuple[int, int], measure: str) -> tuple[int, int]:
-    """Return the range of what a row adds to a table of that measure, by the clip of its values."""
+    """Return the range of one row's contribution to a table of this measure, from its clip."""
     low, high = clip
     if measure in ("sum", "over"):
         return low, high
@@ -428,12 +425,10 @@ def range_in(clip: tuple[int, int], measure: str) -> tuple[int, int]:
 
 
 def middle(clip: tuple[int, int]) -> Fraction:
-    """Return the middle n/d of a clip; a value x counts in an offset as d x - n, d being 1 or 2."""
+    """Return the middle n/d of a clip. A value x counts in an offset as d x - n; d is 1 or 2."""
     return Fraction(clip[0] + clip[1], 2)
 
 
 def center(clip: tuple[int, int]) -> int:
-    """Return the whole number that squares are taken about: the
-    middle of the clip, rounded down.
-    """
+    """Return the center of the squares: the middle of the clip, rounded down to an integer."""
     return (clip[0] + clip[1]) // 2

@@ -1,4 +1,4 @@
-"""The fields that the measure of a query takes: refused where wrong, and numbers scaled."""
+"""Check the fields of a query's measure, and scale its numbers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from neyman.publishing.plan.query import MEASURES, Mean, Query, Sum, range_in
 
 @dataclass(frozen=True)
 class Limits:
-    """The numbers of a query."""
+    """Set the limits for the numbers of a query."""
 
-    table_rows: int = 2**31  # the most rows that a table has, where a plan does not declare it
-    cell: int = 2**62 - 1  # what a cell can hold before noise
-    # The most that one unit may move a cell: what discrete noise is described for.
+    table_rows: int = 2**31  # the largest number of rows of a table, if a plan declares none
+    cell: int = 2**62 - 1  # the largest value of a cell before noise
+    # The most that one unit may move a cell, for which discrete noise is specified.
     cell_move: int = 10**12
-    # The largest absolute value of a clip or an edge, scaled: doubles are whole up to there.
+    # The largest absolute value of a scaled clip or edge: doubles hold all integers up to it.
     scaled_value: int = 2**53
-    least_delta: Fraction = Fraction(1, 10**300)  # the least chance for which thresholds are errors
+    least_delta: Fraction = Fraction(1, 10**300)  # the least delta for discovered keys
 
 
 LIMITS = Limits()
@@ -44,17 +44,17 @@ _TERMS = {
     "offset": "distance from the middle",
     "square": "square about the middle",
 }
-"""What the tables of sums are sums of."""
+"""The terms of the tables of sums."""
 
 
 @dataclass(frozen=True)
 class QueryContext:
-    """A query as written, and what its fields can refer to.
+    """Represent a query as written, and the declarations that its fields can refer to.
 
     Args:
-        part: the query as written; a clip to discover is that of the largest candidate.
-        where: what errors call it, such as "query[0]".
-        columns: the plan's columns that are right, by name.
+        part: the query as written. A discovered clip is set to the largest candidate.
+        where: the query's name in errors, such as "query[0]".
+        columns: the plan's valid columns, by name.
     """
 
     part: QueryPart
@@ -64,24 +64,24 @@ class QueryContext:
 
     @property
     def measure(self) -> type[Query]:
-        """The class of its measure."""
+        """Return the class of the query's measure."""
         return MEASURES[self.part.measure]
 
     @property
     def inverse_sensitivity(self) -> bool:
-        """Whether its quantiles are drawn by inverse sensitivity."""
+        """Return True if inverse sensitivity draws the query's quantiles."""
         return self.part.method == _INVERSE_SENSITIVITY
 
     @property
     def taken(self) -> tuple[str, ...]:
-        """The fields that it takes beside those that each query takes."""
+        """Return the fields that the query takes beyond those of every query."""
         takes = self.measure.takes
         if "method" not in takes or not self.inverse_sensitivity:
             return takes
         return tuple("clip" if field == "edges" else field for field in takes)
 
     def spot(self, field: str) -> str:
-        """Return what errors call one of its fields."""
+        """Return the name of one of the query's fields in errors."""
         return f"{self.where}.{field} (of query {self.part.name!r})"
 
     def given(self, field: str) -> str:
@@ -96,14 +96,14 @@ class QueryContext:
 
 
 def numbers_of(context: QueryContext, problems: list[str]) -> Mapping[str, tuple[int, ...]] | None:
-    """Return a query's clips and edges, scaled to whole numbers; None where a field is wrong."""
+    """Return a query's clips and edges as scaled integers; None if a field is wrong."""
     part, columns = context.part, context.columns
     errors = [*_fields(context), *_bounds(context), *_discovery(context)]
     numbers: dict[str, tuple[int, ...]] = {}
     if not errors:
         names = {"clip": part.column, "edges": part.column, "clip_over": part.over}
         if any(name not in columns for name in names.values() if name):
-            return None  # the column's own errors are told
+            return None  # other errors report the column
         for field, name in names.items():
             if getattr(part, field) is not None:
                 numbers[field] = _scale_field(context, field, columns[name or ""], errors)
@@ -115,7 +115,7 @@ def numbers_of(context: QueryContext, problems: list[str]) -> Mapping[str, tuple
 
 
 def clip_search(context: QueryContext, problems: list[str]) -> ClipSearch | None:
-    """Return how the clip of a query is searched for; None where it is declared."""
+    """Return the search for the clip of a query; None if the clip is declared."""
     part, document = context.part, context.document
     given = [f for f in ("clip_share", "clip_above") if getattr(part, f) is not None]
     if part.clip not in SEARCHES:
@@ -150,7 +150,7 @@ def _search_problems(context: QueryContext, given: Iterable[str]) -> Iterator[st
 
 
 def _fields(context: QueryContext) -> Iterator[str]:
-    """Fields that the measure does not take, and those that it lacks."""
+    """Yield fields that the measure does not take, and fields that it lacks."""
     part, measure, taken = context.part, context.measure, context.taken
     how = f" with method = {_INVERSE_SENSITIVITY!r}" if context.inverse_sensitivity else ""
     for field in _FIELDS:
@@ -193,7 +193,7 @@ def _column(context: QueryContext, field: str, needs: str) -> Iterator[str]:
     elif value not in known and (
         value in context.columns
         or value not in declared
-        or declared[value].type is not None  # which expressions alone read
+        or declared[value].type is not None  # which only expressions read
     ):
         yield (
             f"{context.spot(field)} = {value!r}: is not a column with {context.measure.kind}; "
@@ -216,7 +216,7 @@ def _bounds(context: QueryContext) -> Iterator[str]:
 
 
 def _discovery(context: QueryContext) -> Iterator[str]:
-    """Yield faults of a query by keys that are discovered, or of a delta where none are."""
+    """Yield faults of a query with discovered keys, or of a delta without discovered keys."""
     delta = context.part.delta
     discovers = any(context.columns[n].discover for n in context.part.by if n in context.columns)
     if discovers and not context.measure.unknown_keys:
@@ -236,7 +236,7 @@ def _discovery(context: QueryContext) -> Iterator[str]:
 
 
 def _fitting(document: PlanDocument) -> str:
-    """Return a delta that the budget has room for, in each query that needs one and has none."""
+    """Return a delta that fits the budget for each query that needs a delta and has none."""
     budget = document.budget
     limit = Fraction(1, 10**12) if budget.delta is None else budget.delta
     discovered = {name for name, column in document.columns.items() if column.discover}
@@ -254,7 +254,7 @@ def _fitting(document: PlanDocument) -> str:
 def _scale_field(
     context: QueryContext, field: str, column: Column, problems: list[str]
 ) -> tuple[int, ...]:
-    """Return the numbers of a field as whole numbers of the column's last decimal."""
+    """Return the numbers of a field as integers in units of the column's last decimal."""
     values = [scaled(value, column.decimals) for value in getattr(context.part, field)]
     numbers = tuple(value for value in values if value is not None)
     problem = None
@@ -274,9 +274,7 @@ def _scale_field(
 
 
 def _overflow(context: QueryContext, field: str, clip: tuple[int, int]) -> Iterator[str]:
-    """Yield sums that could pass 64 bits, or whose part of one unit
-    passes what noise is described for.
-    """
+    """Yield clips whose sums could exceed 64 bits, or let one unit move a cell too far."""
     document, largest, moves, what = context.document, 0, 0, ""
     for part in context.measure.parts:
         if part in _TERMS and (part == "over") == (field == "clip_over"):

@@ -1,4 +1,4 @@
-"""The queries of a plan, with names and numbers resolved, and every problem with them."""
+"""Resolve the names and numbers of a plan's queries. Report every problem."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from neyman.publishing.plan.query_numbers import QueryContext, clip_search, numb
 
 @dataclass(frozen=True)
 class Limits:
-    """The size of one table."""
+    """Limit the size of one table."""
 
     cells: int = 100_000_000  # the most cells of one table
     grid_points: int = 2**62  # the most points of the grids of one table
@@ -40,7 +40,7 @@ LIMITS = Limits()
 
 
 VALUE_COLUMNS = ("value", "standard_error", "lower", "upper", "at_least", "below", "quantile")
-DETAIL_COLUMNS = ("detail", "first_count")  # of a table whose groups differ in detail
+DETAIL_COLUMNS = ("detail", "first_count")  # columns of a table whose groups differ in detail
 
 
 def read_queries(
@@ -49,7 +49,7 @@ def read_queries(
     hierarchies: Sequence[Hierarchy],
     problems: list[str],
 ) -> list[Query]:
-    """Return the queries of a plan that are right; a wrong hierarchy is left out."""
+    """Return the valid queries of a plan. Ignore an invalid hierarchy."""
     queries: list[Query] = []
     for index, part in enumerate(document.query):
         context = QueryContext(part, f"query[{index}]", document, columns)
@@ -79,25 +79,28 @@ def read_queries(
 
 
 def with_histograms(queries: Iterable[Query], document: PlanDocument) -> tuple[Query, ...]:
-    """Return the queries whose noisy numbers decide on others, and these without their shares."""
+    """Return the queries, preceded by the noisy histograms and counts that decide on them.
+
+    The shares of the queries are reduced by the shares of these histograms and counts.
+    """
     unit = document.unit
     main = (replace(query, share=query.share * _left(query, unit)) for query in queries)
     return (*_histograms(queries, document), *_first_counts(queries), *main)
 
 
 def declared_share(query: Query, unit: UnitPart) -> Fraction:
-    """Return the share of a query with those of the noisy numbers that decide on it."""
+    """Return a query's share, including the shares of the noisy numbers that decide on it."""
     return query.share / _left(query, unit)
 
 
 def _left(query: Query, unit: UnitPart) -> Fraction:
-    """Return the part of a declared share that histograms and first counts leave."""
+    """Return the part of a declared share that remains after histograms and first counts."""
     terms = [term for term in (query.search, query.detail, unit.search) if term is not None]
     return math.prod((1 - search.share for search in terms), start=Fraction(1))
 
 
 def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterator[Query]:
-    """Yield the histograms that clips follow from: each unit puts one row into one cell [UN-9]."""
+    """Yield the histograms for clips. Each unit puts one row into one cell [UN-9]."""
     one = None if document.unit.id is None else 1
     rows, every = document.unit.search, ((ALL, Fraction(1)),)
     if rows is not None:
@@ -123,7 +126,7 @@ def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterator[Qu
 
 
 def _first_counts(queries: Iterable[Query]) -> Iterator[Query]:
-    """Yield the counts of groups that decide how detailed each group's table is [UN-12]."""
+    """Yield the counts of groups that decide on the detail of each group's table [UN-12]."""
     for query in queries:
         if query.detail is not None:
             yield Count(
@@ -143,7 +146,7 @@ def _first_counts(queries: Iterable[Query]) -> Iterator[Query]:
 def _query(
     context: QueryContext, hierarchies: Sequence[Hierarchy], problems: list[str]
 ) -> Query | None:
-    """Return a query; None where something is wrong with it, or with what it uses."""
+    """Return a query; None if the query, or something that it uses, is wrong."""
     errors = [*_key_problems(context, hierarchies)]
     search = clip_search(context, errors)
     if search is not None:
@@ -161,33 +164,33 @@ def _query(
 
 
 def _levels(part: QueryPart) -> tuple[tuple[str, ...], list[str]]:
-    """Return the levels of a query, and those of them that are measured."""
+    """Return the levels of a query, and its measured levels."""
     names = part.at or (ALL,)
     return names, [level for level in names if level not in (part.public or {})]
 
 
 def _by(part: QueryPart) -> tuple[str, ...]:
-    """Return the columns that some table of a query is by: of groups, and of its detail."""
+    """Return all key columns of a query: of its groups, and of its detail."""
     return tuple(
         dict.fromkeys((*part.by, *(name for level in part.detail or () for name in level)))
     )
 
 
 def _failed_columns(context: QueryContext) -> list[str]:
-    """Columns that failed themselves, which is told already: no second error for their users."""
+    """Return the columns with errors of their own, so that their queries report no second error."""
     declared = context.document.columns.items()
     return [name for name, one in declared if one.type is None and name not in context.columns]
 
 
 def _has_failed_parts(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> bool:
-    """Whether a hierarchy failed, or a column that the query uses."""
+    """Return True if a hierarchy, or a column that the query uses, has errors."""
     used = {*_by(context.part), context.part.column, context.part.over}
     lost = len(hierarchies) < len(context.document.hierarchy)
     return lost or not used.isdisjoint(_failed_columns(context))
 
 
 def _with_clip(context: QueryContext, clip: tuple[int, int]) -> QueryContext:
-    """Return the query with a scaled clip in place of one to discover."""
+    """Return the query with a scaled clip instead of a discovered one."""
     column = context.columns.get(context.part.column or "")
     decimals = column.decimals if column is not None else 0
     low, high = (Fraction(end, 10**decimals) for end in clip)
@@ -232,7 +235,7 @@ def _key_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> It
 
 
 def _detail_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> Iterator[str]:
-    """Report what is wrong with levels of detail, and what does not go with them."""
+    """Report invalid levels of detail, and settings that detail does not allow."""
     part, document = context.part, context.document
     if part.detail is None:
         for field in ("thresholds", "first_share"):
@@ -296,14 +299,14 @@ def _is_level(hierarchies: Sequence[Hierarchy], level: str) -> bool:
 
 
 def _levels_above(hierarchies: Sequence[Hierarchy], level: str) -> Iterator[str]:
-    """Yield the levels that a table at a level has columns of; none where it is not a level."""
+    """Yield the levels whose columns a table at a level has; none if it is not a level."""
     if _is_level(hierarchies, level):
         for one, name in parts_of(hierarchies, level):
             yield from one.levels[: one.depth(name) + 1]
 
 
 def _deepest(hierarchies: Sequence[Hierarchy], levels: Iterable[str]) -> list[str]:
-    """Return the lowest of some levels in each hierarchy that they are of."""
+    """Return the lowest of some levels in each hierarchy that they use."""
     depths: dict[str, int] = {}
     for level in levels:
         for one, name in parts_of(hierarchies, level):
@@ -325,7 +328,7 @@ def _public_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) ->
 
 
 def _why_not_public(context: QueryContext) -> str:
-    """Why a total of a query cannot be declared; "" if it can."""
+    """Return why a total of a query cannot be declared; "" if it can."""
     part, document, unit = context.part, context.document, context.document.unit
     if part.measure != "count" or part.by:
         return "only the total of a count without 'by' can be declared public"
@@ -451,7 +454,7 @@ def _size_problems(
 
 
 def _unused_share(document: PlanDocument) -> str:
-    """Return the share that makes the sum 1, where a query without one is left."""
+    """Return a share that makes the sum 1, for queries without a share."""
     left = 1 - sum((part.share or Fraction(0) for part in document.query), Fraction(0))
     open_ = sum(part.share is None for part in document.query)
     return f", such as '{left / open_}'" if left > 0 else ""

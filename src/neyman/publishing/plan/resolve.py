@@ -1,4 +1,4 @@
-"""Cross-section validation of a plan: resolve names, check shares, report all problems."""
+"""Resolve the names of a plan, check its shares, and report all problems."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Resolution = tuple[
     tuple[Total, ...],
 ]
 
-ALL_PAIRS = "all pairs"  # stands for each level of one of two hierarchies with each of the other
+ALL_PAIRS = "all pairs"  # each level of one of two hierarchies with each of the other
 
 
 def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
@@ -92,7 +92,7 @@ def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
 def _list_keys(
     document: PlanDocument, folder: Path | None, problems: list[str]
 ) -> tuple[PlanDocument, Mapping[str, KeyFile | None]]:
-    """List the keys of ranges and files; a column whose keys cannot be listed has no file."""
+    """List the keys of ranges and files. A column whose keys cannot be listed has no file."""
     columns, files = dict(document.columns), dict[str, KeyFile | None]()
     for name, part in document.columns.items():
         are_integers = False
@@ -113,13 +113,13 @@ def _list_keys(
             files[name] = listed.file
         except HierarchyError as error:
             problems.append(f"columns.{name}.keys: {error}")
-            listed = Listed((0,) if are_integers else ())  # whose type expressions read
+            listed = Listed((0,) if are_integers else ())  # expressions read its type
         columns[name] = part.model_copy(update={"keys": listed.keys})
     return document.model_copy(update={"columns": columns}), files
 
 
 def _twins(document: PlanDocument, problems: list[str]) -> None:
-    """Columns whose names differ in case only: SQL takes them for one and answers wrongly."""
+    """Report columns whose names differ only in case: SQL confuses them and answers wrongly."""
     by_folded_name: dict[str, tuple[str, str]] = {}
     names = [("columns", name) for name in document.columns]
     names += [("derive", name) for name in document.derive]
@@ -272,7 +272,7 @@ def _keyed_columns(
 def _hierarchies(
     document: PlanDocument, folder: Path | None, problems: list[str]
 ) -> tuple[Hierarchy, ...]:
-    """Return the hierarchies that are right; a wrong one is left out."""
+    """Return the valid hierarchies."""
     owners: dict[str, str] = {}
     hierarchies: list[Hierarchy] = []
     for name, part in document.hierarchy.items():
@@ -300,7 +300,7 @@ def _hierarchies(
 
 
 def _with_pairs(document: PlanDocument, hierarchies: tuple[Hierarchy, ...]) -> PlanDocument:
-    """Return the document with the levels that "all pairs" stands for, if there are two trees."""
+    """Replace "all pairs" by the levels that it stands for, if there are two hierarchies."""
     if len(hierarchies) != 2:
         return document
     first, second = (one.levels for one in hierarchies)
@@ -393,7 +393,7 @@ def _unit_and_budget(document: PlanDocument, problems: list[str]) -> None:
 
 
 def _searched_rows(document: PlanDocument) -> Iterable[str]:
-    """Return what does not go with rows that follow from a histogram."""
+    """Yield settings that do not allow a number of rows from a histogram."""
     unit = document.unit
     spot = "unit.rows = 'discover'"
     if document.noise != "rounded-gaussian":

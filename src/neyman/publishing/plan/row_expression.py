@@ -1,17 +1,17 @@
-"""Row expressions: a small typed language for one row, in which no value can raise.
+"""Parse row expressions: a small typed language for one row, in which no value can raise an error.
 
 A plan writes filters and derived columns as expressions such as ``age >= 18 and state in ['IL']``.
-Python's own parser reads the text. `read` admits few of its forms and gives each a type.
+Python's own parser reads the text. `read` accepts few of its forms and gives each a type.
 
-- The types are whole numbers and decimals, text, true/false, and dates. No value is converted to
-  another type.
-- A number has static bounds. A column's number is brought into +-10^15 of its last digit, as a sum
-  brings it into its clip. An expression whose bounds leave +-2^53 is refused, so nothing overflows.
+- The types are integers and decimals, text, true/false, and dates. No value is converted to another
+  type.
+- A number has static bounds. A column's number is clipped to +-10^15 of its last digit, as a sum
+  clips its values. An expression whose bounds exceed +-2^53 is refused, so nothing overflows.
 - ``//`` and ``%`` take a positive constant and round down, so nothing divides by zero.
 - A missing value (NULL, NaN, text that is no number, day, or truth value) is None. Comparisons and
   arithmetic with None give None. ``None and False`` is false, ``None or True`` is true, and
-  ``not None`` is None. ``x is None`` is true or false. A filter takes the rows where its condition
-  is true. ``a if c else b`` gives b where c is None.
+  ``not None`` is None. ``x is None`` is true or false. A filter takes the rows for which its
+  condition is true. ``a if c else b`` gives b if c is None.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, TypeAlias, cast
 
-Type = Literal["number", "text", "boolean", "date"]  # what an expression's value is
+Type = Literal["number", "text", "boolean", "date"]  # the type of an expression's value
 COLUMN_LIMIT = 10**15  # the largest size of a column's number, in units of its last digit
 NUMBER_LIMIT = 2**53  # the largest size of any number of an expression: a double holds each exactly
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The size of an expression."""
+    """Limit the size of an expression."""
 
     letters: int = 2000  # the most characters of an expression
-    # The most steps of an expression, each counted as often as an engine repeats it.
+    # The most steps of an expression. A step counts each time that an engine repeats it.
     steps: int = 200
     decimals: int = 9
     ordinal_steps: int = 60  # the steps of the number of a day
@@ -46,7 +46,7 @@ class Limits:
 LIMITS = Limits()
 
 CLIP_FIRST = "bound its parts first, as clip(income, 0, 1000000)"
-"""What to do about a number that could be too large, in an expression of a plan."""
+"""The advice for a number that could be too large, in an expression of a plan."""
 
 _NAMES: Mapping[Type, str] = {
     "number": "a number",
@@ -54,17 +54,17 @@ _NAMES: Mapping[Type, str] = {
     "boolean": "true or false",
     "date": "a date",
 }
-DATE = 10_000, 100  # a date is the whole number year * 10000 + month * 100 + day
+DATE = 10_000, 100  # a date is the integer year * 10000 + month * 100 + day
 
 PERIODS = ("day", "month", "quarter", "year")
 """The lengths of a period, and the steps of a range of dates."""
 
 TEXT_CHANGES = ("lower", "upper", "strip", "normalize")
-"""The functions that give another text for a text."""
+"""The functions that turn a text into another text."""
 
 
 class ExpressionError(ValueError):
-    """An expression that is refused; says the place, the reason, and what is valid.
+    """Refuse an expression, with the place, the reason, and the valid forms.
 
     ``reason`` is the message without the place in the expression.
     """
@@ -76,7 +76,7 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True)
 class ColumnType:
-    """How an expression reads a column; a timed date of the data may have a time of day."""
+    """Describe how an expression reads a column. A timed date may have a time of day."""
 
     type: Type
     scale: int = 0
@@ -88,19 +88,19 @@ ColumnTypes: TypeAlias = Mapping[str, ColumnType]
 
 @dataclass(frozen=True)
 class Node:
-    """One step of an expression.
+    """Represent one step of an expression.
 
     Args:
         op: "literal", "column", "none", "compare", "member", "missing", "and", "or", "not", "add",
             "subtract", "multiply", "divide", "modulo", "clip", "choose", "year", "quarter",
             "month", "day", "weekday", "period", "hour", "ordinal" (the number of a day, 1 for
             0001-01-01), "starts", "lower", "upper", "strip", or "normalize".
-        value: of a literal (a date and a number as a scaled whole number), the name of a column,
-            the sign of a comparison, the values of ``member``, the constant of a division, the ends
-            of a clip, the length of a period, or the text that another starts with.
+        value: the value of a literal (a date and a number as a scaled integer), the name of a
+            column, the sign of a comparison, the values of ``member``, the constant of a division,
+            the ends of a clip, the length of a period, or the text of "starts".
         low, high: bounds of a number, scaled.
         scale: digits after the point of a number.
-        weight: its steps, each counted as often as an engine repeats it.
+        weight: the number of steps. A step counts each time that an engine repeats it.
     """
 
     op: str
@@ -114,7 +114,7 @@ class Node:
 
 
 def read(text: str, types: ColumnTypes) -> Node:
-    """Parse an expression and give it a type; an `ExpressionError` says what is refused."""
+    """Parse an expression and give it a type. Raise an `ExpressionError` if it is refused."""
     if len(text) > LIMITS.letters:
         raise ExpressionError(f"has {len(text)} characters; the most is {LIMITS.letters}")
     if "\\" in text:
@@ -138,7 +138,7 @@ def read(text: str, types: ColumnTypes) -> Node:
 
 
 def mentioned(text: str) -> frozenset[str]:
-    """Return the names in an expression, which may be columns; none if it cannot be parsed."""
+    """Return all names and texts in an expression that may be columns; none if it is invalid."""
     nodes = _nodes(text)
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
     quoted = {node.value for node in nodes if isinstance(node, ast.Constant)}
@@ -165,7 +165,7 @@ def _nodes(text: str) -> list[ast.AST]:
 
 
 def parsed(text: str) -> ast.expr:
-    """Python's syntax tree of an expression; one of four errors of Python's if it has none."""
+    """Return Python's syntax tree of an expression, or raise one of Python's parsing errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(_line(text), mode="eval").body
@@ -206,7 +206,7 @@ def sources(node: Node) -> Iterator[str]:
 
 
 def operations(node: Node) -> frozenset[str]:
-    """Return the kinds of steps that an expression has."""
+    """Return the kinds of steps in an expression."""
     return frozenset({node.op}.union(*(operations(part) for part in node.parts)))
 
 
@@ -251,7 +251,7 @@ _VALID = (
 
 
 class _Reader:
-    """Types the forms of Python's syntax tree that the language has."""
+    """Give a type to each form of Python's syntax tree that the language has."""
 
     def __init__(self, text: str, types: ColumnTypes) -> None:
         self.text, self.types = text, types
@@ -376,14 +376,14 @@ class _Reader:
             literal = self.value(item)
             if literal.op != "literal":
                 raise self.refuse(item, "must be a number, a text, True, False, or date('...')")
-            # Each takes the scale of the column, so that whole numbers compare.
+            # Each value takes the scale of the column, so that integers compare.
             part, literal = self.alike(item, part, literal, raised=False)
             values.append(literal.value)
         weight = 1 + len(values) + part.weight
         return Node("member", "boolean", (part,), tuple(values), weight=weight)
 
     def alike(self, tree: ast.expr, a: Node, b: Node, *, raised: bool = True) -> tuple[Node, Node]:
-        """Both with one type and scale."""
+        """Return both numbers with one type and scale."""
         if a.type != b.type:
             hint = ""
             if {a.type, b.type} == {"date", "text"}:
@@ -399,8 +399,9 @@ class _Reader:
         return a, b
 
     def rounded(self, constant: Node, other: Node, *, up: bool) -> Node:
-        """Return a constant with no more decimals than the number that it is compared with, where
-        that number with more decimals could be too large.
+        """Round a constant to the decimals of the number beside it in a comparison.
+
+        Do so only if the number could be too large with the constant's decimals.
         """
         more = constant.scale - other.scale
         size = max(abs(other.low), abs(other.high))
@@ -588,7 +589,7 @@ class _Reader:
         part = self.value(tree.args[0])
         if part.type != "text":
             raise self.refuse(tree, f"{name} takes a text, and this is {_NAMES[part.type]}")
-        # An engine computes a chain of them in one step, which repeats what it starts from.
+        # An engine computes a chain of changes in one step, which repeats its start.
         weight = part.weight + 4 if part.op in TEXT_CHANGES else 8 + 6 * part.weight
         return Node(name, "text", (part,), weight=weight)
 

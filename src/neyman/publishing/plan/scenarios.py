@@ -1,8 +1,8 @@
-"""What a plan reveals about some attributes of one record: which tables can move, and by how much.
+"""Derive what a plan reveals about some attributes of one record: which tables move, and how far.
 
-A scenario compares two datasets in which one record differs in the named attributes alone. It is
-replace-one, restricted, whatever relation the plan has: under add-remove too the record is in both.
-AT-1 proves the shifts. A derived column changes where a column that it is computed from does, and a
+A scenario compares two datasets in which one record differs in the named attributes alone. This is
+a restricted replace-one relation, whatever relation the plan has: under add-remove too, the record
+is in both datasets. AT-1 proves the shifts. A derived column changes if a source column changes. A
 filter that reads a changed column can drop the row from a table, or add it.
 """
 
@@ -26,16 +26,16 @@ from neyman.publishing.plan.shifts import Shifts, maximal
 from neyman.publishing.plan.totals import held
 
 Scenario = tuple[tuple[str, ...], str | None]
-"""The attributes that change, and the level that their places stay within."""
+"""The attributes that change, and the level within which their places stay."""
 
 
 @dataclass(frozen=True)
 class _Change:
-    """What is free to change: columns, and the place below a depth (-1: to anywhere).
+    """Describe what may change: columns, and places below a fixed depth (-1: any place).
 
-    The columns are those of the data, with the derived ones that they change; and levels that
-    expressions read. A hierarchy whose places stay is not in ``below``. A held column
-    keeps its key, but its value may become another value of that key.
+    The columns include derived columns that change with them, and changed levels that expressions
+    read. A hierarchy whose places stay is not in ``below``. A held column keeps its key, but its
+    value may become another value of this key.
     """
 
     columns: frozenset[str]
@@ -43,23 +43,23 @@ class _Change:
     held: frozenset[str] = frozenset()
 
     def moves(self, hierarchy: Hierarchy, level: str) -> bool:
-        """Whether a place of a level can become another."""
+        """Return True if a place of a level can become another place."""
         at, below = hierarchy.depth(level), self.below.get(hierarchy.name)
         return below is not None and at > below and _several(hierarchy, at, below)
 
     def loses(self, hierarchy: Hierarchy) -> bool:
-        """Whether a place can become unknown, and none."""
+        """Return True if a place can become unknown, so that the row has none."""
         return self.below.get(hierarchy.name, 0) < 0 and hierarchy.unknown is None
 
 
 def concerning(
     plan: PlanModel, attributes: tuple[str, ...], within: str | None, scale: Fraction
 ) -> Mechanism:
-    """Return the part of a plan that a change of these attributes can move, at 1/rho of the whole
-    plan.
+    """Return the part of a plan that a change of these attributes can move.
 
-    A change that can move an exact total is revealed: `NonPrivate`. Where the change can move a
-    record from one of disjoint queries to another, both move [UN-11].
+    The noise is the noise of the whole plan, with 1/rho = ``scale``. A change that can move an
+    exact total is revealed: `NonPrivate`. If the change can move a record from one of disjoint
+    queries to another, both queries move [UN-11].
     """
     change = _change(plan, attributes, within)
     if _moves_total(plan, change):
@@ -71,11 +71,10 @@ def concerning(
 
 
 def moved_most(plan: PlanModel, attributes: tuple[str, ...], within: str | None) -> Iterator[Entry]:
-    """Return the entries that can move, for every number of rows that a histogram can lead to
-    [UN-9].
+    """Return the movable entries, for every number of rows that a histogram can choose [UN-9].
 
-    Noise is proportional to the plan's shift. So what counts is the ratio of the squared shifts,
-    and each entry has the largest ratio of all candidates, as a shift of the largest one.
+    Noise is proportional to the plan's shift. So only the ratio of the squared shifts matters. Each
+    entry gets the largest ratio over all candidates, as a shift of the largest candidate.
     """
     entries = moved(plan, attributes, within)
     search = plan.unit.search
@@ -99,20 +98,20 @@ def _table(entry: Entry) -> tuple[str, str, str]:
 def moved(
     plan: PlanModel, attributes: tuple[str, ...], within: str | None = None
 ) -> tuple[Entry, ...]:
-    """Return the entries whose tables a change of these attributes can move, with the shifts it can
-    cause.
+    """Return the entries that a change of these attributes can move, with the possible shifts.
 
     Args:
         attributes: columns of the plan, levels of its hierarchies, or a hierarchy by its name.
-        within: the level whose place stays; all the levels of its hierarchy that are named lie
-            below it. Of several hierarchies, a level of each, as in "state x sector".
+        within: the level whose place stays, above all named levels of its hierarchy. For several
+            hierarchies, a level of each, as in "state x sector".
 
     Returns:
-        In declared order. Each entry's ``shifts`` are the maximal ones of this change alone.
+        Entries in declared order. Each entry's ``shifts`` are the maximal ones of this change
+        alone.
 
     Raises:
-        ValueError: no attribute, one that the plan does not have, a lower level without ``within``,
-            or a ``within`` that is no level above.
+        ValueError: no attribute, an attribute that the plan does not have, a lower level without
+            ``within``, or a ``within`` that is not a level above.
     """
     change = _change(plan, attributes, within)
     if plan.unit.id is not None:
@@ -129,16 +128,16 @@ def moves_total(plan: PlanModel, attributes: tuple[str, ...], within: str | None
 
 
 def keeping_totals(plan: PlanModel, entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Return entries as they are moved by every change of one row that moves no total [UN-14]."""
+    """Return the entries with the shifts of one-row changes that move no total [UN-14]."""
     change = _change_within_totals(plan)
     still = Shifts((), 0)
     return tuple(entry.moved(_shifts(plan, entry, change) or still) for entry in entries)
 
 
 def unmoved(plan: PlanModel) -> Iterator[str]:
-    """Yield a problem for each table that no change moves if all totals are kept.
+    """Yield a problem for each table that no change moves if all totals stay.
 
-    It would have no noise. Then a run would compute exact numbers from private rows.
+    Such a table would have no noise. Then a run would compute exact numbers from private rows.
     """
     if not plan.totals:
         return
@@ -153,10 +152,10 @@ def unmoved(plan: PlanModel) -> Iterator[str]:
 
 
 def usual(plan: PlanModel) -> tuple[Scenario, ...]:
-    """Return the scenarios that a report shows: each column, and each level within the one above.
+    """Return the scenarios of a report: each column, and each level within the one above.
 
-    The top level is one of them if it has several places. What no query reads and no total counts
-    is left out.
+    The top level is included if it has several places. Attributes are left out if no query reads
+    them and no total counts them.
     """
     changes: list[tuple[Scenario, _Change]] = [
         (((name,), None), _widen_change(plan, {name}, {})) for name in _attributes(plan)
@@ -182,10 +181,10 @@ def _any_change(plan: PlanModel) -> _Change:
 
 
 def _change_within_totals(plan: PlanModel) -> _Change:
-    """Return a change of everything in a record but its cell in each table of totals.
+    """Return a change of everything in a record except its cell in each table of totals.
 
-    A value may become another one that counts in the same cell: an unlisted one. So whatever reads
-    the values themselves may change.
+    A value may become another value that counts in the same cell, as an unlisted one. So everything
+    that reads the values themselves may change.
     """
     level, columns = held(plan.totals, plan.hierarchy)
     change = replace(_any_change(plan), held=columns)
@@ -200,9 +199,7 @@ def _moves_total(plan: PlanModel, change: _Change) -> bool:
 
 
 def _shifts(plan: PlanModel, entry: Entry, change: _Change) -> Shifts | None:
-    """Return the maximal shifts of one table when one unit
-    changes so; none if it cannot move [AT-1].
-    """
+    """Return one table's maximal shifts under a change; None if it cannot move [AT-1]."""
     if entry.public is not None:
         return None
     query = plan.query(entry.query)
@@ -220,7 +217,7 @@ def _shifts(plan: PlanModel, entry: Entry, change: _Change) -> Shifts | None:
 
 
 def _moves(plan: PlanModel, query: Query, entry: Entry, change: _Change) -> bool:
-    """Return True if the cell of a record can become another."""
+    """Return True if the cell of a record can become another cell."""
     if _relocates(plan, query.by, entry.level, change):
         return True
     several_bins = len(query.bins or ()) > 2 and not query.inverse_sensitivity
@@ -236,22 +233,22 @@ def _relocates(plan: PlanModel, by: Iterable[str], level: str, change: _Change) 
 
 
 def _vanishes(plan: PlanModel, query: Query, entry: Entry, change: _Change) -> bool:
-    """Return True if the cell of a record can become none."""
+    """Return True if a record can lose its cell."""
     if any(plan.column(name).unknown is None for name in query.by if name in change.columns):
         return True
-    # Another value may be the only one of its kind in the cell, or the cell may lose its last one.
+    # The new value may be the only one of its kind in the cell, or the old one may have been.
     if entry.measure == "distinct" and query.measured(entry.measure)[0] in change.columns:
         return True
-    # A row that loses its number takes no part: it leaves the count of a mean as well [UN-10].
+    # A row without its number takes no part. So it also leaves the count of a mean [UN-10].
     deciding = {*query.required(entry.measure), *_filter_columns(plan, query)}
     if not change.columns.isdisjoint(deciding):
         return True
-    # A query counts the rows that its finest table has a place for, at each of its levels.
+    # At each level, a query counts the rows with a place in its finest table.
     return any(change.loses(one) for one, _ in plan.parts(plan.finest(query)))
 
 
 def _several(hierarchy: Hierarchy, lower: int, upper: int) -> bool:
-    """Whether some place at one depth (-1: everything) contains several at another."""
+    """Return True if some place at a depth (-1: everything) contains several lower places."""
     above = len(hierarchy.paths(hierarchy.levels[upper])) if upper >= 0 else 1
     return len(hierarchy.paths(hierarchy.levels[lower])) > above
 
@@ -263,14 +260,14 @@ def _attributes(plan: PlanModel) -> list[str]:
 
 
 def _widen_change(plan: PlanModel, columns: set[str], below: Mapping[str, int]) -> _Change:
-    """Return a change of columns and places, with all that is derived from them."""
+    """Return a change of columns and places, with everything derived from them."""
     changed = set(plan.rows.following(plan.rows.bases(columns)))
     places = dict(below)
     for one in plan.hierarchies:
         if not changed.isdisjoint(one.levels):
             places[one.name] = -1
     before = None
-    while before != (changed, places):  # a level that is derived may be one of another hierarchy
+    while before != (changed, places):  # a derived level may be in another hierarchy
         before = set(changed), dict(places)
         for one in plan.hierarchies:
             if one.name in places:
@@ -289,7 +286,7 @@ def _filter_columns(plan: PlanModel, query: Query) -> frozenset[str]:
 
 
 def _read(plan: PlanModel, change: _Change) -> bool:
-    """Whether what the plan reads of a row can differ after the change."""
+    """Return True if the change can alter something that the plan reads of a row."""
     if any(not _filter_columns(plan, q).isdisjoint(change.columns) for q in plan.queries):
         return True
     by = {name for query in plan.queries for name in query.by} & change.columns
@@ -301,7 +298,7 @@ def _read(plan: PlanModel, change: _Change) -> bool:
     return any(change.loses(one) or change.moves(one, one.levels[-1]) for one in used)
 
 
-# ---- what is asked ----------------------------------------------------------------------------
+# ---- changed attributes ------------------------------------------------------------------------
 
 
 def _change(plan: PlanModel, attributes: tuple[str, ...], within: str | None) -> _Change:
@@ -347,7 +344,7 @@ def _change(plan: PlanModel, attributes: tuple[str, ...], within: str | None) ->
 
 
 def _levels_in(plan: PlanModel, within: str | None) -> tuple[str, ...]:
-    """Return the levels of single hierarchies that a level is made of; itself if it is none."""
+    """Return the single-hierarchy levels that form a level; the name itself if it is no level."""
     if within is None:
         return ()
     try:
@@ -357,7 +354,7 @@ def _levels_in(plan: PlanModel, within: str | None) -> tuple[str, ...]:
 
 
 def _fixed_depth(hierarchy: Hierarchy, highest: int, stays: Collection[str]) -> int:
-    """Return the depth of what stays, for places that change from a depth on down."""
+    """Return the depth of the place that stays, for places that change from a depth downward."""
     level, above = hierarchy.levels[highest], hierarchy.levels[:highest]
     choice = " or ".join(f"within = {name!r}" for name in above)
     if not stays:

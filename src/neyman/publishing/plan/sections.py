@@ -1,4 +1,4 @@
-"""The sections of a plan as Python writes them: each is the dictionary that the TOML would give."""
+"""Build the sections of a plan in Python. Each section is the dictionary that TOML would give."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ Pair: TypeAlias = Sequence[Exact]
 
 @dataclass(frozen=True)
 class Unit:
-    """Name who is protected, and what may change about them.
+    """Define the privacy unit, and what may change about it.
 
     Args:
-        protects: who is protected, such as "person".
+        protects: the privacy unit, such as "person".
         neighboring: "replace-one" or "add-remove".
-        rows: the most rows of one unit that count; more than 1 needs ``id``; "discover" for a power
-            of two that follows from a noisy histogram. None stands for 1: without ``id``, a plan
-            then warns that it assumes one row per unit, unless the unit is a row by its name.
+        rows: the largest number of rows of one unit that count. More than 1 needs ``id``.
+            "discover" takes a power of two from a noisy histogram. None stands for 1: without
+            ``id``, a plan then warns that it assumes one row per unit, unless the unit's name says
+            that it is a row.
         id: the column that names the unit.
-        rows_share: the part of the budget that this histogram takes.
+        rows_share: the part of the budget for this histogram.
         rows_above: the part of the units that may have more rows.
 
     Examples:
@@ -47,7 +48,7 @@ class Unit:
 
 
 class QueryOptions(TypedDict, total=False):
-    """The fields that each query takes; see the page of the plan."""
+    """Define the fields that every query takes. The plan's page in the docs describes them."""
 
     name: str
     table: str
@@ -71,7 +72,7 @@ class QueryOptions(TypedDict, total=False):
 
 
 class QuantileOptions(QueryOptions, total=False):
-    """The fields that a query for quantiles takes besides."""
+    """Define the additional fields of a query for quantiles."""
 
     edges: Sequence[Exact]
     clip: Pair | str | Mapping[str, object]
@@ -82,15 +83,15 @@ def keys(values: object, unknown: object = None) -> Section:
     """Return a column of public keys to group by.
 
     Args:
-        values: a list of texts, whole numbers, or true/false; a range of whole numbers or of dates,
-            such as ``{"from": 0, "to": 120}`` or ``{"from": "2023-01-01", "to": "2024-12-31",
-            "step": "month"}``, both ends included; or a column of a public file,
-            ``{"file": "states.csv", "column": "code"}``.
-        unknown: "drop" (if not given), or the key that rows with another value go to.
+        values: a list of texts, integers, or true/false; a range of integers or of dates, such as
+            ``{"from": 0, "to": 120}`` or ``{"from": "2023-01-01", "to": "2024-12-31", "step":
+            "month"}``, both ends included; or a column of a public file, ``{"file": "states.csv",
+            "column": "code"}``.
+        unknown: "drop" (the default), or the key for rows with another value.
 
     Raises:
-        TypeError: ``values`` is none of these, or a set: the hash of a plan depends on the order of
-            its keys, and the order of a set changes from one Python process to the next.
+        TypeError: ``values`` is none of these, or a set. The hash of a plan depends on the order of
+            its keys, and a set's order changes between Python processes.
         ValueError: a Python range of more than a million numbers.
 
     Examples:
@@ -133,7 +134,7 @@ def units(**options: Unpack[QueryOptions]) -> Section:
     """Return a query for the number of distinct units in each cell.
 
     Args:
-        **options: the fields of a query; ``delta`` for keys that are discovered.
+        **options: the fields of a query. Discovered keys need ``delta``.
 
     Examples:
         >>> import neyman as ny
@@ -144,12 +145,12 @@ def units(**options: Unpack[QueryOptions]) -> Section:
 
 
 def sum(column: str, *, clip: Pair | str, **options: Unpack[QueryOptions]) -> Section:  # noqa: A001
-    """Return a query for the sum of a column, each value clipped.
+    """Return a query for the sum of a column's clipped values.
 
     Args:
-        column: what is summed.
-        clip: [low, high], in the column's units; or "discover" for [0, B], "discover-signed" for
-            [-B, B], with B a power of two that follows from a noisy histogram.
+        column: the column to sum.
+        clip: [low, high], in the column's units; "discover" for [0, B]; or "discover-signed" for
+            [-B, B]. B is a power of two from a noisy histogram.
         **options: the fields of a query.
 
     Examples:
@@ -161,12 +162,12 @@ def sum(column: str, *, clip: Pair | str, **options: Unpack[QueryOptions]) -> Se
 
 
 def mean(column: str, *, clip: Pair | str, **options: Unpack[QueryOptions]) -> Section:
-    """Return a query for the mean of a column, each value clipped.
+    """Return a query for the mean of a column's clipped values.
 
     Args:
-        column: whose mean it is.
-        clip: [low, high], in the column's units; or "discover" for [0, B], "discover-signed" for
-            [-B, B], with B a power of two that follows from a noisy histogram.
+        column: the column to average.
+        clip: [low, high], in the column's units; "discover" for [0, B]; or "discover-signed" for
+            [-B, B]. B is a power of two from a noisy histogram.
         **options: the fields of a query.
 
     Examples:
@@ -178,10 +179,10 @@ def mean(column: str, *, clip: Pair | str, **options: Unpack[QueryOptions]) -> S
 
 
 def variance(column: str, *, clip: Pair, **options: Unpack[QueryOptions]) -> Section:
-    """Return a query for the variance of a column, each value clipped.
+    """Return a query for the variance of a column's clipped values.
 
     Args:
-        column: whose variance it is.
+        column: the column to measure.
         clip: [low, high], in the column's units.
         **options: the fields of a query.
 
@@ -194,10 +195,10 @@ def variance(column: str, *, clip: Pair, **options: Unpack[QueryOptions]) -> Sec
 
 
 def standard_deviation(column: str, *, clip: Pair, **options: Unpack[QueryOptions]) -> Section:
-    """Return a query for the standard deviation of a column, each value clipped.
+    """Return a query for the standard deviation of a column's clipped values.
 
     Args:
-        column: whose standard deviation it is.
+        column: the column to measure.
         clip: [low, high], in the column's units.
         **options: the fields of a query.
 
@@ -221,12 +222,12 @@ def ratio(
     """Return a query for the sum of a column divided by the sum of another.
 
     Args:
-        column: whose sum is divided.
-        over: the column whose sum divides it.
-        clip: [low, high] of the first.
-        clip_over: [low, high] of the second, low at least 0.
-        complete: whether only rows with both numbers take part. Otherwise a missing number adds
-            nothing to its own sum, as in SQL's SUM(a) / SUM(b).
+        column: the column of the numerator.
+        over: the column of the denominator.
+        clip: [low, high] of ``column``.
+        clip_over: [low, high] of ``over``, low at least 0.
+        complete: True to count only rows with both numbers. Otherwise a missing number adds nothing
+            to its own sum, as in SQL's SUM(a) / SUM(b).
         **options: the fields of a query.
 
     Examples:
@@ -242,7 +243,7 @@ def distinct(column: str, **options: Unpack[QueryOptions]) -> Section:
     """Return a query for the number of distinct values of a column in each cell.
 
     Args:
-        column: whose values are counted; it has keys, or ``discover``.
+        column: the column whose values are counted. It has keys, or ``discover``.
         **options: the fields of a query.
 
     Examples:
@@ -257,8 +258,8 @@ def median(column: str, **fields: Unpack[QuantileOptions]) -> Section:
     """Return a query for the median of a column.
 
     Args:
-        column: whose median it is.
-        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``, and the
+        column: the column to measure.
+        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``; and the
             fields of a query.
 
     Examples:
@@ -273,8 +274,8 @@ def min(column: str, **fields: Unpack[QuantileOptions]) -> Section:  # noqa: A00
     """Return a query for the 1% quantile of a column, which is near its least value.
 
     Args:
-        column: whose values are looked at.
-        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``, and the
+        column: the column to measure.
+        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``; and the
             fields of a query.
 
     Examples:
@@ -289,8 +290,8 @@ def max(column: str, **fields: Unpack[QuantileOptions]) -> Section:  # noqa: A00
     """Return a query for the 99% quantile of a column, which is near its largest value.
 
     Args:
-        column: whose values are looked at.
-        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``, and the
+        column: the column to measure.
+        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``; and the
             fields of a query.
 
     Examples:
@@ -305,7 +306,7 @@ def histogram(column: str, *, edges: Sequence[Exact], **options: Unpack[QueryOpt
     """Return a query for the number of rows in each bin of a column.
 
     Args:
-        column: whose values are put into bins.
+        column: the column to put into bins.
         edges: rising edges of the bins, at least two.
         **options: the fields of a query.
 
@@ -323,9 +324,9 @@ def quantiles(
     """Return a query for quantiles of a column.
 
     Args:
-        column: whose quantiles they are.
-        quantiles: which, between 0 and 1, rising; 0.5 is the median.
-        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``, and the
+        column: the column to measure.
+        quantiles: rising numbers between 0 and 1. 0.5 is the median.
+        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``; and the
             fields of a query.
 
     Examples:
@@ -345,7 +346,7 @@ def _query(measure: str, options: Mapping[str, object], **more: object) -> Secti
 
 
 def listed(value: object) -> object:
-    """Return lists in place of tuples, as a TOML file gives them."""
+    """Return the value with lists instead of tuples, as in a TOML file."""
     if check.is_mapping(value):
         return {name: listed(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):

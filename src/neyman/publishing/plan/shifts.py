@@ -1,8 +1,8 @@
-"""How far one unit can move a table: the finite set of integer shift vectors.
+"""Bound how far one unit can move a table: the finite set of integer shift vectors.
 
-UN-2 proves which shifts can happen and the largest squared norm; UN-3 drops the shifts that another
-covers. A row whose keys are unknown adds nothing, so the range of contributions is extended to
-contain 0. Noise is independent, alike in all cells, and symmetric, so neither the order of the
+UN-2 proves the possible shifts and the largest squared norm. UN-3 drops a shift if another one
+covers it. A row with unknown keys adds nothing, so the range of contributions is extended to
+contain 0. Noise is independent, symmetric, and equal in all cells. So neither the order of the
 cells nor the signs matter.
 """
 
@@ -17,13 +17,13 @@ from neyman.numerics.relation import Neighboring
 
 @dataclass(frozen=True)
 class Limits:
-    """The shift vectors that are listed."""
+    """Limit the list of shift vectors."""
 
     rows: int = 1000  # the most rows of a unit
-    # The most shift vectors that are listed; where there are more, only their l2 norm is given.
+    # The largest number of listed shift vectors. Above it, only their l2 norm is given.
     vectors: int = 64
     candidates: int = 1024
-    paired_rows: int = 100  # rows, beyond which pairs of values of both signs are not listed
+    paired_rows: int = 100  # with more rows, pairs of values of both signs are not listed
 
 
 LIMITS = Limits()
@@ -34,11 +34,11 @@ Vector = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Shifts:
-    """How far one unit can move a table.
+    """Describe how far one unit can move a table.
 
     Args:
-        vectors: the maximal absolute shifts, each sorted downward, largest first; empty where
-            they are more than ``LIMITS.vectors``, or nothing moves.
+        vectors: the maximal absolute shifts, each sorted downward, largest first; empty if there
+            are more than ``LIMITS.vectors``, or if nothing moves.
     """
 
     vectors: tuple[Vector, ...]
@@ -46,14 +46,15 @@ class Shifts:
 
 
 class _TooMany(Exception):
-    """More than would be listed, known without trying."""
+    """Report too many vectors to list, without listing them."""
 
 
 @dataclass(frozen=True)
 class _Side:
-    """How rows of one version of a unit can lie: parts of ``total`` in at most ``cells`` cells.
+    """Describe how the rows of one version of a unit can fill cells.
 
-    ``most`` rows fit in a cell; k rows in one take ceil(k / size) of ``room``.
+    The ``total`` rows go to at most ``cells`` cells. At most ``most`` rows fit in a cell. k rows in
+    one cell use ceil(k / size) of ``room``.
     """
 
     total: int
@@ -64,7 +65,7 @@ class _Side:
 
     @property
     def full(self) -> bool:
-        """Whether all rows fit in one cell, or every cell holds as many as it can."""
+        """Return True if all rows fit in one cell, or must fill every cell completely."""
         return self.total in (self.most, self.most * self.cells)
 
     def cost(self, k: int) -> int:
@@ -87,18 +88,18 @@ def shifts(
 
     Args:
         cells: number of cells, at least 1.
-        rows: most rows of a unit that are kept, 1 to ``LIMITS.rows``.
-        low, high: the range that one row's contribution is clipped to; a count has 0 and 1.
-        groups: most cells that rows of one unit are kept in.
-        rows_per_group: most rows of one unit that are kept in one cell.
-        finer: the most cells, of those that ``groups`` and ``rows_per_group`` are about, that one
-            cell of the table is made of.
-        apart: whether a cell here is a group whose rows may be in several cells of the table, so
-            that rows that leave a group need not meet rows that enter it [UN-12].
+        rows: the largest number of rows of a unit that count, 1 to ``LIMITS.rows``.
+        low, high: the range to which one row's contribution is clipped; 0 and 1 for a count.
+        groups: the largest number of cells with rows of one unit.
+        rows_per_group: the largest number of rows of one unit in one cell.
+        finer: the largest number of cells, as ``groups`` and ``rows_per_group`` count them, that
+            form one cell of the table.
+        apart: True if a cell here is a group whose rows may be in several cells of the table. Then
+            rows that leave a group need not meet rows that enter it [UN-12].
 
     Returns:
-        Every realized shift is, after sorting its absolute values, at most one of the vectors in
-        each cell; each vector is realized by some unit. ``squared`` is exact.
+        The cells of every realized shift fit into the cells of one vector [UN-3]. Some unit
+        realizes each vector. ``squared`` is exact.
     """
     if cells < 1 or not 1 <= rows <= LIMITS.rows or high < low:
         raise ValueError(f"no shifts for cells = {cells}, rows = {rows}, clip = [{low}, {high}]")
@@ -117,9 +118,7 @@ def shifts(
 
 
 def maximal(vectors: Iterable[Vector]) -> tuple[Vector, ...]:
-    """Return the vectors (sorted downward) whose cells do not fit
-    into another's, largest first [UN-3].
-    """
+    """Return the vectors (sorted downward) that do not fit into another, largest first [UN-3]."""
     result: list[Vector] = []
     for vector in sorted(set(vectors), key=lambda v: (sum(x * x for x in v), v), reverse=True):
         if not any(_dominates(other, vector) for other in result):
@@ -128,8 +127,9 @@ def maximal(vectors: Iterable[Vector]) -> tuple[Vector, ...]:
 
 
 def _dominates(a: Vector, b: Vector) -> bool:
-    # First fit: it finds a place for every cell of b where a is at least b cell by cell, and for
-    # most that fit at all. One that is not found is kept beside the other, which is never wrong.
+    # First fit. It places every cell of b if a is at least b cell by cell, and it places most
+    # vectors b that fit in some other way. If it misses a fit, the list keeps a redundant vector,
+    # which is never wrong.
     if sum(a) < sum(b):
         return False
     left = list(a)
@@ -142,7 +142,7 @@ def _dominates(a: Vector, b: Vector) -> bool:
 
 
 def _few(vectors: Iterator[Vector]) -> tuple[Vector, ...]:
-    """Return the maximal ones; none where they are too many."""
+    """Return the maximal vectors; none if there are too many."""
     try:
         tried = list(islice(vectors, LIMITS.candidates + 1))
     except _TooMany:
@@ -155,10 +155,10 @@ def _few(vectors: Iterator[Vector]) -> tuple[Vector, ...]:
 
 
 def _partitions(side: _Side) -> Iterator[list[int]]:
-    """Yield the ways to place all rows of one side, each sorted downward, but for some that fit in
-    one.
+    """Yield the ways to place all rows of one side, each sorted downward.
 
-    All of them do where all rows fit in one cell; and where every cell is full there is one way.
+    If all rows fit in one cell, yield only this placement, because all others fit into it. If every
+    cell must be full, there is only one way.
     """
     if side.full:
         yield [side.most] * (side.total // side.most)
@@ -183,7 +183,7 @@ def _partitions(side: _Side) -> Iterator[list[int]]:
 def _both(side: _Side, cells: int, up: int, down: int) -> Iterator[Vector]:
     """Yield the shifts when rows leave and others enter."""
     if up == down and side.full:
-        # A cell moves by up (k + n): what is apart fits into both sides in the same cells.
+        # A cell moves by up (k + n). So sides in different cells fit into sides in the same cells.
         yield tuple(2 * up * k for parts in _partitions(side) for k in parts)
         return
     if up and down:
@@ -202,15 +202,16 @@ def _both(side: _Side, cells: int, up: int, down: int) -> Iterator[Vector]:
 
 
 def _fit_side(side: _Side, cells: int) -> _Side:
-    """Return the same side with fewer cells, in which fewer rows may fit."""
+    """Return the side with fewer cells. Fewer of its rows may fit."""
     return _Side(min(side.total, cells * side.most), cells, side.most, side.size, side.room)
 
 
 def _placements(
     leave: _Side, enter: _Side, cells: int, most: tuple[int, int]
 ) -> Iterator[list[tuple[int, int]]]:
-    """Yield the ways to place the rows of both sides in at most
-    ``cells`` cells, none above ``most``.
+    """Yield the ways to place the rows of both sides in at most ``cells`` cells.
+
+    No pair of row numbers is above ``most``.
     """
     if min(leave.cells, leave.room, enter.cells, enter.room) < 0:
         return
@@ -244,7 +245,7 @@ def _joint_norm(side: _Side, cells: int, up: int, down: int) -> int:
     r = side.most
     full, rest = divmod(side.total, r)
     used = 2 * (full + (rest > 0))
-    # Where the rests are: alone, or with a full one of the other side, or with one another.
+    # The remainders are alone, in a full cell of the other side, or in one cell together.
     places: set[tuple[int, int, int]] = {(0, 0, 2 * square(rest, 0))}
     if rest:
         places.add((0, 1, square(rest, rest)))
@@ -252,7 +253,7 @@ def _joint_norm(side: _Side, cells: int, up: int, down: int) -> int:
         places.add((2, 2, 2 * square(r, rest)))
     best = 0
     for taken, joined, rests in places:
-        # Of each side's full cells, `alike` are shared with a full one of the other side.
+        # `alike` full cells of each side are also full cells of the other side.
         for alike in range(full + 1):
             alone = 2 * (full - alike) - taken
             if alone < 0 or (taken == 2 and alike == full) or used - alike - joined > cells:

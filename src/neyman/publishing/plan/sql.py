@@ -1,7 +1,7 @@
-"""SQL as queries of a plan: a SELECT is parsed and translated, and never executed.
+"""Translate a SELECT to queries of a plan. The SELECT is parsed, and never executed.
 
-Its queries and derived columns are those that a plan's author could have written, so every check of
-a plan holds. What cannot be translated is refused with its place and the reason.
+A plan's author could have written these queries and derived columns, so every check of a plan
+holds. A part that cannot be translated is refused with its place and the reason.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ _NO_MEASURE = (
 
 @dataclass(frozen=True)
 class Statement:
-    """A SELECT as queries of a plan.
+    """Represent a SELECT as queries of a plan.
 
     Args:
-        queries: the sections of its queries, without shares.
-        derive: the sections of the columns that it derives.
-        selection: what it makes of the published tables.
-        notes: what differs from SQL, in sentences.
-        places: where the text has each query and each derived column, by name.
+        queries: the sections of the queries, without shares.
+        derive: the sections of the derived columns.
+        selection: the selection from the published tables.
+        notes: sentences on differences from SQL.
+        places: the place in the text of each query and each derived column, by name.
     """
 
     queries: tuple[Section, ...]
@@ -85,7 +85,7 @@ class Statement:
     places: Mapping[str, str]
 
     def placed(self, error: PlanError) -> PlanError:
-        """Return an error of the plan with the places in the SQL that it is about."""
+        """Return an error of the plan, with the places in the SQL that caused it."""
         problems: list[str] = []
         for problem in error.problems:
             query = re.match(r"query\[(\d+)\]", problem)
@@ -108,12 +108,12 @@ def translate(
     Args:
         text: the statement.
         document: the plan that declares the columns.
-        clips: by column or alias.
-        delta: of each query whose keys are discovered.
-        folder: what the path of a key file is relative to.
+        clips: the clips, by column or alias.
+        delta: the delta of each query whose keys are discovered.
+        folder: the folder to which the path of a key file is relative.
 
     Raises:
-        PlanError: with the place and the reason of what cannot be translated.
+        PlanError: with the place and the reason for each part that cannot be translated.
     """
     if not isinstance(cast("object", text), str):
         raise PlanError(f"statement = {text!r}: must be the text of a SELECT")
@@ -163,7 +163,7 @@ def _parse(source: SqlText) -> exp.Select:
 
 
 class _Translator:
-    """The translation of one SELECT."""
+    """Translate one SELECT."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class _Translator:
         return clause
 
     def _from(self) -> tuple[str, str]:
-        """Return the table that is read, and its name in columns."""
+        """Return the table to read, and its name in columns."""
         clause = self.tree.args.get("from_")
         table: exp.Expr | None = None if clause is None else clause.this
         known = [self.document.table, *self.document.tables]
@@ -245,7 +245,7 @@ class _Translator:
     # Groups
 
     def _keys(self) -> dict[str, str]:
-        """Return the column of keys of each row expression in GROUP BY."""
+        """Return the key column of each row expression in GROUP BY."""
         group, keys = self._clause("group"), dict[str, str]()
         for spot in [] if group is None else group.expressions:
             tree, alias = self._item(spot.unnest())
@@ -258,9 +258,7 @@ class _Translator:
         return keys
 
     def _item(self, tree: exp.Expr) -> tuple[exp.Expr, str]:
-        """Return the form that a group is: a column of SELECT by
-        its number or alias, or the form.
-        """
+        """Return the grouped form: a column of SELECT by number or alias, or the form itself."""
         number = number_of(tree)
         if number is not None and not 1 <= number <= len(self.items):
             raise self.source.refuse(tree, "is no number of a column of SELECT")
@@ -289,7 +287,7 @@ class _Translator:
         return any(name in levels for levels in self.levels)
 
     def _groups(self, names: Sequence[str]) -> Section:
-        """Return the fields of a query that say how it is grouped."""
+        """Return the fields of a query that define its groups."""
         by = [name for name in names if not self._is_level(name)]
         lowest: list[str] = []
         for levels in self.levels:
@@ -314,7 +312,7 @@ class _Translator:
         return {"by": by, "at": at, "delta": self.delta if discovered else None}
 
     def _derive_column(self, tree: exp.Expr, alias: str, section: Section) -> str:
-        """Return the name of a derived column; the same section is derived once."""
+        """Return the name of a derived column. Reuse the column if the section is known."""
         declared = {
             name: {"expression": part.expression, "range": part.range and [*part.range]}
             for name, part in self.document.derive.items()
@@ -328,7 +326,7 @@ class _Translator:
         return name
 
     def _fresh(self, tree: exp.Expr, alias: str, taken: set[str]) -> str:
-        """Return a name for a form that no other has, up to case."""
+        """Return a name for a form that differs from all others in more than case."""
         text = alias or tree.sql("duckdb").replace("*", "")
         if not _NAME.fullmatch(text) or not alias:
             text = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()[:40] or "column"
@@ -342,7 +340,7 @@ class _Translator:
     # Aggregates
 
     def _query(self, tree: exp.Expr, alias: str, where: Piece | None, shared: Section) -> str:
-        """Return the name of the query of an aggregate; the same aggregate is one query."""
+        """Return the name of the query of an aggregate. Equal aggregates share one query."""
         if tree in self.queries:
             return self.queries[tree]["name"]
         conditions = [] if where is None else [where]
@@ -366,7 +364,7 @@ class _Translator:
         return name
 
     def _aggregate(self, tree: exp.Expr, alias: str, where: list[Piece]) -> Section:
-        """Return the fields of the query of an aggregate; its own conditions come to ``where``."""
+        """Return the fields of an aggregate's query. Add its own conditions to ``where``."""
         measure = _MEASURES.get(type(tree))
         if measure is None:
             raise self.source.refuse(tree, _no_measure(tree))
@@ -432,7 +430,7 @@ class _Translator:
         return {"measure": "distinct", "column": name}
 
     def _bounded_column(self, tree: exp.Expr, alias: str, ranked: bool) -> Section:
-        """Return the column to sum of a form, and its clip; quantiles are drawn from it."""
+        """Return the column to sum (or to draw quantiles from) for a form, and its clip."""
         piece = self.rows.read(tree)
         if piece.node.type != "number":
             raise self.source.refuse(tree, f"is of type {piece.node.type}, and must be a number")
@@ -468,13 +466,13 @@ class _Translator:
 
 
 def _is_row(tree: exp.Expr) -> bool:
-    """Whether a form is about one row."""
+    """Return True if a form is about one row."""
     kinds = (exp.AggFunc, exp.Filter, exp.WithinGroup, exp.Window, exp.Star, exp.Anonymous)
     return tree.find(*kinds, exp.Query) is None
 
 
 def _no_measure(tree: exp.Expr) -> str:
-    """Why a column of SELECT is no aggregate of a plan."""
+    """Return the reason why a column of SELECT is no aggregate of a plan."""
     if isinstance(tree, (exp.Variance, exp.Stddev, exp.StddevSamp)):
         return _SAMPLE
     if _is_row(tree):
@@ -484,5 +482,5 @@ def _no_measure(tree: exp.Expr) -> str:
 
 
 def _name(piece: Piece) -> str:
-    """Return the column that an expression is; blank if it is none."""
+    """Return the column that an expression equals; blank if it is no column."""
     return piece.node.value if piece.node.op == "column" else ""

@@ -1,4 +1,4 @@
-"""Conditions and values of SQL as row expressions. sqlglot parses the text; nothing runs it."""
+"""Translate conditions and values of SQL to row expressions. Parse the text, and never run it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TEMPLATES: Mapping[type[exp.Expr], str] = {
     exp.Day: "day({})", exp.DayOfMonth: "day({})", exp.DayOfWeekIso: "weekday({})",
     exp.Hour: "hour({})",
 }
-"""Forms of SQL whose row expression has their operands in it."""
+"""Forms of SQL whose row expression contains their operands."""
 
 _ARGUMENTS: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Between: ("this", "low", "high"), exp.Column: ("this", "table"), exp.Cast: ("this", "to"),
@@ -46,7 +46,7 @@ _ARGUMENTS: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Coalesce: ("this", "expressions", "is_nvl", "is_null"),
 }
 # fmt: on
-"""What a form may have beside two operands. Any other argument is refused."""
+"""The arguments of a form beside two operands. Any other argument is refused."""
 
 _PARTS = {
     "ISODOW": "weekday",
@@ -89,7 +89,7 @@ _REASONS: tuple[tuple[tuple[type[exp.Expr], ...], str], ...] = (
 
 
 def reason_against(tree: exp.Expr) -> str:
-    """Return why a form of SQL is refused."""
+    """Return the reason why a form of SQL is refused."""
     if isinstance(tree, exp.Anonymous):
         changing = tree.name.lower() in _CHANGING_NAMES
         return _CHANGING if changing else f"is not a known function, and none is run. It {_VALID}"
@@ -97,13 +97,13 @@ def reason_against(tree: exp.Expr) -> str:
 
 
 def number_of(tree: exp.Expr) -> int | None:
-    """Return the whole number that a form is, below 10^15; None if it is something else."""
+    """Return a form's value if it is an integer literal below 10^15, else None."""
     digits = tree.this if isinstance(tree, exp.Literal) and not tree.is_string else ""
     return int(digits) if digits.isdecimal() and len(digits) < 16 else None
 
 
 class SqlText:
-    """The text of a statement, in which an error names a place."""
+    """Represent the text of a statement, to name places in errors."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -137,11 +137,11 @@ class SqlText:
         return f"line {line}, column {column}, {shown!r}"
 
     def refuse(self, tree: exp.Expr, reason: str | None = None) -> PlanError:
-        """Return the error for a form that is refused."""
+        """Return the error for a refused form."""
         return PlanError(f"{self.place(tree)}: {reason or reason_against(tree)}")
 
     def check_arguments(self, tree: exp.Expr, allowed: Collection[str]) -> None:
-        """Refuse a form that has something which its translation would not read."""
+        """Refuse a form with an argument that its translation would ignore."""
         for name, value in tree.args.items():
             if name in allowed or value is None or value is False or value == []:
                 continue
@@ -154,7 +154,7 @@ class SqlText:
 
 @dataclass(frozen=True)
 class Piece:
-    """A row expression with its type; an ``atom`` needs no parentheses inside another one."""
+    """Represent a typed row expression. An ``atom`` needs no parentheses inside another one."""
 
     text: str
     node: Node
@@ -162,12 +162,12 @@ class Piece:
 
     @property
     def part(self) -> str:
-        """The text as a part of another expression."""
+        """Return the text as a part of another expression."""
         return self.text if self.atom else f"({self.text})"
 
 
 class RowReader:
-    """Writes forms of SQL as row expressions; ``table`` may stand before the dot of a column."""
+    """Translate forms of SQL to row expressions; ``table`` may precede the dot of a column."""
 
     def __init__(self, source: SqlText, types: ColumnTypes, table: str) -> None:
         self.source, self.types, self.table = source, types, table
@@ -196,7 +196,7 @@ class RowReader:
         return piece
 
     def typed(self, tree: exp.Expr, text: str, *, atom: bool = False) -> Piece:
-        """Return a row expression with its type, or refuse the form that it stands for."""
+        """Return a typed row expression, or refuse the form that it represents."""
         try:
             return Piece(text, read(text, self.types), atom)
         except ExpressionError as error:
@@ -204,7 +204,7 @@ class RowReader:
             raise self.source.refuse(tree, reason) from None
 
     def _operands(self, *trees: exp.Expr) -> list[Piece]:
-        """Read the operands of a form; a text beside a date is a date, as in SQL."""
+        """Read the operands of a form. A text beside a date is a date, as in SQL."""
         pieces = [self.read(tree) for tree in trees]
         dated = any(piece.node.type == "date" for piece in pieces)
         return [

@@ -1,8 +1,9 @@
-"""The private tables of a plan: its table, and further tables with rows of the same units.
+"""Read the private tables of a plan: its table, and further tables with rows of the same units.
 
-A unit's data are its rows in all tables. Each table bounds a unit's rows by itself, and each query
-reads one table. A further table can also give columns to the rows of the plan's table: it has then
-one row per unit at most, so each row of the plan's table has one value of each column, or none.
+The data of a unit are its rows in all tables. Each table bounds a unit's rows by itself, and each
+query reads one table. A further table can also give columns to the rows of the plan's table. Then
+it has at most one row per unit, so each row of the plan's table has at most one value of each
+column.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from neyman.publishing.plan.query import Duplicates, Query
 
 @dataclass(frozen=True)
 class PrivateTable:
-    """A further private table.
+    """Represent a further private table.
 
     Args:
-        rows: the most rows of one unit that count in it, 1 to 1000.
-        join: its columns that each row of the plan's table gets.
-        duplicates: which row a unit with several rows has: "drop" for none, or "least"; None where
-            the table may have several rows per unit.
+        rows: the largest number of rows of one unit that count in it, 1 to 1000.
+        join: the table's columns that are joined to the rows of the plan's table.
+        duplicates: the row to use for a unit with several rows: "drop" for none, or "least". None
+            if the table may have several rows per unit.
     """
 
     name: str
@@ -45,12 +46,12 @@ class PrivateTable:
 
 
 def unit_in(unit: UnitPart, table: PrivateTable) -> UnitPart:
-    """Return the unit as a further table has it."""
+    """Return the unit with a further table's id and number of rows."""
     return unit.model_copy(update={"id": table.id, "rows": table.rows})
 
 
 def read_tables(document: PlanDocument, problems: list[str]) -> tuple[PrivateTable, ...]:
-    """Return the further tables of a plan, and report what is wrong with them."""
+    """Return the further tables of a plan. Report their problems."""
     problems += _problems(document)
     tables: list[PrivateTable] = []
     for name, part in document.tables.items():
@@ -101,7 +102,7 @@ def _problems(document: PlanDocument) -> Iterator[str]:
 def _column_problems(
     where: str, part: TablePart, document: PlanDocument, joined: set[str]
 ) -> Iterator[str]:
-    """Report names of columns that a table cannot have; add those that it joins to ``joined``."""
+    """Report column names that a table cannot have. Add the columns that it joins to ``joined``."""
     calculated = {*document.derive, *document.lookup}
     if part.id in calculated:
         yield f"{where}.id = {part.id!r}: is a derived column; name a column of the data"
@@ -119,7 +120,7 @@ def _column_problems(
 def read_by_queries(
     rows: Rows, queries: Iterable[Query], where: str | None, hierarchies: Sequence[Hierarchy]
 ) -> Rows:
-    """Return the derived columns and filters that some queries need, and no others."""
+    """Return only the derived columns and filters that some queries need."""
     queries = tuple(queries)
     texts = {query.where for query in queries} | {where}
     used = {name for query in queries for name in (*query.by, *query.columns)}
@@ -128,7 +129,7 @@ def read_by_queries(
     read = {one.levels for level in levels for one, _ in parts_of(hierarchies, level)}
     used |= {name for names in read for name in names} & rows.names
     needed: set[str] = set()
-    for one in reversed(rows.derived):  # each comes after those that it reads
+    for one in reversed(rows.derived):  # each column comes after its sources
         if one.name in used:
             needed.add(one.name)
             used |= one.sources

@@ -1,8 +1,8 @@
-"""Exact public totals: declared numbers of rows, which a run never computes from private rows.
+"""Read exact public totals: declared numbers of rows, which no run computes from private rows.
 
 A total counts every row in one cell: its columns give unlisted values a listed key. So tables of
-totals agree on each margin that they share. Totals whose columns close no cycle and that agree have
-a table of whole numbers with all of them [CO-5]; others are refused.
+totals agree on each margin that they share. If totals agree and their columns close no cycle, some
+table of integers has all of them [CO-5]. Other totals are refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from neyman.publishing.plan.query import Query
 
 Integers = NDArray[np.int64]
 
-VALUE = "total"  # the column of a file with the totals
+VALUE = "total"  # the file's column of totals
 MAX_TOTAL_ROWS = 2**53  # in all: a double counts them exactly
 
 _NUMBER = re.compile(r"[0-9]{1,16}", re.ASCII)
@@ -33,13 +33,13 @@ _NUMBER = re.compile(r"[0-9]{1,16}", re.ASCII)
 
 @dataclass(frozen=True)
 class Total:
-    """A table of exact public totals.
+    """Represent a table of exact public totals.
 
     Args:
-        by: columns and at most one level, as the plan has them.
+        by: columns and at most one level, in the plan's order.
         level: the level; `query.ALL` if there is none.
         columns: the columns of ``by``, in its order.
-        shape: the number of places, and of the keys of each column.
+        shape: the number of places, and the number of keys of each column.
         values: the totals in the order of the cells: places first, then keys.
     """
 
@@ -52,12 +52,12 @@ class Total:
 
     @property
     def name(self) -> str:
-        """Return what the totals are by, as in "state, race"."""
+        """Return the level and columns of the totals, as in "state, race"."""
         return ", ".join(self.by)
 
     @property
     def table(self) -> Integers:
-        """Return the totals in their shape."""
+        """Return the totals as an array of their shape."""
         return np.array(self.values, dtype=np.int64).reshape(self.shape)
 
     @property
@@ -74,7 +74,7 @@ def read_totals(
     folder: Path | None,
     problems: list[str],
 ) -> tuple[Total, ...]:
-    """Return the totals of a plan, and report what is wrong with them."""
+    """Return the totals of a plan. Report their problems."""
     if not document.totals:
         return ()
     own_problems = [*_unfit(document)]
@@ -104,9 +104,9 @@ def read_totals(
 
 
 def held(totals: Iterable[Total], hierarchy: Hierarchy | None) -> tuple[str | None, frozenset[str]]:
-    """Return the level and the columns that a change of one row must keep to move no total.
+    """Return the level and the columns that a change of one row must preserve to move no total.
 
-    The lowest level decides the levels above it: each level knows a place by its whole path.
+    The lowest level decides the levels above it, because its places are known by their whole paths.
     """
     totals = tuple(totals)
     levels = [total.level for total in totals if total.level != ALL]
@@ -152,7 +152,7 @@ def rows_sorted(section: Section) -> Section:
 
 
 def _unfit(document: PlanDocument) -> Iterator[str]:
-    """Yield what does not go with totals."""
+    """Yield the settings of a plan that totals do not allow."""
     unit, reason = document.unit, "a total counts the rows of units with one row each"
     if unit.neighboring != "replace-one":
         yield (
@@ -265,7 +265,7 @@ def _total_in(spot: str, value: object) -> int:
 def _keys(
     total: Total, columns: Mapping[str, Column], hierarchy: Hierarchy | None
 ) -> Iterator[tuple[str | int | bool, ...]]:
-    """Yield the keys of each cell, in order: the path of its place, then the key of each column."""
+    """Yield the keys of each cell, in order: the path of its place, then a key per column."""
     paths: tuple[tuple[str, ...], ...] = ((),)
     if hierarchy and total.level != ALL:
         paths = hierarchy.paths(total.level)
@@ -279,13 +279,18 @@ def _keys(
 
 
 def axes_of(total: Total, hierarchy: Hierarchy | None) -> frozenset[str]:
-    """Return the levels down to a total's own, and its columns: margins are subsets of them."""
+    """Return the axes of a total: the levels down to its own, and its columns.
+
+    Margins are subsets of the axes.
+    """
     depth = hierarchy.depth(total.level) + 1 if hierarchy and total.level != ALL else 0
     return frozenset((hierarchy.levels[:depth] if hierarchy else ()) + total.columns)
 
 
 def joined_order(sets: Sequence[frozenset[str]]) -> tuple[int, ...] | None:
-    """Order sets so that each meets all before it within one of these; None if none does [CO-5].
+    """Order sets so that one earlier set contains each set's overlap with all earlier ones [CO-5].
+
+    Return None if no such order exists.
 
     Source: Graham (1979), for acyclic hypergraphs: remove ears.
     """
@@ -310,7 +315,7 @@ def _contradictions(
     queries: Iterable[Query],
     most_rows: int | None,
 ) -> Iterator[str]:
-    """Yield totals that no table has together, with both numbers."""
+    """Yield totals that no single table can have, with both numbers."""
     for one, other in combinations(totals, 2):
         axes = axes_of(one, hierarchy) & axes_of(other, hierarchy)
         first, second = (_margin(total, axes, hierarchy) for total in (one, other))
@@ -352,7 +357,7 @@ def _lowest(axes: frozenset[str], hierarchy: Hierarchy | None) -> str | None:
 
 
 def _margin(total: Total, axes: frozenset[str], hierarchy: Hierarchy | None) -> Integers:
-    """Return the sums of a total over the axes that are not named, columns by name."""
+    """Return the sums of a total over the axes not in ``axes``, with columns ordered by name."""
     table, level = total.table, _lowest(axes, hierarchy)
     sizes = len(hierarchy.paths(level)) if hierarchy and level else 1
     above = np.zeros(total.shape[0], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Before any data: the error of every table, and the split of the budget."""
+"""Compute the error of every table, and the split of the budget, before any data."""
 
 from neyman.extras import require
 

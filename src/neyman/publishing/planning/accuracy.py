@@ -1,16 +1,17 @@
-"""How far off a release's tables will be: known before any data, from the plan alone.
+"""Compute how far off a release's tables will be, before any data, from the plan alone.
 
 A count or a sum has the standard error and the 90% interval of its noise in every cell. A mean, a
-variance and a quantile divide by a number of rows: their error is a function of it, at most, to
-first order in the noise over that number:
+variance, and a quantile divide by a number of rows, on which their error depends. These formulas
+bound the error to first order in the noise over that number:
 
-- mean of values within h of the middle of the clip: sqrt(S^2 + h^2 N^2) / rows, S and N the
-  standard errors of the sum of their distances from it, with signs, and of the count;
-- variance of such values: sqrt(Q^2 + (2 h S)^2 + (h^2 N)^2) / rows, Q that of the squares;
-- standard deviation: the root of the variance's, which is what it is at most;
-- ratio of sums: sqrt(S^2 + r^2 T^2) / b, S and T the standard errors of both sums, b the sum below
-  if its values average the middle of their clip, r the largest ratio then;
-- quantile that is drawn by inverse sensitivity: by rank, see `rank_error`;
+- mean of values within h of the middle of the clip: sqrt(S^2 + h^2 N^2) / rows. S and N are the
+  standard errors of the sum of signed distances from the middle, and of the count;
+- variance of such values: sqrt(Q^2 + (2 h S)^2 + (h^2 N)^2) / rows. Q is the standard error of the
+  sum of squared distances;
+- standard deviation: the root of the variance's error, which is an upper bound;
+- ratio of sums: sqrt(S^2 + r^2 T^2) / b. S and T are the standard errors of both sums, b is the
+  denominator if its values average the middle of their clip, and r is the largest ratio then;
+- quantile drawn by inverse sensitivity: by rank, see `rank_error`;
 - quantile of bins: by rank, as a part of the rows: sqrt(largest v_j) / rows (see `quantiles`).
 """
 
@@ -40,29 +41,28 @@ from neyman.publishing.tables.key_selection import threshold
 ROWS = (100, 1000, 10_000)  # the numbers of rows in a cell for which a ratio's error is given
 
 LEAST_NOISE, MOST_NOISE = Fraction(1, 10**4), Fraction(10**30)  # sigma^2 that can be drawn
-DELTA, LEVEL = 1e-6, 0.05  # at which a guarantee is stated
+DELTA, LEVEL = 1e-6, 0.05  # delta and level at which a guarantee is stated
 
 Name = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class TableError:
-    """The error of one table, in the plan's units.
+    """Describe the error of one table, in the plan's units.
 
     Args:
-        cells: how many cells it has; None where keys are found in the data.
-        share: the part of the budget that it takes, 0 for a declared one.
-        standard_error, half_width: of each cell, the latter of the 90% interval; None for ratios.
-        by_rows: for ratios, by number of rows in a cell the most that both are, to first order;
-            for quantiles as a part of the rows. Half the clip's range where nothing is known.
-        by_rank: whether ``by_rows`` has ranks, as parts of the rows, and not values.
-        gap: at most how many times the smallest standard error of any release that meets the same
-            zCDP guarantee; of a mean with the largest of the numbers of rows; None where no bound
-            is proven.
-        consistent: least and largest standard error of its cells after least squares, where the
-            plan asks for consistent tables and this one takes part.
-        threshold: where keys are found in the data, the least noisy number of units with which a
-            key is published.
+        cells: the number of cells; None for discovered keys.
+        share: the table's part of the budget; 0 for a declared table.
+        standard_error, half_width: the standard error and the half width of the 90% interval of
+            each cell; None for ratios.
+        by_rows: for ratios, by number of rows in a cell, upper bounds on both errors to first
+            order; for quantiles as a part of the rows. Half the clip's range if nothing is known.
+        by_rank: True if ``by_rows`` has ranks, as parts of the rows, instead of values.
+        gap: an upper bound on the standard error over the smallest one of any release with the same
+            zCDP guarantee; for a mean, at the largest number of rows; None if no bound is proven.
+        consistent: the least and largest standard error of the cells after least squares, if the
+            plan asks for consistent tables and this table takes part.
+        threshold: the smallest noisy number of units for which a discovered key is published.
         published_from: the number of units from which on a key is published with probability 95%.
     """
 
@@ -82,11 +82,11 @@ class TableError:
 
     @property
     def name(self) -> str:
-        """As its files are named: query.level."""
+        """Return the name of the table's files: query.level."""
         return f"{self.query}.{self.level}"
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON types."""
+        """Return JSON types."""
         return {
             "table": self.name,
             "measure": self.measure,
@@ -107,7 +107,7 @@ class TableError:
 
 
 def _json(number: float) -> float | str:
-    """JSON has no infinity: a receipt writes it as a text, too."""
+    """Return a number for JSON. JSON has no infinity, so it becomes a text, as in a receipt."""
     return number if math.isfinite(number) else "inf"
 
 
@@ -117,9 +117,9 @@ def errors(
     """Return the error of every table of a plan, in declared order.
 
     Args:
-        plan: calibrated if no scale is given.
-        scale: 1/rho in place of the calibrated one.
-        rows: numbers of rows in a cell for which a ratio's error is given.
+        plan: the plan, calibrated if no scale is given.
+        scale: 1/rho to use instead of the calibrated one.
+        rows: numbers of rows in a cell at which to give a ratio's error.
     """
     after = _after(plan, plan.scale if scale is None else scale)
     tables: list[TableError] = []
@@ -132,7 +132,7 @@ def errors(
         unit = _unit(plan, query)
         least = after.get((name, level))
         single = (len(noise) == 1 or query.delta is not None) and not query.ranked
-        (*_, sigma_squared) = noise.values()  # of keys that are found, the last is published
+        (*_, sigma_squared) = noise.values()  # for discovered keys, the last
         by_rows = () if single else tuple(_ratio(plan, query, noise, unit, n) for n in rows)
         tables.append(
             TableError(
@@ -160,9 +160,9 @@ def _gap(
     noise: Mapping[str, Fraction],
     by_rows: Sequence[tuple[int, float, float]],
 ) -> float | None:
-    """Return the error over the least one; None if no bound is proven for the table's measure."""
+    """Bound the ratio of the error to the least possible error; None if no bound is proven."""
     relation = plan.unit.neighboring
-    if plan.totals or query.detail is not None:  # the bounds are for every replaced row, one table
+    if plan.totals or query.detail is not None:  # the bounds are for one table, any replaced row
         return None
     if any(entry.public is not None or entry.searched or entry.failure for entry in entries):
         return None
@@ -181,11 +181,11 @@ def _gap(
 def _key_threshold(
     plan: Plan, query: Query, noise: Mapping[str, Fraction]
 ) -> tuple[int | None, int | None]:
-    """Return the threshold of keys that are found, and the number of units with which one passes
-    it.
+    """Return the threshold of discovered keys, and a number of units that passes at 95%.
 
-    A key of n units passes if its noise is at least threshold - n. By symmetry the chance that it
-    does not is that of noise above n - threshold, which a 90% interval bounds by 5%.
+    A key of n units passes if its noise is at least threshold - n. By symmetry, the probability
+    that it fails equals the probability of noise above n - threshold. A 90% interval bounds it by
+    5%.
     """
     if query.delta is None:
         return None, None
@@ -197,9 +197,8 @@ def table_named(plan: Plan, text: str) -> Name:
     """Return the table that a text names.
 
     Args:
-        text: "query.level", as its files are named, or "level query" as one says it; the query
-            alone where it has one level. A query "total" at "county" is "total.county" or "county
-            total".
+        text: "query.level", as in file names, or "level query" as in speech; the query alone if it
+            has one level. A query "total" at "county" is "total.county" or "county total".
 
     Raises:
         ValueError: no table has this name, or several have.
@@ -230,20 +229,20 @@ def scale_for(
     interval: bool = False,
     consistent: bool = False,
 ) -> Fraction:
-    """Return the largest 1/rho at which a table has at most a wanted error: the least rho.
+    """Return the largest 1/rho at which a table's error is at most ``error``: the least rho.
 
     Args:
-        plan: its shares decide how much of rho a table gets; its budget is not looked at.
-        table: of counts, sums or units; see `table_named`.
+        plan: its shares decide how much of rho a table gets. Its budget is ignored.
+        table: a table of counts, sums or units; see `table_named`.
         error: the wanted standard error of each cell, above 0, in the plan's units.
-        interval: whether ``error`` is the half width of the 90% interval instead.
-        consistent: whether the standard error after least squares is meant, the largest one.
+        interval: True if ``error`` is the half width of the 90% interval instead.
+        consistent: True if ``error`` is the largest standard error after least squares.
 
     Returns:
-        An exact number: ``plan.at_scale`` of it is the mechanism.
+        An exact number, to pass to ``plan.at_scale``.
 
     Raises:
-        ValueError: a table whose error depends on the data or is 0, or an error too large.
+        ValueError: the table's error depends on the data or is 0, or ``error`` is too large.
     """
     name, level = table_named(plan, table)
     wanted = check.exact("error", error)
@@ -280,7 +279,7 @@ def scale_for(
 
 
 def promise(plan: Plan, scale: Fraction) -> dict[str, float]:
-    """Bound rho, epsilon at 1e-6, and power at 5% at a scale; none is above the budget's."""
+    """Return upper bounds on rho, epsilon at 1e-6, and power at 5%, none above the budget's."""
     mechanism = plan.at_scale(scale)
     curve = mechanism.tradeoff()
     met = plan.budget if scale == plan.scale and plan.admits(mechanism) else None
@@ -292,7 +291,7 @@ def promise(plan: Plan, scale: Fraction) -> dict[str, float]:
 
 
 def _largest(entry: Entry, meets: Callable[[Fraction], bool]) -> Fraction:
-    """Find the largest scale of eight digits that is kept, where all smaller ones are."""
+    """Return the largest scale of eight digits that passes ``meets``, if all smaller ones do."""
     one = entry.sigma_squared(Fraction(1))
     low, high = LEAST_NOISE / one, MOST_NOISE / one
     if meets(high):
@@ -318,7 +317,7 @@ def _noise(entry: Entry, scale: Fraction) -> Fraction:
 
 
 def _unit(plan: Plan, query: Query) -> float | int:
-    """How many of its whole numbers make one of the plan's units."""
+    """Return the number of the table's integer steps in one of the plan's units."""
     counts = ("count", "units", "distinct", "histogram")
     if query.column is None or query.ranked or query.measure in counts:
         return 1
@@ -329,7 +328,7 @@ def _unit(plan: Plan, query: Query) -> float | int:
 
 
 def _after(plan: Plan, scale: Fraction) -> Mapping[Name, tuple[float, float]]:
-    """Least and largest standard error after least squares, of the tables that take part."""
+    """Return the least and largest standard error after least squares, by table that takes part."""
     if plan.consistency is None:
         return {}
     tables = _tables(plan)
@@ -347,7 +346,7 @@ def _after(plan: Plan, scale: Fraction) -> Mapping[Name, tuple[float, float]]:
 def _ratio(
     plan: Plan, query: Query, noise: Mapping[str, Fraction], unit: float, rows: int
 ) -> tuple[int, float, float]:
-    """Return a number of rows, and the standard error and half width there."""
+    """Return the number of rows, and the standard error and half width at this number."""
     n = check.integer("rows", rows, 1)
     if query.inverse_sensitivity:
         error, half = rank_error(query, noise["rank"])
@@ -366,7 +365,7 @@ def _ratio(
     if query.clip_over:
         return _ratio_of_sums(plan, query, noise, unit, n)
     half = (high - low) / 2
-    steps = middle((low, high)).denominator  # of offsets, to one of the clip
+    steps = middle((low, high)).denominator  # steps of offsets per step of the clip
     if query.measure == "mean":
         slopes, most, coverage = {"offset": 1 / steps, "count": half}, half, 0.95
     else:
@@ -386,7 +385,7 @@ def _ratio(
 def _ratio_of_sums(
     plan: Plan, query: Query, noise: Mapping[str, Fraction], unit: float, rows: int
 ) -> tuple[int, float, float]:
-    """Return the same for a ratio of sums, if the values below average the middle of their clip."""
+    """Return `_ratio` for a ratio of sums, if the denominator's values average mid-clip."""
     below = rows * sum(query.clip_over or (0, 1)) / 2
     slope = max(abs(end) for end in query.clip or (0, 1)) * rows / below
     parts = noise["sum"], noise["over"]

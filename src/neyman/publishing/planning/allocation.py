@@ -1,17 +1,17 @@
-"""How a plan's budget is best split over its tables: the shares with the least weighed error.
+"""Find the split of a plan's budget over its tables with the least weighted error.
 
-Errors are compared in the largest shift of one unit: what counts is the mean over a table's cells
-of variance / squared shift, times the table's weight.
+Errors are relative to the largest shift of one unit. The error of a table is the mean over its
+cells of variance / squared shift, times the table's weight.
 
-- Without consistency the best shares are in proportion to sqrt(weight * integer tables), by Cauchy
-  and Schwarz.
+- Without consistency the best shares are proportional to sqrt(weight * integer tables), by
+  Cauchy-Schwarz.
 - With consistency the variances are those after least squares, which are convex in the shares. The
-  gradient gives a bound from below [MA-7]; derivatives are differences, so it is an estimate here.
-- Of disjoint queries no case of a change may take more than the whole budget [UN-11]. Weights on
-  the cases stand for the worst of them, and bound the error from below as the single case does.
+  gradient gives a lower bound [MA-7]. Here it is an estimate, because derivatives are differences.
+- For disjoint queries, no case of a change may take more than the whole budget [UN-11]. Weights on
+  the cases stand for the worst one. They bound the error from below as a single case does.
 
-Shares are whole thousandths, at least one each, and sum to 1 exactly; or the plan's own, if no
-others are better by more than the search can tell.
+Shares are positive multiples of 1/1000 (finer for over 50 tables) that sum to 1 exactly. The plan's
+own shares are returned if no others are better by more than the accuracy of the search.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Limits:
-    """How shares are looked for."""
+    """Set the limits and tolerances of the search for shares."""
 
     parts: int = 1000
     steps: int = 400
     relative_width: float = 1e-4
-    difference_step: float = 1e-4  # relative, of differences
-    least_share: float = 1e-4  # of a share while it is looked for
-    error_share: float = 0.01  # of the squared error: less is not worth a change
-    # Where a number is rounded to be read: machines differ in its last digits.
+    difference_step: float = 1e-4  # relative step of the difference quotients
+    least_share: float = 1e-4  # least share during the search
+    error_share: float = 0.01  # smaller changes of the squared error do not justify other shares
+    # Tolerance of numbers that are rounded for display: machines differ in their last digits.
     rounding_share: float = 1e-6
-    quick_operations: int = 2 * 10**7  # where someone waits for a page: under half a second
-    tree_places: int = 3000  # places whose variances take as long as one more tree
+    quick_operations: int = 2 * 10**7  # for a waiting user: under half a second
+    tree_places: int = 3000  # one more tree takes as long as this number of places
 
 
 LIMITS = Limits()
@@ -58,14 +58,14 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Part:
-    """One table's part of the declared shares.
+    """Describe one table's part of the declared shares.
 
     Args:
-        share: of all declared shares, exact; of the whole budget if all tables add up.
-        before: the same in the plan as it is.
-        error: standard error of its cells (root of their mean variance) at rho = 1, over the
-            largest l2 norm of a unit's shift, after least squares where that is meant.
-        made_of: how many tables of integers, each of which gets the same part.
+        share: exact part of all declared shares; of the whole budget if all tables add up.
+        before: the same part in the plan as given.
+        error: the standard error of the cells (root of their mean variance) at rho = 1, divided by
+            the largest l2 norm of a unit's shift; after least squares if the split is consistent.
+        made_of: the number of integer tables. Each gets the same part.
     """
 
     query: str
@@ -80,14 +80,15 @@ class Part:
 
 @dataclass(frozen=True)
 class Split:
-    """The best split found.
+    """Represent the best split that the search found.
 
     Args:
-        parts: by table, in declared order; shares sum to 1.
-        value, before, equal: the objective with these shares, with the plan's, with equal ones.
-        gap: by which factor, less 1, the objective may be above the best one (estimated where
-            consistent); infinite where that would have taken too long to find out.
-        cases: how many changes of one unit share the budget differently; 1 if all tables add up.
+        parts: by table, in declared order. Shares sum to 1.
+        value, before, equal: the objective with these shares, with the plan's, and with equal ones.
+        gap: the largest relative excess of the objective over the best one (an estimate if
+            ``consistent``); infinite if this would have taken too long to compute.
+        cases: the number of changes of one unit that share the budget differently; 1 if all tables
+            add up.
     """
 
     parts: tuple[Part, ...]
@@ -99,7 +100,7 @@ class Split:
     cases: int = 1
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON types."""
+        """Return JSON types."""
         return {
             "shares": [
                 {
@@ -119,7 +120,7 @@ class Split:
         }
 
     def standing(self) -> list[str]:
-        """In sentences: how good the plan's own shares are for the weights."""
+        """Return sentences that say how good the plan's own shares are for the weights."""
         if len(self.parts) == 1:
             return ["There is one table, which gets all of the budget."]
         least = self.value / (1 + self.gap)
@@ -141,7 +142,7 @@ class Split:
         ]
 
     def measured(self, protects: str) -> str:
-        """In a sentence: what a squared error is here, for who is protected, such as "person"."""
+        """Return a sentence that defines a squared error, for a unit such as "person"."""
         after = " once the tables are made to add up," if self.consistent else ""
         summed = any(part.made_of > 1 for part in self.parts)
         return (
@@ -169,7 +170,7 @@ class Split:
         )
 
     def explained(self) -> list[str]:
-        """In sentences: who gets what, why, and what it saves."""
+        """Return sentences that say who gets which share, why, and how much error it saves."""
         total = sum((part.weight for part in self.parts), Fraction(0))
         budget = "the budget" if self.cases == 1 else "the declared shares"
         which = "after least squares" if self.consistent else "table by table"
@@ -197,7 +198,7 @@ def _percent(share: Fraction) -> str:
 
 
 def _up(part: float) -> int:
-    """Return a part in whole per cent, rounded against the shares that are shown."""
+    """Return a part in integer percent, rounded against the shown shares."""
     return math.ceil(100 * part - LIMITS.rounding_share)
 
 
@@ -208,18 +209,20 @@ def best_split(
     consistent: bool | None = None,
     work: int | None = None,
 ) -> Split:
-    """Return the shares with the least weighed error.
+    """Return the shares with the least weighted error.
 
     Args:
-        plan: its own shares are only compared with.
-        weights: from 1e-60 to 1e60, by table (see `table_named`) or by query, for all of its
-            levels. Where none is given the plan's own counts, and 1 where it states none.
-        consistent: whether the error after least squares counts; as the plan has it if left out.
-        work: the most that the search may do, in places whose variances are worked out (about
-            10^8 a second); it goes on to the end if left out. What it leaves open is in ``gap``.
+        plan: the plan. Its own shares serve only for comparison.
+        weights: from 1e-60 to 1e60, by table (see `table_named`), or by query for all of its
+            levels. The default is the plan's own weight, or 1 if it states none.
+        consistent: True to minimize the error after least squares. The default is the plan's
+            setting.
+        work: the largest amount of work, in places whose variances are computed (about 10^8 per
+            second). Without it the search runs to its end. ``gap`` bounds the remaining error.
 
     Raises:
-        ValueError: a weight for what is not in the plan, or is declared, or twice for a table.
+        ValueError: a weight is for no table of the plan, for a declared table, or the second for a
+            table.
     """
     if plan.has_detail:
         raise ValueError(
@@ -334,7 +337,7 @@ def _weights(
 
 
 def _after(plan: Plan, names: list[Name], alone: Floats) -> Floats:
-    """Mean variances after least squares, from those before; both over the squared shift."""
+    """Return mean variances after least squares, from those before. Both are per squared shift."""
     squared = {(e.query, e.level): float(e.squared or 1) for e in plan.entries()}
     noise = dict.fromkeys(squared, 0.0)
     noise |= {n: v * squared[n] for n, v in zip(names, alone.tolist(), strict=True)}
@@ -350,10 +353,10 @@ def _after(plan: Plan, names: list[Name], alone: Floats) -> Floats:
 def _search_shares(
     value: Callable[[Floats], float], starts: Iterable[Floats], steps: int, cases: Floats
 ) -> tuple[Floats, float]:
-    """Shares near the best, and a lower bound on the objective: 0 if there are no steps for one.
+    """Return nearly best shares, and a lower bound on the objective: 0 without steps to compute it.
 
-    The objective is convex and in inverse proportion to the shares, so for shares y of which no
-    case takes more than 1, and any weights of the cases that sum to 1, it is at least
+    The objective is convex and inversely proportional to the shares. Take shares y of which no case
+    takes more than 1, and any weights of the cases that sum to 1. At y, the objective is at least
     value^2 / sum(slope * y) >= value^2 / max(slope / (weights @ cases)).
     """
 
@@ -390,7 +393,7 @@ def _first(result: tuple[float, Floats]) -> float:
 
 
 def _round_shares(shares: Floats) -> list[Fraction]:
-    """Whole thousandths (finer for many tables), at least one each, that sum to 1."""
+    """Round shares to thousandths (finer for many tables), at least one each, with sum 1."""
     parts = LIMITS.parts
     while parts < 20 * len(shares):
         parts *= 10

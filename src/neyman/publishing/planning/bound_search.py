@@ -1,4 +1,4 @@
-"""What a plan says of bounds that follow from noisy histograms, before any data."""
+"""Explain the bounds of a plan that follow from noisy histograms, before any data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def searched(plan: Plan) -> bool:
 
 
 def refuse_searched(plan: Plan) -> None:
-    """Refuse a plan whose errors follow from bounds that are not known yet."""
+    """Refuse a plan whose errors depend on bounds that are not known yet."""
     if searched(plan):
         raise ValueError(
             "plan: its errors depend on bounds that noisy histograms lead to (clip or rows = "
@@ -26,8 +26,8 @@ def refuse_searched(plan: Plan) -> None:
 def search_notes(plan: Plan) -> tuple[str, ...]:
     """Return a sentence or more for each bound that follows from a histogram.
 
-    They name the errors that the search causes: noise proportional to the bound, a bound that is up
-    to twice as large as needed, and values outside it, which no interval covers.
+    They name the errors that the search causes: noise is proportional to the bound, the bound is up
+    to twice as large as needed, and no interval covers values outside it.
     """
     noise = {entry.query: entry.sigma_squared(plan.scale) for entry in plan.entries()}
     notes: list[str] = []

@@ -1,7 +1,7 @@
-"""Which rows a plan's tables count, in words, from the plan alone.
+"""Say in words which rows a plan's tables count, from the plan alone.
 
-How many rows do not count is private. No release states it, and `neyman data check` shows it to the
-custodian.
+The number of rows that do not count is private. No release states it, and `neyman data check` shows
+it to the custodian.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _COUNTS = frozenset({"count", "units", "distinct", "histogram"})
 
 
 def counted_rows(plan: Plan, rows: int | None = None) -> tuple[str, str]:
-    """Return which rows count, and what it does to the tables that the others do not.
+    """Return which rows count, and how leaving out the other rows affects the tables.
 
-    Both are sentences; the second is "" where every row counts. ``rows`` are the most of one unit,
-    where a noisy histogram has set them.
+    Both are sentences. The second is "" if every row counts. ``rows`` is the largest number of rows
+    of one unit, if a noisy histogram has set it.
     """
     queries = [query for query in plan.queries if query.split and not query.searched]
     dropping = [query for query in queries if plan.unit.id is not None or any(_lost(plan, query))]
@@ -35,7 +35,7 @@ def counted_rows(plan: Plan, rows: int | None = None) -> tuple[str, str]:
 
 
 def _bound(plan: Plan, queries: Sequence[Query], rows: int | None) -> Iterator[str]:
-    """Yield the most rows of one unit, in each table that queries read."""
+    """Yield the largest number of rows of one unit, in each table that queries read."""
     subject = plan.unit.protects
     if plan.unit.id is None:
         return
@@ -60,7 +60,7 @@ def _row_bound(plan: Plan, name: str | None, rows: int | None) -> int:
 
 
 def _uncounted_rows(plan: Plan, queries: Sequence[Query]) -> Iterator[str]:
-    """Which rows no table counts, by what they hold."""
+    """Yield the kinds of rows that no table counts."""
     kinds = ["rows without an id"] if plan.unit.id is not None else []
     lost = [set(_lost(plan, query)) for query in queries]
     kinds += [always for kind, (always, _) in _LOST.items() if all(kind in own for own in lost)]
@@ -69,7 +69,7 @@ def _uncounted_rows(plan: Plan, queries: Sequence[Query]) -> Iterator[str]:
 
 
 def _in_some(plan: Plan, queries: Sequence[Query]) -> Iterator[str]:
-    """Which rows some tables do not count, by what they hold."""
+    """Yield the kinds of rows that some tables do not count."""
     lost = [set(_lost(plan, query)) for query in queries]
     for kind, (_, sometimes) in _LOST.items():
         if {kind in own for own in lost} == {True, False}:
@@ -86,7 +86,7 @@ _LOST = {
         "tables by discovered keys do not count the rows without one",
     ),
 }
-"""What rows are not counted, if every table leaves them out, and if some tables do."""
+"""Words for uncounted rows, if every table leaves them out, and if some tables do."""
 
 
 def _lost(plan: Plan, query: Query) -> Iterator[str]:
@@ -102,7 +102,7 @@ def _lost(plan: Plan, query: Query) -> Iterator[str]:
 
 
 def _further(plan: Plan, queries: Sequence[Query]) -> Iterator[str]:
-    """Yield the bounds that queries have of their own."""
+    """Yield the bounds that the queries add to the plan's."""
     subject = plan.unit.protects
     own = {(query.groups, query.rows_per_group) for query in queries}
     if own == {(None, None)}:

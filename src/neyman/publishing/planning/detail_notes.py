@@ -1,4 +1,4 @@
-"""What a plan says of tables whose groups differ in detail, before any data."""
+"""Explain a plan's tables whose groups differ in detail, before any data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from neyman.publishing.tables.estimates import half_width
 
 
 def detail_notes(plan: Plan) -> tuple[str, ...]:
-    """Return a sentence or more for each query whose tables' detail a first count decides."""
+    """Return a sentence or more for each query whose detail depends on first counts."""
     noise = {(e.query, e.level): e.sigma_squared(plan.scale) for e in plan.entries() if e.share}
     notes: list[str] = []
     for query in plan.queries:

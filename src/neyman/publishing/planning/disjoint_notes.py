@@ -1,4 +1,4 @@
-"""What a plan says of queries that no row meets together, and why others are charged as a sum."""
+"""Explain which queries of a plan are disjoint, and why others are charged as a sum."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RULES = {
 
 
 def disjoint_notes(plan: Plan) -> tuple[str, ...]:
-    """Return the rule by which disjoint queries are charged, and the pairs that are not proved."""
+    """Return the rule for charging disjoint queries, and the pairs that are not proved disjoint."""
     texts = dict.fromkeys(q.where for q in plan.queries if q.split and q.where is not None)
     proved: list[str] = []
     left: list[str] = []

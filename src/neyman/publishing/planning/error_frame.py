@@ -1,4 +1,4 @@
-"""The errors of a plan's tables as a data frame, which `Plan.errors` loads when it is asked."""
+"""Return the errors of a plan's tables as a data frame, for `Plan.errors`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neyman.publishing.planning.accuracy import errors
 
 @dataclass(frozen=True)
 class Limits:
-    """What a notebook lists."""
+    """Limit the tables that a notebook lists."""
 
     example_rows: int = 1000
     tables: int = 50  # tables that a notebook lists

@@ -1,4 +1,4 @@
-"""A first plan from the schema of a file or a table: column names and types, and never a row."""
+"""Write a first plan from the column names and types of a file or a table. Read no row."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from neyman.publishing.engines.source import close_table, database_at, open_tabl
 
 @dataclass(frozen=True)
 class Limits:
-    """What a first plan reads of the data."""
+    """Limit how much of the data a first plan reads."""
 
-    header_bytes: int = 1 << 20  # the most bytes of a header that are read, as of any line
+    header_bytes: int = 1 << 20  # the most bytes of a header, or of any line, that are read
     decimals: int = 9
 
 
@@ -59,7 +59,7 @@ share = "1"                 # the shares of all queries add up to 1
 
 @dataclass(frozen=True)
 class Schema:
-    """The columns of a file.
+    """Describe the columns of a file.
 
     Args:
         columns: the name of each column, and its Arrow type; None if the file does not say.
@@ -71,9 +71,10 @@ class Schema:
 
 
 def schema_at(url: str) -> tuple[str, Schema] | None:
-    """Read the name of a table in a database, and the names and types of its columns. Read no row.
+    """Read the name of a table in a database, and the names and types of its columns.
 
-    None stands for the path of a file. The message of an error has no password.
+    No row is read. Return None if ``url`` is the path of a file. Error messages contain no
+    password.
     """
     source = database_at(url)
     if source is None:
@@ -89,21 +90,19 @@ def schema_at(url: str) -> tuple[str, Schema] | None:
 
 
 def _usual(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a column; a number of a server with any
-    number of digits is like a double.
-    """
+    """Return the type of a column. A decimal with too many digits after the point is a double."""
     wide = pa.types.is_decimal(kind) and kind.scale > LIMITS.decimals
     return pa.float64() if wide else kind
 
 
 def schema_of(path: Path, delimiter: str | None = None, encoding: str = "utf-8") -> Schema:
-    """Read the column names of a file, and their types where it has them. Read no row.
+    """Read the column names of a file, and their types if it has them. Read no row.
 
-    Without a delimiter, the one that the first line has is taken.
+    Without a delimiter, take the one that is most frequent in the first line.
 
     Raises:
-        ValueError: it is no such file, or its first line has no column names. The message shows
-            nothing of that line, which is someone's row where a header is missing.
+        ValueError: the file cannot be read, or its first line has no column names. The message
+            shows nothing of this line, which is someone's row if a header is missing.
     """
     suffix, packed = suffix_of(path)
     if (suffix, packed) == (".parquet", False):
@@ -160,10 +159,11 @@ def first_plan(
     protects: str = "person",
     neighboring: Neighboring = "replace-one",
 ) -> str:
-    """Return a commented plan in TOML, which is valid as it stands: it counts all rows.
+    """Return a commented plan in TOML. It is valid as it stands and counts all rows.
 
     Raises:
-        ValueError: the file has no column of the name ``id``, the column that names the unit.
+        ValueError: the file does not have exactly one column of the name ``id``, which names the
+            unit.
     """
     names = [column for column, _ in schema.columns]
     if id is not None and names.count(id) != 1:
@@ -206,7 +206,7 @@ def _sections(
     yield f"protects = {_text(protects)}"
     yield f"neighboring = {_text(neighboring)}"
     if unit is None:
-        # No one has said yet that it is true, so `plan check` goes on to warn.
+        # Nobody has confirmed it yet, so `plan check` continues to warn.
         mark = "# " if rows_not_stated(protects, None, rows_given=False) else ""
         yield f"{mark}rows = 1                    # each {_comment(protects)} has one row; or id"
         yield '# id = "person_id"'

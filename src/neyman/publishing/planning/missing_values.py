@@ -1,4 +1,4 @@
-"""What happens to rows without a number: one sentence for each query of a plan.
+"""Explain how each query of a plan treats rows without a number, in one sentence.
 
 A row takes part in a mean, a variance, a standard deviation, quantiles, a minimum, a maximum, and a
 histogram only if it has a number. A missing number adds nothing to a sum. A ratio is the quotient
@@ -15,7 +15,7 @@ SQL_RULE = (
     "Rows without a number take no part in a mean, and add nothing to a sum. A column can state a "
     "number that replaces a missing one, such as unknown = 40."
 )
-"""What a plan does with missing values that does not state anything about them."""
+"""The rule for missing values if the plan states nothing about them."""
 
 
 def missing_values(plan: Plan, query: Query) -> str | None:
@@ -56,7 +56,7 @@ def _sentence(query: Query, column: Column) -> str:
 
 
 def _counted_as(query: Query, column: Column, unknown: int) -> str:
-    """Return the number that replaces a missing one, and what the query's range makes of it."""
+    """Return the number that replaces a missing one, and how the query's range changes it."""
     number = str(unscaled(unknown, column))
     ranges = [(query.bins[0], query.bins[-1] - 1)] if query.bins else []
     ranges += [query.clip] if query.clip and column.name == query.column else []

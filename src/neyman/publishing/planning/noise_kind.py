@@ -1,4 +1,4 @@
-"""Which kind of noise has the smaller errors at a plan's budget: discrete or rounded Gaussian."""
+"""Compare discrete and rounded Gaussian noise: which kind has smaller errors at a plan's budget."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from neyman.publishing.tables.estimates import standard_error
 
 @dataclass(frozen=True)
 class Limits:
-    """When two kinds of noise are compared, and when they are equally good."""
+    """Set when to compare two kinds of noise, and when they are equally good."""
 
     # The most combinations of shift vectors for which discrete noise is calibrated to compare it.
     combinations: int = 8
-    # A relative difference of standard errors that is not worth a change.
+    # A relative difference of standard errors that does not justify a change.
     relative_difference: float = 1e-3
 
 
@@ -28,10 +28,10 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class NoiseChoice:
-    """The kind of a plan's noise, and the other one at the same budget.
+    """Compare the kind of a plan's noise with the other kind at the same budget.
 
-    ``ratio`` is its standard error over the plan's, the geometric mean over tables of whole
-    numbers, or None with the reason.
+    ``ratio`` is the other kind's standard error over the plan's: the geometric mean over integer
+    tables. It is None with a ``reason`` if it is unknown.
     """
 
     kind: NoiseKind
@@ -41,7 +41,7 @@ class NoiseChoice:
 
     @property
     def better(self) -> NoiseKind:
-        """Return the kind with the smaller errors; the plan's own where they are about alike."""
+        """Return the kind with the smaller errors, or the plan's own if they are about equal."""
         return (
             self.other
             if self.ratio is not None and self.ratio < 1 - LIMITS.relative_difference
@@ -49,7 +49,7 @@ class NoiseChoice:
         )
 
     def text(self) -> str:
-        """Return a sentence or two that name the better kind."""
+        """Return one or two sentences that name the better kind."""
         if self.ratio is None:
             return f"Noise: {self.kind}. {self.reason}"
         percent = f"{100 * abs(self.ratio - 1):.2g}"
@@ -76,7 +76,7 @@ class NoiseChoice:
 
 
 def noise_choice(plan: Plan) -> NoiseChoice:
-    """Return the plan's kind of noise beside the other one at the same budget."""
+    """Compare the plan's kind of noise with the other one at the same budget."""
     other: NoiseKind = "discrete-gaussian" if plan.rounded else "rounded-gaussian"
     measured = [entry for entry in plan.entries() if entry.public is None]
     if not measured:
@@ -91,7 +91,7 @@ def noise_choice(plan: Plan) -> NoiseChoice:
         return NoiseChoice(plan.noise, other, None, reason)
     beside = plan.changed(noise=other)
     try:
-        # A last digit of the scale is not worth the time that it takes to certify.
+        # The last digit of the scale does not justify the time to certify it.
         logs = [
             math.log(
                 standard_error(entry.sigma_squared(beside.normal_scale), rounded=beside.rounded)

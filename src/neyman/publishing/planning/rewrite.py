@@ -1,4 +1,4 @@
-"""Plans as TOML again: with other shares, or written from their sections."""
+"""Write plans as TOML: with other shares, or from their sections."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tomlkit.items import InlineTable, Item
 from neyman.accounting.semantics.digits import exact_text
 from neyman.publishing.planning.allocation import Split
 
-_MAX_TOML_INTEGER = 2**53  # of the whole numbers that every reader of TOML takes
+_MAX_TOML_INTEGER = 2**53  # every reader of TOML accepts integers up to here
 
 
 def rewritten(text: str, split: Split) -> str:
-    """Return a plan's TOML with the shares of a split, and the weights that it was computed for.
+    """Return a plan's TOML with the shares of a split, and the weights used to compute them.
 
-    Only ``share``, ``split``, and ``weight`` of the queries that are measured change.
+    Only ``share``, ``split``, and ``weight`` of the measured queries change.
 
     Raises:
         ValueError: the text lacks a query of the split.
     """
     try:
         document: Any = tomlkit.parse(text)
-        # A query without a name is called after its measure.
+        # A query without a name takes the name of its measure.
         queries = {query.get("name", query["measure"]): query for query in document["query"]}
         for name in dict.fromkeys(part.query for part in split.parts):
             parts = [part for part in split.parts if part.query == name]
@@ -61,7 +61,7 @@ def rewritten(text: str, split: Split) -> str:
 def with_queries(
     text: str, queries: Sequence[Mapping[str, Any]], derive: Mapping[str, Any], comment: str
 ) -> str:
-    """Return a plan's TOML with other queries, further derived columns, and a comment on them."""
+    """Return a plan's TOML with other queries, more derived columns, and a comment."""
     document: Any = tomlkit.parse(text)
     document.pop("query", None)
     if derive:

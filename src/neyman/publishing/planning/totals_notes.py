@@ -1,4 +1,4 @@
-"""What a plan says of its exact totals: which claims have a limit, and which have none."""
+"""Explain a plan's exact totals: which claims have a limit, and which have none."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from neyman.publishing.plan.scenarios import moves_total, usual
 
 
 def totals_notes(plan: Plan) -> tuple[str, ...]:
-    """Return the claims that no total moves and those without a limit; none without totals."""
+    """Return sentences on the claims without a limit and on the ledger; () without totals."""
     if not plan.totals:
         return ()
     claims = [(about(*each), moves_total(plan, *each)) for each in usual(plan)]
