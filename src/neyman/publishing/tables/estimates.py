@@ -305,7 +305,7 @@ def _fieller(s: Floats, n: Floats, variances: tuple[float, float], unit: float) 
 def _distances(
     clip: tuple[int, int], offset: Noisy, coverage: float, rounded: bool
 ) -> tuple[Floats, float, float]:
-    """Return sums of distances from the middle of the clip, their standard error, and half width."""
+    """Return sums of distances from the clip's middle, their standard error, and half width."""
     (offsets, sigma_squared), part = offset, middle(clip).denominator
     half = half_width(sigma_squared, coverage, rounded=rounded)
     return offsets / part, standard_error(sigma_squared, rounded=rounded) / part, half / part
@@ -528,7 +528,7 @@ def _normal_margin(variance: Floats, sigma_squared: Fraction) -> Floats:
 def _locate_quantile(
     reached: Integers, q: float, sigma_squared: Fraction, edges: Integers, rounded: bool
 ) -> tuple[Integers, Integers, Integers]:
-    """Return value, lower edge, and upper edge of one quantile for each row of cumulative counts."""
+    """Return the value, lower, and upper edge of one quantile for each row of cumulative counts."""
     number = reached.shape[1]
     j = np.arange(1, number + 1, dtype=np.int64)
     above = reached - q * reached[:, -1:]
@@ -553,6 +553,6 @@ def _locate_quantile(
 
 
 def _search(passed: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return a position in each row where False turns True, by bisection. The last counts as True."""
+    """Return, by bisection, a position per row where False turns True. The last counts as True."""
     row = np.arange(len(passed))
     return _bisect(0 * row, 0 * row + passed.shape[1] - 1, lambda at: passed[row, at])
