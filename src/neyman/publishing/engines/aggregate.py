@@ -47,9 +47,9 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query, center, measures_of, middle
 
 Key = tuple[str, str, str]
-KeyNumbers = tuple[pa.Table, dict[str, NDArray[np.int64]]]  # keys, and by measure a number for each
-_MAX_SQUARED_IN_64_BITS = 3 * 10**9  # whose square fits in 64 bits
-_PREFIX = {"sum": "s", "over": "s", "offset": "o", "square": "q"}  # of the names of sums
+KeyNumbers = tuple[pa.Table, dict[str, NDArray[np.int64]]]  # keys, and their numbers by measure
+_MAX_SQUARED_IN_64_BITS = 3 * 10**9  # its square fits in 64 bits
+_PREFIX = {"sum": "s", "over": "s", "offset": "o", "square": "q"}  # prefixes of the names of sums
 
 
 def aggregate_cells(

@@ -59,7 +59,7 @@ def _sql(name: str, given: Sequence[object], result: object) -> Callable[..., Va
 
 hexadecimal = _sql("hex", [dt.binary], dt.string)  # bytes in upper-case hexadecimal digits
 _encode = _sql("encode", [dt.string], dt.binary)  # DuckDB
-_decode = _sql("decode", [dt.binary], dt.string)  # DuckDB: an error for what is not UTF-8
+_decode = _sql("decode", [dt.binary], dt.string)  # DuckDB: an error for non-UTF-8 bytes
 _is_utf8 = _sql("is_valid_utf8", [dt.string], dt.boolean)  # Spark
 _trim = _sql("trim", [dt.string, dt.string], dt.string)  # DuckDB
 _btrim = _sql("btrim", [dt.string, dt.string], dt.string)  # Spark and PostgreSQL
@@ -120,7 +120,7 @@ class Backend(ABC):
 
     strip = staticmethod(_btrim)  # a text without some characters at its ends
 
-    date_of = staticmethod(_make_date)  # the date so many days after 1970-01-01
+    date_of = staticmethod(_make_date)  # the date for a number of days after 1970-01-01
 
     def change_case(self, text: Value, own: Value, replaced: Value) -> Value:
         """Return a text in another case.
@@ -204,7 +204,7 @@ class Backend(ABC):
 class OwnBackend(Backend):
     """Represent an engine that a run can open for files and for rows in memory."""
 
-    has_master: ClassVar[bool] = False  # whether it can run on a cluster
+    has_master: ClassVar[bool] = False  # True if it can run on a cluster
     counts_databases: ClassVar[bool] = False
     """True if a run with this engine, or without a named one, counts database tables in place."""
 
@@ -488,7 +488,7 @@ def numbered(rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
     """
     unit, *names = columns
     alike: Value = ibis.window(group_by=unit, order_by=names or unit)
-    place, before = ibis.row_number(), ibis.rank()  # of equal rows, the rank of the first one
+    place, before = ibis.row_number(), ibis.rank()  # equal rows have the rank of the first
     return rows.select(*columns, copy=place.over(alike) - before.over(alike))
 
 

@@ -1,7 +1,7 @@
 """Count the rows that each query and each join uses, and the rows that each step drops.
 
-The steps and their functions are those of `aggregate`. Each run draws which rows of a unit stay. So
-if bounds drop rows, another run can use other rows, and the numbers after this step can differ.
+`aggregate` defines the steps and their functions. Each run draws which rows of a unit stay. So if
+bounds drop rows, another run can use other rows, and the numbers after this step can differ.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false

@@ -212,7 +212,7 @@ def quoted(text: str, mark: str = '"') -> str:
 
 
 def _common_type(kind: pa.DataType, native: Any) -> pa.DataType:
-    """Return an Arrow type that DuckDB reads as its plain type, else one that no plan can use."""
+    """Return an Arrow type that DuckDB reads as its plain type, else an unusable type."""
     plain = plain_type(kind)
     if plain is None or pa.types.is_null(kind) or not reads_as_is(kind):
         return kind

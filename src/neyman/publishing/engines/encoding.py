@@ -38,7 +38,7 @@ class Kind(Enum):
     VALUE = "s"  # values to add up
     SOURCE = "t"
     """Values to look keys up by, or discovered keys, by the column of the data."""
-    WRITTEN = "v"  # the values in the data that those of `SOURCE` are of
+    WRITTEN = "v"  # the data's values behind those of `SOURCE`
 
 
 @dataclass(frozen=True)

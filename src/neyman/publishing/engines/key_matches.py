@@ -374,7 +374,7 @@ def _suggestions(
 ) -> tuple[tuple[dict[str, str], ...], int]:
     """Find the marks that read the most texts, and more than the plan's marks.
 
-    Among equals, keep those with the fewest declared fields.
+    Among equals, return the marks with the fewest declared fields.
     """
     shown, fields = texts["shown"], [{"dates": form} for form in _DATE_FORMS]
     if kind == "number":

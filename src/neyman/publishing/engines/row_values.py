@@ -5,8 +5,8 @@ Each step gives the same result on DuckDB, on Spark, and in plain Python:
 - Numbers are 64-bit integers within +-2^53 (see `row_expression`). A division is always exact, so
 the quotient's double is exact. Text is compared as bytes, in UTF-8.
 - A date is the integer year * 10000 + month * 100 + day. It comes from a date, a timestamp (see
-`local_times`), or a text ``2024-12-31``, with or without a time of day. The day and the hour are
-those written in the text.
+`local_times`), or a text ``2024-12-31``, with or without a time of day. The day and the hour are as
+written in the text.
 - A row that a lookup does not list stays. A lookup's keys are distinct, so no row is duplicated.
 """
 
@@ -50,7 +50,7 @@ _MAX_COMPARED_TEXTS = 16
 _SHORT = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
 """Number types whose values are within `COLUMN_LIMIT`."""
 
-_FOUR_DIGITS = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"  # but 0000
+_FOUR_DIGITS = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"  # except 0000
 _DAY = rf"^{_FOUR_DIGITS}-[0-9]{{2}}-[0-9]{{2}}{TIME_OF_DAY}\z"
 _YEAR, _MONTH = DATE
 

@@ -351,7 +351,7 @@ def _readable(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_timestamp(kind) and kind.unit != "us":
-        return False  # of milliseconds some fail
+        return False  # some conversions from milliseconds fail
     return plain_type(kind) is not None and not pa.types.is_float16(kind)
 
 

@@ -44,7 +44,7 @@ class Limits:
 
     piece_bytes: int = 1 << 20
     wait_seconds: float = 30.0  # seconds
-    sentence_level: float = 0.05  # of the sentence that a notebook shows
+    sentence_level: float = 0.05  # level of the sentence in a notebook
     shown_tables: int = 6  # in a notebook
     shown_rows: int = 6  # in a notebook
     receipt_bytes: int = 2**31  # the most bytes of a receipt
@@ -248,7 +248,7 @@ class Release:
             OutputError: the table's file is no Parquet file.
         """
         path = self.folder / self._file_paths[name]
-        open_file(path).close()  # a named pipe would be waited for
+        open_file(path).close()  # a named pipe would block
         try:
             return pyarrow.parquet.ParquetFile(path)
         except pyarrow.ArrowInvalid as error:
@@ -419,7 +419,7 @@ class Hashed:
     def __init__(self, handle: IO[bytes]) -> None:
         self._handle = handle
         self._digest = hashlib.sha256()
-        self.closed = False  # asked for by Arrow's writers
+        self.closed = False  # read by Arrow's writers
 
     def write(self, content: bytes) -> int:
         """Write and hash all bytes of ``content``."""

@@ -190,7 +190,7 @@ def scenario(
     return parts.Scenario(attributes=asked, within=within, tables=tables, **content)
 
 
-@lru_cache(maxsize=64)  # where units have ids, most attributes move the same tables
+@lru_cache(maxsize=64)  # with unit ids, most attributes move the same tables
 def _findings(mechanism: Mechanism) -> Mapping[str, Any]:
     with question_meter(OPERATIONS_LIMITS.batches):
         curve = mechanism.tradeoff()

@@ -90,7 +90,7 @@ class Remedy:
     )
 
 
-WAIT_SECONDS = 3600.0  # seconds for which a run waits for another one of the same plan
+WAIT_SECONDS = 3600.0  # seconds that a run waits for another run of its plan
 
 
 @dataclass(frozen=True)

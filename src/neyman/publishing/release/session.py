@@ -253,7 +253,7 @@ class Session:
         self._source.rehearse(trial)
         payer.register()
         paid = payer.check(0)
-        Filter(paid.currency, paid.cap, delta=paid.delta_cap)  # refuses what has no filter
+        Filter(paid.currency, paid.cap, delta=paid.delta_cap)  # refuses a currency without a filter
         self.currency, self._payer = paid.currency, Payer.of(self.ledger, paid)
 
     def __repr__(self) -> str:

@@ -35,14 +35,14 @@ class Limits:
 
     wide_sigma: float = 50.0
     summed_size: float = 1e6
-    large_sigma: int = 1000  # sigma from which the sum is the integral, but for a hundredth
+    large_sigma: int = 1000  # sigma from which sum and integral agree within .01 in k
     normal_quantile: float = 1.6448536269514722  # the normal distribution's 95th percentile
-    # Sigma squared from which sums of whole noise are whole Gaussian noise themselves.
+    # The sigma squared from which `_normal_margin` bounds sums of integer noise by a normal one.
     smooth_variance: int = 4
 
 
 LIMITS = Limits()
-# The quantile, and what rounding and relative 1e-17 parts of it may take.
+# The quantile with a margin for rounding and for relative parts of 1e-17.
 _ONE_SIDED = LIMITS.normal_quantile * (1 + 1e-9)
 
 
@@ -217,8 +217,10 @@ def _bisect(low: Integers, high: Integers, passed: Callable[[Integers], Bools]) 
 
 
 def _log_tail(k: Integers, sigma_squared: Fraction, rounded: bool) -> Floats:
-    """Return log P(X >= k) by sums. Above sigma = 50 use the midpoint rule, exact for rounded
-    noise.
+    """Return log P(X >= k) by sums.
+
+    Above sigma = 50, and for rounded noise, use the normal tail at k - 1/2: the midpoint rule. It
+    is exact for rounded noise.
     """
     sigma = math.sqrt(sigma_squared)
     if rounded or sigma > LIMITS.wide_sigma:
@@ -364,7 +366,7 @@ def variance(
     inside = [np.clip(np.nan_to_num(x), first, last) for x in tried]
     least_off = [np.maximum.reduce([0 * x, ends[0] * x - rest, rest - ends[1] * x]) for x in inside]
     upper = np.max([above * x - away**2 for x, away in zip(inside, least_off, strict=True)], axis=0)
-    # Two numbers of about that size are subtracted, whose last digits are lost.
+    # The difference of two numbers of about this size loses its last digits.
     slack = 1e-14 * (high - low) ** 2
     return Estimate(
         value,
@@ -383,7 +385,7 @@ def standard_deviation(
     """
     squared = variance(clip, offset, square, count, rounded=rounded)
     value, lower, upper = (np.sqrt(x) for x in (squared.value, squared.lower, squared.upper))
-    with np.errstate(over="ignore"):  # of a value of 0 there is none
+    with np.errstate(over="ignore"):  # a value of 0 has no first order
         first_order = squared.standard_error / np.maximum(2 * value, 1e-300)
     most = (clip[1] - clip[0]) / 2
     error = np.minimum(np.minimum(first_order, np.sqrt(squared.standard_error)), most)

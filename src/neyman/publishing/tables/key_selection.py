@@ -103,8 +103,7 @@ def _least_rounded(sigma_squared: Fraction, delta: Fraction) -> int:
 
 
 def _terms(sigma_squared: Fraction, precision: int) -> Iterator[tuple[int, int]]:
-    """Yield integers around 2^precision exp(-j^2 / (2 sigma^2)) for j = 0, 1, ... while above a
-    unit.
+    """Yield integers around 2^precision exp(-j^2 / (2 sigma^2)), j = 0, 1, ..., while above a unit.
 
     w(j+1) = w(j) r(j) and r(j+1) = r(j) s. Products of lower bounds are rounded down and products
     of upper bounds are rounded up, with 128 extra bits. The ratios fall. So, with w(n) the first
@@ -138,7 +137,7 @@ def _distant_threshold(sigma_squared: Fraction, delta: Fraction) -> int:
 
     sigma = math.sqrt(sigma_squared)
     if delta > Fraction(1, 10):
-        delta = Fraction(1, 10)  # whose quantile, 1.28 sigma, is where the weight is convex
+        delta = Fraction(1, 10)  # its quantile, 1.28 sigma, is where the weight is convex
     log_delta = math.log(delta.numerator) - math.log(delta.denominator)
     quantile = -float(ndtri_exp(log_delta * (1 + 1e-12)))
     return math.ceil(sigma * quantile * (1 + 1e-6) + 1)

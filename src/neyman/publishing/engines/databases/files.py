@@ -85,7 +85,7 @@ class DuckDBTable(DatabaseTable):
 
 
 def _common_type(kind: pa.DataType, own: dt.DataType) -> pa.DataType:
-    """Return an Arrow type that DuckDB reads as its plain type, else one that no plan can use."""
+    """Return an Arrow type that DuckDB reads as its plain type, else an unusable type."""
     plain = plain_type(kind)
     same = plain is not None and str(PyArrowType.to_ibis(plain)) == str(own)
     same |= pa.types.is_timestamp(kind) and own.is_timestamp()
@@ -145,7 +145,7 @@ def _reading(declared: str) -> tuple[Any, Callable[[Any, SourcePart], Any]]:
         return PLACEHOLDER, lambda value, _: None
     if any(word in kind for word in ("REAL", "FLOA", "DOUB")):
         return pa.float64(), lambda x, _: float(x) if isinstance(x, (int, float)) else None
-    return pa.large_string(), _text  # of a batch there can be more than 2 GiB
+    return pa.large_string(), _text  # a batch can exceed 2 GiB
 
 
 def _text(value: object, marks: SourcePart) -> str | None:

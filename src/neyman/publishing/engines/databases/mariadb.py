@@ -42,7 +42,7 @@ _URL = re.compile(
     "(?::(?P<port>[0-9]{1,5}))?/(?P<db>[^/?#]+)[?](?P<rest>[^#]+)"
 )
 _COLLATION = "utf8mb4_nopad_bin"
-_MAX_TEXT_LETTERS = 1024  # of four bytes each: less than a sort looks at
+_MAX_TEXT_LETTERS = 1024  # of four bytes each: less than a sort compares
 _MAX_VARCHAR_LETTERS = 16_383  # of four bytes each
 # A lower sql_select_limit would omit rows. The query cache is shared.
 _SETTINGS = """
@@ -57,7 +57,7 @@ _LOST: dict[int, str] = {
     1317: "the server cancelled the query",
     1969: "max_statement_time is over",
 }
-_CHARSETS = ("utf8mb4", "utf8mb3", "latin1", "ascii")  # each text has one of its own in utf8mb4
+_CHARSETS = ("utf8mb4", "utf8mb3", "latin1", "ascii")  # distinct texts stay distinct in utf8mb4
 _TEXTS = ("char", "varchar", "tinytext", "enum")
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "year")
 _TIMES = {"date": "date", "datetime": "timestamp(6)", "timestamp": "timestamp('UTC', 6)"}
@@ -210,7 +210,7 @@ def _rows_of_table(
     for row in candidates:
         if row[:2] == row[2:4]:
             by_name.setdefault(row[:2], []).append(row[4:])
-    if place not in by_name and len(by_name) == 1:  # its server takes big letters for small ones
+    if place not in by_name and len(by_name) == 1:  # the server ignores case
         (place,) = by_name
     if place not in by_name:
         raise DataError(
@@ -226,7 +226,7 @@ def _plain_type(
     """Return a column's Ibis type and the SQL that reads it; None for unusable types."""
     own, (precision, scale, extra) = quoted(name, "`"), rest
     if "VIRTUAL" in extra.upper():
-        return None  # it is computed in each query, and can fail for what a row holds
+        return None  # computed in each query, it can fail because of a row's value
     if (kind == "decimal" and precision <= 38) or (kind == "bigint" and "unsigned" in shown):
         return f"decimal({precision}, {scale})", f"CAST({own} AS DECIMAL({precision}, {scale}))"
     if kind in _INTEGERS:

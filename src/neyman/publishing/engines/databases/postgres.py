@@ -41,12 +41,12 @@ except ImportError as absent:
 
 _HOW = "postgresql://role@host:5432/database?table=schema.name"
 _SETTINGS = (
-    "SET LOCAL search_path = pg_catalog, pg_temp",  # pg_temp would be first if it were left out
+    "SET LOCAL search_path = pg_catalog, pg_temp",  # if omitted, pg_temp would come first
     "SET LOCAL standard_conforming_strings = on",
     "SET LOCAL DateStyle = 'ISO, YMD'",
     "SET LOCAL TimeZone = 'UTC'",
     "SET LOCAL extra_float_digits = 1",
-    "SET LOCAL jit = off",  # of long expressions it takes seconds
+    "SET LOCAL jit = off",  # it takes seconds for long expressions
     "SET LOCAL idle_in_transaction_session_timeout = 0",
     "SET LOCAL row_security = off",  # a policy that hides rows is an error, and not a smaller table
 )

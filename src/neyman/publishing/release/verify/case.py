@@ -140,7 +140,7 @@ class Case:
         for form in raw:
             path = self.folder / listing(form.query.name, form.level, 0)[0].path
             with self.memory.table(path, form.published, self.rows(form), self.rows(form)):
-                pass  # its footer says what it should
+                pass  # only its footer is checked
         return from_published(self.plan, self.forms, self.folder)
 
     @cached_property

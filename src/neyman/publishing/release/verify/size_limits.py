@@ -40,7 +40,7 @@ class Limits:
 
 
 LIMITS = Limits()
-_CODECS = ("SNAPPY", "UNCOMPRESSED")  # of those that we write; Snappy at most makes 22 of one byte
+_CODECS = ("SNAPPY", "UNCOMPRESSED")  # codecs of releases; Snappy makes at most 22 bytes of 1
 _compute: Any = pc  # pyright does not see the functions that Arrow makes on import
 
 

@@ -287,7 +287,7 @@ def _guarantee(case: Case) -> str:
     own = guarantee(case.mechanism, case.plan, case.scale).to_dict()
     said = case.receipt["guarantee"]
     if is_mapping(said) and "scenarios" not in said:
-        del own["scenarios"], own["posterior"]  # receipts of before there were any
+        del own["scenarios"], own["posterior"]  # earlier receipts have neither
     keys("guarantee", own, said)
     route, said_route = own.pop("zcdp_route"), said["zcdp_route"]
     proven = list(intervals("guarantee", own, {k: said[k] for k in own}))
