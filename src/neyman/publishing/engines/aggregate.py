@@ -7,12 +7,12 @@ are cut to the plan's bound. The work goes through buckets of units one after an
 stays bounded.
 
 - `expressions.key_bytes` defines how a value is read as a key, and `expressions.scaled_integer` how
-it is read as a number. NULL, fractions for integer keys, and unlisted values are unknown.
+  it is read as a number. NULL, fractions for integer keys, and unlisted values are unknown.
 - A place is identified by its entire path: a row with a known state and an unlisted county is
-unknown.
+  unknown.
 - A query's filter selects rows before any bound: `rows` of the unit bounds the selected rows.
 - A unit is the bytes of its id's text. A row without an id (NULL) is dropped. Without ``unit.id``,
-each row is a unit.
+  each row is a unit.
 
 Sums are exact and clipped to +-2^62 in each group, which cannot raise the change that one row
 causes. Unknown values have one extra code, so a query that does not use this dimension loses no

@@ -4,7 +4,7 @@ A plan writes no SQL. Its expressions (see `row_values`) become the expressions 
 
 - NaN is tested by name, and is NULL from then on.
 - No value is cast if the cast could fail or round. Patterns take text apart, decimals are text, and
-doubles are clipped and floored first.
+  doubles are clipped and floored first.
 - Sums are sums of integers in `decimal(38, 0)`: 2^63 rows of 2^62 stay below 10^38.
 - Keys and units compare as bytes.
 - No `hash`, `random`, or `upper`. The only order is in windows that name all of their columns.

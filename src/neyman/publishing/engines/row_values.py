@@ -3,10 +3,10 @@
 Each step gives the same result on DuckDB, on Spark, and in plain Python:
 
 - Numbers are 64-bit integers within +-2^53 (see `row_expression`). A division is always exact, so
-the quotient's double is exact. Text is compared as bytes, in UTF-8.
+  the quotient's double is exact. Text is compared as bytes, in UTF-8.
 - A date is the integer year * 10000 + month * 100 + day. It comes from a date, a timestamp (see
-`local_times`), or a text ``2024-12-31``, with or without a time of day. The day and the hour are as
-written in the text.
+  `local_times`), or a text ``2024-12-31``, with or without a time of day. The day and the hour are
+  as written in the text.
 - A row that a lookup does not list stays. A lookup's keys are distinct, so no row is duplicated.
 """
 

@@ -3,7 +3,7 @@
 The settings of the session, with reasons:
 
 - `ansi.enabled`: decimals are written without an exponent. No data can cause an error, since no
-cast or sum can overflow (see `expressions`).
+  cast or sum can overflow (see `expressions`).
 - `caseSensitive`: columns whose names differ only in case are distinct.
 - `timeZone` UTC, and dates read as written: no date moves.
 - No user interface, no event log: nothing of the work is served or stored.

@@ -47,7 +47,10 @@ DELTAS = (1e-3, 1e-6, 1e-9, 1e-12)
 LEVELS = (0.01, 0.05, 0.10)
 NEAR = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.125, 0.15, 0.175, 0.2)
 EPSILONS = (0.693, 2.302, 4.605)
-"""Logarithms of the factors 2, 10, and 100, rounded down. A ratio above the factor exceeds them."""
+"""Logarithms of the factors 2, 10, and 100, rounded down.
+
+If a ratio exceeds the factor, its logarithm exceeds the entry.
+"""
 BELIEVERS = ("arbitrary-prior", "knows-the-rest")
 
 

@@ -1,8 +1,8 @@
 """Compute values, standard errors, and 90% intervals from noisy integers, for every measure.
 
 For each row of a table separately, the interval contains the data's value with probability at least
-90%. The data's value is the value after Neyman clips, drops, and bounds rows. The 90% does not
-cover a mean, variance, or quantile of no rows. The intervals cover noise only. The arithmetic uses
+90%. The data's value is the value after Neyman clips, drops, and bounds rows. There is no guarantee
+for a mean, variance, or quantile of no rows. The intervals cover noise only. The arithmetic uses
 doubles. Their rounding is far below the noise, and privacy does not depend on it.
 """
 
@@ -248,9 +248,9 @@ def mean(clip: tuple[int, int], offset: Noisy, count: Noisy, *, rounded: bool = 
 
     - By Bonferroni, |X - d Y| <= x + |d| y. The bounds x and y each hold with probability 95%.
     - A sum of discrete Gaussians is stochastically below a normal variable plus a unit of each, see
-    `_normal_margin`. Rounding moves a normal variable by half a unit. So |X - d Y| <= 1.645
-    sqrt(sx^2 + d^2 sy^2) + u + |d|, with u the unit of S, and sx and sy the sigmas of X and Y. This
-    is Fieller's interval with a correction for integers.
+      `_normal_margin`. Rounding moves a normal variable by half a unit. So |X - d Y| <= 1.645
+      sqrt(sx^2 + d^2 sy^2) + u + |d|, with u the unit of S, and sx and sy the sigmas of X and Y.
+      This is Fieller's interval with a correction for integers.
 
     The interval is the intersection of both tests' intervals, cut to the clip, which contains every
     mean. An offset is a sum of d x - m over values x, with m / d the middle of the clip.
@@ -325,10 +325,10 @@ def variance(
         v = Q t - (S t - r)^2.
 
     The interval uses Bonferroni: S, Q, and n are each within an interval with probability at least
-    1 - 0.1/3, so all three are with probability 90%. Then v is between its extremes over that box.
-    The interval is cut to 0 to (high - low)^2 / 4, the possible variances of values in [low, high].
-    v grows with Q. It is concave in S and in t separately, so the least v is at a corner.
-    Maximizing over S leaves
+    1 - 0.1/3. So all three are with probability at least 90%, and then v is between its extremes
+    over this box. The interval is cut to 0 to (high - low)^2 / 4, the possible variances of values
+    in [low, high]. v grows with Q. It is concave in S and in t separately, so the least v is at a
+    corner. Maximizing over S leaves
 
         Q t - max(0, S_low t - r, r - S_high t)^2,
 
@@ -402,11 +402,12 @@ def ratio(
 ) -> Estimate:
     """Return the ratio of two sums of clipped values.
 
-    Each sum is within its interval with probability at least 95%, so both are with probability 90%.
-    Then the ratio is between its extremes over that box. If the ratio exists, the denominator is a
-    positive integer. If every value in the denominator is positive, the ratio is between the least
-    and the largest ratio of one row. The standard error is to first order. Each clip bounds what
-    one row adds to its sum. It includes 0 if a row without a number adds nothing.
+    Each sum is within its interval with probability at least 95%, so both are with probability at
+    least 90%. Then the ratio is between its extremes over this box. If the ratio exists, the
+    denominator is a positive integer. If every value in the denominator is positive, the ratio is
+    between the least and the largest ratio of one row. The standard error is to first order. Each
+    clip bounds what one row adds to its sum. The clip includes 0 if a row without a number adds
+    nothing.
     """
     (sums, above_variance), (sums_over, over_variance) = above, over
     s, o = sums.astype(float), sums_over.astype(float)
@@ -443,9 +444,9 @@ def quantiles(
 ) -> Estimate:
     """Compute quantiles from noisy counts of bins, with edges around each quantile [IN-3].
 
-    The q-quantile of n > 0 values is the least value that is at least q n of the values. It is in
-    the first bin j with D_j >= 0, where D_j = C_j - q C_B. C_j counts the values in bins 1 to j, B
-    is the number of bins, and X_i is the noise of bin i. The noise of D_j is
+    The q-quantile of n > 0 values is the least value with at least q n values at or below it. It is
+    in the first bin j with D_j >= 0, where D_j = C_j - q C_B. C_j counts the values in bins 1 to j,
+    B is the number of bins, and X_i is the noise of bin i. The noise of D_j is
 
         W_j = (1 - q) (X_1 + ... + X_j) - q (X_j+1 + ... + X_B),   variance factor
         v_j = sigma^2 ((1 - q)^2 j + q^2 (B - j)).
