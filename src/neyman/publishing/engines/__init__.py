@@ -1,9 +1,10 @@
-"""Exact tables from private rows, before any noise, on DuckDB, Spark, PostgreSQL, or MariaDB.
+"""Compute exact tables from private rows, before any noise, on each supported engine.
 
-`source` opens data, of which `data_files` and `data_frames` say what can be given, `column_types`
-how columns are read, and `csv_reader` what a line is. `data_schema` checks the form. `aggregate`
-makes tables from rows, which `encoding` makes whole numbers by the expressions of `expressions`,
-and of which `bounding` keeps at most the plan's of each unit. `backends` has one class per engine.
+The engines are DuckDB, Spark, PostgreSQL, and MariaDB. `source` opens data. `data_files` and
+`data_frames` define the accepted data, `column_types` how columns are read, and `csv_reader` lines.
+`data_schema` checks columns and types. `encoding` turns rows into integers with the expressions of
+`expressions`. `bounding` limits each unit's rows as the plan states. `aggregate` makes tables from
+the rows. `backends` has one class per engine.
 """
 
 from neyman.extras import require

@@ -1,21 +1,22 @@
-"""Exact tables from private rows: what each measure of a plan counts or adds, zeros left out.
+"""Compute exact tables from private rows: the nonzero counts and sums of each measure of a plan.
 
-Without units of several rows, rows are grouped by their keys as they are; the public keys are
-looked up for the few groups, which are grouped by their codes once more. One aggregation for each
-largest set of dimensions gives all the tables, which are summed up from it. Where units are named,
-each row gets its codes first, a unit's rows are cut down to what the plan allows, and the work goes
-through buckets of units one after another, so that memory stays bounded.
+If each row is a unit, rows are first grouped by their raw keys. The few groups are matched with the
+public keys and grouped again by code. One aggregation per largest set of dimensions serves all
+tables, which sum its cells. If units have ids, each row gets its codes first, and each unit's rows
+are cut to the plan's bound. The work goes through buckets of units one after another, so memory
+stays bounded.
 
-- `expressions.key_bytes` says how a value is read as a key, and `expressions.scaled_integer` as a
-  number. NULL, fractions of whole-number keys, and unlisted values are unknown.
-- A place is known by its whole path: a row with a known state and an unlisted county is unknown.
-- A query's filter takes its rows before any bound: `rows` of the unit is a bound on those rows.
-- A unit is the bytes of its id's text. A row without one (NULL) is dropped; without ``unit.id``
+- `expressions.key_bytes` defines how a value is read as a key, and `expressions.scaled_integer` how
+  it is read as a number. NULL, fractions for integer keys, and unlisted values are unknown.
+- A place is identified by its entire path: a row with a known state and an unlisted county is
+  unknown.
+- A query's filter selects rows before any bound: `rows` of the unit bounds the selected rows.
+- A unit is the bytes of its id's text. A row without an id (NULL) is dropped. Without ``unit.id``,
   each row is a unit.
 
-Sums are exact, and brought back inside +-2^62 in each group, which cannot raise what one row
-changes. What is unknown has one code more than there are keys, so that no row is lost to a query
-that does not use that dimension.
+Sums are exact and clipped to +-2^62 in each group, which cannot raise the change that one row
+causes. Unknown values have one extra code, so a query that does not use this dimension loses no
+row.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -46,22 +47,22 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query, center, measures_of, middle
 
 Key = tuple[str, str, str]
-KeyNumbers = tuple[pa.Table, dict[str, NDArray[np.int64]]]  # keys, and by measure a number for each
-_MAX_SQUARED_IN_64_BITS = 3 * 10**9  # whose square fits in 64 bits
-_PREFIX = {"sum": "s", "over": "s", "offset": "o", "square": "q"}  # of the names of sums
+KeyNumbers = tuple[pa.Table, dict[str, NDArray[np.int64]]]  # keys, and their numbers by measure
+_MAX_SQUARED_IN_64_BITS = 3 * 10**9  # its square fits in 64 bits
+_PREFIX = {"sum": "s", "over": "s", "offset": "o", "square": "q"}  # prefixes of the names of sums
 
 
 def aggregate_cells(
     plan: Plan, table: ibis.Table, key: bytes | None = None, progress: Progress | None = None
 ) -> dict[Key, Cells]:
-    """Return the exact integer tables of a plan, but for those by keys that are unknown.
+    """Return the exact integer tables of a plan, except tables with discovered keys.
 
     Returns:
-        By (query, level, measure), the measure one of "count", "units", "sum", "offset" and
-        "square" (see `Entry`), its cells in declared order: places first, then the keys of each
-        ``by`` column, then bins, the last one fastest. A query with detail has the cells of each
-        level, by the names of `Query.counted`. The key for the choice among a unit's rows is a new
-        one if none is given.
+        A dict from (query, level, measure) to cells. The measure is "count", "units", "sum",
+        "offset", or "square" (see `Entry`). Cells are in declared order: places, then the keys of
+        each ``by`` column, then bins, with the last varying fastest. A query with detail has the
+        cells of each level under the names of `Query.counted`. If ``key`` is None, a new key
+        chooses among a unit's rows.
     """
     key = fresh_key() if key is None else key
     plan = _by_level_of_detail(plan)
@@ -92,18 +93,18 @@ def aggregate_cells(
 
 
 def _by_level_of_detail(plan: Plan) -> Plan:
-    """Return the plan with a query for each level of detail of a query that has several."""
+    """Return the plan with one query per level of detail."""
     return plan.changed(queries=tuple(one for query in plan.queries for one in query.counted))
 
 
 def selected(plan: Plan, table: ibis.Table, where: str | None) -> ibis.Table:
-    """Return the rows of a `prepared` table that a query's filter takes."""
+    """Return the rows of a `prepared` table that meet a query's filter."""
     rows: Any = table
     return table if where is None else rows.filter(rows[filter_column(plan, where)])
 
 
 def _unit_rows(coding: Coding, table: ibis.Table, query: Query) -> Cells:
-    """How many units have how many rows: each unit is in one cell, by its own rows alone."""
+    """Count units by their number of rows. A unit's cell depends only on that unit's rows."""
     edges = query.bins or range(2)
     parts: list[Cells] = []
     for bucket in buckets_of(coding.plan, table):
@@ -118,7 +119,7 @@ def _unit_rows(coding: Coding, table: ibis.Table, query: Query) -> Cells:
 
 
 def _largest_values(coding: Coding, table: ibis.Table, query: Query) -> Cells:
-    """Count units by the cell of the value farthest from 0; of two alike, the positive counts."""
+    """Count units by the bin of their value farthest from 0. In a tie, use the positive value."""
     edges = query.bins or range(2)
     middle = (len(edges) - 1) // 2 if edges[0] < 0 else 0
     (axis,) = coding.axes(query, ALL)
@@ -168,10 +169,10 @@ def _tables_of(
 def _distinct(
     coding: Coding, table: ibis.Table, query: Query, key: bytes
 ) -> Iterator[tuple[Key, Cells]]:
-    """How many values of a column each cell has, from the rows that a query takes.
+    """Count the distinct values of a column in each cell, over the rows that a query uses.
 
-    A value that is NULL, unlisted, or not UTF-8 is none. The values of all buckets are compared,
-    since units share them.
+    NULL, unlisted, and non-UTF-8 values do not count. Units share values, so values are compared
+    across all buckets.
     """
     (value,) = coding.values(query)
     parts: dict[str, list[pa.Table]] = {level: [] for level, _ in query.split}
@@ -203,18 +204,19 @@ def discover(
     key: bytes | None = None,
     progress: Progress | None = None,
 ) -> KeyNumbers:
-    """Return the keys that rows have, with their exact numbers; nothing here is private yet.
+    """Return the keys that occur in the rows, with exact numbers. The result is not yet private.
 
     Returns:
-        The key columns of the table as text (places by their declared names, then ``by``), sorted
-        by their bytes, and for each row by measure: "keys", how many distinct units have it, 1 or
-        more, and "count" or "sum" where the query asks for them. A value that is NULL, or not
-        UTF-8, is no key.
+        The table's key columns as text (places by their declared names, then ``by``), sorted by
+        their bytes. For each row, numbers by measure: "keys", the number of distinct units with the
+        key, 1 or more, and "count" or "sum" if the query measures it. NULL and non-UTF-8 values are
+        no keys.
     """
     key = fresh_key() if key is None else key
     coding = Coding(plan, tuple(table.columns))
     table = selected(plan, table, query.where)
-    # At every level the same ones, so that one key leaves the same rows of a unit at each.
+    # All levels use the same columns, so one secret key selects the same rows of a unit at each
+    # level.
     wanted = needed_columns(coding, query)
     group = names_of([*coding.axes(query, level), *coding.discovered(query)])
     tables: list[pa.Table] = []
@@ -227,7 +229,7 @@ def discover(
 
 
 def _by_key(coding: Coding, rows: ibis.Table, query: Query, group: Sequence[str]) -> ibis.Table:
-    """Units of each key, "keys", and what else is measured, as `_measures` names it."""
+    """Count the units of each key, "keys". Add other measures under the names of `_measures`."""
     named = coding.plan.unit.id is not None
     if measures_of(query) == ("keys",):
         rows = rows.select("unit", *group).distinct() if named else rows
@@ -238,7 +240,7 @@ def _by_key(coding: Coding, rows: ibis.Table, query: Query, group: Sequence[str]
 
 
 def chosen_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Table) -> ibis.Table:
-    """Return the rows with all keys of a query whose keys are unknown, after its own bounds."""
+    """Return the rows with all keys of a query with discovered keys, after the query's bounds."""
     lowest, unknown = coding.axes(query, coding.lowest(query)), coding.discovered(query)
     rows = known_rows(rows, lowest, unknown)
     cell, wanted = names_of([*lowest, *unknown]), names_of(needed_columns(coding, query))
@@ -252,9 +254,9 @@ def chosen_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Tab
 def _key_numbers(
     coding: Coding, query: Query, level: str, table: pa.Table, group: Sequence[str]
 ) -> KeyNumbers:
-    """Numbers by codes and bytes as a sorted table of texts, and the numbers by measure."""
+    """Return the keys as a sorted table of texts, and the numbers by measure."""
     of_measure = {part: _column_of(coding, query, part) for part in measures_of(query)}
-    # Sums of several buckets could leave 64 bits.
+    # Sums over several buckets could exceed 64 bits.
     table = table.group_by(group).aggregate([(name, "list") for name in set(of_measure.values())])
     plan = coding.plan
     columns: dict[str, Any] = {}
@@ -293,7 +295,7 @@ def _key_numbers(
 
 
 def _column_of(coding: Coding, query: Query, part: str) -> str:
-    """Return the column that holds a part of the measure, of those of `_by_key` and `_measures`."""
+    """Return the name that `_by_key` and `_measures` give to a part of the measure."""
     if part == "keys":
         return part
     value, needed = coding.value(query, part), coding.numbers(query, part)
@@ -312,7 +314,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def rehearse(plan: Plan, table: ibis.Table) -> None:
-    """Run the whole aggregation without a row, so that what can fail fails before the charge."""
+    """Run the entire aggregation without a row, so that errors occur before the charge."""
     names = Coding(plan, tuple(table.columns)).names
     empty = (table.select(*names) if names else table).limit(0)
     try:
@@ -337,11 +339,10 @@ def rehearse(plan: Plan, table: ibis.Table) -> None:
 
 @dataclass(frozen=True)
 class _Dimensions:
-    """A set of dimensions: which other axes, and which places.
+    """Represent a set of dimensions: places and other axes.
 
     Args:
-        places: for each hierarchy of the plan, the index of the axis of its lowest places; -1 for
-            none.
+        places: for each hierarchy of the plan, the axis index of its lowest places; -1 for none.
     """
 
     places: tuple[int, ...]
@@ -368,7 +369,7 @@ def _dimensions(coding: Coding, query: Query) -> _Dimensions:
 def _shared_dimensions(
     coding: Coding, queries: Sequence[Query]
 ) -> Iterator[tuple[_Dimensions, list[Query]]]:
-    """Yield the largest sets of dimensions, each with the queries that it answers."""
+    """Yield each largest set of dimensions, with the queries that it answers."""
     left = {query.name: (query, _dimensions(coding, query)) for query in queries}
     kinds = list(dict.fromkeys(own for _, own in left.values()))
     for largest in kinds:
@@ -383,7 +384,7 @@ def _shared_dimensions(
 def _row_unit_cells(
     coding: Coding, table: ibis.Table, queries: Sequence[Query], progress: Progress | None
 ) -> Iterator[tuple[Key, Cells]]:
-    """Tables where each row is a unit: grouped by keys as they are, then by their codes."""
+    """Yield tables if each row is a unit. Rows are grouped by raw keys, then by codes."""
     shared = list(_shared_dimensions(coding, queries))
     steps = Steps(len(shared), progress)
     for largest, served in shared:
@@ -405,7 +406,7 @@ def _row_unit_cells(
 def listed(
     coding: Coding, table: ibis.Table, wanted: Iterable[CodeColumn]
 ) -> Generator[list[ibis.Table]]:
-    """Make tables of the public keys of what is wanted, on the engine of the rows."""
+    """Put the public keys of the wanted axes into tables on the engine of the rows."""
     with ExitStack() as scope:
         yield [scope.enter_context(backend_of(table).put(keys)) for keys in coding.keys(wanted)]
 
@@ -414,7 +415,7 @@ def listed(
 def coded_rows(
     coding: Coding, table: ibis.Table, wanted: Iterable[CodeColumn], key: bytes
 ) -> Generator[tuple[list[ibis.Table], ibis.Table]]:
-    """Code the rows of each bucket, at most the plan's of each unit; ``key`` comes as a table."""
+    """Code each bucket's rows, up to the plan's bound per unit. Also yield ``key`` as a table."""
     wanted, unit = list(wanted), coding.plan.unit
     named = unit.id is not None
     with backend_of(table).secret(key) as secret, listed(coding, table, wanted) as keys:
@@ -429,7 +430,7 @@ def coded_rows(
 
 
 def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, Value]:
-    """Count rows, and add up what is asked of each column of values, see `_column_of` [UN-10]."""
+    """Count rows, and sum each column of values, see `_column_of` [UN-10]."""
     measures: dict[str, Any] = {"rows": rows.count()}
     for query in queries:
         for measure in measures_of(query):
@@ -497,10 +498,10 @@ def _cells(
     level: str,
     finest: str | None = None,
 ) -> Cells:
-    """One table of rows with these codes.
+    """Return one table from rows with these codes.
 
-    A row without a place in the query's finest table is in none of its tables; or without one of
-    the level ``finest``, where the other rows are left out already.
+    A row without a place in the query's finest table is in none of the query's tables. If
+    ``finest`` is given, this level decides, and the other rows are already left out.
     """
     finest = coding.lowest(query) if finest is None else finest
     shape = [axis.size for axis in coding.axes(query, level)]
@@ -516,7 +517,7 @@ def _cells(
 def _bounded_cells(
     coding: Coding, rows: ibis.Table, queries: Sequence[Query], secret: ibis.Table, steps: Steps
 ) -> Iterator[tuple[Key, Cells]]:
-    """Tables of some units, whose rows have been cut down to the plan's."""
+    """Yield tables of some units, whose rows already meet the plan's bound."""
     alone = [query for query in queries if _has_own_rows(query)]
     for largest, served in _shared_dimensions(
         coding, [query for query in queries if not _has_own_rows(query)]
@@ -530,7 +531,7 @@ def _bounded_cells(
             yield from _tables(coding, own, axes, measures, [query], steps)
             continue
         for level, _ in query.split:
-            # A unit in several places is one unit of what is above them: nothing adds up here.
+            # A unit in several places is one unit of the place above, so units do not add up.
             axes = coding.axes(query, level)
             each = own.select("unit", *names_of(axes)).distinct()
             table, codes = _group_rows(each, axes, {"units": each.count()}, steps)
@@ -539,21 +540,21 @@ def _bounded_cells(
 
 
 def _has_own_rows(query: Query) -> bool:
-    """Whether a query takes other rows than the plan's, or counts units."""
+    """Return True if a query has its own bounds, or counts units."""
     bounds = (query.groups, query.rows_per_group)
     return query.measure == "units" or any(bound is not None for bound in bounds)
 
 
 def bounded_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Table) -> ibis.Table:
-    """Return the rows that a query's own bounds leave of each unit.
+    """Return each unit's rows that meet a query's own bounds.
 
-    They are the same rows for each level of detail of a query: a unit's groups may differ in level,
-    and its bound is for all of them together [UN-12].
+    All levels of detail of a query use the same rows. A unit's groups may differ in level, and the
+    bound is for all groups together [UN-12].
     """
     names = [one.detail.first if one.detail else one.name for one in coding.plan.queries]
     label = 1 + 2 * names.index(query.detail.first if query.detail else query.name)
     axes = coding.axes(replace(query, by=query.group_by), coding.lowest(query))
-    # The values of quantiles that are drawn are no cells: their groups are.
+    # Values of drawn quantiles are no cells. Their groups are.
     is_value = query.inverse_sensitivity
     cell = names_of(axis for axis in axes if not (is_value and axis.kind is Kind.BIN))
     needed = names_of(needed_columns(coding, query))
@@ -566,9 +567,7 @@ def bounded_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Ta
 
 
 def with_numbers(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
-    """Return the rows that take part in some part of the
-    measure, so that no other uses up a bound.
-    """
+    """Return the rows that contribute to the measure, so that other rows use up no bound."""
     parts = [coding.numbers(query, part) for part in measures_of(query)]
     every: Any = rows
     known = [ibis.and_(*(every[o.name] >= low for o, low in part.items())) for part in parts]
@@ -578,7 +577,7 @@ def with_numbers(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
 def known_rows(
     rows: ibis.Table, axes: Sequence[CodeColumn], unknown: Sequence[CodeColumn] = ()
 ) -> ibis.Table:
-    """Return the rows with a key on every axis, and with a number where an axis has bins."""
+    """Return the rows with a key on every axis, and with a number if an axis has bins."""
     every: Any = rows
     known = [every[axis.name] < axis.size for axis in axes]
     known += [every[column.name].notnull() for column in unknown]
@@ -586,8 +585,7 @@ def known_rows(
 
 
 def needed_columns(coding: Coding, query: Query) -> dict[CodeColumn, None]:
-    """Return the columns of codes, values, and keys that are not known, that a query needs of each
-    row.
+    """Return the columns of codes, values, and discovered keys that a query needs of each row.
 
     They are the same, in the same order, for each level of detail of a query.
     """
@@ -601,6 +599,6 @@ def needed_columns(coding: Coding, query: Query) -> dict[CodeColumn, None]:
 
 
 def buckets_of(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
-    """Split rows into parts with all rows of a unit, small enough to be ranked in memory."""
+    """Split rows into parts that keep each unit's rows together and can be ranked in memory."""
     unit = plan.unit.id
     yield from [table] if unit is None else backend_of(table).buckets(table, unit)

@@ -1,7 +1,7 @@
 """Run what Ibis does not unify: one class per engine, with the same methods.
 
-Each expression has one answer on all engines. The expressions that are the same SQL for each are in
-`expressions`.
+Each expression has the same result on all engines. `expressions` has the expressions whose SQL is
+the same on each engine.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -28,8 +28,10 @@ from neyman.publishing.engines.progress import Progress, Steps, followed
 
 Answer = TypeVar("Answer")
 Value: TypeAlias = Any
-"""A column or literal of a query. Its class follows from the data's types, so that pyright does not
-know its methods."""
+"""A column or literal of a query. Its class depends on the data's types.
+
+So pyright does not know its methods.
+"""
 Connection: TypeAlias = Any  # a connection of Ibis, which has no types
 _RANKED_ROWS = 1 << 23  # rows that are ranked at once on DuckDB
 _ASCII_HEX = r"^([0-7][0-9A-F])*\z"
@@ -43,11 +45,11 @@ _SIMPLE = (
     "^[\x01-\x7f\xa0-\xb4\xb6-\xde\xe0-\xfe\u0100-\u012f\u0132-\u0148\u014a-\u017e"
     "\u0391-\u03a1\u03a3-\u03a9\u03b1-\u03c9\u0400-\u052f]*\\z"
 )
-"""Texts of letters whose case DuckDB's functions change as `text_functions` defines."""
+"""Texts of letters for which DuckDB's case functions agree with `text_functions`."""
 
 
 def _sql(name: str, given: Sequence[object], result: object) -> Callable[..., Value]:
-    """Return a function that an engine has by this name, or that ``postgres_sql`` writes."""
+    """Return a function that an engine has under this name, or that ``postgres_sql`` writes."""
 
     def own(a: object, b: object, c: object) -> None: ...
 
@@ -57,7 +59,7 @@ def _sql(name: str, given: Sequence[object], result: object) -> Callable[..., Va
 
 hexadecimal = _sql("hex", [dt.binary], dt.string)  # bytes in upper-case hexadecimal digits
 _encode = _sql("encode", [dt.string], dt.binary)  # DuckDB
-_decode = _sql("decode", [dt.binary], dt.string)  # DuckDB: an error for what is not UTF-8
+_decode = _sql("decode", [dt.binary], dt.string)  # DuckDB: an error for non-UTF-8 bytes
 _is_utf8 = _sql("is_valid_utf8", [dt.string], dt.boolean)  # Spark
 _trim = _sql("trim", [dt.string, dt.string], dt.string)  # DuckDB
 _btrim = _sql("btrim", [dt.string, dt.string], dt.string)  # Spark and PostgreSQL
@@ -70,12 +72,12 @@ _scaled_decimal = _sql("scaled_decimal", [dt.decimal, dt.int64, dt.int64], dt.in
 
 
 class Backend(ABC):
-    """An engine: its expressions, and its Ibis connection, which is None for expressions alone."""
+    """Represent an engine: its expressions and its Ibis connection, None if not connected."""
 
     name: ClassVar[str]
     ibis_name: ClassVar[str]
     sources: ClassVar[frozenset[str]]
-    """The names of the engines whose rows can be copied to this one."""
+    """The names of the engines whose rows can be copied to this engine."""
     close: ClassVar[Callable[[Connection], None]]  # closes a connection if it is ours
 
     def __init__(self, connection: Connection = None) -> None:
@@ -84,7 +86,7 @@ class Backend(ABC):
     # Expressions
 
     def encode(self, text: Value) -> Value:
-        """Return the bytes of a text in UTF-8, which compare and group without collation."""
+        """Return a text's bytes in UTF-8, which compare and group without collation."""
         return text.cast("binary")
 
     def bytes_of(self, text: str) -> Value:
@@ -92,39 +94,39 @@ class Backend(ABC):
         return self.encode(ibis.literal(text))
 
     def plain_bytes(self, column: Value) -> Value:
-        """Return the bytes of a text, and other values as they are."""
+        """Return the bytes of a text. Return other values unchanged."""
         return self.encode(column) if column.type().is_string() else column
 
     def group_key(self, column: Value) -> Value:
-        """Return what rows may be grouped by before their keys are looked up: bytes of texts."""
+        """Return the value to group rows by before a look-up of keys: for texts, their bytes."""
         return self.plain_bytes(column)
 
     def integer_value(self, column: Value, decimals: int, most: int) -> Value | None:
-        """Return the whole number of `integer_of` within +-most; None without an own function."""
+        """Return the integer of `integer_of` within +-most; None if the engine has no function."""
         return None
 
     def barrier(self, value: Value) -> Value:
-        """Return a value that is computed once for each row, also where a filter reads it."""
+        """Return a value that is computed once per row, even if a filter reads it."""
         return value
 
     def decode(self, data: Value) -> tuple[Value, Value, Value]:
-        """Return the text of bytes, whether they are UTF-8, and whether they are plain ASCII."""
+        """Return the text of bytes, True if they are UTF-8, and True if they are plain ASCII."""
         text = data.cast("string")
         return text, self.is_text(text), ~text.re_search("[^\x01-\x7f]")
 
     def is_text(self, text: Value) -> Value:
-        """Return whether the bytes of a text are UTF-8."""
+        """Return True if the bytes of a text are UTF-8."""
         return ibis.literal(True)
 
     strip = staticmethod(_btrim)  # a text without some characters at its ends
 
-    date_of = staticmethod(_make_date)  # the date so many days after 1970-01-01
+    date_of = staticmethod(_make_date)  # the date for a number of days after 1970-01-01
 
     def change_case(self, text: Value, own: Value, replaced: Value) -> Value:
         """Return a text in another case.
 
         Args:
-            own: what the engine's function for the case gives.
+            own: the result of the engine's function for the case.
             replaced: the text with each letter of `text_functions` replaced.
         """
         return replaced
@@ -134,7 +136,7 @@ class Backend(ABC):
         micros = _epoch_us(column)
         if column.type().scale != 9:
             return micros
-        # The ends of 64 bits stand for infinity or for what is missing.
+        # The ends of 64 bits stand for infinity or for missing values.
         return ibis.cases(
             (
                 micros.between(-COLUMN_TYPES_LIMITS.microseconds, COLUMN_TYPES_LIMITS.microseconds),
@@ -143,18 +145,18 @@ class Backend(ABC):
         )
 
     def step_value(self, number: Value, starts: list[int], values: list[int]) -> Value:
-        """Return the value of the last start that a number has reached; see `step_function`."""
+        """Return the value of the last start that is at most ``number``; see `step_function`."""
         return step_function(number, starts, values)
 
     # Tables
 
     @abstractmethod
     def put(self, rows: pa.Table) -> AbstractContextManager[ibis.Table]:
-        """Put rows into a table of this connection, which is gone after use."""
+        """Put rows into a table of this connection, which is dropped after use."""
 
     @abstractmethod
     def hold(self, rows: ibis.Table, steps: Steps) -> AbstractContextManager[ibis.Table]:
-        """Make rows once, as the next step, in a temporary table that is dropped after use."""
+        """Compute rows once, as the next step, in a temporary table that is dropped after use."""
 
     @abstractmethod
     def arrow(self, rows: ibis.Table) -> pa.Table:
@@ -162,15 +164,15 @@ class Backend(ABC):
 
     @abstractmethod
     def copy(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
-        """Compute rows of another connection once, and put them on this one."""
+        """Compute rows of another connection once, and put them on this connection."""
 
     def import_rows(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
-        """Compute rows of an engine of `sources` once, for this connection."""
+        """Compute rows of an engine in `sources` once, for this connection."""
         other = backend_of(rows)
         return held(rows) if other.connection is self.connection else self.copy(rows, other)
 
     def secret(self, key: bytes) -> AbstractContextManager[ibis.Table]:
-        """Put a key into a table of one row: neither the text of a query nor a plan shows it."""
+        """Put a key into a table of one row. No query text and no query plan shows the key."""
         return self.put(pa.table({"key": [_key_text(key)]}))
 
     def view(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
@@ -178,44 +180,44 @@ class Backend(ABC):
         return nullcontext(rows)
 
     def fence(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
-        """Return a `view`, also where an engine puts expressions in place of names of others."""
+        """Return a `view`, also on an engine that replaces names by their expressions."""
         return self.view(rows)
 
     def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-        """Return columns of rows, and ``copy``, which numbers the equal ones from 0."""
+        """Return columns of rows, and ``copy``, which numbers equal rows from 0."""
         counted: Value = rows.group_by(columns).aggregate(copies=rows.count())
         return counted.mutate(copy=ibis.range(0, counted["copies"]).unnest()).drop("copies")
 
     def buckets(self, table: ibis.Table, unit: str) -> Iterator[ibis.Table]:
-        """Split rows into parts with all rows of a unit, small enough to be ranked in memory."""
+        """Split rows into parts that keep each unit's rows together and can be ranked in memory."""
         yield table  # a server, and Spark, sort on disk anyway
 
     def follow(self, query: Callable[[], Answer], tell: Progress) -> Answer:
-        """Answer a query, and report its progress where it is known."""
+        """Answer a query, and report its progress if known."""
         return query()
 
     def stream(self, rows: ibis.Table) -> pa.Table | pa.RecordBatchReader:
-        """Return a result in parts, where the engine has it in parts."""
+        """Return a result, in parts if the engine supports parts."""
         return self.arrow(rows)
 
 
 class OwnBackend(Backend):
-    """An engine that a run can open for files and for rows in memory."""
+    """Represent an engine that a run can open for files and for rows in memory."""
 
-    has_master: ClassVar[bool] = False  # whether it can run on a cluster
+    has_master: ClassVar[bool] = False  # True if it can run on a cluster
     counts_databases: ClassVar[bool] = False
-    """Whether a run that names it, or no engine, counts tables of databases where they lie."""
+    """True if a run with this engine, or without a named one, counts database tables in place."""
 
     register: ClassVar[Callable[[Any, Opening], ibis.Table]]
-    """Arrow data of plain types as a table on a new connection."""
+    """Return Arrow data of plain types as a table on a new connection."""
     parquet: ClassVar[Callable[[Sequence[str], pa.Schema, Opening], ibis.Table]]
-    """Parquet files, and the schema of the columns to read, as a table on a new connection."""
+    """Return Parquet files as a table on a new connection, given the schema of its columns."""
     accept: ClassVar[Callable[[ibis.Table], ibis.Table]] = staticmethod(lambda table: table)
-    """A table of the caller's connection; refused if its settings give other answers."""
+    """Return a table of the caller's connection. Refuse settings that change results."""
 
     @staticmethod
     def check_installed() -> None:
-        """Refuse an engine that is not installed."""
+        """Raise ImportError if the engine is not installed."""
 
     @classmethod
     def take(cls, data: pa.Table | ds.Dataset) -> pa.Table | ds.Dataset:
@@ -224,7 +226,7 @@ class OwnBackend(Backend):
 
 
 class DuckDB(OwnBackend):
-    """DuckDB: in this process."""
+    """Run DuckDB in this process."""
 
     name, ibis_name, sources = "duckdb", "duckdb", frozenset({"duckdb", "postgres", "mariadb"})
     counts_databases = True
@@ -233,28 +235,28 @@ class DuckDB(OwnBackend):
     close = staticmethod(duckdb.close)
 
     def barrier(self, value: Value) -> Value:
-        """Put a value behind a condition that is random to DuckDB, and always true.
+        """Put a value behind a condition that is always true but looks random to DuckDB.
 
-        DuckDB copies what a filter reads below the filter, and computes it again above, but for
-        what is random.
+        If a filter reads an expression, DuckDB computes the expression below and again above the
+        filter. Random expressions are exempt.
         """
         draw: Value = ibis.random()
         return ibis.cases((draw < 2, value))
 
     def decode(self, data: Value) -> tuple[Value, Value, Value]:
-        """Return the text of bytes, an error where they are not UTF-8, and both conditions."""
+        """Return the text of bytes and both conditions. Non-UTF-8 bytes raise an error."""
         digits = hexadecimal(data)
         return _decode(data), digits.re_search(_UTF8_HEX), digits.re_search(_ASCII_HEX)
 
     def change_case(self, text: Value, own: Value, replaced: Value) -> Value:
-        """Return a text in another case: ``replaced`` takes 0.1 ms, since it sorts the letters."""
+        """Return a text in another case. ``replaced`` takes 0.1 ms, since it sorts the letters."""
         return ibis.cases((text.re_search(_SIMPLE), own), else_=replaced)
 
     def micros(self, column: Value) -> Value:
         """Return the microseconds of a timestamp."""
         kind = column.type()
         if kind.timezone is None and kind.scale in range(6):
-            # A cast of seconds or milliseconds fails where the microseconds leave 64 bits.
+            # A cast of seconds or milliseconds fails if the microseconds overflow 64 bits.
             column = column.try_cast("timestamp(6)")
         return super().micros(column)
 
@@ -262,7 +264,7 @@ class DuckDB(OwnBackend):
     def put(self, rows: pa.Table | pa.RecordBatchReader) -> Generator[ibis.Table]:
         """Put rows into a temporary table."""
         name = _name()
-        # Not the Arrow table itself: DuckDB knows the progress of reading its own tables only.
+        # Do not use the Arrow table itself: DuckDB reports progress only for its own tables.
         self.connection.con.register(f"{name}_arrow", rows)
         self._run(f"CREATE TEMP TABLE {name} AS FROM {name}_arrow")
         self.connection.con.unregister(f"{name}_arrow")
@@ -277,7 +279,7 @@ class DuckDB(OwnBackend):
 
     @contextmanager
     def view(self, rows: ibis.Table) -> Generator[ibis.Table]:
-        """Make a temporary view of rows; nothing is read."""
+        """Make a temporary view of rows. Nothing is read."""
         name = _name()
         self._run(f"CREATE TEMP VIEW {name} AS {self.connection.compile(rows)}")
         yield from self._temporary_table(self.connection.table(name), f"VIEW {name}")
@@ -296,7 +298,7 @@ class DuckDB(OwnBackend):
         return rows.to_pyarrow()
 
     def copy(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
-        """Copy rows of another DuckDB or of a server to this one."""
+        """Copy rows of another DuckDB or of a server to this DuckDB."""
         return self.put(other.stream(rows))
 
     def stream(self, rows: ibis.Table) -> pa.RecordBatchReader:
@@ -306,10 +308,11 @@ class DuckDB(OwnBackend):
         return pa.RecordBatchReader.from_stream(source.con.sql(source.compile(rows)))
 
     def buckets(self, table: ibis.Table, unit: str) -> Iterator[ibis.Table]:
-        """Split rows by a hash of the unit, which changes nothing: its rows are ranked alone."""
+        """Split rows by a hash of the unit. Each unit is ranked alone, so no result changes."""
         number = 1 + row_count(table) // _RANKED_ROWS
         for bucket in range(number):
-            # A hash may be negative, and so is its remainder then: hence the second one.
+            # A hash may be negative, and then so is its remainder. A second remainder corrects
+            # this.
             part = (table[unit].hash() % number + number) % number
             yield table.filter(part == bucket) if number > 1 else table
 
@@ -319,7 +322,7 @@ class DuckDB(OwnBackend):
 
 
 class Spark(OwnBackend):
-    """Spark, in a session of our own or of the caller's."""
+    """Run Spark, in our session or the caller's session."""
 
     name, ibis_name, sources = "spark", "pyspark", frozenset({"spark"})
     has_master = True
@@ -333,9 +336,7 @@ class Spark(OwnBackend):
         return _unix_micros(column.cast("timestamp('UTC')"))
 
     def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-        """Give equal rows numbers by a window: to count them would send
-        the rows through a second shuffle.
-        """
+        """Assign numbers to equal rows by a window. Counting them would need a second shuffle."""
         return numbered(rows, columns)
 
     def step_value(self, number: Value, starts: list[int], values: list[int]) -> Value:
@@ -359,7 +360,7 @@ class Spark(OwnBackend):
     @contextmanager
     def hold(self, rows: ibis.Table, steps: Steps) -> Generator[ibis.Table]:
         """Cache rows."""
-        # Ibis forgets to register tables in memory before it caches what uses them.
+        # Ibis does not register tables in memory before it caches expressions that use them.
         self.connection._run_pre_execute_hooks(rows)
         cached: Any = steps.run(self.follow, rows.cache)
         with cached:
@@ -367,12 +368,12 @@ class Spark(OwnBackend):
 
     def arrow(self, rows: ibis.Table) -> pa.Table:
         """Return a result as an Arrow table."""
-        # Ibis's own way leads through pandas, where whole numbers beside NULL are floats.
+        # Ibis uses pandas here, which turns integers beside NULL into floats.
         return self._frame(rows).toArrow()
 
     @contextmanager
     def copy(self, rows: ibis.Table, other: Backend) -> Generator[ibis.Table]:
-        """Share rows of another session of one Spark."""
+        """Share rows of another session of the same Spark."""
         name = _name()
         source, session = other.connection._session, self.connection._session
         Spark(other.connection)._frame(rows).createGlobalTempView(name)
@@ -395,7 +396,7 @@ class Spark(OwnBackend):
 
 
 class ServerBackend(Backend):
-    """A snapshot of a server, where nothing is written (see `databases.table.Server`)."""
+    """Represent a snapshot of a server, without writes (see `databases.table.Server`)."""
 
     close = staticmethod(lambda connection: connection.closed or connection.con.close())
 
@@ -404,7 +405,7 @@ class ServerBackend(Backend):
         return column
 
     def put(self, rows: pa.Table) -> AbstractContextManager[ibis.Table]:
-        """List rows as literals of each query."""
+        """Write rows as literals into each query."""
         return nullcontext(self.connection.listed(rows))
 
     def secret(self, key: bytes) -> AbstractContextManager[ibis.Table]:
@@ -417,7 +418,7 @@ class ServerBackend(Backend):
 
     @contextmanager
     def hold(self, rows: ibis.Table, steps: Steps) -> Generator[ibis.Table]:
-        """Return the rows themselves: each query makes them again."""
+        """Return the rows themselves. Each query computes them again."""
         steps.run(self.follow, lambda: None)
         yield rows
 
@@ -426,7 +427,7 @@ class ServerBackend(Backend):
         return self.connection.fetched(rows)
 
     def copy(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
-        """Refuse: nothing is written to a server."""
+        """Raise DataError: Neyman writes nothing to a server."""
         raise DataError(
             "two tables are on several connections to servers; give both on one server and "
             "database with the same role, or both as files"
@@ -434,24 +435,24 @@ class ServerBackend(Backend):
 
 
 class Postgres(ServerBackend):
-    """PostgreSQL (see `databases.postgres`)."""
+    """Run PostgreSQL (see `databases.postgres`)."""
 
     name, ibis_name, sources = "postgres", "postgres", frozenset({"postgres"})
 
     def integer_value(self, column: Value, decimals: int, most: int) -> Value | None:
-        """Return the whole number of a text or decimal, by way of ``numeric``."""
+        """Return the integer of a text or decimal, computed in ``numeric``."""
         if column.type().is_decimal():
             return _scaled_decimal(column, decimals, most)
         return _scaled_text(column.cast("string"), decimals, most)
 
 
 class MariaDB(ServerBackend):
-    """MariaDB (see `databases.mariadb`)."""
+    """Run MariaDB (see `databases.mariadb`)."""
 
     name, ibis_name, sources = "mariadb", "mysql", frozenset({"mariadb"})
 
     def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-        """Give equal rows numbers by a window: the server makes no rows of a number."""
+        """Assign numbers to equal rows by a window: the server cannot make rows from a number."""
         return numbered(rows, columns)
 
 
@@ -464,7 +465,7 @@ _KINDS: dict[str, type[Backend]] = {
 
 
 def backend_of(rows: ibis.Table | Value) -> Backend:
-    """Return the engine that a table, or a column of it, is on."""
+    """Return the engine of a table or of a column."""
     connection: Connection = rows.get_backend()
     return _KINDS[connection.name](connection)
 
@@ -479,20 +480,20 @@ def fresh_key() -> bytes:
 
 
 def numbered(rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-    """Return columns of rows, and ``copy``, which numbers the equal ones from 0.
+    """Return columns of rows, and ``copy``, which numbers equal rows from 0.
 
     Args:
-        columns: the first one is the unit. The rows of a unit are sorted by the others, as one
-            window, so that all choices among them need their rows in one place once.
+        columns: the unit first. One window sorts a unit's rows by the other columns. So all choices
+            among the unit's rows need them in one place only once.
     """
     unit, *names = columns
     alike: Value = ibis.window(group_by=unit, order_by=names or unit)
-    place, before = ibis.row_number(), ibis.rank()  # of equal rows, the rank of the first one
+    place, before = ibis.row_number(), ibis.rank()  # equal rows have the rank of the first
     return rows.select(*columns, copy=place.over(alike) - before.over(alike))
 
 
 def step_function(number: Value, starts: list[int], values: list[int]) -> Value:
-    """Return the value of the last start that a number has reached: the first before them."""
+    """Return the value of the last start that ``number`` reaches, or the first value if none."""
     if not starts:
         return ibis.literal(values[0], "int64")
     middle = len(starts) // 2
@@ -502,23 +503,23 @@ def step_function(number: Value, starts: list[int], values: list[int]) -> Value:
 
 
 def _key_text(key: bytes) -> str:
-    # As text it takes 24 bytes, so that most rows fit into one block of SHA-256.
+    # The text takes 24 bytes, so most rows fit into one block of SHA-256.
     return base64.b64encode(key).decode()
 
 
 def held(rows: ibis.Table, steps: Steps | None = None) -> AbstractContextManager[ibis.Table]:
-    """Make rows once, as the next step, in a temporary table; on a server, at each query."""
+    """Compute rows once, as the next step, in a temporary table. A server repeats this."""
     return backend_of(rows).hold(rows, steps or Steps(1, None))
 
 
 def fetched(rows: ibis.Table, steps: Steps | None = None) -> pa.Table:
-    """Return a result as an Arrow table: the next step."""
+    """Return a result as an Arrow table, as the next step."""
     backend = backend_of(rows)
     return (steps or Steps(1, None)).run(backend.follow, lambda: backend.arrow(rows))
 
 
 def row_sum(groups: ibis.Table) -> int:
-    """Return the number of rows of groups that have it in a column ``rows``."""
+    """Return the number of rows of groups, the sum of their column ``rows``."""
     counted: Any = groups
     return int(fetched(groups.aggregate(n=counted["rows"].sum()))["n"][0].as_py() or 0)
 

@@ -1,10 +1,10 @@
-"""Bounds on what one unit adds, by a choice among its rows that looks at that unit alone [UN-1].
+"""Bound each unit's contribution by a choice among its rows that depends on this unit alone [UN-1].
 
-Rows are ranked by a keyed SHA-256 of the numbers that decide what they add, the number of the copy
-among equal rows, and the unit (`expressions.digest`); of equal digests by these numbers. The first
-so many of each unit are kept: the same ones on every engine, given the same key. Cells are ranked
-in the same way. The key is drawn for each call, stands in a table of one row and nowhere else, and
-no digest is published. It makes the choice fair; the guarantee holds for every key.
+Rows are ranked by a keyed SHA-256 (`expressions.digest`). Its input is the numbers that decide what
+a row adds, the copy number among equal rows, and the unit. These numbers break ties. The first rows
+of each unit stay. They are the same on every engine for the same key. Cells are ranked in the same
+way. Each call draws a new key, which is stored only in a table of one row. No digest is published.
+The key makes the choice fair. The guarantee holds for every key.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -29,14 +29,14 @@ def first_rows(
     label: int,
     within: Sequence[str] = (),
 ) -> ibis.Table:
-    """At most so many rows of each unit, or of each unit and cell [UN-1].
+    """Return the first ``most`` rows of each unit, or of each unit and cell [UN-1].
 
     Args:
         rows: the bytes ``unit`` (no NULL), and the ``names``.
-        names: columns of whole numbers, no NULL, and of bytes, which are all that a row is.
+        names: columns of integers without NULL, and of bytes. They determine a row.
         key: the table of the secret key.
-        label: different labels make different choices by one key.
-        within: those of the names that make the cell.
+        label: different labels make different choices with one key.
+        within: the names that form the cell.
     """
     single = backend_of(rows).copies(rows, ["unit", *names])
     numbered = _rank_rows(single, key, label, [*names, "copy"])
@@ -52,7 +52,7 @@ def first_cells(
     label: int,
     cell: Sequence[str],
 ) -> ibis.Table:
-    """Keep all rows of at most so many cells of each unit; see `first_rows`."""
+    """Return all rows of the first ``most`` cells of each unit; see `first_rows`."""
     if not cell:
         return rows
     numbered = _rank_rows(rows, key, label, cell)

@@ -1,4 +1,4 @@
-"""Exact tables of which most cells may be empty, and how small cells add up to larger ones."""
+"""Represent sparse exact tables, and add small cells up to larger cells."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# What a cell is kept within: moving it there cannot raise what one row changes.
+# The largest size of a cell. Clipping to it cannot raise the change that one row causes.
 MAX_CELL_SIZE = 2**62
 
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A flat table of whole numbers within 2^62: the rising index of those that are not 0."""
+    """Represent a flat table of integers within 2^62, by the rising indices of nonzero cells."""
 
     size: int
     index: NDArray[np.int64]
@@ -34,12 +34,12 @@ class Cells:
 
 
 def added(size: int, index: NDArray[np.int64], values: NDArray[np.int64]) -> Cells:
-    """Add each value to its cell, in any order: exactly, and then brought back inside +-2^62."""
+    """Add each value to its cell, in any order. The sum is exact, then clipped to +-2^62."""
     order = np.argsort(index, kind="stable")
     index, values = index[order], values[order]
     first = np.flatnonzero(np.diff(index, prepend=-1))
     if len(first):
-        # A value is below 2^63, so that halves of 32 bits add up in 64 for 2^31 of them.
+        # A value is below 2^63, so up to 2^31 halves of 32 bits add up in 64 bits.
         high = np.add.reduceat(values >> 32, first)
         low = np.add.reduceat(values & 0xFFFFFFFF, first)
         high, low = high + (low >> 32), low & 0xFFFFFFFF
@@ -59,7 +59,7 @@ def together(parts: Sequence[Cells]) -> Cells:
 
 
 def ravelled(codes: Iterable[NDArray[Any]], shape: Sequence[int]) -> NDArray[np.int64]:
-    """Flat indices of cells from their codes on each axis, the last axis fastest."""
+    """Return flat indices of cells from their codes on each axis. The last axis varies fastest."""
     index: Any = 0
     for code, size in zip(codes, shape, strict=True):
         index = index * np.int64(size) + code

@@ -1,8 +1,8 @@
-"""The types that engines read a column as, from its Arrow type alone.
+"""Map each Arrow type to the type that engines read, without looking at rows.
 
-Both engines, and both of DuckDB's readers of Parquet, have these types with one meaning. A column
-of another type is refused by its type if a plan needs it, before any row is read. What a row holds
-decides nothing here: no conversion raises.
+Both engines, and both of DuckDB's readers of Parquet, give these types the same meaning. If a plan
+needs a column of another type, the column is refused by its type, before any row is read. No
+conversion raises an error because of a row.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _TEXT = ("string", "large_string", "string_view")
 
 @dataclass(frozen=True)
 class Limits:
-    """The dates and times that a column may hold."""
+    """Set the range of dates and times in a column."""
 
     days: int = 2**31 - 1
-    # The most microseconds of a timestamp of nanoseconds: 64 bits have the ends for what is none.
+    # The most microseconds of a nanosecond timestamp. The ends of 64 bits stand for missing values.
     microseconds: int = (2**63 - 1) // 1000 - 1
 
 
@@ -39,17 +39,16 @@ _FIRST_SECOND, _LAST_SECOND = -62_135_683_200, 253_402_387_199  # a day around y
 
 
 PLACEHOLDER = pa.binary()
-"""What stands for a type that no plan can use, where a form has a column of it."""
+"""Stands for a type that no plan can use, if such a column is part of a form."""
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType | None:
-    """Return the type that a column of an Arrow type is read as; None if no plan can use it.
+    """Return the type in which a column of an Arrow type is read; None if no plan can use it.
 
-    Text of every layout is one type, half floats are single floats, decimals have 128 bits, dates
-    count days, timestamps count microseconds, in UTC if they have a time zone, and dictionaries and
-    runs are read as their values. A column of nothing is text.
-    Decimals with 256 bits or a negative scale, times, nested types, bytes, and extension types
-    cannot be used.
+    Text of every layout is one type. Half floats become single floats, and decimals have 128 bits.
+    Dates count days. Timestamps count microseconds, in UTC if they have a time zone. Dictionaries
+    and run-end encodings are read as their values. An all-null column is text. Decimals with 256
+    bits or a negative scale, times, nested types, bytes, and extension types cannot be used.
     """
     types = pa.types
     if types.is_dictionary(kind) or str(kind).startswith("run_end_encoded"):
@@ -72,22 +71,22 @@ def plain_type(kind: pa.DataType) -> pa.DataType | None:
 
 
 def is_plain(kind: pa.DataType) -> bool:
-    """Return True if engines take a type as it is: a plain one, or text in another layout."""
+    """Return True if engines accept a type unchanged: a plain type, or text in another layout."""
     return str(kind) in _TEXT or kind == plain_type(kind)
 
 
 def reads_as_is(kind: pa.DataType) -> bool:
-    """Return True if DuckDB reads a type of Parquet as it is, whatever its values are.
+    """Return True if DuckDB reads a Parquet type without conversion, whatever the values are.
 
-    It converts timestamps of milliseconds, which fails where they leave 64 bits, and Ibis has no
-    type for nanoseconds with a time zone.
+    DuckDB converts millisecond timestamps, which fails if they overflow 64 bits. Ibis has no type
+    for nanoseconds with a time zone.
     """
     is_time = pa.types.is_timestamp(kind)
     return not is_time or kind.unit == "us" or (kind.unit == "ns" and kind.tz is None)
 
 
 def check_types(schema: pa.Schema, columns: Iterable[str] | None) -> None:
-    """Refuse columns that no plan can use."""
+    """Raise DataError for columns that no plan can use."""
     for name in columns or ():
         kind = schema.field(name).type
         if plain_type(kind) is None:
@@ -99,13 +98,13 @@ def check_types(schema: pa.Schema, columns: Iterable[str] | None) -> None:
 
 
 def plain_form(schema: pa.Schema) -> pa.Table:
-    """Make a table without rows, in plain types; a column that no plan can use is there by name."""
+    """Make a table without rows in plain types. Unusable columns are present by name only."""
     kinds = [(field.name, plain_type(field.type) or PLACEHOLDER) for field in schema]
     return pa.schema(kinds or [("", PLACEHOLDER)]).empty_table()
 
 
 def plain_table(data: pa.Table) -> pa.Table:
-    """Return an Arrow table in plain types; columns that no plan can use are left out."""
+    """Return an Arrow table in plain types, without the columns that no plan can use."""
     kinds = {field.name: plain_type(field.type) for field in data.schema}
     columns = {n: plain(data[n]) for n, kind in kinds.items() if kind is not None}
     # Without a column a table has no rows.
@@ -113,12 +112,11 @@ def plain_table(data: pa.Table) -> pa.Table:
 
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column whose type has a plain one, as an engine takes it.
+    """Return a column with a plain type in the form that engines accept.
 
-    Text stays as it lies, dictionaries of text too: engines read every layout of it. A decimal or a
-    date outside what its type can hold is missing, and so is an empty text of a dictionary, and a
-    timestamp that is more than a day outside the years 1 to 9999. Nanoseconds are rounded down to
-    microseconds.
+    Text keeps its layout, also in dictionaries: engines read every layout. Missing values replace a
+    decimal or a date outside its type's range, an empty text of a dictionary, and a timestamp more
+    than a day outside the years 1 to 9999. Nanoseconds are rounded down to microseconds.
     """
     kind = column.type
     if str(kind).startswith("run_end_encoded"):
@@ -150,7 +148,7 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Timestamps in microseconds, rounded down."""
+    """Return timestamps in microseconds, rounded down."""
     unit, number = column.type.unit, column.cast(pa.int64())
     if unit == "ns":
         quotient = _compute.divide(number, 1000)

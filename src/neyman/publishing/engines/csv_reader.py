@@ -1,12 +1,12 @@
-"""CSV files, where each line is a record whatever the other lines are.
+"""Read CSV files line by line: each line is a record, whatever the other lines hold.
 
-The fast readers guess a dialect from the content, stop at an ill-formed row, or let one stray quote
-swallow the rows after it: one person's record would decide what happens to others. Here a line is
-read by itself, so that a line more or less changes one row, and a value cannot have a line break.
+The fast readers guess a dialect from the content, stop at an ill-formed row, or let a stray quote
+absorb the rows after it. One person's record would then affect other records. Here each line is
+read separately. So one line more or less changes one row, and a value cannot contain a line break.
 
-Only the end of a gzip file proves that it is whole. So it is decompressed to its end before the
-charge, where nothing but its header is looked at. Any rows at all make a whole gzip file, so the
-content cannot decide whether it is refused.
+Only the end of a gzip file proves that the file is complete. So it is decompressed to its end
+before the charge, but only its header is read. Any rows make a complete gzip file, so the content
+cannot decide whether the file is refused.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _KIND = pa.dictionary(pa.int32(), pa.large_string())
 
 
 class DataError(ValueError):
-    """Data whose form (not content) does not fit the plan: a missing file, column or type."""
+    """Report data whose form (not content) does not fit the plan, such as a missing column."""
 
 
 def fault(error: Exception, text: str) -> Exception:
-    """Return the error to raise in the place of one that a library raised.
+    """Return the error to raise in place of an error of a library.
 
-    A warning that is raised, a lack of memory or of a package, and a refusal of the system are no
-    faults of data: each is raised as it is. Anything else is a `DataError` with the text.
+    A raised warning, a lack of memory or of a package, and a refusal by the system are no faults of
+    the data. They are returned unchanged. Any other error becomes a `DataError` with the text.
     """
     of_system = isinstance(error, OSError) and error.errno is not None
     if of_system or isinstance(error, (Warning, MemoryError, ImportError)):
@@ -54,15 +54,15 @@ def fault(error: Exception, text: str) -> Exception:
 
 
 def cause(error: Exception) -> str:
-    """Return the type and the first line of an error that cannot have seen a private value."""
+    """Return the type and first line of an error that cannot contain a private value."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
 
 
 class MissingColumn(DataError):
-    """Data without a column that the plan uses.
+    """Report data without a column that the plan uses.
 
-    The message does not print the names that are there: without a header they are someone's row.
+    The message does not show the present names: without a header they are someone's row.
     """
 
     def __init__(self, column: str, present: Sequence[str], data: str = "data") -> None:
@@ -76,7 +76,7 @@ class MissingColumn(DataError):
 
 
 def check_names(present: Sequence[str], columns: Iterable[str], data: str = "data") -> None:
-    """Refuse a missing column (`MissingColumn`), and one whose name stands for several."""
+    """Refuse a missing column (`MissingColumn`), and a name that several columns share."""
     counts = Counter(name.casefold() for name in present)
     exact = set(present)
     for name in columns:
@@ -92,7 +92,7 @@ def check_names(present: Sequence[str], columns: Iterable[str], data: str = "dat
 
 @dataclass(frozen=True)
 class Patterns:
-    """The patterns of a row, of its values, and of a line on which a quoted value does not end."""
+    """Hold the patterns of a row, of its values, and of a line with an unclosed quoted value."""
 
     row: re.Pattern[bytes]
     values: re.Pattern[bytes]
@@ -101,7 +101,7 @@ class Patterns:
 
 @cache
 def patterns(delimiter: str) -> Patterns:
-    """Return the patterns of lines whose values are separated by a delimiter."""
+    """Return the patterns of lines for a delimiter."""
     mark = re.escape(delimiter.encode())
     quoted = rb'"[^"]*+(?:""[^"]*+)*+'
     value = b"(?:" + quoted + b'"|[^"' + mark + b"]*+)"
@@ -121,20 +121,20 @@ def read_csv(
 ) -> pa.Table:
     """Return the columns of a CSV file as dictionaries of text.
 
-    A header, then lines that end with LF or CRLF. A value that begins with a quote ends with one,
-    and has its own quotes doubled. Dropped are blank lines and ill-formed ones: another number of
-    values than the header, other quotes, a carriage return, or more than a mebibyte. A value that
-    is empty or cannot be decoded is missing.
+    The file has a header, then lines that end with LF or CRLF. A value that begins with a quote
+    ends with a quote, and its inner quotes are doubled. Blank and ill-formed lines are dropped. A
+    line is ill-formed if it has another number of values than the header, other quotes, a carriage
+    return, or more than a mebibyte. An empty or undecodable value is missing.
 
     Args:
-        columns: the names of those to read; None for all.
-        rows: False for no rows. Then only the header is looked at, and a compressed file is
-            decompressed to its end, so that a damaged one is refused.
+        columns: the names of the columns to read; None for all.
+        rows: False for no rows. Then only the header is read, and a compressed file is decompressed
+            to its end, so that a damaged file is refused.
         source: the delimiter, the encoding, and the compression; `form_of` completes it.
 
     Raises:
-        DataError: the file or its header cannot be read, a column is not there or its name stands
-            for several, or the file is not compressed as declared.
+        DataError: the file or its header cannot be read, a column is missing or several share its
+            name, or the file is not compressed as declared.
     """
     source = form_of(path, source)
     with opened(path, source) as (file, names):
@@ -161,10 +161,10 @@ def header_of(path: str, source: SourcePart = PLAIN_SOURCE) -> list[str]:
 
 
 def form_of(path: str, source: SourcePart) -> SourcePart:
-    """Return the form of a CSV file: the declared one, or what its name says if none is declared.
+    """Return the declared form of a CSV file. If none is declared, derive the form from the name.
 
-    A name that ends in .tsv has tabs, and one that ends in .gz is compressed. The content never
-    decides, because it is private.
+    A name that ends in .tsv means tabs, and .gz means compression. The content never decides,
+    because it is private.
     """
     if source.form != PLAIN_SOURCE:
         return source
@@ -175,7 +175,7 @@ def form_of(path: str, source: SourcePart) -> SourcePart:
 
 
 def suffix_of(path: str | Path) -> tuple[str, bool]:
-    """Return what a name ends in before the .gz of a compressed file, and True for one."""
+    """Return a name's suffix before any .gz, and True if the name ends in .gz."""
     suffixes = ["", *(suffix.lower() for suffix in Path(path).suffixes)]
     packed = suffixes[-1] == ".gz"
     return suffixes[-2] if packed else suffixes[-1], packed
@@ -183,7 +183,7 @@ def suffix_of(path: str | Path) -> tuple[str, bool]:
 
 @contextmanager
 def opened(path: str, source: SourcePart) -> Generator[tuple[BinaryIO, list[str]]]:
-    """Open a CSV file, decompressed, after its header; yield it and the names of its columns."""
+    """Open a CSV file, decompressed, after its header. Yield the file and the column names."""
     try:
         with open(path, "rb") as raw:
             packed = raw.read(2) == _GZIP
@@ -233,7 +233,7 @@ def _header(path: str, file: BinaryIO, source: SourcePart) -> list[str]:
 
 
 def blocks(file: BinaryIO) -> Iterator[bytes]:
-    """Whole lines, each with an LF at its end; of one that is too long anyway, a part."""
+    """Yield entire lines, each with an LF at its end. A line that is too long may be cut."""
     left = b""
     while block := file.read(_CHUNK_BYTES):
         text = left + block
@@ -246,7 +246,7 @@ def blocks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def split(line: bytes, delimiter: str) -> list[bytes] | None:
-    """Return the values of one line by itself; None if it is ill-formed."""
+    """Return the values of one line; None if it is ill-formed."""
     pattern = patterns(delimiter)
     if b"\r" in line or not pattern.row.fullmatch(line):
         return None
@@ -258,11 +258,11 @@ def split(line: bytes, delimiter: str) -> list[bytes] | None:
 
 @dataclass(frozen=True)
 class Block:
-    """Some lines of a file, and which of them are rows.
+    """Represent some lines of a file, and mark which lines are rows.
 
     Args:
-        rows: the number in the block of the line that each row is from.
-        bounds: by column, where the values of the first rows start and end.
+        rows: for each row, the number of its line in the block.
+        bounds: by column, the starts and ends of the values of the first rows.
         others: the values of the other rows, which have quotes inside quotes.
     """
 
@@ -276,7 +276,7 @@ class Block:
     def values(self, column: int) -> pa.Array:
         """Return the bytes of a column's values, one for each row, as a dictionary."""
         left, right = self.bounds[column]
-        # Every other value of an array over all of the text is one of ours; what is between is not.
+        # Build an array over the entire text. Every other entry is a value of ours.
         offsets = np.stack([left, right], axis=1).reshape(-1).astype(np.int32)
         values: Any = pa.array([], pa.binary())
         if len(left):
@@ -287,14 +287,14 @@ class Block:
         return pa.concat_arrays([values, more]).dictionary_encode()
 
     def dropped(self) -> NDArray[np.int64]:
-        """Return the numbers in the block of the lines that are no rows."""
+        """Return the block's line numbers that are no rows."""
         left = np.ones(len(self.starts), dtype=bool)
         left[self.rows] = False
         return np.flatnonzero(left)
 
 
 def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Block:
-    """Return the rows of whole lines."""
+    """Return the rows in entire lines."""
     data = np.frombuffer(text, np.uint8)
     feeds = np.flatnonzero(data == ord("\n"))
     starts = heads = np.append(0, feeds[:-1] + 1)
@@ -313,7 +313,7 @@ def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Bl
     marks = np.flatnonzero(data == ord(delimiter))
     plain = np.ones(len(starts), dtype=bool)
     if len(quotes):
-        # A mark is inside quotes if it has an odd number of them before it in its line.
+        # A mark is inside quotes if an odd number of quotes precede it in its line.
         line = np.clip(np.searchsorted(starts, marks, "right") - 1, 0, None)
         before = np.searchsorted(quotes, marks)
         if len(starts):
@@ -351,14 +351,14 @@ def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Bl
 
 
 def without_empty(indices: pa.Array, words: pa.Array) -> pa.DictionaryArray:
-    """Return a dictionary of texts, where an empty text is missing."""
+    """Return a dictionary of texts in which an empty text is missing."""
     known = _compute.greater(_compute.binary_length(words), 0)
     places = _compute.if_else(known, pa.array(np.arange(len(words), dtype=np.int32)), None)
     return pa.DictionaryArray.from_arrays(places.take(indices), words)
 
 
 def decoded(words: pa.Array, encoding: str) -> pa.Array:
-    """Text for bytes, empty for what cannot be decoded."""
+    """Return texts for bytes. A text is empty if its bytes cannot be decoded."""
     if encoding == "utf-8":
         try:
             return words.cast(pa.large_string())

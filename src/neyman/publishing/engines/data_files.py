@@ -1,7 +1,6 @@
-"""The files that a path, a folder, or a pattern names, each once.
+"""List the files that a path, a folder, or a pattern names, each once.
 
-Every name is resolved here. What reads the files afterwards gets exact names, and never expands
-them again.
+This module resolves every name. Readers get exact names and never expand them again.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ Paths: TypeAlias = str | Path | Sequence[str | Path]
 def data_files(source: Paths) -> list[str]:
     """List the regular files that a source names, each once, in the order of their names.
 
-    A file that several names lead to (a link, a hard link, two entries of a list) is listed once.
-    Below a folder, or below the part of a pattern that has no wildcard, names that begin with
-    ``_`` or ``.`` are skipped, as Spark's own leftovers begin. No file is opened.
+    If several names lead to one file (a link, a hard link, two entries of a list), the file is
+    listed once. Below a folder, or below the part of a pattern without wildcards, names that begin
+    with ``_`` or ``.`` are skipped: Spark's leftovers have such names. No file is opened.
 
     Args:
         source: a file, a folder of ``.parquet`` files at any depth, a pattern, or a list of these.
@@ -77,9 +76,7 @@ def _files_of_path(path: str) -> Iterator[str]:
 
 
 def _matches(path: str) -> Iterator[str]:
-    """Yield the files that a pattern names: those it matches,
-    and those below a folder it matches.
-    """
+    """Yield the files that a pattern matches, and the files below a folder that it matches."""
     last = Path(path).name
     for match in matches(path):
         if not os.path.isdir(match):
@@ -91,7 +88,7 @@ def _matches(path: str) -> Iterator[str]:
 def matches(path: str) -> Iterator[str]:
     """Yield the files and folders that a pattern matches.
 
-    A part of it that is ``**`` matches folders at any depth, each once, even where links go round.
+    The part ``**`` matches folders at any depth, each once, even if links form a cycle.
     """
     parts = Path(path).parts
     fixed = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
@@ -100,7 +97,7 @@ def matches(path: str) -> Iterator[str]:
 
 
 class _Search:
-    """A walk below a folder, which goes into each folder once, and never out of the first."""
+    """Walk below a folder. Enter each folder once, and never leave the first folder."""
 
     def __init__(self, path: str, top: str) -> None:
         self._path, self._root = path, os.path.realpath(top)
@@ -129,7 +126,7 @@ class _Search:
                     yield from self.matches(file, parts[1:])
 
     def _folders(self, folder: str, visited: set[_Identity]) -> Iterator[str]:
-        """Yield a folder and those below it, each under one name."""
+        """Yield a folder and the folders below it, each under one name."""
         identity = _identity(folder, _status(folder, self._path))
         if identity in visited or not os.path.isdir(folder):
             return
@@ -141,7 +138,7 @@ class _Search:
                 yield from self._folders(file, visited)
 
     def _entries(self, folder: str, begin: str = "") -> list[str]:
-        """List a folder; names that begin with ``_`` or ``.`` only where ``begin`` is that."""
+        """List a folder. Skip names that begin with ``_`` or ``.``, except with ``begin``."""
         try:
             names = sorted(os.listdir(folder))
         except OSError as error:
@@ -151,7 +148,7 @@ class _Search:
         return [os.path.join(folder, n) for n in names if n[0] not in "_." or n[0] == begin]
 
     def _check_link(self, file: str) -> None:
-        """Refuse a link that leads out of the folder: no one named what is there."""
+        """Refuse a link that leads out of the folder: no one named its target."""
         if os.path.commonpath([os.path.realpath(file), self._root]) != self._root:
             raise DataError(
                 f"data = {self._path!r}: {file!r} is a link that leads out of the folder; move it "
@@ -178,5 +175,5 @@ def _regular(file: str, path: str) -> os.stat_result:
 
 
 def _identity(file: str, status: os.stat_result) -> _Identity:
-    """Return what two names of one file share; some file systems have no number for it."""
+    """Return an identity that all names of one file share, with or without inode numbers."""
     return (status.st_dev, status.st_ino) if status.st_ino else os.path.realpath(file)

@@ -1,7 +1,7 @@
-"""Rows that are not in files: Arrow data, data frames, streams, and DuckDB relations.
+"""Read rows that are not in files: Arrow data, data frames, streams, and DuckDB relations.
 
-What kind of thing it is, and its schema, are known before the charge. Its rows are read after it,
-once, into memory; only an Arrow Dataset is read where it lies.
+The kind of data and its schema are known before the charge. Its rows are read once after the
+charge, into memory. Only an Arrow Dataset is read in place.
 """
 
 # pyright: reportMissingTypeStubs=false
@@ -33,15 +33,15 @@ _FORMATS = ("parquet", "arrow", "orc")
 
 @dataclass(frozen=True)
 class Frame:
-    """Rows that an engine can be given.
+    """Represent rows that an engine can read.
 
     Args:
-        read: gives some columns of all rows: an Arrow table, or an Arrow Dataset that has them.
-        check: refuses a form that differs inside, for some columns, before a row is read.
-        single_use: whether it may be a stream, whose rows come once.
-        untyped: the columns whose type the schema does not say: texts may be numbers there.
-        marked: ``read`` where a column may hold numbers and texts: it writes the numbers with the
-            marks that a plan declares for texts. None where no column can.
+        read: returns some columns of all rows, as an Arrow table or Arrow Dataset.
+        check: refuses inconsistent types within the data, for some columns, before a row is read.
+        single_use: True if it may be a stream, whose rows can be read once only.
+        untyped: the columns whose type the schema does not give. Texts in them may be numbers.
+        marked: a variant of ``read`` for columns that may mix numbers and texts. It writes numbers
+            with the marks that a plan declares for texts. None if no column can mix them.
     """
 
     schema: pa.Schema
@@ -52,20 +52,20 @@ class Frame:
     marked: Callable[[Sequence[str], SourcePart], pa.Table] | None = None
 
     def rows(self, columns: Sequence[str], marks: SourcePart) -> pa.Table | ds.Dataset:
-        """Return some columns of all rows, as ``read`` or ``marked`` gives them."""
+        """Return some columns of all rows, from ``marked`` if set, else from ``read``."""
         return self.read(columns) if self.marked is None else self.marked(columns, marks)
 
 
 def as_frame(source: Any) -> Frame | ibis.Table:
-    """Recognize rows by their type, without reading one.
+    """Recognize rows by their type, without reading a row.
 
     Args:
         source: an Arrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, a pandas or
-            polars data frame, a narwhals frame, a DuckDB relation, or anything else with
-            ``__arrow_c_stream__``. A stream is read once: keep the answer, and use no other.
+            polars data frame, a narwhals frame, a DuckDB relation, or any other object with
+            ``__arrow_c_stream__``. A stream is read once, so use only the returned frame.
 
     Returns:
-        A `Frame`; the Ibis table that a narwhals frame holds.
+        A `Frame`, or the Ibis table in a narwhals frame.
     """
     if isinstance(source, (Frame, ibis.Table)):
         return source
@@ -95,7 +95,7 @@ def _name(source: object) -> str:
 
 
 def _of_type(source: object) -> Frame | None:
-    """Rows of a type that this package imports; None for any other."""
+    """Return rows of a type that this package imports; None for other types."""
     match source:
         case pa.RecordBatch():
             return _of_type(pa.Table.from_batches([source]))
@@ -118,7 +118,7 @@ def _stream_frame(schema: pa.Schema, rows: Callable[[], pa.Table]) -> Frame:
 
 
 def _of_protocol(source: Any) -> Frame | None:
-    """Rows of a package that may not be installed, by what they can do."""
+    """Return rows of a package that may not be installed, recognized by their methods."""
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(source, pandas.DataFrame):
         return _of_pandas(source)
@@ -141,7 +141,7 @@ def _of_polars(source: Any, collected: Callable[[Any], Any]) -> Frame:
 def _of_stream(source: Any) -> Frame:
     if hasattr(source, "__arrow_c_schema__"):
         return _stream_frame(pa.schema(source), lambda: _stream(source).read_all())
-    # Some can be asked for their stream once only: what is opened for its schema is read later.
+    # Some objects give their stream once only, so the stream opened for the schema is read later.
     opened = _stream(source)
     return _stream_frame(opened.schema, opened.read_all)
 
@@ -157,7 +157,7 @@ def _of_relation(source: duckdb.DuckDBPyRelation) -> Frame:
     schema = source.limit(0).to_arrow_table().schema
     for number, kind in enumerate(source.types):
         if str(kind) == "UHUGEINT":
-            # DuckDB gives them as decimals of 38 digits, and the larger ones as other numbers.
+            # DuckDB returns them as decimals of 38 digits, which changes larger numbers.
             schema = schema.set(number, schema.field(number).with_type(pa.decimal256(39, 0)))
     return Frame(schema, read)
 
@@ -165,7 +165,7 @@ def _of_relation(source: duckdb.DuckDBPyRelation) -> Frame:
 def _of_dataset(source: ds.Dataset) -> Frame:
     def read(columns: Sequence[str]) -> pa.Table:
         if _is_filtered(source):
-            # A dataset made of it would have the rows that it leaves out.
+            # A dataset made from it would include the rows that the filter leaves out.
             return source.to_table(columns=list(columns))
         fields = [source.schema.field(name) for name in columns]
         usable = [field for field in fields if plain_type(field.type) is not None]
@@ -180,7 +180,7 @@ def _of_dataset(source: ds.Dataset) -> Frame:
             if isinstance(part, ds.FileSystemDataset):
                 _check_files(part, source.schema, columns)
 
-    # A dataset in memory may hold a stream, and a filter may hide one.
+    # A dataset in memory may hold a stream, and a filter may hide a stream.
     held = any(isinstance(part, ds.InMemoryDataset) for part in _parts(source))
     return Frame(source.schema, read, check, single_use=held or _is_filtered(source))
 
@@ -200,7 +200,7 @@ def _parts(source: ds.Dataset) -> list[ds.Dataset]:
 
 
 def _same_type(own: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether Arrow gives each value of a file in the type of the dataset: it casts values.
+    """Return True if Arrow converts each value of a file to the dataset's type without failure.
 
     A cast to another unit of time, or to another index of a dictionary, can fail on a value.
     """
@@ -210,7 +210,7 @@ def _same_type(own: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _check_files(source: ds.FileSystemDataset, schema: pa.Schema, columns: Sequence[str]) -> None:
-    """Refuse files whose types are guessed from rows, or differ, or that are listed twice."""
+    """Refuse files whose types are guessed from rows, or differ, or files that are listed twice."""
     kind = source.format.default_extname
     if kind not in _FORMATS:
         raise DataError(
@@ -265,13 +265,13 @@ def _of_pandas(source: Any) -> Frame:
 
 
 _UNDECLARED = ("object", "str")
-"""What pandas makes of values whose type no one declared: which of the two depends on them."""
+"""The dtypes that pandas gives to values without a declared type. The values decide which one."""
 
 
 def _declared_type(empty: Any) -> pa.DataType | None:
-    """Return the Arrow type of a pandas column without rows, by its dtype; None if that is no type.
+    """Return the Arrow type of an empty pandas column, from its dtype; None if undeclared.
 
-    Arrow would look into the categories of a dtype, so their own dtype must be one.
+    Arrow would inspect the categories of a dtype, so their own dtype must be declared.
     """
     kinds = [empty.dtype, getattr(getattr(empty.dtype, "categories", None), "dtype", "int64")]
     if any(str(kind) in _UNDECLARED for kind in kinds):
@@ -282,9 +282,9 @@ def _declared_type(empty: Any) -> pa.DataType | None:
 
 
 def _array(series: Any, kind: pa.DataType, marks: SourcePart) -> pa.ChunkedArray | pa.Array:
-    """Return a pandas column as Arrow, in the type that it has without rows.
+    """Return a pandas column as Arrow, in the type of the column without rows.
 
-    Mixed objects become text one by one, and so does what Arrow cannot convert as a whole.
+    Mixed objects become text one by one, and so do columns that Arrow cannot convert.
     """
     if kind != pa.string():
         with suppress(Exception):
@@ -299,7 +299,7 @@ def _array(series: Any, kind: pa.DataType, marks: SourcePart) -> pa.ChunkedArray
 
 
 def _scalars(series: Any, kind: pa.DataType) -> pa.Array:
-    """Return the values one by one; what cannot be of a type is missing."""
+    """Return the values one by one. A value that does not fit the type is missing."""
     scalars: list[object] = []
     for value in series:
         try:
@@ -310,11 +310,10 @@ def _scalars(series: Any, kind: pa.DataType) -> pa.Array:
 
 
 def _object_text(value: object, marks: SourcePart) -> str | None:
-    """Return the canonical text of a Python object: as the engine writes the same value; None for
-    NaN.
+    """Return the text that the engine writes for a Python object; None for NaN.
 
-    A number or a date gets the marks that the plan declares, so that it is read as itself. An
-    object that raises has no text.
+    A number or a date gets the plan's marks, so that it is read back as itself. An object that
+    raises an error has no text.
     """
     try:
         return _text_of(value, marks)
@@ -323,7 +322,7 @@ def _object_text(value: object, marks: SourcePart) -> str | None:
 
 
 def _text_of(value: object, marks: SourcePart) -> str | None:
-    # NumPy's scalars count as the Python numbers they hold.
+    # NumPy's scalars count as the Python numbers that they hold.
     item = getattr(value, "item", None)
     with suppress(Exception):
         value = item() if item is not None else value
@@ -340,9 +339,7 @@ def _text_of(value: object, marks: SourcePart) -> str | None:
 
 
 def marked_text(value: object, text: str, marks: SourcePart) -> str:
-    """Return the text of a value of a column that also holds
-    texts, with the marks of these texts.
-    """
+    """Return the text of a value, with the plan's marks, in a column that also holds texts."""
     if isinstance(value, (float, np.floating, Decimal)):
         return text.replace(".", marks.decimal)
     if not isinstance(value, date) or marks.dates is None:  # a date and time is a date too

@@ -1,4 +1,4 @@
-"""Whether the schema of the data fits a plan, before any row is read."""
+"""Check that the schema of the data fits a plan, before any row is read."""
 
 # pyright: reportMissingTypeStubs=false
 from __future__ import annotations
@@ -23,14 +23,13 @@ _LACKING = {
     "pyspark": ("Spark", ("normalize",)),
     "mysql": ("MariaDB", ("normalize", "lower", "upper")),
 }
-"""By the name of a connection of Ibis: the engine, and the changes of a text that it lacks."""
+"""For each Ibis connection name: the engine, and the text functions that the engine lacks."""
 
 
 def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that counting reads: levels that are there, keys, values, the id, and
-    filters.
+    """Return the columns that counting reads: present levels, keys, values, the id, and filters.
 
-    Derived columns are present too. A missing level must follow from the others.
+    ``present`` includes derived columns. A missing level must follow from the other levels.
     """
     used = dict.fromkeys(name for query in plan.queries for name in query.by)
     used |= dict.fromkeys(name for query in plan.queries for name in query.columns)
@@ -46,7 +45,7 @@ def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
 
 
 def columns_read(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of the data that the plan reads, for its expressions too."""
+    """Return the columns of the data that the plan reads, including its expressions."""
     rows = plan.rows
     twins = {name.casefold() for name in rows.names}
     for name in present:
@@ -65,37 +64,35 @@ def columns_read(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
 
 
 def filter_column(plan: Plan, text: str) -> str:
-    """Return the column that holds whether a row meets a condition of the plan."""
+    """Return the column that states for each row if it meets a condition of the plan."""
     return f"neyman:where:{[known for known, _ in plan.rows.filters].index(text)}"
 
 
 def code_column(name: str) -> str:
-    """Return the column that holds the number of a derived column's text among `Derived.texts`."""
+    """Return the column with the number of a derived column's text among `Derived.texts`."""
     return f"neyman:code:{name}"
 
 
 def written_column(name: str) -> str:
-    """Return the column that holds a text as it is written,
-    beside the one without a plan's marks.
-    """
+    """Return the column with a text as written, beside the text without a plan's marks."""
     return f"neyman:written:{name}"
 
 
 def as_written(table: ibis.Table, name: str) -> Any:
-    """Return a column of a table as it is written, where that came along."""
+    """Return a column as written, if the table has it, else the column itself."""
     written = written_column(name)
     return table[written if written in table.columns else name]
 
 
 def used_hierarchies(plan: Plan) -> tuple[Hierarchy, ...]:
-    """Return the hierarchies that the levels of some query are of."""
+    """Return the hierarchies whose levels a query uses."""
     finest = (plan.parts(plan.finest(query)) for query in plan.queries)
     names = {one.name for parts in finest for one, _ in parts}
     return tuple(one for one in plan.hierarchies if one.name in names)
 
 
 def level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ...]:
-    """Return the levels that the data have."""
+    """Return the levels that are columns of the data."""
     levels = [level for level in hierarchy.levels if level in present]
     absent = [level for level in hierarchy.levels if level not in present]
     at = [hierarchy.depth(level) for level in levels]
@@ -113,18 +110,17 @@ def level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ..
 def check_schema(
     plan: Plan, table: ibis.Table, source: object = None, untyped: Collection[str] | None = None
 ) -> None:
-    """Refuse data whose columns or types cannot fit the plan; no row is read.
+    """Refuse data whose columns or types cannot fit the plan. No row is read.
 
     Args:
-        source: where it comes from: a path is named in errors.
-        untyped: the columns whose type the schema does not say, and which are read value by value:
-            each column of a CSV file. None if this is not known; then texts may be numbers.
+        source: the source of the data. Errors name it if it is a path.
+        untyped: the columns whose type the schema does not give, such as each column of a CSV file.
+            They are read value by value. None if unknown; then texts may be numbers.
 
     Raises:
-        DataError: a column is missing, is text that is read as numbers without ``parse``, has a
-            type that is neither text, number, truth value nor date, is of floats and holds units or
-            keys that are texts, or has a type whose values can never be equal to one of the public
-            keys.
+        DataError: a column is missing; is text that is read as numbers without ``parse``; has a
+            type other than text, number, truth value, or date; has floats for units or text keys;
+            or has a type whose values can never equal one of the public keys.
     """
     try:
         _check(plan, table, untyped)
@@ -170,7 +166,7 @@ def _check(plan: Plan, table: ibis.Table, untyped: Collection[str] | None) -> No
 
 
 def _check_number(name: str, kind: dt.DataType) -> None:
-    """Text whose type a schema gives is not a number, unless the plan reads it as one."""
+    """Refuse text for a number if the schema gives the type and the plan does not parse it."""
     if kind.is_string():
         raise DataError(
             f"data column {name!r} has type {kind}, and the plan reads numbers from it; convert "
@@ -180,8 +176,8 @@ def _check_number(name: str, kind: dt.DataType) -> None:
 
 
 def _check_changes(plan: Plan, table: ibis.Table) -> None:
-    """Refuse a change of a text that an engine cannot make."""
-    # A form of joined tables is on no engine; each of the tables is checked on its own.
+    """Refuse a text function that the engine lacks."""
+    # Joined tables have no engine. Each table is checked separately.
     for place in table._find_backends()[0]:  # pyright: ignore[reportPrivateUsage]
         engine, lacking = _LACKING.get(place.name, ("", ()))
         for name in lacking:
@@ -229,7 +225,7 @@ def _with_days(plan: Plan, schema: Mapping[str, dt.DataType]) -> dict[str, dt.Da
 
 
 def _reads_days(plan: Plan, name: str) -> bool:
-    """Whether a plan reads a column as dates, or by keys that are texts."""
+    """Return True if a plan reads a column as dates, or by keys that are texts."""
     dates = any(one == name and kind.type == "date" for one, kind in plan.rows.readings)
     keyed = (one for one in plan.columns if one.name == name and not one.integer)
     level = any(name in one.levels for one in plan.hierarchies)
@@ -247,7 +243,7 @@ def _check_days(plan: Plan, name: str) -> None:
 
 
 def _check_reading(name: str, kind: dt.DataType, reading: ColumnType) -> None:
-    """Refuse a type whose values can never be read as an expression's: a mistake in the plan."""
+    """Refuse a type that the plan's expressions can never read. This is a mistake in the plan."""
     if reading.type == "text":
         check_key_type(name, kind)
         return
@@ -266,7 +262,7 @@ def _check_reading(name: str, kind: dt.DataType, reading: ColumnType) -> None:
 
 
 def key_kind(plan: Plan, name: str) -> KeyKind:
-    """Return what the keys of a column or level are, which decides how its values are read."""
+    """Return the kind of keys in a column or level, which decides how its values are read."""
     for hierarchy in plan.hierarchies:
         if name in hierarchy.levels:
             return "whole" if name in hierarchy.integer else "text"
@@ -274,7 +270,7 @@ def key_kind(plan: Plan, name: str) -> KeyKind:
 
 
 def check_type(name: str, kind: dt.DataType, what: str = "keys are") -> None:
-    """Refuse a type that no plan reads; of a timestamp the day and the hour are read."""
+    """Refuse a type that no plan reads. Timestamps fail: plans read their day and hour."""
     numbers = kind.is_integer() or kind.is_floating() or kind.is_decimal() or kind.is_boolean()
     if not (numbers or kind.is_string() or kind.is_date() or kind.is_null()):
         raise DataError(
@@ -283,7 +279,7 @@ def check_type(name: str, kind: dt.DataType, what: str = "keys are") -> None:
 
 
 def check_key_type(name: str, kind: dt.DataType, keys: KeyKind = "text", advice: str = "") -> None:
-    """Refuse a type that no plan reads, and floats where keys are texts, as names of units are."""
+    """Refuse a type that no plan reads, and floats for text keys such as unit names."""
     check_type(name, kind)
     if kind.is_floating() and keys == "text":
         advice = advice or "make it whole numbers or text"
@@ -294,7 +290,7 @@ def check_key_type(name: str, kind: dt.DataType, keys: KeyKind = "text", advice:
 
 
 def _check_keys(name: str, kind: dt.DataType, keys: KeyKind, texts: Iterable[str]) -> None:
-    """Keys that no value of the type can equal are a mistake in the plan, not unknown values."""
+    """Refuse keys that no value of the type can equal. They are a mistake in the plan."""
     for key in texts:
         if kind.is_date():
             fits = keys == "text"

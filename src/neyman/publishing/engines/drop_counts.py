@@ -1,8 +1,7 @@
-"""How many rows each query and each join counts, and where the others are dropped.
+"""Count the rows that each query and each join uses, and the rows that each step drops.
 
-The steps, and the functions that take them, are those of `aggregate`. Which rows of a unit are kept
-is drawn anew in each run. So where bounds drop rows, another run can keep others, and the numbers
-after that step can differ.
+`aggregate` defines the steps and their functions. Each run draws which rows of a unit stay. So if
+bounds drop rows, another run can use other rows, and the numbers after this step can differ.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -37,16 +36,16 @@ _BOUNDED = _STEPS[4:]
 
 @dataclass(frozen=True, repr=False)
 class UnitRows(Private):
-    """The rows of the units, before and after the plan's bound.
+    """Count the rows of the units, before and after the plan's bound.
 
     Args:
         column: the column that names the unit.
         missing: rows without a unit, which are dropped.
-        units: how many units there are.
+        units: the number of units.
         largest: the most rows of one unit.
-        bound: the most rows of one unit that are kept.
-        over: how many units have more.
-        dropped: how many rows of these units are dropped.
+        bound: the plan's bound on the rows of one unit.
+        over: the number of units with more rows than ``bound``.
+        dropped: the number of rows of these units that are dropped.
     """
 
     column: str
@@ -60,25 +59,25 @@ class UnitRows(Private):
 
 @dataclass(frozen=True, repr=False)
 class QueryRows(Private):
-    """The rows that a query counts, and what drops the others.
+    """Count the rows that a query uses, and the rows that each cause drops.
 
     A row is dropped once, by the first cause in this order: ``missing``, ``unit_rows``,
-    ``unknown``, ``without_number``, ``groups``, ``rows_per_group``. Each
-    table of the query counts the same rows.
+    ``unknown``, ``without_number``, ``groups``, ``rows_per_group``. Each table of the query counts
+    the same rows.
 
     Args:
-        query: its name.
-        levels: of its tables that are measured.
-        taken: rows in the data that the filters take.
-        missing: rows dropped since they have no id.
+        query: the query's name.
+        levels: the levels of the query's measured tables.
+        taken: rows that meet the filters.
+        missing: rows dropped because they have no id.
         unit_rows: rows dropped by the plan's bound on a unit's rows.
-        read: rows that are left by then.
-        unknown: rows dropped since a key of the query is unknown.
-        without_number: rows dropped since they have no number that the query needs.
+        read: rows left after these two steps.
+        unknown: rows dropped because a key of the query is unknown.
+        without_number: rows dropped because they lack a number that the query needs.
         groups: rows dropped by the query's bound on groups.
         rows_per_group: rows dropped by the query's bound on rows per group.
-        counted: rows that are left.
-        lost: rows that the filters take and the query does not count.
+        counted: rows left at the end.
+        lost: rows that meet the filters and that the query does not count.
     """
 
     query: str
@@ -97,17 +96,17 @@ class QueryRows(Private):
 
 @dataclass(frozen=True, repr=False)
 class JoinRows(Private):
-    """The rows of a table that has one row per unit, and of the plan's table that match them.
+    """Count the rows of a table with one row per unit, and the matching rows of the plan's table.
 
     Args:
         table: the table.
-        column: its column that names the unit.
-        missing: its rows without a unit, which are dropped.
-        units: how many units it has.
-        several: how many of these have several rows.
-        dropped: how many rows of these units are dropped.
-        matched: rows of the plan's table whose unit has a row that is left.
-        unmatched: rows of the plan's table whose unit has none.
+        column: the table's column that names the unit.
+        missing: rows of the table without a unit, which are dropped.
+        units: the number of units in the table.
+        several: the number of these units with several rows.
+        dropped: the number of rows of these units that are dropped.
+        matched: rows of the plan's table whose unit has a remaining row.
+        unmatched: rows of the plan's table whose unit has no remaining row.
     """
 
     table: str
@@ -121,11 +120,11 @@ class JoinRows(Private):
 
 
 def unit_rows(plan: Plan, table: ibis.Table, column: str | None = None) -> UnitRows | None:
-    """Count the rows of each unit; None where each row is a unit.
+    """Count the rows of each unit; None if each row is a unit.
 
     Args:
-        column: a column to count by in place of ``unit.id``: how often do its values have more rows
-            than the plan takes a unit to have?
+        column: a column to use in place of ``unit.id``. The result shows how many of its values
+            have more rows than the plan's bound.
     """
     if column is not None:
         plan = plan.changed(unit=plan.unit.model_copy(update={"id": column}))
@@ -198,12 +197,12 @@ def query_rows(plan: Plan, table: ibis.Table, key: bytes | None = None) -> tuple
 
     Args:
         plan: the plan. A query whose tables are all declared public reads no row and is left out.
-        key: for the choice among a unit's rows; None for a new one.
+        key: the key for the choice among a unit's rows; None for a new key.
     """
     key = fresh_key() if key is None else key
     coding = Coding(plan, tuple(table.columns))
     every = [query for query in plan.queries if not query.searched]
-    # A row that lacks a key of its group's detail still counts for the group.
+    # A row without a key of its group's detail still counts for the group.
     every = [replace(query, by=query.group_by) for query in every]
     tabled = [query for query in every if query.split and query.delta is None]
     filters = dict.fromkeys(query.where for query in tabled)
@@ -241,7 +240,7 @@ def _steps(query: Query, counts: Counter[str]) -> QueryRows:
 def _of_rows(
     coding: Coding, table: ibis.Table, queries: Sequence[Query], key: bytes
 ) -> Iterator[tuple[str, str, int]]:
-    """Where each row is a unit: no bound drops a row."""
+    """Yield the counts if each row is a unit. No bound drops a row."""
     every = row_count(table)
     for query in queries:
         rows: Any = coding.read(table, aggregate.needed_columns(coding, query), unit=False)
@@ -274,11 +273,11 @@ def _number_rows(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
 def _of_units(
     coding: Coding, table: ibis.Table, queries: Sequence[Query], key: bytes
 ) -> Iterator[tuple[str, str, int]]:
-    """Where units are named: as `aggregate_cells` and `discover` bound their rows."""
+    """Yield the counts if units have ids. `aggregate_cells` and `discover` use the same bounds."""
     wanted = dict.fromkeys(
         one for query in queries for one in aggregate.needed_columns(coding, query)
     )
-    # Buckets leave rows without an id out.
+    # Buckets leave out rows without an id.
     first = {"taken": row_count(table), "named": row_count(coding.read(table, (), unit=True))}
     for query in queries:
         yield from ((query.name, step, number) for step, number in first.items())

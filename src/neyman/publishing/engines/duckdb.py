@@ -1,4 +1,4 @@
-"""A DuckDB of our own: embedded, in memory, and on disk in a private folder where it must."""
+"""Run our own DuckDB: embedded, in memory, and on disk in a private folder if needed."""
 
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false
 from __future__ import annotations
@@ -34,14 +34,14 @@ from neyman.publishing.plan.document import SourcePart
 from neyman.storage.private_folder import PrivateFolder, private_folder
 
 OFFLINE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
-"""Settings of each DuckDB that we open: nothing makes it download or load an extension."""
+"""Settings of each DuckDB that we open. DuckDB never downloads or loads an extension."""
 _WILDCARD = re.compile(r"[*?\[]")
 _MEMORY = re.compile(r"[0-9]+(\.[0-9]+)? ?([KMGT]i?B|[kmgt])")
 
 
 @dataclass(frozen=True)
 class Opening:
-    """How a table is wanted; see `open_table`."""
+    """Set how to open a table; see `open_table`."""
 
     engine: str
     columns: Sequence[str] | None
@@ -54,8 +54,9 @@ class Opening:
 def connect(memory: str | None = None) -> Any:
     """Return a new DuckDB.
 
-    What does not fit into ``memory``, such as "4GB", is written to a folder that only this user can
-    read, and that is removed with it. None stands for DuckDB's limit, four fifths of the machine.
+    Data beyond ``memory``, such as "4GB", are written to a folder that only this user can read and
+    that is removed with the connection. None means DuckDB's limit, four fifths of the machine's
+    memory.
     """
     settings: dict[str, Any] = dict(OFFLINE)
     if memory is not None:
@@ -96,7 +97,7 @@ def check_memory(memory: str) -> str:
 
 
 def close(connection: Any) -> None:
-    """Close a connection of ours; another is left alone."""
+    """Close a connection of ours. Leave others open."""
     folder = getattr(connection, "neyman_close", None)
     if folder is not None:
         connection.disconnect()
@@ -115,7 +116,7 @@ def registered(data: pa.Table | ds.Dataset, opening: Opening) -> ibis.Table:
 
 
 def untaken(error: Exception, engine: str, schema: pa.Schema) -> Exception:
-    """Return the error for data with columns that an engine cannot take."""
+    """Return the error for data with columns that an engine cannot accept."""
     kinds = ", ".join(sorted({str(field.type) for field in schema}))
     name = type(error).__name__
     text = f"data has columns that {engine} cannot take ({name}); its types are {kinds}"
@@ -128,11 +129,11 @@ def parquet_names(files: Sequence[str]) -> list[list[str]]:
 
 
 def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Schema:
-    """Return the Arrow schema of columns of Parquet files, from their footers; no row is read.
+    """Return the Arrow schema of columns of Parquet files, from their footers. No row is read.
 
-    DuckDB and Arrow, which both may read a file (see `parquet`), must give a column the same type.
-    A column that they read differently has a type that no plan can use. Without ``columns`` the
-    answer has those that each file has once, and in one type.
+    DuckDB and Arrow may both read a file (see `parquet`), so they must give a column the same type.
+    A column that they read differently gets a type that no plan can use. Without ``columns``, the
+    schema has the columns that each file has once, and in one type.
     """
     connection = connect()
     try:
@@ -179,7 +180,7 @@ def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Sc
 
 
 def footer(file: str) -> pa.Schema:
-    """Return the Arrow schema of a Parquet file, from its end."""
+    """Return the Arrow schema of a Parquet file, from its footer."""
     try:
         with open(file, "rb") as opened:
             return pq.ParquetFile(opened, coerce_int96_timestamp_unit="us").schema_arrow
@@ -195,7 +196,7 @@ def _unreadable(file: str, error: Exception) -> Exception:
 
 
 def _parquet(connection: Any, files: Sequence[str], columns: Sequence[str]) -> ibis.Table:
-    """Read columns of Parquet files on DuckDB, and no others; without one, a constant per row."""
+    """Read only these columns of Parquet files on DuckDB; without columns, a constant per row."""
     places = ", ".join(quoted(_exact(connection, file), "'") for file in files)
     chosen = ", ".join(quoted(name) for name in columns) or "1 AS one"
     connection.con.execute(
@@ -206,12 +207,12 @@ def _parquet(connection: Any, files: Sequence[str], columns: Sequence[str]) -> i
 
 
 def quoted(text: str, mark: str = '"') -> str:
-    """Return a text of SQL: a name, or a literal with another mark."""
+    """Return a text quoted for SQL: a name, or with another mark a literal."""
     return mark + text.replace(mark, 2 * mark) + mark
 
 
 def _common_type(kind: pa.DataType, native: Any) -> pa.DataType:
-    """Return an Arrow type if DuckDB reads it as its plain type, else one that no plan can use."""
+    """Return an Arrow type that DuckDB reads as its plain type, else an unusable type."""
     plain = plain_type(kind)
     if plain is None or pa.types.is_null(kind) or not reads_as_is(kind):
         return kind
@@ -222,9 +223,7 @@ def _common_type(kind: pa.DataType, native: Any) -> pa.DataType:
 
 
 def _exact(connection: Any, file: str) -> str:
-    """Return a pattern that DuckDB expands to this very file: it
-    expands every name that it is given.
-    """
+    """Return a pattern that DuckDB expands to this file alone. DuckDB expands every name."""
     path = os.path.abspath(file)
     pattern = _WILDCARD.sub(r"[\g<0>]", path)
     try:
@@ -240,12 +239,12 @@ def _exact(connection: Any, file: str) -> str:
 
 
 def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.Table:
-    """Parquet files of one form as a table on a new DuckDB."""
+    """Return Parquet files of one form as a table on a new DuckDB."""
     if not opening.rows:
         return registered(plain_form(schema), opening)
     kinds = {field.name: plain_type(field.type) for field in schema}
     types = {name: kind for name, kind in kinds.items() if kind is not None}
-    # Arrow would convert a timestamp on the way, and fail where that loses something.
+    # Arrow would convert a timestamp on the way, and fail if precision is lost.
     types |= {field.name: field.type for field in schema if pa.types.is_timestamp(field.type)}
     if not all(map(reads_as_is, types.values())):
         return registered(_by_arrow(files, types), opening).select(*types)
@@ -254,13 +253,13 @@ def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.T
     if _is_text(table):
         return table
     close(connection)
-    # DuckDB reads no text that is not UTF-8; Arrow does, and the engine compares bytes. Both give
-    # the same types (see `parquet_schema`), so that only the bytes of a text decide who reads it.
+    # DuckDB cannot read text that is not UTF-8. Arrow can, and the engine compares bytes. Both give
+    # the same types (see `parquet_schema`), so only the bytes of a text decide the reader.
     return registered(_by_arrow(files, types), opening).select(*types)
 
 
 def _by_arrow(files: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Table | ds.Dataset:
-    """Parquet files as Arrow reads them: where they lie, or in memory to convert timestamps."""
+    """Return Parquet files as Arrow reads them: in place, or in memory to convert timestamps."""
     data = ds.dataset(
         [os.path.abspath(file) for file in files],
         pa.schema(list(types.items())),
@@ -275,13 +274,13 @@ def _by_arrow(files: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Tabl
 
 
 def _text_for_null(table: ibis.Table) -> ibis.Table:
-    """Columns of nothing but NULL as text: Ibis has no type for DuckDB's own."""
+    """Return all-null columns as text: Ibis has no type for DuckDB's null type."""
     empty = [name for name, kind in table.schema().items() if 'kind="NULL"' in str(kind)]
     return table.mutate(**{name: table[name].cast("string") for name in empty}) if empty else table
 
 
 def _is_text(table: ibis.Table) -> bool:
-    """Whether all text is UTF-8: whether DuckDB can read it."""
+    """Return True if all text is UTF-8, so that DuckDB can read it."""
     rows: Any = table
     names = [name for name, kind in table.schema().items() if kind.is_string()]
     measured = {f"c{i}": rows[name].length().max() for i, name in enumerate(names)}

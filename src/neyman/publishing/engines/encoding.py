@@ -1,4 +1,4 @@
-"""Rows as whole numbers: the code of each key, the bin and the value that each query takes."""
+"""Encode rows as integers: the code of each key, and the bin and value that each query uses."""
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 from __future__ import annotations
@@ -30,24 +30,24 @@ from neyman.publishing.plan.query import Query
 
 
 class Kind(Enum):
-    """What a column of coded rows holds; the value begins its name in SQL."""
+    """Name the content of a column of coded rows. The value begins the column's name in SQL."""
 
     PLACE = "p"  # the codes of places, by the position of their level among those of the plan
     KEY = "b"  # the codes of keys, by the column of the plan
     BIN = "h"  # the codes of bins
     VALUE = "s"  # values to add up
     SOURCE = "t"
-    """What keys are looked up by, or keys that are not known, by the column of the data."""
-    WRITTEN = "v"  # the values in the data that those of `SOURCE` are of
+    """Values to look keys up by, or discovered keys, by the column of the data."""
+    WRITTEN = "v"  # the data's values behind those of `SOURCE`
 
 
 @dataclass(frozen=True)
 class CodeColumn:
-    """A column of coded rows. Its name has a number: names that differ in case are one to engines.
+    """Represent a column of coded rows. Engines ignore case in names, so the name has a number.
 
     Args:
-        size: of an axis, the number of its keys. A row whose key is unknown, and not declared to go
-            to another, has the code ``size``.
+        size: for an axis, the number of its keys. A row with an unknown key has the code ``size``,
+            unless the plan declares a key for unknown values.
     """
 
     kind: Kind
@@ -56,7 +56,7 @@ class CodeColumn:
 
     @property
     def name(self) -> str:
-        """Its name in SQL."""
+        """Return the column's name in SQL."""
         return f"{self.kind.value}{self.index}"
 
 
@@ -67,14 +67,14 @@ def names_of(columns: Iterable[CodeColumn]) -> list[str]:
 
 @dataclass(frozen=True)
 class Coding:
-    """How a plan's queries see rows."""
+    """Define the columns of coded rows that a plan's queries use."""
 
     plan: Plan
     present: tuple[str, ...]
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The data's columns that are read."""
+        """Return the columns of the data that are read."""
         return columns_needed(self.plan, self.present)
 
     @cached_property
@@ -88,7 +88,7 @@ class Coding:
 
     @cached_property
     def _texts(self) -> dict[CodeColumn, tuple[str, ...]]:
-        """The texts of the columns of which the rows have codes."""
+        """Return the texts of the columns for which rows have codes."""
         discovered = {column.name for column in self.plan.columns if column.discover}
         return {
             self.source(one.name): one.texts
@@ -100,16 +100,16 @@ class Coding:
         }
 
     def source(self, name: str) -> CodeColumn:
-        """Return the column of what the keys of a column of the data are looked up by."""
+        """Return the column with the values to look up keys of a data column by."""
         return CodeColumn(Kind.SOURCE, self.names.index(name))
 
     def value(self, query: Query, part: str = "sum") -> CodeColumn | None:
-        """Return the column of the values that a part of a query's measure adds up."""
+        """Return the column of values that a part of a query's measure sums."""
         name, clip = query.measured(part)
         return CodeColumn(Kind.VALUE, self._clips.index((name, clip))) if clip else None
 
     def numbers(self, query: Query, part: str) -> dict[CodeColumn, int]:
-        """Return the values that a part needs, each with its low end, below which it is missing."""
+        """Return the values that a part needs. Below its low end, a value is missing."""
         names = query.required(part)
         parts = ("sum", "over") if query.complete else (part if part == "over" else "sum",)
         ends = {self.value(query, one): query.measured(one) for one in parts}
@@ -120,9 +120,7 @@ class Coding:
         }
 
     def values(self, query: Query) -> dict[CodeColumn, None]:
-        """Return the columns of all values that a query adds up, or
-        whose distinct ones it counts.
-        """
+        """Return the columns that a query sums, or whose distinct values it counts."""
         if query.measure == "distinct" and query.column is not None:
             is_open = self.plan.column(query.column).discover
             return {(self.source if is_open else self.key)(query.column): None}
@@ -135,7 +133,7 @@ class Coding:
 
     @cached_property
     def _levels(self) -> list[tuple[Hierarchy, str]]:
-        """The levels of all hierarchies, by the index of the column of their places."""
+        """Return the levels of all hierarchies, by the index of the column of their places."""
         return [(one, level) for one in self.plan.hierarchies for level in one.levels]
 
     def place(self, hierarchy: Hierarchy, level: str) -> CodeColumn:
@@ -146,11 +144,11 @@ class Coding:
         )
 
     def level(self, place: CodeColumn) -> tuple[Hierarchy, str]:
-        """Return the hierarchy and the level that an axis of places is of."""
+        """Return the hierarchy and the level of an axis of places."""
         return self._levels[place.index]
 
     def places(self, level: str) -> list[CodeColumn]:
-        """Return the axes of a level's places: none, one, or one of each of several hierarchies."""
+        """Return the axes of a level's places: none, one, or one per hierarchy."""
         return [self.place(one, name) for one, name in self.plan.parts(level)]
 
     def key(self, name: str) -> CodeColumn:
@@ -159,7 +157,7 @@ class Coding:
         return CodeColumn(Kind.KEY, names.index(name), len(self.plan.column(name).keys))
 
     def axes(self, query: Query, level: str) -> tuple[CodeColumn, ...]:
-        """Return the axes of a query's table at a level: places if any, known keys, bins if any."""
+        """Return the axes of a query's table at a level: any places, known keys, any bins."""
         axes = self.places(level)
         axes += [self.key(name) for name in query.by if not self.plan.column(name).discover]
         if query.bins:
@@ -168,17 +166,17 @@ class Coding:
         return tuple(axes)
 
     def discovered(self, query: Query) -> tuple[CodeColumn, ...]:
-        """Return the columns of the bytes of a query's unknown keys."""
+        """Return the columns with the bytes of a query's discovered keys."""
         return tuple(self.source(name) for name in query.by if self.plan.column(name).discover)
 
     def read(
         self, table: ibis.Table, wanted: Iterable[CodeColumn], *, unit: bool, shown: bool = False
     ) -> ibis.Table:
-        """Rows with what their keys are looked up by, their bins and values.
+        """Return rows with the values to look keys up by, and with their bins and values.
 
         Args:
-            unit: whether the bytes of the unit come along; rows without a unit are dropped then.
-            shown: whether the values that keys are read from come along, texts as their bytes.
+            unit: True to include the bytes of the unit. Rows without a unit are then dropped.
+            shown: True to include the values that keys are read from, with texts as bytes.
         """
         backend = backend_of(table)
         wanted = set(wanted)
@@ -230,7 +228,7 @@ class Coding:
     def looked_up(
         self, rows: ibis.Table, wanted: Iterable[CodeColumn], keys: Sequence[ibis.Table]
     ) -> ibis.Table:
-        """Put codes in place of keys, by joins, so that the rows stay where they are."""
+        """Replace keys with codes by joins, so that the rows stay in place."""
         backend, sources = backend_of(rows), self.sources(rows)
         joined: Any = rows.mutate(
             **{
@@ -254,7 +252,7 @@ class Coding:
         return joined.select(**columns)
 
     def keys(self, wanted: Iterable[CodeColumn]) -> list[pa.Table]:
-        """Tables of public keys: what they are looked up by, and their codes."""
+        """Return tables of public keys: their look-up values and their codes."""
         return [
             pa.table({_key_column(number, one): right[one] for one in right})
             for number, right in enumerate(self._keys(set(wanted)))
@@ -279,7 +277,7 @@ class Coding:
         return keys
 
     def _trees(self, wanted: Iterable[CodeColumn]) -> Iterator[tuple[Hierarchy, list[CodeColumn]]]:
-        """Yield the hierarchies that places are wanted of, each with these."""
+        """Yield each hierarchy with wanted places, and these places."""
         places = sorted((o for o in wanted if o.kind is Kind.PLACE), key=lambda one: one.index)
         for hierarchy in self.plan.hierarchies:
             own = [place for place in places if self.level(place)[0] is hierarchy]
@@ -287,14 +285,14 @@ class Coding:
                 yield hierarchy, own
 
     def _key(self, source: CodeColumn, key: str) -> bytes | int:
-        """Return what a key is looked up by: its bytes, or its number."""
+        """Return the look-up value of a key: its bytes or its number."""
         texts = self._texts.get(source)
         if texts is None:
             return key.encode("utf-8", "surrogatepass")
         return texts.index(key) if key in texts else -1
 
     def _unknown(self, column: CodeColumn) -> int:
-        """Return the code of what is unknown: a declared key's, or one more than there are."""
+        """Return the code for unknown values: the declared key's code, or the number of keys."""
         if column.kind is Kind.PLACE:
             hierarchy, level = self.level(column)
             goes = hierarchy.unknown
@@ -307,7 +305,7 @@ class Coding:
     def risen(
         self, codes: Mapping[CodeColumn, NDArray[np.int64]], query: Query, level: str
     ) -> list[NDArray[np.int64]]:
-        """Return the codes on a table's axes, from those of rows at the same or a lower level."""
+        """Return the codes on a table's axes, from row codes at the same or a lower level."""
         lowest = {one.name: place for one, (*_, place) in self._trees(codes)}
         codes_above: list[NDArray[np.int64]] = []
         for axis in self.axes(query, level):
@@ -315,7 +313,7 @@ class Coding:
                 hierarchy, own = self.level(axis)
                 lower = lowest[hierarchy.name]
                 upward = hierarchy.parents(self.level(lower)[1], own)
-                # One place more, for those that are unknown.
+                # One extra place stands for unknown places.
                 codes_above.append(np.append(upward, axis.size)[codes[lower]])
             else:
                 codes_above.append(codes[axis])
@@ -323,5 +321,5 @@ class Coding:
 
 
 def _key_column(number: int, column: CodeColumn) -> str:
-    """Return a column's name in a table of public keys, which are joined one after another."""
+    """Return a column's name in a table of public keys. The joins are numbered."""
     return f"j{number}{column.name}" if column.kind is Kind.SOURCE else column.name

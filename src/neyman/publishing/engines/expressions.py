@@ -1,13 +1,13 @@
-"""The expressions that the engines run: few, and with one answer on DuckDB, Spark and in Python.
+"""Define the few expressions that engines run, with equal results on DuckDB, Spark, and Python.
 
-A plan writes no SQL: its expressions (see `row_values`) reach those below.
+A plan writes no SQL. Its expressions (see `row_values`) become the expressions below.
 
-- NaN is asked for by name, and is NULL from then on.
-- No value is cast where the cast could fail or round: text is taken apart by patterns, decimals
-  are text, and doubles are clipped and floored first.
-- Sums are of whole numbers in `decimal(38, 0)`: 2^63 rows of 2^62 stay below 10^38.
+- NaN is tested by name, and is NULL from then on.
+- No value is cast if the cast could fail or round. Patterns take text apart, decimals are text, and
+  doubles are clipped and floored first.
+- Sums are sums of integers in `decimal(38, 0)`: 2^63 rows of 2^62 stay below 10^38.
 - Keys and units compare as bytes.
-- No `hash`, `random`, `upper`, nor order but of a window that names all of its columns.
+- No `hash`, `random`, or `upper`. The only order is in windows that name all of their columns.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -33,7 +33,7 @@ _PLAIN = r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?\z"
 _INFINITE = r"^-?[iI]nf(inity)?\z"
 _TRUE, _FALSE = r"^(true|True|TRUE|t|T)\z", r"^(false|False|FALSE|f|F)\z"
 _INTEGER_DECIMAL = r"^-?[0-9]*\.0+\z"
-_ALIKE = {" ": " \u00a0\u202f", "'": "'\u2019"}  # what a mark between thousands stands for
+_ALIKE = {" ": " \u00a0\u202f", "'": "'\u2019"}  # characters that a thousands mark matches
 _EXPONENT = r"(?:[eE][-+]?[0-9]{1,4})?"
 _HOUR, _SIXTY = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
 _OFFSET = f"(?:[Zz]|[+-]{_HOUR}(?::?{_SIXTY})?)"
@@ -42,12 +42,12 @@ TIME_OF_DAY = f"(?:[T ]{_HOUR}:{_SIXTY}(?::{_SIXTY}(?:[.,][0-9]+)?)?{_OFFSET}?)?
 
 @dataclass(frozen=True)
 class Limits:
-    """The numbers that all engines read alike."""
+    """Set the range of numbers that all engines read the same way."""
 
     clip: int = 2**60  # beyond every clip, and small enough that nothing here overflows
     double_digits: int = 14  # digits that doubles have to spare
     decimal_digits: int = 37  # digits, which fit in decimal(38, 0)
-    # Digits before the point: more than 80, so that only 0 is a small number there.
+    # Digits before the point: more than 80, so that the only small number there is 0.
     integer_digits: int = 120
     int64_double: float = 2.0**63 - 1024  # the largest double that is a whole number of 64 bits
 
@@ -56,9 +56,7 @@ LIMITS = Limits()
 
 
 def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.Table:
-    """Return a table where an empty text is missing, as in a CSV
-    file; ``coded`` columns have none.
-    """
+    """Return a table in which an empty text is missing, as in CSV. ``coded`` columns have none."""
     texts = [name for name, kind in table.schema().items() if kind.is_string()]
     empty: Value = ""
     known = {name: table[name].nullif(empty) for name in texts if name not in coded}
@@ -66,25 +64,25 @@ def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.T
 
 
 def raw_key(column: Value, backend: Backend) -> Value:
-    """Return what rows may be grouped by before a look-up: of a float, its whole number or NULL."""
+    """Return the value to group rows by before a look-up. A float gives its integer, or NULL."""
     if column.type().is_floating():
         return _integer_of_float(column)
     return backend.group_key(column)
 
 
 def key_bytes(column: Value, backend: Backend, kind: KeyKind = "text") -> Value:
-    """Return the bytes of the key that a value stands for; NULL if it stands for none.
+    """Return the bytes of the key that a value represents; NULL if it represents no key.
 
     Args:
-        column: a column of the data, or what `raw_key` makes of it.
-        kind: "text" for the value's own text. "whole" for the digits of its whole number: 1, 1.0,
-            01 and 1e0 are one key, as text and as numbers. "boolean" for true (true, True, TRUE,
-            t, T, and the number 1) and false (false, False, FALSE, f, F, and the number 0).
+        column: a column of the data, or the result of `raw_key`.
+        kind: "text" for the value's own text. "whole" for the digits of an integer: 1, 1.0, 01 and
+            1e0 are one key, as text and as numbers. "boolean" for true (true, True, TRUE, t, T, and
+            the number 1) and false (false, False, FALSE, f, F, and the number 0).
     """
     if kind == "text":
         return column if column.type().is_binary() else backend.plain_bytes(_text(column))
     if column.type().is_binary():
-        # DuckDB writes bytes that are not ASCII with backslashes, which no number has.
+        # DuckDB writes non-ASCII bytes with backslashes, which no number has.
         column = column.cast("string")
     if column.type().is_boolean():
         return backend.plain_bytes(_text(column))
@@ -94,26 +92,26 @@ def key_bytes(column: Value, backend: Backend, kind: KeyKind = "text") -> Value:
         return backend.plain_bytes(digits)
     cases = [(digits == "1", "true"), (digits == "0", "false")]
     if is_text:
-        # Before the numbers, which take longer.
+        # Texts come before numbers, which take longer.
         cases = [(column.re_search(_TRUE), "true"), (column.re_search(_FALSE), "false"), *cases]
     return backend.plain_bytes(ibis.cases(*cases))
 
 
 def _text(column: Value) -> Value:
-    """Return the canonical text of a column; NULL for what has none."""
+    """Return the canonical text of a column; NULL for a value without a canonical text."""
     kind = column.type()
     if kind.is_string():
         return column
     if kind.is_boolean():
         return ibis.cases((column, "true"), (~column, "false"))
     if kind.is_date():
-        # Before the year 1 and after 9999 each engine has its own form.
+        # Outside the years 1 to 9999, each engine has its own form.
         inside = column.between(date(1, 1, 1), date(9999, 12, 31))
         return ibis.cases((inside, column.cast("string")))
     text = column.cast("string")
     if kind.is_decimal() and kind.scale != 0:
         digits = text.re_replace(r"\.0+\z", "")
-        # DuckDB writes 0 as .0 where no digit has room before the point.
+        # DuckDB writes 0 as .0 if there is no digit before the point.
         return ibis.cases(
             (~text.re_search(_INTEGER_DECIMAL), None), (digits == "", "0"), else_=digits
         )
@@ -123,22 +121,21 @@ def _text(column: Value) -> Value:
 def scaled_integer(
     column: Value, backend: Backend, decimals: int, low: int, high: int, unknown: int | None
 ) -> Value:
-    """Return the whole number in [low, high] that a value stands for: floor(x 10^decimals),
-    clipped.
+    """Return the integer floor(x 10^decimals) of a value x, clipped to [low, high].
 
-    A text, a decimal or an integer is read exactly. A text is digits with at most a minus, a point
-    and an exponent (up to 40 digits on each side of the point, 4 in the exponent), or ``inf``: what
-    programs write for a number. A double is multiplied by 10^decimals as doubles are; where the
-    product is below 2^49 and within 2^-50 of a whole number, relatively, it is that number (0.29 is
-    29 hundredths, although the double is a little less), else it is rounded down. For single floats
-    it is 2^21 and 2^-22. What is no number (NULL, NaN, other text) counts as ``unknown``, or
-    is the whole number low - 1, which no number becomes.
+    A text, a decimal, or an integer is read exactly. A text is digits with at most a minus, a
+    point, and an exponent (up to 40 digits on each side of the point, 4 in the exponent), or
+    ``inf``, as programs write numbers. A double is multiplied by 10^decimals in double arithmetic.
+    If the product is below 2^49 and within relative 2^-50 of an integer, the result is this integer
+    (0.29 gives 29 hundredths, although the double is slightly less). Otherwise the product is
+    rounded down. For single floats the bounds are 2^21 and 2^-22. A value that is no number (NULL,
+    NaN, other text) counts as ``unknown``, or becomes low - 1, which no number becomes.
 
     Args:
-        column: text, numbers or truth values.
+        column: text, numbers, or truth values.
         decimals: 0 to 9.
-        low, high: scaled whole numbers, within 2^53.
-        unknown: replaces what is no number, clipped as well; None for low - 1.
+        low, high: scaled integers within 2^53.
+        unknown: replaces a value that is no number, and is also clipped; None for low - 1.
     """
     number = integer_of(column, backend, decimals)
     if unknown is None:
@@ -148,7 +145,7 @@ def scaled_integer(
 
 
 def integer_of(column: Value, backend: Backend, decimals: int, most: int = LIMITS.clip) -> Value:
-    """Return the whole number of `scaled_integer` within +-most, NULL for what is no number.
+    """Return the integer of `scaled_integer` within +-most; NULL if the value is no number.
 
     Args:
         decimals: 0 to 9.
@@ -166,7 +163,7 @@ def integer_of(column: Value, backend: Backend, decimals: int, most: int = LIMIT
 
 
 def inside(number: Value, low: Value, high: Value) -> Value:
-    """Bring a number that is not NULL into a range; Ibis's ``clip`` would repeat the number."""
+    """Clip a number that is not NULL to a range. Ibis's ``clip`` would repeat the number."""
     return ibis.least(ibis.greatest(number, low), high)
 
 
@@ -175,7 +172,7 @@ def _of_float(column: Value, decimals: int, most: int) -> Value:
     scale = 10.0**decimals
     known = column.notnull() & ~column.isnan()
     number: Value = ibis.cases((known, column), else_=0.0).cast("float64")
-    # A floor is a cast to an integer, so nothing large may reach it, not even unused.
+    # A floor is a cast to an integer, so even an unused argument must not be large.
     scaled = inside(number, -most / scale, most / scale) * scale
     near = (scaled + 0.5).floor().cast("int64")
     close = (near.cast("float64") - scaled).abs() <= scaled.abs() * 2.0**-bits
@@ -184,10 +181,10 @@ def _of_float(column: Value, decimals: int, most: int) -> Value:
 
 
 def _integer_of_float(column: Value) -> Value:
-    """Return the whole number of 64 bits that a float is equal to, or NULL."""
+    """Return the 64-bit integer that a float equals, or NULL."""
     known = column.notnull() & ~column.isnan()
     number: Value = ibis.cases((known, column), else_=0.5).cast("float64")
-    # A floor is a cast to an integer, so nothing large may reach it, not even unused.
+    # A floor is a cast to an integer, so even an unused argument must not be large.
     bounded = inside(number, -(2.0**63), LIMITS.int64_double)
     floor = bounded.floor().cast("int64")
     return ibis.cases((floor.cast("float64") == number, floor))
@@ -205,7 +202,7 @@ def _text_of_integer(text: Value) -> Value:
 def _digits(text: Value, decimals: int) -> tuple[Value, Value]:
     """Return the digits of floor(|x| 10^decimals), and the digits that follow.
 
-    Without decimals there are no zeros in front, and of 0 no digit.
+    Without decimals, the digits have no leading zeros, and 0 has no digit.
     """
     before = text.re_extract(r"^-?0*([0-9]*)", 1)
     after = text.re_extract(r"\.([0-9]+)", 1)
@@ -217,7 +214,7 @@ def _digits(text: Value, decimals: int) -> tuple[Value, Value]:
     places = inside(before.length() + power + decimals, 0, LIMITS.integer_digits).cast("int64")
     both = before.concat(after)
     moved = both.concat("0" * LIMITS.integer_digits).substr(0, places).re_replace("^0+", "")
-    # Few texts have an exponent, and moving the point takes longer than all the rest.
+    # Few texts have an exponent, and moving the point takes longer than everything else.
     is_moved = text.contains("e") | text.contains("E")
     return (
         ibis.cases((is_moved, moved), else_=digits),
@@ -226,12 +223,13 @@ def _digits(text: Value, decimals: int) -> tuple[Value, Value]:
 
 
 def _of_text(text: Value, decimals: int, most: int) -> Value:
-    """Return the whole number that a text is, or NULL.
+    """Return the integer floor(number 10^decimals) of a text, or NULL.
 
-    Let x = number 10^decimals be less than 10^14 in size. If the text has 14 characters at most, x
-    is whole, or 10^-14 |x| away from each whole number, and the product of doubles is within 2^-52
-    |x| of x. So 2^-50 |x| more, rounded down, is floor(x). If it has more, the digits that count
-    are cut out, and their double is rounded. Both are faster than decimals.
+    Let x = number 10^decimals be less than 10^14 in size. If the text has at most 14 characters, x
+    is an integer, or at least 10^-14 |x| away from each integer. The product of doubles is within
+    2^-52 |x| of x. So the product plus 2^-50 |x|, rounded down, is floor(x). If the text is longer,
+    the digits that count are cut out, and their double is rounded. Both ways are faster than
+    decimals.
     """
     scale = 10.0**decimals
     near = text.try_cast("float64") * scale
@@ -272,12 +270,12 @@ def _decimal(number: int) -> Value:
 
 
 def bin_of(number: Value, edges: Sequence[int], *, optional: bool = False) -> Value:
-    """Return the bin i with edges[i] <= x < edges[i + 1] of a whole number inside the edges.
+    """Return the bin i with edges[i] <= x < edges[i + 1], for an integer x inside the edges.
 
     Args:
-        edges: rising whole numbers.
-        optional: whether a number below the first edge stands for none (see `scaled_integer`): its
-            bin is the number of bins, the code of what is unknown.
+        edges: rising integers.
+        optional: True if a number below the first edge means a missing number (see
+            `scaled_integer`). Its bin is then the number of bins, the code for unknown values.
     """
     if optional:
         inside_edges = ibis.greatest(number, edges[0])
@@ -289,7 +287,7 @@ def bin_of(number: Value, edges: Sequence[int], *, optional: bool = False) -> Va
     above = number - edges[0]
     if step == 1:
         return above
-    # Exactly divisible, and the quotient is below 2^51: rounding its double gives it exactly.
+    # The division is exact and the quotient is below 2^51, so rounding its double is exact.
     return ((above - above % step) / step).round().cast("int64")
 
 
@@ -302,22 +300,22 @@ def _tree(number: Value, edges: Sequence[int], first: int, last: int) -> Value:
 
 
 def quotient(number: Value, k: int) -> Value:
-    """Return the quotient of a whole number by a positive one, rounded down.
+    """Return the quotient of an integer by a positive integer k, rounded down.
 
-    The number is within +-2^53, or k is a multiple of a million and the quotient within +-2^38.
+    The number is within +-2^53, or k is a multiple of a million and the quotient is within +-2^38.
     """
-    # The dividend is exactly divisible: rounding the double of the quotient gives it exactly.
+    # The dividend is exactly divisible, so rounding the double of the quotient is exact.
     return ((number - remainder(number, k)) / k).round().cast("int64")
 
 
 def remainder(number: Value, k: int) -> Value:
-    """Return the remainder of a whole number, from 0 to k - 1."""
-    # A remainder has the sign of the number: hence the second one.
+    """Return the remainder of an integer, from 0 to k - 1."""
+    # A remainder has the sign of the number. A second remainder corrects this.
     return (number % k + k) % k
 
 
 def total(column: Value) -> Value:
-    """Return the exact sum of whole numbers, brought back inside +-2^62; 0 of none."""
+    """Return the exact sum of integers, clipped to +-2^62; 0 for no integers."""
     sum_of_column = column.cast("decimal(38, 0)").sum().coalesce(_decimal(0))
     return inside(sum_of_column, _decimal(-MAX_CELL_SIZE), _decimal(MAX_CELL_SIZE)).cast("int64")
 
@@ -325,10 +323,10 @@ def total(column: Value) -> Value:
 def digest(key: Value, numbers: Sequence[Value], unit: Value) -> Value:
     """Return the keyed SHA-256 of a row, in hexadecimal digits.
 
-    Of the text: the key, the numbers in decimal digits (bytes in hexadecimal, ``-`` where they are
-    missing), each with a comma after it, a colon, and the unit's bytes in hexadecimal. The key has
-    one length, numbers have no comma or colon, and the unit is all that is left, so that no two
-    rows have one encoding.
+    The hashed text is the key, the numbers in decimal digits (bytes in hexadecimal, ``-`` if
+    missing), each followed by a comma, then a colon, and the unit's bytes in hexadecimal. The key
+    has a fixed length, numbers contain no comma or colon, and the unit is the rest. So no two rows
+    share an encoding.
     """
     text = key
     for number in numbers:
@@ -344,10 +342,10 @@ def digest(key: Value, numbers: Sequence[Value], unit: Value) -> Value:
 def written_number(text: Value, source: SourcePart) -> Value:
     """Return the text of a number as `integer_of` reads it, from a text with a plan's marks.
 
-    Groups of digits have three digits each, but for the first, which has one to three and does not
-    begin with 0. So 0.123 is no number where the point stands between groups. What is no number by
-    these marks is NULL, also where it would be one by others. A blank stands for no-break blanks
-    too, and an apostrophe for a curly one.
+    Each group of digits has three digits, except the first, which has one to three and does not
+    begin with 0. So 0.123 is no number if the point separates groups. A text that is no number by
+    these marks is NULL, even if other marks would make it a number. A blank also stands for
+    no-break blanks, and an apostrophe for a curly apostrophe.
     """
     mark, before, plain = f"[{source.decimal}]", "[0-9]{1,40}", text
     if source.thousands is not None:
@@ -362,9 +360,7 @@ def written_number(text: Value, source: SourcePart) -> Value:
 
 
 def written_boolean(text: Value, source: SourcePart) -> Value:
-    """Return the text of a truth value, from a text with a plan's
-    marks: the numbers 1 and 0 have them.
-    """
+    """Return the text of a truth value. The numbers 1 and 0 may have a plan's marks."""
     words = text.re_search(_TRUE) | text.re_search(_FALSE)
     return ibis.cases((words, text), else_=written_number(text, source))
 
@@ -372,8 +368,8 @@ def written_boolean(text: Value, source: SourcePart) -> Value:
 def written_date(text: Value, dates: str) -> Value:
     """Return the text YYYY-MM-DD of a date in a plan's form, as "%d.%m.%Y"; NULL for other texts.
 
-    A year has four digits. A day and a month have two, or one where the form has marks between all
-    three. What follows after a blank or a T stays as it is. The day may not exist.
+    A year has four digits. A day and a month have two digits, or one if the form has marks between
+    all three parts. The text after a blank or a T stays. The day may not exist.
     """
     iso, pattern = _iso_date(text, dates)
     rest = text.re_extract(rf"{pattern}([T ].+)\z", 1)
@@ -381,9 +377,9 @@ def written_date(text: Value, dates: str) -> Value:
 
 
 def written_day(text: Value, dates: str) -> Value:
-    """Return the key that a date in a plan's form is: YYYY-MM-DD, without its time of day.
+    """Return the key of a date in a plan's form: YYYY-MM-DD, without the time of day.
 
-    Other texts stay as they are, but for those that look like a key.
+    Other texts stay unchanged, but a text YYYY-MM-DD that the form does not read becomes NULL.
     """
     iso, pattern = _iso_date(text, dates)
     return ibis.cases(
@@ -394,9 +390,7 @@ def written_day(text: Value, dates: str) -> Value:
 
 
 def _iso_date(text: Value, dates: str) -> tuple[Value, str]:
-    """Return the text YYYY-MM-DD of a date in a form, and the
-    pattern that a text has to begin with.
-    """
+    """Return the text YYYY-MM-DD of a date in a form, and the pattern for the text's start."""
     forms = re.split(r"%([Ymd])", dates)
     names, between = forms[1::2], forms[2:-1:2]
     few = "[0-9]{1,2}" if all(between) else "[0-9]{2}"

@@ -1,10 +1,10 @@
-"""Which values match no key, which are no numbers, and which are clipped.
+"""Count the values that match no key, are no numbers, or are clipped.
 
-Each number follows from the expressions that a run counts by: `Coding` reads and looks up the keys,
-`scaled_integer` reads the numbers.
+A run counts with the same expressions: `Coding` reads and looks up the keys, and `scaled_integer`
+reads the numbers.
 
-For texts that are no numbers or dates it lists the marks that would read more of them, for the
-custodian. A run reads by the marks that the plan declares, whatever the texts are.
+For texts that are no numbers or dates, the module lists marks that would read more of them, for the
+custodian. A run always reads by the plan's marks, whatever the texts are.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -57,11 +57,11 @@ _SCALED_RANGE = 2**53  # the widest range that `scaled_integer` takes
 
 @dataclass(frozen=True, repr=False)
 class Frequent(Private):
-    """A value of the data, or a path of several, and the number of rows that have it.
+    """Hold a value of the data, or a path of several values, and the number of rows with it.
 
     Args:
-        value: the text of each part; None where it is missing.
-        rows: how many rows have it.
+        value: the text of each part; None if missing.
+        rows: the number of rows with this value.
     """
 
     value: tuple[str | None, ...]
@@ -70,17 +70,16 @@ class Frequent(Private):
 
 @dataclass(frozen=True, repr=False)
 class KeyMatch(Private):
-    """How many rows match the public keys of a column, the places of a hierarchy, or a map's texts.
+    """Count the rows that match a column's public keys, a hierarchy's places, or a map's texts.
 
     Args:
-        columns: the column, the levels that the data have, or the map or lookup.
-        matched: rows whose value is one of the keys.
+        columns: the column, the hierarchy's levels in the data, or the map or lookup.
+        matched: rows whose value is a key.
         missing: rows without a value.
         unmatched: rows with a value that matches no key.
-        values: how many different values match no key.
-        frequent: the most frequent of these, the most frequent first.
-        unknown: the key that rows without a match go to, or None if they are dropped from the
-            tables by these keys.
+        values: the number of distinct values that match no key.
+        frequent: the most frequent unmatched values, in order.
+        unknown: the key that rows without a match go to, or None if tables by these keys drop them.
     """
 
     columns: tuple[str, ...]
@@ -94,14 +93,14 @@ class KeyMatch(Private):
 
 @dataclass(frozen=True, repr=False)
 class ClipCount(Private):
-    """How many numbers are outside a clip, or outside the edges of bins.
+    """Count the numbers outside a clip, or outside the edges of bins.
 
     Args:
-        queries: the queries that have it.
-        low, high: its ends, in the plan's units; of edges, the first and the last.
-        edges: whether the queries have edges: ``high`` is then outside.
-        below, above: rows whose number is brought up to ``low``, or down to ``high`` (into the
-            first or the last bin).
+        queries: the queries with this clip or these edges.
+        low, high: the ends, in the plan's units. For edges, the first and the last edge.
+        edges: True if the queries have edges. Then ``high`` is outside the range.
+        below, above: rows whose number is raised to ``low``, or lowered to ``high`` (into the first
+            or the last bin).
     """
 
     queries: tuple[str, ...]
@@ -114,17 +113,17 @@ class ClipCount(Private):
 
 @dataclass(frozen=True, repr=False)
 class NumberMatch(Private):
-    """How many rows have a number in a column to sum.
+    """Count the rows that have a number in a column to sum.
 
     Args:
         column: the column.
         numbers: rows with a number.
         missing: rows without a value.
         unmatched: rows with a value that is no number.
-        frequent: the most frequent of these values, the most frequent first.
-        unknown: the number that replaces a missing one, in the plan's units; None if a row without
-            a number takes no part.
-        clips: what the clips and edges of the queries change.
+        frequent: the most frequent of these unmatched values, in order.
+        unknown: the number that replaces a missing number, in the plan's units; None if a row
+            without a number does not count.
+        clips: the numbers that the queries' clips and edges change.
     """
 
     column: str
@@ -138,16 +137,16 @@ class NumberMatch(Private):
 
 @dataclass(frozen=True, repr=False)
 class TextMatch(Private):
-    """How many texts of a column are the numbers or dates that the plan reads them as.
+    """Count the texts of a column that are numbers or dates, as the plan reads the column.
 
     Args:
         column: the column.
         reading: "number" or "date".
         texts: rows with a text.
         unread: rows with a text that is no number or date by the plan's marks.
-        frequent: the most frequent of these texts, the most frequent first.
-        suggestions: the fields of [source] that would read more texts than the plan's do, those
-            that read the most. Several where the texts do not show which is right.
+        frequent: the most frequent of these unread texts, in order.
+        suggestions: the fields of [source] that would read the most texts, if more than the plan's
+            fields. Several if the texts do not show which are right.
         suggested: rows with a text that each suggestion would read.
     """
 
@@ -161,7 +160,7 @@ class TextMatch(Private):
 
 
 def key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
-    """Match the rows against places and keys; list the ``most`` frequent others."""
+    """Match the rows against places and keys. List the ``most`` frequent unmatched values."""
     coding = Coding(_strict(plan), tuple(table.columns))
     for own, hierarchy in zip(coding.plan.hierarchies, plan.hierarchies, strict=True):
         if hierarchy in used_hierarchies(plan):
@@ -182,7 +181,7 @@ def key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
 
 
 def _strict(plan: Plan) -> Plan:
-    """Return the plan where what matches no key goes to no key."""
+    """Return the plan without keys for unmatched values."""
     columns = tuple(replace(c, unknown=None) if c.keys else c for c in plan.columns)
     hierarchies = tuple(replace(one, unknown=None) for one in plan.hierarchies)
     return plan.changed(columns=columns, hierarchies=hierarchies)
@@ -212,7 +211,7 @@ def _match_keys(
 def _others(
     groups: Any, values: Sequence[str], most: int
 ) -> tuple[int, int, int, tuple[Frequent, ...]]:
-    """Rows without a value, rows with one, the number of values, and the most frequent."""
+    """Count rows without and with a value, and values. Also return the most frequent values."""
     absent: Any = ibis.and_(*(groups[name].isnull() for name in values))
     present: Any = groups.filter(~absent)
     unmatched = present.group_by(*values).aggregate(rows=present["rows"].sum())
@@ -229,9 +228,7 @@ def _discovered_match(coding: Coding, table: ibis.Table, column: Column) -> KeyM
 
 
 def with_texts(plan: Plan) -> Plan:
-    """Return the plan with more derived columns for each map and
-    lookup: the texts that it replaces.
-    """
+    """Return the plan with extra derived columns: the texts that each map and lookup replaces."""
     more = [
         Derived(name, "expression", one.text, node)
         for one in plan.rows.derived
@@ -242,7 +239,7 @@ def with_texts(plan: Plan) -> Plan:
 
 
 def text_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ...]:
-    """Match the texts of maps and lookups in rows that are `prepared` for the plan `with_texts`."""
+    """Match the texts of maps and lookups, in rows `prepared` for the plan `with_texts`."""
     matches: list[KeyMatch] = []
     for one in plan.rows.derived:
         if one.rule not in _REPLACING:
@@ -271,7 +268,7 @@ def _text_columns(one: Derived) -> list[str]:
 
 
 def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatch, ...]:
-    """Read the numbers of each column to sum; list the ``most`` frequent other values."""
+    """Read the numbers of each column to sum. List the ``most`` frequent other values."""
     matches: list[NumberMatch] = []
     for column in plan.columns:
         clips = _clips(plan, column)
@@ -329,8 +326,7 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
 def reading_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[TextMatch, ...]:
     """Read each text column that the plan reads as numbers or dates.
 
-    All rows of the table, as it is opened, are read: a filter on dates that are not read leaves out
-    every row.
+    All rows of the opened table are read. A filter on unreadable dates would leave out every row.
     """
     readings = readings_of(plan.columns, plan.hierarchies, plan.rows)
     with with_plain_texts(plan, table, shown=True) as plain:
@@ -366,7 +362,7 @@ def _text_match(plan: Plan, table: ibis.Table, name: str, reading: Reading, most
 
 
 def _is_read(text: Value, reading: Reading) -> Value:
-    """Whether a text without a plan's marks is a number or a date; false for NULL."""
+    """Return True if a text without a plan's marks is a number or a date; false for NULL."""
     if reading == "number":
         return integer_of(text, backend_of(text), 0).notnull()
     known = read_as(text, _DATE, backend_of(text)).notnull()
@@ -376,7 +372,10 @@ def _is_read(text: Value, reading: Reading) -> Value:
 def _suggestions(
     texts: Any, kind: Literal["number", "date"], read: int
 ) -> tuple[tuple[dict[str, str], ...], int]:
-    """Find the marks that read the most texts, and more than the plan's; of these, the fewest."""
+    """Find the marks that read the most texts, and more than the plan's marks.
+
+    Among equals, return the marks with the fewest declared fields.
+    """
     shown, fields = texts["shown"], [{"dates": form} for form in _DATE_FORMS]
     if kind == "number":
         fields = _NUMBER_MARKS
@@ -403,7 +402,7 @@ def _declaration_count(fields: Mapping[str, str]) -> int:
 
 
 def _clips(plan: Plan, column: Column) -> Mapping[tuple[int, int, bool], list[str]]:
-    """Return the ranges that a column's numbers are brought into, with the queries that do."""
+    """Return the ranges that queries clip a column's numbers to, with these queries."""
     clips: dict[tuple[int, int, bool], list[str]] = {}
     for query in plan.queries:
         for name, clip in ((query.column, query.clip), (query.over, query.clip_over)):

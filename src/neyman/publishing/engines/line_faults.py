@@ -1,7 +1,7 @@
-"""Which lines of CSV files are no rows, and why; which values are no text.
+"""List the lines of CSV files that are no rows, with reasons, and the values that are no text.
 
-The lines are those that `lines.parsed` drops. Each reason follows from its line alone, as reading
-does.
+The lines are the lines that `csv_reader.parsed` drops. Each reason follows from the line alone, as
+in reading.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ REASONS: Mapping[Reason, str] = {
     "not text": "a value that the plan needs cannot be decoded; the row counts, its value is "
     "missing",
 }
-"""What each reason means."""
+"""The meaning of each reason."""
 
 _compute: Any = pc
 
 
 @dataclass(frozen=True, repr=False)
 class LineFault(Private):
-    """A line that is no row, or that has a value which is no text.
+    """Report a line that is no row, or a line with a value that is no text.
 
     Args:
         file: the file.
-        line: the number of the line; the header is line 1.
+        line: the number of the line. The header is line 1.
         reason: one of `REASONS`.
-        column: the column whose value is no text; None where the line is dropped.
+        column: the column whose value is no text; None if the line is dropped.
     """
 
     file: str
@@ -59,12 +59,12 @@ class LineFault(Private):
 
 @dataclass(frozen=True, repr=False)
 class Lines(Private):
-    """The lines of CSV files after their headers.
+    """Count the lines of CSV files after their headers.
 
     Args:
-        read: how many lines there are.
-        rows: how many of them are rows.
-        reasons: how many lines there are of each reason (of "not text": values).
+        read: the number of lines.
+        rows: the number of lines that are rows.
+        reasons: the number of lines per reason (for "not text": the number of values).
         listed: the first lines of each reason.
     """
 
@@ -75,17 +75,17 @@ class Lines(Private):
 
     @property
     def dropped(self) -> int:
-        """The number of lines that are no rows."""
+        """Return the number of lines that are no rows."""
         return self.read - self.rows
 
 
 def line_faults(
     files: Sequence[str], columns: Sequence[str], source: SourcePart, most: int
 ) -> Lines:
-    """Return the lines of CSV files that are not read as rows, and why.
+    """Return the lines of CSV files that are not read as rows, with reasons.
 
     Args:
-        most: how many lines of each reason are listed, at least 0.
+        most: the number of lines to list per reason, at least 0.
     """
     read = rows = 0
     reasons: Counter[Reason] = Counter()
@@ -113,7 +113,7 @@ def line_faults(
 def _faults(
     block: lines.Block, width: int, picked: Sequence[int], source: SourcePart
 ) -> Iterator[tuple[int, Reason, int | None]]:
-    """Yield the number in the block, the reason, and the column of each fault."""
+    """Yield each fault's line number in the block, reason, and column."""
     for i in block.dropped():
         line = block.text[block.starts[i] : block.ends[i]]
         yield int(i), _reason(line, width, source.delimiter), None
@@ -128,7 +128,7 @@ def _faults(
 
 
 def _reason(line: bytes, width: int, delimiter: str) -> Reason:
-    """Why a line, without its LF, is not a row."""
+    """Return the reason why a line, without its LF, is not a row."""
     if len(line) > lines.MAX_LINE_BYTES:
         return "too long"
     line = line.removesuffix(b"\r")

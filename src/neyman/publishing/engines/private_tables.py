@@ -1,4 +1,4 @@
-"""What describes private rows, and says so wherever it is shown."""
+"""Define a base for descriptions of private rows, which print a notice."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ NOTICE = "PRIVATE: this describes private rows. It may not be shared or publishe
 
 
 class Private:
-    """A base of dataclasses that print the notice before their values."""
+    """Print the notice before the values of a dataclass."""
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())

@@ -1,4 +1,4 @@
-"""How much of the work is done: by queries, and inside a query by what DuckDB reports."""
+"""Report progress: by query, and inside a query by DuckDB's own progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INTERVAL_SECONDS = 0.1
 
 
 class Steps:
-    """Queries one after another, each an equal part of the work; ``tell`` is None for no one."""
+    """Run queries one by one, each an equal part of the work, and report progress to ``tell``."""
 
     def __init__(self, number: int, tell: Progress | None) -> None:
         self._number, self._tell, self._done = number, tell, 0
@@ -35,9 +35,9 @@ class Steps:
 
 
 def followed(connection: Any, query: Callable[[], Answer], tell: Progress) -> Answer:
-    """Return the answer of a query, which runs in a thread while this one reports its progress.
+    """Return a query's answer. The query runs in a thread while this thread reports its progress.
 
-    Progress bars must be enabled on the connection. The query is interrupted if this thread is.
+    Progress bars must be enabled on the connection. If this thread is interrupted, so is the query.
     """
     with ThreadPoolExecutor(1) as thread:
         answer, most = thread.submit(query), 0.0

@@ -1,13 +1,13 @@
-"""A plan's row expressions on an engine: derived columns and filters, one row at a time.
+"""Compute a plan's row expressions on an engine: derived columns and filters, row by row.
 
-Each step has one answer on DuckDB, on Spark, and in plain Python:
+Each step gives the same result on DuckDB, on Spark, and in plain Python:
 
-- Numbers are whole numbers of 64 bits within +-2^53 (see `row_expression`), and a quotient is of a
-  number that is exactly divisible, so its double is exact. Text is compared as bytes, in UTF-8.
-- A date is the whole number year * 10000 + month * 100 + day, from a date, a timestamp (see
-  `local_times`), or a text ``2024-12-31``, which may have a time of day after it. The day and the
-  hour are those that the text has.
-- A row that a lookup does not list stays, and a lookup's keys are distinct, so no row comes twice.
+- Numbers are 64-bit integers within +-2^53 (see `row_expression`). A division is always exact, so
+  the quotient's double is exact. Text is compared as bytes, in UTF-8.
+- A date is the integer year * 10000 + month * 100 + day. It comes from a date, a timestamp (see
+  `local_times`), or a text ``2024-12-31``, with or without a time of day. The day and the hour are
+  as written in the text.
+- A row that a lookup does not list stays. A lookup's keys are distinct, so no row is duplicated.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -44,23 +44,22 @@ from neyman.publishing.plan.document import SourcePart
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.row_expression import COLUMN_LIMIT, DATE, TEXT_CHANGES, ColumnType, Node
 
-# The most texts of a map that are compared one by one; more are looked up by a join.
+# The most texts of a map that are compared one by one. More texts are looked up by a join.
 _MAX_COMPARED_TEXTS = 16
 
 _SHORT = ("int8", "int16", "int32", "uint8", "uint16", "uint32")
-"""Types of numbers that are within `COLUMN_LIMIT`."""
+"""Number types whose values are within `COLUMN_LIMIT`."""
 
-_FOUR_DIGITS = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"  # but 0000
+_FOUR_DIGITS = "(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"  # except 0000
 _DAY = rf"^{_FOUR_DIGITS}-[0-9]{{2}}-[0-9]{{2}}{TIME_OF_DAY}\z"
 _YEAR, _MONTH = DATE
 
 
 @contextmanager
 def prepared(plan: Plan, table: ibis.Table) -> Generator[ibis.Table]:
-    """Open the table with its derived columns, without the rows that its filter leaves out.
+    """Open the table with its derived columns, without the rows that fail its filter.
 
-    A derived column whose texts are listed has a `code_column` beside it, because numbers are
-    grouped faster.
+    A derived column with listed texts also has a `code_column`, because numbers are grouped faster.
     """
     rows = plan.rows
     backend = backend_of(table)
@@ -121,11 +120,11 @@ def prepared(plan: Plan, table: ibis.Table) -> Generator[ibis.Table]:
 def with_plain_texts(
     plan: Plan, table: ibis.Table, *, shown: bool = False
 ) -> Generator[ibis.Table]:
-    """Open the table with the texts of numbers and dates as programs write them.
+    """Open the table with numbers and dates in texts as programs write them.
 
-    A plan that declares no marks, and a column that is no text, change nothing. A text that is no
+    Without declared marks, or for a column that is no text, nothing changes. A text that is no
     number or date by the declared marks is missing, whatever other marks would make of it. With
-    ``shown`` the texts come along as they are written, see `as_written`.
+    ``shown``, the table also has the texts as written, see `as_written`.
     """
     kinds = table.schema()
     columns: dict[str, Any] = {}
@@ -142,9 +141,7 @@ def with_plain_texts(
 
 
 def _plain_text(text: Value, reading: Reading, source: SourcePart) -> Value:
-    """Return a text without a plan's marks; None if the plan
-    declares none for what it is read as.
-    """
+    """Return a text without a plan's marks; None if the plan declares no marks for this reading."""
     if reading in ("date", "day"):
         written = written_date if reading == "date" else written_day
         return None if source.dates is None else written(text, source.dates)
@@ -154,14 +151,14 @@ def _plain_text(text: Value, reading: Reading, source: SourcePart) -> Value:
 
 
 def _column_value(column: Value, kind: ColumnType, backend: Backend) -> Value:
-    """`read_as`, computed once for each row where a text is read, which takes long."""
+    """Return `read_as`, computed once per row if a text is read, which takes long."""
     value = read_as(column, kind, backend)
     is_read = column.type().is_string() and kind.type != "text"
     return backend.barrier(value) if is_read else value
 
 
 def read_as(column: Value, kind: ColumnType, backend: Backend) -> Value:
-    """Return a column's values as an expression reads them; NULL for what is none."""
+    """Return a column's values as an expression reads them; NULL for unreadable values."""
     if kind.type == "text":
         return key_bytes(column, backend)
     if kind.type == "number":
@@ -188,25 +185,25 @@ def _date(column: Value) -> Value:
 
 
 def _hour(column: Value, day: Value) -> Value:
-    """Return the hour of a text whose day is known; NULL if it has none."""
+    """Return the hour of a text whose day is known; NULL if it has no hour."""
     text = column.cast("string")
     known = day.notnull() & text.re_search("^.{10}[T ][0-9]{2}:")
     return ibis.cases((known, text.substr(11, 2).try_cast("int64")))
 
 
 def _known_day(column: Value) -> Value:
-    """Before the year 1 and after 9999 each engine has its own calendar."""
+    """Return True for the years 1 to 9999. Outside, each engine has its own calendar."""
     return column.between(date(1, 1, 1), date(9999, 12, 31))
 
 
 def _parts(number: Value) -> tuple[Value, Value, Value]:
-    """Year, month and day of a date, which is never below 0."""
+    """Return year, month, and day of a date, which is never below 0."""
     month = quotient(number, _MONTH)
     return quotient(number, _YEAR), month % _MONTH, number % _MONTH
 
 
 def _value(one: Derived, result: _Compiler, label: Callable[[str], Value] | None = None) -> Value:
-    """Return a derived column, without a join; with ``label``, what that gives for each text."""
+    """Return a derived column, without a join. ``label`` gives the value for each text."""
     label = label or result.text
     unknown = label(one.unknown) if one.unknown is not None else None
     if one.rule == "case":
@@ -238,9 +235,7 @@ def _code(one: Derived) -> Callable[[str], Value]:
 def _join_label(
     table: ibis.Table, one: Derived, label: str, looked: Sequence[str], scope: ExitStack
 ) -> ibis.Table:
-    """Return the table with the label that a public list gives
-    for a key, the columns ``looked``.
-    """
+    """Return the table with the label that a public list gives for the key columns ``looked``."""
     own = looked[0]
     codes = {text: code for code, text in enumerate(one.texts)}
     parts = [[text.encode() for text in part] for part in zip(*one.pairs, strict=True)]
@@ -260,7 +255,7 @@ def _join_label(
 
 
 def _batches(derived: Sequence[Derived]) -> Iterator[list[Derived]]:
-    """Yield the derived columns in groups, none of which reads one of its own group."""
+    """Yield the derived columns in groups. No column reads another column of its group."""
     batch: list[Derived] = []
     for one in derived:
         if not one.sources.isdisjoint({other.name for other in batch}):
@@ -272,7 +267,7 @@ def _batches(derived: Sequence[Derived]) -> Iterator[list[Derived]]:
 
 
 class _Compiler:
-    """Expressions on the columns of one table."""
+    """Compile expressions on the columns of one table."""
 
     def __init__(self, table: ibis.Table, values: Mapping[str, str], backend: Backend) -> None:
         self.table, self.values, self.backend = table, dict(values), backend
@@ -297,7 +292,7 @@ class _Compiler:
         return ibis.null(kinds.get(node.type, "int64"))
 
     def folded(self, node: Node) -> Value:
-        """Values joined by an operator: the sign of a comparison, or the step itself."""
+        """Return values joined by an operator: the comparison sign, or the step itself."""
         sign = node.value if node.op == "compare" else node.op
         return reduce(_OPERATORS[sign], self.parts(node))
 
@@ -308,14 +303,14 @@ class _Compiler:
         return part.isin(list(node.value))
 
     def any_of(self, part: Value, texts: Sequence[str]) -> Value:
-        """Whether a text is one of several: few are compared one by one, which is faster."""
+        """Return True if a text is in the list. Few texts are compared one by one, for speed."""
         literals = [self.text(text) for text in texts]
         if len(literals) > _MAX_COMPARED_TEXTS:
             return part.isin(literals)
         return reduce(operator.or_, [part == literal for literal in literals])
 
     def any_key(self, parts: Sequence[Value], keys: Sequence[Sequence[str]]) -> Value:
-        """Whether values, one per part, are one of several keys."""
+        """Return True if the values, one per part, are one of several keys."""
         if len(parts) == 1:
             return self.any_of(parts[0], [text for (text,) in keys])
         matches = [
@@ -336,7 +331,7 @@ class _Compiler:
         return hexadecimal(part).startswith(node.value.encode().hex().upper())
 
     def changed(self, node: Node) -> Value:
-        """Return a text after a chain of changes, which are computed in one step."""
+        """Return a text after a chain of changes, computed in one step."""
         changes: list[str] = []
         while node.op in TEXT_CHANGES:
             changes.insert(0, node.op)
@@ -344,7 +339,7 @@ class _Compiler:
         return changed_text(self.of(node), changes, self.backend)
 
     def ordinal(self, node: Node) -> Value:
-        """Return the number of a day, 1 for 0001-01-01. A year begins in March here."""
+        """Return the number of a day, 1 for 0001-01-01. Here a year begins in March."""
         year, month, day = self.day_parts(node)
         early = (month < 3).cast("int64")
         year, month = year - early, month + early * 12 - 3
@@ -356,7 +351,7 @@ class _Compiler:
         column = self.table[part.value] if part.value in self.table.columns else None
         if column is None or not column.type().is_date():
             return _parts(self.of(part))
-        # The engine's own, of the days that have a number.
+        # The engine's own parts, for days that have a number.
         known, own = _known_day(column), (column.year(), column.month(), column.day())
         year, month, day = (ibis.cases((known, one.cast("int64"))) for one in own)
         return year, month, day

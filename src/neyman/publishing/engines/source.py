@@ -1,8 +1,8 @@
-"""Where the private table comes from: files, Arrow, data frames and Ibis tables, read robustly.
+"""Open the private table robustly from files, Arrow, data frames, and Ibis tables.
 
-Only what a schema says can raise here, and nothing that is raised shows a value. What is not on an
-engine of the caller's goes onto one of our own, which writes what does not fit in memory to a
-folder that only this user can read and that is removed with it.
+Only the schema can cause an error here, and no error shows a value. Data that are not on the
+caller's engine go onto an engine of ours. If they do not fit in memory, the engine writes them to a
+folder that only this user can read and that is removed with the engine.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -53,31 +53,31 @@ def open_table(
     master: str | None = None,
     csv: SourcePart = PLAIN_SOURCE,
 ) -> ibis.Table:
-    """Return the private table as an Ibis table on an engine; nothing is counted yet.
+    """Return the private table as an Ibis table on an engine. Nothing is counted yet.
 
     Args:
-        source: a path to Parquet (a file, a folder of ``.parquet`` files or a pattern) or CSV
-            (each line a record, see ``lines``) or a list of paths, see ``files``; the URL of a
+        source: a path to Parquet (a file, a folder of ``.parquet`` files or a pattern) or CSV (each
+            line a record, see `csv_reader`) or a list of paths, see `data_files`; the URL of a
             table in a database (``postgresql://role@host/db?table=people``,
             ``mariadb://role@host/db?table=people``, ``duckdb://people.db?table=people``,
             ``sqlite://people.db?table=people``); an Ibis table on the engine, on PostgreSQL, or in
             memory; an Arrow table, Dataset or stream, a DuckDB relation, or a pandas, polars or
-            narwhals frame, see `data_frames`. The rows that a unit changes are those of this table:
-            an expression or a query that mixes rows, or that fails for what a row holds, is the
-            caller's to account for.
+            narwhals frame, see `data_frames`. The guarantee is about the rows of this table. If an
+            expression or a query mixes rows, or can fail because of a row's values, the caller must
+            account for this.
         engine: "duckdb" or "spark".
-        columns: the columns that are needed; None for all.
-        rows: False for the schema alone; then no row is read.
-        memory: the most that the engine holds in memory, such as "4GB": DuckDB writes the rest to a
-            private folder; for Spark it is the driver's.
-        master: where Spark runs; "local[2]" by default.
-        csv: the form of CSV files, as the plan declares it.
+        columns: the needed columns; None for all.
+        rows: False for the schema alone. Then no row is read.
+        memory: the largest memory of the engine, such as "4GB". DuckDB writes the rest to a private
+            folder. For Spark, the limit is the driver's.
+        master: the Spark master; "local[2]" by default.
+        csv: the form of CSV files that the plan declares.
 
     Raises:
-        DataError: no such file, one that is cut off or of another type than the others, an unknown
-            kind of source, an unknown engine, an amount of memory that is none, a column that is
-            not there, or twice, or a form of CSV files declared for what is no CSV file.
-        ImportError: the engine is not installed; the message names the extra.
+        DataError: a file is missing, cut off, or of another type than the others; the kind of
+            source, the engine, or the amount of memory is invalid; a column is missing or
+            duplicated; or a form of CSV files is declared for data that are no CSV file.
+        ImportError: the engine is not installed. The message names the extra.
     """
     check_engine(engine, memory, master)
     OWN[engine].check_installed()
@@ -92,7 +92,7 @@ def open_table(
 
 
 def check_engine(engine: str, memory: str | None, master: str | None) -> None:
-    """Refuse an engine that there is not, and a setting that is not its own."""
+    """Refuse an unknown engine, and a setting that the engine does not have."""
     if engine not in OWN:
         raise DataError(f"engine = {engine!r}: must be 'duckdb' or 'spark'")
     if master is not None and not isinstance(cast("object", master), str):
@@ -106,19 +106,19 @@ def check_engine(engine: str, memory: str | None, master: str | None) -> None:
 
 
 def csv_files(source: object) -> list[str]:
-    """List the CSV files that a source names; none if it is something else."""
+    """List the CSV files that a source names, or no files for another source."""
     files = _files(source)
     return files if {suffix_of(file)[0] for file in files} <= _CSV else []
 
 
 def _files(source: object) -> list[str]:
-    """Return the files that a source names; none if it is something else."""
+    """Return the files that a source names, or no files for another source."""
     named = isinstance(source, (ibis.Table, Frame, DatabaseTable))
     return [] if named else data_files(cast("Paths", source))
 
 
 def column_names(source: object, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
-    """Return the names of all columns of a source, with repetitions; no row is read."""
+    """Return the names of all columns of a source, with repetitions. No row is read."""
     if isinstance(source, ibis.Table):
         return list(source.columns)
     if isinstance(source, Frame):
@@ -135,10 +135,10 @@ def column_names(source: object, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
 
 
 def untyped_columns(source: object, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
-    """Return the columns whose type the schema of a source does not say; no row is read.
+    """Return the columns whose type the schema of a source does not give. No row is read.
 
     A text of such a column may be a number: each column of a CSV file, texts of SQLite, and columns
-    of Python objects in pandas. A column of nothing says no type either.
+    of Python objects in pandas. An all-null column gives no type either.
     """
     if isinstance(source, ibis.Table):
         return frozenset(name for name, kind in source.schema().items() if kind.is_null())
@@ -162,7 +162,7 @@ def _of_nothing(schema: pa.Schema) -> frozenset[str]:
 
 
 def folder_columns(source: object) -> frozenset[str]:
-    """Return the names that folders of Parquet files have, as ``day`` in ``day=1/x.parquet``."""
+    """Return the names in folders of Parquet files, such as ``day`` in ``day=1/x.parquet``."""
     folders = (part for file in _files(source) for part in Path(file).parts[:-1])
     return frozenset(part.partition("=")[0] for part in folders if "=" in part)
 
@@ -170,8 +170,8 @@ def folder_columns(source: object) -> frozenset[str]:
 def as_source(source: object) -> object:
     """Recognize paths, an Ibis table, a `Frame`, or a `DatabaseTable`, without reading a row.
 
-    A stream can be asked for its rows once only, and a database has one connection for all that a
-    run asks: open the answer, and nothing else, each time.
+    A stream gives its rows once only, and a run uses one connection to a database. So always open
+    the returned object.
     """
     if isinstance(source, (str, Path)):
         return database_at(str(source)) or source
@@ -187,7 +187,7 @@ def as_source(source: object) -> object:
 
 
 def database_at(url: str) -> DatabaseTable | Frame | None:
-    """Return the table of a database that a URL names; None for a path."""
+    """Return the database table that a URL names; None for a path."""
     if url.startswith(("postgresql://", "postgres://")):
         from neyman.publishing.engines.databases.postgres import PostgresTable
 
@@ -200,7 +200,7 @@ def database_at(url: str) -> DatabaseTable | Frame | None:
         return file_table(url)
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", url)
     if scheme and not os.path.exists(url):
-        # Not repeated: an address can hold a password.
+        # Do not repeat the address: it can hold a password.
         raise DataError(
             f"data begins with {scheme[0]!r}: must be a path, or the address of a table as a text, "
             "as postgresql://role@host/db?table=people, mariadb://role@host/db?table=people, "
@@ -211,7 +211,7 @@ def database_at(url: str) -> DatabaseTable | Frame | None:
 
 
 def _on_server(table: ibis.Table) -> ibis.Table | DatabaseTable:
-    """Return an Ibis table of a server on its own connection; any other as it is."""
+    """Return an Ibis table of a server on its own connection. Return other tables unchanged."""
     nodes: Any = table.op()
     places = {node.source for node in nodes.find((ops.DatabaseTable, ops.SQLQueryResult))}
     if {getattr(place, "name", None) for place in places} != {"postgres"} or len(places) > 1:
@@ -222,19 +222,19 @@ def _on_server(table: ibis.Table) -> ibis.Table | DatabaseTable:
 
 
 def close_table(table: ibis.Table) -> None:
-    """Close the engine of a table if it is ours, as happens when the table is gone."""
+    """Close the engine of a table if it is ours, as happens when the table is deleted."""
     backend = backend_of(table)
     type(backend).close(backend.connection)
 
 
 def _load_arrow(opening: Opening, data: pa.Table | ds.Dataset) -> ibis.Table:
-    """Put Arrow data on the engine, without empty texts; a dictionary of texts has none."""
+    """Put Arrow data on the engine, without empty texts. A dictionary of texts has none."""
     coded = [field.name for field in data.schema if pa.types.is_dictionary(field.type)]
     return without_empty_text(OWN[opening.engine].register(data, opening), coded)
 
 
 def _open_source(source: object, opening: Opening) -> ibis.Table:
-    """Open what `as_source` gives as a table on its engine."""
+    """Open the result of `as_source` as a table on its engine."""
     if isinstance(source, ibis.Table):
         return _of_table(source, opening)
     if isinstance(source, Frame):

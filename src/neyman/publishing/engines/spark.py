@@ -1,20 +1,20 @@
-"""A Spark of our own: a session for one table, on which every expression has one answer.
+"""Run our own Spark: a session for one table, on which every expression has one result.
 
-The settings of the session, and why:
+The settings of the session, with reasons:
 
-- `ansi.enabled`: decimals are written without an exponent. Nothing here raises for what data are,
-  since no cast or sum can overflow (see `expressions`).
-- `caseSensitive`: columns whose names differ in case only are several.
-- `timeZone` UTC, and dates read as they are written: no date moves.
-- No user interface, no event log: nothing of the work is served or kept.
-- `io.encryption`: what does not fit in memory is encrypted on disk, with a key that is in memory.
+- `ansi.enabled`: decimals are written without an exponent. No data can cause an error, since no
+  cast or sum can overflow (see `expressions`).
+- `caseSensitive`: columns whose names differ only in case are distinct.
+- `timeZone` UTC, and dates read as written: no date moves.
+- No user interface, no event log: nothing of the work is served or stored.
+- `io.encryption`: data that do not fit in memory are encrypted on disk, with a key in memory.
 
-An address ``sc://host:15002`` is that of a Spark Connect server, which is no Java process of ours:
-what does not fit in memory goes to folders that its operator chose, and only sessions end with us.
+An address ``sc://host:15002`` names a Spark Connect server, which is no Java process of ours. Data
+that do not fit in memory go to folders that the server's operator chose, and we end only sessions.
 
-What the Java side prints goes to a file without a name, which is gone with it: at the start it is
-about itself, and later an error of a task could show a value of the data. If Spark does not start,
-which is before any row is read, the error repeats the last of it.
+The Java process prints to a file without a name, which is gone with the process. First it prints
+about itself. Later, an error of a task could show a value of the data. If Spark does not start,
+before any row is read, the error repeats the last lines.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -55,8 +55,8 @@ _CONTEXT = {
     "spark.io.encryption.enabled": "true",
     "spark.log.level": "ERROR",
 }
-# On a cluster the workers have to reach the driver, and a shuffle has as many parts as its operator
-# says: more than 16 cores would have nothing to do.
+# On a cluster the workers must reach the driver, and the operator sets the number of shuffle parts.
+# With 16 parts, more than 16 cores would be idle.
 _LOCAL = {
     "spark.sql.shuffle.partitions": "16",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -66,18 +66,18 @@ _MASTER = "local[2]"
 _CONNECT = "sc://"
 _ANSWER_SECONDS = 10
 _LOCAL_DIRS = "SPARK_LOCAL_DIRS"
-# Spark expands every name that it is given, but for what has a backslash before it.
+# Spark expands every name that it gets, except characters after a backslash.
 _WILDCARD, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
-# Spark has no types without a sign.
+# Spark has no unsigned types.
 _SIGNED: dict[Any, Any] = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
 _SIGNED[pa.uint64()] = pa.decimal128(20, 0)
 
-# Spark allows one context in a process; ours is stopped with the last table that is on it.
+# Spark allows one context per process. Ours stops with the last table on it.
 _tables: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def installed() -> None:
-    """Refuse where Spark is not."""
+    """Raise ImportError if Spark is not installed."""
     if find_spec("pyspark") is None:
         raise ImportError(
             "engine = 'spark': PySpark is not installed; pip install 'neyman[spark]', which also "
@@ -87,17 +87,17 @@ def installed() -> None:
 
 
 def shown_master(master: str) -> str:
-    """Name a master in an error: without its value where that is an address with a token."""
+    """Return a master for an error message, without the value if it is an address with a token."""
     is_address = "://" in master and not master.strip().startswith("spark://")
     return "master" if is_address or ";" in master else f"master = {master!r}"
 
 
 def connect(memory: str | None = None, master: str | None = None) -> Any:
-    """Return a new session, as an Ibis connection; a Spark that runs in this process is used.
+    """Return a new session, as an Ibis connection. Use a Spark that runs in this process, if any.
 
     Args:
-        memory: of the driver, such as "4GB", where Spark is not running yet.
-        master: where Spark runs, "local[2]" by default; ``sc://...`` for Spark Connect.
+        memory: the memory of the driver, such as "4GB", if Spark is not running yet.
+        master: the Spark master, "local[2]" by default; ``sc://...`` for Spark Connect.
     """
     installed()
     from pyspark.sql import SparkSession
@@ -130,9 +130,7 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
 
 
 def _remote(address: str, memory: str | None) -> Any:
-    """Return a session of a Spark Connect server; its address,
-    which can hold a token, is not repeated.
-    """
+    """Return a session of a Spark Connect server. Errors omit the address: it can hold a token."""
     if memory is not None:
         raise DataError("memory is for a Spark of this machine; leave it out for Spark Connect")
     if find_spec("grpc") is None:
@@ -160,14 +158,14 @@ def _remote(address: str, memory: str | None) -> Any:
 
 
 def _start_spark(master: str, memory: str | None) -> Any:
-    """Return a Spark of ours, which writes what does not fit in memory to its own folder."""
+    """Start a Spark of ours. It writes data that do not fit in memory to its own folder."""
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     settings = _CONTEXT | (_LOCAL if master.startswith("local") else {})
     if memory is not None:
         settings["spark.driver.memory"] = check_memory(memory).replace("i", "").removesuffix("B")
-    # A Java process uses the folder that it began with, so the folder stays as long as it does.
+    # A Java process uses its first folder, so the folder stays as long as the process.
     existing: PrivateFolder | None = getattr(_gateway(), "neyman_folder", None)
     wanted = os.environ.get(_LOCAL_DIRS, "").split(",")[0] or None  # which Spark would prefer
     folder = existing or spill_folder(wanted)
@@ -201,7 +199,7 @@ def _gateway() -> object:
 
 
 def _launch(conf: Any, said: Any, folder: PrivateFolder) -> None:
-    """Start Java so that only this user can read what it writes, in our folder alone."""
+    """Start Java so that only this user can read its output, and it writes to our folder alone."""
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -231,7 +229,7 @@ def _check_folder(session: Any, folder: PrivateFolder) -> None:
 
 
 def _last(said: str) -> str:
-    """Return the end of what Java said, without warnings and the places in its code."""
+    """Return the end of Java's output, without warnings and code locations."""
     lines = [line.strip() for line in said.splitlines()]
     errors = [line for line in lines if line and line[:3] != "at " and " WARN " not in line]
     return "".join(f"\n  {line[:200]}" for line in errors[-3:])
@@ -241,14 +239,14 @@ def _close_spark(ours: Any, remote: Any) -> None:
     if remote:
         with suppress(Exception):  # the server may be gone
             remote.stop()
-    # Of a table that is just going, the set may still hold the place, but not the table.
+    # If a table is being deleted, the set may still count it but not list it.
     if ours is not None and not list(_tables):
         ours.stop()
         ours.neyman_folder.clear()
 
 
 def close(connection: Any) -> None:
-    """Close a connection of ours, and Spark with the last of them; another is left alone."""
+    """Close a connection of ours, and Spark with the last of them. Leave others open."""
     finish = getattr(connection, "neyman_close", None)
     if finish is not None and finish.alive:
         _tables.discard(connection)
@@ -256,7 +254,7 @@ def close(connection: Any) -> None:
 
 
 def accept(table: ibis.Table) -> ibis.Table:
-    """Return a table of a caller's session, whose settings must give the answers of ours."""
+    """Return a table of a caller's session. Its settings must give our results."""
     session: Any = table.get_backend()._session  # pyright: ignore[reportAttributeAccessIssue]
     wrong = [
         f"{name} = {value}"
@@ -278,12 +276,12 @@ def registered(data: pa.Table, opening: Opening) -> ibis.Table:
 
     try:
         plain = pa.table({name: _plain_column(data[name]) for name in data.column_names})
-        # Spark Connect takes no form from an Arrow table without rows.
+        # Spark Connect cannot infer a schema from an Arrow table without rows.
         form = (plain,) if plain.num_rows else ([], from_arrow_schema(plain.schema))
         frame = connection._session.createDataFrame(*form)
         for field in plain.schema:
             if pa.types.is_timestamp(field.type) and field.type.tz is None:
-                # Spark takes it for an instant in the session's zone, which is UTC.
+                # Spark reads it as an instant in the session's zone, UTC.
                 column = frame[quoted(field.name, "`")]
                 frame = frame.withColumn(field.name, column.cast("timestamp_ntz"))
         frame.createOrReplaceTempView("people")
@@ -293,7 +291,7 @@ def registered(data: pa.Table, opening: Opening) -> ibis.Table:
 
 
 def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of a plain type in one that Spark has."""
+    """Return a column of a plain type in a type that Spark has."""
     kind: Any = column.type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if pa.types.is_large_string(kind) or str(kind) == "string_view":
@@ -302,7 +300,7 @@ def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.Table:
-    """Parquet files of one form as a table on Spark."""
+    """Return Parquet files of one form as a table on Spark."""
     from pyspark.sql.types import StructField, StructType
 
     odd = [file for file in files if Path(file).name[:1] in ("_", ".")]
@@ -324,7 +322,7 @@ def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.T
         _read(table.get_backend(), files, StructType([]))
         return table
     usable = [field for field in schema if _readable(field.type)]
-    # Parquet has a column of nothing as one of numbers, which Spark does not read as text.
+    # Parquet stores an all-null column as numbers, which Spark does not read as text.
     empty = [field.name for field in usable if pa.types.is_null(field.type)]
     fields = [
         StructField(field.name, _spark_type(field.type), True)
@@ -353,7 +351,7 @@ def _readable(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_timestamp(kind) and kind.unit != "us":
-        return False  # of milliseconds some fail
+        return False  # some conversions from milliseconds fail
     return plain_type(kind) is not None and not pa.types.is_float16(kind)
 
 
@@ -368,7 +366,7 @@ def _spark_type(kind: pa.DataType) -> Any:
 
 
 def _read(connection: Any, files: Sequence[str], schema: Any) -> Any:
-    """Files as a Spark frame, which has these and no others; no row is read."""
+    """Return exactly these files as a Spark frame. No row is read."""
     paths = {
         path: f"file://{_WILDCARD.sub(_ESCAPED, path)}" for path in map(os.path.abspath, files)
     }
@@ -377,7 +375,8 @@ def _read(connection: Any, files: Sequence[str], schema: Any) -> Any:
         frame = reader.parquet(*paths.values())
         right = _files(frame) == sorted(paths)
         for path in filter(_WILDCARD.search, paths):
-            # What Spark lists of several paths has no name twice, so a pattern is asked by itself.
+            # Spark lists each name of several paths only once, so each pattern is tested
+            # separately.
             right = right and _files(reader.parquet(paths[path])) == [path]
     except Exception as error:
         raise fault(

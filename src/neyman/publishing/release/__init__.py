@@ -1,4 +1,4 @@
-"""Releases: run a plan, write a folder with a receipt, and verify it without the data."""
+"""Run a plan, write a release folder with a receipt, and verify the folder without the data."""
 
 from neyman.extras import require
 

@@ -1,4 +1,4 @@
-"""Noise on exact tables: what is private goes in, and what is published comes out, in parts."""
+"""Add noise to exact private tables and write the public tables, a part at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from neyman.publishing.tables.key_selection import selected, threshold
 
 @dataclass(frozen=True)
 class Exact:
-    """What was counted, private, without noise: cells by table and measure, and keys by table."""
+    """Hold private counts without noise: cells by table and measure, and keys by table."""
 
     cells: Mapping[tuple[str, str, str], Cells]
     discovered: Mapping[tuple[str, str], tuple[pa.Table, Mapping[str, NDArray[np.int64]]]]
@@ -62,8 +62,8 @@ def discovered_table(
 ) -> pa.Table:
     """Return the table of the keys whose noisy number of units reaches the threshold.
 
-    A count or a sum gets noise of its own, and which keys are shown depends on units alone [UN-6].
-    The exact numbers of units, "keys", are at least 1.
+    A count or a sum gets separate noise. The choice of keys depends on the units alone [UN-6]. The
+    exact numbers of units, "keys", are at least 1.
     """
     entry, sigma_squared = form.entries[0]
     units = exact[entry.measure] + _noise(entry, sigma_squared, keys.num_rows, bits)
@@ -79,7 +79,7 @@ def discovered_table(
 def noisy_part(
     form: Form, exact: Mapping[tuple[str, str, str], Cells], part: range, bits: Bits
 ) -> dict[str, NDArray[np.int64]]:
-    """By measure, the noisy integers of some cells of a table."""
+    """Return the noisy integers of some cells of a table, by measure."""
     noisy: dict[str, NDArray[np.int64]] = {}
     for entry, sigma_squared in form.entries:
         if entry.public is not None:
@@ -97,7 +97,7 @@ def noisy_part(
 def _quantiles_of_groups(
     form: Form, truth: Cells, part: range, sigma_squared: Fraction, bits: Bits
 ) -> NDArray[np.int64]:
-    """Draw the quantiles of some groups; sorting them needs no data, so those of a group rise."""
+    """Draw the quantiles of some groups. Sort each group's draws, which needs no data."""
     levels, points = form.query.quantiles, form.query.bins or range(2)
     size, ends = len(points) - 1, (points[0], points[-1] - 1)
     rate = rate_of(sigma_squared) / rank_unit(form.query)

@@ -1,9 +1,9 @@
-"""One charged call: check, charge, begin, read the data and draw the noise, and finish.
+"""Run one charged call: check, charge, begin, read the data and draw the noise, and finish.
 
-The order is the guarantee. `Payer.check` finds out that the ledger would grant the charge.
-`Payer.reserve` makes the charge durable. Entering a `ChargedCall` marks the entry as reading,
-durably. Only inside its block is private data read and randomness drawn. `ChargedCall.finish`
-stores the receipt and marks the entry as released.
+The order is the guarantee. `Payer.check` confirms that the ledger would grant the charge.
+`Payer.reserve` makes the charge durable. Entering a `ChargedCall` durably marks the entry as
+reading. Only this block reads private data and draws randomness. `ChargedCall.finish` stores the
+receipt and marks the entry as released.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = logging.getLogger("neyman")
 
 
 class Payment(TypedDict, total=False):
-    """The public arguments that say who pays; the dataset is "name@version"."""
+    """Set the public arguments for the payer. The dataset is "name@version"."""
 
     ledger: Ledger | str | Path | None
     dataset: str | None
@@ -42,13 +42,13 @@ class Payment(TypedDict, total=False):
 
 
 def opened(ledger: Ledger | str | Path) -> Ledger:
-    """Return a ledger, given itself or its path."""
+    """Return the ledger. Open it if its path is given."""
     return ledger if isinstance(ledger, Ledger) else Ledger(ledger)
 
 
 @dataclass(frozen=True)
 class Payer:
-    """The account that pays, and the privacy unit that it must be registered for; "" for none."""
+    """Describe the account that pays, and the privacy unit it must have. "" means none."""
 
     ledger: Ledger
     dataset: str
@@ -62,15 +62,16 @@ class Payer:
 
     @classmethod
     def of(cls, ledger: Ledger, account: Account, part: str = "", totals: str = "") -> Payer:
-        """Return the payer for an account, with the unit that it is registered for.
+        """Return the payer for an account, with the privacy unit of the account's registration.
 
-        The mark of totals is the release's own: without it, a marked account refuses the charge.
+        A release must pass its own mark of totals. Without the mark, a marked account refuses the
+        charge.
         """
         unit = account.protects, account.neighboring, account.rows
         return cls(ledger, account.dataset, *unit, account.to, part, account.currency, totals)
 
     def register(self) -> None:
-        """Register the dataset with this unit if the ledger is a throwaway one."""
+        """Register the dataset with this unit if the ledger is a throwaway ledger."""
         if isinstance(self.ledger, Throwaway):
             self.ledger.register(
                 self.dataset,
@@ -81,7 +82,7 @@ class Payer:
             )
 
     def check(self, charge: Fraction | int, delta: Fraction | int = 0) -> Account:
-        """Return the account if it would be granted this charge now; see `Ledger.check`."""
+        """Return the account if the ledger would grant this charge now; see `Ledger.check`."""
         return self.ledger.check(
             self.dataset,
             protects=self.protects,
@@ -104,7 +105,7 @@ class Payer:
         plan: str,
         again: bool = False,
     ) -> Entry:
-        """Reserve a charge, durably; see `Ledger.reserve`."""
+        """Reserve a charge durably; see `Ledger.reserve`."""
         return self.ledger.reserve(
             self.dataset,
             key=key,
@@ -122,7 +123,7 @@ class Payer:
         )
 
     def ledger_part(self, entry: Entry) -> parts.LedgerPart:
-        """Return what a receipt says about a charge."""
+        """Return the part of a receipt about the charge."""
         return parts.LedgerPart.of(
             self.dataset,
             self.currency,
@@ -135,19 +136,19 @@ class Payer:
 
 @dataclass(frozen=True)
 class ChargedCall:
-    """The block that reads private data and draws randomness, after its charge.
+    """Run the block that reads private data and draws randomness, after its charge.
 
-    Entering marks the entry as reading, durably, unless an earlier process did. An error inside
-    may hold values of the data, so a `ChargedError` takes its place, from which nothing leads back
-    to it. Without an entry a RuntimeError does.
+    Entering durably marks the entry as reading, unless an earlier process did. An error inside the
+    block may hold values of the data. A `ChargedError` replaces the error and holds no reference to
+    it. Without an entry, a RuntimeError replaces the error.
 
     Args:
-        payer: who pays; None if no one does.
+        payer: the payer; None if no one pays.
         entry: the charge, reserved or reading; None if nothing is charged.
-        message: the name of the error's type and its public message, or "" -> the message of the
-            `ChargedError`.
-        public_errors: errors whose messages hold nothing of the data.
-        unchanged_errors: errors that hold nothing of the data and leave the block as they are.
+        message: a function from the name of the error's type and its public message, or "", to the
+            message of the `ChargedError`.
+        public_errors: errors whose messages hold nothing from the data.
+        unchanged_errors: errors that hold nothing from the data and leave the block unchanged.
         logs_errors: if True, other errors are logged at debug level.
     """
 
@@ -166,7 +167,7 @@ class ChargedCall:
         return self
 
     def finish(self, files: Mapping[str, bytes | Path]) -> StoredFiles | None:
-        """Store the files and mark the entry as released; return those of an earlier call."""
+        """Store the files and mark the entry as released. Return the files of any earlier call."""
         if self.payer is None or self.entry is None:
             return None
         book, entry = self.payer.ledger, self.entry
@@ -198,7 +199,7 @@ class ChargedCall:
 
 @lru_cache(maxsize=64)
 def call_guarantee(mechanism: Mechanism) -> parts.CallGuarantee:
-    """Return what one mechanism reveals, each number with both ends."""
+    """Return what one mechanism reveals, with lower and upper bounds on each number."""
     curve = mechanism.tradeoff()
     epsilons = [(delta, curve.epsilon(delta=delta)) for delta in DELTAS]
     powers = [(level, curve.power(level=level)) for level in LEVELS]
@@ -212,5 +213,5 @@ def call_guarantee(mechanism: Mechanism) -> parts.CallGuarantee:
 
 
 def _finite(epsilon: float) -> float | None:
-    """Return an epsilon as JSON has it: null where no finite one holds."""
+    """Return an epsilon for JSON: null if it is infinite."""
     return float(epsilon) if epsilon < math.inf else None

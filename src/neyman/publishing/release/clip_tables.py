@@ -1,4 +1,4 @@
-"""The clips that published histograms lead to, and the tables whose noise follows from them."""
+"""Compute the clips that published histograms lead to, and the noise for these clips."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ Clips = Mapping[str, tuple[int, int]]
 def chosen_clips(
     tables: Sequence[Form], folder: Path, check: Callable[[Form, Path], None] = lambda f, p: None
 ) -> Clips:
-    """Return the clip of each query that has one to discover;
-    ``check`` comes before a file is read.
+    """Return the clip of each query whose clip is discovered.
+
+    The function calls ``check`` before it reads a file.
     """
     clips: dict[str, tuple[int, int]] = {}
     by_name = {form.query.name: form for form in tables}
@@ -38,9 +39,7 @@ def chosen_clips(
 
 
 def forms_with(tables: Sequence[Form], clips: Clips) -> tuple[Form, ...]:
-    """Return the forms of the tables once clips are known: sigma
-    is proportional to the shift [UN-9].
-    """
+    """Return the forms of the tables for known clips. Sigma is proportional to the shift [UN-9]."""
     if not clips:
         return tuple(tables)
     plan = tables[0].plan.with_clips(clips)
@@ -53,15 +52,13 @@ def forms_with(tables: Sequence[Form], clips: Clips) -> tuple[Form, ...]:
 
 
 def extreme_forms(tables: Sequence[Form]) -> tuple[Form, ...]:
-    """Return the forms with the smallest candidate for each clip:
-    the least noise that can be drawn.
-    """
+    """Return the forms with the smallest candidate for each clip: the least possible noise."""
     tops = {name: top_clip(one) for name, one in searches(tables).items()}
     return forms_with(tables, {name: (low // high, 1) for name, (low, high) in tops.items()})
 
 
 def searches(tables: Sequence[Form]) -> dict[str, ClipSearch]:
-    """Return how each clip is searched for, by its query, and the rows of a unit."""
+    """Return the search for each clip by the query's name, and the search for the rows per unit."""
     by_query = {form.query.name: form.query.search for form in tables}
     if tables:
         by_query[ROWS_TABLE] = tables[0].plan.unit.search
@@ -69,7 +66,7 @@ def searches(tables: Sequence[Form]) -> dict[str, ClipSearch]:
 
 
 def clip_parts(tables: Sequence[Form], clips: Clips) -> tuple[ClipPart, ...]:
-    """List the clips that published histograms led to, as a receipt does."""
+    """List the clips that published histograms led to, as in a receipt."""
     known = searches(tables)
     later = [form for form in forms_with(tables, clips) if not form.query.searched]
     parts: list[ClipPart] = []

@@ -1,7 +1,7 @@
-"""What a run would read of private data, and what it would drop, for the custodian alone.
+"""Report which private rows a run would read and drop, for the custodian alone.
 
-Nothing is published, charged, or written: the answer is about private rows, and it says so. It
-follows from the same reader, the same keys, and the same bounds as a release.
+The check publishes, charges, and writes nothing. The answer describes private rows and states so.
+It uses the same reader, keys, and bounds as a release.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from neyman.publishing.release.run import Source
 
 @dataclass(frozen=True, repr=False)
 class DataCheck(Private):
-    """The rows that a run would read and drop. This report is private: never publish it.
+    """Report the rows that a run would read and drop. This report is private: never publish it.
 
     Args:
         plan_hash: the hash of the plan.
         table: the plan's name for the table.
-        rows: the rows that a run would read.
+        rows: the number of rows that a run would read.
         lines: the lines of CSV files; None for other data.
         keys: rows that match the places of the hierarchy, and the keys of each column.
         numbers: rows that have a number, by column.
-        unit: the rows of the units; None where each row is a unit.
+        unit: the rows of the units; None if each row is a unit.
         queries: the rows that each query would count.
         texts: rows whose text a map or a lookup lists.
         joins: the rows of the tables that have one row per unit.
         others: the same check of each further table that queries read.
-        readings: columns with texts that the plan reads as numbers or dates, and that are none.
-        assumed: the rows of the units that a given column names; None if none was given.
+        readings: columns that the plan reads as numbers or dates, but that have other texts.
+        assumed: the rows per value of a given unit column; None if no column was given.
 
     Examples:
         >>> import neyman as ny
@@ -77,7 +77,7 @@ class DataCheck(Private):
     assumed: drop_counts.UnitRows | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the check as JSON types; the field "private" holds the notice."""
+        """Return the check as JSON types. The field "private" holds the notice."""
         return {"private": NOTICE, **asdict(self)}
 
 
@@ -92,35 +92,34 @@ def check_data(
     most: int = 10,
     id: str | None = None,  # noqa: A002 (the field of the unit)
 ) -> DataCheck:
-    """Check private data against a plan before a run: for the custodian, never to be published.
+    """Check private data against a plan before a run. The result is for the custodian only.
 
-    A run drops an ill-formed line of a CSV file, and a row whose key is unknown, without a word,
-    since an error would reveal that there is one. This check names them. It reads the data as a run
-    does. It charges nothing, opens no ledger, and writes no file (an engine that runs out of memory
-    spills to a private folder, as in a run).
+    A run silently drops an ill-formed line of a CSV file and a row with an unknown key, since an
+    error would reveal their presence. This check names them. It reads the data as a run does. It
+    charges nothing, opens no ledger, and writes no file (an engine that runs out of memory spills
+    to a private folder, as in a run).
 
-    What it returns is private and may not be shared. Correct the data with it. Do not choose keys,
+    The result is private and may not be shared. Use it to correct the data. Do not choose keys,
     clips, or bounds by it, since the plan is published.
 
     Args:
-        plan: a plan, or the path of one.
-        data: the private table, as `run` takes it. A stream is read by the check, and so is empty
-            afterwards: give the run a new one.
+        plan: a plan, or the path of a plan.
+        data: the private table, as for `run`. The check uses up a stream: give the run a new one.
         engine: "duckdb" or "spark".
-        memory: the most memory that the engine may take, such as "4GB".
-        master: where Spark runs, such as "local[2]".
-        most: how many lines of each reason, and values of each column, are listed, at least 0.
-        id: a column of the plan's table that names the unit. The field ``assumed`` then counts
-            its values with more rows than ``unit.rows``, among the rows that the plan's filter
-            takes: the guarantee assumes that there are none.
+        memory: the largest memory of the engine, such as "4GB".
+        master: the Spark master, such as "local[2]".
+        most: the number of lines to list per reason, and of values per column, at least 0.
+        id: a column of the plan's table that names the unit. The field ``assumed`` then counts the
+            values of this column that have more rows than ``unit.rows`` among the rows that meet
+            the plan's filter. The guarantee assumes that no such value exists.
 
     Returns:
-        The check. Which rows of a unit a run keeps is drawn anew each time, so the rows that a
-        query counts can differ from run to run where bounds drop rows. All other numbers are exact.
+        The check. A run draws which rows of a unit it uses. So if bounds drop rows, the number of
+        rows that a query counts can differ between runs. All other numbers are exact.
 
     Raises:
-        PlanError, DataError: what a run refuses before its charge.
-        ImportError: the engine is not installed; the message names the extra.
+        PlanError, DataError: an error that a run raises before its charge.
+        ImportError: the engine is not installed. The message names the extra.
 
     Examples:
         >>> import neyman as ny
@@ -173,7 +172,7 @@ def check_data(
                 )
                 for own, filtered in prepared
             ]
-        # Tables that no query reads give their columns to the plan's table.
+        # Tables that no query reads only supply columns to the plan's table.
         joined = tuple(match for matches in readings.values() for match in matches)
         return replace(
             checks[0],

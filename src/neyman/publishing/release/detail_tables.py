@@ -1,4 +1,4 @@
-"""The tables whose groups differ in detail, once the first counts of the groups are published."""
+"""Compute tables whose groups differ in detail, from the published first counts of the groups."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Key = tuple[str, str, str]
 def forms_with_first_counts(
     tables: Sequence[Form], folder: Path, check: Callable[[Form, Path], None] = lambda f, p: None
 ) -> tuple[Form, ...]:
-    """Return the forms with the levels of detail that published first counts lead to [UN-12].
+    """Return the forms with the levels of detail that follow from published first counts [UN-12].
 
-    ``check`` comes before a file is read.
+    The function calls ``check`` before it reads a file.
     """
     by_name = {(form.query.name, form.level): form for form in tables}
     changed: list[Form] = []
@@ -40,7 +40,7 @@ def forms_with_first_counts(
 def detailed_cells(
     tables: Sequence[Form], cells: Mapping[Key, Cells]
 ) -> Iterator[tuple[Key, Cells]]:
-    """Give the cells that each table with detail has, of those that were counted at each level."""
+    """Yield the cells of each table with detail, selected from the counts at each level."""
     for form in tables:
         if form.query.detail is None:
             continue

@@ -10,29 +10,29 @@ from typing import Any
 
 from neyman.numerics import check
 
-# Relative difference of bounds that another machine may compute in their last digits.
+# The relative difference in bounds that another machine may cause.
 MACHINE_TOLERANCE = 1e-6
 _VERSION_TOLERANCE = 1e-3
-"""How much narrower stored bounds may be, relative to each, where they meet ours.
+"""How much narrower, in relative terms, stored bounds may be if they overlap ours.
 
-Two versions enclose one number in two intervals, and both hold. Where a curve has a kink, their
-ends differ by more than rounding does. Bounds that miss ours or claim more than this are refused.
+Two versions can give two valid intervals for one number. At a kink of a curve, their ends differ by
+more than rounding. Bounds that do not overlap ours, or that claim more than this, are refused.
 """
 
 
 class Differs(Exception):
-    """A field of a receipt does not follow from its terms."""
+    """Report a field of a receipt that does not follow from its terms."""
 
 
 def ratio(text: object) -> Fraction:
-    """Return an exact number that is at least 0, from its text."""
+    """Return the exact nonnegative number in a text."""
     if not isinstance(text, str) or not re.fullmatch(r"[0-9]{1,1300}(/[0-9]{1,1300})?", text):
         raise Differs(f"{short(text)} is not an exact number such as '1/4'")
     return Fraction(text)
 
 
 def short(value: object) -> str:
-    """Return a value as it can stand in a message."""
+    """Return the representation of a value, cut to 80 characters for a message."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -48,7 +48,7 @@ def keys(where: str, own: Iterable[object], said: object) -> None:
 
 
 def _pairs(where: str, own: object, said: Any) -> list[tuple[str, Any, Any]] | None:
-    """Return the parts of a mapping or a list, each with its place; None for a plain value."""
+    """Return the parts of a mapping or a list, each with its path; None for a plain value."""
     if check.is_mapping(own):
         keys(where, own, said)
         return [(f"{where}.{key}", value, said[key]) for key, value in own.items()]
@@ -61,7 +61,7 @@ def _pairs(where: str, own: object, said: Any) -> list[tuple[str, Any, Any]] | N
 
 
 def same(where: str, own: object, said: object) -> None:
-    """Refuse any difference of keys, lengths, types, values; floats may differ by a rounding."""
+    """Refuse any difference in keys, lengths, types, or values. Floats may differ by rounding."""
     pairs = _pairs(where, own, said)
     if pairs is not None:
         for place, value, other in pairs:
@@ -74,7 +74,7 @@ def same(where: str, own: object, said: object) -> None:
 
 
 def number(where: str, said: object) -> float:
-    """Return a number of a receipt, infinity included."""
+    """Return a number of a receipt. "inf" becomes infinity."""
     if said == "inf":
         return math.inf
     if isinstance(said, bool) or not isinstance(said, (int, float)):
@@ -83,11 +83,11 @@ def number(where: str, said: object) -> float:
 
 
 def intervals(where: str, own: object, said: Any) -> Iterator[bool]:
-    """Compare stored bounds with ours: the same questions, and bounds that guarantee no more.
+    """Compare stored bounds with ours. Both must answer the same questions.
 
     Yields:
-        For each pair of bounds, whether ours prove the stored ones. If not, the two intervals meet,
-        and differ by less than what separates two versions.
+        For each pair of bounds, True if ours prove the stored bounds. If False, the two intervals
+        overlap and differ by less than two versions can.
     """
     pairs = _pairs(where, own, said)
     if pairs is None:
@@ -106,7 +106,7 @@ def intervals(where: str, own: object, said: Any) -> Iterator[bool]:
     most = 1.0 if re.search("power|curve|total_variation|posterior", where) else math.inf
     if not 0 <= said_low <= said_high <= most:
         raise Differs(f"{where} is stated in [{said_low}, {said_high}], which is not an interval")
-    # Wider is another version's right. Narrower claims what is not proven here.
+    # Another version may give wider bounds. Narrower bounds claim more than is proven here.
     proven = said_high >= high * (1 - MACHINE_TOLERANCE) and said_low <= low * (
         1 + MACHINE_TOLERANCE
     )

@@ -1,4 +1,4 @@
-"""A release on disk: it appears whole or not at all, and replaces nothing."""
+"""Write and read a release folder. It appears as a unit or not at all, and replaces nothing."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _MARKER = "neyman-staging"
 
 @dataclass(frozen=True)
 class Limits:
-    """What a folder holds, and a notebook shows of it."""
+    """Set limits for reading a folder and for its view in a notebook."""
 
     piece_bytes: int = 1 << 20
     wait_seconds: float = 30.0  # seconds
-    sentence_level: float = 0.05  # of the sentence that a notebook shows
+    sentence_level: float = 0.05  # level of the sentence in a notebook
     shown_tables: int = 6  # in a notebook
     shown_rows: int = 6  # in a notebook
     receipt_bytes: int = 2**31  # the most bytes of a receipt
@@ -54,21 +54,21 @@ LIMITS = Limits()
 
 
 class OutputError(ValueError):
-    """An output folder that cannot take the release; nothing was spent."""
+    """Report that an output folder cannot take the release. Nothing was spent."""
 
 
 class Contents(Protocol):
-    """Files by their path in a folder, with forward slashes, each in pieces."""
+    """Represent files by their path in a folder, with forward slashes, each read in pieces."""
 
     def __iter__(self) -> Iterator[str]: ...
 
     def chunks(self, path: str, /) -> Iterator[bytes]:
-        """Return the content of one, piece by piece."""
+        """Return the content of one file, piece by piece."""
         ...
 
 
 class FolderFiles(Mapping[str, bytes]):
-    """Every file below a folder, by its path in it; nothing is read before it is asked for."""
+    """Map the path of each file below a folder to its bytes. A file is read on request only."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -91,7 +91,7 @@ class FolderFiles(Mapping[str, bytes]):
         return len(self._paths)
 
     def chunks(self, path: str) -> Iterator[bytes]:
-        """Yield the content of one, a MiB at a time."""
+        """Yield the content of one file, one MiB at a time."""
         with open_file(self.folder / path) as file:
             while piece := file.read(LIMITS.piece_bytes):
                 yield piece
@@ -99,15 +99,15 @@ class FolderFiles(Mapping[str, bytes]):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Release:
-    """A published release: values with their errors, and a receipt of the guarantee.
+    """Represent a published release: values with their errors, and a receipt of the guarantee.
 
-    Tables and files are read from the folder when they are asked for, each time anew.
+    Each request for a table or file reads the folder again.
 
     Args:
-        folder: where it is.
-        receipt: what ``receipt.json`` says.
-        published_before: whether an earlier run made it, so that this one charged nothing and
-            did not look at the data.
+        folder: the release folder.
+        receipt: the content of ``receipt.json``.
+        published_before: True if an earlier run made the release. Then this run charged nothing and
+            did not read the data.
         known: the plan in the receipt, if it has been read.
     """
 
@@ -129,9 +129,9 @@ class Release:
 
         Args:
             folder: the folder.
-            receipt: what its receipt says, if that has been read; else ``receipt.json`` is.
-            published_before: whether an earlier run made it.
-            plan: the one in the receipt, if it has been read: a large one takes seconds.
+            receipt: the release's receipt, if it has been read. Default: read ``receipt.json``.
+            published_before: True if an earlier run made the release.
+            plan: the plan in the receipt, if it has been read. A large plan takes seconds.
 
         Raises:
             OutputError: the folder holds no release.
@@ -159,9 +159,7 @@ class Release:
         return notebook.safe_html(self._shown, self)
 
     def _shown(self) -> Iterator[Node]:
-        """Yield the parts of the notebook's view: the guarantee,
-        and the first rows of the tables.
-        """
+        """Yield the parts of the notebook's view: the guarantee and the tables' first rows."""
         receipt = self.receipt
         yield notebook.title(f"Release of {receipt.dataset}")
         if receipt.ledger.throwaway:
@@ -196,10 +194,10 @@ class Release:
         """Draw the trade-off curve with `neyman.display.plots.figures.tradeoff`.
 
         Args:
-            axes: where to draw; a new figure if left out.
+            axes: the axes to draw on. Default: a new figure.
 
         Returns:
-            The axes. Drawn is the lower end of each type II error, the safe side.
+            The axes. The curve is the lower bound on each type II error, the conservative side.
 
         Raises:
             ImportError: matplotlib is not installed.
@@ -208,10 +206,10 @@ class Release:
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan that was released, as the receipt has it.
+        """Return the released plan, as stored in the receipt.
 
         Raises:
-            PlanError: the receipt's is none.
+            PlanError: the receipt's plan is invalid.
         """
         return self.known or Plan.from_dict(self.receipt.plan)
 
@@ -233,24 +231,24 @@ class Release:
 
     @property
     def tables(self) -> Mapping[str, pa.Table]:
-        """Return the published tables by ``"query.level"``; read a large one with `parquet`.
+        """Return the published tables by ``"query.level"``. Read a large table with `parquet`.
 
-        Those that add up are there as ``"consistent/query.level"``.
+        The consistent tables have names ``"consistent/query.level"``.
         """
         return _Tables(self)
 
     def parquet(self, name: str) -> pyarrow.parquet.ParquetFile:
-        """Open a table's file, to be read in parts: ``.iter_batches(columns=...)``.
+        """Open a table's file, to read it in parts: ``.iter_batches(columns=...)``.
 
         Args:
             name: ``"query.level"``.
 
         Raises:
             KeyError: there is no such table.
-            OutputError: its file is no Parquet file.
+            OutputError: the table's file is no Parquet file.
         """
         path = self.folder / self._file_paths[name]
-        open_file(path).close()  # a named pipe would be waited for
+        open_file(path).close()  # a named pipe would block
         try:
             return pyarrow.parquet.ParquetFile(path)
         except pyarrow.ArrowInvalid as error:
@@ -269,7 +267,7 @@ class _Tables(Mapping[str, pa.Table]):
         self._release = release
 
     def __getitem__(self, name: str) -> pa.Table:
-        # Without threads: a process that ends while Arrow is starting them is now and then aborted.
+        # Without threads: if a process ends while Arrow starts threads, it is sometimes aborted.
         with self._release.parquet(name) as file:
             return file.read(use_threads=False)
 
@@ -281,7 +279,7 @@ class _Tables(Mapping[str, pa.Table]):
 
 
 def resolved(out: str | Path) -> Path:
-    """Return the output folder's own path: symbolic links lead to where the release will be."""
+    """Return the path of the output folder without symbolic links."""
     try:
         path = Path(out).resolve()
         if path.is_symlink():  # from Python 3.13 on a circle is not an error
@@ -292,7 +290,7 @@ def resolved(out: str | Path) -> Path:
 
 
 def check_folder(out: Path, files: Contents | None) -> None:
-    """Refuse an output folder that holds something else than these published files."""
+    """Raise OutputError if an output folder holds something else than these published files."""
     try:
         if not out.is_dir():
             if out.exists():
@@ -315,17 +313,17 @@ def check_folder(out: Path, files: Contents | None) -> None:
 
 @contextmanager
 def staging(out: Path, wait: float = LIMITS.wait_seconds) -> Generator[Staging]:
-    """Open a hidden folder beside ``out`` to write in, which vanishes unless it is published.
+    """Open a hidden folder beside ``out`` to write in. It is removed unless it is published.
 
-    It is locked and marked as ours. What killed runs left is removed, if it is marked so; nothing
-    else is. While one run has the name ``out``, another is refused. A process that has locked the
-    folder above is waited for ``wait`` seconds.
+    The folder is locked and marked as Neyman's. Marked folders of killed runs are removed, and so
+    are empty ones with such a name. While one run writes to ``out``, another run is refused. If
+    another process has locked the parent folder, this call waits up to ``wait`` seconds.
     """
     held = None
     missing: list[Path] = []
     try:
         missing = make_folder(out.parent)
-        # Only one process at a time looks at its siblings and makes its own folder.
+        # Only one process at a time lists the sibling folders and makes its own.
         parent = lock(out.parent, wait)
         try:
             if _others(out):
@@ -364,14 +362,14 @@ def staging(out: Path, wait: float = LIMITS.wait_seconds) -> Generator[Staging]:
 
 @dataclass(frozen=True)
 class Staging:
-    """A folder in the making."""
+    """Represent a release folder while it is written."""
 
     folder: Path
     out: Path
 
     @contextmanager
     def writing(self, path: str) -> Generator[Hashed]:
-        """Open a new file of the release, hashed while it is written, durable afterwards."""
+        """Open a new file of the release. It is hashed during writing and durable afterwards."""
         if not inside(path):
             raise OutputError(f"the release has a file {path!r}, which is not a path in its folder")
         file = self.folder / path
@@ -382,16 +380,16 @@ class Staging:
             os.fsync(handle.fileno())
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a whole file of the release."""
+        """Write one entire file of the release."""
         with self.writing(path) as file:
             file.write(content)
 
     def files(self) -> dict[str, Path]:
-        """Where each file of the release lies for now, by its path in it."""
+        """Return the current path of each file by its path in the release."""
         return {path: self.folder / path for path in FolderFiles(self.folder)}
 
     def replace(self, files: Contents) -> None:
-        """Write these files, in place of all that were written."""
+        """Replace all written files with these files."""
         for old in list(self.folder.iterdir()):
             shutil.rmtree(old) if old.is_dir() else old.unlink()
         for path in files:
@@ -400,7 +398,7 @@ class Staging:
                     file.write(piece)
 
     def publish(self) -> None:
-        """Give the files their name in one step, durably, unless something is there by now."""
+        """Rename the folder to ``out`` in one step, durably, unless ``out`` is taken by now."""
         for folder in {self.folder, *(parent for parent in self.folder.rglob("*"))}:
             if folder.is_dir():
                 _sync(folder)
@@ -416,23 +414,23 @@ class Staging:
 
 
 class Hashed:
-    """A file that is being written, with the SHA-256 of what has been."""
+    """Represent a file that is being written, with the SHA-256 of the bytes written so far."""
 
     def __init__(self, handle: IO[bytes]) -> None:
         self._handle = handle
         self._digest = hashlib.sha256()
-        self.closed = False  # asked for by Arrow's writers
+        self.closed = False  # read by Arrow's writers
 
     def write(self, content: bytes) -> int:
-        """Write all of it, and hash it."""
+        """Write and hash all bytes of ``content``."""
         self._digest.update(content)
         return self._handle.write(content)
 
     def flush(self) -> None:
-        """Nothing: what is written becomes durable at the end."""
+        """Do nothing. The content becomes durable at the end."""
 
     def hexdigest(self) -> str:
-        """SHA-256 of all that has been written."""
+        """Return the SHA-256 of all bytes written so far."""
         return self._digest.hexdigest()
 
 
@@ -450,13 +448,13 @@ def _digest(pieces: Iterator[bytes]) -> bytes:
 
 
 def _sync(folder: Path) -> None:
-    # Folders cannot be opened everywhere; there the file system keeps its own order.
+    # Some systems cannot open folders. Their file system then decides the order of writes.
     with suppress(OSError):
         sync_folder(folder)
 
 
 def sweep(out: Path) -> None:
-    """Remove what killed runs left of this ``out``, as far as it may be removed at once."""
+    """Remove leftovers of killed runs for this ``out``, as far as locks permit at once."""
     with suppress(OSError):
         parent = lock(out.parent)
         try:
@@ -467,7 +465,7 @@ def sweep(out: Path) -> None:
 
 
 def _others(out: Path) -> bool:
-    """Remove what killed runs left of this ``out``; whether a run is still going."""
+    """Remove leftovers of killed runs for this ``out``. Return True if a run is still active."""
     ours = re.compile(re.escape(f".{out.name}.neyman-") + "[a-z0-9_]{8}")
     going = False
     for folder in out.parent.iterdir():
@@ -489,6 +487,6 @@ def _others(out: Path) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder of ours, its mark last, so that it is known if this is killed."""
+    """Remove a folder of Neyman. Remove the mark last, so a killed removal stays recognizable."""
     shutil.rmtree(folder / "release", ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)

@@ -16,14 +16,14 @@ from neyman.publishing.plan.plan import Plan
 
 
 def check_key_files(plan: Plan, data: object) -> None:
-    """Refuse a key file that is also data of the run, under whatever name.
+    """Refuse a key file that is also data of the run, even under another name.
 
-    Files are compared by device and inode, so that a link or another path to a file is that file.
+    Files are compared by device and inode, so a link or another path to a file counts as this file.
 
     Args:
-        data: the private data, as `release` takes them: a path, a pattern, a folder (each file in
-            it at any depth is data), several of these, or a mapping of names to them. What is not
-            a path has no file that could be compared.
+        data: the private data, as for `release`: a path, a pattern, a folder (each file in it at
+            any depth is data), several of these, or a mapping of names to them. Data that are not
+            paths have no file to compare.
     """
     lists = [(f"lookup.{one.name}.keys", one.file) for one in plan.rows.derived]
     lists += [(f"columns.{column.name}.keys", column.file) for column in plan.columns]
@@ -43,7 +43,7 @@ def check_key_files(plan: Plan, data: object) -> None:
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Device and inode of a file, behind links; None if there is none."""
+    """Return the device and inode of a file, with links resolved; None if there is no file."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -71,7 +71,7 @@ def _files(data: object) -> Iterator[str]:
 
 
 def _files_below(folder: str) -> Iterator[str]:
-    """Each file below a folder, also behind links; each folder once, since links may go round."""
+    """Yield each file below a folder, also behind links. Enter each folder once: links may loop."""
     identities: set[tuple[int, int]] = set()
     for place, folders, names in os.walk(folder, followlinks=True):
         yield from (os.path.join(place, name) for name in names)

@@ -1,4 +1,4 @@
-"""The receipt: what a release may reveal, in every vocabulary, recomputable without the data."""
+"""Compute the receipt: what a release may reveal, recomputable without the data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from neyman.publishing.tables.key_selection import threshold
 
 @dataclass(frozen=True)
 class Limits:
-    """The curve of a receipt."""
+    """Set the smallest delta and the number of points of a receipt's curve."""
 
     least_delta: float = 1e-12
     curve_points: int = 60
@@ -47,14 +47,17 @@ DELTAS = (1e-3, 1e-6, 1e-9, 1e-12)
 LEVELS = (0.01, 0.05, 0.10)
 NEAR = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.125, 0.15, 0.175, 0.2)
 EPSILONS = (0.693, 2.302, 4.605)
-"""Logarithms of the factors 2, 10 and 100, cut: what exceeds the factor exceeds these."""
+"""Logarithms of the factors 2, 10, and 100, rounded down.
+
+If a ratio exceeds the factor, its logarithm exceeds the entry.
+"""
 BELIEVERS = ("arbitrary-prior", "knows-the-rest")
 
 
 def draft(
     plan: Plan, calibrated: Calibrated, currency: str, *, throwaway: bool = False
 ) -> parts.Receipt:
-    """All of a receipt but its tables and its entry in the ledger: what follows from the plan."""
+    """Return the receipt that follows from the plan, without tables and the ledger's entry."""
     mechanism = plan.mechanism()
     charged, charged_delta = charge(mechanism, currency)
     receipt = parts.Receipt(
@@ -80,16 +83,16 @@ def draft(
 def guarantee(
     mechanism: Mechanism, plan: Plan | None = None, scale: Fraction | None = None
 ) -> parts.Guarantee:
-    """Compute what an observer of the release can learn, each number with both of its bounds.
+    """Compute what an attacker can learn from the release. Each number has both certified bounds.
 
-    Where the budget admits the mechanism, no number is above the budget's. With a plan come
-    ``zcdp_route``, the noise that accounting by zCDP alone would have needed for the same
-    guarantee; ``posterior``, how probably a posterior exceeds its counterfactual (none under
-    add-remove, where no record is replaced); and ``scenarios``, the same for some attributes of one
-    record alone. ``outright`` is there only where keys are discovered: the delta of one being
-    revealed, and the rho of all else. ``scale`` is 1/rho of the plan, which sets its noise: the
-    mechanism's own rho can be a little smaller, because quantiles that are drawn cost less than
-    their share.
+    If the budget admits the mechanism, no number is above the budget's. A plan adds three parts.
+    ``zcdp_route`` is the noise that accounting by zCDP alone needs for the same guarantee.
+    ``posterior`` is the probability that a posterior exceeds its counterfactual (absent under
+    add-remove, since no record is replaced). ``scenarios`` has the same numbers for some attributes
+    of one record. ``outright`` is present only for discovered keys: the delta that a key is
+    revealed, and the rho of everything else. ``scale`` is 1/rho of the plan, which sets the noise.
+    The mechanism's own rho can be slightly smaller, because drawn quantiles cost less than their
+    share.
     """
     replaced = plan is not None and plan.unit.neighboring == "replace-one"
     answers = _answers(mechanism, replaced)
@@ -126,7 +129,7 @@ def guarantee(
 
 
 class _Answers(NamedTuple):
-    """What a mechanism's curve says, at the deltas and the levels of a receipt."""
+    """Hold a mechanism's numbers at the deltas and levels of a receipt."""
 
     curve: tuple[parts.PowerPoint, ...]
     epsilons: tuple[Bound, ...]
@@ -139,7 +142,7 @@ class _Answers(NamedTuple):
 
     @property
     def findings(self) -> dict[str, Any]:
-        """The same of a scenario in which everything moves as it does in the whole."""
+        """Return the findings of a scenario in which everything moves as in the entire release."""
         return {
             "rho": parts.Ends(**_ends(self.rho)),
             "power": _points(zip(LEVELS, self.powers, strict=True)),
@@ -150,10 +153,10 @@ class _Answers(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _answers(mechanism: Mechanism, replaced: bool) -> _Answers:
-    """Compute the numbers once for a run and a verification of one release."""
+    """Compute the numbers once for both a run and a verification of one release."""
     with question_meter(OPERATIONS_LIMITS.batches):  # one question: its parts share their engines
         curve = mechanism.tradeoff()
-        # Dense at both ends, as the curve is steep.
+        # Levels are dense at both ends, since the curve is steep there.
         levels = ndtr(np.linspace(-3.75, 3.75, LIMITS.curve_points)).tolist()
         powers = dict(zip(asked := [*LEVELS, *NEAR, *levels], curve.powers(asked), strict=True))
         return _Answers(
@@ -180,7 +183,7 @@ def scenario(
     *,
     known: Mapping[Mechanism, Mapping[str, Any]] | None = None,
 ) -> parts.Scenario:
-    """Return a scenario as the receipt keeps it; ``known`` findings are not computed again."""
+    """Return a scenario as stored in the receipt. ``known`` findings are not computed again."""
     findings = (known or {}).get(mechanism) or _findings(mechanism)
     entries = moved(plan, tuple(attributes), within)
     tables = tuple(dict.fromkeys(f"{entry.query}.{entry.level}" for entry in entries))
@@ -190,7 +193,7 @@ def scenario(
     return parts.Scenario(attributes=asked, within=within, tables=tables, **content)
 
 
-@lru_cache(maxsize=64)  # where units have ids, most attributes move the same tables
+@lru_cache(maxsize=64)  # with unit ids, most attributes move the same tables
 def _findings(mechanism: Mechanism) -> Mapping[str, Any]:
     with question_meter(OPERATIONS_LIMITS.batches):
         curve = mechanism.tradeoff()
@@ -205,7 +208,7 @@ def _findings(mechanism: Mechanism) -> Mapping[str, Any]:
 
 
 def _posterior(curve: Tradeoff) -> tuple[parts.PosteriorPoint, ...]:
-    """How probably a posterior exceeds its counterfactual by more than e^epsilon."""
+    """Bound the probability that a posterior exceeds e^epsilon times its counterfactual."""
     return tuple(
         parts.PosteriorPoint(attacker=attacker, epsilon=epsilon, **_ends(bound))
         for attacker in BELIEVERS
@@ -224,12 +227,11 @@ def _json_number(x: float) -> float | str:
 
 
 def _zcdp_route(budget: PlanBudget, own: Fraction) -> parts.RoutePart | None:
-    """Return the noise that accounting by rho alone would need for what the budget asks first.
+    """Return the noise that accounting by rho alone needs for the budget's first claim.
 
-    ``own`` is the rho of the release, whose noise it is compared with.
-
-    The largest rho whose zCDP curve keeps the power at the budget's level (or its delta at its
-    epsilon); zCDP implies no GDP, so a budget in mu has no such route.
+    ``own`` is the rho of the release, for comparison. The route is the largest rho whose zCDP curve
+    meets the power at the budget's level (or the delta at its epsilon). zCDP implies no GDP, so a
+    budget in mu has no route.
     """
     if not budget.claim:
         return None
@@ -245,12 +247,12 @@ def _zcdp_route(budget: PlanBudget, own: Fraction) -> parts.RoutePart | None:
 
 
 def _meets_zcdp(budget: PlanBudget, rho: Fraction) -> bool:
-    """Whether rho-zCDP alone implies the budget's power at its level, or its delta."""
+    """Return True if rho-zCDP alone implies the budget's power at its level, or its delta."""
     return budget.claimed_by(zcdp(Fraction(float(rho))))
 
 
 def mechanism_list(plan: Plan, calibrated: Calibrated) -> tuple[parts.MechanismPart, ...]:
-    """Each entry of the plan with its exact noise, as the receipt and the ledger keep it."""
+    """Return each entry of the plan with its exact noise, as in the receipt and the ledger."""
     curves = listed(entry for entry, _ in calibrated)
     return tuple(
         _mechanism_part(plan, entry, sigma_squared, curves) for entry, sigma_squared in calibrated
@@ -297,24 +299,24 @@ def _mechanism_part(
 
 
 def mechanism_of(receipt: parts.Receipt) -> Mechanism:
-    """Return the mechanism of a release: the sum of its tables', unless the receipt has another."""
+    """Return the receipt's mechanism if stated, else the composition of its tables' mechanisms."""
     if receipt.mechanism is not None:
         return Mechanism.from_dict(receipt.mechanism)
     return composed((part.mechanism, part.count) for part in receipt.mechanisms)
 
 
 def composed(parts: Iterable[tuple[Mapping[str, Any] | None, int]]) -> Mechanism:
-    """Compose mechanisms as JSON types, each so many times; a declared table has none."""
+    """Compose mechanisms given as JSON types, each ``count`` times. Declared tables have none."""
     mechanisms = (Mechanism.from_dict(mechanism) * count for mechanism, count in parts if mechanism)
     return reduce(add, mechanisms)
 
 
 def versions() -> dict[str, str]:
-    """Of everything that took part in the numbers."""
+    """Return the versions of all software that affects the numbers."""
     names = ("numpy", "scipy", "ibis-framework", "duckdb", "pyarrow")
     versions_of = {"neyman": _version("neyman"), "python": platform.python_version()}
     return versions_of | {name: _version(name) for name in names}
 
 
 _version = cache(importlib.metadata.version)
-"""Of an installed package: each call reads and parses a file."""
+"""Return the version of an installed package. Cached, because each call parses a file."""

@@ -1,8 +1,9 @@
-"""Receipts as models: what ``receipt.json`` holds, field by field.
+"""Define receipts as models: the fields of ``receipt.json``.
 
-There are four kinds: of a release, an estimate, a test, and a training run. Each has the fields of
-`BaseReceipt`. A field that is absent has its default and stays out of the JSON. Only `verify`
-refuses fields that no version writes: it compares the file itself with what follows from the plan.
+There are four kinds: for a release, an estimate, a test, and a training run. Each has the fields of
+`BaseReceipt`. An absent field has its default and stays out of the JSON. Only `verify` refuses
+fields that no version writes. It compares the file itself with the fields that follow from the
+plan.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Number = int | float | Literal["inf", "-inf"]  # a number of a receipt. JSON has
 
 
 class Part(Strict):
-    """A part of a receipt. Fields that no one set are not written."""
+    """Represent a part of a receipt. Only fields that were set are written."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -43,14 +44,14 @@ class Part(Strict):
 
 
 class Ends(Part):
-    """The two certified ends of a number."""
+    """Hold the certified lower and upper bounds of a number."""
 
     lower: Number
     upper: Number
 
 
 class EpsilonPoint(Part):
-    """Epsilon at a delta."""
+    """Bound epsilon at a delta."""
 
     delta: Number
     lower: Number
@@ -58,7 +59,7 @@ class EpsilonPoint(Part):
 
 
 class PowerPoint(Part):
-    """The power of the best test at a level."""
+    """Bound the power of the best test at a level."""
 
     level: Number
     lower: Number
@@ -66,7 +67,7 @@ class PowerPoint(Part):
 
 
 class PosteriorPoint(Part):
-    """The chance that a posterior exceeds its counterfactual by a factor above e^epsilon."""
+    """Bound the probability that a posterior exceeds e^epsilon times its counterfactual."""
 
     attacker: Literal["arbitrary-prior", "knows-the-rest", "true-record"]
     epsilon: Number
@@ -75,7 +76,7 @@ class PosteriorPoint(Part):
 
 
 class Scenario(Part):
-    """The risk for some attributes of one record.
+    """State the risk for some attributes of one record.
 
     Args:
         no_limit: True if a change of these attributes can move an exact total.
@@ -92,7 +93,7 @@ class Scenario(Part):
 
 
 class RoutePart(Part):
-    """The noise that accounting by zCDP alone needs for the same budget."""
+    """State the noise that accounting by zCDP alone needs for the same budget."""
 
     rho: str
     variance_ratio: Number
@@ -100,18 +101,18 @@ class RoutePart(Part):
 
 
 class OutrightPart(Part):
-    """The chance that a discovered key is revealed, and the rho of everything else."""
+    """State the probability that a discovered key is revealed, and the rho of everything else."""
 
     rho: str
     delta: str
 
 
 class Guarantee(Part):
-    """The guarantee in each vocabulary.
+    """State the guarantee in each vocabulary.
 
     Args:
-        held: the attributes that exact totals hold: the guarantee is for two records that agree in
-            these, and every other claim has no limit.
+        held: attributes that exact totals fix. The guarantee is for two records that agree in these
+            attributes. Every other claim has no limit.
     """
 
     epsilon: Several[EpsilonPoint]
@@ -128,14 +129,14 @@ class Guarantee(Part):
 
 
 class UnitPart(Part):
-    """Who is protected."""
+    """State the privacy unit."""
 
     protects: str
     rows: int = 1
 
 
 class MechanismPart(Part):
-    """One table of integers with its exact noise, or with its declared values."""
+    """Describe one table of integers with its exact noise, or with its declared values."""
 
     query: str
     level: str
@@ -155,7 +156,7 @@ class MechanismPart(Part):
 
 
 def _budget(given: object) -> PlanBudget:
-    """Read the budget's kind, and its exact numbers as text."""
+    """Return the budget, read from its kind and its exact numbers as text."""
     if isinstance(given, PlanBudget):
         return given
     if not isinstance(given, Mapping) or "kind" not in given:
@@ -167,7 +168,7 @@ def _budget(given: object) -> PlanBudget:
 
 
 class TablePart(Part):
-    """A published file of a table."""
+    """Describe a published file of a table."""
 
     query: str
     level: str
@@ -178,13 +179,13 @@ class TablePart(Part):
 
 
 class LedgerPart(Part):
-    """The charge, and who paid it.
+    """State the charge and the account that paid.
 
     Args:
-        charged: the amount; "nothing" for a call without a ledger, which has no account then.
-        date: the day on which the entry was reserved, UTC, as YYYY-MM-DD, by the clock of the
-            machine; "" in receipts of earlier versions.
-        note: a warning, where nothing or a throwaway ledger was charged.
+        charged: the amount. "nothing" for a call without a ledger, which has no account.
+        date: the UTC day on which the entry was reserved, as YYYY-MM-DD, by the machine's clock. ""
+            in receipts of earlier versions.
+        note: a warning, if nothing or a throwaway ledger was charged.
     """
 
     account: str = ""
@@ -213,7 +214,7 @@ class LedgerPart(Part):
         entry: object = "",
         throwaway: bool,
     ) -> Self:
-        """Return the part, in which only a throwaway ledger is marked."""
+        """Return the part. Only a throwaway ledger is marked."""
         part = cls(
             account=account,
             entry=str(entry),
@@ -225,7 +226,7 @@ class LedgerPart(Part):
 
 
 class TableName(Part):
-    """A table, and why it takes no part in consistency."""
+    """Name a table, with the reason if consistency leaves the table out."""
 
     query: str
     level: str
@@ -233,7 +234,7 @@ class TableName(Part):
 
 
 class ConsistencyPart(Part):
-    """How the consistent tables were computed."""
+    """Describe how the consistent tables were computed."""
 
     method: ConsistencyMethod
     invariants: Several[TableName]
@@ -241,7 +242,7 @@ class ConsistencyPart(Part):
 
     @classmethod
     def of(cls, tables: Consistent) -> ConsistencyPart:
-        """Return what a receipt says of consistent tables."""
+        """Return the part of a receipt about consistent tables."""
         return cls(
             method=tables.method,
             invariants=tuple(TableName(query=q, level=level) for q, level in tables.invariants),
@@ -253,7 +254,7 @@ class ConsistencyPart(Part):
 
 
 class ClipNoise(Part):
-    """The noise of one table with a clip that a histogram led to."""
+    """State the noise of one table for a discovered clip."""
 
     query: str
     level: str
@@ -262,13 +263,13 @@ class ClipNoise(Part):
 
 
 class ClipPart(Part):
-    """A clip, or the rows of a unit, that a published histogram led to.
+    """Describe a discovered clip, or a discovered bound on rows per unit.
 
     Args:
-        bounds: the name of the query whose clip it is; "rows" for the rows of a unit.
+        bounds: the name of the query that the clip belongs to. "rows" for the rows per unit.
         histogram: the name of the histogram's table.
-        clip: [low, high], in the column's units; of rows the high end counts.
-        mechanisms: of the tables that it bounds, with the noise for this clip.
+        clip: [low, high], in the column's units. For rows, only the high end counts.
+        mechanisms: the tables that the clip bounds, with their noise for this clip.
     """
 
     bounds: str
@@ -278,15 +279,15 @@ class ClipPart(Part):
 
 
 class BaseReceipt(Part):
-    """What every receipt states, recomputable without the data.
+    """Hold the fields of every receipt, recomputable without the data.
 
     A field can also be read by its name in the file: ``receipt["ledger"]["charged"]``.
 
     Args:
         schema_version: "schema" in the file.
-        neighboring: the relation that the guarantee is stated for.
+        neighboring: the neighboring relation of the guarantee.
         ledger: the charge.
-        versions: of everything that took part in the numbers.
+        versions: the versions of all software that affects the numbers.
     """
 
     SCHEMA: ClassVar[str]
@@ -298,7 +299,7 @@ class BaseReceipt(Part):
 
     @classmethod
     def read(cls, content: Mapping[str, Any] | Self) -> Self:
-        """Read the receipt in the JSON types of ``receipt.json``.
+        """Read the receipt from the JSON types of ``receipt.json``.
 
         Raises:
             ValueError: the receipt has another schema, lacks a field, or has a field of another
@@ -341,11 +342,11 @@ class BaseReceipt(Part):
 
 
 class Receipt(BaseReceipt):
-    """What a release may reveal, in every vocabulary.
+    """State what a release may reveal, in every vocabulary.
 
     Args:
         plan: the canonical plan.
-        mechanism: the whole release of a plan with ``disjoint``: the worst of its cases.
+        mechanism: for a plan with ``disjoint``, the entire release: the worst of its cases.
     """
 
     SCHEMA = SCHEMA
@@ -383,11 +384,11 @@ FIRST = (
     *("guarantee", "budget", "tables", "ledger", "versions"),
 )
 _PLACES = {name: place for place, name in enumerate(FIRST)}
-"""Of the fields in the file of a release; further fields follow."""
+"""Position of each field in a release's file. Further fields follow."""
 
 
 class FiniteEpsilon(Part):
-    """Epsilon at a delta; null where no finite one holds."""
+    """Bound epsilon at a delta. null if no finite epsilon holds."""
 
     delta: Number
     lower: Number | None
@@ -395,19 +396,19 @@ class FiniteEpsilon(Part):
 
 
 class CallGuarantee(Part):
-    """What one mechanism reveals, each number with both ends."""
+    """State what one mechanism reveals. Each number has both certified bounds."""
 
     epsilon: Several[FiniteEpsilon]
     power: Several[PowerPoint]
 
 
 class CallReceipt(BaseReceipt):
-    """A receipt of one mechanism.
+    """Represent a receipt of one mechanism.
 
     Args:
-        proof: where the guarantee is proven.
-        conditions: under which it holds.
-        seeds: null, because a release has none.
+        proof: a reference to the proof of the guarantee.
+        conditions: the conditions of the guarantee.
+        seeds: null, because a release has no seeds.
     """
 
     guarantee: CallGuarantee
@@ -417,13 +418,13 @@ class CallReceipt(BaseReceipt):
 
 
 class StatisticReceipt(CallReceipt):
-    """A receipt of a noisy statistic: an estimate or a test.
+    """Represent a receipt of a noisy statistic: an estimate or a test.
 
     Args:
-        arguments: public.
+        arguments: the public arguments.
         dataset: "name@version"; null without a ledger.
-        mechanism: what was released.
-        result: the noisy statistic, and what follows from it alone.
+        mechanism: the released mechanism.
+        result: the noisy statistic, and numbers computed from it alone.
     """
 
     arguments: dict[str, Any]
@@ -433,7 +434,7 @@ class StatisticReceipt(CallReceipt):
 
 
 class EstimateReceipt(StatisticReceipt):
-    """The receipt of a private estimate."""
+    """Represent the receipt of a private estimate."""
 
     SCHEMA = "neyman-estimate/1"
 
@@ -441,7 +442,7 @@ class EstimateReceipt(StatisticReceipt):
 
 
 class TestReceipt(StatisticReceipt):
-    """The receipt of a private test."""
+    """Represent the receipt of a private test."""
 
     SCHEMA = "neyman-test/1"
 
@@ -449,14 +450,14 @@ class TestReceipt(StatisticReceipt):
 
 
 class StepsPart(Part):
-    """The steps that ran, and those that were charged and have no result."""
+    """Count the steps that ran, and the charged steps without a result."""
 
     run: int
     lost: int
 
 
 class ParametersPart(Part):
-    """The file of the trained parameters."""
+    """Describe the file of the trained parameters."""
 
     path: str
     sha256: str
@@ -464,12 +465,13 @@ class ParametersPart(Part):
 
 
 class TrainingReceipt(CallReceipt):
-    """The receipt of a training run.
+    """Represent the receipt of a training run.
 
     Args:
-        terms: all that the run depends on but its data.
+        terms: all inputs of the run except its data.
         key: the hash of the terms.
-        environments: where each process of the run computed, and its settings; of a network alone.
+        environments: for a network only, the environment of each process of the run, and its
+            settings.
     """
 
     SCHEMA = "neyman-training-receipt/1"

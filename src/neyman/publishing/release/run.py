@@ -1,6 +1,6 @@
-"""Make a release: check all that can be checked, charge the ledger, and only then read the data.
+"""Make a release: run every check that needs no data, charge the ledger, and then read the data.
 
-The order is the guarantee. The charge is reserved durably. Then the ledger records that reading
+The order is the guarantee. The ledger reserves the charge durably, then records that reading
 begins. Only then is the first private row read.
 """
 
@@ -82,7 +82,7 @@ _LAST = "putting in place"
 
 @dataclass(frozen=True)
 class Remedy:
-    """What to do after a run that failed with its charge: its files are in the ledger, or not."""
+    """Set the advice after a run fails with its charge, without or with files in the ledger."""
 
     unpublished: str = "running the plan again is refused, unless it is to be charged again"
     published: str = (
@@ -90,12 +90,12 @@ class Remedy:
     )
 
 
-WAIT_SECONDS = 3600.0  # seconds for which a run waits for another one of the same plan
+WAIT_SECONDS = 3600.0  # seconds that a run waits for another run of its plan
 
 
 @dataclass(frozen=True)
 class FirstRun:
-    """The run that makes a release and its pages; ``again`` charges an unfinished plan anew."""
+    """Make a release and its pages in a first run. ``again`` charges an unfinished plan anew."""
 
     plan: Plan
     source: Source
@@ -134,7 +134,7 @@ class FirstRun:
                 again=self.again,
             )
             steps = _Steps(tell)
-            # From here on the charge stands, whatever happens; before, no row had been read.
+            # From here on the charge stands, whatever happens. Before, no row was read.
             with ChargedCall(
                 payer,
                 entry,
@@ -161,7 +161,7 @@ class FirstRun:
         tables: tuple[Form, ...],
         receipt: Receipt,
     ) -> None:
-        """Read the data, and write every file; ``form`` is kept so that Spark is started once."""
+        """Read the data and write every file. ``form`` stays in memory, so Spark starts once."""
         tell("counting", 0.55)
         files: list[TablePart] = []
         deciding = [form for form in tables if form.query.searched]
@@ -211,7 +211,7 @@ class FirstRun:
 
 
 class _Steps:
-    """What tells of the steps after the charge, and keeps the last one for an error's message."""
+    """Report each step after the charge, and store the last one for an error's message."""
 
     def __init__(self, tell: Progress) -> None:
         self._tell, self.at = tell, ""
@@ -222,12 +222,12 @@ class _Steps:
 
 
 def check_key(path: str | Path) -> None:
-    """Refuse a key that cannot sign."""
+    """Raise SignatureError if a key cannot sign."""
     signed(b"", path)
 
 
 def copy_published(files: Contents, out: Path) -> None:
-    """Write the files of an earlier run of the plan to a folder."""
+    """Write the published files of an earlier run of the plan to a folder."""
     check_folder(out, files)
     if not out.is_dir() or not any(out.iterdir()):
         with staging(out) as stage:
@@ -267,9 +267,7 @@ def _count_cells(
 
 
 def _table_plan(own: Plan, tables: Sequence[Form], names: AbstractSet[str]) -> Plan:
-    """Return the plan of one private table, with some queries
-    alone and with the clips that they have.
-    """
+    """Return the plan of one private table, with only some queries, each with its clips."""
     plan = tables[0].plan
     asked = (query.name for query in own.queries if query.name in names)
     queries = tuple(replace(plan.query(name), table=None) for name in asked)
@@ -279,7 +277,7 @@ def _table_plan(own: Plan, tables: Sequence[Form], names: AbstractSet[str]) -> P
 
 @dataclass(frozen=True)
 class Source:
-    """The private tables, not opened yet; a stream was asked for its schema once (`as_source`)."""
+    """Describe the unopened private tables. A stream has given its schema (`as_source`)."""
 
     data: Any
     engine: str
@@ -293,7 +291,7 @@ class Source:
     def of(
         cls, plan: Plan, data: object, engine: str, memory: str | None, master: str | None
     ) -> Source:
-        """Return the tables that a plan reads, where data may be a mapping of tables' names."""
+        """Return the tables that a plan reads. ``data`` may be a mapping of names to tables."""
         check_engine(engine, memory, master)
         given = engine, memory, master
         if not plan.tables:
@@ -317,7 +315,7 @@ class Source:
         return replace(one, others=dict(zip(names[1:], others, strict=True)))
 
     def open(self, columns: tuple[str, ...] | None = None, *, rows: bool = True) -> ibis.Table:
-        """Return the table; without ``rows`` only its form is looked at."""
+        """Return the table. Without ``rows``, read only its form."""
         given = {"memory": self.memory, "master": self.master}
         limits = {name: value for name, value in given.items() if value is not None}
         # A plan that only counts rows still needs one column, to have rows at all.
@@ -326,12 +324,12 @@ class Source:
         )
 
     def names(self) -> list[str]:
-        """Return the tables of a server that are read, with their schemas."""
+        """Return the names, with schemas, of the server tables to read."""
         data = [self.data, *(other.data for other in self.others.values())]
         return [one.name for one in data if isinstance(one, DatabaseTable) and one.name]
 
     def columns(self, plan: Plan) -> Mapping[str, tuple[str, ...]]:
-        """Return the columns of each table that the plan reads. No engine is started."""
+        """Return the columns of each table that the plan reads. No engine starts."""
         sources = {plan.table: self, **self.others}
         names: dict[str, list[str]] = {}
         folders: dict[str, frozenset[str]] = {}
@@ -342,9 +340,9 @@ class Source:
         return joined_tables.columns_of(plan, names, folders)
 
     def rehearse(self, plan: Plan) -> Mapping[str, ibis.Table]:
-        """Return the forms alone, once the tables of a plan are known to follow from them."""
+        """Return the forms of the tables, after a rehearsal without rows of the plan's tables."""
         sources = {plan.table: self, **self.others}
-        # What is needed alone, as it will be read: other columns may hold anything.
+        # Only the needed columns, as the run will read them. Other columns may hold anything.
         forms = self._open_tables(self.columns(plan), plan, rows=False)
         untyped = {
             name: untyped_columns(source.data, source.csv) for name, source in sources.items()
@@ -361,7 +359,7 @@ class Source:
     def open_tables(
         self, plan: Plan, forms: Mapping[str, ibis.Table], *, more: Sequence[str] = ()
     ) -> dict[str, ibis.Table]:
-        """Open the tables with the columns that the plan reads, its own one also with ``more``."""
+        """Open the tables with the columns that the plan reads. The plan's table adds ``more``."""
         columns = joined_tables.columns_of(
             plan, {name: form.columns for name, form in forms.items()}
         )
@@ -398,7 +396,7 @@ def _bound_of_several(plan: Plan, name: str, data: object) -> object:
 
 
 def _checked_tables(plan: Plan, calibrated: Calibrated) -> tuple[Form, ...]:
-    """Return the forms of a plan's tables, each of which is known to be one that can be made."""
+    """Return the forms of a plan's tables. Raise PlanError if one of them cannot be made."""
     for entry, sigma_squared in calibrated:
         if entry.public is None and entry.measure != "rank" and sigma_squared < LEAST_NOISE:
             raise PlanError(
@@ -413,7 +411,7 @@ def _checked_tables(plan: Plan, calibrated: Calibrated) -> tuple[Form, ...]:
             )
     tables = forms(plan, calibrated)
     for form in tables:
-        # A part of it from zeros, so that no key can fail after the charge.
+        # Build part of the table from zeros, so that no key can fail after the charge.
         zeros = np.zeros(len(next(parts(form), ())), dtype=np.int64)
         try:
             if form.schema and not form.discovered:
@@ -442,5 +440,5 @@ def _add_pages(stage: Staging, pages: Pages, plan: Plan) -> None:
         try:
             stage.write(path, page(release).encode())
         except Exception:
-            # The charge stands: a page that fails must not cost the tables. It can be made later.
+            # The charge stands, so a failed page must not cost the tables. It can be made later.
             _log.exception("could not make %s; the release has its tables and receipt", path)

@@ -1,4 +1,4 @@
-"""Questions one by one: each is a small plan, charged to the ledger before the data are read."""
+"""Ask questions one by one. Each is a small plan, charged before the data are read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _MAX_ROWS_SHOWN = 20  # rows
 
 
 class Budget(TypedDict, total=False):
-    """The fields of a plan's budget."""
+    """Set the fields of a plan's budget."""
 
     zcdp: Exact
     gdp: Exact
@@ -56,7 +56,7 @@ class Budget(TypedDict, total=False):
 
 
 class Sections(TypedDict, total=False):
-    """The sections of a plan that all questions of a session share."""
+    """Set the sections of a plan that all questions of a session share."""
 
     derive: Mapping[str, Any]
     lookup: Mapping[str, Any]
@@ -71,17 +71,17 @@ class Sections(TypedDict, total=False):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Answer:
-    """The noisy tables of one question, with the receipt of their guarantee.
+    """Hold the noisy tables of one question, with the receipt of their guarantee.
 
     Args:
-        tables: by ``"query.level"``, with the columns of a release.
-        receipt: of this answer alone.
-        charge: exact, in the currency of the ledger.
-        charge_delta: exact.
+        tables: the tables by ``"query.level"``, with the columns of a release.
+        receipt: the receipt of this answer alone.
+        charge: the exact charge, in the ledger's currency.
+        charge_delta: the exact charge of delta.
         entry: the number of the ledger's entry.
-        files: the published files, as the ledger has them.
-        selected: of `Session.sql`, the columns and rows that the statement selects.
-        notes: of `Session.sql`, what differs from SQL, in sentences.
+        files: the published files, as the ledger stores them.
+        selected: for `Session.sql`, the columns and rows that the statement selects.
+        notes: for `Session.sql`, sentences on how the answer differs from SQL.
     """
 
     tables: Mapping[str, pa.Table]
@@ -95,7 +95,7 @@ class Answer:
 
     @classmethod
     def of(cls, entry: Entry, files: Mapping[str, bytes]) -> Answer:
-        """Return the answer that an entry of a ledger has published."""
+        """Return the answer that a ledger entry has published."""
         receipt = Receipt.read(json.loads(files["receipt.json"]))
         paths = [PurePosixPath(one.path) for one in receipt.tables]
         note = {b"neyman": _note(entry.charge, entry.delta, receipt).encode()}
@@ -109,10 +109,10 @@ class Answer:
 
     @property
     def table(self) -> pa.Table:
-        """Return the table of a question that has one; of SQL, the rows that it selects.
+        """Return the question's only table. For SQL, return the rows that the statement selects.
 
         Raises:
-            ValueError: the question has several.
+            ValueError: the question has several tables.
         """
         if self.selected is not None:
             return self.selected
@@ -124,7 +124,7 @@ class Answer:
 
     @property
     def note(self) -> str:
-        """Return the charge in words, rounded up; of a throwaway ledger, the warning too."""
+        """Return the charge in words, rounded up. For a throwaway ledger, add the warning."""
         return _note(self.charge, self.charge_delta, self.receipt)
 
     def tradeoff(self) -> Tradeoff:
@@ -134,7 +134,7 @@ class Answer:
     def save(self, out: str | Path) -> Path:
         """Write the published files to a new or empty folder, at no charge.
 
-        `neyman verify` checks the folder, and `neyman report` writes its page.
+        `neyman verify` checks the folder, and `neyman report` writes its report.
 
         Raises:
             OutputError: the folder holds something else.
@@ -152,7 +152,7 @@ class Answer:
         return "\n".join([*shown, *self.notes, self.note])
 
     def _parts(self) -> Mapping[str, pa.Table]:
-        """Return the tables that are shown, by name."""
+        """Return the displayed tables by name."""
         selected = {} if self.selected is None else {"SELECT": self.selected}
         return {**selected, **self.tables}
 
@@ -172,18 +172,18 @@ class Answer:
 class Session:
     """Ask private data questions one by one, each charged before the data are read.
 
-    A question is a plan of one query. It may depend on earlier answers, and so may its budget: the
-    ledger is a filter, so its cap bounds what all answers reveal together, however they are chosen
-    [CH-2]. Threads and processes may ask at the same time.
+    A question is a plan of one or more queries. The question and its budget may depend on earlier
+    answers. The ledger is a filter, so its cap bounds what all answers reveal together, however
+    they are chosen [CH-2]. Threads and processes may ask at the same time.
 
     Args:
-        data: as for `run`, but no stream, since each question reads the data anew. The dataset's
-            version stands for unchanged data.
-        ledger: a `Ledger`, or its path, in which the dataset is registered; or a `throwaway`.
+        data: private data as for `run`, but no stream, since each question reads the data again.
+            Under one dataset version the data must not change.
+        ledger: a `Ledger` with the registered dataset, or its path, or a `throwaway`.
         dataset: "name@version".
-        unit: a `Unit`: who is protected.
+        unit: a `Unit`, the privacy unit.
         columns: the section of each column that questions use, as for `Plan`.
-        table: the name of the table, where ``data`` is a mapping of names to tables.
+        table: the name of the table, if ``data`` is a mapping of names to tables.
         engine, memory, master: as for `run`.
         account: the allocation of the dataset's account that is charged.
         **sections: further sections that all questions share: ``derive``, ``lookup``,
@@ -194,8 +194,8 @@ class Session:
         UserWarning: the unit states neither ``id`` nor ``rows``; see `Plan`.
 
     Raises:
-        PlanError, DataError: a section or the form of the data will not do.
-        LedgerError: the dataset is not registered so.
+        PlanError, DataError: a section or the form of the data is invalid.
+        LedgerError: the dataset is not registered with this unit.
         ValueError: the account's currency has no filter.
         ImportError: the engine is not installed. In all of these cases nothing is spent.
 
@@ -253,7 +253,7 @@ class Session:
         self._source.rehearse(trial)
         payer.register()
         paid = payer.check(0)
-        Filter(paid.currency, paid.cap, delta=paid.delta_cap)  # refuses what has no filter
+        Filter(paid.currency, paid.cap, delta=paid.delta_cap)  # refuses a currency without a filter
         self.currency, self._payer = paid.currency, Payer.of(self.ledger, paid)
 
     def __repr__(self) -> str:
@@ -262,33 +262,33 @@ class Session:
 
     @property
     def left(self) -> Fraction:
-        """Return the budget that is left, exact, in the ledger's currency."""
+        """Return the remaining budget, exact, in the ledger's currency."""
         return self.ledger.account(self.dataset, self._account).left
 
     @property
     def left_delta(self) -> Fraction:
-        """Return the delta that is left, exact."""
+        """Return the remaining delta, exact."""
         return self.ledger.account(self.dataset, self._account).left_delta
 
     def ask(self, question: Section | Sequence[Section], **budget: Unpack[Budget]) -> Answer:
-        """Charge a question to the ledger, read the data, and return its noisy tables.
+        """Charge a question to the ledger, read the data, and return the question's noisy tables.
 
-        Everything that can be checked is checked first. Then the charge is durable, and only then
-        a row is read. The same question again is a new charge with new noise; `answer` returns an
+        All checks without the data come first. Then the ledger records the charge durably. Only
+        then is a row read. A repeated question is a new charge with new noise. `answer` returns an
         old answer at no charge.
 
         Args:
             question: a query, such as ``ny.query.count(by="sex")``, or a list of queries that share
-                one charge. Where their filters prove that no row is in two of them, only the worst
-                is charged.
+                one charge. If the queries' filters prove that no row is in two of them, only the
+                worst query is charged.
             **budget: the fields of a plan's budget: ``zcdp``; ``gdp``; ``power`` and ``level``;
-                ``epsilon`` and ``delta``; ``delta`` beside ``zcdp`` for keys that are discovered.
+                ``epsilon`` and ``delta``; ``delta`` beside ``zcdp`` for discovered keys.
 
         Raises:
-            PlanError, DataError: the question, its budget, or the form of the data will not do.
-            BudgetRefused: more than what is left.
-            ValueError: the currency pays for no such question. In all of these cases the ledger is
-                unchanged.
+            PlanError, DataError: the question, its budget, or the form of the data is invalid.
+            BudgetRefused: the charge exceeds the remaining budget.
+            ValueError: the currency cannot pay for this question. In all of these cases the ledger
+                is unchanged.
             ChargedError: the question failed after its charge, which stands.
         """
         questions: Any = question if isinstance(question, (list, tuple)) else [question]
@@ -302,23 +302,23 @@ class Session:
         key_delta: Exact | None = None,
         **budget: Unpack[Budget],
     ) -> Answer:
-        """Translate a SELECT statement to queries of one plan, and ask them as `ask` does.
+        """Translate a SELECT statement to queries of one plan, and ask the queries as `ask` does.
 
-        Each aggregate is a query, and all have the same share of the budget. The statement itself
-        is never executed. ``answer.table`` has the columns that it selects, and ``answer.tables``
-        the table of each query, with its errors.
+        Each aggregate is a query. All queries have equal shares of the budget. The statement itself
+        is never executed. ``answer.table`` has the columns that the statement selects.
+        ``answer.tables`` has the table of each query, with its errors.
 
         Args:
             statement: such as ``"SELECT sex, AVG(age) FROM people GROUP BY sex"``.
-            clips: by column or alias, the clip of each aggregate of values, such as
-                ``{"age": (0, 120)}``. A quantile is drawn from the values of its clip.
-            key_delta: of each query whose keys are discovered, the chance that a key of a single
-                unit is published.
+            clips: a dict from a column or alias to the clip of its aggregates, such as ``{"age":
+                (0, 120)}``. A quantile is drawn from the values in its clip.
+            key_delta: the probability, for each query with discovered keys, that Neyman publishes a
+                key that only one unit has.
             **budget: as for `ask`.
 
         Raises:
-            PlanError: the statement cannot be translated; the message has the place. Other errors
-                are those of `ask`.
+            PlanError: the statement cannot be translated. The message gives the place. Other errors
+                are as for `ask`.
         """
         fields = {name: part for name, part in self._sections.items() if name != "folder"}
         fields |= {"name": "SQL", "queries": [count()], "budget": budget}
@@ -372,7 +372,7 @@ class Session:
     def _plan(
         self, questions: Sequence[Section], budget: Mapping[str, Any], derive: Section | None = None
     ) -> Plan:
-        """Return a plan of one question. Its name is new, so that no earlier noise is its noise."""
+        """Return the plan of one question, with a new name so that no earlier noise is reused."""
         name = f"question {secrets.token_hex(16)}"
         sections: dict[str, Any] = {**self._sections, **({"derive": derive} if derive else {})}
         disjoint = len(questions) > 1 or None
@@ -380,7 +380,7 @@ class Session:
 
 
 def _selected_rows(statement: Statement, tables: Mapping[str, pa.Table]) -> pa.Table:
-    """Return the rows that a statement selects from the tables of its queries."""
+    """Return the rows that a statement selects from its queries' tables."""
     selection = statement.selection
     columns = selection.columns
     own = {
@@ -412,7 +412,7 @@ _REMEDY = Remedy(
 
 
 def _with_rows(unit: Unit | Mapping[str, Any]) -> tuple[Unit | Mapping[str, Any], bool]:
-    """Return the unit with its ``rows`` filled in, and True if they were given."""
+    """Return the unit with ``rows`` filled in, and True if ``rows`` was given."""
     if isinstance(unit, Unit):
         return (unit, True) if unit.rows is not None else (replace(unit, rows=1), False)
     given = not check.is_mapping(unit) or "rows" in unit

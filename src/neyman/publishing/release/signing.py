@@ -1,9 +1,9 @@
-"""Receipts signed with Ed25519: who made a release, which no recomputation can tell.
+"""Sign receipts with Ed25519. A signature shows who made a release. Recomputation cannot show it.
 
-A consistent forgery (another plan, other noise, tables and digests that fit it) passes every check
-that follows from the receipt alone. What it lacks is a signature by a key that the reader got from
-the custodian, and not with the release. The signature file is JSON: the public key and the
-signature of the receipt's bytes, both in hexadecimal.
+A consistent forgery (another plan and noise, with tables and digests that fit) passes every check
+that uses the receipt alone. It lacks a signature by a key that the reader got from the custodian,
+separately from the release. The signature file is JSON. It holds the public key and the signature
+of the receipt's bytes, both in hexadecimal.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _MAX_KEY_FILE_BYTES = 100_000
 
 
 class SignatureError(ValueError):
-    """A signature or a key that will not do."""
+    """Report an invalid signature or key."""
 
 
 def create_key(path: str | Path) -> tuple[Path, str]:
-    """Make a private key in a file (PEM, mode 0600) and its public key in ``<path>.pub``.
+    """Make a private key file (PEM, mode 0600), and write its public key to ``<path>.pub``.
 
-    Return the path of the public key, which is for whoever verifies, and its fingerprint.
+    Return the path of the public key, which verifiers need, and the key's fingerprint.
     """
     path = Path(path)
     public = path.with_name(f"{path.name}.pub")
@@ -62,7 +62,7 @@ def create_key(path: str | Path) -> tuple[Path, str]:
 
 
 def sign(receipt: bytes, key: str | Path) -> bytes:
-    """Return the signature file of a receipt; the key must be readable by this user alone."""
+    """Return the signature file of a receipt. Only this user may have access to the key file."""
     public, mark = sign_bytes(receipt, key)
     content = {
         "schema": _SCHEMA,
@@ -74,7 +74,7 @@ def sign(receipt: bytes, key: str | Path) -> bytes:
 
 
 def sign_bytes(message: bytes, key: str | Path) -> tuple[bytes, bytes]:
-    """Return the public key and the Ed25519 signature of a message, 32 and 64 bytes."""
+    """Return the public key (32 bytes) and the Ed25519 signature of a message (64 bytes)."""
     private = _private(Path(key))
     return _raw(private.public_key()), private.sign(message)
 
@@ -85,13 +85,13 @@ def public_bytes(key: str | Path) -> bytes:
 
 
 def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = None) -> str:
-    """Return what a signature says, if it is the receipt's.
+    """Return who signed a receipt, if the signature is valid.
 
-    Without a key, any key will do, and only its fingerprint says whose it is: the release may have
-    brought it along.
+    Without ``key``, any key passes, and only the fingerprint identifies the signer. The release may
+    contain this key itself.
 
     Raises:
-        SignatureError: the signature is not the receipt's, or not by that key.
+        SignatureError: the signature is not of this receipt, or not by ``key``.
     """
     try:
         content = json.loads(signature[:_MAX_KEY_FILE_BYTES])
@@ -105,10 +105,10 @@ def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = N
 
 
 def check_signer(public: bytes, mark: bytes, message: bytes, key: str | Path | None = None) -> str:
-    """Return who signed a message, from a public key of 32 bytes and a signature of 64.
+    """Return who signed a message, given a public key of 32 bytes and a signature of 64 bytes.
 
     Raises:
-        SignatureError: the signature is not of the message, or not by the ``key`` that is given.
+        SignatureError: the signature is not of this message, or not by ``key``.
     """
     try:
         by = Ed25519PublicKey.from_public_bytes(public)
@@ -135,7 +135,7 @@ def check_signer(public: bytes, mark: bytes, message: bytes, key: str | Path | N
 
 
 def fingerprint(public: bytes) -> str:
-    """Return a key in 32 digits, to be compared by eye: the beginning of its SHA-256, in fours."""
+    """Return the first 32 hexadecimal digits of the key's SHA-256, in groups of four."""
     digits = hashlib.sha256(public).hexdigest()[:32]
     return ":".join(digits[place : place + 4] for place in range(0, 32, 4))
 

@@ -1,7 +1,7 @@
-"""A receipt's signature as OpenSSH writes it, so that ``ssh-keygen -Y verify`` checks it.
+"""Write a receipt's signature in OpenSSH's format, for ``ssh-keygen -Y verify``.
 
-The format is the one of OpenSSH's PROTOCOL.sshsig: the key signs a block with the namespace and the
-SHA-512 of the receipt's bytes. It is made by the same Ed25519 key as ``receipt.sig``.
+The format is OpenSSH's PROTOCOL.sshsig. The key signs a block with the namespace and the SHA-512 of
+the receipt's bytes. The Ed25519 key is the key of ``receipt.sig``.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _text(content: bytes) -> bytes:
 
 
 def _parts(signature: bytes) -> tuple[bytes, bytes]:
-    """Return the public key and the signature in a file whose fields `ssh_sign` writes."""
+    """Return the public key and the signature in a file with the fields that `ssh_sign` writes."""
     try:
         text = signature[:_MAX_SIGNATURE_BYTES].decode("ascii").strip()
         if not (text.startswith(_BEGIN) and text.endswith(_END)):
@@ -95,7 +95,7 @@ def _parts(signature: bytes) -> tuple[bytes, bytes]:
 
 
 def _texts(content: bytes, count: int) -> list[bytes]:
-    """Return the strings of the protocol in some bytes, which hold so many and nothing else."""
+    """Return the ``count`` strings of the protocol that make up ``content``."""
     values: list[bytes] = []
     for _ in range(count):
         (size,) = struct.unpack(">I", content[:4])

@@ -1,12 +1,12 @@
-"""A published table as files: Parquet in row groups, and CSV where that can be of use.
+"""Write a published table as files: Parquet in row groups, and CSV if the table is small enough.
 
-A table is written a part at a time, so that its size is bounded by the disk and not by memory. Of
-more cells than a spreadsheet holds no CSV is written; receipt and report say so.
+A table is written a part at a time, so the disk bounds its size and memory does not. If a table has
+more cells than a spreadsheet holds, Neyman writes no CSV. The receipt and the report state this.
 
-In CSV, and there only, a text that a spreadsheet would take for a formula has an apostrophe in
-front: one that begins with ``=``, ``+``, ``-``, or ``@``, be it after apostrophes of its own, and
-is no plain number. Taking one apostrophe off such a text gives the key. There, too, a control
-character is as ``\\u001b``, since a terminal would obey it: see `escaped`.
+Only in CSV, a text that a spreadsheet would read as a formula gets an apostrophe in front. Such a
+text begins with ``=``, ``+``, ``-``, or ``@``, possibly after apostrophes, and is no plain number.
+Remove one apostrophe to get the key. Also only in CSV, a control character is written as
+``\\u001b``, since a terminal would obey it: see `escaped`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Writer = pyarrow.csv.CSVWriter | pyarrow.parquet.ParquetWriter
 
 @dataclass(frozen=True)
 class Limits:
-    """The size of the files of a table."""
+    """Set limits for the files of a table."""
 
-    # The cells that are in memory at a time, and the rows of a row group.
+    # The largest number of cells in memory at a time, and of rows in a row group.
     chunk_cells: int = 1 << 20
-    # The most cells of a table that is published as CSV too: a spreadsheet has 1,048,576 rows.
+    # The largest number of cells of a table with a CSV. A spreadsheet has 1,048,576 rows.
     csv_cells: int = 1_000_000
 
 
@@ -46,7 +46,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
 def listing(query: str, level: str, rows: int, folder: str = "tables") -> list[TablePart]:
-    """List a table's files as a receipt does, but for their digests; ``cells`` are its rows."""
+    """List a table's files as in a receipt, without digests. ``cells`` is the number of rows."""
     name = f"{folder}/{query}.{level}"
     large = (
         {"without_csv": f"more than {LIMITS.csv_cells} cells"} if rows > LIMITS.csv_cells else {}
@@ -58,7 +58,7 @@ def listing(query: str, level: str, rows: int, folder: str = "tables") -> list[T
 
 
 def parts(form: Form) -> Iterator[range]:
-    """Return the parts of a table's cells that are made one after another, in whole blocks."""
+    """Yield the ranges of a table's cells that are built one after another, in entire blocks."""
     step = max(LIMITS.chunk_cells // form.block, 1) * form.block
     return (range(first, min(first + step, form.cells)) for first in range(0, form.cells, step))
 
@@ -66,7 +66,7 @@ def parts(form: Form) -> Iterator[range]:
 def write(
     stage: Staging, listed: list[TablePart], schema: pa.Schema, tables: Iterable[pa.Table]
 ) -> list[TablePart]:
-    """Write the files of one table from its parts, in order; return what the receipt lists."""
+    """Write the files of one table from its parts, in order. Return the receipt's list of files."""
     digests: list[Hashed] = []
     with ExitStack() as stack:
         writers: list[Writer] = []
@@ -87,14 +87,12 @@ def _writer(file: Hashed, path: str, schema: pa.Schema) -> Writer:
     if path.endswith(".csv"):
         plain = csv_form(schema.empty_table()).schema
         return pyarrow.csv.CSVWriter(file, plain)
-    # The encoded keys are texts to whoever reads the file, and nothing of Arrow's is stored in it.
+    # Readers of the file see the encoded keys as texts. The file stores no Arrow schema.
     return pyarrow.parquet.ParquetWriter(file, schema, store_schema=False)
 
 
 def csv_form(table: pa.Table, safe: Callable[[str], str] | None = None) -> pa.Table:
-    """Return a table as CSV shows it; ``safe`` is
-    `formula_free` in releases of earlier versions.
-    """
+    """Return a table as CSV shows it. For earlier versions, ``safe`` is `formula_free`."""
     safe = safe or (lambda text: formula_free(escaped(text)))
     columns = [_shown(column, safe) for column in table.columns]
     return pa.Table.from_arrays(columns, names=[safe(name) for name in table.column_names])
@@ -117,6 +115,6 @@ def _shown(
 
 
 def formula_free(text: str) -> str:
-    """Return a text with an apostrophe in front if a spreadsheet would take it for a formula."""
+    """Return a text, with an apostrophe in front if a spreadsheet would read a formula."""
     formula = _FORMULA.match(text) and not _NUMBER.fullmatch(text)
     return f"'{text}" if formula else text

@@ -1,4 +1,4 @@
-"""Rows made from the published tables of a release. Nothing here reads private data."""
+"""Make synthetic rows from the published tables of a release. No code here reads private data."""
 
 from neyman.extras import require
 

@@ -1,8 +1,8 @@
-"""Synthetic rows from released tables: the distribution of most entropy that fits them.
+"""Compute synthetic rows from released tables: the maximum-entropy distribution that fits them.
 
-The rows are computed from published numbers alone, so they reveal nothing more and cost nothing.
-They keep what the tables say, up to what is measured beside each table. They know no relation
-between columns that no table shows: given the tables, such columns are independent.
+Published numbers are the only input, so the rows reveal nothing more and cost nothing. The rows
+match each table up to the distance reported for it. If no table shows two columns together, the
+rows add no relation between them: given the tables, such columns are independent.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ STATEMENT = (
 
 @dataclass(frozen=True)
 class Limits:
-    """The fit of a distribution to tables."""
+    """Set the limits for fitting a distribution to tables."""
 
     cells: int = 10**7
     steps: int = 1000
-    # The standard error, in rows, with which a table without noise is fitted.
+    # The standard error, in rows, for fitting a table without noise.
     exact_error_rows: float = 0.01
 
 
@@ -43,15 +43,15 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class TableFit:
-    """How well the rows keep one released table.
+    """Report how well the rows match one released table.
 
     Args:
         table: the name of the table.
-        columns: its columns of keys.
-        total_variation: half the sum over the cells of |share of the rows - share in the table|.
-            Shares in the table are its values over their sum, negative ones too.
-        from_noise: half the sum of |share| of the noise that is to be expected in the table: rows
-            that are nearer to the table than this fit its noise.
+        columns: the key columns of the table.
+        total_variation: half the sum over the cells of |share of the rows - share in the table|. A
+            share in the table is a value over the sum of values, also if negative.
+        from_noise: half the expected sum of |share| of the table's noise. If ``total_variation`` is
+            smaller, the rows fit the table's noise.
     """
 
     table: str
@@ -62,13 +62,13 @@ class TableFit:
 
 @dataclass(frozen=True)
 class SyntheticRows:
-    """Rows, with what they keep of each released table.
+    """Hold synthetic rows, with their distance from each released table.
 
     Args:
-        rows: one row per unit of the estimated total, a text column for each key column.
-        tables: how well each table is kept that the rows were fitted to.
+        rows: one row per unit of the estimated total, and a text column for each key column.
+        tables: the fit to each table that was used.
         unused: the other tables, with the reason.
-        independent: pairs of columns that no table shows together. The rows relate them only
+        independent: pairs of columns that no table shows together. The rows relate such a pair only
             through columns that tables relate to both.
     """
 
@@ -98,7 +98,7 @@ class SyntheticRows:
 
 @dataclass(frozen=True)
 class _Measured:
-    """A released table as an array over its columns' keys."""
+    """Represent a released table as an array over its columns' keys."""
 
     table: str
     columns: tuple[str, ...]
@@ -107,23 +107,24 @@ class _Measured:
 
 
 def synthesize(release: Release, people: int | None = None) -> SyntheticRows:
-    """Make rows whose tables are near the released ones, with the most entropy.
+    """Make maximum-entropy rows whose tables are close to the released tables.
 
-    The rows follow the graphical model of most entropy that fits the noisy counts by weighted least
+    The rows follow the maximum-entropy graphical model that fits the noisy counts by weighted least
     squares (McKenna, Sheldon, Miklau, "Graphical-model based estimation and inference for
-    differential privacy", ICML 2019), computed by the library `mbi`. It is post-processing: it
-    reads the published tables, no private row, and no ledger.
+    differential privacy", ICML 2019). The library `mbi` computes the model. This is
+    post-processing. It reads only the published tables, no private rows and no ledger.
 
     Args:
         release: a release with tables of counts by known keys. Its other tables are not used.
-        people: the number of rows; the released totals, weighted by their noise, if not given.
+        people: the number of rows. Default: the mean of the released totals, weighted by their
+            noise.
 
     Returns:
-        The rows, and what they keep of each table.
+        The rows, and their distance from each table.
 
     Raises:
-        ValueError: no table can be used, people is below 1, or the tables together need too large
-            a model.
+        ValueError: no table can be used, people is below 1, or the model for all tables is too
+            large.
         ImportError: the extra is not installed: pip install 'neyman[synthetic]'.
     """
     if people is not None and people < 1:
@@ -149,9 +150,7 @@ def synthesize(release: Release, people: int | None = None) -> SyntheticRows:
 
 
 def _usable(release: Release) -> tuple[list[_Measured], dict[str, str], dict[str, list[str]]]:
-    """Return the tables that rows can be fitted to, why others
-    are not, and the keys of each column.
-    """
+    """Return the usable tables, a reason for each other table, and the keys of each column."""
     plan = release.plan
     keys: dict[str, list[str]] = {}
     unused: dict[str, str] = {}
@@ -190,7 +189,7 @@ def _usable(release: Release) -> tuple[list[_Measured], dict[str, str], dict[str
 
 
 def _reason(plan: Plan, query: Query) -> str | None:
-    """Why a query's tables cannot be used; None if they can."""
+    """Return why a query's tables cannot be used, or None if they can."""
     if query.table not in (None, plan.table):
         return f"it counts rows of another private table ({query.table})"
     if query.measure != "count":
@@ -207,7 +206,7 @@ def _reason(plan: Plan, query: Query) -> str | None:
 
 
 def _total(measured: Sequence[_Measured]) -> int:
-    """Return the number of rows: the released totals, each weighted by one over its variance."""
+    """Return the mean of the released totals, weighted by inverse variance and rounded."""
     weights = [1 / (one.values.size * one.error**2) for one in measured]
     totals = [one.values.sum() for one in measured]
     return max(1, round(float(np.average(totals, weights=weights))))
@@ -216,7 +215,7 @@ def _total(measured: Sequence[_Measured]) -> int:
 def _fit_rows(
     measured: Sequence[_Measured], sizes: Mapping[str, int], total: int
 ) -> dict[str, NDArray[np.int64]]:
-    """Return the codes of the rows' keys, by column."""
+    """Return the key codes of the synthetic rows, by column."""
     try:
         import jax
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""Published tables: estimates, their errors, and the keys that a release may show."""
+"""Compute published tables: estimates, errors, and the keys that a release may show."""
 
 from neyman.extras import require
 

@@ -1,9 +1,9 @@
-"""What noisy integers say: values, standard errors and 90% intervals, for every measure.
+"""Compute values, standard errors, and 90% intervals from noisy integers, for every measure.
 
-An interval holds what the data say (what counts after clipping, dropping and bounding of rows) with
-probability at least 90%, in each row of a table by itself; of a mean, variance or quantile of no
-rows nothing is claimed. It is about noise alone. The arithmetic is in doubles, whose rounding is
-far below the noise; no privacy depends on it.
+For each row of a table separately, the interval contains the data's value with probability at least
+90%. The data's value is the value after Neyman clips, drops, and bounds rows. There is no guarantee
+for a mean, variance, or quantile of no rows. The intervals cover noise only. The arithmetic uses
+doubles. Their rounding is far below the noise, and privacy does not depend on it.
 """
 
 from __future__ import annotations
@@ -26,33 +26,34 @@ Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Noisy = tuple[Integers, Fraction]
-"""Noisy integers and the sigma squared of their noise, 0 for declared values."""
+"""Noisy integers and the sigma squared of their noise. It is 0 for declared values."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When sums of noise are taken as normal."""
+    """Set the noise scales from which sums of noise count as normal."""
 
     wide_sigma: float = 50.0
     summed_size: float = 1e6
-    large_sigma: int = 1000  # sigma from which the sum is the integral, but for a hundredth
+    large_sigma: int = 1000  # sigma from which sum and integral agree within .01 in k
     normal_quantile: float = 1.6448536269514722  # the normal distribution's 95th percentile
-    # Sigma squared from which sums of whole noise are whole Gaussian noise themselves.
+    # The sigma squared from which `_normal_margin` bounds sums of integer noise by a normal one.
     smooth_variance: int = 4
 
 
 LIMITS = Limits()
-# The quantile, and what rounding and relative 1e-17 parts of it may take.
+# The quantile with a margin for rounding and for relative parts of 1e-17.
 _ONE_SIDED = LIMITS.normal_quantile * (1 + 1e-9)
 
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """Values with their errors, an entry for each row of a table.
+    """Represent values with their errors. Each array has one entry per row of a table.
 
     Args:
-        value, lower, upper: of one type: int64, or doubles.
-        decimals: all four are in units of 10^-decimals (of 10^-2 decimals for a variance).
+        value, lower, upper: arrays of one type, int64 or double.
+        decimals: all four arrays are in units of 10^-decimals. A variance counts twice the decimals
+            of its column.
     """
 
     value: Array
@@ -65,17 +66,19 @@ class Estimate:
 def estimate(
     query: Query, decimals: int, noisy: Mapping[str, Noisy], *, rounded: bool = False
 ) -> Estimate:
-    """Return the estimate of a query's rows.
+    """Return the estimate for each row of a query's table.
 
     Args:
-        decimals: those of the query's column, less those of ``over``; 0 without a column.
-        noisy: by measure ("count", "units", "sum", "offset", "square", "keys") the noisy integers
-            of the same cells, flat in declared order: for quantiles whole groups of bins.
-        rounded: whether their noise is rounded Gaussian instead of discrete Gaussian, here and
-            below.
+        decimals: the decimals of the query's column, minus the decimals of ``over``. 0 without a
+            column.
+        noisy: the noisy integers by measure ("count", "units", "sum", "offset", "square", "keys").
+            All measures list the same cells, flat, in declared order. For quantiles they list
+            entire groups of bins.
+        rounded: True for rounded Gaussian noise, False for discrete Gaussian noise. The functions
+            below use the same flag.
 
     Returns:
-        A row for each cell; for quantiles, for each group of bins a row for each quantile.
+        One row per cell. For quantiles, one row per quantile for each group of bins.
     """
     if query.measure == "mean" and query.clip:
         result = mean(query.clip, noisy["offset"], noisy["count"], rounded=rounded)
@@ -103,7 +106,7 @@ def estimate(
 
 
 def rows_of(query: Query, cells: int) -> int:
-    """How many rows a table has whose integers fill so many cells."""
+    """Return the number of rows of a table with this number of cells."""
     if query.ranked and query.bins and not query.inverse_sensitivity:
         return cells // (len(query.bins) - 1) * len(query.quantiles)
     return cells
@@ -114,12 +117,12 @@ def rows_of(query: Query, cells: int) -> int:
 
 @lru_cache(maxsize=256)
 def standard_error(sigma_squared: Fraction, *, rounded: bool = False) -> float:
-    """Return the standard deviation of N_Z(0, sigma^2), a little below sigma, or of round(N(0,
-    sigma^2)).
+    """Return the standard deviation of N_Z(0, sigma^2), or of round(N(0, sigma^2)) if ``rounded``.
 
-    By Poisson summation the two differ by a relative 8 pi^2 sigma^2 e^(-2 pi^2 sigma^2) or so:
-    nothing that a double can hold from sigma = 2 on. Likewise the variance of the rounded one and
-    sigma^2 + 1/12; below, E X^2 is the sum of (2 k + 1) P(|X| > k).
+    The standard deviation of N_Z is slightly below sigma. By Poisson summation, the relative
+    difference is about 8 pi^2 sigma^2 e^(-2 pi^2 sigma^2). A double cannot represent this
+    difference from sigma = 2 on. The variance of rounded noise differs just as little from sigma^2
+    + 1/12. For a smaller sigma, E X^2 is the sum of (2 k + 1) P(|X| > k).
     """
     sigma = math.sqrt(sigma_squared)
     if rounded and sigma:
@@ -139,8 +142,9 @@ def standard_error(sigma_squared: Fraction, *, rounded: bool = False) -> float:
 def half_width(sigma_squared: Fraction, coverage: float = 0.9, *, rounded: bool = False) -> int:
     """Return the smallest k with P(abs(X) <= k) >= coverage for X from N_Z(0, sigma^2), or rounded.
 
-    By sums of the mass function; above sigma = 10^6 by the midpoint rule, whose sum over the
-    integers up to k is at least the integral up to k + 1/2. Rounded noise has this integral.
+    The method sums the mass function. Above sigma = 10^6 it uses the midpoint rule: the sum over
+    the integers up to k is at least the integral up to k + 1/2. For rounded noise, the sum equals
+    this integral.
     """
     if sigma_squared == 0:
         return 0
@@ -148,22 +152,23 @@ def half_width(sigma_squared: Fraction, coverage: float = 0.9, *, rounded: bool 
     if rounded or sigma > LIMITS.summed_size:
         reach = sigma * float(ndtri((1 + coverage) / 2)) * (1 + 1e-9)
         return max(0, math.ceil(reach - 0.5))
-    # The midpoint rule and the rounding of sums move the chance by less than 1 / (20 sigma^2) and
-    # 1e-9, so k + 1/2 by less than .01: farther from a whole number the integral is enough.
+    # The midpoint rule and the rounding of sums change the probability by less than 1 / (20
+    # sigma^2) and 1e-9. They move k + 1/2 by less than .01. If the end is farther from an integer,
+    # the integral is enough.
     end = sigma * float(ndtri((1 + coverage) / 2)) - 0.5
     if sigma > LIMITS.large_sigma and coverage <= 0.99 and abs(end - round(end)) > 0.01:
         return math.ceil(end)
-    # Beyond 9 sigma there is less than 1e-18, so the total over these is the total.
+    # The mass beyond 9 sigma is less than 1e-18, so this total is the total mass.
     k = np.arange(0, int(9 * sigma) + 40, dtype=np.float64)
     weights = np.exp(-k * k / (2 * float(sigma_squared)))
     weights[1:] *= 2
     reached = np.cumsum(weights)
-    # One part in 10^12 more than is asked covers the rounding of the sums.
+    # One part in 10^12 above the coverage covers the rounding of the sums.
     return int(np.searchsorted(reached, coverage * (1 + 1e-12) * float(reached[-1])))
 
 
 def with_margin(values: Integers, sigma_squared: Fraction, *, rounded: bool = False) -> Estimate:
-    """Return a count or a sum: the noisy number itself, within the noise's 90%."""
+    """Return the estimate of a count or a sum: the noisy number and its 90% margin."""
     half = half_width(sigma_squared, rounded=rounded)
     error = np.full(len(values), standard_error(sigma_squared, rounded=rounded))
     return Estimate(values, error, values - half, values + half)
@@ -172,15 +177,16 @@ def with_margin(values: Integers, sigma_squared: Fraction, *, rounded: bool = Fa
 def shown(
     values: Integers, sigma_squared: Fraction, least: int, *, rounded: bool = False
 ) -> Estimate:
-    """Numbers of units that are published because they reached the threshold.
+    """Return estimates for numbers of units that are published because they reached the threshold.
 
-    That they did is part of the story: with a true number c >= 1 the published Y is c + X given
-    that c + X >= t, so the interval holds those c of which
+    The interval accounts for this selection. If the true number is c >= 1, the published Y is c + X
+    given that c + X >= t, the threshold. For a published y, the interval contains each c that meets
+    both conditions:
 
-        P(c + X >= y) / P(c + X >= t) > 0.05    and    P(t <= c + X <= y) / P(c + X >= t) > 0.05:
+        P(c + X >= y) / P(c + X >= t) > 0.05    and    P(t <= c + X <= y) / P(c + X >= t) > 0.05.
 
-    each fails with probability at most 5% whatever c is. The first grows with c and the second
-    falls, because the likelihood ratio is monotone, so both ends are found by halving.
+    The true c fails each condition with probability at most 5%. The likelihood ratio is monotone,
+    so the first ratio grows with c and the second falls. Bisection finds both ends.
     """
     distinct, back = np.unique(values, return_inverse=True)
     reach = 12 * math.ceil(math.sqrt(sigma_squared)) + 12
@@ -202,7 +208,7 @@ def shown(
 
 
 def _bisect(low: Integers, high: Integers, passed: Callable[[Integers], Bools]) -> Integers:
-    """For each entry the first whole number from ``low`` on that passes; at most ``high``."""
+    """Return, for each entry, the first integer from ``low`` on that passes, or ``high``."""
     while np.any(low < high):
         middle = (low + high) // 2
         good = passed(middle)
@@ -211,7 +217,11 @@ def _bisect(low: Integers, high: Integers, passed: Callable[[Integers], Bools]) 
 
 
 def _log_tail(k: Integers, sigma_squared: Fraction, rounded: bool) -> Floats:
-    """log P(X >= k): by sums, and above sigma = 50 by the midpoint rule; rounded, by definition."""
+    """Return log P(X >= k) by sums.
+
+    Above sigma = 50, and for rounded noise, use the normal tail at k - 1/2: the midpoint rule. It
+    is exact for rounded noise.
+    """
     sigma = math.sqrt(sigma_squared)
     if rounded or sigma > LIMITS.wide_sigma:
         return log_ndtr((0.5 - k) / sigma)
@@ -226,24 +236,24 @@ def _log_tail(k: Integers, sigma_squared: Fraction, rounded: bool) -> Floats:
 
 
 def mean(clip: tuple[int, int], offset: Noisy, count: Noisy, *, rounded: bool = False) -> Estimate:
-    """Return the mean of clipped values: the middle of the clip, and how far they are above it.
+    """Return the mean of clipped values: the middle of the clip plus the mean distance from it.
 
-    With S the sum of the distances from the middle and n the count, it is the middle plus S / n:
-    distances are at most half of the clip's width, so noise that hides one is less than noise that
-    hides a value. The standard error is that of the ratio to first order.
+    With S the sum of the distances from the middle and n the count, the mean is the middle plus S /
+    n. A distance is at most half of the clip's width. So hiding a distance takes less noise than
+    hiding a value. The standard error of the ratio is to first order.
 
-    The interval has the distances d = S / n that a test of level 10% does not reject. It looks at
-    the noisy S - d n, which is X - d Y at the true d, X and Y the noise of both. Two tests are
-    proven, and at each d the one with the smaller margin may be taken:
+    The interval contains the distances d = S / n that a test of level 10% does not reject. The test
+    uses the noisy S - d n, which is X - d Y at the true d. X and Y are the noise of S and n. Two
+    tests are proven, and at each d the test with the smaller margin may be used:
 
-    - by Bonferroni, |X - d Y| <= x + |d| y, each of x and y holding 95%;
-    - a sum of discrete Gaussians is stochastically below a normal one plus a unit of each, see
-      `_normal_margin`, and rounding moves a normal one by half a unit: |X - d Y| <= 1.645
-      sqrt(sx^2 + d^2 sy^2) + u + |d|, u the unit of S. This is Fieller's interval with a
-      correction for whole numbers.
+    - By Bonferroni, |X - d Y| <= x + |d| y. The bounds x and y each hold with probability 95%.
+    - A sum of discrete Gaussians is stochastically below a normal variable plus a unit of each, see
+      `_normal_margin`. Rounding moves a normal variable by half a unit. So |X - d Y| <= 1.645
+      sqrt(sx^2 + d^2 sy^2) + u + |d|, with u the unit of S, and sx and sy the sigmas of X and Y.
+      This is Fieller's interval with a correction for integers.
 
-    What passes both is their intersection, cut to the clip, in which every mean lies. An offset is
-    a sum of d x - m, m / d the middle of the clip.
+    The interval is the intersection of both tests' intervals, cut to the clip, which contains every
+    mean. An offset is a sum of d x - m over values x, with m / d the middle of the clip.
 
     Source: Fieller 1954, "Some problems in interval estimation".
     """
@@ -265,7 +275,7 @@ def mean(clip: tuple[int, int], offset: Noisy, count: Noisy, *, rounded: bool = 
         variances = float(offset[1]) * unit**2, float(n2)
         first = np.maximum(first, _fieller(s, n, variances, unit))
         last = np.minimum(last, -_fieller(-s, n, variances, unit))
-    # Rounding cannot push the ends past the value, which passes every test.
+    # The value passes every test, so rounding must not push the ends past it.
     lower = np.minimum(np.clip(about + first, low, high), value)
     upper = np.maximum(np.clip(about + last, low, high), value)
     return Estimate(
@@ -279,8 +289,9 @@ def mean(clip: tuple[int, int], offset: Noisy, count: Noisy, *, rounded: bool = 
 def _fieller(s: Floats, n: Floats, variances: tuple[float, float], unit: float) -> Floats:
     """Return the least d with s - d n <= z sqrt(A + d^2 B) + unit + |d|; -inf if n is noise [IN-2].
 
-    The right side less the left one rises with d if n > z sqrt(B) + 1. Its root is where
-    z^2 (A + d^2 B) = (r - d m)^2, r = s - unit, and m = n + 1 or n - 1 as the root is positive.
+    A and B are the two ``variances``. The right side minus the left side rises with d if n > z
+    sqrt(B) + 1. Its root solves z^2 (A + d^2 B) = (r - d m)^2 with r = s - unit. Here m is n + 1 if
+    the root is positive, else n - 1.
     """
     above, below = variances
     z2 = _ONE_SIDED**2
@@ -296,9 +307,7 @@ def _fieller(s: Floats, n: Floats, variances: tuple[float, float], unit: float) 
 def _distances(
     clip: tuple[int, int], offset: Noisy, coverage: float, rounded: bool
 ) -> tuple[Floats, float, float]:
-    """Return the sums of distances from the middle of the clip,
-    their standard error and half width.
-    """
+    """Return sums of distances from the clip's middle, their standard error, and half width."""
     (offsets, sigma_squared), part = offset, middle(clip).denominator
     half = half_width(sigma_squared, coverage, rounded=rounded)
     return offsets / part, standard_error(sigma_squared, rounded=rounded) / part, half / part
@@ -309,20 +318,22 @@ def variance(
 ) -> Estimate:
     """Return the variance of clipped values about their mean, divided by their number.
 
-    With S the sum of the distances from the middle of the clip, Q that of the squares of those from
-    c, the middle or the whole number 1/2 below it, n the count, t = 1/n, and r = c less the middle,
+    S is the sum of the distances from the middle of the clip. Q is the sum of the squared distances
+    from c, which is the middle or the integer 1/2 below it. With n the count, t = 1/n, and r = c
+    minus the middle,
 
         v = Q t - (S t - r)^2.
 
-    The interval is by Bonferroni: each of S, Q and n is within its own 1 - 0.1/3 with probability
-    at least that, so all three do with 90%, and v between its extremes over that box, cut to what a
-    variance of values in [low, high] can be, 0 to (high - low)^2 / 4. v grows with Q and is concave
-    in S and in t, each by itself, so the least is at a corner. The most over S leaves
+    The interval uses Bonferroni: S, Q, and n are each within an interval with probability at least
+    1 - 0.1/3. So all three are with probability at least 90%, and then v is between its extremes
+    over this box. The interval is cut to 0 to (high - low)^2 / 4, the possible variances of values
+    in [low, high]. v grows with Q. It is concave in S and in t separately, so the least v is at a
+    corner. Maximizing over S leaves
 
         Q t - max(0, S_low t - r, r - S_high t)^2,
 
-    which is concave in t: it is largest at an end, at a kink r / S, or where a piece is flat,
-    t = (Q + 2 S r) / (2 S^2). The standard error is to first order.
+    which is concave in t. The maximum is at an end, at a kink r / S, or at a point of slope 0, t =
+    (Q + 2 S r) / (2 S^2). The standard error is to first order.
     """
     low, high = clip
     rest, most = float(center(clip) - middle(clip)), (high - low) ** 2 / 4
@@ -355,7 +366,7 @@ def variance(
     inside = [np.clip(np.nan_to_num(x), first, last) for x in tried]
     least_off = [np.maximum.reduce([0 * x, ends[0] * x - rest, rest - ends[1] * x]) for x in inside]
     upper = np.max([above * x - away**2 for x, away in zip(inside, least_off, strict=True)], axis=0)
-    # Two numbers of about that size are subtracted, whose last digits are lost.
+    # The difference of two numbers of about this size loses its last digits.
     slack = 1e-14 * (high - low) ** 2
     return Estimate(
         value,
@@ -368,13 +379,13 @@ def variance(
 def standard_deviation(
     clip: tuple[int, int], offset: Noisy, square: Noisy, count: Noisy, *, rounded: bool = False
 ) -> Estimate:
-    """Return the standard deviation of clipped values: the root of their `variance`, ends included.
+    """Return the standard deviation of clipped values: the root of their `variance` and its ends.
 
-    The standard error is to first order, and at most the root of the variance's.
+    The standard error is to first order. It is at most the root of the variance's standard error.
     """
     squared = variance(clip, offset, square, count, rounded=rounded)
     value, lower, upper = (np.sqrt(x) for x in (squared.value, squared.lower, squared.upper))
-    with np.errstate(over="ignore"):  # of a value of 0 there is none
+    with np.errstate(over="ignore"):  # a value of 0 has no first order
         first_order = squared.standard_error / np.maximum(2 * value, 1e-300)
     most = (clip[1] - clip[0]) / 2
     error = np.minimum(np.minimum(first_order, np.sqrt(squared.standard_error)), most)
@@ -391,11 +402,12 @@ def ratio(
 ) -> Estimate:
     """Return the ratio of two sums of clipped values.
 
-    Each sum is within its own 95% with probability at least that, so both do with 90%, and the
-    ratio between its extremes over that box. The sum below is a whole number above 0 where there is
-    a ratio. If each of its values is above 0, the ratio is between the least and the largest
-    ratio of one row. The standard error is to first order. A clip is of what one row adds: with 0
-    where a row without a number adds nothing to one of the sums.
+    Each sum is within its interval with probability at least 95%, so both are with probability at
+    least 90%. Then the ratio is between its extremes over this box. If the ratio exists, the
+    denominator is a positive integer. If every value in the denominator is positive, the ratio is
+    between the least and the largest ratio of one row. The standard error is to first order. Each
+    clip bounds what one row adds to its sum. The clip includes 0 if a row without a number adds
+    nothing.
     """
     (sums, above_variance), (sums_over, over_variance) = above, over
     s, o = sums.astype(float), sums_over.astype(float)
@@ -430,30 +442,30 @@ def ratio_range(clip: tuple[int, int], clip_over: tuple[int, int]) -> tuple[floa
 def quantiles(
     bins: tuple[int, ...], levels: tuple[Fraction, ...], count: Noisy, *, rounded: bool = False
 ) -> Estimate:
-    """Quantiles from noisy counts of bins: edges between which each of them lies [IN-3].
+    """Compute quantiles from noisy counts of bins, with edges around each quantile [IN-3].
 
-    The q-quantile of n > 0 values is the least value that at least q n of them do not exceed. It
-    is in the first bin with D_j >= 0, where D_j = C_j - q C_B and C_j counts the values of the
-    bins up to j. The noise of D_j is
+    The q-quantile of n > 0 values is the least value with at least q n values at or below it. It is
+    in the first bin j with D_j >= 0, where D_j = C_j - q C_B. C_j counts the values in bins 1 to j,
+    B is the number of bins, and X_i is the noise of bin i. The noise of D_j is
 
         W_j = (1 - q) (X_1 + ... + X_j) - q (X_j+1 + ... + X_B),   variance factor
         v_j = sigma^2 ((1 - q)^2 j + q^2 (B - j)).
 
-    With a margin w_j that W_j exceeds on either side with probability at most 5% (`_normal_margin`)
-    a bin j is rejected if the noisy D_j < -w_j or the noisy D_j-1 >= w_j-1. The interval goes from
-    the first bin that is not rejected to the last.
+    W_j exceeds the margin w_j on either side with probability at most 5% (`_normal_margin`). A bin
+    j is rejected if the noisy D_j < -w_j or the noisy D_j-1 >= w_j-1. The interval reaches from the
+    first bin that is not rejected to the last.
 
     Args:
-        bins: n rising edges, scaled whole numbers.
-        levels: which quantiles, in (0, 1).
-        count: noisy counts, flat, the n - 1 bins of a group together.
+        bins: n rising edges, scaled integers.
+        levels: the levels of the quantiles, in (0, 1).
+        count: noisy counts, flat, with the n - 1 bins of a group together.
 
     Returns:
-        For each group, a row for each level: between the edges ``lower`` and ``upper`` of values
-        moved into the grid (a value outside is in the first or last bin); ``value`` by a search
-        for where the noisy D_j changes sign, and by linear interpolation in that bin, on the grid
-        of whole scaled numbers; ``standard_error`` as a normal distribution's of an interval so
-        wide.
+        One row per level for each group. ``lower`` and ``upper`` are edges around the quantile. A
+        value outside the grid counts in the first or last bin. For ``value``, a search finds a bin
+        where the noisy D_j changes sign, and linear interpolation in this bin gives a scaled
+        integer. ``standard_error`` is the standard deviation of a normal distribution whose 90%
+        interval is as wide.
     """
     values, sigma_squared = count
     number = len(bins) - 1
@@ -470,10 +482,10 @@ def quantiles(
 
 
 def quantile_draws(points: Sequence[int], values: Integers) -> Estimate:
-    """Quantiles that were drawn: nothing of the data around them is known, but for the clip.
+    """Return the estimate of drawn quantiles, with the clip as the interval.
 
-    So the interval is the clip. How far the rank may be off is known before any data
-    (`neyman.publishing.planning.accuracy`). ``points`` has one more than were drawn from.
+    Nothing else is known about the data near a draw. `neyman.publishing.planning.accuracy` computes
+    the rank error before any data. ``points`` has one more entry than the draw's candidates.
     """
     low, high = np.full(len(values), points[0]), np.full(len(values), points[-1] - 1)
     error = (high - low).astype(float) / (2 * LIMITS.normal_quantile)
@@ -481,11 +493,11 @@ def quantile_draws(points: Sequence[int], values: Integers) -> Estimate:
 
 
 def rank_error(query: Query, sigma_squared: Fraction) -> tuple[float, float]:
-    """How many ranks a quantile that is drawn may be off: standard error, and 90% margin.
+    """Return the standard error and the 90% margin of a drawn quantile, in ranks.
 
-    The standard error is sqrt(2) over the rate, that of a Laplace distribution, which the distance
-    has where the values near the quantile are spread evenly. The margin holds for any rows [IS-3]:
-    one point has distance 0, so that P(d >= a) <= points exp(-rate a).
+    The standard error is sqrt(2) / rate, as for a Laplace distribution. The distance d in ranks has
+    this distribution if the values near the quantile are spread evenly. The margin holds for any
+    rows [IS-3]. One point has distance 0, so P(d >= a) <= points exp(-rate a).
     """
     rank = math.sqrt(sigma_squared) * float(rank_unit(query))
     points = len(query.bins or range(2)) - 1
@@ -495,7 +507,7 @@ def rank_error(query: Query, sigma_squared: Fraction) -> tuple[float, float]:
 def _rounded_margin(factor: Floats, weight: Floats, sigma_squared: Fraction) -> Floats:
     """Return the margin of `_normal_margin` for rounded Gaussian noise [IN-4].
 
-    W's squared coefficients sum to ``factor``, and their absolute values to ``weight``.
+    The squared coefficients of W sum to ``factor``, and their absolute values sum to ``weight``.
     """
     if sigma_squared < LIMITS.smooth_variance:
         return _ONE_SIDED * np.sqrt(float(sigma_squared) * factor) + weight / 2
@@ -503,12 +515,12 @@ def _rounded_margin(factor: Floats, weight: Floats, sigma_squared: Fraction) -> 
 
 
 def _normal_margin(variance: Floats, sigma_squared: Fraction) -> Floats:
-    """Return a margin that W = (1 - q) A - q B exceeds with probability at most 5%, on either side
-    [IN-1].
+    """Return a margin that W = (1 - q) A - q B exceeds with probability at most 5% on either side.
 
-    A and B are sums of whole noise of sigma squared each, and ``variance`` is W's factor. W is
-    sub-Gaussian: P(W >= w) <= exp(-w^2 / (2 v)) (Canonne, Kamath and Steinke 2020). From sigma = 2
-    on it is also stochastically below a normal distribution of the variance v, plus 1.
+    [IN-1] A and B are sums of integer noise with this sigma squared. ``variance`` is the variance
+    factor of W. W is sub-Gaussian: P(W >= w) <= exp(-w^2 / (2 v)) for the variance v (Canonne,
+    Kamath and Steinke 2020). From sigma = 2 on, W is also stochastically below a normal variable of
+    variance v, plus 1.
     """
     margin = np.sqrt(2 * math.log(20) * variance)
     if sigma_squared < LIMITS.smooth_variance:
@@ -519,7 +531,7 @@ def _normal_margin(variance: Floats, sigma_squared: Fraction) -> Floats:
 def _locate_quantile(
     reached: Integers, q: float, sigma_squared: Fraction, edges: Integers, rounded: bool
 ) -> tuple[Integers, Integers, Integers]:
-    """Value, lower and upper edge of one quantile for each row of cumulated counts."""
+    """Return the value, lower, and upper edge of one quantile for each row of cumulative counts."""
     number = reached.shape[1]
     j = np.arange(1, number + 1, dtype=np.int64)
     above = reached - q * reached[:, -1:]
@@ -544,6 +556,6 @@ def _locate_quantile(
 
 
 def _search(passed: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """By halving, where each row turns true; the last place is taken to be."""
+    """Return, by bisection, a position per row where False turns True. The last counts as True."""
     row = np.arange(len(passed))
     return _bisect(0 * row, 0 * row + passed.shape[1] - 1, lambda at: passed[row, at])

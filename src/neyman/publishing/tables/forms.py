@@ -1,6 +1,6 @@
-"""Published tables: keys and what noisy integers say of each, any part of a table at a time.
+"""Describe published tables and build any part of a table from its noisy integers.
 
-Everything here is computed from noisy integers and public numbers; nothing private comes in.
+All inputs are noisy integers and public numbers. No private data enters.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """The form of one published table: its key columns, and what becomes of noisy integers.
+    """Describe one published table: its key columns, and how noisy integers become rows.
 
-    A cell is an integer that gets noise: places, then the keys of ``by``, then bins, the last one
-    fastest. A row is a line of the table: one for each cell; of quantiles one for each quantile of
-    a group of bins.
+    A cell is an integer that gets noise. Cells are ordered by places, then the keys of ``by``, then
+    bins, and the last varies fastest. A table has one row per cell. A table of quantiles has one
+    row per quantile for each group of bins.
 
     Args:
-        entries: what the table is made of, each with the sigma squared of its noise (0 for declared
+        entries: the entries of the table. Each has the sigma squared of its noise (0 for declared
             values).
-        first_counts: of a query with detail, the published first count of each group; None before
-            they are drawn, and then each group has the level with the most cells.
+        first_counts: for a query with detail, the published first count of each group. None before
+            they are drawn. Each group then has the level with the most cells.
     """
 
     plan: Plan
@@ -46,39 +46,39 @@ class Form:
 
     @property
     def query(self) -> Query:
-        """What is measured."""
+        """Return the query of the table."""
         return self.plan.query(self.entries[0][0].query)
 
     @property
     def level(self) -> str:
-        """The level of its places."""
+        """Return the level of the table's places."""
         return self.entries[0][0].level
 
     @property
     def discovered(self) -> bool:
-        """Whether its keys are found in the data; then it has as many rows as are found."""
+        """Return True if the keys are discovered. Their number then sets the number of rows."""
         return self.query.delta is not None
 
     @property
     def shown(self) -> Entry:
-        """Where keys are found in the data, the entry whose noisy integers are the values."""
+        """Return the entry whose noisy integers are the values of a table with discovered keys."""
         return self.entries[-1][0]
 
     @property
     def cells(self) -> int:
-        """How many integers each of its measures has; 0 where keys are found in the data."""
+        """Return the number of integers per measure, or 0 for discovered keys."""
         if self.first_counts is not None:
             return int(self.starts[-1])
         return self.entries[0][0].cells or 0
 
     @property
     def rows(self) -> int:
-        """How many rows it has; 0 where keys are found in the data."""
+        """Return the number of rows, or 0 for discovered keys."""
         return rows_of(self.query, self.cells)
 
     @property
     def block(self) -> int:
-        """How many cells are needed together, to say something of any of them."""
+        """Return the number of cells that an estimate needs together."""
         if self.query.inverse_sensitivity:
             return len(self.query.quantiles)
         bins = self.query.bins if self.query.ranked else None
@@ -86,12 +86,12 @@ class Form:
 
     @property
     def lines(self) -> int:
-        """How many rows a block gives."""
+        """Return the number of rows per block."""
         return rows_of(self.query, self.block)
 
     @property
     def possible(self) -> tuple[float, float]:
-        """What a ratio or a quantile is between, in the plan's units."""
+        """Return the possible range of a ratio-like value or a quantile, in the plan's units."""
         low, high = self.query.clip or (0, 1)
         if self.query.measure == "ratio" and self.query.clip_over:
             ranges = self.query.row_range("sum"), self.query.row_range("over")
@@ -106,24 +106,24 @@ class Form:
         return low / 10.0**self.decimals, high / 10.0**self.decimals
 
     def build(self, noisy: Mapping[str, Integers], start: int = 0) -> pa.Table:
-        """Build some rows of the table, those of the cells from ``start`` on.
+        """Build the rows for the cells from ``start`` on.
 
         Args:
-            noisy: by measure ("count", "units", "sum", "offset", "square") the noisy integers of
-                these cells, in declared order: whole blocks.
-            start: the first cell, from 0: where a block begins.
+            noisy: the noisy integers of these cells by measure ("count", "units", "sum", "offset",
+                "square"), in declared order, in entire blocks.
+            start: the first cell, from 0, at the beginning of a block.
 
         Returns:
             The key columns (texts are dictionary-encoded), then ``value``, ``standard_error``,
-            ``lower`` and ``upper`` (90%), see `estimates`. A histogram has ``at_least`` and
-            ``below`` among its keys, the edges of a bin; quantiles have ``quantile``. With detail,
-            ``detail`` names the columns that a row's group is split by, and its ``first_count`` is
-            in the range of thresholds from ``at_least`` to ``below``.
+            ``lower`` and ``upper`` (90%), see `estimates`. A histogram has the edges of a bin,
+            ``at_least`` and ``below``, among its keys. Quantiles have ``quantile``. With detail,
+            ``detail`` names the columns that split a row's group. The group's ``first_count`` is in
+            the range of thresholds from ``at_least`` to ``below``.
         """
         return self.with_keys(self._estimate(noisy), start)
 
     def with_keys(self, estimate: Estimate, start: int = 0) -> pa.Table:
-        """Build some rows of the table, those of the cells from ``start`` on, with their errors."""
+        """Build the rows for the cells from ``start`` on, from their estimate."""
         table_columns = columns(estimate)
         first = rows_of(self.query, start)
         rows = np.arange(first, first + len(table_columns["value"]), dtype=np.int64)
@@ -133,7 +133,7 @@ class Form:
 
     @cached_property
     def detail_levels(self) -> Integers:
-        """Return the level of detail of each group, by its first count."""
+        """Return the level of detail of each group, given its first count."""
         query, sizes = self.query, self.plan.detail_sizes(self.query)
         if self.first_counts is None or query.detail is None:
             return np.full(self.plan.groups(query, self.level), np.argmax(sizes), np.int64)
@@ -141,14 +141,14 @@ class Form:
 
     @cached_property
     def starts(self) -> Integers:
-        """Return the first cell of each group of a query with detail, and the number of cells."""
+        """Return the first cell of each group of a query with detail, then the number of cells."""
         sizes = np.array(self.plan.detail_sizes(self.query), dtype=np.int64)
         return np.concatenate([[0], np.cumsum(sizes[self.detail_levels])])
 
     def _detailed_keys(self, detail: Detail, rows: Integers) -> dict[str, pa.Array]:
-        """Return the keys of some rows, and what decided on the level of their group.
+        """Return the keys of some rows, and the columns that explain their group's level of detail.
 
-        A column that the level of a group does not have is missing in its rows.
+        If a group's level lacks a column, the column is missing in the group's rows.
         """
         groups = np.searchsorted(self.starts, rows, side="right") - 1
         inside, level = rows - self.starts[groups], self.detail_levels[groups]
@@ -174,13 +174,13 @@ class Form:
         }
 
     def named(self, keys: pa.Table, noisy: Integers) -> pa.Table:
-        """Return the table where keys are found in the data."""
+        """Return the table for discovered keys."""
         table_columns = columns(self._estimate({self.shown.measure: noisy}))
         return pa.table({name: keys.column(name) for name in keys.column_names} | table_columns)
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Names and types of the columns as they are made."""
+        """Return the column names and types as built, with dictionary-encoded texts."""
         nothing = np.zeros(0, dtype=np.int64)
         if self.discovered:
             names = self.plan.key_columns(self.query, self.level)
@@ -190,7 +190,7 @@ class Form:
 
     @property
     def published(self) -> pa.Schema:
-        """Names and types of the columns as they are published: texts as texts."""
+        """Return the column names and types as published, with plain texts."""
         return as_published(self.schema)
 
     def _estimate(self, noisy: Mapping[str, Integers]) -> Estimate:
@@ -200,7 +200,7 @@ class Form:
 
     @property
     def decimals(self) -> int:
-        """Those of its column, less those of the one that it is divided by; 0 without one."""
+        """Return the decimals of the column, minus the decimals of ``over``; 0 without a column."""
         column, over = self.query.column, self.query.over
         below = self.plan.column(over).decimals if over is not None else 0
         return self.plan.column(column).decimals - below if column is not None else 0
@@ -262,7 +262,7 @@ def columns(estimate: Estimate) -> dict[str, pa.Array]:
 
 
 def _decimal(values: Integers, decimals: int) -> pa.Array:
-    """values / 10^decimals, exact: the 128 bits of the whole numbers, with another point."""
+    """Return values / 10^decimals, exact: the integers as 128 bits with a decimal scale."""
     bits = np.empty((len(values), 2), dtype="<i8")
     bits[:, 0], bits[:, 1] = values, values >> 63
     kind = pa.decimal128(19, decimals)
@@ -270,16 +270,14 @@ def _decimal(values: Integers, decimals: int) -> pa.Array:
 
 
 def as_published(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with texts as texts."""
+    """Return the schema with dictionary-encoded texts as plain texts."""
     coded = pa.types.is_dictionary
     plain = [kind.value_type if coded(kind) else kind for kind in schema.types]
     return pa.schema(list(zip(schema.names, plain, strict=True)))
 
 
 def integers(column: pa.ChunkedArray) -> Integers:
-    """Return the whole numbers of a column, of decimals without
-    their point; one beyond 64 bits is cut.
-    """
+    """Return a column's integers. For decimals, drop the decimal point and the bits beyond 64."""
     if not pa.types.is_decimal(column.type):
         return column.to_numpy()
     parts: list[Integers] = []
@@ -290,9 +288,7 @@ def integers(column: pa.ChunkedArray) -> Integers:
 
 
 def forms(plan: Plan, calibrated: Iterable[tuple[Entry, Fraction]]) -> tuple[Form, ...]:
-    """Return the form of every table of a plan, in declared
-    order, from its entries with their noise.
-    """
+    """Return the form of every table of a plan in declared order, from its entries with noise."""
     by_table: dict[tuple[str, str], list[tuple[Entry, Fraction]]] = {}
     for entry, sigma_squared in calibrated:
         by_table.setdefault((entry.query, entry.level), []).append((entry, sigma_squared))
@@ -301,7 +297,7 @@ def forms(plan: Plan, calibrated: Iterable[tuple[Entry, Fraction]]) -> tuple[For
 
 @dataclass(frozen=True, eq=False)
 class _Key:
-    """A key column: ``values[codes[(row // stride) % len(codes)]]`` for each row."""
+    """Describe a key column: ``values[codes[(row // stride) % len(codes)]]`` for each row."""
 
     name: str
     values: pa.Array
@@ -315,7 +311,7 @@ class _Key:
 
 
 def _dictionary_array(values: pa.Array, index: pa.Array) -> pa.Array:
-    """Return values by their numbers, texts in a dictionary."""
+    """Return the values at these indices. Texts are dictionary-encoded."""
     if pa.types.is_string(values.type):
         return pa.DictionaryArray.from_arrays(index, values)
     return values.take(index)

@@ -1,8 +1,8 @@
-"""Keys that are found in the data: which of them a release may show.
+"""Select which discovered keys a release may show.
 
-Each key that is present has the number of units that hold it. Noise is added, and the keys whose
-noisy number reaches the threshold are published with it. The threshold is such that a key which
-only one unit holds is published with probability at most delta.
+Each present key has a number of units that hold the key. Neyman adds noise to this number. It
+publishes the key and the noisy number if the noisy number reaches the threshold. A key that only
+one unit holds is published with probability at most delta.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ def threshold(sigma_squared: Fraction, delta: Fraction, *, rounded: bool = False
     Args:
         sigma_squared: sigma^2, exact, above 0.
         delta: from 1e-300 to 1/2, exact.
-        rounded: whether X is round(N(0, sigma^2)) instead; then t is the least for every sigma.
+        rounded: True if X is round(N(0, sigma^2)) instead. Then t is the least for every sigma.
 
     Returns:
-        t. It certainly has the property. It is the least that has it up to sigma = 1000, by integer
-        interval arithmetic; above, for a delta up to 1/10, at most one part in 10^6 and 2 more than
-        that, and for a greater delta what it is for 1/10.
+        t, which certainly meets the condition. Up to sigma = 1000, integer interval arithmetic
+        shows that t is the least. Above, t exceeds the least by at most one part in 10^6 plus 2 if
+        delta is up to 1/10. For a greater delta, t is the threshold for 1/10.
 
     Raises:
-        ValueError: for a sigma_squared or a delta outside its range.
+        ValueError: sigma_squared or delta is outside its range.
     """
     if not sigma_squared > 0:
         raise ValueError(f"sigma_squared = {sigma_squared} must be above 0")
@@ -58,10 +58,9 @@ def tail(sigma_squared: Fraction, k: int, precision: int = 1200) -> tuple[Fracti
 
 
 def selected(keys: pa.Table, noisy: Integers, least: int) -> NDArray[np.int64]:
-    """Return the numbers of the rows with keys that reach the threshold, by the UTF-8 bytes of
-    their keys.
+    """Return the row numbers of the keys that reach the threshold, sorted by the keys' UTF-8 bytes.
 
-    The order reveals nothing about that in the data.
+    The order reveals nothing about the order in the data.
     """
     shown = np.flatnonzero(noisy >= least)
     columns = [column.take(shown).to_pylist() for column in keys.columns]
@@ -71,14 +70,15 @@ def selected(keys: pa.Table, noisy: Integers, least: int) -> NDArray[np.int64]:
 
 
 def _smallest_threshold(sigma_squared: Fraction, delta: Fraction) -> int:
-    """Return the least k with P(X >= k) <= delta: at least 1,
-    as P(X >= 0) is above a half [UN-5].
+    """Return the least k with P(X >= k) <= delta [UN-5].
+
+    k is at least 1, since P(X >= 0) is above 1/2.
     """
     if sigma_squared > _SUMMED_SIGMA_SQUARED:
         return _distant_threshold(sigma_squared, delta)
     precision = 128 + (delta.denominator // delta.numerator).bit_length()
     terms = list(_terms(sigma_squared, precision))
-    # What is left out beyond the last term is less than one unit.
+    # The terms beyond the last one add up to less than one unit.
     all_low = 2 * sum(a for a, _ in terms) - terms[0][1]
     above = sum(b for _, b in terms) + 1
     for k, (_, most) in enumerate(terms):
@@ -89,7 +89,7 @@ def _smallest_threshold(sigma_squared: Fraction, delta: Fraction) -> int:
 
 
 def _least_rounded(sigma_squared: Fraction, delta: Fraction) -> int:
-    """Return the least k >= 1 with P(X >= k) <= delta, by enclosed values of erf [UN-5]."""
+    """Return the least k >= 1 with P(X >= k) <= delta, by certified bounds on erf [UN-5]."""
     precision = 128 + (delta.denominator // delta.numerator).bit_length()
     law = RoundedWeights(sigma_squared)
 
@@ -103,11 +103,12 @@ def _least_rounded(sigma_squared: Fraction, delta: Fraction) -> int:
 
 
 def _terms(sigma_squared: Fraction, precision: int) -> Iterator[tuple[int, int]]:
-    """Integers around 2^precision exp(-j^2 / (2 sigma^2)), j = 0, 1, ..., while above a unit.
+    """Yield integers around 2^precision exp(-j^2 / (2 sigma^2)), j = 0, 1, ..., while above a unit.
 
-    w(j+1) = w(j) r(j) and r(j+1) = r(j) s: products of lower bounds are rounded down, of upper
-    bounds up, in 128 bits more than are returned. Ratios fall, so that all beyond the last term,
-    with w(n) as 0, adds up to less than w(n) / (1 - r(n)), and n goes on until it is below a unit.
+    w(j+1) = w(j) r(j) and r(j+1) = r(j) s. Products of lower bounds are rounded down and products
+    of upper bounds are rounded up, with 128 extra bits. The ratios fall. So, with w(n) the first
+    omitted term, the omitted terms add up to less than w(n) / (1 - r(n)). The loop ends when this
+    bound is below a unit.
     """
     extra = 128
     wide = precision + extra
@@ -127,16 +128,16 @@ def _terms(sigma_squared: Fraction, precision: int) -> Iterator[tuple[int, int]]
 
 
 def _distant_threshold(sigma_squared: Fraction, delta: Fraction) -> int:
-    """As `_smallest_threshold`, where the tail has too many terms.
+    """Return the threshold of `_smallest_threshold` if the tail has too many terms to sum.
 
-    P(X >= k) <= Q((k - 1/2) / sigma) from sigma on [UN-5]. It is asked with a margin of 1e-6 in k,
-    far beyond the rounding of the normal quantile.
+    P(X >= k) <= Q((k - 1/2) / sigma) for k from sigma on [UN-5], with Q the normal tail. A margin
+    of 1e-6 in k is far larger than the rounding of the normal quantile.
     """
     from scipy.special import ndtri_exp  # pyright: ignore[reportMissingTypeStubs]
 
     sigma = math.sqrt(sigma_squared)
     if delta > Fraction(1, 10):
-        delta = Fraction(1, 10)  # whose quantile, 1.28 sigma, is where the weight is convex
+        delta = Fraction(1, 10)  # its quantile, 1.28 sigma, is where the weight is convex
     log_delta = math.log(delta.numerator) - math.log(delta.denominator)
     quantile = -float(ndtri_exp(log_delta * (1 + 1e-12)))
     return math.ceil(sigma * quantile * (1 + 1e-6) + 1)

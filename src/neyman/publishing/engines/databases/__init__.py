@@ -1,1 +1,1 @@
-"""Tables in databases: of servers of PostgreSQL and MariaDB, and of DuckDB and SQLite files."""
+"""Read tables in databases: PostgreSQL and MariaDB servers, and DuckDB and SQLite files."""

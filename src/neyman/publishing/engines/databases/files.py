@@ -1,8 +1,8 @@
-"""Tables of DuckDB and SQLite files, which are opened for reading alone.
+"""Open tables of DuckDB and SQLite files for reading only.
 
-A table of a DuckDB file is counted where it lies. A table of a SQLite file is read once, in one
-statement, into memory. SQLite lets a row hold a value of any kind in any column, so the declared
-type alone says how a column is read, and a value of another kind is missing.
+A table of a DuckDB file is counted in place. A table of a SQLite file is read once, in one
+statement, into memory. SQLite allows values of any kind in any column. So the declared type alone
+decides how a column is read, and a value of another kind is missing.
 """
 
 # pyright: reportMissingTypeStubs=false
@@ -34,7 +34,7 @@ _BATCH_ROWS = 1 << 16
 
 
 def file_table(url: str) -> Frame | DatabaseTable:
-    """Return the table that a URL of a file names: ``duckdb://people.db?table=people``."""
+    """Return the table that a file's URL names: ``duckdb://people.db?table=people``."""
     scheme = url.partition(":")[0]
     match = _URL.fullmatch(url)
     given = parse_qsl(match[3], keep_blank_values=True) if match else []
@@ -50,13 +50,13 @@ def file_table(url: str) -> Frame | DatabaseTable:
 
 
 class DuckDBTable(DatabaseTable):
-    """A table of a DuckDB file; its name may have its schema and a point in front."""
+    """Represent a table of a DuckDB file. Its name may begin with a schema and a dot."""
 
     def __init__(self, url: str, path: str, table: str) -> None:
         self._url, self._path, self._names = url, path, table.split(".")
 
     def open(self, columns: Sequence[str] | None, *, rows: bool, memory: str | None) -> ibis.Table:
-        """Return the table on a DuckDB of our own."""
+        """Return the table on our own DuckDB."""
         connection = engine.connect(memory)
         try:
             path = engine.quoted(self._path, "'")
@@ -85,9 +85,7 @@ class DuckDBTable(DatabaseTable):
 
 
 def _common_type(kind: pa.DataType, own: dt.DataType) -> pa.DataType:
-    """Return an Arrow type if DuckDB reads the column as its plain
-    type, else one that no plan can use.
-    """
+    """Return an Arrow type that DuckDB reads as its plain type, else an unusable type."""
     plain = plain_type(kind)
     same = plain is not None and str(PyArrowType.to_ibis(plain)) == str(own)
     same |= pa.types.is_timestamp(kind) and own.is_timestamp()
@@ -95,7 +93,7 @@ def _common_type(kind: pa.DataType, own: dt.DataType) -> pa.DataType:
 
 
 def _sqlite(url: str, path: str, table: str) -> Frame:
-    """Return a table of a SQLite file, whose rows are read when they are asked for."""
+    """Return a table of a SQLite file. Its rows are read on request."""
     address = f"file:{quote(path)}?mode=ro"
     try:
         with closing(sqlite3.connect(address, uri=True)) as connection:
@@ -139,9 +137,7 @@ def _batches(
 
 
 def _reading(declared: str) -> tuple[Any, Callable[[Any, SourcePart], Any]]:
-    """Return the Arrow type of a declared type, and how a value
-    is read; after SQLite's affinities.
-    """
+    """Return the Arrow type for a declared type, by SQLite's affinities, and a value's reader."""
     kind = declared.upper()
     if "INT" in kind or "BOOL" in kind:
         return pa.int64(), lambda value, _: value if isinstance(value, int) else None
@@ -149,13 +145,11 @@ def _reading(declared: str) -> tuple[Any, Callable[[Any, SourcePart], Any]]:
         return PLACEHOLDER, lambda value, _: None
     if any(word in kind for word in ("REAL", "FLOA", "DOUB")):
         return pa.float64(), lambda x, _: float(x) if isinstance(x, (int, float)) else None
-    return pa.large_string(), _text  # of a batch there can be more than 2 GiB
+    return pa.large_string(), _text  # a batch can exceed 2 GiB
 
 
 def _text(value: object, marks: SourcePart) -> str | None:
-    """Return the text of a value: of a number, its shortest digits
-    with the marks of the plan's texts.
-    """
+    """Return the text of a value. A number has its shortest digits, with the plan's marks."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -172,4 +166,4 @@ _SCHEMES: Mapping[str, Callable[[str, str, str], Frame | DatabaseTable]] = {
     "duckdb": DuckDBTable,
     "sqlite": _sqlite,
 }
-"""What a URL, the path of its file, and its table give, by the scheme of the URL."""
+"""By the scheme of a URL: a function of the URL, the file's path, and the table's name."""

@@ -1,11 +1,11 @@
-"""A table of a MariaDB server, counted on the server in one read-only transaction.
+"""Count a table of a MariaDB server on the server, in one read-only transaction.
 
-The transaction has a consistent snapshot, which only InnoDB has. Public keys are literals, and the
-secret key is a variable of the session, so that the role needs no right but to read the table.
+The transaction has a consistent snapshot, which only InnoDB supports. Public keys are literals, and
+the secret key is a variable of the session. So the role needs only the right to read the table.
 
-Only types can raise here. A text is read in utf8mb4 with a collation that compares bytes. A sort
-looks at as many bytes as max_sort_length says, so longer texts are refused. Impossible days are
-missing.
+Only types can cause an error here. A text is read in utf8mb4 with a collation that compares bytes.
+A sort compares only the first max_sort_length bytes, so longer texts are refused. Impossible days
+are missing.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -42,9 +42,9 @@ _URL = re.compile(
     "(?::(?P<port>[0-9]{1,5}))?/(?P<db>[^/?#]+)[?](?P<rest>[^#]+)"
 )
 _COLLATION = "utf8mb4_nopad_bin"
-_MAX_TEXT_LETTERS = 1024  # of four bytes each: less than a sort looks at
+_MAX_TEXT_LETTERS = 1024  # of four bytes each: less than a sort compares
 _MAX_VARCHAR_LETTERS = 16_383  # of four bytes each
-# A lower sql_select_limit would leave rows out. The query cache is shared.
+# A lower sql_select_limit would omit rows. The query cache is shared.
 _SETTINGS = """
 sql_mode = 'STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE', old_mode = '',
 max_sort_length = 8192, sort_buffer_size = 16777216, sql_select_limit = DEFAULT,
@@ -57,12 +57,12 @@ _LOST: dict[int, str] = {
     1317: "the server cancelled the query",
     1969: "max_statement_time is over",
 }
-_CHARSETS = ("utf8mb4", "utf8mb3", "latin1", "ascii")  # each text has one of its own in utf8mb4
+_CHARSETS = ("utf8mb4", "utf8mb3", "latin1", "ascii")  # distinct texts stay distinct in utf8mb4
 _TEXTS = ("char", "varchar", "tinytext", "enum")
 _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint", "year")
 _TIMES = {"date": "date", "datetime": "timestamp(6)", "timestamp": "timestamp('UTC', 6)"}
 _RAW = ("binary", "CAST(NULL AS BINARY)")  # stands for a type that no plan can use
-# The collation of these names takes `cafe` for `café`, in the join too.
+# The collation of these names treats `cafe` as `café`, also in the join.
 _COLUMNS = (
     "SELECT c.table_schema, c.table_name, t.table_schema, t.table_name,"
     " column_name, LOWER(data_type), LOWER(column_type), character_set_name,"
@@ -74,7 +74,7 @@ _COLUMNS = (
 
 
 class _Server(Backend, Server):
-    """An Ibis connection whose queries are those of one read-only transaction."""
+    """Represent an Ibis connection whose queries belong to one read-only transaction."""
 
     compiler = SnapshotCompiler()
     _fence = f"LIMIT {2**64 - 1}"
@@ -96,7 +96,7 @@ class _Server(Backend, Server):
         lists = [column.to_pylist() for column in rows.columns]
         hexed = [[v.hex() if isinstance(v, bytes) else v for v in each] for each in lists]
         size = max([1, *(len(v) for each in hexed for v in each if isinstance(v, str))])
-        # No text is as long as such a key, which then counts nothing.
+        # No text is as long as a key in MEDIUMTEXT, so such a key counts nothing.
         text_type = f"VARCHAR({size})" if size <= _MAX_VARCHAR_LETTERS else "MEDIUMTEXT"
         text = json.dumps(list(zip(*hexed, strict=True)))
         own = {f.name: dt.binary if pa.types.is_binary(f.type) else dt.int64 for f in rows.schema}
@@ -114,7 +114,7 @@ class _Server(Backend, Server):
         return self.table_of(query, ibis.schema(own))
 
     def secret(self, key: str) -> Any:
-        """Return a table of one row that holds a key: the text of no later query shows it."""
+        """Return a table of one row that holds a key. No later query text shows the key."""
         name = f"@neyman_{secrets.token_hex(4)}"
         self.asked(f"SET {name} = %s", (key,))
         return self.table_of(f"SELECT {name} AS `key`", ibis.schema({"key": dt.string}))
@@ -146,14 +146,14 @@ def _open_connection(shown: str, parameters: dict[str, Any]) -> _Server:
 
 
 class MariaTable(ServerTable):
-    """A table on a MariaDB server."""
+    """Represent a table on a MariaDB server."""
 
     _connect = staticmethod(_open_connection)
     _table = ""
 
     @classmethod
     def at(cls, url: str) -> MariaTable:
-        """Return the table that a URL names. No message quotes what may be a part of a password."""
+        """Return the table that a URL names. No message quotes a possible part of a password."""
         match = _URL.fullmatch(url)
         parts = {} if match is None else {k: v for k, v in match.groupdict().items() if v}
         given = parse_qsl(parts.pop("rest", "").replace("+", "%2B"))
@@ -201,7 +201,7 @@ class MariaTable(ServerTable):
 def _rows_of_table(
     candidates: list[tuple[Any, ...]], place: tuple[str, str], shown: str
 ) -> list[tuple[Any, ...]]:
-    """Return the rows of `_COLUMNS` that are of the table itself, without its names.
+    """Return the rows of `_COLUMNS` for this table, without their table names.
 
     Raises:
         DataError: the server, which opened the table, lists it under another name, or several.
@@ -210,7 +210,7 @@ def _rows_of_table(
     for row in candidates:
         if row[:2] == row[2:4]:
             by_name.setdefault(row[:2], []).append(row[4:])
-    if place not in by_name and len(by_name) == 1:  # its server takes big letters for small ones
+    if place not in by_name and len(by_name) == 1:  # the server ignores case
         (place,) = by_name
     if place not in by_name:
         raise DataError(
@@ -223,12 +223,10 @@ def _rows_of_table(
 def _plain_type(
     name: str, kind: str, shown: str, charset: str | None, size: int | None, *rest: Any
 ) -> tuple[str, str] | None:
-    """Return the Ibis type that a column is read as, and the SQL
-    that reads it; None for no such type.
-    """
+    """Return a column's Ibis type and the SQL that reads it; None for unusable types."""
     own, (precision, scale, extra) = quoted(name, "`"), rest
     if "VIRTUAL" in extra.upper():
-        return None  # it is computed in each query, and can fail for what a row holds
+        return None  # computed in each query, it can fail because of a row's value
     if (kind == "decimal" and precision <= 38) or (kind == "bigint" and "unsigned" in shown):
         return f"decimal({precision}, {scale})", f"CAST({own} AS DECIMAL({precision}, {scale}))"
     if kind in _INTEGERS:
@@ -240,7 +238,7 @@ def _plain_type(
         return _TIMES[kind], f"CASE WHEN {same} THEN {own} END"
     if kind not in _TEXTS or charset not in _CHARSETS or (size or 0) > _MAX_TEXT_LETTERS:
         return None
-    # A byte that is not ASCII would become a question mark. Half of a pair is no UTF-8.
+    # A non-ASCII byte would become a question mark. Half of a surrogate pair is no UTF-8.
     data = f"CONVERT(CAST({own} AS BINARY) USING latin1)" if charset == "ascii" else own
     text = f"NULLIF(CONVERT({data} USING utf8mb4) COLLATE {_COLLATION}, '')"
     half = f"CAST({own} AS BINARY) RLIKE UNHEX('ED5BA02DBF5D')"
@@ -259,14 +257,14 @@ def _refuse_type(name: str, _: str, shown: str, charset: str | None, *rest: Any)
 
 @contextmanager
 def _in_words(shown: str) -> Generator[None]:
-    """Say what MariaDB's errors mean, in words that hold no value of a row."""
+    """Explain MariaDB's errors in words that hold no value of a row."""
     try:
         yield
     except MySQLdb.Error as error:
         code, text = error.args[0], error.args[-1]
         if code in _LOST or isinstance(error, MySQLdb.InterfaceError):
             raise LostConnection(f"{shown}: {_LOST.get(code, _LOST[2013])}") from None
-        # Of names, rights, and syntax: other messages could quote a value.
+        # These errors are about names, rights, and syntax. Other messages could quote a value.
         said = f": {text}" if code in (1044, 1049, 1054, 1064, 1142, 1143, 1146, 1305) else ""
         raise DataError(
             f"data: {shown} answers error {code}{said}; the role needs SELECT on the table"

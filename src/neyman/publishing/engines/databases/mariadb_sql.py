@@ -1,7 +1,7 @@
-"""The engines' expressions as SQL of MariaDB, each with the answer that DuckDB gives.
+"""Write the engines' expressions as SQL of MariaDB, with DuckDB's results.
 
-A pattern that does not match extracts the empty text. No text is cast before a pattern has admitted
-it, since there is no ``TRY_CAST``.
+A pattern that does not match extracts the empty text. There is no ``TRY_CAST``, so a text is cast
+only after a pattern has admitted it.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -22,7 +22,7 @@ _DATE = r"^(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}\z"
 
 
 class SnapshotCompiler(MySQLCompiler):
-    """Ibis's compiler, with the answers that the module's docstring lists."""
+    """Compile Ibis expressions, with the results that the module's docstring lists."""
 
     __slots__ = ()
 
@@ -38,22 +38,22 @@ class SnapshotCompiler(MySQLCompiler):
         )
 
     def visit_RegexReplace(self, op: Any, *, arg: Sql, pattern: Sql, replacement: Sql) -> Any:
-        """Replace all that matches a pattern."""
+        """Replace all matches of a pattern."""
         return self.f.anon.regexp_replace(arg, pattern, replacement)
 
     def visit_Cast(self, op: Any, *, arg: Sql, to: dt.DataType) -> Any:
-        """Cast what no value can fail; a text becomes its bytes."""
+        """Cast without possible failure. A text becomes its bytes."""
         if to.is_binary():
             return sge.Cast(this=arg, to=sge.DataType.build("BINARY", dialect="mysql"))
         return super().visit_Cast(op, arg=arg, to=to)
 
     def visit_Substring(self, op: Any, *, arg: Sql, start: Sql, length: Sql | None) -> Any:
-        """Return a part of a text from a place that is not negative."""
+        """Return a part of a text from a nonnegative position."""
         given = [sge.paren(start) + 1] if length is None else [sge.paren(start) + 1, length]
         return self.f.anon.substring(arg, *given)
 
     def visit_IsNan(self, op: Any, *, arg: Sql) -> Any:
-        """No number is NaN."""
+        """Return false: no number is NaN."""
         return sge.false()
 
     def visit_HexDigest(self, op: Any, *, arg: Sql, how: str) -> Any:
@@ -76,7 +76,7 @@ class SnapshotCompiler(MySQLCompiler):
         return super().visit_ScalarUDF(op, **given)
 
     def visit_TryCast(self, op: Any, *, arg: Sql, to: dt.DataType) -> Any:
-        """Cast a text that a pattern admits; NULL for any other, and for what is not a day."""
+        """Cast a text that a pattern admits; NULL for other texts and impossible days."""
         pattern = _DOUBLE if to.is_floating() else _BIGINT if to.is_integer() else _DECIMAL
         pattern = _DATE if to.is_date() else pattern
         return self.if_(arg.rlike(sge.convert(pattern)), self.cast(arg, to), sge.null())

@@ -1,13 +1,13 @@
-"""A table of a PostgreSQL server, counted on the server in one read-only transaction.
+"""Count a table of a PostgreSQL server on the server, in one read-only transaction.
 
 Each query of a ``REPEATABLE READ READ ONLY`` transaction sees the same rows, and no type can change
 before the last query. Public keys are literals of a query, and the secret key is a setting of the
-transaction. So the role needs the right to read the table, and no other.
+transaction. So the role needs only the right to read the table.
 
-Only what the types say can raise here. Dates and timestamps outside the years 1 to 9999, and NaN of
-a ``numeric``, are missing. Casts, functions, and operators come from ``pg_catalog`` alone, and
-columns have built-in types, listed by number: the owner of another type can give it casts that run
-their code with the rights of the reader.
+Only the types can cause an error here. Dates and timestamps outside the years 1 to 9999, and NaN of
+a ``numeric``, are missing. Casts, functions, and operators come from ``pg_catalog`` alone. Columns
+have built-in types, listed by number: the owner of another type can give it casts that run the
+owner's code with the reader's rights.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -41,12 +41,12 @@ except ImportError as absent:
 
 _HOW = "postgresql://role@host:5432/database?table=schema.name"
 _SETTINGS = (
-    "SET LOCAL search_path = pg_catalog, pg_temp",  # pg_temp would be first if it were left out
+    "SET LOCAL search_path = pg_catalog, pg_temp",  # if omitted, pg_temp would come first
     "SET LOCAL standard_conforming_strings = on",
     "SET LOCAL DateStyle = 'ISO, YMD'",
     "SET LOCAL TimeZone = 'UTC'",
     "SET LOCAL extra_float_digits = 1",
-    "SET LOCAL jit = off",  # of long expressions it takes seconds
+    "SET LOCAL jit = off",  # it takes seconds for long expressions
     "SET LOCAL idle_in_transaction_session_timeout = 0",
     "SET LOCAL row_security = off",  # a policy that hides rows is an error, and not a smaller table
 )
@@ -64,7 +64,7 @@ _RAW = "binary"  # stands for a type that no plan can use
 
 
 class _Server(Backend, Server):
-    """An Ibis connection whose queries are those of one read-only transaction."""
+    """Represent an Ibis connection whose queries belong to one read-only transaction."""
 
     compiler = SnapshotCompiler()
     _fence = "OFFSET 0"
@@ -74,7 +74,7 @@ class _Server(Backend, Server):
         self.con, self.shown, self._can_reconnect = connection, shown, False
 
     def check_public(self, table: str) -> None:
-        """Refuse a name without a schema that is not in the schema ``public``."""
+        """Refuse a name without a schema if the schema ``public`` has no such table."""
         rows = self.asked(
             "SELECT nspname FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace"
             " WHERE relname = %s AND relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY nspname",
@@ -114,7 +114,7 @@ class _Server(Backend, Server):
         return self.table_of(f"SELECT * FROM UNNEST({arrays}) AS listed({names})", schema)
 
     def secret(self, key: str) -> Any:
-        """Return a table of one row that holds a key: the text of no query shows it."""
+        """Return a table of one row that holds a key. No query text shows the key."""
         name = f"neyman.key_{secrets.token_hex(4)}"
         self.asked("SELECT set_config(%s, %s, true)", (name, key))
         query = f"SELECT current_setting('{name}') COLLATE \"C\" AS key"
@@ -154,7 +154,7 @@ def _open_connection(shown: str, parameters: dict[str, Any]) -> _Server:
 
 
 class PostgresTable(ServerTable):
-    """A table on a PostgreSQL server, or a query of it."""
+    """Represent a table or a query on a PostgreSQL server."""
 
     _connect = staticmethod(_open_connection)
 
@@ -170,7 +170,7 @@ class PostgresTable(ServerTable):
 
     @classmethod
     def at(cls, url: str) -> PostgresTable:
-        """Return the table that a URL names. No message quotes what may be a part of a password."""
+        """Return the table that a URL names. No message quotes a possible part of a password."""
         try:
             parts = urlsplit(url)
             given = parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)
@@ -197,7 +197,7 @@ class PostgresTable(ServerTable):
 
     @classmethod
     def of(cls, table: Any, backend: Any) -> PostgresTable:
-        """Return an Ibis table on the caller's connection, which is opened once more."""
+        """Return an Ibis table on the caller's connection, which is opened a second time."""
         if table.op().find(ops.InMemoryTable):
             raise DataError(
                 "data is an Ibis expression of PostgreSQL with a table in memory, which would have"
@@ -252,9 +252,7 @@ class PostgresTable(ServerTable):
 
 
 def _with_schemas(table: Any, backend: Any) -> Any:
-    """Return the same Ibis table, each of whose tables has the
-    schema in which its connection finds it.
-    """
+    """Return the Ibis table. Each table in it names the schema where its connection finds it."""
     query = (
         "SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
         " ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
@@ -269,18 +267,16 @@ def _with_schemas(table: Any, backend: Any) -> Any:
 
 
 def _plain_type(column: Any) -> tuple[str, str] | None:
-    """Return the Ibis type that a column is read as, and the SQL
-    that reads it; None for no such type.
-    """
+    """Return a column's Ibis type and the SQL that reads it; None for unusable types."""
     name, kind = quoted(column.name), column.type_code
     if kind == _FLOAT8:
-        # Products of smaller ones would be an error (underflow). Numbers and keys stay the same.
+        # Products of smaller numbers would underflow, an error. Numbers and keys stay the same.
         tiny = f"{name} <> 0 AND {name} BETWEEN -{_TINY} AND {_TINY}"
         return "float64", f"CASE WHEN {tiny} THEN SIGN({name}) * {_TINY} ELSE {name} END"
     if kind in _PLAIN:
         return _PLAIN[kind], name
     if kind in _TEXTS:
-        # A cast of a character(n) leaves its padding out. An empty text is missing.
+        # A cast of character(n) removes the padding. An empty text is missing.
         return "string", f"NULLIF(CAST({name} AS TEXT) COLLATE \"C\", '')"
     if kind == _DATE:
         inside = f"{name} BETWEEN DATE '0001-01-01' AND DATE '9999-12-31'"
@@ -300,7 +296,7 @@ def _plain_type(column: Any) -> tuple[str, str] | None:
         f"WHEN {name} <= -1e38 THEN CAST('-Infinity' AS NUMERIC)",
         f"WHEN {name} = TRUNC({name}) THEN ROUND({name}, {_FRACTION_DIGITS})",
     )
-    # Rounded down to 20 decimals, and a half of the last more: no fraction becomes a whole number.
+    # Rounded down to 20 decimals, plus half of the last decimal: no fraction becomes an integer.
     digits = _FRACTION_DIGITS - 1
     floor = f"FLOOR({name} * 1e{digits}) * 1e-{digits} + 5e-{_FRACTION_DIGITS}"
     return (
@@ -316,7 +312,7 @@ def _kind(kind: Any) -> str:
 
 
 def _literal(column: Any, kind: str) -> str:
-    """Return the text of an array's literal; keys are bytes and numbers."""
+    """Return the literal of an array. Keys are bytes and numbers."""
     if kind == "BYTEA":
         parts = ["NULL" if v is None else f'"\\\\x{v.hex()}"' for v in column.to_pylist()]
     else:
@@ -326,7 +322,7 @@ def _literal(column: Any, kind: str) -> str:
 
 @contextmanager
 def _in_words(shown: str) -> Generator[None]:
-    """Say what PostgreSQL's errors mean, in words that hold no value of a row."""
+    """Explain PostgreSQL's errors in words that hold no value of a row."""
     try:
         yield
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
@@ -360,6 +356,6 @@ def _in_words(shown: str) -> Generator[None]:
         ) from None
     except psycopg.Error as error:
         state = error.sqlstate or ""
-        # Of class 42, syntax and names: other messages could quote a value.
+        # Class 42 is syntax and names. Other messages could quote a value.
         text = f": {error.diag.message_primary}" if state[:2] == "42" else ""
         raise DataError(f"data: {shown} answers {type(error).__name__} ({state}){text}") from None

@@ -1,14 +1,14 @@
-"""The engines' expressions as SQL of PostgreSQL, each with the answer that DuckDB gives.
+"""Write the engines' expressions as SQL of PostgreSQL, with DuckDB's results.
 
-Where the two differ, and what is written instead:
+PostgreSQL's SQL differs from DuckDB's in these ways:
 
 - A pattern ends in ``\\Z``, and a pattern that does not match extracts the empty text.
-- No text is cast before a pattern has admitted it. There is no ``TRY_CAST``.
-- A text becomes its bytes in UTF-8, and bytes become the text that they were made of.
-- A truth value becomes a 64-bit number by way of an `integer`.
+- There is no ``TRY_CAST``. A text is cast only after a pattern has admitted it.
+- A text becomes its bytes in UTF-8, and bytes become the text that they encode.
+- A truth value becomes a 64-bit number through an `integer`.
 - The number of a text or of a decimal is computed in `numeric`, which is exact.
-- A sum of 64-bit numbers is exact, so they are not cast to `numeric` first, which is slower.
-- Numbers that count copies come from ``generate_series``, without an array of them.
+- A sum of 64-bit numbers is exact, so they are not first cast to `numeric`, which is slower.
+- Numbers that count copies come from ``generate_series``, without an array.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -33,7 +33,7 @@ _DATE = r"^(?!0000)[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])\Z"
 
 
 class SnapshotCompiler(PostgresCompiler):
-    """Ibis's compiler, with the answers that the module's docstring lists."""
+    """Compile Ibis expressions, with the results that the module's docstring lists."""
 
     __slots__ = ()
 
@@ -51,13 +51,11 @@ class SnapshotCompiler(PostgresCompiler):
         return self.if_(arg.is_(sg.not_(sge.null())), self.f.coalesce(part, ""), sge.null())
 
     def visit_RegexReplace(self, op: Any, *, arg: Sql, pattern: Sql, replacement: Sql) -> Any:
-        """Replace all that matches a pattern."""
+        """Replace all matches of a pattern."""
         return self.f.anon.regexp_replace(arg, _pattern(op.pattern), replacement, "g")
 
     def visit_Substring(self, op: Any, *, arg: Sql, start: Sql, length: Sql | None) -> Any:
-        """Return a part of a text from a place that is not
-        negative; the server counts in integers.
-        """
+        """Return a part of a text from a nonnegative position. The server counts in integers."""
         given = [sge.paren(start) + 1] if length is None else [sge.paren(start) + 1, length]
         places = (sge.Cast(this=one, to=sge.DataType.build("INT")) for one in given)
         return self.f.anon.substring(arg, *places)
@@ -90,9 +88,7 @@ class SnapshotCompiler(PostgresCompiler):
         return super().visit_ScalarUDF(op, **given)
 
     def _scaled_integer(self, value: Sql, decimals: Sql, most: Sql, *, is_text: bool) -> Sql:
-        """Return the whole number floor(x 10^decimals) within
-        +-most; NULL for what is no number.
-        """
+        """Return the integer floor(x 10^decimals) within +-most; NULL if x is no number."""
         numeric = sge.DataType.build("NUMERIC")
         number = sge.Cast(this=value, to=numeric)
         floor = self.f.floor(number * sge.convert(10 ** int(decimals.this)))
@@ -105,7 +101,7 @@ class SnapshotCompiler(PostgresCompiler):
         return sge.Case(ifs=ifs)
 
     def visit_Cast(self, op: Any, *, arg: Sql, to: dt.DataType) -> Any:
-        """Cast what no value can fail."""
+        """Cast without possible failure."""
         kind = op.arg.dtype
         if kind.is_string() and to.is_binary():
             return self._bytes(arg)
@@ -120,7 +116,7 @@ class SnapshotCompiler(PostgresCompiler):
         return super().visit_Cast(op, arg=arg, to=to)
 
     def visit_TryCast(self, op: Any, *, arg: Sql, to: dt.DataType) -> Sql:
-        """Cast a text that a pattern admits; NULL for any other."""
+        """Cast a text that a pattern admits; NULL for other texts."""
         if not op.arg.dtype.is_string():
             return super().visit_Unsupported(op, arg=arg, to=to)
         if to.is_date():
@@ -129,7 +125,7 @@ class SnapshotCompiler(PostgresCompiler):
         return self.if_(_matches(arg, sge.convert(pattern)), self.cast(arg, to), sge.null())
 
     def _date(self, text: Sql) -> Sql:
-        """Return the date of a text YYYY-MM-DD that is a day of the years 1 to 9999."""
+        """Return the date of a text YYYY-MM-DD, for a day of the years 1 to 9999."""
         month = self.f.concat(self.f.anon.substring(text, 1, 8), "01")
         days = sge.Cast(this=self.f.anon.substring(text, 9, 2), to=sge.DataType.build("INT"))
         date = sge.paren(sge.Cast(this=month, to=sge.DataType.build("DATE")) + days - 1)
@@ -138,7 +134,7 @@ class SnapshotCompiler(PostgresCompiler):
         return self.if_(_matches(text, sge.convert(_DATE)), known, sge.null())
 
     def visit_Sum(self, op: Any, *, arg: Sql, where: Sql) -> Sql:
-        """Return an exact sum; of whole numbers of 64 bits, as they are."""
+        """Return an exact sum. Sum 64-bit integers without a cast."""
         inner = op.arg
         if isinstance(inner, ops.Cast) and inner.to.is_decimal() and inner.arg.dtype.is_integer():
             sums: Any = self.agg
@@ -146,11 +142,11 @@ class SnapshotCompiler(PostgresCompiler):
         return super().visit_Sum(op, arg=arg, where=where)
 
     def visit_IntegerRange(self, op: Any, *, start: Sql, stop: Sql, step: Sql) -> Sql:
-        """Return the whole numbers start <= i < stop, for `visit_Unnest` alone."""
+        """Return the integers start <= i < stop, for `visit_Unnest` alone."""
         return self.f.anon.generate_series(start, sge.paren(stop) - 1)
 
     def visit_Unnest(self, op: Any, *, arg: Sql) -> Sql:
-        """One row for each number of a range."""
+        """Return one row for each number of a range."""
         if isinstance(op.arg, ops.IntegerRange):
             return arg
         return self.f.unnest(arg)
@@ -164,7 +160,7 @@ class SnapshotCompiler(PostgresCompiler):
 
 
 def _pattern(node: Any) -> Sql:
-    """Return a pattern of ours in PostgreSQL's form."""
+    """Return a pattern in PostgreSQL's form."""
     return sge.convert(node.value.replace(r"\z", r"\Z"))
 
 

@@ -1,4 +1,4 @@
-"""What a table in a database is to the engines: a server's tables are counted where they lie."""
+"""Define the interface of database tables to engines. A server's tables are counted in place."""
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
@@ -17,31 +17,31 @@ from neyman.publishing.engines.csv_reader import DataError
 
 
 class LostConnection(DataError):
-    """The database went away while it worked. The message holds no value of the data."""
+    """Report that the database connection was lost. The message holds no value of the data."""
 
 
 class DatabaseTable(ABC):
-    """A table or a query on one connection, which is opened when it is first asked for."""
+    """Represent a table or a query on one connection, which opens at first use."""
 
     name = ""  # the table of a server with its schema, once it has been opened; empty for any other
 
     def share(self, other: DatabaseTable) -> None:  # a file has no connection to share
-        """Use the connection of another table, if it is on the same server with the same login."""
+        """Use the connection of another table, if server and login are the same."""
         return
 
     @abstractmethod
     def open(self, columns: Sequence[str] | None, *, rows: bool, memory: str | None) -> ibis.Table:
-        """Return the table on its connection; nothing is counted yet.
+        """Return the table on its connection. Nothing is counted yet.
 
         Args:
-            columns: the columns that are needed; None for all.
+            columns: the needed columns; None for all.
             rows: False for a table of the same form without rows.
-            memory: the most memory of an engine of ours, such as "4GB".
+            memory: the largest memory of an engine of ours, such as "4GB".
         """
 
 
 class Server:
-    """What a connection of Ibis to a server has beside, for the queries of one transaction."""
+    """Extend an Ibis connection to a server, for the queries of one transaction."""
 
     _fence: ClassVar[str]  # the end of a query that the server merges into no other
     asked: Callable[..., list[tuple[Any, ...]]]  # the rows of a query
@@ -57,7 +57,7 @@ class Server:
         )
 
     def fenced(self, rows: Any) -> Any:
-        """Return the same rows, whose expressions the server computes once."""
+        """Return the same rows. The server computes their expressions once."""
         return self.table_of(f"{self.compile(rows)} {self._fence}", rows.schema())
 
     def table_of(self, query: str, schema: Any) -> Any:
@@ -66,7 +66,7 @@ class Server:
 
 
 class ServerTable(DatabaseTable):
-    """A table on a server; ``shown`` is all that is ever printed of its address."""
+    """Represent a table on a server. Only ``shown`` is ever printed of its address."""
 
     _connect: ClassVar[Callable[[str, dict[str, Any]], Any]]
 
@@ -78,12 +78,12 @@ class ServerTable(DatabaseTable):
         return f"{type(self).__name__}({self.shown!r})"
 
     def share(self, other: DatabaseTable) -> None:
-        """Use the connection of another table, if it is on the same server with the same login."""
+        """Use the connection of another table, if server and login are the same."""
         if isinstance(other, type(self)) and other._parameters == self._parameters:
             self._open = other._open
 
     def server(self, memory: str | None) -> Any:
-        """Return the open connection, or a new one; a server takes no bound on memory."""
+        """Return the open connection, or a new one. A server takes no memory limit."""
         if memory is not None:
             raise DataError(
                 f"memory = {memory!r}: is for an engine of this machine; leave it out for a server"
@@ -95,7 +95,7 @@ class ServerTable(DatabaseTable):
 
 def _array(values: Sequence[Any], kind: Any) -> pa.Array:
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        # A sum comes as a decimal, and a boolean of MariaDB as a number.
+        # A sum is returned as a decimal, and a boolean of MariaDB as a number.
         plain = bool if pa.types.is_boolean(kind) else int
         return pa.array([None if value is None else plain(value) for value in values], kind)
     if pa.types.is_decimal(kind):
@@ -104,9 +104,7 @@ def _array(values: Sequence[Any], kind: Any) -> pa.Array:
 
 
 def _fitting(value: Any, kind: Any) -> Any:
-    """Return a decimal; in place of one that is too large for its
-    type, one beyond every clip and key.
-    """
+    """Return a decimal. Replace one too large for its type by one beyond every clip and key."""
     most = 10 ** (kind.precision - kind.scale)
     if value is None or (value.is_finite() and abs(value) < most):
         return value
@@ -114,7 +112,7 @@ def _fitting(value: Any, kind: Any) -> Any:
 
 
 def on_one_connection(sources: Iterable[object]) -> None:
-    """Give tables of one server one connection, so that a run sees one state of all of them."""
+    """Give tables of one server one connection, so that a run sees one state of all tables."""
     earlier: list[DatabaseTable] = []
     for source in sources:
         if isinstance(source, DatabaseTable):

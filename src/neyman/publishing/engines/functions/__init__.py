@@ -1,1 +1,1 @@
-"""Functions of a row that every engine computes alike: local times, and texts in one form."""
+"""Define functions of a row with equal results on every engine: local times and text changes."""

@@ -1,9 +1,9 @@
-"""The day and the hour of timestamps, in a zone of the plan where they have one.
+"""Compute the day and the hour of timestamps, in the plan's zone if they have a time zone.
 
-A timestamp is the whole number of its microseconds since 1970, rounded down. Days and hours follow
-from this number by the same arithmetic on every engine, so no engine's calendar or time zones come
-in. A zone is the finite list of its offsets from UTC, which Python's ``zoneinfo`` gives: up to the
-year 2129 as they are, and after it by the zone's last rule, which repeats with the calendar.
+A timestamp is the integer number of its microseconds since 1970, rounded down. Days and hours
+follow from this number by the same arithmetic on every engine. No engine's calendar or time zones
+matter. A zone is the finite list of its offsets from UTC, from Python's ``zoneinfo``: unchanged up
+to the year 2129, and after it by the zone's last rule, which repeats with the calendar.
 
 A timestamp whose day is outside the years 1 to 9999 is missing.
 """
@@ -39,11 +39,11 @@ _FIRST, _LAST = _second(1), (date.max.toordinal() + 1 - _EPOCH) * _DAY_SECONDS -
 _FIRST_LISTED, _RULED = _second(1800), _second(2129)
 _CALENDAR_CYCLE_SECONDS = 146_097 * _DAY_SECONDS  # 400 years: the calendar and its weekdays repeat
 _SHORT_CYCLE, _SHORT_START = 10_227 * _DAY_SECONDS, _second(2101)
-"""28 years: the same, where no century leaves out a leap day."""
+"""28 years: calendar and weekdays repeat if no century omits a leap day."""
 
 
 def hour_column(name: str) -> str:
-    """Return the column that holds the hour of a column's time of day."""
+    """Return the column with the hour of a column's time of day."""
     return f"neyman:hour:{name}"
 
 
@@ -53,7 +53,7 @@ def local_days(
     """Return the table with a date in place of each timestamp, and the hours that the plan reads.
 
     Args:
-        staged: gives a table whose columns are not computed again where they are used.
+        staged: returns a table whose columns are not computed again at each use.
     """
     backend, zones = backend_of(table), dict(plan.rows.zones)
     kinds = table.schema()  # no plan has a timestamp as an id
@@ -113,10 +113,10 @@ def _seconds_in_range(seconds: Value, backend: Backend) -> Value:
 
 
 def _listed_second(seconds: Value, zone: str | None) -> Value:
-    """Return a second with the same offset among those of `offsets`: of the years 2101 to 2128 for
-    later.
+    """Return a second with the same offset in the range of `offsets`.
 
-    It has the weekday and the calendar day of the other.
+    A second from the year 2129 on maps to the years 2101 to 2128, with the same weekday and
+    calendar day.
     """
     starts, _ = offsets(zone or "UTC")
     if not starts or starts[-1] < _SHORT_START:
@@ -125,7 +125,7 @@ def _listed_second(seconds: Value, zone: str | None) -> Value:
     breaks: list[int] = []
     shifts = [0]
     for century in (2200, 2300, 2500):  # without a leap day
-        # From March, the calendar goes on like that of a year with the same weekdays.
+        # From March on, the calendar matches a year with the same weekdays.
         begin = _second(century, 3)
         same = (_second(year, 3) for year in range(2104, 2132, 4))
         breaks.append(begin)
@@ -139,10 +139,10 @@ def _listed_second(seconds: Value, zone: str | None) -> Value:
 
 @cache
 def offsets(zone: str) -> tuple[list[int], list[int]]:
-    """Return the seconds since 1970 at which a zone's offset from UTC changes, and its offsets.
+    """Return the seconds since 1970 at which a zone's offset from UTC changes, and the offsets.
 
-    There is one offset more: before the first change. The changes are those of the years 1800 to
-    2128: no zone has an earlier one, and the last rule of each holds from 2101 on.
+    There is one extra offset, before the first change. The changes cover the years 1800 to 2128. No
+    zone has an earlier change, and each zone's last rule holds from 2101 on.
     """
     clock, epoch = ZoneInfo(zone), datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -1,9 +1,9 @@
-"""Texts in one case, without blanks around them, and in one Unicode form, equal on every engine.
+"""Change texts to one case, without blanks around them, or to one Unicode form, on every engine.
 
-No engine's Unicode version, locale, or collation changes these functions. ``lower`` and ``upper``
-replace a letter of `CASED` by one letter. ``strip`` removes `BLANKS`, and blanks alone are missing.
-``normalize`` gives the form NFC; a text with a character that is not `is_settled` stays, and so
-does one that is not UTF-8. Texts of ASCII or of common letters alone take a shorter way.
+No engine's Unicode version, locale, or collation affects these functions. ``lower`` and ``upper``
+replace a letter of `CASED` by one letter. ``strip`` removes `BLANKS`, and a text of only blanks is
+missing. ``normalize`` gives the form NFC, but a text stays unchanged if it is not UTF-8 or has a
+character that is not `is_settled`. Texts of only ASCII or common letters take a faster way.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -42,7 +42,7 @@ def _nfc(text: str) -> str:  # pyright: ignore[reportReturnType] - see ``postgre
 
 
 def changed_text(data: Value, changes: Sequence[str], backend: Backend) -> Value:
-    """Return the bytes of a text after some of `TEXT_CHANGES`, the first to apply first."""
+    """Return the bytes of a text after some of `TEXT_CHANGES`, applied in order."""
     text, is_text, is_ascii = backend.decode(data)
     short: Value = text
     long: Value = text
@@ -54,7 +54,7 @@ def changed_text(data: Value, changes: Sequence[str], backend: Backend) -> Value
         else:
             short = _native(short, change)
             long = backend.change_case(long, _native(long, change), long.translate(*_cases(change)))
-    # The first condition that is true decides, and what follows it is not computed.
+    # The first true condition decides, and later branches are not computed.
     return ibis.cases(
         (~is_text, data), (is_ascii, backend.encode(short)), else_=backend.encode(long)
     )
@@ -66,7 +66,7 @@ def _native(text: Value, change: str) -> Value:
 
 @cache
 def _cases(change: str) -> tuple[str, str]:
-    """Return the letters that a change of case replaces, and what by."""
+    """Return the letters that a change of case replaces, and their replacements."""
     letters = [chr(point) for points in CASED for point in points]
     pairs = [(one, getattr(one, change)()) for one in letters]
     single = [(a, b) for a, b in pairs if a != b and b in letters]
@@ -76,8 +76,8 @@ def _cases(change: str) -> tuple[str, str]:
 def is_settled(point: int) -> bool:
     """Return True for a code point whose normal form no engine's Unicode version changes.
 
-    Unicode 3.2, which Python has beside its own version, had it, or it is a picture such as an
-    emoji, which has no other form.
+    The code point is in Unicode 3.2, which Python has beside its own version, or is a picture such
+    as an emoji, which has no other form.
     """
     if any(point in points for points in _PICTURES):
         return True
@@ -89,7 +89,7 @@ def is_settled(point: int) -> bool:
 
 @cache
 def _stable_points() -> str:
-    """Return the code points that are settled, as ranges of a pattern."""
+    """Return the settled code points, as ranges of a pattern."""
     parts: list[str] = []
     for settled, points in groupby(range(_CODE_POINT_END), is_settled):
         if settled:

@@ -1,1 +1,1 @@
-"""A plan of several private tables on an engine: one row per unit, and joins by the unit's id."""
+"""Join a plan's private tables on an engine by the unit's id, with one row per unit."""

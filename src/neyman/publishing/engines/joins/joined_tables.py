@@ -1,9 +1,9 @@
-"""A plan's private tables on one engine: one row per unit, and joins by the unit's id [UN-7].
+"""Join a plan's private tables on one engine by the unit's id, with one row per unit [UN-7].
 
-A row without an id is no unit's. With "drop" a unit with several rows has none, and with "least" it
-has its least row: rows compare by the columns in `order_of`, texts as bytes; a missing value comes
-after all others, and NaN before that. A join gives each row of the plan's table the columns of its
-unit's row, or missing values, and adds and drops no row.
+A row without an id belongs to no unit. With "drop", a unit with several rows has no row. With
+"least", it has its least row. Rows compare by the columns in `order_of`, and texts as bytes. A
+missing value comes last, after NaN. A join gives each row of the plan's table the columns of its
+unit's row, or missing values. It adds and drops no row.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -35,7 +35,7 @@ _PLACE = "neyman:place"
 
 @contextmanager
 def named_errors(plan: Plan, name: str) -> Generator[None]:
-    """Name the table in an error about its data, where the plan has several."""
+    """Name the table in an error about its data, if the plan has several tables."""
     try:
         yield
     except DataError as error:
@@ -98,11 +98,11 @@ def check_tables(
     sources: Mapping[str, Any] | None = None,
     untyped: Mapping[str, Collection[str]] | None = None,
 ) -> None:
-    """Refuse tables whose columns or types cannot fit the plan; no row is read.
+    """Refuse tables whose columns or types cannot fit the plan. No row is read.
 
     Args:
-        sources: where each comes from: a path is named in errors.
-        untyped: the columns of each whose type its schema does not say; None if not known.
+        sources: the source of each table. Errors name it if it is a path.
+        untyped: the columns of each table whose type its schema does not give; None if unknown.
 
     Raises:
         DataError: see `check_schema`; a column to join has a type that no plan reads; or the ids of
@@ -132,7 +132,7 @@ def check_tables(
 def _untyped_columns(
     plan: Plan, own: Plan, untyped: Mapping[str, Collection[str]]
 ) -> frozenset[str]:
-    """Return the columns of a table without types, with those that are joined to it."""
+    """Return the untyped columns of a table and of the tables joined to it."""
     names = frozenset(untyped[own.table])
     if own.table == plan.table:
         for table in plan.tables:
@@ -151,7 +151,7 @@ def _form(plan: Plan, own: Plan, forms: Mapping[str, ibis.Table]) -> ibis.Table:
 
 
 def _kind(kind: dt.DataType) -> str | None:
-    """Return the kind of the values of an id; None for a column without a value."""
+    """Return the kind of an id's values; None for an all-null column."""
     if kind.is_null():
         return None
     if kind.is_string():
@@ -167,15 +167,15 @@ def prepared_tables(
     *,
     shown: bool = False,
 ) -> Generator[list[tuple[Plan, ibis.Table]]]:
-    """Each table of the plan with the plan of its own queries, ready to be counted.
+    """Yield each table of the plan, ready to be counted, with the plan of its queries.
 
-    ``widened`` gives what to prepare in place of a table's own plan; with ``shown`` texts come
-    along as they are written, see `as_written`.
+    ``widened`` returns the plan to prepare in place of a table's own plan. With ``shown``, the
+    tables also have texts as written, see `as_written`.
     """
     with ExitStack() as scope:
         single = {table.name for table in plan.tables if table.duplicates is not None}
         tables = {
-            # The least row of a unit follows from all columns, so no more may come along there.
+            # All columns decide the least row of a unit, so no more columns may be added there.
             name: scope.enter_context(
                 with_plain_texts(plan, table, shown=shown and name not in single)
             )
@@ -190,7 +190,7 @@ def prepared_tables(
 
 @contextmanager
 def _rows(plan: Plan, own: Plan, tables: Mapping[str, ibis.Table]) -> Generator[ibis.Table]:
-    """Open the rows of one table, one per unit if the plan says so, with what is joined to them."""
+    """Open one table's rows with all joined columns, one row per unit if the plan says so."""
     table = tables[own.table]
     further = None if own.table == plan.table else plan.further_table(own.table)
     if further is not None:
@@ -206,9 +206,9 @@ def _rows(plan: Plan, own: Plan, tables: Mapping[str, ibis.Table]) -> Generator[
 
 
 def one_row_per_unit(table: PrivateTable, rows: ibis.Table) -> ibis.Table:
-    """Return at most one row of each unit, chosen from that unit's rows alone [UN-7].
+    """Return at most one row of each unit, chosen from this unit's rows alone [UN-7].
 
-    Each text is its bytes: DuckDB holds no text that is not UTF-8.
+    Each text is given as bytes: DuckDB holds no text that is not UTF-8.
     """
     backend, columns = backend_of(rows), list(rows.columns)
     keyed: Any = rows.select(
@@ -232,19 +232,19 @@ def one_row_per_unit(table: PrivateTable, rows: ibis.Table) -> ibis.Table:
 
 
 def order_of(table: PrivateTable, columns: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns by which rows compare: ``join`` in order, then others by name, no id."""
+    """Return the columns that order rows: ``join`` in order, then others by name, no id."""
     others = sorted(name for name in columns if name not in table.join and name != table.id)
     return (*(name for name in table.join if name != table.id), *others)
 
 
 def _order(column: Value, backend: Backend) -> Iterator[Value]:
-    """Values without NULL by which a column's values compare alike on each engine."""
+    """Yield values without NULL that order a column's values equally on each engine."""
     kind = column.type()
     yield column.isnull().cast("int32")
     if kind.is_floating():
         nan = column.notnull() & column.isnan()
         yield nan.cast("int32")
-        # 0.0 and -0.0 are one number, and have one sign here.
+        # 0.0 and -0.0 are one number. Here they get one sign.
         yield ibis.cases((column.isnull() | nan | (column == 0), 0.0), else_=column)
     elif kind.is_binary():
         yield column.coalesce(backend.bytes_of(""))
@@ -257,7 +257,7 @@ def _order(column: Value, backend: Backend) -> Iterator[Value]:
 def _join_unit_table(
     rows: ibis.Table, unit: str, right: PrivateTable, scope: ExitStack, single: ibis.Table
 ) -> ibis.Table:
-    """Return the rows of the plan's table with the columns of a table that has one row per unit."""
+    """Return the rows of the plan's table, joined with a table that has one row per unit."""
     backend, other = backend_of(rows), backend_of(single)
     if other.name not in backend.sources:
         raise DataError(

@@ -1,4 +1,4 @@
-"""Verification of a release without the data: every claim is recomputed from the receipt's plan."""
+"""Verify a release without the data: recompute every claim from the receipt's plan."""
 
 from neyman.publishing.release.verify.verification import Check, verify
 

@@ -1,4 +1,4 @@
-"""The receipt under verification, with what follows from its plan, each computed at first use."""
+"""Hold the receipt under verification, and compute what follows from its plan on first use."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from neyman.publishing.tables.forms import Form, forms
 
 
 class Case:
-    """A receipt with what follows from its plan, each worked out once."""
+    """Hold a receipt and what follows from its plan. Each part is computed once."""
 
     def __init__(
         self, path: Path, receipt: Mapping[str, Any], content: bytes, memory: MemoryLimit
@@ -41,8 +41,8 @@ class Case:
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan that the receipt holds."""
-        # A plan that names a file or a range lists no key that was published.
+        """Return the plan in the receipt."""
+        # A plan that names a file or a range does not list its published keys.
         sections = [
             section
             for name in ("hierarchy", "lookup", "columns")
@@ -56,7 +56,7 @@ class Case:
 
     @cached_property
     def calibrated(self) -> list[tuple[Entry, Fraction]]:
-        """Entries with their noise, of which only the whole rho is taken from the receipt."""
+        """Return the entries with their noise. Only the total rho comes from the receipt."""
         return [
             (entry, Fraction(0) if entry.public is not None else entry.sigma_squared(self.scale))
             for entry in self.plan.entries()
@@ -64,7 +64,7 @@ class Case:
 
     @cached_property
     def scale(self) -> Fraction:
-        """1/rho of the plan, of which the receipt lists the part of each table."""
+        """Return 1/rho of the plan. The receipt lists the rho of each table."""
         shares = sum((entry.share for entry in self.plan.entries()), Fraction(0))
         return shares / sum(
             (ratio(listed["zcdp"]) for listed in self.receipt["mechanisms"]), Fraction(0)
@@ -72,7 +72,7 @@ class Case:
 
     @cached_property
     def mechanism(self) -> Mechanism:
-        """The whole, once the list is known to be what the plan comes to."""
+        """Return the mechanism of the release, after a check of the listed mechanisms."""
         listed = mechanism_list(self.plan, self.calibrated)
         try:
             same("mechanisms", [part.to_dict() for part in listed], self.receipt["mechanisms"])
@@ -86,12 +86,12 @@ class Case:
 
     @cached_property
     def release(self) -> Release:
-        """All that is in the folder, as a release."""
+        """Return the folder as a release."""
         return Release.load(self.folder, receipt=Receipt.read(self.receipt), plan=self.plan)
 
     @cached_property
     def files(self) -> list[TablePart]:
-        """What the receipt must list of the tables' files, but for their digests."""
+        """Return the table files that the receipt must list, without digests."""
         raw = [
             one
             for form in self.forms
@@ -105,23 +105,23 @@ class Case:
 
     @cached_property
     def forms(self) -> tuple[Form, ...]:
-        """The form of each table, as the published histograms and first counts decide."""
+        """Return the form of each table, given the published histograms and first counts."""
         return forms_with_first_counts(
             forms_with(self.widest, self.clips), self.folder, self._check_footer
         )
 
     @cached_property
     def widest(self) -> tuple[Form, ...]:
-        """The form of each table with the largest candidate for each clip."""
+        """Return the form of each table with the largest candidate for each clip."""
         return forms(self.plan, self.calibrated)
 
     @cached_property
     def clips(self) -> Clips:
-        """The clips that the published histograms lead to, computed again."""
+        """Return the clips recomputed from the published histograms."""
         return chosen_clips(self.widest, self.folder, self._check_footer)
 
     def _check_footer(self, form: Form, path: Path) -> None:
-        """Check that the footer of a file that is read whole says what it should."""
+        """Check the footer of a file that is read at once."""
         with self.memory.table(path, form.published, form.rows, form.rows):
             pass
 
@@ -131,7 +131,7 @@ class Case:
 
     @cached_property
     def added_up(self) -> Consistent | None:
-        """The tables that add up, made again of those that are published; None if none should."""
+        """Return the consistent tables, recomputed from the published tables, or None."""
         if self.plan.consistency is None:
             return None
         taking_part = set(members(self.plan))
@@ -140,19 +140,19 @@ class Case:
         for form in raw:
             path = self.folder / listing(form.query.name, form.level, 0)[0].path
             with self.memory.table(path, form.published, self.rows(form), self.rows(form)):
-                pass  # its footer says what it should
+                pass  # only its footer is checked
         return from_published(self.plan, self.forms, self.folder)
 
     @cached_property
     def consistent(self) -> dict[tuple[str, str], ConsistentForm]:
-        """Each table that adds up."""
+        """Return each consistent table."""
         if self.added_up is None:
             return {}
         consistent_ones = consistent_forms(self.added_up, self.forms)
         return {(one.form.query.name, one.form.level): one for one in consistent_ones}
 
     def rows(self, form: Form) -> int:
-        """How many rows a table has: of keys that were found in the data, as many as it says."""
+        """Return the number of rows of a table. For discovered keys, read it from the receipt."""
         if not form.discovered:
             return form.rows
         path = listing(form.query.name, form.level, 0)[0].path

@@ -1,4 +1,4 @@
-"""Checks that need outside evidence: the signature and the ledger."""
+"""Check a release against outside evidence: the signature and the ledger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from neyman.publishing.release.verify.case import Case
 from neyman.storage.reading import read_file
 
 Check = Callable[[bytes, bytes, "str | Path | None"], str]
-"""Returns who signed a receipt, from its bytes, the bytes of a signature, and a public key."""
+"""A function from the bytes of a receipt and of its signature, and a public key, to the signer."""
 _UNSIGNED = (
     "unsigned: what follows from the receipt was checked, and a forgery that is consistent would"
     " pass; only a signature by a key that you know shows who made it"
@@ -27,7 +27,7 @@ _UNSIGNED = (
 
 
 def check_signed(case: Case, key: str | Path | None) -> str:
-    """Check that the receipt is signed, by a key if one is given."""
+    """Check that the receipt is signed, by ``key`` if given."""
     text = _signer(case, key, SIGNATURE, check_signature)
     ssh = _signer(case, key, SSH_SIGNATURE, check_ssh_signature)
     if text and ssh and text != ssh:
@@ -40,7 +40,7 @@ def check_signed(case: Case, key: str | Path | None) -> str:
 
 
 def _signer(case: Case, key: str | Path | None, name: str, check: Check) -> str | None:
-    """Who signed by one of the files; None if it is not there."""
+    """Return who signed in one of the signature files; None if the file is missing."""
     file = case.folder / name
     if not os.path.lexists(file):
         return None
@@ -52,7 +52,7 @@ def _signer(case: Case, key: str | Path | None, name: str, check: Check) -> str 
 
 
 def check_ledger(ledger: str | Path, checkpoint: str | Path | None = None) -> str:
-    """Check that the ledger's chain and all that follows from it hold, and a checkpoint."""
+    """Check the ledger's chain and all numbers that follow from it, and a checkpoint if given."""
     try:
         saved = None if checkpoint is None else Checkpoint.load(checkpoint)
         with Ledger(ledger) as book:
@@ -67,7 +67,7 @@ def check_ledger(ledger: str | Path, checkpoint: str | Path | None = None) -> st
 
 
 def check_published(case: Case, ledger: str | Path) -> str:
-    """Check that the release is the one that its entry has published and was charged for."""
+    """Check that the ledger published these files in this entry, at the stated charge."""
     plan, said = case.plan, case.receipt["ledger"]
     try:
         with Ledger(ledger) as book:

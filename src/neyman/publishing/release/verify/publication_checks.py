@@ -1,6 +1,6 @@
-"""Checks of the files that a release published: its tables, its pages, and nothing else.
+"""Check that a release's folder holds its tables and pages, and nothing else.
 
-Tables are read a part at a time, so that their size is bounded by the disk and not by memory.
+Tables are read a part at a time, so the disk bounds their size and memory does not.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MEASURED = ("value", "standard_error", "lower", "upper")
 
 
 def check_table(case: Case, query: str, level: str, ending: str) -> str:
-    """Check a table's file: its bytes are those listed, its content has the form that follows."""
+    """Check that a table's file has the listed digest, and content that fits the plan."""
     form = case.form(query, level)
     rows = case.rows(form)
     size = (
@@ -63,7 +63,7 @@ def check_table(case: Case, query: str, level: str, ending: str) -> str:
 
 
 def check_consistent(case: Case, query: str, level: str, ending: str) -> str:
-    """Check a file of a table that adds up: it is what the published noisy tables come to."""
+    """Check that a file of a consistent table follows from the published noisy tables."""
     form = case.consistent[query, level]
 
     def look(start: int, table: pa.Table) -> None:
@@ -84,10 +84,10 @@ def _looked_through(
     look: Callable[[int, pa.Table], None],
     size: int = TABLE_FILES_LIMITS.chunk_cells,
 ) -> str:
-    """Check a file of that name and ending, whose rows ``look`` is shown in order; say what it has.
+    """Check a file of this name and ending, and return its size in words.
 
-    It is shown ``size`` of them at a time, with the number of the first. A CSV file need only say
-    what the Parquet file says.
+    ``look`` gets the rows in order, ``size`` at a time, with the number of the first row. A CSV
+    file only needs to agree with the Parquet file.
     """
     path = _file_of(case, f"{name}.{ending}")
     parquet = path if ending == "parquet" else _file_of(case, f"{name}.parquet")
@@ -104,7 +104,7 @@ def _looked_through(
 
 
 def _file_of(case: Case, path: str) -> Path:
-    """Where a file is, whose bytes are those that the receipt lists."""
+    """Return the path of a file, after a check that its digest is in the receipt."""
     listed = next(one for one in case.receipt["tables"] if one["path"] == path)
     with open_file(case.folder / path, links=False) as file:
         same("sha256", hashlib.file_digest(file, "sha256").hexdigest(), listed["sha256"])
@@ -112,13 +112,13 @@ def _file_of(case: Case, path: str) -> Path:
 
 
 def _check_alike(table: pa.Table, own: pa.Table) -> None:
-    """Check some rows of a table that adds up; machines may differ in a double's last digits."""
+    """Check some rows of a consistent table. Machines may differ in a double's last digits."""
     for name in table.column_names[: -len(_MEASURED)]:
         if not size_limits.same_texts(table.column(name), own.column(name)):
             raise Differs(f"the keys in column {name!r} are not the public ones, in order")
     for name in _MEASURED:
         here, ours = (np.asarray(t.column(name).to_numpy(), dtype=float) for t in (table, own))
-        # A whole number is rounded from a double, and may fall on the other side of a half.
+        # An integer is rounded from a double and may fall on the other side of a half.
         kind = table.column(name).type
         step = 10.0**-kind.scale if pa.types.is_decimal(kind) else 1.0
         near = 1e-6 if pa.types.is_floating(kind) else step
@@ -127,9 +127,9 @@ def _check_alike(table: pa.Table, own: pa.Table) -> None:
 
 
 def _check_values(form: Form, start: int, table: pa.Table, memory: size_limits.MemoryLimit) -> None:
-    """Check some rows of a file against what follows from the public keys and their own values.
+    """Check some rows of a file against the public keys and their own values.
 
-    Where the value is the noisy integer itself, all else of the row follows from it.
+    If the value is the noisy integer itself, the rest of the row follows from the value.
     """
     if any(table.column(name).null_count for name in _MEASURED):
         raise Differs("a value is missing")
@@ -160,7 +160,7 @@ def _check_values(form: Form, start: int, table: pa.Table, memory: size_limits.M
 
 
 def _check_possible(form: Form, columns: Sequence[NDArray[np.float64]]) -> None:
-    """Whether a ratio or a quantile, its error and its interval could be."""
+    """Check that a ratio or a quantile, its error, and its interval are in the possible range."""
     value, error, lower, upper = columns
     low, high = form.possible
     fits = (low <= lower) & (lower <= value) & (value <= upper) & (upper <= high)
@@ -170,11 +170,11 @@ def _check_possible(form: Form, columns: Sequence[NDArray[np.float64]]) -> None:
 
 
 def _check_discovered(form: Form, table: pa.Table, memory: size_limits.MemoryLimit) -> None:
-    """Whether keys that were found could be, and are in the order that tells nothing."""
+    """Check that discovered keys are possible, and in the order that reveals nothing."""
     plan, query = form.plan, form.query
     names = plan.key_columns(query, form.level)
     memory.check_texts(table)
-    # As ranks of the distinct keys: a few of them can stand for millions of rows.
+    # Use ranks of the distinct keys: a few keys can stand for millions of rows.
     columns = [_rank_keys(table.column(name)) for name in names]
     same_so_far, rising = (np.full(max(len(table) - 1, 0), first) for first in (True, False))
     for ranks, _ in columns:
@@ -203,9 +203,7 @@ def _check_discovered(form: Form, table: pa.Table, memory: size_limits.MemoryLim
 
 
 def _rank_keys(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the rank of each row's key in the order of bytes,
-    and the distinct keys in this order.
-    """
+    """Return the rank of each row's key in byte order, and the distinct keys in this order."""
     if column.null_count:
         raise Differs("a key is missing")
     numbers, keys = size_limits.codes(
@@ -221,15 +219,15 @@ def _rank_keys(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], list[str]]:
 def _same_as_parquet(
     path: Path, file: pyarrow.parquet.ParquetFile, memory: size_limits.MemoryLimit
 ) -> str:
-    """Check that a CSV file says what the Parquet file says; say what it has."""
+    """Check that a CSV file agrees with the Parquet file, and return its size in words."""
     size = path.stat().st_size
     memory.check("the file", size * _TABLE_BYTES_PER_CSV_BYTE)
     table = file.read(use_threads=False)
-    # In CSV each text is written out, so that it cannot be shorter than they are together.
+    # CSV writes out each text, so the file cannot be shorter than all texts together.
     if size_limits.texts_size(table) > size:
         raise Differs("it does not say what the Parquet file says")
     written, content = size_limits.with_texts(table), read_file(path, size)
-    # Releases of earlier versions have control characters as they are.
+    # Releases of earlier versions write control characters unchanged.
     shown = [csv_form(written, safe) for safe in (None, formula_free)]
     missing = any(column.null_count for column in table.columns)
     read = (_csv(content, one.schema, missing=missing) for one in shown)
@@ -239,7 +237,7 @@ def _same_as_parquet(
 
 
 def _csv(content: bytes, schema: pa.Schema, *, missing: bool) -> pa.Table:
-    """Read a CSV file; where keys may be missing, nothing between two commas is one that is."""
+    """Read a CSV file. If keys may be missing, an empty field is a missing key."""
     return pyarrow.csv.read_csv(
         io.BytesIO(content),
         read_options=pyarrow.csv.ReadOptions(
@@ -253,7 +251,7 @@ def _csv(content: bytes, schema: pa.Schema, *, missing: bool) -> pa.Table:
 
 
 def check_files(case: Case, pages: Mapping[str, Any] | None) -> str:
-    """Check that nothing is in the folder but what the receipt lists, and pages."""
+    """Check that the folder holds only files that the receipt lists, and pages."""
     known = {one.path for one in case.files}
     known |= {case.path.name, SIGNATURE, SSH_SIGNATURE, *(pages or (_REPORT,))}
     holding = {str(above) for path in known for above in PurePosixPath(path).parents}
@@ -278,7 +276,7 @@ def check_files(case: Case, pages: Mapping[str, Any] | None) -> str:
 
 
 def check_page(case: Case, name: str, page: Callable[[Release], str]) -> str:
-    """Check that a page is the one that follows from the receipt and the tables."""
+    """Check that a page follows from the receipt and the tables."""
     if read_file(case.folder / name, links=False) != page(case.release).encode():
         version = case.receipt["versions"]["neyman"]
         now = versions()["neyman"]

@@ -1,8 +1,8 @@
-"""Sizes that a release states, held against a limit of memory before anything is decoded.
+"""Check the sizes that a release states against a memory limit, before any decoding.
 
-A Parquet file of a few kilobytes can stand for gigabytes: one long text repeated, or one number a
-billion times. Its footer states how many rows there are and how large their encoding is, and texts
-are read as numbers in a dictionary, so that a text that is repeated is in memory once.
+A Parquet file of a few kilobytes can expand to gigabytes: one long text repeated, or one number a
+billion times. The file's footer states the number of rows and the size of their encoding. Texts are
+read as dictionary codes, so a repeated text is in memory once.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _UNITS = {"K": 1, "M": 2, "G": 3, "T": 4}
 
 @dataclass(frozen=True)
 class Limits:
-    """How much memory a release takes to be verified."""
+    """Set the memory estimates for verifying a release."""
 
-    # Bytes of a value that is compared: as read, as made again, and as doubles.
+    # Bytes for a compared value: as read, as recomputed, and as doubles.
     value_bytes: int = 96
     text_ratio: int = 4  # times the bytes of a text that is compared as a text
     json_bytes: int = 10  # bytes of objects for a byte of JSON
@@ -40,20 +40,20 @@ class Limits:
 
 
 LIMITS = Limits()
-_CODECS = ("SNAPPY", "UNCOMPRESSED")  # of those that we write; Snappy at most makes 22 of one byte
+_CODECS = ("SNAPPY", "UNCOMPRESSED")  # codecs of releases; Snappy makes at most 22 bytes of 1
 _compute: Any = pc  # pyright does not see the functions that Arrow makes on import
 
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """The memory that a verification may take: a text such as "4GB", and the size in bytes."""
+    """Set the largest memory for a verification: a text such as "4GB", and the size in bytes."""
 
     text: str
     size: int
 
     @classmethod
     def of(cls, text: str) -> MemoryLimit:
-        """Read an amount in KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of 1024)."""
+        """Read an amount in KB, MB, GB, TB (powers of 1000), or KiB, MiB, GiB, TiB (of 1024)."""
         match = _FORM.fullmatch(text) if isinstance(text, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
         base = 1024 if match and "i" in match[2] else 1000
         size = int(float(match[1]) * base ** _UNITS[match[2][0]]) if match else 0
@@ -62,7 +62,7 @@ class MemoryLimit:
         return cls(text, size)
 
     def check(self, what: str, size: int) -> None:
-        """Refuse what takes more bytes than there may be, by an estimate."""
+        """Refuse an estimated size above the limit."""
         if size > self.size:
             raise Differs(
                 f"{what} would take about {size / 1e9:,.2g} GB, and memory = {self.text!r}; if the "
@@ -70,20 +70,20 @@ class MemoryLimit:
             )
 
     def check_receipt(self, path: Path) -> None:
-        """Refuse a receipt whose JSON would take more."""
+        """Refuse a receipt whose JSON would exceed the limit."""
         self.check("the receipt", os.stat(path).st_size * LIMITS.json_bytes)
 
     def check_consistent(self, cells: int) -> None:
-        """Refuse consistent tables of so many cells, all of which are in memory at once."""
+        """Refuse consistent tables with too many cells. All cells are in memory at once."""
         self.check("making the tables consistent", cells * LIMITS.cell_bytes)
 
     @contextmanager
     def table(
         self, path: Path, schema: pa.Schema, rows: int, size: int
     ) -> Generator[pyarrow.parquet.ParquetFile]:
-        """Open a table's Parquet file, once its footer states what is expected.
+        """Open a table's Parquet file if its footer states the expected schema, rows, and sizes.
 
-        At most ``size`` rows are in memory at once. In the file, texts are dictionary-encoded.
+        At most ``size`` rows are in memory at once. Texts are read as dictionary codes.
         """
         with open_file(path, links=False) as handle:
             self.check("the footer of the file", _footer(handle) * LIMITS.json_bytes)
@@ -104,12 +104,12 @@ class MemoryLimit:
                 yield encoding
 
     def check_texts(self, table: pa.Table) -> None:
-        """Refuse a table whose dictionary-encoded texts would take more, each in full."""
+        """Refuse a table whose texts would exceed the limit if each repetition were written out."""
         self.check("the texts of the file", LIMITS.text_ratio * texts_size(table))
 
 
 def _footer(handle: BinaryIO) -> int:
-    """Return the length of a Parquet file's footer, in bytes, as the end of the file states it."""
+    """Return the length of a Parquet file's footer in bytes, as stated at the file's end."""
     end = handle.seek(0, os.SEEK_END)
     handle.seek(max(end - 8, 0))
     length = int.from_bytes(handle.read(4), "little")
@@ -118,7 +118,7 @@ def _footer(handle: BinaryIO) -> int:
 
 
 def _group_bytes(group: pyarrow.parquet.RowGroupMetaData) -> int:
-    """Return the bytes of a row group once it is decompressed, as the footer states them."""
+    """Return the decompressed size of a row group in bytes, as stated in the footer."""
     size = 0
     for number in range(group.num_columns):
         column = group.column(number)
@@ -129,7 +129,7 @@ def _group_bytes(group: pyarrow.parquet.RowGroupMetaData) -> int:
 
 
 def texts_size(table: pa.Table) -> int:
-    """Return the bytes of all dictionary-encoded texts of a table, each in full."""
+    """Return the bytes of a table's dictionary-encoded texts, with repetitions written out."""
     size = 0
     for column in table.columns:
         if pa.types.is_dictionary(column.type):
@@ -140,7 +140,7 @@ def texts_size(table: pa.Table) -> int:
 
 
 def with_texts(table: pa.Table) -> pa.Table:
-    """Return a table with dictionary-encoded texts as texts."""
+    """Return a table with dictionary-encoded texts as plain texts."""
     return pa.table(
         {
             name: column.cast(column.type.value_type)
@@ -152,7 +152,7 @@ def with_texts(table: pa.Table) -> pa.Table:
 
 
 def same_texts(column: pa.ChunkedArray, own: pa.ChunkedArray) -> bool:
-    """Return True for the same values in the same order; no repeated text is written out."""
+    """Return True if two columns are equal. Repeated texts are not written out."""
     if not pa.types.is_dictionary(column.type):
         return column.equals(own.cast(column.type))
     if not pa.types.is_dictionary(own.type):
@@ -161,7 +161,7 @@ def same_texts(column: pa.ChunkedArray, own: pa.ChunkedArray) -> bool:
         return False
     column, own = column.drop_null(), own.drop_null()
     (numbers, names), (own_numbers, own_names) = codes(column), codes(own)
-    # A text that is not among ours has no place, and then they differ.
+    # A text that is not among ours has no index, and then the columns differ.
     places = _compute.index_in(names, own_names.cast(names.type))
     if own_names.null_count or len(own_names.unique()) < len(own_names):
         return column.cast(names.type).equals(own.cast(names.type))
@@ -169,7 +169,7 @@ def same_texts(column: pa.ChunkedArray, own: pa.ChunkedArray) -> bool:
 
 
 def codes(column: pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
-    """Return the numbers and the one dictionary of a dictionary-encoded column."""
+    """Return the codes and the one dictionary of a dictionary-encoded column."""
     joint = column.unify_dictionaries().combine_chunks()
     if isinstance(joint, pa.ChunkedArray):
         joint = joint.chunk(0) if joint.num_chunks else pa.array([], column.type)

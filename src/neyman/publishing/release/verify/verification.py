@@ -1,8 +1,8 @@
-"""Check a release without the data: does it say what follows from its own plan, and nothing else?
+"""Check without the data that a release states exactly what follows from its own plan.
 
-Everything in a receipt but the ledger's entry, the versions and the digests of the tables follows
-from the plan and from how much it spends. All of it is made again and compared, field by field:
-what is missing, and what is there beside it, fails as well as what differs.
+Everything in a receipt, except the ledger's entry, the versions, and the tables' digests, follows
+from the plan and its charge. The check recomputes all of it and compares every field. Missing
+fields, extra fields, and different fields fail.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _ROUTE_TOLERANCE = 1e-3  # the route by zCDP is searched for to four digits
 
 @dataclass(frozen=True)
 class Check:
-    """One thing checked: its name, whether it holds, and what was found."""
+    """Report one check: its name, whether it passed, and a detail."""
 
     name: str
     ok: bool
@@ -69,23 +69,24 @@ def verify(
     checkpoint: str | Path | None = None,
     memory: str = MEMORY,
 ) -> list[Check]:
-    """Recompute what a release claims, from the receipt and the published files alone.
+    """Recompute the claims of a release from the receipt and the published files alone.
 
-    That tells whether it is consistent, not who made it: a ``key`` or a ``ledger`` does.
+    This shows whether the release is consistent. Only a ``key`` or a ``ledger`` shows who made it.
 
     Args:
-        receipt: path of a ``receipt.json``; its tables are looked for beside it.
-        pages: how further files were made, ``{"report.html": page}``: those that are there are
-            made again and compared. Without it a report is not looked at.
-        key: path of the public key that the receipt must be signed by.
-        ledger: path or address of the ledger, which must hold, and have published these files.
-        checkpoint: the file of a checkpoint that the ledger must have been at.
-        memory: the most memory that checking may take, such as "4GB", by what the sizes in the
-            files come to. A file that would take more fails.
+        receipt: the path of a ``receipt.json``, with its tables beside it.
+        pages: functions that make further files, ``{"report.html": page}``. Each such file that
+            exists is made again and compared. Without ``pages`` a report is not checked.
+        key: the path of the public key that must have signed the receipt.
+        ledger: the path or address of the ledger, which must be valid and have published these
+            files.
+        checkpoint: the file of a checkpoint that the ledger's history must contain.
+        memory: the largest memory for the check, such as "4GB", estimated from the sizes that the
+            files state. A file that needs more fails.
 
     Returns:
-        Checks in order; the release stands where all are ok. A receipt that cannot be read gives
-        a single check that fails. Nothing that a file holds makes this raise.
+        The checks in order. The release is valid if all are ok. An unreadable receipt gives a
+        single failed check. No file content can raise an error here.
 
     Raises:
         ValueError: ``memory`` is no amount of memory.
@@ -148,7 +149,7 @@ def _try_check(name: str, check: Callable[[], str]) -> Check:
 
 
 def _read(content: bytes) -> object:
-    """JSON as it is written by us: no field twice, no NaN."""
+    """Return the parsed JSON. Refuse a repeated field and NaN, which Neyman never writes."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(pairs)
@@ -210,7 +211,7 @@ def _mechanisms(case: Case) -> str:
 
 
 def _older(own: list[dict[str, Any]], said: Iterable[dict[str, Any]]) -> str:
-    """Words for a release of before means were taken about the middle of the clip."""
+    """Return an explanation if an earlier version made the release, or an empty text."""
     reason = ""
     for ours, theirs in zip(own, said, strict=False):
         if (ours["measure"], theirs.get("measure")) == ("offset", "sum"):
@@ -226,7 +227,7 @@ def _older(own: list[dict[str, Any]], said: Iterable[dict[str, Any]]) -> str:
 
 
 def _vectors(listed: Mapping[str, Any]) -> list[tuple[int, ...]]:
-    """Return the shift vectors of a receipt's entry, those that are vectors."""
+    """Return the shift vectors of a receipt's entry, without malformed ones."""
     mechanism = listed.get("mechanism")
     vectors = mechanism.get("sensitivity") if is_mapping(mechanism) else None
     valid = [v for v in vectors if is_list(v)] if is_list(vectors) else []
@@ -243,7 +244,7 @@ def _budget(case: Case) -> str:
 
 
 def _is_date(text: object) -> bool:
-    """Whether it is a day of the calendar, written as 2026-11-23."""
+    """Return True for a calendar day in the form 2026-11-23."""
     if not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", str(text), re.ASCII):
         return False
     try:
@@ -269,7 +270,7 @@ def _charge(case: Case) -> str:
         raise Differs(f"ledger.entry is {short(said['entry'])}, which is not a number of an entry")
     own, own_delta = charge(case.mechanism, said["currency"])
     charged = ratio(said["charged"])
-    # What zCDP costs is exact; the other currencies are computed, and machines differ a little.
+    # A zCDP charge is exact. Other currencies are computed, and machines differ slightly.
     least = (
         own if Currency.read(said["currency"]).exact else own * (1 - Fraction(MACHINE_TOLERANCE))
     )
@@ -286,7 +287,7 @@ def _guarantee(case: Case) -> str:
     own = guarantee(case.mechanism, case.plan, case.scale).to_dict()
     said = case.receipt["guarantee"]
     if is_mapping(said) and "scenarios" not in said:
-        del own["scenarios"], own["posterior"]  # receipts of before there were any
+        del own["scenarios"], own["posterior"]  # earlier receipts have neither
     keys("guarantee", own, said)
     route, said_route = own.pop("zcdp_route"), said["zcdp_route"]
     proven = list(intervals("guarantee", own, {k: said[k] for k in own}))
