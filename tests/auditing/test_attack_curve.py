@@ -15,7 +15,7 @@ from neyman.accounting.personal_filter import PersonalFilter
 from neyman.accounting.semantics.bayes import posterior_chance, posterior_ratios
 from neyman.auditing.scores import band_limits
 from neyman.curves.tradeoff.garbling import garbling
-from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.plan_fields import PlanError
 
 
 def simulated(seed, mu=1.0, runs=2000, **others):

@@ -236,7 +236,7 @@ def named_errors() -> tuple[type[Exception], ...]:
     """Those that the documentation of `ny.run` names."""
     from neyman.ledger.records import BudgetRefused, LedgerError
     from neyman.publishing.engines.csv_reader import DataError
-    from neyman.publishing.plan.document import PlanError
+    from neyman.publishing.plan.plan_fields import PlanError
     from neyman.publishing.release.folder import OutputError
 
     return (PlanError, DataError, OutputError, LedgerError, BudgetRefused)

@@ -28,8 +28,8 @@ from neyman.api import run
 from neyman.cli.main import app
 from neyman.display.report.report import page
 from neyman.ledger.ledger import Ledger
-from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.release.verify.verification import verify
 from plans import SMALL
 

@@ -84,7 +84,7 @@ def at_error(
     Raises:
         ValueError: `scale_for` refuses the arguments, or no plan's budget can have the rho.
     """
-    from neyman.publishing.plan.document import PlanError
+    from neyman.publishing.plan.plan_fields import PlanError
     from neyman.publishing.planning.accuracy import scale_for, table_named
 
     scale = scale_for(plan, table, error, interval=interval, consistent=consistent)

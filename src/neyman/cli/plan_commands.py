@@ -322,8 +322,8 @@ def plan_from_sql(
     The statement is translated and never executed. Each aggregate is a query, and all have the same
     share of the budget. The new plan leaves out HAVING, ORDER BY, and LIMIT: it publishes all rows.
     """
-    from neyman.publishing.plan.document import PlanError, parse
     from neyman.publishing.plan.plan import Plan
+    from neyman.publishing.plan.plan_fields import PlanError, parse
     from neyman.publishing.plan.plan_sections import read_sections
     from neyman.publishing.plan.sql import translate
     from neyman.publishing.planning.rewrite import with_queries
@@ -367,8 +367,8 @@ def plan_from_sql(
 
 def _is_text_of(plan: Plan, text: str, folder: Path) -> bool:
     """Whether a text of TOML is a plan, and in no field another."""
-    from neyman.publishing.plan.document import PlanError
     from neyman.publishing.plan.plan import Plan
+    from neyman.publishing.plan.plan_fields import PlanError
 
     try:
         sections = tomllib.loads(text, parse_float=Decimal)

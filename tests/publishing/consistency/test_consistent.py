@@ -8,8 +8,8 @@ import pytest
 from neyman.noise import discrete_gaussian
 from neyman.publishing.consistency.adjusted_tables import Z90, check_consistency, consistent_tables
 from neyman.publishing.consistency.tree import Tree
-from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.tables.estimates import standard_error
 from seeded import Seeded
 

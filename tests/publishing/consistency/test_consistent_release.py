@@ -14,7 +14,7 @@ import pytest
 
 import neyman as ny
 from neyman.display.report.report import page
-from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.release.verify.verification import verify
 
 METHODS = ("least-squares", "nonnegative", "integer")

@@ -17,7 +17,7 @@ from neyman.publishing.consistency.margins import Margin, Margins
 from neyman.publishing.consistency.nonnegative import nonnegative
 from neyman.publishing.consistency.tree import Chain
 from neyman.publishing.consistency.tree_pair import TreePair
-from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.release.verify.verification import verify
 
 exactly = settings(max_examples=60)

@@ -22,8 +22,8 @@ from neyman.display.report.report import page
 from neyman.publishing.engines.aggregate import aggregate_cells
 from neyman.publishing.engines.source import close_table, open_table
 from neyman.publishing.plan.clip_search import ClipSearch, chosen_clip, edges_of
-from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.plan.scenarios import moved, moved_most
 from neyman.publishing.planning.bound_search import search_notes
 from neyman.publishing.release.clip_tables import chosen_clips, forms_with, searches

@@ -18,8 +18,8 @@ from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import ChargedError
 from neyman.publishing.engines import csv_reader as lines
 from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.plan.document import PlanError, SourcePart
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError, SourcePart
 from neyman.publishing.release.data_check import check_data
 from neyman.publishing.release.run import Source
 from plain_engine import aggregate

@@ -29,8 +29,8 @@ from neyman.display.report.report import page
 from neyman.publishing.engines.aggregate import aggregate_cells
 from neyman.publishing.engines.drop_counts import query_rows
 from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.planning.allocation import best_split
 from neyman.publishing.release.verify.verification import verify
 from neyman.publishing.synthetic.rows_from_tables import synthesize

@@ -21,8 +21,8 @@ from neyman.publishing.engines.data_schema import columns_read
 from neyman.publishing.engines.row_values import prepared
 from neyman.publishing.engines.source import open_table
 from neyman.publishing.plan.disjoint import are_disjoint
-from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.plan.scenarios import usual
 from neyman.publishing.planning.disjoint_notes import disjoint_notes
 from neyman.publishing.release.verify.verification import verify

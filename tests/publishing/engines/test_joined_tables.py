@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 from neyman.cli.main import app
 from neyman.ledger.ledger import Ledger
 from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.release.data_check import check_data
 from neyman.publishing.release.verify.verification import verify
 from plans import SMALL, release

@@ -14,8 +14,8 @@ from each_engine import on_each
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.data_schema import check_schema
 from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
 from plain_engine import canonical, counted
 
 INTEGERS = {"sex": {"keys": [0, 1, -7]}}

@@ -13,8 +13,8 @@ import neyman as ny
 from neyman.publishing.engines.aggregate import aggregate_cells
 from neyman.publishing.engines.row_values import prepared
 from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.plan.scenarios import moved
 from neyman.publishing.plan.shifts import maximal
 from neyman.publishing.planning.missing_values import missing_values

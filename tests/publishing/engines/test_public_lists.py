@@ -15,8 +15,8 @@ from neyman.publishing.engines.backends import fetched
 from neyman.publishing.engines.data_schema import columns_read
 from neyman.publishing.engines.row_values import prepared
 from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.release.session import Session
 
 pytestmark = pytest.mark.filterwarnings("ignore:fetch_:DeprecationWarning")

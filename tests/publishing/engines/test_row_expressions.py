@@ -25,9 +25,9 @@ from neyman.publishing.engines.data_schema import check_schema, columns_read
 from neyman.publishing.engines.functions.local_times import offsets
 from neyman.publishing.engines.row_values import prepared
 from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.expression_words import words
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.plan.row_expression import COLUMN_LIMIT, NUMBER_LIMIT, PERIODS
 from neyman.publishing.plan.row_expression import LIMITS as ROW_EXPRESSION_LIMITS
 from plain_engine import canonical, exact

@@ -18,8 +18,8 @@ from neyman.publishing.engines.aggregate import aggregate_cells
 from neyman.publishing.engines.data_schema import columns_read
 from neyman.publishing.engines.row_values import prepared
 from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.plan.scenarios import moves_total
 from neyman.publishing.plan.shifts import maximal
 from plain_engine import KEY

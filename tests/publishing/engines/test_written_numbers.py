@@ -30,7 +30,7 @@ from neyman.publishing.engines.expressions import integer_of
 from neyman.publishing.engines.joins.joined_tables import prepared_tables
 from neyman.publishing.engines.row_values import with_plain_texts
 from neyman.publishing.engines.source import close_table, open_table
-from neyman.publishing.plan.document import PlanError, SourcePart
+from neyman.publishing.plan.plan_fields import PlanError, SourcePart
 from neyman.publishing.release.run import Source
 from plain_engine import aggregate
 from plans import SMALL, release

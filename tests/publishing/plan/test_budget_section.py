@@ -14,8 +14,8 @@ from neyman.cli.calibrate_command import at_promise
 from neyman.display.explorer.plan_desk import Opened, PlanDesk
 from neyman.display.report.risk_section import vocabularies
 from neyman.numerics.bound import Bound
-from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.release.receipt import draft, guarantee
 
 BUDGETS = [

@@ -16,8 +16,8 @@ from commands import answered
 from neyman.display.explorer.plan_desk import PlanDesk, opened_from
 from neyman.publishing.engines.aggregate import aggregate_cells
 from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.plan.scenarios import moved, usual
 from neyman.publishing.plan.shifts import maximal
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import neyman as ny
 from neyman.publishing.engines.row_values import prepared
 from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.listed_keys import MAX_RANGE_KEYS, period, range_keys
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.plan.public_keys import key_lists
 from neyman.publishing.plan.row_expression import PERIODS
 from neyman.publishing.planning.allocation import best_split

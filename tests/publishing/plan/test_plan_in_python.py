@@ -19,7 +19,7 @@ import neyman as ny
 from mixed_plan import MIXED
 from neyman.accounting.semantics.budget import budget_of
 from neyman.accounting.semantics.unchecked_claims import ROW_WORDS
-from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.plan.query import Measure
 
 UNIT = ny.Unit("person", neighboring="replace-one", rows=1)

@@ -14,7 +14,7 @@ import pytest
 
 import neyman as ny
 from neyman.noise import SecureBits, rounded_gaussian
-from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.planning.noise_kind import noise_choice
 from neyman.publishing.release.add_noise import noisy_part
 from neyman.publishing.release.verify.verification import verify

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from neyman.publishing.plan.document import PlanError, parse
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError, parse
 from neyman.publishing.plan.sql import MAX_STATEMENT_LETTERS, translate
 
 BASE = {

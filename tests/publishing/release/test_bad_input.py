@@ -13,8 +13,8 @@ import pytest
 from function_calls import function_calls
 from neyman.ledger.ledger import Ledger
 from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.release.data_check import check_data
 from plans import SMALL, release
 

@@ -25,8 +25,8 @@ from neyman.publishing.engines.drop_counts import query_rows
 from neyman.publishing.engines.line_faults import REASONS, line_faults
 from neyman.publishing.engines.private_tables import NOTICE
 from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, SourcePart
 from neyman.publishing.planning.counted_rows import counted_rows
 from neyman.publishing.release import run as run_module
 from neyman.publishing.release.data_check import check_data

@@ -10,8 +10,8 @@ import pytest
 
 from neyman.display.report.report import page
 from neyman.ledger.ledger import Ledger
-from neyman.publishing.plan.document import PlanError, QueryPart
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError, QueryPart
 from neyman.publishing.plan.query import MEASURES, Measure
 from neyman.publishing.planning.accuracy import errors
 from neyman.publishing.release.verify.verification import verify

@@ -14,9 +14,9 @@ from neyman.display.report.report import page
 from neyman.ledger.ledger import Ledger
 from neyman.noise import Bits
 from neyman.publishing.engines.cells import Cells
-from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.measurement import rate_of
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.planning.accuracy import errors
 from neyman.publishing.release.add_noise import noisy_part
 from neyman.publishing.release.receipt import draft

@@ -23,8 +23,8 @@ from neyman.noise import Bits
 from neyman.publishing.engines.cells import Cells
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.source import open_table
-from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.release import run as run_module
 from neyman.publishing.release.add_noise import noisy_part
 from neyman.publishing.release.folder import FolderFiles, OutputError, Release, staging, sweep

@@ -26,7 +26,7 @@ from neyman.display.report.report import page
 from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
 from neyman.ledger.throwaway import NOTICE
 from neyman.publishing.engines.csv_reader import DataError
-from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.release.folder import Release
 from neyman.publishing.release.verify import verify
 

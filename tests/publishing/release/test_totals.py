@@ -19,7 +19,7 @@ from commands import answered
 from neyman.display.report.report import page
 from neyman.ledger.records import ChargedError, LedgerError
 from neyman.publishing.consistency import check_consistency, consistent_tables
-from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.plan.totals import joined_order
 from neyman.publishing.planning.rewrite import toml_text
 from neyman.publishing.planning.totals_notes import totals_notes

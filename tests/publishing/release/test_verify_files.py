@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from function_calls import function_calls
 from neyman.cli.main import app
 from neyman.ledger.ledger import Ledger
-from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.release.signing import SIGNATURE, SignatureError, sign
 from neyman.publishing.release.verify.verification import verify
 from plans import release

@@ -31,9 +31,9 @@ from neyman.noise import SecureBits
 from neyman.noise.bits import Bits
 from neyman.numerics import check
 from neyman.numerics.rounding import below
-from neyman.publishing.plan.document import PLAIN_SOURCE
 from neyman.publishing.plan.measurement import Entry
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PLAIN_SOURCE
 from neyman.publishing.release import add_noise
 from neyman.publishing.release import run as release_run
 from neyman.publishing.release.add_noise import Exact, noisy_part

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from neyman.publishing.consistency.margins import Margin, Margins
 from neyman.publishing.consistency.tree import Chain
 from neyman.publishing.consistency.tree_pair import matrix_size
-from neyman.publishing.plan.document import PlanError
 from neyman.publishing.plan.hierarchy import Hierarchy
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.plan.query import Query
 from neyman.publishing.plan.totals import Total
 

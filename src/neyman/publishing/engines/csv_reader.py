@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
+from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, SourcePart
 
 _CHUNK_BYTES = 1 << 24
 MAX_LINE_BYTES = 1 << 20  # the most bytes of a line that is read

@@ -26,7 +26,7 @@ import pyarrow.dataset as ds
 from neyman.publishing.engines.column_types import PLACEHOLDER, is_plain, plain_type
 from neyman.publishing.engines.csv_reader import DataError, fault
 from neyman.publishing.engines.duckdb import quoted
-from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
+from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, SourcePart
 
 _FORMATS = ("parquet", "arrow", "orc")
 

@@ -30,7 +30,7 @@ from neyman.publishing.engines.column_types import (
     reads_as_is,
 )
 from neyman.publishing.engines.csv_reader import DataError, cause, check_names, fault
-from neyman.publishing.plan.document import SourcePart
+from neyman.publishing.plan.plan_fields import SourcePart
 from neyman.storage.private_folder import PrivateFolder, private_folder
 
 OFFLINE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}

@@ -26,7 +26,7 @@ from neyman.publishing.engines.backends import Backend, Value, hexadecimal
 from neyman.publishing.engines.cells import MAX_CELL_SIZE
 from neyman.publishing.plan.column import KeyKind
 from neyman.publishing.plan.derived import ISO_DATE
-from neyman.publishing.plan.document import SourcePart
+from neyman.publishing.plan.plan_fields import SourcePart
 
 _NUMBER = r"^-?([0-9]{1,40}(\.[0-9]{1,40})?|\.[0-9]{1,40})([eE][-+]?[0-9]{1,4})?\z"
 _PLAIN = r"^-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,2})?\z"

@@ -32,8 +32,8 @@ from neyman.publishing.engines.private_tables import Private
 from neyman.publishing.engines.row_values import read_as, with_plain_texts
 from neyman.publishing.plan.column import Column, key_text, unscaled
 from neyman.publishing.plan.derived import ISO_DATE, Derived, Reading, readings_of
-from neyman.publishing.plan.document import SourcePart
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import SourcePart
 from neyman.publishing.plan.row_expression import ColumnType
 
 _REPLACING = ("map", "lookup")

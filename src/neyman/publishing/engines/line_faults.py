@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from neyman.publishing.engines import csv_reader as lines
 from neyman.publishing.engines.private_tables import Private
-from neyman.publishing.plan.document import SourcePart
+from neyman.publishing.plan.plan_fields import SourcePart
 
 Reason = Literal[
     "blank line", "too long", "carriage return", "unclosed quote", "bare quote", "too few fields",

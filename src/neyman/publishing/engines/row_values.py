@@ -40,8 +40,8 @@ from neyman.publishing.engines.expressions import (
 from neyman.publishing.engines.functions.local_times import hour_column, local_days
 from neyman.publishing.engines.functions.text_functions import changed_text
 from neyman.publishing.plan.derived import Derived, Reading, readings_of
-from neyman.publishing.plan.document import SourcePart
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import SourcePart
 from neyman.publishing.plan.row_expression import COLUMN_LIMIT, DATE, TEXT_CHANGES, ColumnType, Node
 
 # The most texts of a map that are compared one by one. More texts are looked up by a join.

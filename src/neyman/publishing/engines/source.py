@@ -38,7 +38,7 @@ from neyman.publishing.engines.databases.table import DatabaseTable
 from neyman.publishing.engines.duckdb import Opening
 from neyman.publishing.engines.expressions import without_empty_text
 from neyman.publishing.engines.spark import shown_master
-from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
+from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, SourcePart
 
 _CSV = {".csv", ".txt", ".tsv"}
 

@@ -18,7 +18,8 @@ from typing import Any, Literal
 
 from neyman.accounting.semantics.digits import plain
 from neyman.publishing.plan.column import Column, scaled
-from neyman.publishing.plan.document import (
+from neyman.publishing.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
+from neyman.publishing.plan.plan_fields import (
     ColumnPart,
     DerivePart,
     LookupPart,
@@ -26,7 +27,6 @@ from neyman.publishing.plan.document import (
     PlanError,
     show,
 )
-from neyman.publishing.plan.hierarchy import Hierarchy, HierarchyError, KeyFile, read_rows
 from neyman.publishing.plan.row_expression import (
     NUMBER_LIMIT,
     ColumnType,

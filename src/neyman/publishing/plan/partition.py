@@ -10,7 +10,14 @@ from io import StringIO
 
 from neyman.publishing.plan.column import Column, key_text
 from neyman.publishing.plan.disjoint import LIMITS as DISJOINT_LIMITS
-from neyman.publishing.plan.document import LIMITS, KeyPart, PlanDocument, QueryPart, show, suggest
+from neyman.publishing.plan.plan_fields import (
+    LIMITS,
+    KeyPart,
+    PlanDocument,
+    QueryPart,
+    show,
+    suggest,
+)
 
 _PLAIN = KeyPart.model_validate({})
 

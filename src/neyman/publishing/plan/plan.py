@@ -24,7 +24,6 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.choice import Alternatives
 from neyman.publishing.plan.column import Section
 from neyman.publishing.plan.derived import readings_of
-from neyman.publishing.plan.document import PLAIN_SOURCE, PlanError, json_schema, parse
 from neyman.publishing.plan.measurement import (
     Entry,
     at_scale,
@@ -33,6 +32,7 @@ from neyman.publishing.plan.measurement import (
     fitting_delta,
     normal_at_scale,
 )
+from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, PlanError, json_schema, parse
 from neyman.publishing.plan.plan_model import PlanModel
 from neyman.publishing.plan.plan_sections import plan_sections, read_sections
 from neyman.publishing.plan.query import NoiseKind

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from neyman.accounting.semantics.budget import budget_from
 from neyman.numerics import check
-from neyman.publishing.plan.document import PlanError
+from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.plan.sections import Section, Unit, listed
 from neyman.storage.reading import read_file
 

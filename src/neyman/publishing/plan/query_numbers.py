@@ -12,8 +12,8 @@ from neyman.accounting.semantics.digits import plain
 from neyman.publishing.plan.clip_search import LIMITS as CLIP_SEARCH_LIMITS
 from neyman.publishing.plan.clip_search import ClipSearch
 from neyman.publishing.plan.column import Column, scaled
-from neyman.publishing.plan.document import PlanDocument, QueryPart, show, suggest
 from neyman.publishing.plan.measurement import fitting_delta
+from neyman.publishing.plan.plan_fields import PlanDocument, QueryPart, show, suggest
 from neyman.publishing.plan.query import MEASURES, Mean, Query, Sum, range_in
 
 

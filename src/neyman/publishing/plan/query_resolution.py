@@ -12,9 +12,9 @@ from itertools import pairwise
 from neyman.accounting.semantics.digits import many, short_text
 from neyman.publishing.plan.clip_search import ROWS_TABLE, ClipSearch, edges_of, top_clip
 from neyman.publishing.plan.column import Column
-from neyman.publishing.plan.document import LIMITS as DOCUMENT_LIMITS
-from neyman.publishing.plan.document import PlanDocument, QueryPart, UnitPart, show, suggest
 from neyman.publishing.plan.hierarchy import ALL, CROSSED, Hierarchy, is_above, parts_of, places_of
+from neyman.publishing.plan.plan_fields import LIMITS as DOCUMENT_LIMITS
+from neyman.publishing.plan.plan_fields import PlanDocument, QueryPart, UnitPart, show, suggest
 from neyman.publishing.plan.query import (
     Count,
     Detail,

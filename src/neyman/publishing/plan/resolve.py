@@ -18,15 +18,6 @@ from neyman.publishing.plan.derived import (
     read_rows_of,
     readings_of,
 )
-from neyman.publishing.plan.document import (
-    ColumnPart,
-    KeyFilePart,
-    KeyRangePart,
-    PlanDocument,
-    PlanError,
-    show,
-    suggest,
-)
 from neyman.publishing.plan.hierarchy import (
     ALL,
     CROSSED,
@@ -37,6 +28,15 @@ from neyman.publishing.plan.hierarchy import (
 )
 from neyman.publishing.plan.listed_keys import Listed, file_keys, range_keys
 from neyman.publishing.plan.partition import as_written, without_partitions
+from neyman.publishing.plan.plan_fields import (
+    ColumnPart,
+    KeyFilePart,
+    KeyRangePart,
+    PlanDocument,
+    PlanError,
+    show,
+    suggest,
+)
 from neyman.publishing.plan.query import Query
 from neyman.publishing.plan.query_resolution import read_queries, with_histograms
 from neyman.publishing.plan.tables import PrivateTable, read_tables

@@ -17,9 +17,9 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.choice import Alternatives
 from neyman.mechanisms.full_disclosure import NonPrivate
 from neyman.publishing.plan.clip_search import ROWS_TABLE
-from neyman.publishing.plan.document import suggest
 from neyman.publishing.plan.hierarchy import CROSSED, Hierarchy
 from neyman.publishing.plan.measurement import Entry, together
+from neyman.publishing.plan.plan_fields import suggest
 from neyman.publishing.plan.plan_model import PlanModel
 from neyman.publishing.plan.query import Query, range_of
 from neyman.publishing.plan.shifts import Shifts, maximal

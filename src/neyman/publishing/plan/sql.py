@@ -16,8 +16,8 @@ from neyman.accounting.semantics.digits import many
 from neyman.extras import require
 from neyman.numerics import check
 from neyman.publishing.plan.derived import Derived, column_types
-from neyman.publishing.plan.document import PlanDocument, PlanError, suggest
 from neyman.publishing.plan.hierarchy import ALL, CROSSED
+from neyman.publishing.plan.plan_fields import PlanDocument, PlanError, suggest
 from neyman.publishing.plan.published_rows import Selection, selection
 from neyman.publishing.plan.query_resolution import VALUE_COLUMNS
 from neyman.publishing.plan.row_expression import COLUMN_LIMIT, Type

@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, cast
 
 from neyman.extras import require
-from neyman.publishing.plan.document import PlanError, suggest
+from neyman.publishing.plan.plan_fields import PlanError, suggest
 from neyman.publishing.plan.row_expression import (
     CLIP_FIRST,
     ColumnTypes,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from neyman.publishing.plan.derived import Rows
-from neyman.publishing.plan.document import PlanDocument, TablePart, UnitPart, show, suggest
 from neyman.publishing.plan.hierarchy import Hierarchy, parts_of
+from neyman.publishing.plan.plan_fields import PlanDocument, TablePart, UnitPart, show, suggest
 from neyman.publishing.plan.query import Duplicates, Query
 
 

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.publishing.plan.column import Column, Section, key_text
-from neyman.publishing.plan.document import PlanDocument, TotalsPart, show, suggest
 from neyman.publishing.plan.hierarchy import ALL, Hierarchy, HierarchyError, KeyFile, read_rows
+from neyman.publishing.plan.plan_fields import PlanDocument, TotalsPart, show, suggest
 from neyman.publishing.plan.query import Query
 
 Integers = NDArray[np.int64]

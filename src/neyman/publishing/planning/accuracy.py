@@ -31,9 +31,9 @@ from neyman.numerics import check
 from neyman.numerics.roots import bisect
 from neyman.numerics.rounding import above
 from neyman.publishing.consistency.adjusted_tables import consistent_variances
-from neyman.publishing.plan.document import suggest
 from neyman.publishing.plan.measurement import Entry
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import suggest
 from neyman.publishing.plan.query import Query, center, middle
 from neyman.publishing.tables.estimates import half_width, rank_error, ratio_range, standard_error
 from neyman.publishing.tables.key_selection import threshold

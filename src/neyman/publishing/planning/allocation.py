@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from neyman.accounting.semantics.digits import plain
 from neyman.numerics import check
 from neyman.publishing.consistency.adjusted_tables import consistent_variances
-from neyman.publishing.plan.document import LIMITS as DOCUMENT_LIMITS
-from neyman.publishing.plan.document import suggest
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import LIMITS as DOCUMENT_LIMITS
+from neyman.publishing.plan.plan_fields import suggest
 from neyman.publishing.planning.accuracy import table_named
 
 Name = tuple[str, str]

@@ -24,7 +24,7 @@ from pydantic import (
 from neyman.accounting.semantics.budget import PlanBudget, budget_of
 from neyman.numerics.relation import Neighboring
 from neyman.publishing.consistency.adjusted_tables import Consistent
-from neyman.publishing.plan.document import Several, Strict
+from neyman.publishing.plan.plan_fields import Several, Strict
 from neyman.publishing.plan.query import ConsistencyMethod
 
 RECEIPT = "receipt.json"

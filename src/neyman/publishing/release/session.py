@@ -26,8 +26,8 @@ from neyman.ledger.throwaway import NOTICE
 from neyman.numerics import check
 from neyman.publishing.engines.csv_reader import DataError
 from neyman.publishing.engines.data_frames import Frame
-from neyman.publishing.plan.document import PlanError, parse
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_fields import PlanError, parse
 from neyman.publishing.plan.plan_sections import plan_sections
 from neyman.publishing.plan.query import NoiseKind
 from neyman.publishing.plan.query_resolution import VALUE_COLUMNS

@@ -27,7 +27,7 @@ from neyman.publishing.engines.csv_reader import DataError, cause, check_names, 
 from neyman.publishing.engines.data_frames import Frame, marked_text
 from neyman.publishing.engines.databases.table import DatabaseTable
 from neyman.publishing.engines.expressions import without_empty_text
-from neyman.publishing.plan.document import PLAIN_SOURCE, SourcePart
+from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, SourcePart
 
 _URL = re.compile(r"(duckdb|sqlite)://([^?#]+)\?(.*)", re.DOTALL)
 _BATCH_ROWS = 1 << 16
