@@ -50,7 +50,7 @@ def demo() -> None:
 
 def blocks() -> None:
     """A nation down to 10^7 blocks, all levels measured."""
-    from neyman.publishing.consistency.tree import Tree
+    from neyman.publishing.consistency.tree import PlaceTree
 
     rng = np.random.default_rng(1)
     sizes = list(BLOCKS.values())
@@ -65,7 +65,7 @@ def blocks() -> None:
     noisy = [v + s**0.5 * rng.normal(size=len(v)) for v, s in zip(values, variances, strict=True)]
     before = _peak()
     start = time.process_time()
-    tree = Tree(parents, variances)
+    tree = PlaceTree(parents, variances)
     result = tree.fit(noisy)
     took = time.process_time() - start
     print(

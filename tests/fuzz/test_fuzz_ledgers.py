@@ -236,6 +236,6 @@ def test_a_forged_ledger_puts_no_file_outside_the_folder(tmp_path: Path, path: s
     )
     raw.execute("UPDATE piece SET path = ?", (path,))
     raw.close()
-    with pytest.raises(OutputError, match="no path in its folder"):
+    with pytest.raises(OutputError, match="not a path in its folder"):
         run(plan, pa.table(DATA), tmp_path / "ledger.db", tmp_path / "out")
     assert {one.name.partition("-")[0] for one in tmp_path.iterdir()} == {"ledger.db"}

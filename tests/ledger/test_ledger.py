@@ -280,7 +280,7 @@ def test_an_allocation_is_no_larger_than_what_it_is_part_of(ledger: Ledger):
     for terms in large:
         with pytest.raises(LedgerError, match="is more than that of"):
             ledger.allocate("census@1", "alice", **terms)
-    with pytest.raises(LedgerError, match="no allocation 'no one'"):
+    with pytest.raises(LedgerError, match="no allocation 'nobody'"):
         ledger.allocate("census@1", "alice", cap=1, of="nobody")
     product = ledger.allocate("census@1", "alice", cap="1/2", of="team")
     assert ledger.allocate("census@1", "alice", cap="0.5", of="team") == product

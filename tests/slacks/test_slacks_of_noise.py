@@ -16,7 +16,7 @@ from neyman.curves.profiles.selection import select
 from neyman.curves.tradeoff.piecewise_linear import hull
 from neyman.mechanisms.canonical.iterates_closed_form import (
     Exponential,
-    Laplace,
+    LaplaceLadder,
     Logistic,
     MovedLadder,
     Normal,
@@ -67,9 +67,9 @@ def check_law(
         yield around(law._log_density(at, np.zeros(1)), density(mpf(y)))
 
 
-@needed("mechanisms/canonical/iterates_closed_form.py:Laplace")
+@needed("mechanisms/canonical/iterates_closed_form.py:LaplaceLadder")
 def test_the_law_of_laplace() -> Iterator[bool]:
-    yield from check_law(Laplace, laplace_tail, laplace_place, lambda y: -abs(y))
+    yield from check_law(LaplaceLadder, laplace_tail, laplace_place, lambda y: -abs(y))
 
 
 @needed("mechanisms/canonical/iterates_closed_form.py:Logistic")
@@ -88,14 +88,14 @@ def test_the_density_of_the_normal_law() -> Iterator[bool]:
 @needed(
     "mechanisms/canonical/iterates_closed_form.py:MovedLadder._move_iterate",
     "mechanisms/canonical/iterates_closed_form.py:MovedLadder.log_slope",
-    "mechanisms/canonical/iterates_closed_form.py:Laplace._quantile",
-    "mechanisms/canonical/iterates_closed_form.py:Laplace._log_tail",
+    "mechanisms/canonical/iterates_closed_form.py:LaplaceLadder._quantile",
+    "mechanisms/canonical/iterates_closed_form.py:LaplaceLadder._log_tail",
     together=[(0, 3)],
     but=(2,),
 )
 def test_steps_of_a_law_that_is_moved() -> Iterator[bool]:
     for a, log_s, n in numbers(3, 60, (0.01, 9.0), (-40.0, -1e-3), (1, 1e4)):
-        law, steps = Laplace(a), np.array([float(int(n))])
+        law, steps = LaplaceLadder(a), np.array([float(int(n))])
         y = laplace_place(mpf(log_s))
         moved = y + int(n) * mpf(a)
         yield held(law.out(np.array([log_s]), steps), laplace_tail(moved))
@@ -105,7 +105,7 @@ def test_steps_of_a_law_that_is_moved() -> Iterator[bool]:
 @needed("mechanisms/canonical/iterates_closed_form.py:Ladder.middle")
 def test_a_place_in_the_middle() -> Iterator[bool]:
     for a, s in numbers(4, 60, (0.01, 9.0), (0.1, 0.9)):
-        law = Laplace(a)
+        law = LaplaceLadder(a)
         near = float(-mpmath.expm1(-mpf(a) / 2))
         law.gap = near, near
         low, high = law.middle(np.array([s]), np.array([s]))

@@ -129,10 +129,12 @@ class Evidence(ABC):
             name = "the claimed curve" if isinstance(claim, Tradeoff) else repr(claim)
             if self.refutes(claim):
                 return f"With {sure}% confidence, this mechanism does not satisfy {name}."
-            return f"With {sure}% confidence, this audit does not refute {name}. That is no proof."
+            return (
+                f"With {sure}% confidence, this audit does not refute {name}. That is not a proof."
+            )
         largest = self.epsilon()
         if not largest:
-            return f"With {sure}% confidence, this audit refutes no epsilon. That is no proof."
+            return f"With {sure}% confidence, this audit refutes no epsilon. That is not a proof."
         shown = directed(math.nextafter(largest, 0.0), 3, up=False)
         return f"With {sure}% confidence, this mechanism does not satisfy epsilon = {shown}."
 

@@ -22,7 +22,7 @@ from neyman.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from neyman.publishing.engines.drop_counts import JoinRows, UnitRows
+    from neyman.publishing.engines.drop_counts import JoinRows, RowsOfUnits
     from neyman.publishing.engines.key_matches import Frequent, KeyMatch, NumberMatch, TextMatch
     from neyman.publishing.engines.line_faults import Lines
     from neyman.publishing.plan.plan import Plan
@@ -288,7 +288,7 @@ def _show_rows(report: DataCheck) -> None:
     )
 
 
-def _show_assumed(unit: UnitRows, plan: Plan) -> None:
+def _show_assumed(unit: RowsOfUnits, plan: Plan) -> None:
     """Print how often a unit has more rows than the plan assumes."""
     _page(f"Rows per {unit.column}")
     bound = many(unit.bound, "row")

@@ -53,7 +53,7 @@ LIMITS = Limits()
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MarginalEstimate:
     """Store an estimated marginal.
 
     Args:
@@ -223,7 +223,7 @@ class Marginals(Mechanism):
         marginals: Iterable[Part] | None = None,
         *,
         total: int | None = None,
-    ) -> dict[Part, Estimate]:
+    ) -> dict[Part, MarginalEstimate]:
         """Return consistent marginals with their standard errors.
 
         Args:
@@ -250,7 +250,7 @@ class Marginals(Mechanism):
                 values = values - values.mean(axis=axis, keepdims=True)
             parts[part] = values / (self.unit * math.prod(sizes[name] for name in part))
         wanted = self.finest() if marginals is None else marginals
-        estimates: dict[Part, Estimate] = {}
+        estimates: dict[Part, MarginalEstimate] = {}
         for names in wanted:
             of = ordered("marginals", names, sizes)
             if of not in parts:
@@ -260,7 +260,7 @@ class Marginals(Mechanism):
                 spread = math.prod(sizes[name] for name in of if name not in part)
                 shape = [sizes[name] if name in part else 1 for name in of]
                 values += parts[part].reshape(shape) / spread
-            estimates[of] = Estimate(values, math.sqrt(self.variance(of)))
+            estimates[of] = MarginalEstimate(values, math.sqrt(self.variance(of)))
         return estimates
 
     def variance(self, marginal: Iterable[str]) -> float:

@@ -49,7 +49,7 @@ Words = NDArray[np.uint64]
 Lanes = NDArray[np.int64]
 
 
-class Law(Protocol):
+class MagnitudeDistribution(Protocol):
     """Represent a distribution of magnitudes that is computable to any number of digits."""
 
     def place(self, value: int, length: int) -> int | None:
@@ -101,7 +101,7 @@ class Table:
         further: number of bits in each later step, 1 to 64.
     """
 
-    law: Law
+    law: MagnitudeDistribution
     thresholds: Words
     slack: int
     lead: int = 16

@@ -165,7 +165,7 @@ class Bound:
             return True
         if self.lower > high or (strictly and self.lower >= high):
             return False
-        what = f"{low!s} lies" if low == high else f"part of [{low!s}, {high!s}] lies"
+        what = f"{low!s} is" if low == high else f"part of [{low!s}, {high!s}] is"
         raise ValueError(
             f"{what} inside the interval [{self.lower!r}, {self.upper!r}]; compare with .lower or "
             ".upper"

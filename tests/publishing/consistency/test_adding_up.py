@@ -13,7 +13,7 @@ from neyman.publishing.consistency.constraints import least_squares
 from neyman.publishing.consistency.integer_rounding import rounded_parts
 from neyman.publishing.consistency.margins import Margin, Margins
 from neyman.publishing.consistency.nonnegative import nonnegative
-from neyman.publishing.consistency.tree import Tree
+from neyman.publishing.consistency.tree import PlaceTree
 
 exactly = settings(max_examples=60)
 seeds = st.integers(0, 2**32 - 1)
@@ -73,7 +73,7 @@ def test_two_passes_are_dense_generalized_least_squares(seed):
         noise = np.sqrt(np.where(np.isfinite(variance), variance, 0)) * rng.normal(size=size)
         variances.append(variance)
         values.append(sums[depth] @ truth + noise)
-    tree = Tree(parents, variances, sizes[0])
+    tree = PlaceTree(parents, variances, sizes[0])
     hidden = [np.where(np.isinf(v), np.nan, y) for v, y in zip(variances, values, strict=True)]
     fitted = np.concatenate(tree.fit(hidden))
     expected, spread = dense(np.vstack(sums), np.concatenate(values), np.concatenate(variances))
@@ -87,7 +87,7 @@ def test_what_adds_up_already_stays(seed):
     """Least squares is linear and unbiased, and doing it twice is doing it once."""
     rng = np.random.default_rng(seed)
     sizes, parents, _, sums = random_tree(rng)
-    tree = Tree(parents, [10.0 ** rng.uniform(-4, 6, size) for size in sizes], sizes[0])
+    tree = PlaceTree(parents, [10.0 ** rng.uniform(-4, 6, size) for size in sizes], sizes[0])
     truth = rng.normal(size=sums[0].shape[1]) * 1e6
     consistent = [part @ truth for part in sums]
     for result, right in zip(tree.fit(consistent), consistent, strict=True):
@@ -109,7 +109,7 @@ def test_no_direction_that_adds_up_comes_nearer(seed):
     sizes, parents, _, sums = random_tree(rng)
     variances = [10.0 ** rng.uniform(-2, 2, size) for size in sizes]
     noisy = [rng.normal(size=size) for size in sizes]
-    fitted = np.concatenate(Tree(parents, variances, sizes[0]).fit(noisy))
+    fitted = np.concatenate(PlaceTree(parents, variances, sizes[0]).fit(noisy))
     y, v, x = np.concatenate(noisy), np.concatenate(variances), np.vstack(sums)
     least = ((fitted - y) ** 2 / v).sum()
     for size in (1e-3, 1.0):
@@ -126,7 +126,7 @@ def test_extreme_variances_keep_their_digits(top, below):
     share = b / (a + 3 * b)
     values = [part + share * (y0 - sum(y)) for part in y]
     spread = [1 / (1 / a + 1 / (3 * b)), b - b * share]
-    tree = Tree([np.zeros(3, np.int64)], [float(a), float(b)])
+    tree = PlaceTree([np.zeros(3, np.int64)], [float(a), float(b)])
     result = tree.fit([np.array([float(y0)]), np.array(y, float)])
     assert result[1] == pytest.approx([float(v) for v in values], rel=1e-13)
     assert result[0][0] == pytest.approx(float(sum(values)), rel=1e-13)
@@ -136,9 +136,9 @@ def test_extreme_variances_keep_their_digits(top, below):
 
 def test_one_node_and_chains_of_single_children():
     """One node stays as it is; along a chain all values become their precision's mean."""
-    assert Tree([], [4.0]).fit([np.array([7.0])])[0].tolist() == [7.0]
+    assert PlaceTree([], [4.0]).fit([np.array([7.0])])[0].tolist() == [7.0]
     one = np.zeros(1, np.int64)
-    tree = Tree([one, one], [1.0, np.inf, 0.25])
+    tree = PlaceTree([one, one], [1.0, np.inf, 0.25])
     result = tree.fit([np.array([10.0]), np.array([np.nan]), np.array([0.0])])
     assert [level[0] for level in result] == pytest.approx([2.0, 2.0, 2.0])
     assert [level[0] for level in tree.after] == pytest.approx([0.2, 0.2, 0.2])
@@ -147,7 +147,7 @@ def test_one_node_and_chains_of_single_children():
 def test_what_is_known_exactly_is_met_exactly():
     """To the last bit at the node itself, and in the sums to rounding."""
     above = np.arange(1000) % 7
-    tree = Tree([np.zeros(7, np.int64), above], [0.0, 3.0, 5.0])
+    tree = PlaceTree([np.zeros(7, np.int64), above], [0.0, 3.0, 5.0])
     rng = np.random.default_rng(1)
     levels = [np.array([42_008_942.0]), rng.normal(size=7), rng.normal(size=1000)]
     result = tree.fit(levels)
@@ -161,17 +161,17 @@ def test_trees_that_are_none_are_refused():
     """Each refusal names what is wrong."""
     one = np.zeros(1, np.int64)
     with pytest.raises(ValueError, match="one more"):
-        Tree([one], [1.0])
+        PlaceTree([one], [1.0])
     with pytest.raises(ValueError, match="positions in the level above"):
-        Tree([one + 1], [1.0, 1.0])
+        PlaceTree([one + 1], [1.0, 1.0])
     with pytest.raises(ValueError, match="at least 0"):
-        Tree([], [-1.0])
+        PlaceTree([], [-1.0])
     with pytest.raises(ValueError, match="not measured"):
-        Tree([one], [1.0, np.inf])
+        PlaceTree([one], [1.0, np.inf])
     with pytest.raises(ValueError, match="known exactly"):
-        Tree([one], [0.0, 0.0]).fit([np.array([1.0]), np.array([2.0])])
+        PlaceTree([one], [0.0, 0.0]).fit([np.array([1.0]), np.array([2.0])])
     with pytest.raises(ValueError, match="shapes"):
-        Tree([one], [1.0, 1.0]).fit([np.zeros(1), np.zeros(2)])
+        PlaceTree([one], [1.0, 1.0]).fit([np.zeros(1), np.zeros(2)])
 
 
 # ---- margins ----------------------------------------------------------------------------------
@@ -357,7 +357,7 @@ def test_the_iterative_solver_agrees_with_the_tree():
     result = least_squares(
         np.concatenate(values), np.concatenate(variances), matrix, np.zeros(31 * 20)
     )
-    expected = np.concatenate(Tree(parents, variances).fit(values))
+    expected = np.concatenate(PlaceTree(parents, variances).fit(values))
     assert result.standard_errors is None
     assert np.allclose(result.values, expected, rtol=0, atol=1e-9)
     assert result.residual < 1e-9

@@ -7,7 +7,7 @@ import pytest
 
 from neyman.noise import discrete_gaussian
 from neyman.publishing.consistency.adjusted_tables import Z90, check_consistency, consistent_tables
-from neyman.publishing.consistency.tree import Tree
+from neyman.publishing.consistency.tree import PlaceTree
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.tables.estimates import standard_error
@@ -425,7 +425,7 @@ def test_a_table_alone_stays_as_it_is():
 def test_intervals_cover_where_noise_is_hardly_ever_seen(children, narrow, wide):
     """By every outcome of the noise, exactly: 90 of 100, though it is nowhere near normal."""
     variances = [standard_error(Fraction(s).limit_denominator(1000)) ** 2 for s in (narrow, wide)]
-    tree = Tree([np.zeros(children, dtype=np.int64)], variances)
+    tree = PlaceTree([np.zeros(children, dtype=np.int64)], variances)
     k = np.arange(-4, 5)
     laws = [np.exp(-k * k / (2 * s)) for s in (narrow, *[wide] * children)]
     chance, draws = np.ones(1), np.zeros((0, 1))

@@ -305,7 +305,7 @@ def test_memory_does_not_grow_with_what_a_block_of_a_compressed_file_unpacks_to(
 def test_a_file_that_is_not_compressed_as_declared_is_refused_by_its_form(tmp_path):
     path = tmp_path / "people.csv"
     path.write_bytes(CONTENT)
-    with pytest.raises(DataError, match="no whole gzip file"):
+    with pytest.raises(DataError, match="not a whole gzip file"):
         counts(formed(compression="gzip"), path)
     path.write_bytes(gzip.compress(CONTENT))
     for encoding in ("utf-8", "latin-1"):

@@ -410,7 +410,10 @@ def test_a_server_that_is_killed_while_it_counts_leaves_the_charge_and_no_releas
     server, ledger, tmp_path, monkeypatch
 ):
     """SIGKILL after the charge: the same plan is refused until it is told to charge again."""
-    url, asked = fill(server, "ward", {"s": "varchar(9)"}, [{"s": "a"}]), engine._Server.asked
+    url, asked = (
+        fill(server, "ward", {"s": "varchar(9)"}, [{"s": "a"}]),
+        engine._MariaDBServer.asked,
+    )
 
     def attack(own, query, values=None):
         if spent(ledger):
@@ -418,7 +421,7 @@ def test_a_server_that_is_killed_while_it_counts_leaves_the_charge_and_no_releas
         return asked(own, query, values)
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine._Server, "asked", attack)
+        patch.setattr(engine._MariaDBServer, "asked", attack)
         with pytest.raises(ChargedError, match="connection to the database was lost") as error:
             ny.run(small(), url, ledger, tmp_path / "release")
     server.start()

@@ -212,7 +212,7 @@ def draft(
         schema=receipt_format.TrainingReceipt.SCHEMA,
         terms=json.loads(terms.to_json()),
         key=terms.key,
-        unit=receipt_format.UnitPart(protects=protects, rows=1),
+        unit=receipt_format.ReceiptUnit(protects=protects, rows=1),
         neighboring=terms.mechanism.neighboring,
         guarantee=call_guarantee(terms.mechanism),
         proof=proof,

@@ -38,7 +38,7 @@ from neyman.publishing.release import add_noise
 from neyman.publishing.release import run as release_run
 from neyman.publishing.release.add_noise import Exact, noisy_part
 from neyman.publishing.release.folder import Staging
-from neyman.publishing.release.receipt_format import TablePart
+from neyman.publishing.release.receipt_format import ReceiptTable
 from neyman.publishing.release.table_files import parts
 from neyman.publishing.tables.forms import Form
 
@@ -178,7 +178,7 @@ def recording(record: Record) -> Generator[None]:
 
     def noted_write(
         stage: Staging, tables: Sequence[Form], exact: Exact, done: Callable[[float], None]
-    ) -> list[TablePart]:
+    ) -> list[ReceiptTable]:
         record.forms, record.exact = tuple(tables), exact
         return write(stage, tables, exact, done)
 

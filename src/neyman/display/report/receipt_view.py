@@ -20,9 +20,9 @@ from neyman.publishing.planning.detail_notes import levels_text
 from neyman.publishing.release.receipt_format import (
     MechanismPart,
     Receipt,
+    ReceiptTable,
     Scenario,
     TableName,
-    TablePart,
 )
 
 Entries = Sequence[MechanismPart]
@@ -93,13 +93,13 @@ def title(receipt: Receipt, query: str) -> str:
     return str(titles.get(query) or query)
 
 
-def name(receipt: Receipt, table: MechanismPart | TableName | TablePart) -> str:
+def name(receipt: Receipt, table: MechanismPart | TableName | ReceiptTable) -> str:
     """Return the name of a table. If a titled query has one table, it is the title."""
     query = title(receipt, table.query)
     return query if _has_one_table(receipt, table) else f"{query}, {place(table.level)}"
 
 
-def _has_one_table(receipt: Receipt, table: MechanismPart | TableName | TablePart) -> bool:
+def _has_one_table(receipt: Receipt, table: MechanismPart | TableName | ReceiptTable) -> bool:
     """Return True if a query with a title has a table of all rows and no other."""
     parts: Sequence[Mapping[str, Any]] = receipt.plan.get("query", ())
     one = [part for part in parts if part["name"] == table.query and part.get("title")]

@@ -42,7 +42,7 @@ from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.mechanisms.canonical.iterates_closed_form import (
     Exponential,
     Ladder,
-    Laplace,
+    LaplaceLadder,
     Logistic,
     Normal,
 )
@@ -215,7 +215,7 @@ def _ladder(curve: Tradeoff) -> tuple[Ladder, int, int]:
         if isinstance(loss, GaussianLoss):
             return Normal(loss.mu), 4096, 60
         if isinstance(loss, LaplaceLoss):
-            return Laplace(loss.epsilon), 4096, 60
+            return LaplaceLadder(loss.epsilon), 4096, 60
         if isinstance(loss, (EnvelopeLoss, BoundedRangeLoss)):
             return Logistic(float(loss.exact_epsilon)), 4096, 60
         if (

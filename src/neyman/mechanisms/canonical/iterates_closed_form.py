@@ -3,8 +3,8 @@
 If s is the tail probability at x >= -1/2, the tail probability at x + 1 is g(s) = f(1 - s). As f is
 its own inverse, g is the inverse of the power: g(s) is the level whose test has power s. So a
 place n + t is n steps of g away from the middle, where the noise is uniform, and n steps of the
-power lead back. `Normal`, `Laplace`, and `Exponential` compute n steps in closed form. `Stepwise`
-computes any other curve step by step.
+power lead back. `Normal`, `LaplaceLadder`, and `Exponential` compute n steps in closed form.
+`Stepwise` computes any other curve step by step.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Normal(MovedLadder):
         return -y * y / 2, (np.abs(y) + error) * error + 2 * UNIT * y * y
 
 
-class Laplace(MovedLadder):
+class LaplaceLadder(MovedLadder):
     """Compute iterates for two Laplace distributions of scale 1 with centers ``a`` apart."""
 
     def __init__(self, a: float) -> None:

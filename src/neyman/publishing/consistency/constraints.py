@@ -29,7 +29,7 @@ LIMITS = Limits()
 
 
 @dataclass(frozen=True)
-class Fitted:
+class ConsistentFit:
     """Represent values that meet linear constraints.
 
     Args:
@@ -46,7 +46,7 @@ class Fitted:
 
 def least_squares(
     y: ArrayLike, variances: ArrayLike, A: ArrayLike | sparray, b: ArrayLike
-) -> Fitted:
+) -> ConsistentFit:
     """Return the x with A x = b that minimizes the sum of (x - y)^2 / variance.
 
     Let S be the square roots of the variances. Then x = y + S u, where u is the shortest solution
@@ -62,7 +62,7 @@ def least_squares(
         b: right-hand side, of shape (m,).
 
     Returns:
-        The estimates. `Fitted.residual` measures how well they meet the constraints.
+        The estimates. `ConsistentFit.residual` measures how well they meet the constraints.
 
     Raises:
         ValueError: shapes do not fit, a variance is negative or infinite, or constraints contradict
@@ -100,7 +100,7 @@ def least_squares(
             "contradict each other or values of variance 0, or differ too much in size"
         )
     errors = None if factors is None else spread * np.sqrt(factors)
-    return Fitted(fitted, errors, float(off.max(initial=0.0)))
+    return ConsistentFit(fitted, errors, float(off.max(initial=0.0)))
 
 
 def _check(

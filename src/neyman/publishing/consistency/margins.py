@@ -15,7 +15,7 @@ from itertools import combinations, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.publishing.consistency.tree import Chain, Tree
+from neyman.publishing.consistency.tree import Chain, PlaceTree
 from neyman.publishing.consistency.tree_pair import TreePair
 
 Floats = NDArray[np.float64]
@@ -80,11 +80,11 @@ class Margins:
         subsets = {part for m in margins for part in _subsets(m.columns)}
         self._parts = sorted(subsets, key=lambda part: (len(part), sorted(part)))
         self._weights: dict[tuple[Set, Level], dict[int, float]] = {}
-        self._trees: dict[Set, tuple[list[Level], Tree | TreePair]] = {}
+        self._trees: dict[Set, tuple[list[Level], PlaceTree | TreePair]] = {}
         for part in self._parts:
             self._trees[part] = self._tree(part)
 
-    def _tree(self, part: Set) -> tuple[list[Level], Tree | TreePair]:
+    def _tree(self, part: Set) -> tuple[list[Level], PlaceTree | TreePair]:
         """Return the levels at which a part is measured, and their tree or pair of trees."""
         variances: dict[Level, float] = {}
         for level in sorted({m.at for m in self.margins if part <= m.columns}):
@@ -105,7 +105,7 @@ class Margins:
         if self.across.sizes != [1]:
             return levels, TreePair(self.places, self.across, levels, noise)
         steps = [self.places.above(a, b) for (a, _), (b, _) in pairwise(levels)]
-        return levels, Tree(steps, noise, self.places.sizes[levels[0][0]])
+        return levels, PlaceTree(steps, noise, self.places.sizes[levels[0][0]])
 
     def _cells(self, columns: Set) -> int:
         return math.prod(self.sizes[i] for i in columns)
@@ -144,7 +144,7 @@ class Margins:
                 joined.append(reduce(np.add, terms))
             shape = joined[0].shape[1:]
             flat = [table.reshape(len(table), -1) for table in joined]
-            by_level = tree.fit(flat, size) if isinstance(tree, Tree) else tree.fit(flat)
+            by_level = tree.fit(flat, size) if isinstance(tree, PlaceTree) else tree.fit(flat)
             for level, table in zip(levels, by_level, strict=True):
                 fitted[part, level] = table.reshape(len(table), *shape)
         return [

@@ -23,7 +23,7 @@ from neyman.publishing.consistency.adjusted_tables import (
 )
 from neyman.publishing.consistency.families import Member, families
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.tables.estimates import Estimate
+from neyman.publishing.tables.estimates import CellEstimates
 from neyman.publishing.tables.forms import Form, integers
 from neyman.storage.reading import open_file
 
@@ -48,7 +48,7 @@ class ConsistentForm:
         columns = (self.table.value, self.table.standard_error, self.table.lower, self.table.upper)
         value, error, lower, upper = (np.ascontiguousarray(numbers[rows]) for numbers in columns)
         decimals = self.form.decimals if self.form.query.measure == "sum" else 0
-        return self.form.with_keys(Estimate(value, error, lower, upper, decimals), part.start)
+        return self.form.with_keys(CellEstimates(value, error, lower, upper, decimals), part.start)
 
 
 def from_published(plan: Plan, forms: Iterable[Form], folder: Path) -> Consistent:

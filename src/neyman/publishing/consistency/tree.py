@@ -44,7 +44,7 @@ class Chain:
 
 
 @final
-class Tree:
+class PlaceTree:
     """Compute the best linear unbiased estimates of values that add up along a tree.
 
     For independent noise of the stated variances, ``fit`` minimizes the sum of (x - y)^2 / variance

@@ -16,7 +16,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.publishing.consistency.tree import Chain, Tree
+from neyman.publishing.consistency.tree import Chain, PlaceTree
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -77,7 +77,7 @@ class TreePair:
         depths = [places[i][0] for i in self._order]
         steps = [nodes.above(a, b) for a, b in pairwise(depths)]
         self._apart = (
-            Tree(steps, [variances[i] for i in self._order], nodes.sizes[depths[0]])
+            PlaceTree(steps, [variances[i] for i in self._order], nodes.sizes[depths[0]])
             if depths
             else None
         )

@@ -35,7 +35,7 @@ _BOUNDED = _STEPS[4:]
 
 
 @dataclass(frozen=True, repr=False)
-class UnitRows(Private):
+class RowsOfUnits(Private):
     """Count the rows of the units, before and after the plan's bound.
 
     Args:
@@ -119,7 +119,7 @@ class JoinRows(Private):
     unmatched: int
 
 
-def unit_rows(plan: Plan, table: ibis.Table, column: str | None = None) -> UnitRows | None:
+def unit_rows(plan: Plan, table: ibis.Table, column: str | None = None) -> RowsOfUnits | None:
     """Count the rows of each unit; None if each row is a unit.
 
     Args:
@@ -144,7 +144,7 @@ def unit_rows(plan: Plan, table: ibis.Table, column: str | None = None) -> UnitR
         )
     ).to_pylist()[0]
     counts = {name: int(value or 0) for name, value in row.items()}
-    return UnitRows(
+    return RowsOfUnits(
         plan.unit.id,
         row_count(table) - counts["rows"],
         counts["units"],

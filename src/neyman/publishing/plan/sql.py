@@ -23,8 +23,8 @@ from neyman.publishing.plan.query_resolution import VALUE_COLUMNS
 from neyman.publishing.plan.row_expression import COLUMN_LIMIT, Type
 from neyman.publishing.plan.sections import Section, listed
 from neyman.publishing.plan.sql_expression import (
-    Piece,
     RowReader,
+    SqlPiece,
     SqlText,
     number_of,
     reason_against,
@@ -270,7 +270,7 @@ class _Translator:
                 return item
         return tree, ""
 
-    def _key(self, tree: exp.Expr, piece: Piece, alias: str) -> str:
+    def _key(self, tree: exp.Expr, piece: SqlPiece, alias: str) -> str:
         if name := _name(piece):
             part = self.document.columns.get(name)
             if part is None or part.keys is not None or part.discover:
@@ -339,7 +339,7 @@ class _Translator:
 
     # Aggregates
 
-    def _query(self, tree: exp.Expr, alias: str, where: Piece | None, shared: Section) -> str:
+    def _query(self, tree: exp.Expr, alias: str, where: SqlPiece | None, shared: Section) -> str:
         """Return the name of the query of an aggregate. Equal aggregates share one query."""
         if tree in self.queries:
             return self.queries[tree]["name"]
@@ -363,7 +363,7 @@ class _Translator:
         self.queries[tree] = {field: value for field, value in section.items() if value}
         return name
 
-    def _aggregate(self, tree: exp.Expr, alias: str, where: list[Piece]) -> Section:
+    def _aggregate(self, tree: exp.Expr, alias: str, where: list[SqlPiece]) -> Section:
         """Return the fields of an aggregate's query. Add its own conditions to ``where``."""
         measure = _MEASURES.get(type(tree))
         if measure is None:
@@ -394,7 +394,7 @@ class _Translator:
             **self._bounded_column(value, alias, True),
         }
 
-    def _count(self, tree: exp.Expr, where: list[Piece]) -> Section:
+    def _count(self, tree: exp.Expr, where: list[SqlPiece]) -> Section:
         part, one = tree.this, tree.this
         if isinstance(part, exp.Distinct):
             self.source.check_arguments(part, ("expressions",))
@@ -481,6 +481,6 @@ def _no_measure(tree: exp.Expr) -> str:
     return reason_against(tree) if unknown else _NO_MEASURE
 
 
-def _name(piece: Piece) -> str:
+def _name(piece: SqlPiece) -> str:
     """Return the column that an expression equals; blank if it is no column."""
     return piece.node.value if piece.node.op == "column" else ""

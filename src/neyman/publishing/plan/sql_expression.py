@@ -153,7 +153,7 @@ class SqlText:
 
 
 @dataclass(frozen=True)
-class Piece:
+class SqlPiece:
     """Represent a typed row expression. An ``atom`` needs no parentheses inside another one."""
 
     text: str
@@ -172,7 +172,7 @@ class RowReader:
     def __init__(self, source: SqlText, types: ColumnTypes, table: str) -> None:
         self.source, self.types, self.table = source, types, table
 
-    def read(self, tree: exp.Expr) -> Piece:
+    def read(self, tree: exp.Expr) -> SqlPiece:
         """Return a form as a row expression, or refuse it."""
         form, template = self.forms.get(type(tree)), _TEMPLATES.get(type(tree))
         names = _ARGUMENTS.get(type(tree), ("this", "expression"))
@@ -188,22 +188,22 @@ class RowReader:
             raise self.source.refuse(tree, "lacks an operand") from None
         return self.typed(tree, text, atom=(template or "").endswith(")"))
 
-    def condition(self, tree: exp.Expr) -> Piece:
+    def condition(self, tree: exp.Expr) -> SqlPiece:
         """Return a form whose value is true or false."""
         piece = self.read(tree)
         if piece.node.type != "boolean" or piece.node.op == "none":
             raise self.source.refuse(tree, "is not a condition; write one such as age >= 18")
         return piece
 
-    def typed(self, tree: exp.Expr, text: str, *, atom: bool = False) -> Piece:
+    def typed(self, tree: exp.Expr, text: str, *, atom: bool = False) -> SqlPiece:
         """Return a typed row expression, or refuse the form that it represents."""
         try:
-            return Piece(text, read(text, self.types), atom)
+            return SqlPiece(text, read(text, self.types), atom)
         except ExpressionError as error:
             reason = error.reason.replace(CLIP_FIRST, "derive a clipped column in the plan")
             raise self.source.refuse(tree, reason) from None
 
-    def _operands(self, *trees: exp.Expr) -> list[Piece]:
+    def _operands(self, *trees: exp.Expr) -> list[SqlPiece]:
         """Read the operands of a form. A text beside a date is a date, as in SQL."""
         pieces = [self.read(tree) for tree in trees]
         dated = any(piece.node.type == "date" for piece in pieces)
@@ -217,7 +217,7 @@ class RowReader:
             raise self.source.refuse(tree, "has a control character, or both kinds of quotes")
         return f'"{value}"' if "'" in value else f"'{value}'"
 
-    def _column(self, tree: exp.Expr) -> Piece:
+    def _column(self, tree: exp.Expr) -> SqlPiece:
         name, table = tree.name, tree.args.get("table")
         if isinstance(tree.this, exp.Star):
             raise self.source.refuse(tree, reason_against(tree.this))
@@ -235,7 +235,7 @@ class RowReader:
         text = name if plain else f"column({self._quote(tree, name)})"
         return self.typed(tree, text, atom=True)
 
-    def _literal(self, tree: exp.Expr) -> Piece:
+    def _literal(self, tree: exp.Expr) -> SqlPiece:
         if tree.is_string:
             return self.typed(tree, self._quote(tree, tree.this), atom=True)
         try:
@@ -247,32 +247,32 @@ class RowReader:
         text = f"{number:f}" if number % 1 else str(int(number))
         return self.typed(tree, text, atom=True)
 
-    def _word(self, tree: exp.Expr) -> Piece:
+    def _word(self, tree: exp.Expr) -> SqlPiece:
         null = isinstance(tree, exp.Null)
         return self.typed(tree, "None" if null else str(bool(tree.this)), atom=True)
 
-    def _date(self, tree: exp.Expr) -> Piece:
+    def _date(self, tree: exp.Expr) -> SqlPiece:
         return self.typed(tree, f"date({self._quote(tree, tree.this)})", atom=True)
 
-    def _cast(self, tree: exp.Expr) -> Piece:
+    def _cast(self, tree: exp.Expr) -> SqlPiece:
         if tree.args["to"].sql() == "DATE" and tree.this.is_string:
             return self._date(tree.this)
         raise self.source.refuse(tree)
 
-    def _in(self, tree: exp.Expr) -> Piece:
+    def _in(self, tree: exp.Expr) -> SqlPiece:
         value, *items = self._operands(tree.this, *tree.expressions)
         return self.typed(tree, f"{value.part} in [{', '.join(item.text for item in items)}]")
 
-    def _is(self, tree: exp.Expr) -> Piece:
+    def _is(self, tree: exp.Expr) -> SqlPiece:
         if not isinstance(tree.expression, exp.Null):
             raise self.source.refuse(tree, "only NULL may follow IS; write = TRUE or = FALSE")
         return self.typed(tree, f"{self.read(tree.this).part} is None")
 
-    def _connective(self, tree: exp.Expr) -> Piece:
+    def _connective(self, tree: exp.Expr) -> SqlPiece:
         word = " and " if isinstance(tree, exp.And) else " or "
         return self.typed(tree, word.join(self.read(part).part for part in tree.flatten()))
 
-    def _divide(self, tree: exp.Expr) -> Piece:
+    def _divide(self, tree: exp.Expr) -> SqlPiece:
         """Translate a quotient: SQL rounds it toward 0, and a row expression rounds it down."""
         a, b = self.read(tree.this), self.read(tree.expression)
         if b.node.op != "literal" or b.node.type != "number" or b.node.scale or b.node.value < 1:
@@ -281,7 +281,7 @@ class RowReader:
         other = f" if {a.part} >= 0 else -(-{divided})" if a.node.low < 0 else ""
         return self.typed(tree, divided + other)
 
-    def _cases(self, tree: exp.Expr) -> Piece:
+    def _cases(self, tree: exp.Expr) -> SqlPiece:
         default = tree.args.get("default") or tree.args.get("false")
         text = "None" if default is None else self.read(default).part
         for branch in [tree] if isinstance(tree, exp.If) else reversed(tree.args["ifs"]):
@@ -289,21 +289,21 @@ class RowReader:
             text = f"{value.part} if {test.part} else {text}"
         return self.typed(tree, text)
 
-    def _coalesce(self, tree: exp.Expr) -> Piece:
+    def _coalesce(self, tree: exp.Expr) -> SqlPiece:
         *parts, last = self._operands(tree.this, *tree.expressions)
         text = last.part
         for part in reversed(parts):
             text = f"{part.part} if {part.part} is not None else {text}"
         return self.typed(tree, text)
 
-    def _extract(self, tree: exp.Expr) -> Piece:
+    def _extract(self, tree: exp.Expr) -> SqlPiece:
         name = _PARTS.get(tree.name.upper())
         if name is None:
             raise self.source.refuse(tree, f"EXTRACT takes {', '.join(_PARTS)}")
         return self.typed(tree, f"{name}({self.read(tree.expression).text})", atom=True)
 
     # fmt: off
-    forms: Mapping[type[exp.Expr], Callable[[Any, Any], Piece]] = {
+    forms: Mapping[type[exp.Expr], Callable[[Any, Any], SqlPiece]] = {
         exp.Column: _column, exp.Literal: _literal, exp.Boolean: _word, exp.Null: _word,
         exp.Cast: _cast, exp.In: _in, exp.Is: _is, exp.And: _connective, exp.Or: _connective,
         exp.IntDiv: _divide, exp.Mod: _divide, exp.Case: _cases, exp.If: _cases,

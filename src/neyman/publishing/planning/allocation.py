@@ -57,7 +57,7 @@ LIMITS = Limits()
 
 
 @dataclass(frozen=True)
-class Part:
+class SharePart:
     """Describe one table's part of the declared shares.
 
     Args:
@@ -91,7 +91,7 @@ class Split:
             add up.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[SharePart, ...]
     consistent: bool
     value: float
     before: float
@@ -269,7 +269,7 @@ def best_split(
         exact, shares = before_shares, own
     after, before = np.sqrt(variances(shares)), np.sqrt(variances(own))
     parts = tuple(
-        Part(*name, given[name], share, own_share, float(e), float(b), len(entries[name]))
+        SharePart(*name, given[name], share, own_share, float(e), float(b), len(entries[name]))
         for name, share, own_share, e, b in zip(
             names, exact, before_shares, after, before, strict=True
         )

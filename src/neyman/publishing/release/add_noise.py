@@ -16,7 +16,7 @@ from neyman.publishing.engines.cells import Cells
 from neyman.publishing.plan.measurement import Entry, rate_of
 from neyman.publishing.plan.query import rank_unit
 from neyman.publishing.release.folder import Staging
-from neyman.publishing.release.receipt_format import TablePart
+from neyman.publishing.release.receipt_format import ReceiptTable
 from neyman.publishing.release.table_files import listing, parts, write
 from neyman.publishing.tables.forms import Form
 from neyman.publishing.tables.key_selection import selected, threshold
@@ -32,7 +32,7 @@ class Exact:
 
 def write_tables(
     stage: Staging, tables: Sequence[Form], exact: Exact, done: Callable[[float], None]
-) -> list[TablePart]:
+) -> list[ReceiptTable]:
     """Draw the noise and write every table, a part at a time."""
     bits = SecureBits()
     cells, written = sum(form.cells for form in tables), 0
@@ -44,7 +44,7 @@ def write_tables(
             written += len(part)
             done(written / cells)
 
-    listed: list[TablePart] = []
+    listed: list[ReceiptTable] = []
     done(0.0)
     for form in tables:
         if form.discovered:

@@ -68,13 +68,13 @@ class DataCheck(Private):
     lines: Lines | None
     keys: tuple[key_matches.KeyMatch, ...]
     numbers: tuple[key_matches.NumberMatch, ...]
-    unit: drop_counts.UnitRows | None
+    unit: drop_counts.RowsOfUnits | None
     queries: tuple[drop_counts.QueryRows, ...]
     texts: tuple[key_matches.KeyMatch, ...] = ()
     joins: tuple[drop_counts.JoinRows, ...] = ()
     others: tuple[DataCheck, ...] = ()
     readings: tuple[key_matches.TextMatch, ...] = ()
-    assumed: drop_counts.UnitRows | None = None
+    assumed: drop_counts.RowsOfUnits | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the check as JSON types. The field "private" holds the notice."""

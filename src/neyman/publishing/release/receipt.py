@@ -35,9 +35,8 @@ from neyman.publishing.tables.key_selection import threshold
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the smallest delta and the number of points of a receipt's curve."""
+    """Set the number of points of a receipt's curve."""
 
-    least_delta: float = 1e-12
     curve_points: int = 60
 
 
@@ -65,7 +64,7 @@ def draft(
         plan=plan.canonical(),
         plan_hash=plan.hash,
         dataset=plan.dataset,
-        unit=parts.UnitPart(protects=plan.unit.protects, rows=plan.unit_rows),
+        unit=parts.ReceiptUnit(protects=plan.unit.protects, rows=plan.unit_rows),
         neighboring=plan.unit.neighboring,
         mechanisms=mechanism_list(plan, calibrated),
         guarantee=guarantee(mechanism, plan, plan.scale),

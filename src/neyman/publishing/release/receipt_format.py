@@ -33,7 +33,7 @@ SCHEMA = "neyman-receipt/1"
 Number = int | float | Literal["inf", "-inf"]  # a number of a receipt. JSON has no infinity
 
 
-class Part(Strict):
+class ReceiptPart(Strict):
     """Represent a part of a receipt. Only fields that were set are written."""
 
     model_config = ConfigDict(extra="ignore")
@@ -43,14 +43,14 @@ class Part(Strict):
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
-class Ends(Part):
+class Ends(ReceiptPart):
     """Hold the certified lower and upper bounds of a number."""
 
     lower: Number
     upper: Number
 
 
-class EpsilonPoint(Part):
+class EpsilonPoint(ReceiptPart):
     """Bound epsilon at a delta."""
 
     delta: Number
@@ -58,7 +58,7 @@ class EpsilonPoint(Part):
     upper: Number
 
 
-class PowerPoint(Part):
+class PowerPoint(ReceiptPart):
     """Bound the power of the best test at a level."""
 
     level: Number
@@ -66,7 +66,7 @@ class PowerPoint(Part):
     upper: Number
 
 
-class PosteriorPoint(Part):
+class PosteriorPoint(ReceiptPart):
     """Bound the probability that a posterior exceeds e^epsilon times its counterfactual."""
 
     attacker: Literal["arbitrary-prior", "knows-the-rest", "true-record"]
@@ -75,7 +75,7 @@ class PosteriorPoint(Part):
     upper: Number
 
 
-class Scenario(Part):
+class Scenario(ReceiptPart):
     """State the risk for some attributes of one record.
 
     Args:
@@ -92,7 +92,7 @@ class Scenario(Part):
     no_limit: bool = False
 
 
-class RoutePart(Part):
+class RoutePart(ReceiptPart):
     """State the noise that accounting by zCDP alone needs for the same budget."""
 
     rho: str
@@ -100,14 +100,14 @@ class RoutePart(Part):
     promise: str
 
 
-class OutrightPart(Part):
+class OutrightPart(ReceiptPart):
     """State the probability that a discovered key is revealed, and the rho of everything else."""
 
     rho: str
     delta: str
 
 
-class Guarantee(Part):
+class Guarantee(ReceiptPart):
     """State the guarantee in each vocabulary.
 
     Args:
@@ -128,14 +128,14 @@ class Guarantee(Part):
     held: Several[str] = ()
 
 
-class UnitPart(Part):
+class ReceiptUnit(ReceiptPart):
     """State the privacy unit."""
 
     protects: str
     rows: int = 1
 
 
-class MechanismPart(Part):
+class MechanismPart(ReceiptPart):
     """Describe one table of integers with its exact noise, or with its declared values."""
 
     query: str
@@ -167,7 +167,7 @@ def _budget(given: object) -> PlanBudget:
         raise ValueError(str(error)) from None
 
 
-class TablePart(Part):
+class ReceiptTable(ReceiptPart):
     """Describe a published file of a table."""
 
     query: str
@@ -178,7 +178,7 @@ class TablePart(Part):
     sha256: str = ""
 
 
-class LedgerPart(Part):
+class LedgerPart(ReceiptPart):
     """State the charge and the account that paid.
 
     Args:
@@ -225,7 +225,7 @@ class LedgerPart(Part):
         return part.model_copy(update={"throwaway": True}) if throwaway else part
 
 
-class TableName(Part):
+class TableName(ReceiptPart):
     """Name a table, with the reason if consistency leaves the table out."""
 
     query: str
@@ -233,7 +233,7 @@ class TableName(Part):
     why: str | None = None
 
 
-class ConsistencyPart(Part):
+class ReceiptConsistency(ReceiptPart):
     """Describe how the consistent tables were computed."""
 
     method: ConsistencyMethod
@@ -241,7 +241,7 @@ class ConsistencyPart(Part):
     left_out: Several[TableName]
 
     @classmethod
-    def of(cls, tables: Consistent) -> ConsistencyPart:
+    def of(cls, tables: Consistent) -> ReceiptConsistency:
         """Return the part of a receipt about consistent tables."""
         return cls(
             method=tables.method,
@@ -253,7 +253,7 @@ class ConsistencyPart(Part):
         )
 
 
-class ClipNoise(Part):
+class ClipNoise(ReceiptPart):
     """State the noise of one table for a discovered clip."""
 
     query: str
@@ -262,7 +262,7 @@ class ClipNoise(Part):
     mechanism: dict[str, Any]
 
 
-class ClipPart(Part):
+class ClipPart(ReceiptPart):
     """Describe a discovered clip, or a discovered bound on rows per unit.
 
     Args:
@@ -278,7 +278,7 @@ class ClipPart(Part):
     mechanisms: Several[ClipNoise]
 
 
-class BaseReceipt(Part):
+class BaseReceipt(ReceiptPart):
     """Hold the fields of every receipt, recomputable without the data.
 
     A field can also be read by its name in the file: ``receipt["ledger"]["charged"]``.
@@ -354,14 +354,14 @@ class Receipt(BaseReceipt):
     plan: dict[str, Any]
     plan_hash: str
     dataset: str
-    unit: UnitPart
+    unit: ReceiptUnit
     mechanisms: Several[MechanismPart]
     guarantee: Guarantee
     budget: Annotated[
         PlanBudget, PlainValidator(_budget), PlainSerializer(lambda budget: budget.to_dict())
     ]
-    tables: Several[TablePart] = ()
-    consistency: ConsistencyPart | None = None
+    tables: Several[ReceiptTable] = ()
+    consistency: ReceiptConsistency | None = None
     clips: Several[ClipPart] = ()
     mechanism: dict[str, Any] | None = None
 
@@ -387,7 +387,7 @@ _PLACES = {name: place for place, name in enumerate(FIRST)}
 """Position of each field in a release's file. Further fields follow."""
 
 
-class FiniteEpsilon(Part):
+class FiniteEpsilon(ReceiptPart):
     """Bound epsilon at a delta. null if no finite epsilon holds."""
 
     delta: Number
@@ -395,7 +395,7 @@ class FiniteEpsilon(Part):
     upper: Number | None
 
 
-class CallGuarantee(Part):
+class CallGuarantee(ReceiptPart):
     """State what one mechanism reveals. Each number has both certified bounds."""
 
     epsilon: Several[FiniteEpsilon]
@@ -449,14 +449,14 @@ class TestReceipt(StatisticReceipt):
     test: str
 
 
-class StepsPart(Part):
+class StepsPart(ReceiptPart):
     """Count the steps that ran, and the charged steps without a result."""
 
     run: int
     lost: int
 
 
-class ParametersPart(Part):
+class ParametersPart(ReceiptPart):
     """Describe the file of the trained parameters."""
 
     path: str
@@ -478,7 +478,7 @@ class TrainingReceipt(CallReceipt):
 
     terms: dict[str, Any]
     key: str
-    unit: UnitPart
+    unit: ReceiptUnit
     steps: StepsPart
     parameters: ParametersPart
     environments: Several[dict[str, Any]] = ()

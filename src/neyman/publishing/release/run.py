@@ -65,7 +65,7 @@ from neyman.publishing.release.folder import (
     sweep,
 )
 from neyman.publishing.release.receipt import draft
-from neyman.publishing.release.receipt_format import ConsistencyPart, Receipt, TablePart
+from neyman.publishing.release.receipt_format import Receipt, ReceiptConsistency, ReceiptTable
 from neyman.publishing.release.signing import SIGNATURE
 from neyman.publishing.release.signing import sign as signed
 from neyman.publishing.release.ssh_signature import SSH_SIGNATURE, ssh_sign
@@ -163,7 +163,7 @@ class FirstRun:
     ) -> None:
         """Read the data and write every file. ``form`` stays in memory, so Spark starts once."""
         tell("counting", 0.55)
-        files: list[TablePart] = []
+        files: list[ReceiptTable] = []
         deciding = [form for form in tables if form.query.searched]
         opened = self.source.open_tables(self.plan, form)
         with joined_tables.prepared_tables(self.plan, opened) as prepared:
@@ -189,7 +189,7 @@ class FirstRun:
         if self.plan.consistency is not None:
             tell("making the tables add up", 0.88)
             consistent = from_published(self.plan, tables, stage.folder)
-            update["consistency"] = ConsistencyPart.of(consistent)
+            update["consistency"] = ReceiptConsistency.of(consistent)
             files += _write_consistent(stage, consistent_forms(consistent, tables))
         update["tables"] = tuple(files)
         content = receipt.model_copy(update=update).to_bytes()
@@ -425,8 +425,8 @@ def _checked_tables(plan: Plan, calibrated: Calibrated) -> tuple[Form, ...]:
     return tables
 
 
-def _write_consistent(stage: Staging, tables: Iterable[ConsistentForm]) -> list[TablePart]:
-    listed: list[TablePart] = []
+def _write_consistent(stage: Staging, tables: Iterable[ConsistentForm]) -> list[ReceiptTable]:
+    listed: list[ReceiptTable] = []
     for table in tables:
         form = table.form
         files = listing(form.query.name, form.level, form.rows, FOLDER)

@@ -44,7 +44,7 @@ from neyman.storage.private_folder import private_folder
 _MAX_ROWS_SHOWN = 20  # rows
 
 
-class Budget(TypedDict, total=False):
+class BudgetFields(TypedDict, total=False):
     """Set the fields of a plan's budget."""
 
     zcdp: Exact
@@ -270,7 +270,7 @@ class Session:
         """Return the remaining delta, exact."""
         return self.ledger.account(self.dataset, self._account).left_delta
 
-    def ask(self, question: Section | Sequence[Section], **budget: Unpack[Budget]) -> Answer:
+    def ask(self, question: Section | Sequence[Section], **budget: Unpack[BudgetFields]) -> Answer:
         """Charge a question to the ledger, read the data, and return the question's noisy tables.
 
         All checks without the data come first. Then the ledger records the charge durably. Only
@@ -300,7 +300,7 @@ class Session:
         *,
         clips: Mapping[str, Pair | str] | None = None,
         key_delta: Exact | None = None,
-        **budget: Unpack[Budget],
+        **budget: Unpack[BudgetFields],
     ) -> Answer:
         """Translate a SELECT statement to queries of one plan, and ask the queries as `ask` does.
 

@@ -21,7 +21,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from neyman.publishing.release.folder import Hashed, Staging
-from neyman.publishing.release.receipt_format import TablePart
+from neyman.publishing.release.receipt_format import ReceiptTable
 from neyman.publishing.tables.forms import Form
 from neyman.storage.visible_text import escaped
 
@@ -45,14 +45,14 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
-def listing(query: str, level: str, rows: int, folder: str = "tables") -> list[TablePart]:
+def listing(query: str, level: str, rows: int, folder: str = "tables") -> list[ReceiptTable]:
     """List a table's files as in a receipt, without digests. ``cells`` is the number of rows."""
     name = f"{folder}/{query}.{level}"
     large = (
         {"without_csv": f"more than {LIMITS.csv_cells} cells"} if rows > LIMITS.csv_cells else {}
     )
     return [
-        TablePart(query=query, level=level, path=f"{name}.{ending}", cells=rows, **large)
+        ReceiptTable(query=query, level=level, path=f"{name}.{ending}", cells=rows, **large)
         for ending in (("parquet",) if large else ("parquet", "csv"))
     ]
 
@@ -64,8 +64,8 @@ def parts(form: Form) -> Iterator[range]:
 
 
 def write(
-    stage: Staging, listed: list[TablePart], schema: pa.Schema, tables: Iterable[pa.Table]
-) -> list[TablePart]:
+    stage: Staging, listed: list[ReceiptTable], schema: pa.Schema, tables: Iterable[pa.Table]
+) -> list[ReceiptTable]:
     """Write the files of one table from its parts, in order. Return the receipt's list of files."""
     digests: list[Hashed] = []
     with ExitStack() as stack:

@@ -97,7 +97,7 @@ class SyntheticRows:
 
 
 @dataclass(frozen=True)
-class _Measured:
+class _MeasuredTable:
     """Represent a released table as an array over its columns' keys."""
 
     table: str
@@ -149,7 +149,7 @@ def synthesize(release: Release, people: int | None = None) -> SyntheticRows:
     return SyntheticRows(rows, fits, unused, _separate_pairs(measured, list(keys)))
 
 
-def _usable(release: Release) -> tuple[list[_Measured], dict[str, str], dict[str, list[str]]]:
+def _usable(release: Release) -> tuple[list[_MeasuredTable], dict[str, str], dict[str, list[str]]]:
     """Return the usable tables, a reason for each other table, and the keys of each column."""
     plan = release.plan
     keys: dict[str, list[str]] = {}
@@ -171,7 +171,7 @@ def _usable(release: Release) -> tuple[list[_Measured], dict[str, str], dict[str
         values = np.array(table["value"].to_pylist(), dtype=np.float64)
         errors = [error for error in table["standard_error"].to_pylist() if error is not None]
         tables.append((name, columns, texts, values, max(errors, default=0.0)))
-    measured: list[_Measured] = []
+    measured: list[_MeasuredTable] = []
     for name, columns, texts, values, error in tables:
         shape = [len(keys[column]) for column in columns]
         if math.prod(shape) > LIMITS.cells:
@@ -183,7 +183,7 @@ def _usable(release: Release) -> tuple[list[_Measured], dict[str, str], dict[str
             for column, own in zip(columns, texts, strict=True)
         ]
         cells[tuple(np.array(place, dtype=np.int64) for place in places)] = values
-        measured.append(_Measured(name, columns, cells, max(error, LIMITS.exact_error_rows)))
+        measured.append(_MeasuredTable(name, columns, cells, max(error, LIMITS.exact_error_rows)))
     present = {column for one in measured for column in one.columns}
     return measured, unused, {name: own for name, own in keys.items() if name in present}
 
@@ -205,7 +205,7 @@ def _reason(plan: Plan, query: Query) -> str | None:
     return None
 
 
-def _total(measured: Sequence[_Measured]) -> int:
+def _total(measured: Sequence[_MeasuredTable]) -> int:
     """Return the mean of the released totals, weighted by inverse variance and rounded."""
     weights = [1 / (one.values.size * one.error**2) for one in measured]
     totals = [one.values.sum() for one in measured]
@@ -213,7 +213,7 @@ def _total(measured: Sequence[_Measured]) -> int:
 
 
 def _fit_rows(
-    measured: Sequence[_Measured], sizes: Mapping[str, int], total: int
+    measured: Sequence[_MeasuredTable], sizes: Mapping[str, int], total: int
 ) -> dict[str, NDArray[np.int64]]:
     """Return the key codes of the synthetic rows, by column."""
     try:
@@ -243,7 +243,7 @@ def _fit_rows(
     return {name: np.asarray(rows[name], dtype=np.int64) for name in sizes}
 
 
-def _fit(one: _Measured, codes: Mapping[str, NDArray[np.int64]], total: int) -> TableFit:
+def _fit(one: _MeasuredTable, codes: Mapping[str, NDArray[np.int64]], total: int) -> TableFit:
     shape = one.values.shape
     flat = np.ravel_multi_index([codes[name] for name in one.columns], shape)
     counts = np.bincount(flat, minlength=one.values.size).reshape(shape)
@@ -255,7 +255,7 @@ def _fit(one: _Measured, codes: Mapping[str, NDArray[np.int64]], total: int) -> 
 
 
 def _separate_pairs(
-    measured: Sequence[_Measured], names: Sequence[str]
+    measured: Sequence[_MeasuredTable], names: Sequence[str]
 ) -> tuple[tuple[str, str], ...]:
     together = {
         frozenset((a, b)) for one in measured for a in one.columns for b in one.columns if a != b

@@ -47,7 +47,7 @@ _ONE_SIDED = LIMITS.normal_quantile * (1 + 1e-9)
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
+class CellEstimates:
     """Represent values with their errors. Each array has one entry per row of a table.
 
     Args:
@@ -65,7 +65,7 @@ class Estimate:
 
 def estimate(
     query: Query, decimals: int, noisy: Mapping[str, Noisy], *, rounded: bool = False
-) -> Estimate:
+) -> CellEstimates:
     """Return the estimate for each row of a query's table.
 
     Args:
@@ -167,16 +167,18 @@ def half_width(sigma_squared: Fraction, coverage: float = 0.9, *, rounded: bool 
     return int(np.searchsorted(reached, coverage * (1 + 1e-12) * float(reached[-1])))
 
 
-def with_margin(values: Integers, sigma_squared: Fraction, *, rounded: bool = False) -> Estimate:
+def with_margin(
+    values: Integers, sigma_squared: Fraction, *, rounded: bool = False
+) -> CellEstimates:
     """Return the estimate of a count or a sum: the noisy number and its 90% margin."""
     half = half_width(sigma_squared, rounded=rounded)
     error = np.full(len(values), standard_error(sigma_squared, rounded=rounded))
-    return Estimate(values, error, values - half, values + half)
+    return CellEstimates(values, error, values - half, values + half)
 
 
 def shown(
     values: Integers, sigma_squared: Fraction, least: int, *, rounded: bool = False
-) -> Estimate:
+) -> CellEstimates:
     """Return estimates for numbers of units that are published because they reached the threshold.
 
     The interval accounts for this selection. If the true number is c >= 1, the published Y is c + X
@@ -204,7 +206,7 @@ def shown(
     lower = _bisect(one, np.maximum(distinct, 1), high_enough)
     upper = _bisect(one, np.maximum(distinct + reach, 1), lambda c: ~low_enough(c + 1))
     error = np.full(len(values), standard_error(sigma_squared, rounded=rounded))
-    return Estimate(values, error, lower[back], np.maximum(upper, lower)[back])
+    return CellEstimates(values, error, lower[back], np.maximum(upper, lower)[back])
 
 
 def _bisect(low: Integers, high: Integers, passed: Callable[[Integers], Bools]) -> Integers:
@@ -235,7 +237,9 @@ def _log_tail(k: Integers, sigma_squared: Fraction, rounded: bool) -> Floats:
 # ---- ratios -----------------------------------------------------------------------------------
 
 
-def mean(clip: tuple[int, int], offset: Noisy, count: Noisy, *, rounded: bool = False) -> Estimate:
+def mean(
+    clip: tuple[int, int], offset: Noisy, count: Noisy, *, rounded: bool = False
+) -> CellEstimates:
     """Return the mean of clipped values: the middle of the clip plus the mean distance from it.
 
     With S the sum of the distances from the middle and n the count, the mean is the middle plus S /
@@ -278,7 +282,7 @@ def mean(clip: tuple[int, int], offset: Noisy, count: Noisy, *, rounded: bool = 
     # The value passes every test, so rounding must not push the ends past it.
     lower = np.minimum(np.clip(about + first, low, high), value)
     upper = np.maximum(np.clip(about + last, low, high), value)
-    return Estimate(
+    return CellEstimates(
         value,
         np.minimum(error, float(high - low)),
         np.where(some, lower, float(low)),
@@ -315,7 +319,7 @@ def _distances(
 
 def variance(
     clip: tuple[int, int], offset: Noisy, square: Noisy, count: Noisy, *, rounded: bool = False
-) -> Estimate:
+) -> CellEstimates:
     """Return the variance of clipped values about their mean, divided by their number.
 
     S is the sum of the distances from the middle of the clip. Q is the sum of the squared distances
@@ -368,7 +372,7 @@ def variance(
     upper = np.max([above * x - away**2 for x, away in zip(inside, least_off, strict=True)], axis=0)
     # The difference of two numbers of about this size loses its last digits.
     slack = 1e-14 * (high - low) ** 2
-    return Estimate(
+    return CellEstimates(
         value,
         error,
         np.where(some, np.clip(lower - slack, 0.0, most), 0.0),
@@ -378,7 +382,7 @@ def variance(
 
 def standard_deviation(
     clip: tuple[int, int], offset: Noisy, square: Noisy, count: Noisy, *, rounded: bool = False
-) -> Estimate:
+) -> CellEstimates:
     """Return the standard deviation of clipped values: the root of their `variance` and its ends.
 
     The standard error is to first order. It is at most the root of the variance's standard error.
@@ -389,7 +393,7 @@ def standard_deviation(
         first_order = squared.standard_error / np.maximum(2 * value, 1e-300)
     most = (clip[1] - clip[0]) / 2
     error = np.minimum(np.minimum(first_order, np.sqrt(squared.standard_error)), most)
-    return Estimate(value, error, lower, np.minimum(upper, most))
+    return CellEstimates(value, error, lower, np.minimum(upper, most))
 
 
 def ratio(
@@ -399,7 +403,7 @@ def ratio(
     over: Noisy,
     *,
     rounded: bool = False,
-) -> Estimate:
+) -> CellEstimates:
     """Return the ratio of two sums of clipped values.
 
     Each sum is within its interval with probability at least 95%, so both are with probability at
@@ -423,7 +427,7 @@ def ratio(
     lower = np.clip(np.where(a >= 0, a / last, a / first), least, most)
     upper = np.clip(np.where(b >= 0, b / first, b / last), least, most)
     error = np.minimum(error, most - least)
-    return Estimate(value, error, np.minimum(lower, value), np.maximum(upper, value))
+    return CellEstimates(value, error, np.minimum(lower, value), np.maximum(upper, value))
 
 
 def ratio_range(clip: tuple[int, int], clip_over: tuple[int, int]) -> tuple[float, float]:
@@ -441,7 +445,7 @@ def ratio_range(clip: tuple[int, int], clip_over: tuple[int, int]) -> tuple[floa
 
 def quantiles(
     bins: tuple[int, ...], levels: tuple[Fraction, ...], count: Noisy, *, rounded: bool = False
-) -> Estimate:
+) -> CellEstimates:
     """Compute quantiles from noisy counts of bins, with edges around each quantile [IN-3].
 
     The q-quantile of n > 0 values is the least value with at least q n values at or below it. It is
@@ -478,10 +482,10 @@ def quantiles(
         np.stack(column, axis=1).reshape(-1) for column in zip(*located, strict=True)
     )
     error = (upper - lower).astype(float) / (2 * LIMITS.normal_quantile)
-    return Estimate(value, error, lower, upper)
+    return CellEstimates(value, error, lower, upper)
 
 
-def quantile_draws(points: Sequence[int], values: Integers) -> Estimate:
+def quantile_draws(points: Sequence[int], values: Integers) -> CellEstimates:
     """Return the estimate of drawn quantiles, with the clip as the interval.
 
     Nothing else is known about the data near a draw. `neyman.publishing.planning.accuracy` computes
@@ -489,7 +493,7 @@ def quantile_draws(points: Sequence[int], values: Integers) -> Estimate:
     """
     low, high = np.full(len(values), points[0]), np.full(len(values), points[-1] - 1)
     error = (high - low).astype(float) / (2 * LIMITS.normal_quantile)
-    return Estimate(values, error, low, high)
+    return CellEstimates(values, error, low, high)
 
 
 def rank_error(query: Query, sigma_squared: Fraction) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from neyman.numerics.arrays import Array
 from neyman.publishing.plan.measurement import Entry
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Detail, Query, detail_label
-from neyman.publishing.tables.estimates import Estimate, estimate, ratio_range, rows_of
+from neyman.publishing.tables.estimates import CellEstimates, estimate, ratio_range, rows_of
 
 Integers = NDArray[np.int64]
 
@@ -122,7 +122,7 @@ class Form:
         """
         return self.with_keys(self._estimate(noisy), start)
 
-    def with_keys(self, estimate: Estimate, start: int = 0) -> pa.Table:
+    def with_keys(self, estimate: CellEstimates, start: int = 0) -> pa.Table:
         """Build the rows for the cells from ``start`` on, from their estimate."""
         table_columns = columns(estimate)
         first = rows_of(self.query, start)
@@ -193,7 +193,7 @@ class Form:
         """Return the column names and types as published, with plain texts."""
         return as_published(self.schema)
 
-    def _estimate(self, noisy: Mapping[str, Integers]) -> Estimate:
+    def _estimate(self, noisy: Mapping[str, Integers]) -> CellEstimates:
         noise = {entry.measure: sigma_squared for entry, sigma_squared in self.entries}
         both = {measure: (values, noise[measure]) for measure, values in noisy.items()}
         return estimate(self.query, self.decimals, both, rounded=self.plan.rounded)
@@ -240,7 +240,7 @@ class Form:
         return tuple(columns)
 
 
-def columns(estimate: Estimate) -> dict[str, pa.Array]:
+def columns(estimate: CellEstimates) -> dict[str, pa.Array]:
     """Return the measured columns in the plan's units: int64, exact decimals, or doubles."""
     unit = 10.0**estimate.decimals
 

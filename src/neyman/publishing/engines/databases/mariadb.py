@@ -25,7 +25,7 @@ import ibis.expr.datatypes as dt
 import pyarrow as pa
 
 from neyman.publishing.engines.csv_reader import DataError, check_names
-from neyman.publishing.engines.databases.mariadb_sql import SnapshotCompiler
+from neyman.publishing.engines.databases.mariadb_sql import MariaDBCompiler
 from neyman.publishing.engines.databases.table import LostConnection, Server, ServerTable
 from neyman.publishing.engines.duckdb import quoted
 
@@ -73,10 +73,10 @@ _COLUMNS = (
 )
 
 
-class _Server(Backend, Server):
+class _MariaDBServer(Backend, Server):
     """Represent an Ibis connection whose queries belong to one read-only transaction."""
 
-    compiler = SnapshotCompiler()
+    compiler = MariaDBCompiler()
     _fence = f"LIMIT {2**64 - 1}"
 
     def __init__(self, connection: Any, shown: str) -> None:
@@ -120,13 +120,13 @@ class _Server(Backend, Server):
         return self.table_of(f"SELECT {name} AS `key`", ibis.schema({"key": dt.string}))
 
 
-def _open_connection(shown: str, parameters: dict[str, Any]) -> _Server:
+def _open_connection(shown: str, parameters: dict[str, Any]) -> _MariaDBServer:
     given = {"connect_timeout": 10, "charset": "utf8mb4", "local_infile": 0, **parameters}
     try:
         connection = MySQLdb.connect(**given, read_default_file=str(Path.home() / ".my.cnf"))
     except MySQLdb.Error as error:  # the server repeats names, and no password
         raise DataError(f"data: {shown} cannot be reached: {error.args[-1]}") from None
-    server = _Server(connection, shown)
+    server = _MariaDBServer(connection, shown)
     try:
         ((version,),) = server.asked("SELECT VERSION()")
         number = re.match(r"(\d+)\.(\d+)\..*MariaDB", version)
@@ -173,7 +173,7 @@ class MariaTable(ServerTable):
 
     def open(self, columns: Sequence[str] | None, *, rows: bool, memory: str | None = None) -> Any:
         """Return the table, in plain types."""
-        server: _Server = self.server(memory)
+        server: _MariaDBServer = self.server(memory)
         place = self._parameters["db"], self._table
         source = ".".join(quoted(part, "`") for part in place)
         server.asked(f"SELECT 1 FROM {source} LIMIT 0")  # from now on no type changes

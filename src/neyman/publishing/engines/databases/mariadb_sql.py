@@ -21,7 +21,7 @@ _DECIMAL = r"^-?[0-9]{1,38}\z"
 _DATE = r"^(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}\z"
 
 
-class SnapshotCompiler(MySQLCompiler):
+class MariaDBCompiler(MySQLCompiler):
     """Compile Ibis expressions, with the results that the module's docstring lists."""
 
     __slots__ = ()

@@ -63,7 +63,7 @@ _TEXTS = {25, 1043, _BPCHAR, 19, 18, 2950, 705}  # text, varchar, char, name, "c
 _RAW = "binary"  # stands for a type that no plan can use
 
 
-class _Server(Backend, Server):
+class _PostgresServer(Backend, Server):
     """Represent an Ibis connection whose queries belong to one read-only transaction."""
 
     compiler = SnapshotCompiler()
@@ -121,7 +121,7 @@ class _Server(Backend, Server):
         return self.table_of(query, ibis.schema({"key": dt.string}))
 
 
-def _open_connection(shown: str, parameters: dict[str, Any]) -> _Server:
+def _open_connection(shown: str, parameters: dict[str, Any]) -> _PostgresServer:
     settings = {"connect_timeout": 10, "application_name": "neyman", "keepalives_idle": 60}
     given = settings | parameters | {"client_encoding": "utf8"}
     try:
@@ -129,7 +129,7 @@ def _open_connection(shown: str, parameters: dict[str, Any]) -> _Server:
     except psycopg.Error as error:
         hidden = Address(shown, "", {k: str(v) for k, v in parameters.items() if v})
         raise DataError(f"data: {shown} cannot be reached: {hidden.hide(str(error))}") from None
-    server = _Server(connection, shown)
+    server = _PostgresServer(connection, shown)
     weakref.finalize(server, connection.close)
     try:
         with _in_words(shown):
@@ -210,7 +210,7 @@ class PostgresTable(ServerTable):
 
     def open(self, columns: Sequence[str] | None, *, rows: bool, memory: str | None = None) -> Any:
         """Return the table, in plain types."""
-        server: _Server = self.server(memory)
+        server: _PostgresServer = self.server(memory)
         source = self._source(server)
         with _in_words(server.shown):
             described = server.con.execute(f"SELECT * FROM {source} LIMIT 0").description or []
@@ -241,7 +241,7 @@ class PostgresTable(ServerTable):
         query = f"SELECT {chosen} FROM {source}{'' if rows else ' LIMIT 0'}"
         return server.table_of(query, ibis.schema(schema))
 
-    def _source(self, server: _Server) -> str:
+    def _source(self, server: _PostgresServer) -> str:
         if self._query is not None:
             return f"({self._query}) AS asked"
         schema, name = self._relation if len(self._relation) == 2 else ("public", self._relation[0])

@@ -24,7 +24,7 @@ from neyman.publishing.release.detail_tables import forms_with_first_counts
 from neyman.publishing.release.field_comparison import Differs, ratio, same
 from neyman.publishing.release.folder import Release
 from neyman.publishing.release.receipt import composed, mechanism_list
-from neyman.publishing.release.receipt_format import Receipt, TablePart
+from neyman.publishing.release.receipt_format import Receipt, ReceiptTable
 from neyman.publishing.release.table_files import listing
 from neyman.publishing.release.verify.size_limits import MemoryLimit
 from neyman.publishing.tables.forms import Form, forms
@@ -90,7 +90,7 @@ class Case:
         return Release.load(self.folder, receipt=Receipt.read(self.receipt), plan=self.plan)
 
     @cached_property
-    def files(self) -> list[TablePart]:
+    def files(self) -> list[ReceiptTable]:
         """Return the table files that the receipt must list, without digests."""
         raw = [
             one

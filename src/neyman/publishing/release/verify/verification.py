@@ -41,7 +41,7 @@ from neyman.publishing.release.field_comparison import (
 from neyman.publishing.release.folder import LIMITS as FOLDER_LIMITS
 from neyman.publishing.release.folder import Release
 from neyman.publishing.release.receipt import guarantee, mechanism_list, versions
-from neyman.publishing.release.receipt_format import FIRST, SCHEMA, ConsistencyPart
+from neyman.publishing.release.receipt_format import FIRST, SCHEMA, ReceiptConsistency
 from neyman.publishing.release.verify import external_checks as evidence
 from neyman.publishing.release.verify import publication_checks as publication
 from neyman.publishing.release.verify.case import Case
@@ -322,7 +322,9 @@ def _listing(case: Case) -> str:
         same("clips", clips, case.receipt["clips"])
     if case.added_up is not None:
         same(
-            "consistency", ConsistencyPart.of(case.added_up).to_dict(), case.receipt["consistency"]
+            "consistency",
+            ReceiptConsistency.of(case.added_up).to_dict(),
+            case.receipt["consistency"],
         )
     left = sum("without_csv" in one for one in own)
     return "all are listed, as Parquet and as CSV" + (f"; {left} without CSV" if left else "")
