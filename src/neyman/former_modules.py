@@ -45,6 +45,8 @@ FORMER_MODULES: dict[str, str] = {
     for name in names
 } | {
     "neyman.estimators.namespace": "neyman.estimate",
+    "neyman.plan.document": "neyman.publishing.plan.plan_fields",
+    "neyman.publishing.plan.document": "neyman.publishing.plan.plan_fields",
     **{
         f"neyman.profiles.{name}": f"neyman.curves.profiles.{family}.{name}"
         for family, names in _PROFILE_FAMILIES.items()

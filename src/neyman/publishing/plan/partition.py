@@ -55,15 +55,15 @@ def as_written(
 
     A problem of several keys of a partition comes once.
     """
-    told: dict[str, list[str]] = {}
+    problems_by_text: dict[str, list[str]] = {}
     for problem in problems:
         text = every = problem
         if at := re.match(r"query\[(\d+)\]", problem):
             one, index = split.query[int(at[1])], indices[int(at[1])]
             text = every = f"query[{index}]{problem[at.end() :]}"
             every = every.replace(f"{one.name!r})", f"{written.query[index].name!r})", 1)
-        told.setdefault(every, []).append(text)
-    for every, texts in told.items():
+        problems_by_text.setdefault(every, []).append(text)
+    for every, texts in problems_by_text.items():
         yield every if len(texts) > 1 else texts[0]
 
 
