@@ -494,7 +494,7 @@ def _normal(curve: Tradeoff) -> list[tuple[str, str, str]]:
 
 
 def _shortest(bound: Bound) -> float:
-    """Return the upper end, or a 12-digit number in the interval. So 1 does not become 1.01."""
+    """Return the upper end rounded to 12 digits if it stays in the interval, or else the end."""
     short = float(f"{bound.upper:.12g}")
     return short if bound.lower <= short <= bound.upper else bound.upper
 

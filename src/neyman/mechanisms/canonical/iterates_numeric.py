@@ -143,7 +143,7 @@ class Stepwise(Ladder):
         return low, np.minimum(high, log_p)
 
     def out(self, log_s: Array, n: Array) -> Arrays:
-        """Bound log g^n(s), step by step."""
+        """Bound log g^n(s), the log of g applied n times to s."""
         low, high = log_s.copy(), log_s.copy()
         for i in range(_few(n)):
             going = np.flatnonzero((n > i) & (high > -math.inf))

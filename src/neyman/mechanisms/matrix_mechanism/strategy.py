@@ -125,9 +125,9 @@ class Strategy(Description):
         return stream.CorrelatedNoise(memory, sigma_squared, width, bits)
 
     def covers_restarts(self, separation: int) -> bool:
-        """Return True if `largest` also bounds streams that forget all earlier steps [MM-9].
+        """Return True if the sensitivity `largest` also holds for streams that restart [MM-9].
 
-        Released rows stay, and later rows omit the forgotten steps.
+        After a restart, new rows leave out the steps before it. Released rows do not change.
         """
         del separation
         return False

@@ -6,7 +6,7 @@ NOTICE = "PRIVATE: this describes private rows. It may not be shared or publishe
 
 
 class Private:
-    """Print the notice before the values of a dataclass."""
+    """Print a notice that the values are private before the values of a dataclass."""
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())

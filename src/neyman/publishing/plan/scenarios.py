@@ -233,7 +233,7 @@ def _relocates(plan: PlanModel, by: Iterable[str], level: str, change: _Change) 
 
 
 def _vanishes(plan: PlanModel, query: Query, entry: Entry, change: _Change) -> bool:
-    """Return True if a record can lose its cell."""
+    """Return True if the change can move a record out of every cell of the query."""
     if any(plan.column(name).unknown is None for name in query.by if name in change.columns):
         return True
     # The new value may be the only one of its kind in the cell, or the old one may have been.

@@ -130,7 +130,7 @@ class StepGrid:
         return self._arrays[at]
 
     def x(self) -> Array:
-        """Return the parameter of the path."""
+        """Return the values of the path's parameter at the nodes."""
         return self._stored_array("x")
 
     def _x(self) -> Array:
