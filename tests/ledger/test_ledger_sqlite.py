@@ -389,7 +389,7 @@ PURSE = "dataset, holder, part, parent, event, cap, delta_cap, spent, spent_delt
         " (9, 'census@1', '', '', 'k', 'reserved', -1, 0, 1, NULL)",
         f"INSERT INTO entry ({ENTRY}) VALUES (9, 'census@1', '', '', 'k', 'released', 1, 0, 1, 1)",
         f"INSERT INTO entry ({ENTRY}) VALUES"
-        " (9, 'census@1', 'no one', '', 'k', 'reserved', 1, 0, 1, NULL)",
+        " (9, 'census@1', 'nobody', '', 'k', 'reserved', 1, 0, 1, NULL)",
         f"INSERT INTO entry ({ENTRY}) VALUES"
         " (9, 'census@1', '', '', 'k', 'reserved', 1174773600001, 0, 1, NULL)",
         f"INSERT INTO entry ({ENTRY}) VALUES"

@@ -98,7 +98,7 @@ def wait_for(server: PostgresServer, event: str) -> int:
 def hold_answers(server: PostgresServer) -> None:
     """From now on a commit is done, and its answer waits for a standby that never comes."""
     with raw(server) as other:
-        other.execute("ALTER SYSTEM SET synchronous_standby_names = 'no one'")
+        other.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
         other.execute("SELECT pg_reload_conf()")
         while other.execute("SHOW synchronous_standby_names").fetchone() != ("nobody",):
             time.sleep(0.01)

@@ -178,7 +178,7 @@ except TypeError as error:
     assert "the name is that of a mechanism in neyman.mechanisms.additive" in taken
     done = run(installed, "-m", "neyman", "account", "Wrong(2)")
     assert done.returncode != 0
-    assert "no class of mechanisms" in done.stderr
+    assert "not a class of mechanisms" in done.stderr
 
 
 def test_two_packages_with_one_name_are_refused(installed):
