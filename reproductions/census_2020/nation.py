@@ -409,8 +409,9 @@ def _by_group(county: County, at: Integers, cell: Integers) -> NDArray[np.int32]
 
 
 def _chunks(county: County) -> Iterator[tuple[slice, slice]]:
-    """Yield runs of block groups of at most ``CELLS_AT_A_TIME``
-    cells, or one; each with its blocks.
+    """Yield runs of block groups with their blocks: one group, or ``CELLS_AT_A_TIME`` cells.
+
+    A run has at most that many cells, or is a single block group.
     """
     first = np.concatenate([[0], np.cumsum(county.blocks)])
     step = max(1, CELLS_AT_A_TIME // (CELLS * int(county.blocks.max())))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -366,14 +364,14 @@ def plan_from_sql(
 
 
 def _is_text_of(plan: Plan, text: str, folder: Path) -> bool:
-    """Whether a text of TOML is a plan, and in no field another."""
+    """Return True if a text of TOML is this plan, with equal fields."""
     from neyman.publishing.plan.plan import Plan
-    from neyman.publishing.plan.plan_fields import PlanError
+    from neyman.publishing.plan.plan_sections import sections_of
 
     try:
-        sections = tomllib.loads(text, parse_float=Decimal)
-        return Plan.from_dict(sections, folder=folder).canonical() == plan.canonical()
-    except (PlanError, ValueError, RecursionError):
+        read = Plan.from_dict(sections_of(text), folder=folder)
+        return read.canonical() == plan.canonical()
+    except (ValueError, RecursionError):
         return False
 
 

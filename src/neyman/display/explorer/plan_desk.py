@@ -5,10 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -32,6 +30,7 @@ from neyman.display.report.report import page
 from neyman.mechanisms.base import Mechanism
 from neyman.publishing.consistency.adjusted_tables import Z90
 from neyman.publishing.plan.plan import Plan
+from neyman.publishing.plan.plan_sections import read_sections
 from neyman.publishing.plan.query import Query
 from neyman.publishing.plan.query_resolution import declared_share
 from neyman.publishing.plan.scenarios import concerning, moves_total, usual
@@ -89,9 +88,8 @@ def opened_from(source: str | dict[str, Any]) -> Opened:
     path, file = source, Path(source)
     file = file / "receipt.json" if file.is_dir() else file
     if file.suffix == ".toml":
-        plan = Plan.load(file)
-        text = file.read_text(encoding="utf-8-sig")
-        return Opened(file.name, tomllib.loads(text, parse_float=Decimal), plan)
+        sections = read_sections(file)
+        return Opened(file.name, sections, Plan.from_dict(sections, folder=file.parent))
     try:
         content = json.loads(read_file(file, FOLDER_LIMITS.receipt_bytes))
         if not isinstance(content, dict) or "plan" not in content:

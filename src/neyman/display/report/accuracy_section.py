@@ -96,7 +96,7 @@ def accuracy(receipt: Receipt, errors: Sequence[ReportedError]) -> Node:
     )
 
 
-def accurate(receipt: Receipt, errors: Sequence[ReportedError]) -> Node:
+def accuracy_lines(receipt: Receipt, errors: Sequence[ReportedError]) -> Node:
     """Return one line per table with its margin of error, or only the least accurate of many."""
     lines: list[Node] = []
     for error in _least_accurate(errors, LIMITS.lines if len(errors) <= LIMITS.lines else 1):
@@ -118,9 +118,11 @@ def _least_accurate(errors: Sequence[ReportedError], most: int) -> list[Reported
     """
     if len(errors) <= most:
         return [*errors]
-    shares = [error.accuracy.within[1] if error.accuracy else Fraction(2) for error in errors]
-    order = sorted(range(len(errors)), key=shares.__getitem__)
-    return [errors[i] for i in order[:most]]
+
+    def share(error: ReportedError) -> Fraction:
+        return error.accuracy.within[1] if error.accuracy else Fraction(2)
+
+    return sorted(errors, key=share)[:most]
 
 
 def every_error(receipt: Receipt, errors: Sequence[ReportedError]) -> markup.Fold | None:

@@ -106,7 +106,7 @@ def page_from(
     rest = [fold for fold in folds if fold]
     more = markup.blocks(*(fold.element for fold in rest))
     body = markup.blocks(
-        opening_section.opening(receipt, plan, accuracy_section.accurate(receipt, errors)),
+        opening_section.opening(receipt, plan, accuracy_section.accuracy_lines(receipt, errors)),
         headline(receipt),
         accuracy_section.accuracy(receipt, errors),
         risk_section.findings(receipt),

@@ -128,8 +128,8 @@ def people(level: Fraction, power: Fraction) -> Element:
     drawing = element(
         "svg", true_claims, false_claims, viewBox=box, class_="people", aria_hidden="true"
     )
-    names = element("span", element("span", "true claims"), element("span", "false claims"))
-    heads = element("div", *names.children, class_="people-names", aria_hidden="true")
+    names = [element("span", "true claims"), element("span", "false claims")]
+    heads = element("div", *names, class_="people-names", aria_hidden="true")
     return element("figure", heads, drawing, element("figcaption", said))
 
 

@@ -22,6 +22,7 @@ from neyman.publishing.plan.expression_words import words as expression_words
 from neyman.publishing.plan.hierarchy import CROSSED
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import first_table
+from neyman.publishing.plan.query_resolution import VALUE_COLUMNS
 from neyman.publishing.planning.missing_values import missing_by_sentence
 from neyman.publishing.release.receipt_format import Receipt
 
@@ -39,8 +40,6 @@ class Limits:
 LIMITS = Limits()
 
 _DECIMAL = re.compile(r"-?[0-9]+([.][0-9]*)?")
-
-_MEASURED = frozenset({"value", "standard_error", "lower", "upper", "at_least", "below"})
 
 _MEASURES = {
     "count": "Number of rows",
@@ -253,7 +252,7 @@ def first_rows(name: str, tables: Mapping[str, Table]) -> Node:
     columns: list[list[Any]] = [column.to_pylist() for column in batch.columns]
     text = [i for i, column in enumerate(columns) if any(isinstance(x, str) for x in column)]
     rounded = any(isinstance(x, float) for column in columns for x in column)
-    measured = [name in _MEASURED for name in batch.schema.names]
+    measured = [name in VALUE_COLUMNS for name in batch.schema.names]
     rows = [
         [
             _number(value) if number else _short_text(value)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-import tokenize
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from io import StringIO
 
 from neyman.publishing.plan.column import Column, key_text
 from neyman.publishing.plan.disjoint import LIMITS as DISJOINT_LIMITS
@@ -18,6 +16,7 @@ from neyman.publishing.plan.plan_fields import (
     show,
     suggest,
 )
+from neyman.publishing.plan.row_expression import without_comment
 
 _PLAIN = KeyPart.model_validate({})
 
@@ -112,22 +111,13 @@ def _one_by_one(part: QueryPart, column: Column) -> Iterator[QueryPart]:
         condition = _condition(column, place)
         update: dict[str, object] = {"name": name, "partition": None, "parts": None}
         update["title"] = part.title and f"{part.title}: {texts[place]}".strip()
-        update["where"] = f"({_code(part.where)}) and ({condition})" if part.where else condition
+        if part.where:  # a comment would hide the condition
+            condition = f"({without_comment(part.where)}) and ({condition})"
+        update["where"] = condition
         update["share"] = part.share and part.share * weight / sum(weights)
         own_fields = {"at": key.at, "clip": key.clip}
         update |= {field: value for field, value in own_fields.items() if value is not None}
         yield part.model_copy(update=update)
-
-
-def _code(text: str) -> str:
-    """Return an expression without its comment, which would hide later text."""
-    line = text.replace("\r", " ").replace("\n", " ")
-    marks = [
-        token.start[1]
-        for token in tokenize.generate_tokens(StringIO(line.lstrip()).readline)
-        if token.type == tokenize.COMMENT
-    ]
-    return line.lstrip()[: marks[0]].rstrip() if marks else text
 
 
 def _condition(column: Column, place: int) -> str:

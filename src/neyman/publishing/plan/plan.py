@@ -280,7 +280,7 @@ class Plan(PlanModel):
             f"{self.budget.text()}: the shifts of one {self.unit.protects} of unit.rows = "
             f"{self.unit_rows} allow too many combinations to list (a table's more than "
             f"{SHIFTS_LIMITS.vectors}, or all tables' together more than 256), and rho alone "
-            "implies no such promise; give the budget as zcdp, or as epsilon with delta, or take "
+            "implies no such guarantee; give the budget as zcdp, or as epsilon with delta, or take "
             "noise = 'rounded-gaussian', which needs no list, or bound groups and "
             "rows_per_group of the queries"
         )

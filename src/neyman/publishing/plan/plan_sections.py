@@ -16,6 +16,15 @@ from neyman.publishing.plan.sections import Section, Unit, listed
 from neyman.storage.reading import read_file
 
 
+def sections_of(text: str) -> Section:
+    """Return the dictionary of a plan's TOML, with numbers as exact decimals.
+
+    Raises:
+        ValueError, ArithmeticError, RecursionError: as `tomllib.loads` does.
+    """
+    return tomllib.loads(text, parse_float=Decimal)
+
+
 def read_sections(path: Path) -> Section:
     """Return the dictionary of a plan's TOML file, with numbers as exact decimals.
 
@@ -23,7 +32,7 @@ def read_sections(path: Path) -> Section:
         PlanError: the file cannot be read, or is not TOML.
     """
     try:
-        return tomllib.loads(read_file(path).decode("utf-8-sig"), parse_float=Decimal)
+        return sections_of(read_file(path).decode("utf-8-sig"))
     except OSError as error:
         reason = f"cannot be read: {error.strerror}"
     except UnicodeDecodeError:

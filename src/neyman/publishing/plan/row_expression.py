@@ -171,10 +171,17 @@ def parsed(text: str) -> ast.expr:
         return ast.parse(_line(text), mode="eval").body
 
 
+def without_comment(text: str) -> str:
+    """Return an expression that can be parsed without its comment, as it is if it has none."""
+    line = _line(text)
+    tokens = tokenize.generate_tokens(io.StringIO(line).readline)
+    marks = [token.start[1] for token in tokens if token.type == tokenize.COMMENT]
+    return line[: marks[0]].rstrip() if marks else text
+
+
 def _comment_hides_text(text: str, tree: ast.expr) -> bool:
     """Return True if a comment swallows later lines, because lines are joined before parsing."""
-    tokens = tokenize.generate_tokens(io.StringIO(_line(text)).readline)
-    if len(text.strip().splitlines()) == 1 or all(t.type != tokenize.COMMENT for t in tokens):
+    if len(text.strip().splitlines()) == 1 or without_comment(text) == text:
         return False
     try:
         lines = ast.parse(f"({text}\n)", mode="eval").body
