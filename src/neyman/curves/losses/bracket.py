@@ -179,8 +179,7 @@ class LossBracket(Part):
     """Represent a loss between two others, in Blackwell's order.
 
     Compositions with a bracket are computed twice (`BracketProfile`). Direct questions use the
-    upper
-    loss. Only K at real z, and its rounding, use both.
+    upper loss. Only K at real z, and its rounding, use both.
 
     Args:
         lower: a loss that this one dominates.

@@ -128,8 +128,7 @@ def _agreement_index(
     """Return an index around which two tilts agree on all atoms, and True if one exists.
 
     Rounding of losses to a grid may differ between tilts. An atom affects a few indices. If all
-    agree
-    around a cut, the cut splits no atom.
+    agree around a cut, the cut splits no atom.
     """
     (a, a_place), (b, b_place) = discretized
     low = max(a.start, b.start, near - 200)

@@ -214,9 +214,8 @@ class Composition:
 
         A part errs by e in addition to its |phi|, so the product of all is at most the product of
         |phi| + e. The sum of K, in any order, errs by a unit of all sizes for each part. A node is
-        dropped
-        if its product so far, times ``log_rest``'s factor, is negligible: other factors are at most
-        1.
+        dropped if its product so far, times ``log_rest``'s factor, is negligible: other factors are
+        at most 1.
 
         Args:
             z: real, or on one vertical line from the real axis upward; shape (n,).

@@ -37,11 +37,9 @@ def integer_mu(shift_squared: Fraction, sigma_squared: Fraction) -> float:
     """Return a mu for which integers with discrete Gaussian noise are mu-GDP.
 
     It also holds for adaptive shifts. mu = Delta / sqrt(sigma^2 - 6) + 2 sqrt(2 pi) m kappa. Up to
-    a
-    factor e^(m kappa) in any probability, m numbers with discrete Gaussian noise equal randomly
-    rounded
-    numbers with Gaussian noise of variance sigma^2 - 6. Here kappa = log((1 + e) / (1 - e)),
-    e = 2 q / (1 - q), q = e^(-12 pi^2). Derived in [MM-1].
+    a factor e^(m kappa) in any probability, m numbers with discrete Gaussian noise equal randomly
+    rounded numbers with Gaussian noise of variance sigma^2 - 6. Here kappa = log((1 + e) / (1 -
+    e)), e = 2 q / (1 - q), q = e^(-12 pi^2). Derived in [MM-1].
 
     Args:
         shift_squared: Delta^2, the squared l2 norm of the integer shift.
@@ -104,12 +102,9 @@ class DiscreteGaussianLoss(Loss):
         """Return an upper bound on the smallest mu with G_mu below the curve [DG-1].
 
         It is above shift / sigma. With q(t) = Phi^-1(P(X <= t)) it is sup_t q(t) - q(t - shift):
-        the curve
-        is linear between the thresholds, and must be above G_mu there. The sum goes up to a t
-        beyond which
-        the bound of `_tail_mu` falls. This bound covers the rest. If sigma exceeds 1000, the result
-        is
-        `integer_mu`, which needs no sum.
+        the curve is linear between the thresholds, and must be above G_mu there. The sum goes up to
+        a t beyond which the bound of `_tail_mu` falls. This bound covers the rest. If sigma exceeds
+        1000, the result is `integer_mu`, which needs no sum.
         """
         if self.sigma_squared > 10**6:  # 3e-6 too large, as much as summing would be
             return integer_mu(Fraction(self.shift**2), self.sigma_squared)
@@ -222,8 +217,7 @@ class DiscreteGaussianLoss(Loss):
         """Return the atoms, or quadrature nodes of their density if sigma is large.
 
         A sum over integers differs from the integral by at most sup |g''| / 24 per term. For the
-        density
-        this is at most a relative (26^2 + 1) / (24 sigma^2) within 26 sigma.
+        density this is at most a relative (26^2 + 1) / (24 sigma^2) within 26 sigma.
         """
         if self.sigma_squared <= LIMITS.wide_sigma_squared:
             return Discretization.of(self.atoms(tilt), tilt)
@@ -268,10 +262,9 @@ def _tail_mu(sigma_squared: float, shift: int, top: int) -> float:
     """Bound q(t) - q(t - shift) for every t > top. Let s be the shift.
 
     The normal hazard exceeds its argument, so (q(t)^2 - q(t-s)^2) / 2 <= log P(X > t-s)/P(X > t).
-    This is at most s (t+1) / sigma^2 - s^2 / (2 sigma^2) + eta. Here eta bounds
-    log E[e^{(X-t-1) s / sigma^2} | X > t] by the value for a geometric variable. A lower bound is
-    q(t) >= Y - d with Y = (t+1) / sigma and d as in the code, from Mills' ratio. The quotient falls
-    in t.
+    This is at most s (t+1) / sigma^2 - s^2 / (2 sigma^2) + eta. Here eta bounds log E[e^{(X-t-1) s
+    / sigma^2} | X > t] by the value for a geometric variable. A lower bound is q(t) >= Y - d with Y
+    = (t+1) / sigma and d as in the code, from Mills' ratio. The quotient falls in t.
     """
     sigma = math.sqrt(sigma_squared)
     y = (top + 1) / sigma

@@ -17,8 +17,7 @@ class ExternalPld(Part):
     """Represent the losses that a source states for a pair (P, Q) and for its reverse (Q, P).
 
     After rounding up, neither loss is the other's reverse. The reverse of one may be much worse
-    than the
-    other, because mass that was rounded up from below becomes infinite loss.
+    than the other, because mass that was rounded up from below becomes infinite loss.
 
     Args:
         ahead: stated for (P, Q).

@@ -4,8 +4,7 @@
 
 The sum is a trapezoid rule, whose error decreases geometrically. Let c be the largest distance. On
 the line Im y = a the terms of R have arguments in [0, c a]. So |R| <= R(x), |R| >= R(x) cos(c a /
-2),
-and R has no zero in |Im y| < pi / c.
+2), and R has no zero in |Im y| < pi / c.
 """
 
 from __future__ import annotations

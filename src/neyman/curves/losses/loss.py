@@ -57,8 +57,7 @@ class Part(ABC):
     """Represent the known facts about the loss of one ordered pair: one summand of a composition.
 
     A part is one of three kinds. A `Loss` is a distribution. A `LossBracket` is between two others.
-    A
-    `RenyiBound` bounds Renyi divergences without a distribution. Each is immutable.
+    A `RenyiBound` bounds Renyi divergences without a distribution. Each is immutable.
     """
 
     @property
@@ -174,8 +173,7 @@ class Loss(Part):
         """Bound log |phi(u)|, phi the characteristic function of the tilted loss.
 
         Entry j holds for all u in [edges[j], edges[j + 1]], the last one for all u >= edges[-1].
-        Bounds of at
-        most ``enough`` need not be sharper. The default claims nothing: |phi| <= 1.
+        Bounds of at most ``enough`` need not be sharper. The default claims nothing: |phi| <= 1.
         """
         return np.zeros(len(edges))
 

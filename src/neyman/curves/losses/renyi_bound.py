@@ -71,8 +71,7 @@ class RenyiBound(Part):
         """Return True if this guarantees at least as much as ``other``.
 
         A few orders decide this exactly. Between corners the difference of the two is convex, or a
-        sum of
-        two functions that the corners decide.
+        sum of two functions that the corners decide.
         """
         if other.top > self.top or self.exact_rho + self.kl > other.exact_rho + other.kl:
             return False
@@ -102,10 +101,8 @@ class RenyiBound(Part):
         """Return the largest D_a / a that the bound allows; inf if some order has no bound.
 
         On a piece s a + c of the linear part it is (s a + c) / (a (a - 1)). Its only largest value
-        inside
-        is s / (2a - 1), at s a^2 + 2 c a = c. Just above order 1 it is the first piece's slope, for
-        every
-        KL bound.
+        inside is s / (2a - 1), at s a^2 + 2 c a = c. Just above order 1 it is the first piece's
+        slope, for every KL bound.
         """
         if self.top < math.inf:
             return math.inf
@@ -148,10 +145,8 @@ def from_orders(bounds: Mapping[Order, Fraction]) -> RenyiBound:
     """Return the guarantee D_a <= bounds[a] at finitely many orders, and its consequences [RB-1].
 
     They follow from the convexity of tau and tau(1) = 0: use the lower convex hull of the points
-    (1, 0)
-    and (a, (a - 1) bound). This implies that D_a grows with a. The pure epsilon, at order inf,
-    bounds
-    the slope of tau everywhere.
+    (1, 0) and (a, (a - 1) bound). This implies that D_a grows with a. The pure epsilon, at order
+    inf, bounds the slope of tau everywhere.
 
     Args:
         bounds: at least one order, each at least 1, or inf; bounds above 0.

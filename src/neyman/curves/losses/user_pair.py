@@ -556,10 +556,8 @@ def _upper(
     """Return a dominating loss: put each group's masses at the two ends of its loss [UD-2].
 
     Losses above 0 and below 0 are handled separately. A group near 0 stores the part that counts
-    above
-    0, at its upper end or farther out, and likewise the part below 0. Farther out takes less mass
-    for
-    one delta(0). Losses move as far as a sum of 1 requires.
+    above 0, at its upper end or farther out, and likewise the part below 0. Farther out takes less
+    mass for one delta(0). Losses move as far as a sum of 1 requires.
     """
     wide = -np.expm1(low - high)
     top = ph * -np.expm1(-np.clip(np.log(ph / ql) - low, 0.0, high - low)) / wide  # at high

@@ -1,10 +1,9 @@
 """Bound the affinity B(P, Q) = 2 int p q / (p + q) of the pairs that a trade-off function allows.
 
-1 - B is an f-divergence. For a curve that covers both orders it is the integral of
-8 delta(log t) / (1 + t)^3 over t >= 1. In s = 4 / (1 + t)^2 it is the mean of delta over s in
-[0, 1]. Delta is convex in t. So on each piece it is below its chord, and its mean is above its
-value
-at the mean of t [OP-1].
+1 - B is an f-divergence. For a curve that covers both orders it is the integral of 8 delta(log t) /
+(1 + t)^3 over t >= 1. In s = 4 / (1 + t)^2 it is the mean of delta over s in [0, 1]. Delta is
+convex in t. So on each piece it is below its chord, and its mean is above its value at the mean of
+t [OP-1].
 """
 
 from __future__ import annotations

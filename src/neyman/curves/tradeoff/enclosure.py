@@ -73,10 +73,8 @@ def enclosed(losses: Composition) -> Pair:
     """Return a polygon below the power of an ordered pair and one above it [TC-1].
 
     Both are equal if the curve has finitely many, exactly known corners. Otherwise they agree to
-    some
-    1e-5 of the power and of delta, for deltas down to 1e-14. If only divergences are known, they
-    agree
-    to some 1e-2.
+    some 1e-5 of the power and of delta, for deltas down to 1e-14. If only divergences are known,
+    they agree to some 1e-2.
 
     Raises:
         ValueError: if the curve rests on an uncertified statement or estimate.
@@ -354,8 +352,7 @@ class _Places:
         """Return a level at each place, and a lower bound on the power there or 0 [TC-2].
 
         h is computed at five places. The outer two values are above their neighbors, so beyond them
-        h
-        rises. Between them h is above the extended chords of the places on either side.
+        h rises. Between them h is above the extended chords of the places on either side.
         """
         level, power = np.ones(len(place)), np.zeros(len(place))
         wanting = np.arange(len(place))

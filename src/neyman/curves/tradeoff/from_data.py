@@ -132,8 +132,7 @@ def from_points(alphas: Iterable[object], betas: Iterable[object]) -> Tradeoff:
     """Return the piecewise-linear curve through f(alphas[i]) = betas[i].
 
     It is the curve of the one ordered pair that has these points (`Tradeoff.ordered`). If the
-    points
-    are f-DP, they hold for every ordered pair of neighbors, so for both orders.
+    points are f-DP, they hold for every ordered pair of neighbors, so for both orders.
 
     Args:
         alphas: levels (type I errors), increasing from 0 to 1. The last may be smaller if f is 0

@@ -136,8 +136,7 @@ def garbling(
     """Return a channel from (p, q) to (p2, q2), or a test that proves that none exists.
 
     If a channel exists, passing the outcome of (p, q) through it reveals all that (p2, q2) can
-    reveal.
-    So (p2, q2) is at least as private (Blackwell's order).
+    reveal. So (p2, q2) is at least as private (Blackwell's order).
 
     Args:
         p, q: probabilities of the same outcomes under the two hypotheses: integers, fractions,

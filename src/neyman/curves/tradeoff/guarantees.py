@@ -107,12 +107,10 @@ def pbdp(epsilon: float | Fraction | str, delta: float | Fraction | str) -> Trad
     """Return the curve of probabilistically bounded DP.
 
     A test whose power exceeds e^epsilon times its level has power <= delta. With x = delta
-    e^-epsilon
-    this says f(x) >= 1 - delta and f(1 - delta) >= x. At each level the smallest such curve is the
-    least of three: pure epsilon-DP; the leak (1 - d)(1 - a) through the first point, 1 - d =
-    (1 - delta) / (1 - x); and the leak's inverse. This least is not convex, so no single mechanism
-    is
-    as bad at every level.
+    e^-epsilon this says f(x) >= 1 - delta and f(1 - delta) >= x. At each level the smallest such
+    curve is the least of three: pure epsilon-DP; the leak (1 - d)(1 - a) through the first point, 1
+    - d = (1 - delta) / (1 - x); and the leak's inverse. This least is not convex, so no single
+    mechanism is as bad at every level.
 
     Args:
         epsilon: at least 0.
@@ -180,11 +178,9 @@ def zcdp(rho: float | Fraction | str, delta: float | Fraction | str = 0.0) -> Tr
     """Return the curve of rho-zCDP, or of delta-approximate zCDP.
 
     D_a <= a rho holds for every order a > 1 in both directions, and the curve uses every real
-    order.
-    Bare guarantees compose by adding their bounds, before they become a curve. A zCDP budget is
-    checked
-    by rho itself, because the curve that zCDP implies does not imply zCDP. With a delta, the bounds
-    hold except on an event of probability delta, which may reveal everything.
+    order. Bare guarantees compose by adding their bounds, before they become a curve. A zCDP budget
+    is checked by rho itself, because the curve that zCDP implies does not imply zCDP. With a delta,
+    the bounds hold except on an event of probability delta, which may reveal everything.
 
     Args:
         rho: at least 0.
@@ -235,10 +231,8 @@ def renyi(bounds: Mapping[Any, Any]) -> Tradeoff:
     """Return the curve of Renyi DP at finitely many orders: D_a <= bounds[a] in both directions.
 
     Bounds between the orders follow from the convexity of (a - 1) D_a. Beyond the largest order
-    there
-    is no bound, unless it is inf. Such guarantees compose by adding their bounds, before they
-    become a
-    curve. A budget of this kind is checked at each order.
+    there is no bound, unless it is inf. Such guarantees compose by adding their bounds, before they
+    become a curve. A budget of this kind is checked at each order.
 
     Args:
         bounds: {order: epsilon}, at least one. Orders are at least 1, each once: 1 is KL, inf is

@@ -194,9 +194,8 @@ def _decay(
     """Return the last height of nodes, the end of the certified decay, and the terms between them.
 
     The terms are the sum of |phi| h / u over nodes beyond the last one, phi the characteristic
-    function
-    of the tilted loss, up to a largest height. The integral of a decreasing bound on |phi| bounds
-    them.
+    function of the tilted loss, up to a largest height. The integral of a decreasing bound on |phi|
+    bounds them.
     """
     edges = math.sqrt(2 * need) / deviation * END_FACTORS
     with np.errstate(all="ignore"):

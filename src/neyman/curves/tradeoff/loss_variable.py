@@ -63,8 +63,7 @@ class PrivacyLoss:
 
     P is the distribution of the output on one dataset and Q on its neighbor. For the reverse order
     (Q, P), use ``f.inverse().loss``. Post-processing does not preserve tail probabilities of L, so
-    do
-    not state a guarantee in them (use `Tradeoff.pbdp`).
+    do not state a guarantee in them (use `Tradeoff.pbdp`).
 
     Args:
         composition: the independent losses whose sum is L. Get the variable as ``f.loss``.
@@ -169,8 +168,7 @@ class PrivacyLoss:
         """Draw losses for a simulation. Do not use them as protective noise: use a mechanism.
 
         Draws interpolate the inverse distribution function. A draw errs by a probability of at most
-        0.001
-        or by 0.0002 standard deviations. Draws are exact if the losses are on a lattice.
+        0.001 or by 0.0002 standard deviations. Draws are exact if the losses are on a lattice.
 
         Args:
             count: number of draws, at least 0.
@@ -261,8 +259,7 @@ class PrivacyLoss:
         """Bound P(L <= x) and P(L > x) by a line integral for the smaller one [PL-6].
 
         Without a lattice the bounds also hold for P(L < x) and P(L >= x). P(L <= x) is the tail at
-        -x of
-        the reversed pair's loss, under the null.
+        -x of the reversed pair's loss, under the null.
 
         Args:
             x: a loss; if there is a lattice, a lattice point.
@@ -364,8 +361,7 @@ def _chords(profile: Profile, x: float, lengths: Array) -> tuple[Interval, Inter
     """Bound delta(x), and e^x times minus its slope in e^x, on either side of x.
 
     The slope is between the chords on the right and on the left of x. Chord lengths use the floats
-    at
-    which delta is computed.
+    at which delta is computed.
     """
     right, left = x + lengths, x - lengths
     with np.errstate(all="ignore"):  # far out a profile may return NaN, which bounds nothing

@@ -31,8 +31,7 @@ def mixture(
 
     If the choice i is observed, P = sum w_i P_i and Q = sum w_i Q_i on outcomes that include i, and
     delta(epsilon) = sum w_i delta_i(epsilon). If it is hidden, the outcome is the same without i,
-    so
-    the same curve is a lower bound.
+    so the same curve is a lower bound.
 
     Args:
         weights: w_i, at least 0, with the sum 1; read like the probabilities of `between`.

@@ -1,8 +1,7 @@
 """Find the Gaussian trade-off curve nearest to a curve in sup distance, and the distance.
 
 Let p be the power of the best test at each level, the largest over all pairs. Let g = Phi(mu + z)
-be
-the power of G_mu. As mu grows, sup(p - g) falls and sup(g - p) rises. At the nearest mu they are
+be the power of G_mu. As mu grows, sup(p - g) falls and sup(g - p) rises. At the nearest mu they are
 equal [PL-3]. In a cell between two levels, cut at any level, both excesses are bounded by their
 values at the ends and at the cut [PL-4].
 """
@@ -45,8 +44,7 @@ class NearestGaussian:
     """Describe a trade-off curve f by the nearest Gaussian curve and the distance to it.
 
     This is a summary, not a guarantee: f is on both sides of G_mu. For a safe mu on a range of
-    levels,
-    ask ``f.gdp(levels=(1e-4, 0.5))``.
+    levels, ask ``f.gdp(levels=(1e-4, 0.5))``.
 
     Args:
         mu: the mu with the least sup |f - G_mu|; upper is safe.

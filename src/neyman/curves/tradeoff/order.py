@@ -62,10 +62,8 @@ def at_least(f: Curve, g: Curve) -> bool:
     """Return True if ``f`` is certainly at least as private as ``g``, at every level.
 
     One curve is above another if its delta is smaller at every real epsilon, or at every epsilon >=
-    0
-    in both orders. An unjoined `Tradeoff` is the minimum of several curves, so each curve of f must
-    be
-    above some curve of g.
+    0 in both orders. An unjoined `Tradeoff` is the minimum of several curves, so each curve of f
+    must be above some curve of g.
     """
     for name, value in (("f", f), ("g", g)):
         if not hasattr(value, "alternatives"):

@@ -1,8 +1,7 @@
 """Compute with piecewise-linear curves, as polygons in exact fractions.
 
 The power of the best test is a concave function of its level. A polygon is such a function, given
-by
-its corners (level, power) from level 0 to (1, 1). A smooth curve is between two polygons. Each
+by its corners (level, power) from level 0 to (1, 1). A smooth curve is between two polygons. Each
 operation that preserves the order of curves applies to both polygons: the largest of several (the
 hull), the smallest, the reversed pair, one test after another.
 """

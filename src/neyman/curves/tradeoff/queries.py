@@ -113,9 +113,8 @@ def epsilon_at(
     """Bound the smallest epsilon >= 0 with log delta <= target. No bound exceeds the supremum.
 
     Each end inverts one bound of the profile to a relative 1e-12, on the safe side. At the upper
-    end
-    the profile's upper bound on delta meets the target. Unless ``alone`` is False, an engine that
-    computes only this delta also meets the target.
+    end the profile's upper bound on delta meets the target. Unless ``alone`` is False, an engine
+    that computes only this delta also meets the target.
     """
     # The log of delta is rounded, so each side must exceed the target by a small slack.
     slack = float(target_slack(target))
@@ -256,8 +255,7 @@ def surely_within(profile: Profile, epsilons: Array, log_deltas: Array) -> Array
     """Return True for each epsilon at which log delta is certainly at most the given value.
 
     delta falls, so a costly profile first gives quick bounds at a few epsilons. Then lines, shared
-    by
-    all remaining epsilons, decide.
+    by all remaining epsilons, decide.
     """
     sure = np.zeros(len(epsilons), bool)
     if profile.costly:
@@ -274,8 +272,7 @@ def deltas_at(profile: Profile, epsilons: Array) -> tuple[Array, Array]:
     """Bound log delta at increasing epsilons, about as narrowly as at each epsilon alone.
 
     A new engine computes delta at a middle epsilon. Its lines also serve the neighbors. Neighbors
-    with
-    wide bounds are computed again.
+    with wide bounds are computed again.
     """
     low, high = np.empty(len(epsilons)), np.empty(len(epsilons))
     chunks = [np.arange(len(epsilons))]

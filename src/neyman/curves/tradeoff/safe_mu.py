@@ -1,8 +1,7 @@
 """Find the least mu whose Gaussian curve is safe at every level of a range.
 
 For power under a line, mu is largest at the ends of a range of levels [SM-1]. So a few tangents of
-a
-pair's curve bound mu on the whole range, by the values at which neighbors meet [SM-2]. Each pair
+a pair's curve bound mu on the whole range, by the values at which neighbors meet [SM-2]. Each pair
 answers for the half of its curve in which the level is at most the type II error. The reversed pair
 has the other half [SM-3].
 """
@@ -60,8 +59,7 @@ class SafeMu:
 
     At each false positive rate in the range, every test has at most the power of the best test of
     N(mu, 1) against N(0, 1). It claims nothing about other levels: it does not compose, has no
-    delta,
-    and does not cover groups. Ask the curve for these.
+    delta, and does not cover groups. Ask the curve for these.
 
     Args:
         mu: the least mu; upper is safe.
@@ -435,11 +433,8 @@ def _slack(mu: Any) -> Any:
     """Bound the rounding of z(power) - z(level).
 
     ndtri_exp errs by 64 relative units. Its two values are at most 38 if powers and levels are
-    floats.
-    Beyond 38, their error grows with mu. A logarithm errs by 2 relative units and is at most 745.
-    It
-    moves z by less than 1.26 times its error, divided by |z| in the tails: 200 units. The sum is
-    below
-    16384 + 256 mu.
+    floats. Beyond 38, their error grows with mu. A logarithm errs by 2 relative units and is at
+    most 745. It moves z by less than 1.26 times its error, divided by |z| in the tails: 200 units.
+    The sum is below 16384 + 256 mu.
     """
     return 256 * UNIT * (64 + np.abs(mu))

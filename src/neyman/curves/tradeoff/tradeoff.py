@@ -1,9 +1,8 @@
 """Answer questions about a trade-off function of ordered pairs, with certified bounds.
 
 Each answer is for the worst pair [WD-1]. A pair's curve costs time, but a proven mu gives a
-Gaussian
-curve below it at no cost. `supremum` asks the pair with the largest mu first. It skips a pair if
-its Gaussian curve admits no worse answer than another pair certainly has.
+Gaussian curve below it at no cost. `supremum` asks the pair with the largest mu first. It skips a
+pair if its Gaussian curve admits no worse answer than another pair certainly has.
 """
 
 from __future__ import annotations
@@ -305,10 +304,8 @@ class Tradeoff:
         """Return B(f) = 2 int p q / (p + q), the least over pairs that are as private as f.
 
         An attacker guesses one of two equally likely numbers, 2 d apart, from one output. Their
-        mean squared
-        error is at least d^2 B(f): 1 is perfect privacy, 0 is none. For data that differ in k
-        units, ask
-        ``f.group(k).affinity()``.
+        mean squared error is at least d^2 B(f): 1 is perfect privacy, 0 is none. For data that
+        differ in k units, ask ``f.group(k).affinity()``.
 
         Returns:
             B(f) in [0, 1]; lower is safe.
@@ -327,8 +324,7 @@ class Tradeoff:
         """Return `delta` at many epsilons, at little more than the cost of one.
 
         Nearby epsilons share lines, so an interval may be a few times as wide as from `delta`,
-        mostly less
-        than twice. The order of the epsilons does not matter.
+        mostly less than twice. The order of the epsilons does not matter.
 
         Args:
             epsilons: each at least 0.
@@ -425,8 +421,7 @@ class Tradeoff:
         """Return `epsilon` at many deltas, at little more than the cost of one.
 
         Nearby deltas share lines, so an interval may be a few times as wide as from `epsilon`,
-        mostly less
-        than twice. The order of the deltas does not matter.
+        mostly less than twice. The order of the deltas does not matter.
 
         Args:
             deltas: each in [0, 1), as in `epsilon`.
@@ -520,10 +515,8 @@ class Tradeoff:
         """Return the largest chance of a right guess about one record; upper is safe.
 
         It is 1 - f(baseline), for f the convex curve below all pairs in both orders [RK-2]. One
-        number
-        covers re-identification, attribute inference, and reconstruction: `neyman.risk` has the
-        baseline
-        and the conditions of each. Membership at a prior is a different number.
+        number covers re-identification, attribute inference, and reconstruction: `neyman.risk` has
+        the baseline and the conditions of each. Membership at a prior is a different number.
 
         Args:
             baseline: the best chance of a right guess without the release, above 0 and at most 1.
@@ -656,10 +649,8 @@ class Tradeoff:
         """Return the smallest rho with D_a <= a rho for all orders a > 1, both ways; upper is safe.
 
         The upper end is proven: the sum of the parts' rho. The lower end is the largest D_a / a at
-        some
-        orders. The ends coincide if D_1 is the largest: for Gaussian and Laplace noise, on the
-        reals and
-        on the integers, for pure epsilon-DP, a bounded range, and sums of these.
+        some orders. The ends coincide if D_1 is the largest: for Gaussian and Laplace noise, on the
+        reals and on the integers, for pure epsilon-DP, a bounded range, and sums of these.
         """
         low = high = 0.0
         for c in self.directions:
@@ -688,10 +679,8 @@ class Tradeoff:
 
         Without levels the answer is exact for Gaussian mechanisms and for curves with finitely many
         corners. For other curves the upper end is the root of the sum of the parts' proven mu
-        squared (inf
-        if there is none), and the lower end is the largest mu found over levels. Rare losses decide
-        this
-        supremum. It is often far above what tests at usual levels can do.
+        squared (inf if there is none), and the lower end is the largest mu found over levels. Rare
+        losses decide this supremum. It is often far above what tests at usual levels can do.
 
         Args:
             levels: two levels, such as (1e-4, 0.5). The answer is then the largest z(power) -
@@ -742,10 +731,8 @@ class Tradeoff:
         """Return the Gaussian curve nearest to this curve in sup distance, and the distance.
 
         It describes a curve if rare losses put `gdp` far above what most tests can do. Its mu is
-        not a
-        guarantee: at some levels the power is larger, by up to ``distance`` (the regret). For a
-        safe mu on
-        a range of levels, use ``gdp(levels=...)``.
+        not a guarantee: at some levels the power is larger, by up to ``distance`` (the regret). For
+        a safe mu on a range of levels, use ``gdp(levels=...)``.
 
         Source: Gomez and others 2025, who report mu with its regret.
         """
@@ -760,10 +747,8 @@ class Tradeoff:
         """Return the delta of probabilistically bounded DP at epsilon; upper is safe.
 
         delta = sup { 1 - f(a) : 1 - f(a) > e^epsilon a }, 0 if there is none, in the worse
-        direction. It is
-        the largest mass of outcomes whose average likelihood ratio is above e^epsilon (Kifer, Abowd
-        et al.
-        2022).
+        direction. It is the largest mass of outcomes whose average likelihood ratio is above
+        e^epsilon (Kifer, Abowd et al. 2022).
 
         Args:
             epsilon: at least 0.
@@ -811,9 +796,8 @@ class Tradeoff:
         """Return True if the mechanism is certified to meet this budget.
 
         A curve admits every mechanism that is at least as private. A budget of bounds on Renyi
-        divergences,
-        such as zCDP, is checked at each order, because the curve that they imply does not imply
-        them.
+        divergences, such as zCDP, is checked at each order, because the curve that they imply does
+        not imply them.
         """
         return admits(self, mechanism)
 
@@ -848,8 +832,7 @@ class Tradeoff:
         """Return the tensor product: an attacker sees both outputs, with independent randomness.
 
         The pairs of both curves have the same order. If one curve covers one order and the other
-        covers
-        both orders, the first meets each order of the other.
+        covers both orders, the first meets each order of the other.
         """
         if not isinstance(other, Tradeoff):  # pyright: ignore[reportUnnecessaryIsInstance]
             return NotImplemented
@@ -908,10 +891,8 @@ class Tradeoff:
         """Return max{f, f^-1}, which is valid if f bounds every ordered pair.
 
         If a curve bounds one order only (a removal, say), its guarantee is `symmetric`. A curve
-        that covers
-        both orders is returned unchanged. The result is exact for finitely many corners, and
-        otherwise
-        between two polygons.
+        that covers both orders is returned unchanged. The result is exact for finitely many
+        corners, and otherwise between two polygons.
 
         Source: Dong, Roth and Su 2022, proposition 2.4.
         """
@@ -922,8 +903,7 @@ class Tradeoff:
         """Return the convex conjugate f*(y) = sup over x in [0, 1] of x y - f(x); upper is safe.
 
         Let y = slope. For y < 0 it is delta(log(-y)) - 1, in the worse direction. For y >= 0 it is
-        y (Dong,
-        Roth and Su 2022, proposition 2.12).
+        y (Dong, Roth and Su 2022, proposition 2.12).
         """
         return conjugate(self, slope)
 
@@ -932,16 +912,12 @@ class Tradeoff:
         """Return the trade-off curve for datasets that differ in ``size`` units.
 
         The curve implies it for every such pair of datasets: a units added and k - a removed, for
-        every a.
-        For all records of one user, `Mechanism.user` may give a better bound.
+        every a. For all records of one user, `Mechanism.user` may give a better bound.
 
         1 - f_k = m o m o ... o m, for m = 1 - f the power as a function of the level. Each step may
-        go in
-        either order, so f is the `symmetric` curve. Gaussian, pure, and zCDP guarantees keep their
-        form,
-        with k mu, k epsilon, and k^2 rho. Other curves are computed as in `mutual`. A curve of one
-        order is
-        refused.
+        go in either order, so f is the `symmetric` curve. Gaussian, pure, and zCDP guarantees keep
+        their form, with k mu, k epsilon, and k^2 rho. Other curves are computed as in `mutual`. A
+        curve of one order is refused.
 
         Args:
             size: k, at least 1.
