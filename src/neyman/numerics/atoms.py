@@ -8,16 +8,19 @@ replaces it, with a bound on its absolute rounding error.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import reduce
+from typing import TypeVar
 
 import numpy as np
 
 from neyman.numerics.arrays import Array
 from neyman.numerics.operations import CALL, cells, charge
 
-UNIT = 2.0**-53
+UNIT = 2.0**-53  # largest relative error of one rounding to a float
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +59,7 @@ class Atoms:
 
     @property
     def drift(self) -> float:
-        """Return a bound on the error of each point, beyond four units of the farthest point.
+        """Return a bound on the error of each point, beyond four `UNIT` of the farthest point.
 
         A step that is not exactly a float errs once for each place.
         """
@@ -154,18 +157,26 @@ def _trim(a: Atoms) -> Atoms:
     return replace(a, start=a.start + low, weight=a.weight[low:high], tail=a.tail + cut)
 
 
-def power(a: Atoms, count: int) -> Atoms:
-    """Return the ``count``-fold convolution of ``a``, count >= 1, by repeated squaring."""
-    result: Atoms | None = None
-    square = a
+def repeated(one: T, count: int, combine: Callable[[T, T], T]) -> T:
+    """Combine ``count`` >= 1 copies of ``one`` by an associative function: repeated squaring."""
+    result: T | None = None
     while True:
         if count & 1:
-            result = square if result is None else _trim(convolve(result, square))
+            result = one if result is None else combine(result, one)
         count >>= 1
         if not count:
             assert result is not None
             return result
-        square = _trim(convolve(square, square))
+        one = combine(one, one)
+
+
+def _convolve_and_trim(a: Atoms, b: Atoms) -> Atoms:
+    return _trim(convolve(a, b))
+
+
+def power(a: Atoms, count: int) -> Atoms:
+    """Return the ``count``-fold convolution of ``a``, count >= 1."""
+    return repeated(a, count, _convolve_and_trim)
 
 
 def common_step(steps: Sequence[Fraction]) -> Fraction:
@@ -175,10 +186,7 @@ def common_step(steps: Sequence[Fraction]) -> Fraction:
 
 
 def compose(parts: Sequence[tuple[Atoms, int]]) -> Atoms:
-    """Return the convolution of all parts, each repeated ``count`` times, on a common lattice."""
+    """Return the convolution of all parts (measure, count), each ``count``-fold, on one lattice."""
     step = common_step([a.step for a, _ in parts])
     powers = sorted((power(a, n).strided(step) for a, n in parts), key=len)
-    result = powers[0]
-    for other in powers[1:]:
-        result = _trim(convolve(result, other))
-    return result
+    return reduce(_convolve_and_trim, powers)

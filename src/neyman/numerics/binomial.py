@@ -22,7 +22,7 @@ def _at_integers(function: Callable[[Array], Array], n: Array) -> Array:
 
 
 def slow(k: Array) -> Array:
-    """Return S(k) = log k! - k log k + k for whole numbers, accurate to a unit; S(0) = 0."""
+    """Return S(k) = log k! - k log k + k for whole numbers k, within a rounding unit; S(0) = 0."""
     far = np.maximum(k, len(_EARLY)).astype(float)
     inverse = far**-2.0
     series = (1 / 12 - (1 / 360 - (1 / 1260 - inverse / 1680) * inverse) * inverse) / far
@@ -36,7 +36,7 @@ _EARLY = np.array([0.0, *(math.log(math.factorial(j) / j**j) + j for j in range(
 
 
 def divergence(k: Array, y: Array | float) -> Array:
-    """Return D(k, y) = k log(k / y) + y - k. It errs by a few units of D and of k - y."""
+    """Return D(k, y) = k log(k / y) + y - k, within a few rounding units of D and of k - y."""
     v = (k - y) / np.maximum(k + y, 1e-300)
     # log(k / y) = 2 atanh(v); for small v the series of 2 k atanh(v) - (k - y)
     near = np.abs(v) < 0.1
@@ -51,9 +51,9 @@ def divergence(k: Array, y: Array | float) -> Array:
 
 
 def log_binomial(n: int, p: float, q: float, c: Array, epsilon: float) -> tuple[Array, Array]:
-    """Return log Bin(n, p)(c), and a bound on its error, by deviances (Loader 2000).
+    """Return log P(Bin(n, p) = c), and a bound on its error, by deviances (Loader 2000).
 
-    q = 1 - p. Both p and q are known to 4 + epsilon units.
+    q = 1 - p. Both p and q err by at most 4 + epsilon rounding units.
     """
     value, error = _at_integers(lambda x: _log_binomial(n, p, q, x, epsilon), c.astype(float))
     return value, error
@@ -76,7 +76,7 @@ def _log_binomial(n: int, p: float, q: float, x: Array, epsilon: float) -> Array
 
 
 def log_half(c: Array, j: Array) -> tuple[Array, Array]:
-    """Return log Bin(c, 1/2)(j), and a bound on its error."""
+    """Return log P(Bin(c, 1/2) = j), and a bound on its error."""
     x, n = np.asarray(j, dtype=float), c.astype(float)
     y = n - x
     u = np.where(n > 0, (x - y) / np.maximum(n, 1.0), 0.0)

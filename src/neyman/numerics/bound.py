@@ -14,6 +14,7 @@ from neyman import notebook
 
 TEXT_ONLY = re.compile(r"(?:(?s:.)?[<>^])?(?:[1-9]\d*)?")  # a format with only alignment and width
 NUMBER = re.compile(r"(?s:.*?)(?:\.(?P<precision>\d+))?(?P<kind>[eEfFgGn%])?")
+PRINTED_DIGITS = 15  # most significant digits of a printed number
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +201,7 @@ def _python_number(scalar: Any) -> int | Fraction | float | None:
         return None
 
 
-def format_between(lower: float, upper: float, safe: str = "upper", most: int = 15) -> str:
+def format_between(lower: float, upper: float, safe: str = "upper") -> str:
     """Write a number with the digits that both ends support, rounded toward the safe side.
 
     The printed number is the safe end, rounded away from the other end. Its last digit is the last
@@ -211,18 +212,17 @@ def format_between(lower: float, upper: float, safe: str = "upper", most: int = 
     if math.isinf(end):
         return "inf" if end > 0 else "-inf"
     if lower == upper:
-        short = f"{end:.{most}g}"
-        return short if float(short) == end else directed(end, most, up=safe == "upper")
+        short = f"{end:.{PRINTED_DIGITS}g}"
+        return short if float(short) == end else directed(end, PRINTED_DIGITS, up=safe == "upper")
     apart = f"between {directed(lower, 3, up=False)} and {directed(upper, 3, up=True)}"
     if math.isinf(upper - lower):
         return apart
     if end == 0:
         return "0" if upper - lower < 1e-15 else apart
     digits = math.floor(math.log10(abs(end))) - math.floor(math.log10(upper - lower))
-    digits = min(digits, most)
     if digits < 2:
         return apart
-    return directed(end, digits, up=safe == "upper")
+    return directed(end, min(digits, PRINTED_DIGITS), up=safe == "upper")
 
 
 def directed(x: float, digits: int, *, up: bool) -> str:

@@ -10,10 +10,10 @@ from typing import Any, cast
 
 
 def order_key(value: object) -> tuple[Any, ...]:
-    """Return a value's sort key: its kind's name, then its exact fields in order.
+    """Return a value's sort key: its class's name, then its exact fields in order.
 
     A number of any type sorts by the digits of its numerator, then of its denominator. A tuple
-    sorts entry by entry. A kind that is built on another ``mechanism`` sorts right after that
+    sorts entry by entry. An object whose first field is a ``mechanism`` sorts right after that
     mechanism. The JSON of mechanisms uses this order since version 0.1.0. Fields that equality
     ignores do not count: two keys are equal if and only if the values are.
 
@@ -47,7 +47,7 @@ def order_key(value: object) -> tuple[Any, ...]:
 
 @cache
 def _names(kind: type[object]) -> tuple[bool, tuple[str, ...]]:
-    """Return True if a kind is built on another mechanism, and the names of its compared fields."""
+    """Return the names of a class's compared fields, and True if the first is ``mechanism``."""
     if not is_dataclass(kind):
         raise TypeError(
             f"a {kind.__name__} has no canonical order: make its class a frozen dataclass"

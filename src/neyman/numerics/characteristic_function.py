@@ -15,10 +15,8 @@ WAVE_OPERATIONS = 25.0  # operations of a complex exponential or product
 
 
 def evenly(u: Array) -> bool:
-    """Return True if u = h k for k = 0 .. n - 1, n > 8."""
-    if not (len(u) > 8 and u[0] == 0):
-        return False
-    return bool(np.abs(np.diff(u) - u[1]).max() <= 1e-9 * abs(u[1]))
+    """Return True if u has more than 8 entries, evenly spaced from 0."""
+    return bool(len(u) > 8 and u[0] == 0 and np.abs(np.diff(u) - u[1]).max() <= 1e-9 * abs(u[1]))
 
 
 def wave_sum(place: Array, weight: Array, u: Array) -> Array:

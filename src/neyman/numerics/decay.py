@@ -1,7 +1,8 @@
 """Bound how fast a characteristic function decays beyond the last node [C-4].
 
-For increasing ``edges`` u_0 < u_1 < ..., each function returns upper bounds on log |phi(u)|. Entry
-j holds for every u in [u_j, u_{j+1}], and the last one for every u >= u_m.
+Let phi be this function. For increasing ``edges`` u_0 < u_1 < ..., `by_moments` and `by_pieces`
+return upper bounds on log |phi(u)|. Entry j holds for every u in [u_j, u_{j+1}], and the last one
+for every u >= u_m.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def by_pieces(places: Array, mass: Array, edges: Array, wanted: Array | None = N
             losses[j] = max(alone.sum(), sums[0, -1] - before[1][-1] / u)
             continue
         following = edges[j + 1]
-        size = _cell(u, following)
+        size = math.sqrt(12) / math.hypot(u, following)  # the gain is equal at both heights
         cell = np.floor((places - peak) / size + 0.5)
         turns[1:-1] = cell[1:-1] != cell[:-2]
         cuts = np.flatnonzero(turns)
@@ -107,13 +108,8 @@ def by_pieces(places: Array, mass: Array, edges: Array, wanted: Array | None = N
     return repeat(np.log1p(-np.minimum(losses * (1 - 1e-9), 1 - 1e-16)))
 
 
-def _cell(u: float, following: float) -> float:
-    """Return the cells' width, at which the variance gives the same gain at both ends."""
-    return math.sqrt(12) / math.hypot(u, following)
-
-
 def _gain(sums: Array, width: Array, slack: float, u: float, following: float) -> Array:
-    """Return the loss in |phi| of each cell, from its mass, moment, and second moment."""
+    """Return how much each cell lowers |phi|, at least, from its mass and first two moments."""
     total, moment, second = sums
     if following > 1e150:  # squares overflow: nothing is claimed
         return np.zeros(len(width))
@@ -125,10 +121,7 @@ def _gain(sums: Array, width: Array, slack: float, u: float, following: float) -
 
 
 def _thin_edges(edges: Array) -> tuple[Array, Callable[[Array], Array]]:
-    """Return fewer edges, and a function that spreads their bounds over all edges.
-
-    A wider interval's bound holds within it.
-    """
+    """Return at most `MAX_EDGES` edges, and a function that repeats their bounds for all edges."""
     if len(edges) <= MAX_EDGES:
         return edges, lambda bound: bound
     places = np.geomspace(float(edges[0]), float(edges[-1]), MAX_EDGES)

@@ -35,7 +35,7 @@ class Discretization:
     Args:
         loss: places, increasing, shape (n,).
         weight: non-negative weights, each with the factor e^{tilt loss}, shape (n,).
-        tilt: the tilt c.
+        tilt: any real number.
         log_scale: logarithm of the common factor.
         tail: bound on the total omitted weight.
         relative: bound on the relative error of each weight; one number, or shape (n,).
@@ -67,7 +67,7 @@ class Discretization:
 def _gather_weights(
     index: NDArray[np.int64], weight: Array, step: float, dots: Discretization, terms: int = 0
 ) -> Atoms:
-    """Return the weights by place. Each weight is a sum of up to ``terms`` earlier terms."""
+    """Add up the weights at each place. They are themselves sums of up to ``terms`` terms."""
     start = int(index.min())
     cells(int(index.max()) - start)
     return Atoms(

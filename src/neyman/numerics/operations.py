@@ -108,11 +108,9 @@ def charge(count: float, most_cells: float = 0.0) -> None:
         meter.count += count
     if most_cells > meter.most_cells:
         meter.most_cells = most_cells
-    if meter.strict:
-        used, most = (meter.spared, meter.reserve) if meter.spare else (meter.count, meter.most)
-        if used > most or most_cells > LIMITS.array_cells:
-            meter.reached = True
-            raise OperationLimit
+    if meter.strict and not meter.fits(0.0, most_cells):
+        meter.reached = True
+        raise OperationLimit
 
 
 def overhead(count: float) -> None:
@@ -131,32 +129,31 @@ def cells(count: float) -> None:
     charge(0.0, count)
 
 
+def _new_meter(batches: float = 1.0) -> Meter:
+    """Return a meter with this multiple of one question's operations."""
+    return Meter(batches * MOST_OPERATIONS, batches * LIMITS.reserve_share * MOST_OPERATIONS)
+
+
 class _Block:
     """Count the operations of a block with a meter, and restore the meter's settings afterwards.
 
     Args:
         settings: the meter's settings within the block.
         meter: a new meter; by default the question's meter, or a new one.
-        batches: multiple of one question's operations for a new meter.
     """
 
     __slots__ = ("_before", "_meter", "_token")
 
-    def __init__(
-        self, settings: dict[str, object], meter: Meter | None = None, batches: float = 1.0
-    ) -> None:
-        settings = {**settings}
-        known = METER.get() if meter is None else None
+    def __init__(self, settings: dict[str, object], meter: Meter | None = None) -> None:
+        self._before = {**settings}
+        known = METER.get()
         self._token: Token[Meter | None] | None = None
-        if known is None:
-            known = meter or Meter(
-                batches * MOST_OPERATIONS, batches * LIMITS.reserve_share * MOST_OPERATIONS
-            )
+        if meter is not None or known is None:
+            known = meter or _new_meter()
             self._token = METER.set(known)
-        fields = known.__dict__
-        self._meter, self._before = known, settings
+        self._meter, fields = known, known.__dict__
         for name, value in settings.items():
-            settings[name], fields[name] = fields[name], value
+            self._before[name], fields[name] = fields[name], value
 
     def __enter__(self) -> Meter:
         return self._meter
@@ -176,7 +173,7 @@ def question_meter(batches: float = 1.0) -> _Block:
     Args:
         batches: multiple of one question's operations for a new meter.
     """
-    return _Block({}, batches=batches)
+    return _Block({}, None if METER.get() else _new_meter(batches))
 
 
 def apart(*, strict: bool = False) -> _Block:
@@ -185,9 +182,7 @@ def apart(*, strict: bool = False) -> _Block:
     Args:
         strict: True if operations beyond the limit raise `OperationLimit`.
     """
-    meter = Meter(MOST_OPERATIONS, LIMITS.reserve_share * MOST_OPERATIONS)
-    meter.strict = strict
-    return _Block({}, meter)
+    return _Block({"strict": strict}, _new_meter())
 
 
 def in_question(key: object, build: Callable[[], R]) -> R:
@@ -214,7 +209,7 @@ def limit(share: float, owner: object = None) -> _Block:
         owner: if given, the share is of the operations left when this object began to answer the
             question. Its other blocks count, and the reserve is not shared.
     """
-    meter = METER.get() or Meter(MOST_OPERATIONS, LIMITS.reserve_share * MOST_OPERATIONS)
+    meter = METER.get() or _new_meter()
     if owner is None:
         spared = meter.spared + share * max(meter.reserve - meter.spared, 0.0)
         most = meter.count + share * max(meter.most - meter.count, 0.0)

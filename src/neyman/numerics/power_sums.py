@@ -42,13 +42,8 @@ LIMITS = Limits()
 def ways(count: int, values: int) -> int:
     """Return the number of distinct sums of ``count`` copies of a loss with ``values`` atoms."""
     if values == 2:  # for many copies, only a window is stored
-        return (
-            min(
-                count,
-                max(LIMITS.copies, math.ceil(LIMITS.reach_deviations * math.sqrt(count)) + 128),
-            )
-            + 1
-        )
+        window = math.ceil(LIMITS.reach_deviations * math.sqrt(count)) + 128
+        return min(count, max(LIMITS.copies, window)) + 1
     return math.comb(count + values - 1, values - 1)
 
 
@@ -95,7 +90,8 @@ def power_sums(
     order = np.argsort(total, kind="stable")
     loss = total[order] * unit
     most = float(np.abs(counts[mask] * np.abs(index)).sum(axis=1).max()) * abs(unit)
-    wrong = count * place + 2 * UNIT * most * (1 if _is_range(index) else len(value) + 1)
+    exact = index.dtype.kind == "i"  # whole numbers have exact sums
+    wrong = count * place + 2 * UNIT * most * (1 if exact else len(value) + 1)
     return Discretization(loss, weight[order], tilt, scale, tail, error[mask][order], wrong)
 
 
@@ -126,10 +122,6 @@ def added(parts: Sequence[Discretization], tilt: float) -> Discretization:
     return longest
 
 
-def _is_range(index: Array) -> bool:
-    return index.dtype.kind == "i"
-
-
 def _simplex(count: int, values: int) -> NDArray[np.int64]:
     """Return all ways to write ``count`` as a sum of ``values`` counts, shape (ways, values)."""
     places = count + values - 1
@@ -143,7 +135,7 @@ def _simplex(count: int, values: int) -> NDArray[np.int64]:
 
 
 def _window(value: Array, p: Array, count: int, tilt: float) -> NDArray[np.int64]:
-    """Return the counts for a sum of two values, near the tilt's center."""
+    """Return the counts of two values near the center of the tilted sum, shape (n, 2)."""
     log_p = np.log(p) + tilt * value
     share = 1 / (1 + math.exp(min(log_p[0] - log_p[1], 700.0)))  # share of the second value
     reach = count

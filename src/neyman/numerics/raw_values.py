@@ -147,7 +147,7 @@ def _some(name: str, array: NDArray[Any], relation: Relation) -> NDArray[Any]:
 
 
 def _numbers(record: Any, most: int) -> list[float]:
-    """Return the first numbers of a record. So an endless record is read too."""
+    """Return at most ``most`` numbers of a record, or [] if it cannot be read."""
     try:
         return [_number(entry) for entry in islice(record, most)]
     except Exception:  # no record may raise an error

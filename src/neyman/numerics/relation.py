@@ -8,7 +8,7 @@ from typing import Literal
 Neighboring = Literal["replace-one", "add-remove"]
 
 Relation = Literal["any", "add-remove", "replace-one"]
-""" "any" if only a shift or a curve is known."""
+"""A relation; "any" if only a shift or a curve is known."""
 
 NEIGHBORING: tuple[Neighboring, ...] = ("add-remove", "replace-one")
 RELATIONS: tuple[Relation, ...] = ("any", *NEIGHBORING)

@@ -75,7 +75,7 @@ def falls_to(
     tolerance: float = 1e-12,
     floor: float = 1.0,
 ) -> tuple[float, float]:
-    """Bracket ``(a, b)`` with ``f(a) > level >= f(b)`` for a non-increasing ``f``.
+    """Return a bracket ``(a, b)`` with ``f(a) > level >= f(b)`` for a non-increasing ``f``.
 
     ``f(low) > level`` and ``f(high) <= level`` must hold. The method is regula falsi (Illinois)
     with bisection as a safeguard. Both ends have been evaluated, so each is certified if ``f`` is.
@@ -154,14 +154,14 @@ def zero(
         t = min(max(t, room), 1 - room)
 
 
-def least(f: Callable[[float], float], low: float, high: float, tolerance: float = 1e-9) -> float:
+def least(f: Callable[[float], float], low: float, high: float) -> float:
     """Return the approximate minimizer of a unimodal ``f`` in [low, high], by golden section.
 
     The place need not be exact: callers certify the value there.
     """
     inner, outer = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
     f_inner, f_outer = f(inner), f(outer)
-    while high - low > tolerance * max(1.0, abs(low), abs(high)):
+    while high - low > 1e-9 * max(1.0, abs(low), abs(high)):
         if f_inner <= f_outer:
             high, outer, f_outer = outer, inner, f_inner
             inner = high - GOLDEN * (high - low)

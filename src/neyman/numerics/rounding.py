@@ -50,7 +50,7 @@ def log_add(x: float, y: float) -> float:
 
 
 def log_complement(low: float, high: float) -> tuple[float, float]:
-    """Return bounds on log(1 - x), given bounds on log x. They include 6 units of error [RO-1]."""
+    """Return bounds on log(1 - x), given bounds on log x, with 6 units of rounding [RO-1]."""
     return (1 + 8 * UNIT) * _log_complement(high), (1 - 8 * UNIT) * _log_complement(low)
 
 
@@ -75,5 +75,5 @@ def down(x: float, steps: int = 2) -> float:
 
 
 def known(x: Array) -> Array:
-    """Return |x| where finite, else 0. The rounding of a logarithm scales with it."""
+    """Return |x|, or 0 if x is not finite. The rounding of a logarithm scales with it."""
     return np.where(np.isfinite(x), np.abs(x), 0.0)

@@ -76,7 +76,7 @@ def log_mgf(sigma_squared: float, shift: int, z: Array) -> Array:
 
 
 def _over_places(sigma_squared: float, shift: int, z: Array) -> Array:
-    """Return the sum over x, for a small sigma, with the largest term factored out."""
+    """Return K(z) by the sum over x, for a small sigma, with the largest term factored out."""
     reach = math.ceil(10 * math.sqrt(sigma_squared)) + 2
     x = np.arange(-reach, reach + 1, dtype=float)
     base = np.exp(-(x**2) / (2 * sigma_squared)).sum()

@@ -104,7 +104,7 @@ def _numbers(name: str, rows: Matrix) -> list[list[Fraction]]:
 
 
 def _forms(matrix: list[list[Fraction]], vectors: list[list[Fraction]]) -> list[Fraction] | None:
-    """Return d' S^-1 d for each vector, or None if S is not positive definite [GC-3]."""
+    """Return d' S^-1 d for each vector d, or None if S is not positive definite [GC-3]."""
     size = len(matrix)
     scale = math.lcm(*(entry.denominator for row in matrix for entry in row))
     unit = math.lcm(1, *(entry.denominator for vector in vectors for entry in vector))

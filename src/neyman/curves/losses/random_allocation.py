@@ -24,7 +24,7 @@ from neyman.curves.losses.finite import OffLatticeLoss
 from neyman.curves.losses.loss import WIDE_NODES, WIDE_WEIGHTS, Loss
 from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
-from neyman.numerics.atoms import UNIT
+from neyman.numerics.atoms import UNIT, repeated
 from neyman.numerics.discretization import Discretization
 
 
@@ -186,18 +186,8 @@ def _law(mu: float, batches: int, side: int) -> _AllocationDistribution:
 
 
 def _added_up(mu: float, batches: int, side: int) -> _Sum:
-    """Return the sum of all batches, by doubling."""
-    total: _Sum | None = None
-    double = _single_loss(mu, side)
-    rest = batches
-    while True:
-        if rest & 1:
-            total = double if total is None else _sum(total, double, mu, side)
-        rest >>= 1
-        if not rest:
-            assert total is not None
-            return total
-        double = _sum(double, double, mu, side)
+    """Return the distribution of S for all batches."""
+    return repeated(_single_loss(mu, side), batches, lambda a, b: _sum(a, b, mu, side))
 
 
 def _places(mu: float, count: int) -> Array:
