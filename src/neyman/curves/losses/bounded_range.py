@@ -145,7 +145,7 @@ def _(inner: EnvelopeLoss, size: float) -> Base:
 class BoundedRangeLoss(Part):
     """Represent the losses of all mechanisms of range epsilon: a set of pairs.
 
-    K of real z is the K of the worst pair at this z. These add up exactly.
+    For real z, K(z) is that of the worst pair at z. Such K of several releases add up exactly.
 
     Args:
         exact_epsilon: the range, above 0.
@@ -273,5 +273,5 @@ def _tail(x: Array) -> Array:
 
 
 def _is_near(a: float, x: Array) -> NDArray[np.bool_]:
-    """Return True if K at x is a direct difference of S."""
+    """Return True if a direct difference of S gives K at x without cancellation."""
     return (x <= 1) | (a * (x + 1) < 1)

@@ -85,7 +85,7 @@ class ComposedLattice(Loss):
         return sum((n * loss.log_mgf(z) for loss, n in self.parts), np.zeros(np.shape(z)))
 
     def mgf_rounding(self, z: Array) -> Array:
-        """Return the sum of the parts' rounding. Engines do not need it for a side."""
+        """Return the sum of the parts' rounding errors. Engines use it only if ``side`` is 0."""
         return sum((n * loss.mgf_rounding(z) for loss, n in self.parts), np.zeros(np.shape(z)))
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
@@ -149,7 +149,7 @@ def _atoms(joint: ComposedLattice, tilt: float) -> Atoms:
 
 
 def _round_sum(joint: ComposedLattice, tilt: float) -> Atoms:
-    """Return the sum on the lattice, or rounded to one side."""
+    """Return the tilted sum on its lattice, exact or rounded to the side of ``joint``."""
     step = joint.step
     parts = laws(joint.parts)
     if all(loss.step is not None and loss.step / step % 1 == 0 for loss, _ in parts):

@@ -29,7 +29,10 @@ SEAM_INDICES = 6  # indices on either side of a cut that must agree
 
 @dataclass(frozen=True, eq=False)
 class Stretch:
-    """Describe an interval with inner loss ``scale`` t + ``shift`` and a density of Q in t."""
+    """Describe an interval of t with a density of Q and the inner loss ``scale`` t + ``shift``.
+
+    ``distance`` and ``bend`` are those of a `Piece`.
+    """
 
     low: float
     high: float
@@ -67,7 +70,10 @@ class Base:
 
 @singledispatch
 def law_under_q(inner: Loss, size: float) -> Base:
-    """Return the atoms of a lattice. Take each from the tilt that resolves it best."""
+    """Return the distribution under Q of a loss on a lattice, for tilts up to ``size``.
+
+    Each atom comes from the tilt that resolves it best.
+    """
     tilts = [-1.0, 0.0]
     discretized: list[tuple[Atoms, Array]] = []
     centers: list[float] = []

@@ -150,7 +150,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
 
 
 def _piece(m: float, end: float, log_total: float) -> Piece:
-    """Return an arc of this slope up to its cut."""
+    """Return the part |s| <= ``end`` of the arc of slope m."""
     return Piece(
         -end,
         end,

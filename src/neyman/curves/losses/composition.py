@@ -94,10 +94,7 @@ class Composition:
     @cached_property
     def kinds(self) -> frozenset[type]:
         """Return the classes of the parts, and all their base classes."""
-        kinds: set[type] = set()
-        for loss, _ in self.parts:
-            kinds.update(type(loss).__mro__)
-        return frozenset(kinds)
+        return frozenset(kind for loss, _ in self.parts for kind in type(loss).__mro__)
 
     @cached_property
     def laws(self) -> tuple[tuple[Loss, int], ...]:
@@ -189,11 +186,10 @@ class Composition:
         classes: dict[type[Part], list[tuple[Part, int]]] = {}
         for loss, count in self.parts:
             classes.setdefault(type(loss), []).append((loss, count))
-        each: list[tuple[type[Part], list[Part], Array]] = []
-        for kind, parts in classes.items():
-            losses, counts = zip(*parts, strict=True)
-            each.append((kind, [*losses], np.array([*map(float, counts)])))
-        return tuple(each)
+        return tuple(
+            (kind, [loss for loss, _ in parts], np.array([float(n) for _, n in parts]))
+            for kind, parts in classes.items()
+        )
 
     def log_mgf(self, z: Array) -> Array:
         """Return K(z) of the sum."""
@@ -204,18 +200,16 @@ class Composition:
 
     def places(self, tilt: float, height: float) -> float:
         """Estimate the number of terms of K at this height."""
-        total = [0.0]
-        for kind, losses, _ in self._by_class:
-            total.append(kind.sum_of_places(losses, tilt, height))
-        return math.fsum(total)
+        each = self._by_class
+        return math.fsum(kind.sum_of_places(losses, tilt, height) for kind, losses, _ in each)
 
     def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
         """Return K(z), and a bound on the error of e^K relative to e^{K(Re z)} [C-3].
 
-        A part errs by e in addition to its |phi|, so the product of all is at most the product of
-        |phi| + e. The sum of K, in any order, errs by a unit of all sizes for each part. A node is
-        dropped if its product so far, times ``log_rest``'s factor, is negligible: other factors are
-        at most 1.
+        Let phi be e^{K(z) - K(Re z)} of a part, and e its error. The product of all phi is at most
+        the product of |phi| + e. The sum of K, in any order, errs by a unit of all sizes for each
+        part. A node z is dropped if its product so far, times ``log_rest``'s factor, is negligible:
+        other factors are at most 1.
 
         Args:
             z: real, or on one vertical line from the real axis upward; shape (n,).
@@ -266,7 +260,10 @@ class Composition:
     def log_decay(self, tilt: float, edges: Array, need: float) -> Array:
         """Return the log of a bound on the tilted characteristic function between the edges.
 
-        Parts are added until the sum ends near the end of a normal distribution.
+        Stop adding parts if the sum decays about as fast as for a normal distribution.
+
+        Args:
+            need: e-folds of decay that are enough.
         """
         total = np.zeros(len(edges))
         for loss, count in self.laws:

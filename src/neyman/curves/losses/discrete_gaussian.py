@@ -86,11 +86,8 @@ class DiscreteGaussianLoss(Loss):
     @property
     def step(self) -> Fraction | None:
         """Return shift / sigma^2, or None if sigma is too large to list atoms."""
-        return (
-            self.shift / self.sigma_squared
-            if self.sigma_squared <= LIMITS.wide_sigma_squared
-            else None
-        )
+        listed = self.sigma_squared <= LIMITS.wide_sigma_squared
+        return self.shift / self.sigma_squared if listed else None
 
     @property
     def rho(self) -> float:
@@ -120,18 +117,6 @@ class DiscreteGaussianLoss(Loss):
     def reverse(self) -> DiscreteGaussianLoss:
         return self
 
-    def _window(self, tilt: float) -> tuple[int, int]:
-        center = -tilt * self.shift
-        sigma = math.sqrt(self.sigma_squared)
-        low, high = (
-            math.floor(center - REACH_DEVIATIONS * sigma) - 1,
-            math.ceil(center + REACH_DEVIATIONS * sigma) + 1,
-        )
-        return low, high
-
-    def _exponents(self, tilt: float, x: Array) -> Array:
-        return -((x + tilt * self.shift) ** 2) / (2 * float(self.sigma_squared))
-
     def log_mgf(self, z: Array) -> Array:
         """Return K(z) = z (z + 1) shift^2 / (2 sigma^2) + log theta(z shift) / theta(0)."""
         z, s2 = np.atleast_1d(z), float(self.sigma_squared)
@@ -141,9 +126,6 @@ class DiscreteGaussianLoss(Loss):
             if 2 * math.pi**2 * s2 * (1 - 2 * turn) > theta.LIMITS.drop_efolds:
                 return z * (z + 1) * (self.shift**2 / s2 / 2)
         return theta.log_mgf(s2, self.shift, z)
-
-    def _log_mgf(self, tilt: float) -> float:
-        return float(self.log_mgf(np.array([tilt]))[0])
 
     def mgf_rounding(self, z: Array) -> Array:
         return theta.rounding(float(self.sigma_squared), self.shift, np.atleast_1d(z))
@@ -190,19 +172,21 @@ class DiscreteGaussianLoss(Loss):
 
     def atoms(self, tilt: float) -> Atoms:
         """Return the atoms within 26 sigma of the tilted center -tilt * shift, normalized."""
-        low, high = self._window(tilt)
-        exponent = self._exponents(tilt, np.arange(high, low - 1, -1, dtype=float))
+        center, reach = tilt * self.shift, REACH_DEVIATIONS * math.sqrt(self.sigma_squared)
+        low, high = math.floor(-center - reach) - 1, math.ceil(-center + reach) + 1
+        x = np.arange(high, low - 1, -1, dtype=float)
+        exponent = -((x + center) ** 2) / (2 * float(self.sigma_squared))
         weight = np.exp(exponent - exponent.max())
         weight /= weight.sum()
         # Sigma^2, the quotient, and the difference err by one unit each. A place that is not an
         # integer errs by one, its square by 3. Rounding of tilt times shift moves all places.
-        most, center = -float(exponent.min()), tilt * self.shift
+        most = -float(exponent.min())
         units = 3 if center.is_integer() else 6
         moved = float(abs(Fraction(tilt) * self.shift - Fraction(center)))
         moved *= math.sqrt(2 * most / self.sigma_squared) * (1 + 1e-9)
         relative = (units * most + len(weight) + 16) * UNIT + moved
         first = Fraction(self.shift**2) / (2 * self.sigma_squared)
-        scale = self._log_mgf(tilt)
+        scale = float(self.log_mgf(np.array([tilt]))[0])
         return Atoms(
             self.shift / self.sigma_squared,
             first,

@@ -39,7 +39,7 @@ class ExternalPld(Part):
 
     @property
     def rho(self) -> float:
-        """Return the larger rho of the two, plus the omitted mass of Q [RB-7]."""
+        """Return the larger rho - log(1 - missing), for the mass that only Q has [RB-7]."""
         return max(up(x.rho - math.log1p(-x.missing)) for x in (self.ahead, self.behind))
 
     @property

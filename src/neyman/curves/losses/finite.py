@@ -35,7 +35,7 @@ LEAST_LOG_MASS = -600.0  # log of the smallest mass that may be raised to powers
 
 
 class _ValuesLoss(Loss):
-    """Share the code of losses with finitely many values."""
+    """Represent a loss with finitely many values, on a lattice or not."""
 
     failure: float
     missing: float
@@ -161,30 +161,24 @@ class FiniteLoss(_ValuesLoss):
         value, log_p = self._arrays
         return 4 * UNIT * (8 + np.abs(log_p).max() + np.abs(z) * np.abs(value).max())
 
-    def atoms(self, tilt: float) -> Atoms:
-        """Return the weights p e^{tilt v} / e^{K(tilt)}."""
+    def _tilted(self, tilt: float) -> tuple[Array, float, float]:
+        """Return the weights p e^{tilt v} / e^{K(tilt)}, K(tilt), and their relative error."""
         value, log_p = self._arrays
         scale = float(self.log_mgf(np.array([tilt]))[0])
-        exponent = log_p - scale + tilt * value  # in this order each part is rounded twice
-        weight = np.zeros(self.index[-1] - self.index[0] + 1)
-        weight[np.array(self.index) - self.index[0]] = np.exp(exponent)
+        weight = np.exp(log_p - scale + tilt * value)  # in this order each part is rounded twice
         size = float(np.max(np.abs(log_p) + np.abs(tilt * value))) + abs(scale)
-        return Atoms(
-            self.lattice,
-            Fraction(0),
-            self.index[0],
-            weight,
-            scale,
-            relative=(2 * size + 8) * UNIT + self._weight_error(tilt),
-        )
+        return weight, scale, (2 * size + 8) * UNIT + self._weight_error(tilt)
+
+    def atoms(self, tilt: float) -> Atoms:
+        weights, scale, relative = self._tilted(tilt)
+        first = self.index[0]
+        weight = np.zeros(self.index[-1] - first + 1)
+        weight[np.array(self.index) - first] = weights
+        return Atoms(self.lattice, Fraction(0), first, weight, scale, relative=relative)
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        value, log_p = self._arrays
-        scale = float(self.log_mgf(np.array([tilt]))[0])
-        size = float(np.max(np.abs(log_p) + np.abs(tilt * value))) + abs(scale)
-        weight = np.exp(log_p - scale + tilt * value)
-        relative = (2 * size + 8) * UNIT + self._weight_error(tilt)
-        return Discretization(value, weight, tilt, scale, 0.0, relative)
+        weight, scale, relative = self._tilted(tilt)
+        return Discretization(self._arrays[0], weight, tilt, scale, 0.0, relative)
 
     def _weight_error(self, tilt: float) -> float:
         """Return a weight's error from its value's error: 2 relative units of the value, or 0."""
@@ -208,6 +202,9 @@ class FiniteLoss(_ValuesLoss):
             return lattice_sum(self, count, tilt, least)
         index, log_p = np.array(self.index), np.array(self.log_p)
         return _multinomial(index, float(self.lattice), log_p, self.failure, count, tilt, 0.0)
+
+
+PERFECT = FiniteLoss(Fraction(1), (0,), (0.0,))  # the loss of perfect privacy: always 0
 
 
 def response_mu(epsilon: float) -> float:
@@ -339,12 +336,11 @@ class OffLatticeLoss(_ValuesLoss):
         """Return the reverse: values change sign, and the masses are those of Q."""
         values = tuple(-v for v in reversed(self.values))
         log_q = tuple(p - v for p, v in reversed(self._pairs))
-        same = self.failure == self.missing and len(values) > 0
         # A difference of two logarithms errs by 2 relative units of each and by one of the result.
         # Losses that differ by no more count as equal: every engine allows 8 units of both.
         slack = 8 * UNIT * (1 + self._largest + float(np.max(np.abs(self.log_p))))
         if (
-            same
+            self.failure == self.missing
             and np.allclose(values, self.values, rtol=0, atol=PLACE_ERROR * self._largest)
             and np.allclose(log_q, self.log_p, rtol=0, atol=slack)
         ):
@@ -395,7 +391,7 @@ class OffLatticeLoss(_ValuesLoss):
         )
 
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
-        """Return the number of unordered draws of the values, or of ordered ones without powers."""
+        """Return the number of unordered draws of values. Without powers, count ordered draws."""
         if not self._has_powers(count):
             return float(len(self.values)) ** count if count <= 8 else math.inf  # pair by pair
         return ways(count, len(self.values))

@@ -210,7 +210,7 @@ class Loss(Part):
 
     @abstractmethod
     def dots(self, tilt: float, step: float) -> Discretization:
-        """Return weights without a common lattice, with a resolution of ``step``."""
+        """Return weights times e^{tilt L} at any places, with a resolution of ``step``."""
 
 
 def lattice_sum(loss: Loss, count: int, tilt: float, least: float) -> Discretization:

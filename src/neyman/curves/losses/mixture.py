@@ -76,7 +76,6 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         return GaussianMixtureLoss(self.distances, self.weights, not self.removed)
 
     def log_ratio(self, y: Array) -> Array:
-        """Return log R(y), to relative accuracy near 0."""
         c, p = np.array(self.distances), np.array(self.weights)
         self._count(y)
         z = np.multiply.outer(y, c) - c * c / 2
@@ -117,10 +116,7 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         return y
 
     def range(self, w: float) -> tuple[float, float]:
-        """Return the ends of the region in which e^{-y^2/2} R^w is not negligible.
-
-        Its log slope is s w - y, with s between the least and the largest c.
-        """
+        # The log slope of e^{-y^2/2} R^w is s w - y, with s between the least and the largest c.
         peaks = w * self.distances[0], w * self.distances[-1]
         low, high = min(peaks) - PAD_DEVIATIONS, max(peaks) + PAD_DEVIATIONS
         # For w >= 0 the second derivative of g is at least -1, so between two points g is at most
@@ -195,7 +191,7 @@ class MixtureLoss(Loss):
         return np.where((np.abs(log_mgfs) < 0.5).all(axis=0), near, far)
 
     def _shares(self, z: Array) -> Array:
-        """Return the weights under each tilt, shape (parts, n)."""
+        """Return the parts' weights w_k e^{K_k(z) - K(z)} at Re z, shape (parts, n)."""
         real = np.real(np.atleast_1d(z)).astype(float)
         log_share = np.array([math.log(w) + loss.log_mgf(real) for w, loss in self.parts])
         return np.exp(log_share - np.asarray(logsumexp(log_share, axis=0)))

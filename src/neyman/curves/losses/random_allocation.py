@@ -103,7 +103,7 @@ class RandomAllocationLoss(Loss):
         return replace(self, removed=not self.removed)
 
     def log_mgf(self, z: Array) -> Array:
-        """Return K, moved to the side by the rounding of places and masses."""
+        """Return K, moved to the safe side by the rounding errors of places and masses."""
         z = np.atleast_1d(z)
         return self._base.log_mgf(z) + self._shift * z + self._log_factor
 
@@ -120,7 +120,7 @@ class RandomAllocationLoss(Loss):
         return self._base.decay(tilt, edges, enough)
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """Return the values, moved to the side."""
+        """Return the values, moved to the safe side by their rounding errors."""
         dots = self._base.dots(tilt, step)
         scale = dots.log_scale + tilt * self._shift + self._log_factor
         return replace(dots, loss=dots.loss + self._shift, log_scale=scale)

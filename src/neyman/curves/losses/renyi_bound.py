@@ -7,7 +7,7 @@ one function,
 
 a parabola plus a convex piecewise linear function. Guarantees compose exactly by adding: rho, the
 corners, and the KL bounds add up, and the smallest top stays. They hold in both directions.
-`region` computes the curve that they imply.
+`binary_region` computes the curve that they imply.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from fractions import Fraction
 from itertools import pairwise
 from numbers import Real
 from typing import cast
@@ -23,7 +22,7 @@ from numpy.typing import NDArray
 
 from neyman.curves.losses.bracket import LossBracket, ends
 from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.finite import FiniteLoss, OffLatticeLoss
+from neyman.curves.losses.finite import PERFECT, OffLatticeLoss
 from neyman.curves.losses.loss import Part
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.numerics import check
@@ -31,7 +30,6 @@ from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
 LogDensity = Callable[[Array], Array]
-PERFECT = FiniteLoss(Fraction(1), (0,), (0.0,))
 Mask = NDArray[np.bool_]
 MAX_INTEGERS = 10**7  # most integers of a pair of distributions
 NARROW_PIECE = 1e4 * UNIT  # width, over the largest place, of a piece that only rounding separates
@@ -149,7 +147,7 @@ class Density(Law):
                 raise ValueError(f"{name} = {getattr(self, name)!r} must be finite, at least 0")
 
     def _piece_bounds(self, name: str) -> Array | None:
-        """Return a bound for each piece."""
+        """Return a stated bound for each piece between breaks, or None if it is not stated."""
         given, pieces = getattr(self, name), len(self.breaks) + 1
         if given is None:
             return None
@@ -160,7 +158,6 @@ class Density(Law):
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """Return the statements in words."""
         named = getattr(self.log_density, "__qualname__", type(self.log_density).__name__)
         within = f" between the breaks {list(self.breaks)}" if self.breaks else ""
         total = "unknown" if self.total is None else f"{self.total:.15g}"
@@ -179,7 +176,6 @@ class Density(Law):
         return (*said, "the density is log-concave") if self.log_concave else tuple(said)
 
     def shifted(self, shift: float, spare: float = 0.0) -> Density:
-        """Return the distribution of X + shift."""
         if spare and self.slope is None:
             raise ValueError("slope= is needed for all smaller shifts, unless log_concave=True")
         return replace(self, _moved=(self._moved[0] + shift, self._moved[1] + spare))
@@ -235,11 +231,8 @@ class Density(Law):
 
     def _near_shifts(self, cells: _PairCells, edges: Array, near: Array) -> _PairCells:
         """Widen the cells to hold for all shifts within the spare [UD-4]."""
-        spare, cuts, slopes = (
-            self._moved[1],
-            self.places(),
-            cast(Array, self._piece_bounds("slope")),
-        )
+        spare, cuts = self._moved[1], self.places()
+        slopes = cast(Array, self._piece_bounds("slope"))
         left, right, known = edges[:-1], edges[1:], cells.known
         move, g = np.zeros(len(left)), cells.edge
         for k, slope in enumerate(slopes):  # all pieces that a place may come from
@@ -295,7 +288,7 @@ class Density(Law):
 
 
 def _refuse(name: str, largest: float) -> None:
-    raise ValueError(f"{name}: the log density has a larger one, about {largest:g}; state that")
+    raise ValueError(f"{name} must be at least {largest:g}, which the log density reaches")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,7 +328,6 @@ class Masses(Law):
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """Return the statements in words."""
         last = self.first + len(self.masses) - 1
         said = (
             f"each mass on {self.first}..{last} errs by at most {self.error:g} of its logarithm",
@@ -344,7 +336,6 @@ class Masses(Law):
         return (*said, "the distribution is log-concave") if self.log_concave else said
 
     def shifted(self, shift: float, spare: float = 0.0) -> Masses:
-        """Return the distribution of X + shift."""
         if spare or shift != int(shift):
             raise ValueError(f"shift = {shift!r} of masses on whole numbers must be one of them")
         return replace(self, _moved=self._moved + int(shift))
@@ -355,7 +346,6 @@ class Masses(Law):
         return np.array([start - 0.5, start + len(self.masses) - 0.5])
 
     def cells(self, edges: Array, limits: Limits) -> _PairCells:
-        """Return the masses."""
         start, end = self.places()
         known = (edges[:-1] >= start) & (edges[1:] <= end)
         mass = np.array(self.masses)
@@ -395,7 +385,7 @@ def _sinhc(t: Array) -> Array:
 def _normalize(
     law: Density | Masses, known: Mask, mass: Array, slack: Array, g: Array, total: float | None
 ) -> _PairCells:
-    """Divide by the total, and check the stated total [UD-1]."""
+    """Divide the cells' masses by the total, and check the stated total [UD-1]."""
     least, most = math.fsum(mass * np.exp(-slack)), math.fsum(mass * np.exp(slack))
     if not most > 0:
         raise ValueError("the distribution has no mass where it is known")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from neyman.curves.losses.bracket import LossBracket
 from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.finite import MOST_EPSILON, FiniteLoss, response_loss
+from neyman.curves.losses.finite import MOST_EPSILON, PERFECT, FiniteLoss, response_loss
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.curves.losses.renyi_bound import RenyiBound
@@ -23,7 +23,6 @@ from neyman.curves.losses.user_pair import resting_on
 from neyman.curves.tradeoff.float_polygon import after_rounded, thinned
 from neyman.curves.tradeoff.piecewise_linear import LIMITS as PIECEWISE_LINEAR_LIMITS
 from neyman.curves.tradeoff.piecewise_linear import (
-    PERFECT,
     Pair,
     Polygon,
     after,

@@ -9,13 +9,13 @@ from itertools import product
 
 from neyman.curves.losses.bracket import ComposedLattice, LossBracket, Parts, sides
 from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.finite import FiniteLoss
+from neyman.curves.losses.finite import PERFECT, FiniteLoss
 from neyman.curves.losses.loss import Part
 from neyman.curves.losses.mixture import MixtureLoss
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.curves.losses.user_pair import resting_on
 from neyman.curves.tradeoff.from_data import law
-from neyman.curves.tradeoff.piecewise_linear import BETWEEN, PERFECT
+from neyman.curves.tradeoff.piecewise_linear import BETWEEN
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
 from neyman.numerics.canonical_order import order_key
@@ -102,7 +102,10 @@ def _mix_curves(curves: list[tuple[Fraction, Composition]], observed: bool) -> C
         parts.append(FiniteLoss(Fraction(1), (0,), (math.log1p(-leak),), leak, leak))
     if len(shares) == 1 and observed:
         return Composition.of([*((x, 1) for x in parts), *next(iter(shares)).parts])
-    pairs = [(float(w / (1 - revealed)), *_two_sides(curve)) for curve, w in shares.items()]
+    pairs = [  # a loss below each sum, and one above it
+        (float(w / (1 - revealed)), *map(_single_part, sides(curve.parts), (-1, 1)))
+        for curve, w in shares.items()
+    ]
     lower = _choice([(w, low) for w, low, _ in pairs])
     upper = _choice([(w, high) for w, _, high in pairs])
     parts.append(upper if lower == upper else LossBracket(lower, upper, BETWEEN))
@@ -120,13 +123,8 @@ def _choice(parts: list[tuple[float, Part]]) -> Part:
     return MixtureLoss(tuple(sorted(parts, key=order_key)))
 
 
-def _two_sides(curve: Composition) -> tuple[Part, Part]:
-    """Return a loss below a sum and one above it: equal if it is one loss or on a lattice."""
-    lower, upper = sides(curve.parts)
-    return _single_part(lower, -1), _single_part(upper, 1)
-
-
 def _single_part(parts: Parts, side: int) -> Part:
+    """Return a sum as one loss: exact if it is one loss or on a lattice, else moved to a side."""
     if not parts:
         return PERFECT
     if len(parts) == 1 and parts[0][1] == 1:

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from neyman.curves.losses.bracket import LossBracket
 from neyman.curves.losses.composition import Composition
-from neyman.curves.losses.finite import FiniteLoss, finite_loss
+from neyman.curves.losses.finite import PERFECT, finite_loss
 from neyman.curves.losses.loss import Part
 from neyman.curves.losses.non_private import NonPrivateLoss
 
@@ -43,7 +43,6 @@ class Limits:
 
 LIMITS = Limits()
 
-PERFECT = FiniteLoss(Fraction(1), (0,), (0.0,))
 BETWEEN = "between two polygons"
 
 
