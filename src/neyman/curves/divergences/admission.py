@@ -1,4 +1,4 @@
-"""Check order by order that a mechanism's Renyi divergences meet a bare guarantee."""
+"""Check order by order that a mechanism meets a guarantee that only bounds Renyi divergences."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _satisfies(c: Composition, bare: RenyiBound, mass: float, ceiling: Ceiling) 
 
 
 def _spent(known: Composition, a: Array) -> Array:
-    """Return upper bounds on moments at orders a; by rho near order 1, where K loses all digits."""
+    """Return upper bounds on (a - 1) D_a. Near order 1 K loses all digits, so they are by rho."""
     with np.errstate(invalid="ignore"):
         # Three products and a difference: 4 units.
         by_rho = trusted_rho(known) * (a * (a - 1)) * (1 + 8 * UNIT)
@@ -73,7 +73,7 @@ def _spent(known: Composition, a: Array) -> Array:
 
 
 def _kl(c: Composition) -> float:
-    """Return an upper bound on D_1 of the normalized finite part."""
+    """Return an upper bound on D_1 of the losses' normalized finite part."""
     if c.infinite or c.reverse().infinite:
         near = 1e-6
         own = float(c.bare.divergence(Fraction(1))) if c.bare else 0.0
@@ -82,7 +82,7 @@ def _kl(c: Composition) -> float:
 
 
 def _largest(c: Composition) -> float:
-    """Return an upper bound on D_inf of the normalized finite part."""
+    """Return an upper bound on D_inf of the losses' normalized finite part."""
     shift = math.log1p(-c.reverse().infinite) - math.log1p(-c.infinite)
     return up(float(c.supremum) + shift * (1 + 1e-15) + 1e-15 * abs(shift), 4)
 

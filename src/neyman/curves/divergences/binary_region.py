@@ -36,7 +36,7 @@ def _moment(a: Array, y: tuple[Array, Array], x: tuple[Array, Array]) -> tuple[A
     """Return (a - 1) D_a(y||x) of coins given by `logs`, its rounding error, and a share.
 
     The first result is log(y^a x^{1-a} + (1-y)^a (1-x)^{1-a}), or D_a at orders 1 and inf. The
-    share is that of the first term in the sum.
+    share is the first term divided by the sum.
     """
     (ly, my), (lx, mx) = y, x
     up, down = ly - lx, my - mx
@@ -68,7 +68,7 @@ class RegionLine:
         return np.exp(self.log_y - log_unit) * (1 + size) - line * (1 - size)
 
     def part(self, chosen: Array) -> RegionLine:
-        """Return some of the lines."""
+        """Return the lines with the indices ``chosen``."""
         return RegionLine(
             self.log_y[chosen], self.log_x[chosen], self.log_slope[chosen], self.rounding[chosen]
         )
@@ -90,7 +90,7 @@ class _Asked:
 
 
 def _newton(w: Array, g: Array, slope: Array) -> Array:
-    """Estimate each order's boundary by a Newton step, with inf for no estimate."""
+    """Estimate the root of each order's excess g by a Newton step from w. Return inf for none."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         place = w[:, None] - g / slope
     return np.where((slope > 1e-300) & np.isfinite(place), place, math.inf)
@@ -132,7 +132,7 @@ class Region:
         return passed, np.concatenate([rise, fall], axis=1)
 
     def _start(self, ask: _Asked, x: Array) -> Array:
-        """Return log-odds above the boundary. A moment exceeds each of its two terms."""
+        """Return log-odds above the boundary at x. A moment exceeds each of its two terms."""
         lx, mx = logs(x[:, None])
         cut = ask.ahead.shape[1]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

@@ -94,9 +94,9 @@ def renyi_divergence(c: Composition, order: float | Fraction) -> Interval:
 def slope_at_zero(c: Composition) -> Interval:
     """Return K'(0), the mean of the loss, and its error [PL-5].
 
-    With X = L - m, E sinh(j d X) / (j d) is E X plus powers of (j d)^2. The combination over
-    j = 1 .. n that cancels the next n - 1 powers leaves at most (E cosh(r X) - 1) / r times the
-    product of t q / (1 - t q) over t = j^2, with q = (d / r)^2.
+    With X = L - m, m near the mean, E sinh(j d X) / (j d) is E X plus powers of (j d)^2. The
+    combination for j = 1 .. n that cancels the next n - 1 powers leaves at most
+    (E cosh(r X) - 1) / r times the product of all t q / (1 - t q), t = j^2, with q = (d / r)^2.
     """
     _, mean, variance = (float(v[0]) for v in c.moments(np.zeros(1)))
     steps = np.append(SLOPE_SHARES, -SLOPE_SHARES)

@@ -26,7 +26,7 @@ from neyman.numerics.rounding import above, below
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how to divide the orders."""
+    """Set the orders at which moments are computed and compared."""
 
     knot_orders: int = 240  # orders at which moments of known losses are computed
     terms: float = 1e5  # most terms of K at an order
@@ -94,41 +94,24 @@ class Ceiling:
         others = known.parts if known is not None else ()
         normal = [(loss, n) for loss, n in others if isinstance(loss, GaussianLoss)]
         rho += math.fsum(n * loss.rho for loss, n in normal) * (1 + 8 * UNIT)
-        rest = type(known).of(p for p in others if p not in normal) if known is not None else None
-        if rest is None or not rest.parts:
-            places = np.array(sorted(orders))
-            values = np.array([above(bare.linear(Fraction(a))) for a in places.tolist()])
-            return Ceiling(
-                rho,
-                places,
-                values * (1 + 8 * UNIT),
-                above(bare.slope) * (1 + 8 * UNIT),
-                top,
-                above(bare.exact_rho + bare.kl) + (rho - above(bare.exact_rho)) * (1 + 4 * UNIT),
-                above(bare.supremum) if not normal else math.inf,
-            )
+        rest = Composition.of(p for p in others if p not in normal)
         trusted = trusted_rho(rest)
-        added = min(float(top), 1 + _reach(rest, trusted + rho))
-        orders.update(
-            (1 + np.geomspace(1e-3, added - 1, LIMITS.knot_orders)).tolist() if added > 1 else ()
-        )
+        if rest.parts and (added := min(float(top), 1 + _reach(rest, trusted + rho))) > 1:
+            orders.update((1 + np.geomspace(1e-3, added - 1, LIMITS.knot_orders)).tolist())
         places = np.array(sorted(orders))
         values = np.array([above(bare.linear(Fraction(a))) for a in places.tolist()])
+        values, slope = values * (1 + 8 * UNIT), above(bare.slope) * (1 + 8 * UNIT)
+        if not rest.parts:
+            kl = above(bare.exact_rho + bare.kl) + (rho - above(bare.exact_rho)) * (1 + 4 * UNIT)
+            largest = above(bare.supremum) if not normal else math.inf
+            return Ceiling(rho, places, values, slope, top, kl, largest)
         more = np.concatenate([[0.0], loss_moment(rest, places[1:])])
         if np.isfinite(trusted):
             more = np.minimum(more, places * (places - 1) * trusted * (1 + 8 * UNIT))
         kl = trusted if len(places) == 1 else min(trusted, more[1] / (places[1] - 1))
-        return Ceiling(
-            rho,
-            places,
-            values * (1 + 8 * UNIT),
-            above(bare.slope) * (1 + 8 * UNIT),
-            top,
-            (above(bare.kl) + rho + kl) * (1 + 8 * UNIT),
-            math.inf,
-            trusted,
-            more * (1 + 8 * UNIT),
-        )
+        kl = (above(bare.kl) + rho + kl) * (1 + 8 * UNIT)
+        more *= 1 + 8 * UNIT
+        return Ceiling(rho, places, values, slope, top, kl, math.inf, trusted, more)
 
     @property
     def smooth(self) -> bool:

@@ -143,7 +143,7 @@ class ImpliedProfile(Profile):
         return line.part(order[np.isfinite(line.log_slope[order])])
 
     def _solve(self, side: int, epsilons: Array) -> tuple[Array, Array]:
-        """Bound log delta at epsilons of at least 0."""
+        """Bound log delta at epsilons >= 0, in order (P, Q) if ``side`` is 0, else (Q, P)."""
         region = self._regions[side]
         a, tau = _moments(region)
         if self._tangents:
@@ -232,7 +232,7 @@ def _odds(log_level: Array) -> Array:
 
 
 def _log_gain(ly: Array, lx: Array, epsilon: Array) -> Array:
-    """Return log(power - t level), or a very small number if the difference is not positive."""
+    """Return log(y - e^epsilon x) from log y and log x, or a very low number if y is too small."""
     over = np.minimum(epsilon + lx - ly, -1e-300)
     gain = ly + np.log(-np.expm1(over))
     return np.where(ly > epsilon + lx, gain, ly - lx - epsilon - 1e9)
@@ -273,7 +273,7 @@ def _search(region: Region, center: Array, score: Callable[[Array, Array], Array
 
 
 def _log_delta_over(steep: RegionLine, flat: RegionLine, epsilon: Array) -> Array:
-    """Return upper bounds on log delta from two lines: delta is convex in t = e^epsilon and falls.
+    """Return upper bounds on log delta from two lines: delta falls and is convex in t = e^epsilon.
 
     The intercept of a line with slope t' bounds delta(log t'). If t is between the slopes,
     interpolate. One slope below t suffices.

@@ -121,13 +121,13 @@ class LikelihoodRatioLoss(Loss):
         return self.farthest * (1 + 8 * UNIT)  # a quotient, perhaps of a square root: 3 units
 
     def power(self, tilt: float) -> float:
-        """Return the w of M(w)."""
+        """Return the w with K(tilt) = log M(w)."""
         return tilt + 1 if self.removed else -tilt
 
     def spacing(self, reach: float, w: float) -> float:
-        """Return a step of y for |Im w| <= reach, on the best line [C-7].
+        """Return a step of y for which the trapezoid error is small up to |Im w| = reach [C-7].
 
-        The strip bound is e^-ERROR_EFOLDS.
+        It is at most e^-ERROR_EFOLDS of M(Re w), by the best line Im y = a.
         """
         c, digits = self.farthest, ERROR_EFOLDS + 1
         edge = 0.97 * math.pi / c
@@ -143,7 +143,7 @@ class LikelihoodRatioLoss(Loss):
         return self.mgfs((self,), np.atleast_1d(z))[0][0]
 
     def mgf_rounding(self, z: Array) -> Array:
-        """Return the strip bound plus units for each exponent and sum."""
+        """Return the trapezoid error plus rounding units for each exponent and sum."""
         return self.mgfs((self,), np.atleast_1d(z))[1][0]
 
     @classmethod
@@ -179,7 +179,7 @@ class LikelihoodRatioLoss(Loss):
         return np.array([counts @ k, counts @ mean, counts @ variance])
 
     def _on_line(self, z: Array) -> tuple[_RatioDistribution, Array]:
-        """Return the distribution whose nodes reach as far as z, and heights in terms of log R."""
+        """Return the distribution of y with nodes for all of z, and the heights u of R^{iu}."""
         u = imaginary_part(z) if self.removed else -imaginary_part(z)
         return _law(self, float(z[0].real), _reach(u)), u
 
@@ -266,8 +266,7 @@ class LikelihoodRatioLoss(Loss):
 class _RatioDistribution:
     """Hold the distribution of y under a tilt: masses at nodes of y, and derived values.
 
-    Up to the reach for which the nodes were chosen, sums over the nodes err only by the strip
-    bound.
+    Up to the reach for which the nodes were chosen, sums over them err by the trapezoid error only.
     """
 
     loss: LikelihoodRatioLoss
@@ -300,7 +299,7 @@ class _RatioDistribution:
 
     @cached_property
     def pieces(self) -> tuple[Array, Array]:
-        """Return places of log R, and masses uniform between them: below the distribution."""
+        """Return places of log R, and lower bounds on the mass spread evenly between neighbors."""
         loss, w = self.loss, self.w
         low, high = float(self.y[0]), float(self.y[-1])
         count = math.ceil((high - low) / min(0.08, 0.25 / loss.farthest)) + 1
@@ -317,7 +316,7 @@ class _RatioDistribution:
 
 
 def _pull(losses: Sequence[LikelihoodRatioLoss]) -> float:
-    """Return the largest slope of log R at y <= 0.
+    """Return an upper bound on the slopes of log R at y <= 0.
 
     Each e^{mu y - mu^2 / 2} is at most 1 there.
     """
@@ -331,7 +330,7 @@ def _steepest(y: Array, pull: Array) -> Array:
 
 
 def _reach(u: Array) -> float:
-    """Return a power of two, so lines of similar length share their nodes."""
+    """Return a power of two at or above |u|, so lines of similar length share their nodes."""
     reach = float(np.maximum.reduce(np.abs(u)))
     return 2.0 ** math.ceil(math.log2(reach)) if reach > 1e-300 else 0.0
 

@@ -1,9 +1,9 @@
 """Bound the affinity B(P, Q) = 2 int p q / (p + q) of the pairs that a trade-off function allows.
 
 1 - B is an f-divergence. For a curve that covers both orders it is the integral of 8 delta(log t) /
-(1 + t)^3 over t >= 1. In s = 4 / (1 + t)^2 it is the mean of delta over s in [0, 1]. Delta is
-convex in t. So on each piece it is below its chord, and its mean is above its value at the mean of
-t [OP-1].
+(1 + t)^3 for t = e^epsilon >= 1. In s = 4 / (1 + t)^2 it is the mean of delta for s in [0, 1].
+Delta is convex in t. So on each piece delta is below its chord, and its mean is above its value at
+the mean of t [OP-1].
 """
 
 from __future__ import annotations
@@ -43,9 +43,8 @@ def affinity(profiles: list[Profile], method: str, *, costly: bool = False) -> B
     low = np.max([_deltas(p, mean)[0] for p in profiles], axis=0)
     share = np.clip((mean - t[:-1]) / np.diff(t), 0.0, 1.0)
     chord = high[:-1] + (high[1:] - high[:-1]) * share
-    most = float(np.sum(mass * chord)) * (1 + LIMITS.rounding_share) + 4 / (1 + t[-1]) ** 2 * float(
-        high[-1]
-    )
+    most = float(np.sum(mass * chord)) * (1 + LIMITS.rounding_share)
+    most += 4 / (1 + t[-1]) ** 2 * float(high[-1])
     # The mean of t on a piece errs by a share of the piece, and so does the chord's value.
     most += float(np.sum(mass * (high[:-1] - high[1:]))) * 1e-6
     least = float(np.sum(mass * low)) * (1 - LIMITS.rounding_share)
@@ -57,7 +56,7 @@ def affinity(profiles: list[Profile], method: str, *, costly: bool = False) -> B
 def _deltas(profile: Profile, t: Array) -> tuple[Array, Array]:
     """Return bounds on delta at many t = e^epsilon."""
     low, high = profile.log_deltas(np.log(t))
-    finite = np.nan_to_num(high, nan=0.0, neginf=-math.inf)
-    return np.exp(np.minimum(low, 0.0)) * (1 - LIMITS.rounding_share), np.minimum(
-        np.exp(np.minimum(finite, 0.0)) * (1 + LIMITS.rounding_share), 1.0
-    )
+    high = np.nan_to_num(high, nan=0.0, neginf=-math.inf)
+    least = np.exp(np.minimum(low, 0.0)) * (1 - LIMITS.rounding_share)
+    most = np.exp(np.minimum(high, 0.0)) * (1 + LIMITS.rounding_share)
+    return least, np.minimum(most, 1.0)

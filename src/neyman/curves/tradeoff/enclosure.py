@@ -173,7 +173,7 @@ def exponential(epsilon: Fraction) -> tuple[Fraction, Fraction]:
 
 
 def _by_values(loss: OffLatticeLoss) -> Pair:
-    """Return the polygons from the logarithms of the masses."""
+    """Return the polygons of a finite loss whose masses are known by their logarithms."""
     value, log_p = np.array(loss.values), np.array(loss.log_p)
     size = 8 + len(value) + 4 * float(np.abs(value).max() + np.abs(log_p).max())
     return _round_polygon(
@@ -333,7 +333,7 @@ def _last_corner(losses: Composition, top: float) -> Corner:
 
 
 class _Places:
-    """Hold lines and points at increasing epsilons.
+    """Hold lines above a curve and points below it, at increasing epsilons.
 
     Args:
         place: epsilons, at least 0, increasing.
@@ -351,8 +351,9 @@ class _Places:
     def _points(self, place: Array, gap: Array) -> tuple[Array, Array]:
         """Return a level at each place, and a lower bound on the power there or 0 [TC-2].
 
-        h is computed at five places. The outer two values are above their neighbors, so beyond them
-        h rises. Between them h is above the extended chords of the places on either side.
+        The module's h is computed at five places. The outer two values are above their neighbors,
+        so beyond them h rises. Between them h is above the extended chords of the places on either
+        side.
         """
         level, power = np.ones(len(place)), np.zeros(len(place))
         wanting = np.arange(len(place))
@@ -393,7 +394,7 @@ class _Places:
         return level, power
 
     def _gaps(self) -> Array:
-        """Return the gaps of lines and points between neighboring places, over the tolerance."""
+        """Return the gaps between neighboring lines and points, divided by the tolerance."""
         t = np.exp(self.place)
         a, b = self.level, self.power
         with np.errstate(all="ignore"):

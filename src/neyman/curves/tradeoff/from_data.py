@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 from numbers import Rational, Real
 from typing import Any, Protocol, cast
 
@@ -26,11 +25,13 @@ from neyman.curves.tradeoff.enclosure import exponential
 from neyman.curves.tradeoff.guarantees import approximate
 from neyman.curves.tradeoff.piecewise_linear import (
     Line,
+    Polygon,
     composition_between,
     envelope,
     finite_pair,
     hull,
     mirrored_line,
+    polygon_loss,
 )
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.numerics import check
@@ -164,10 +165,7 @@ def from_points(alphas: Iterable[object], betas: Iterable[object]) -> Tradeoff:
         (check.exact(f"alphas[{i}]", x), check.exact(f"betas[{i}]", y))
         for i, (x, y) in enumerate(zip(xs, ys, strict=True))
     ]
-    corners = _curve(points, slack)
-    p = [1 - corners[0][1], *(a[1] - b[1] for a, b in pairwise(corners))]
-    q = [Fraction(0), *(b[0] - a[0] for a, b in pairwise(corners))]
-    return Tradeoff((finite_pair(p, q),), ordered=True)
+    return Tradeoff((polygon_loss(_curve(points, slack)),), ordered=True)
 
 
 def from_profile(
@@ -294,8 +292,8 @@ def _shown(x: Fraction) -> str:
     return near if Fraction(near) == x or len(str(x)) > 20 else str(x)
 
 
-def _curve(points: list[Point], slack: Fraction) -> list[Point]:
-    """Return the convex curve through the points, from level 0 to (1, 0), or raise ValueError."""
+def _curve(points: list[Point], slack: Fraction) -> Polygon:
+    """Return the power of the convex curve through the points. Refuse points without a curve."""
     for i, (a, b) in enumerate(points):
         where = f"point {i}, (alpha, beta) = ({_shown(a)}, {_shown(b)}),"
         if i == 0 and a != 0:
@@ -317,8 +315,8 @@ def _curve(points: list[Point], slack: Fraction) -> list[Point]:
             "the last: a curve goes on to (1, 0); add that point if it goes there straight"
         )
     corners = [(x, min(max(y, Fraction(0)), 1 - x)) for x, y in points]
-    # The hull of the powers; (1, 0) is always a corner of the curve.
-    curve = [(x, 1 - y) for x, y in hull((x, 1 - y) for x, y in corners)]
+    polygon = hull((x, 1 - y) for x, y in corners)
+    curve = [(x, 1 - y) for x, y in polygon]  # (1, 0) is always its last corner
     at = 0
     for i, (x, y) in enumerate(corners):
         while curve[at + 1][0] < x:
@@ -329,7 +327,7 @@ def _curve(points: list[Point], slack: Fraction) -> list[Point]:
                 f"point {i}, (alpha, beta) = ({_shown(x)}, {_shown(y)}), is above the line from "
                 f"({_shown(x0)}, {_shown(y0)}) to ({_shown(x1)}, {_shown(y1)}): a curve is convex"
             )
-    return curve
+    return polygon
 
 
 def _estimate_pair(p: Distribution, q: Distribution) -> Composition:

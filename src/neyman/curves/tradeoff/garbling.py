@@ -226,7 +226,7 @@ def _best_test(p: Law, q: Law, p2: Law, q2: Law) -> Test:
 
 
 def _channel(p: Law, q: Law, p2: Law, q2: Law) -> Rows:
-    """Collect a window for each outcome of (p2, q2). If none fits, use the nearest window."""
+    """Return a channel: collect a window for each outcome of (p2, q2), the nearest if none fits."""
     sources, targets = _groups(p, q), _groups(p2, q2)
     ratio = [_ratio(p[g[0]], q[g[0]]) for g in sources]
     sums = [sum((p[i] + q[i] for i in g), Fraction(0)) for g in sources]
@@ -249,9 +249,10 @@ def _channel(p: Law, q: Law, p2: Law, q2: Law) -> Rows:
 def _window(
     ratio: Sequence[Fraction], left: Sequence[Fraction], need: Fraction, moment: Fraction
 ) -> list[tuple[int, Fraction]]:
-    """Return the interval of the remaining mass with this mass and this sum of mass times ratio.
+    """Return an interval of the remaining outcomes, as (outcome, mass taken).
 
-    It begins at the largest ratios and slides down, which lowers the sum.
+    The taken masses have the sum ``need``, and their sum times the ratios is ``moment``. The
+    interval begins at the largest ratios and slides down, which lowers that sum.
     """
     there = [k for k in range(len(left)) if left[k]]
     taken: dict[int, Fraction] = {}

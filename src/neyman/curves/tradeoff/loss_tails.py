@@ -40,9 +40,9 @@ class Limits:
     Args:
         e_folds: aliases and terms beyond the last node are below e^-e_folds of the tail.
         few_e_folds: e_folds if a line that goes so far is not certified.
-        nodes: of a line, at most.
-        operations: nodes times terms of K, at most.
-        terms: of K at one node, at most.
+        nodes: most nodes of a line.
+        operations: largest product of nodes and terms of K.
+        terms: most terms of K at one node.
         tries: most lines for one tail, while the guess still moves.
     """
 
@@ -61,7 +61,7 @@ class Limits:
 LIMITS = Limits()
 UNKNOWN = -math.inf, 0.0
 TILT_GRID = np.linspace(0.0, 1.0, 25)
-END_FACTORS = 0.9 * 1.5 ** np.arange(84)  # heights, over the height for a normal distribution
+END_FACTORS = 0.9 * 1.5 ** np.arange(84)  # heights, relative to that for a normal distribution
 BEYOND = np.array([1.02, 1.05, 1.1, 1.2, 1.35, 1.55, 1.8, 2.2, 3.0])  # (c' + s) / (c + s)
 
 
@@ -117,7 +117,7 @@ def _bounds(tail: Tail) -> Interval:
 
 
 def _saddle(tail: Tail) -> float:
-    """Estimate the a = c + s with the smallest terms."""
+    """Estimate the a = c + s on whose line the integrand is smallest."""
     low, high = LIMITS.least_log_place, LIMITS.largest_log_place
     while high > 0 and tail.losses.places(math.exp(high), 0.0) > 0.1 * tail.limits.terms:
         high -= math.log(10)
@@ -141,7 +141,7 @@ class _TailPlan:
         real: a and larger abscissas, for the aliases.
         k, error: K at these abscissas, and its errors.
         need: e-folds of the terms at the last node.
-        left: bound on the terms beyond the last node, over h / pi.
+        left: bound on the terms beyond the last node, divided by h / pi.
         v: variance of the noise on the loss.
         guess: estimate of the logarithm of the tail.
     """
@@ -212,7 +212,7 @@ def _decay(
 
 @np.errstate(over="ignore", invalid="ignore")  # a sum that overflows claims nothing
 def _on_line(tail: Tail, plan: _TailPlan) -> Interval:
-    """Return bounds from the nodes of a plan."""
+    """Bound the logarithm of the tail by the sum over the nodes of a plan."""
     x, step = tail.x, tail.step
     a, h, real, k, v = plan.a, plan.h, plan.real, plan.k, plan.v
     u = h * np.arange(plan.count)

@@ -86,8 +86,8 @@ class PrivacyLoss:
             if not isinstance(part, Loss | LossBracket | NonPrivateLoss):
                 raise ValueError(
                     f"loss: only bounds are known about a {type(part).__name__}, and no "
-                    f"distribution of a "
-                    "privacy loss; ask the curve for epsilon, delta, or power instead"
+                    "distribution of a privacy loss; ask the curve for epsilon, delta, or power "
+                    "instead"
                 )
 
     @question

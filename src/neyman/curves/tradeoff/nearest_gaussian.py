@@ -192,9 +192,8 @@ def _differences(mu: float, levels: Array, curves: list[_Curve]) -> tuple[float,
     power = _gaussian(mu, levels)[0]
     low = np.max([c.low for c in curves], axis=0)
     high = np.max([c.high for c in curves], axis=0)
-    return float(np.max(low - power)) - LIMITS.rounding, float(
-        np.max(power - high)
-    ) - LIMITS.rounding
+    above, below = float(np.max(low - power)), float(np.max(power - high))
+    return above - LIMITS.rounding, below - LIMITS.rounding
 
 
 def _excesses(mu: float, levels: Array, curves: list[_Curve]) -> tuple[Array, Array]:
@@ -212,10 +211,9 @@ def _excesses(mu: float, levels: Array, curves: list[_Curve]) -> tuple[Array, Ar
     more = np.max([_over(levels, _chords(levels, c), gaussian) for c in curves], axis=0)
     less: list[Array] = []
     for c in curves:
-        width = right - left
 
-        def chord(at: Array, c: _Curve = c, width: Array = width) -> Array:
-            return c.low[:-1] + np.diff(c.low) * ((at - left) / width)
+        def chord(at: Array, c: _Curve = c) -> Array:
+            return c.low[:-1] + np.diff(c.low) * ((at - left) / (right - left))
 
         less.append(_over(levels, tangents, chord))
     return more, np.min(less, axis=0)

@@ -99,10 +99,8 @@ def _inverse_curve(f: Curve) -> Curve:
 
 def _has_smaller_delta(f: Curve, g: Curve) -> bool:
     """Return True if f's delta is certainly at most g's delta at every epsilon >= 0."""
-    by_definition = _by_definition(f, g)
-    if by_definition is not None:
-        return by_definition
-    return _by_corners(f, g) or _by_grid(f, g)
+    known = _by_definition(f, g)
+    return known if known is not None else _by_corners(f, g) or _by_grid(f, g)
 
 
 def _by_definition(f: Curve, g: Curve) -> bool | None:
@@ -181,9 +179,7 @@ def _by_grid(f: Curve, g: Curve) -> bool:
     """
     top = max(float(c.supremum) for c in f.directions)
     left = max(c.infinite for c in f.directions)
-    if not math.isfinite(top) or left > max(c.least.infinite for c in g.directions):
-        return False
-    if top > 700:
+    if top > 700 or left > max(c.least.infinite for c in g.directions):
         return False
     if top == 0:
         zero = np.zeros(1)

@@ -50,7 +50,9 @@ def hull(points: Iterable[Corner]) -> Polygon:
     """Return the smallest concave function above the points and above guessing."""
     corners: list[Corner] = []
     ratios: list[Ratios] = []
-    for corner in sorted([(ZERO, ZERO), *points, (ONE, ONE)], key=_order):
+    # By level, then by power. Floats come first because they compare faster.
+    order = sorted([(ZERO, ZERO), *points, (ONE, ONE)], key=lambda x: (float(x[0]), *x))
+    for corner in order:
         (a, b), (c, d) = corner[0].as_integer_ratio(), corner[1].as_integer_ratio()
         if ratios and ratios[-1][:2] == (a, b):  # at one level, the last has the largest power
             corners.pop()
@@ -61,11 +63,6 @@ def hull(points: Iterable[Corner]) -> Polygon:
         corners.append(corner)
         ratios.append((a, b, c, d))
     return tuple(corners)
-
-
-def _order(corner: Corner) -> tuple[float, Fraction, Fraction]:
-    """Return a sort key by level, then by power. Floats come first because they compare faster."""
-    return float(corner[0]), *corner
 
 
 def _concave(first: Ratios, second: Ratios, third: Ratios) -> bool:
@@ -211,8 +208,8 @@ def _snap(x: Fraction, side: int) -> Fraction:
 def composition_between(pair: Pair) -> Composition:
     """Return the loss of a polygon, or a bracket between the losses of two polygons."""
     below, above = shortened(pair)
-    lower = _of(below)
-    upper = lower if below is above else _of(above)
+    lower = polygon_loss(below)
+    upper = lower if below is above else polygon_loss(above)
     if lower == upper:
         return upper
     least, most = _single_part(lower), _single_part(upper)
@@ -223,7 +220,8 @@ def _single_part(composition: Composition) -> Part:
     return composition.parts[0][0] if composition.parts else PERFECT
 
 
-def _of(polygon: Polygon) -> Composition:
+def polygon_loss(polygon: Polygon) -> Composition:
+    """Return the loss of the pair whose best tests have the power ``polygon``."""
     p = [polygon[0][1], *(b[1] - a[1] for a, b in pairwise(polygon))]
     q = [ZERO, *(b[0] - a[0] for a, b in pairwise(polygon))]
     return finite_pair(p, q)

@@ -254,8 +254,8 @@ def _secants(
 def surely_within(profile: Profile, epsilons: Array, log_deltas: Array) -> Array:
     """Return True for each epsilon at which log delta is certainly at most the given value.
 
-    delta falls, so a costly profile first gives quick bounds at a few epsilons. Then lines, shared
-    by all remaining epsilons, decide.
+    delta falls, so a costly profile first gives quick bounds at a few epsilons. Then line integrals
+    decide, with lines that all remaining epsilons share.
     """
     sure = np.zeros(len(epsilons), bool)
     if profile.costly:
@@ -271,8 +271,8 @@ def surely_within(profile: Profile, epsilons: Array, log_deltas: Array) -> Array
 def deltas_at(profile: Profile, epsilons: Array) -> tuple[Array, Array]:
     """Bound log delta at increasing epsilons, about as narrowly as at each epsilon alone.
 
-    A new engine computes delta at a middle epsilon. Its lines also serve the neighbors. Neighbors
-    with wide bounds are computed again.
+    A new engine computes delta at a middle epsilon. Its lines of integration also serve the
+    neighbors. Neighbors with wide bounds are computed again.
     """
     low, high = np.empty(len(epsilons)), np.empty(len(epsilons))
     chunks = [np.arange(len(epsilons))]

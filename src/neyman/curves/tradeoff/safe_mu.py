@@ -166,9 +166,8 @@ def mu_of_points(points: Iterable[tuple[float, float]], levels: tuple[float, flo
     level, top = level[level < 1], top[level < 1]
     with np.errstate(divide="ignore"):
         # Sums, products, and quotients of a few numbers err by less than 16 units of 1 or of top.
-        mu = _quantile(np.log(top * (1 + 16 * UNIT) + 16 * UNIT * (top > 0.5))) - ndtri_exp(
-            np.log(level)
-        )
+        log_power = np.log(top * (1 + 16 * UNIT) + 16 * UNIT * (top > 0.5))
+        mu = _quantile(log_power) - ndtri_exp(np.log(level))
     return max(float(np.max(mu + _slack(mu), initial=0.0)), 0.0)
 
 

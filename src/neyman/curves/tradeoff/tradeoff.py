@@ -622,20 +622,15 @@ class Tradeoff:
         if a < 1:
             raise ValueError(f"order = {order!r} must be at least 1 (1 is KL, inf is pure)")
         if a > QUERY_LIMITS.largest_epsilon:  # D_a grows with order a, up to the pure epsilon
-            return Bound(
-                self.renyi(QUERY_LIMITS.largest_epsilon).lower,
-                self.pure().upper,
-                "upper",
-                "largest loss",
-            )
+            least = self.renyi(QUERY_LIMITS.largest_epsilon).lower
+            return Bound(least, self.pure().upper, "upper", "largest loss")
         if any(c.infinite for c in self.directions):
             sure = [
                 math.inf if c.least.infinite else renyi_divergence(c.least, a)[0]
                 for c in self.directions
             ]
-            return Bound(
-                max(sure), math.inf, "upper", self._method_text("outcomes of infinite loss")
-            )
+            method = self._method_text("outcomes of infinite loss")
+            return Bound(max(sure), math.inf, "upper", method)
         low = high = 0.0
         for c in self.directions:
             # A bare guarantee takes the order as written: 1.1 is 11/10.
@@ -665,9 +660,8 @@ class Tradeoff:
                     low, *(renyi_divergence(c, a)[0] / a for a in (1.0, 1.5, 2.0, 4.0, 16.0, 64.0))
                 )
         high = up(high, 4)
-        return Bound(
-            min(low, high), high, "upper", self._method_text("sum of the parts' proven rho")
-        )
+        method = self._method_text("sum of the parts' proven rho")
+        return Bound(min(low, high), high, "upper", method)
 
     @overload
     def gdp(self) -> Bound: ...
@@ -694,9 +688,8 @@ class Tradeoff:
             mu = profile.mu()
             low = max(low, sampled_mu(profile) if mu is None else mu[0])
         high = self.gdp_above()
-        return Bound(
-            min(low, high), high, "upper", self._method_text("largest z(power) - z(level)")
-        )
+        method = self._method_text("largest z(power) - z(level)")
+        return Bound(min(low, high), high, "upper", method)
 
     def _safe_mu(self, levels: tuple[float, float]) -> SafeMu:
         known = 0.0  # lower bound from earlier pairs
