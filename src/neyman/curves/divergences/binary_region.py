@@ -109,7 +109,7 @@ class Region:
         self.ahead, self.behind, self.least = ahead, behind, least
 
     def _excess(self, ask: _Asked, y: Array, x: Array) -> tuple[Array, Array]:
-        """Return certified excesses of points over each order's bound, and slopes in log-odds."""
+        """Return how far points certainly exceed each order's bound, and slopes in y's log-odds."""
         ys, xs = logs(y[:, None]), logs(x[:, None])
         hit = np.exp(ys[0])
         a = ask.ahead

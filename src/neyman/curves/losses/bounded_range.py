@@ -85,7 +85,7 @@ class EnvelopeLoss(Loss):
         return _log_sinhc(a * (z + 0.5)) - _log_sinhc(np.array([a / 2]))
 
     def mgf_rounding(self, z: Array) -> Array:
-        """Return a few units of the exponent, or of its square if it is small."""
+        # A few units of the exponent, or of its square if it is small.
         a = self.epsilon
         size = np.abs(z + 0.5) * a
         return 16 * UNIT * np.where(size < 1, size**2 + a * a, 4 + size + a)
@@ -96,10 +96,8 @@ class EnvelopeLoss(Loss):
         return self.log_mgf(tilts), a * first, a * a * second
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """Bound log |phi(u)|: |phi(u)| <= |w| coth(epsilon |w|) / |w + i u|, w = tilt + 1/2 [BR-5].
-
-        This uses |sinh| <= cosh. Near 0, E(L - L')^4 <= (2 epsilon)^2 2 Var(L).
-        """
+        # |phi(u)| <= |w| coth(epsilon |w|) / |w + i u|, w = tilt + 1/2 [BR-5], by |sinh| <= cosh.
+        # Near 0, E(L - L')^4 <= (2 epsilon)^2 2 Var(L).
         a, w = self.epsilon, abs(tilt + 0.5)
         far = (w / math.tanh(a * w) if a * w > 1e-8 else 1 / a) / np.hypot(w, edges)
         variance = float(self.moments(np.array([tilt]))[2][0])
@@ -107,7 +105,7 @@ class EnvelopeLoss(Loss):
         return np.minimum(near, np.log(np.minimum(far * (1 + 1e-12), 1.0)))
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """Return quadrature nodes between the multiples of ``step``."""
+        # Quadrature nodes between the multiples of ``step``.
         a = self.epsilon
         scale = float(self.log_mgf(np.array([tilt]))[0])
         inner = step * np.arange(math.floor(-a / step) + 1, math.ceil(a / step))
@@ -255,7 +253,7 @@ def _log_sinhc(x: Array) -> Array:
 
 
 def _slopes(x: Array) -> tuple[Array, Array]:
-    """Return S'(x) = coth x - 1/x and S''(x) = 1/x^2 - 1/sinh^2 x."""
+    """Return S' = coth x - 1/x and S'' = 1/x^2 - 1/sinh^2 x, for S(x) = log(sinh x / x)."""
     small = np.abs(x) < 0.1
     y = np.where(small, x, 0.0)
     safe = np.clip(np.where(small, 1.0, x), -300.0, 300.0)
@@ -273,5 +271,5 @@ def _tail(x: Array) -> Array:
 
 
 def _is_near(a: float, x: Array) -> NDArray[np.bool_]:
-    """Return True if a direct difference of S gives K at x without cancellation."""
+    """Return True if the direct formula gives K at x without cancellation."""
     return (x <= 1) | (a * (x + 1) < 1)

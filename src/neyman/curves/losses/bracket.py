@@ -66,7 +66,7 @@ class ComposedLattice(Loss):
 
     @property
     def step(self) -> Fraction:
-        """Return the common step, or the step of a grid."""
+        """Return the parts' common step, or the step of a grid to which they are rounded."""
         return _step(self)
 
     @property
@@ -75,7 +75,7 @@ class ComposedLattice(Loss):
 
     @property
     def mu(self) -> float:
-        """Return the root of the sum of squares."""
+        """Return the root of the sum of the parts' squared mu."""
         return math.sqrt(math.fsum(n * loss.mu**2 for loss, n in self.parts))
 
     def reverse(self) -> ComposedLattice:
@@ -95,7 +95,7 @@ class ComposedLattice(Loss):
         return total[0], total[1], total[2]
 
     def atoms(self, tilt: float) -> Atoms:
-        """Return the composed lattice. Rounding of the transform goes to the safe side."""
+        """Return the tilted sum's weights. Rounding of the transform goes to the safe side."""
         return _atoms(self, tilt)
 
     def dots(self, tilt: float, step: float) -> Discretization:
@@ -219,14 +219,14 @@ class LossBracket(Part):
         return self if same else LossBracket(lower, upper, self.how)
 
     def log_mgf(self, z: Array) -> Array:
-        """Return the middle of both ends for real z, else K of the upper loss."""
+        """Return the middle of the bounds on K for real z, else K of the upper loss."""
         if np.iscomplexobj(z):
             return self.upper.log_mgf(z)
         low, high = self._ends(np.atleast_1d(z).astype(float))
         return 0.5 * (low + high)
 
     def mgf_rounding(self, z: Array) -> Array:
-        """Return half the distance of the ends at Re z, plus a unit for each end and the mean."""
+        # Half the distance of the ends at Re z, plus a unit for each end and the mean.
         low, high = self._ends(np.real(np.atleast_1d(z)).astype(float))
         return 0.5 * (high - low) + 2 * UNIT * (np.abs(low) + np.abs(high))
 

@@ -24,7 +24,7 @@ from neyman.numerics.rounding import above
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the cuts of an arc and the height of its strip."""
+    """Set where an arc is cut, and the height of the complex strip around it."""
 
     pad_deviations: float = 20.0  # an arc is cut so far beyond every peak of a tilted density
     far_deviations: float = 100.0  # so far from both centers, the far arc counts as lost
@@ -94,12 +94,12 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
 
     @property
     def support(self) -> tuple[tuple[float, float], ...]:
-        """Return the arcs that are not lost."""
+        """Return `arcs`, without the far arc if its mass is negligible."""
         return self.arcs[:1] if self._far_is_lost else self.arcs
 
     @property
     def lost_arcs(self) -> tuple[float, ...]:
-        """Return upper bounds on the log masses of the lost arcs."""
+        """Return an upper bound on the log mass of the far arc if it is omitted, else nothing."""
         if not self._far_is_lost:
             return ()
         away, half = float(self.circumference / 2 - self.shift), self.arcs[1][1]
@@ -117,7 +117,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
         return min(half, m * (size + 0.5) + LIMITS.pad_deviations)
 
     def law(self, size: float) -> PiecewiseDistribution:
-        """Return two arcs. The far arc is lost if its mass is negligible."""
+        # Two arcs. The far arc is lost if its mass is negligible.
         pieces: list[Piece] = []
         lost: list[tuple[float, float]] = []
         for m, half in self.support:
@@ -133,7 +133,7 @@ class CircularGaussianLoss(PiecewiseAnalyticLoss):
         )
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """Bound both arcs by their ends and a full normal distribution [CI-4], and by moments."""
+        # Bound both arcs by their ends and a full normal distribution [CI-4], and by moments.
         log_mgf = float(self.log_mgf(np.array([tilt]))[0])
         total = np.zeros(len(edges))
         for m, half in self.arcs:

@@ -45,7 +45,7 @@ class Composition:
 
     @staticmethod
     def of(parts: Iterable[tuple[Part, int]]) -> Composition:
-        """Return a sum in canonical order: group equal losses, add up Gaussian and bare parts."""
+        """Return a sum in canonical order. Group equal losses, add up Gaussian parts and bounds."""
         counts: dict[Part, int] = {}
         mu_squared: list[float] = []
         bare: list[tuple[RenyiBound, int]] = []
@@ -199,7 +199,7 @@ class Composition:
         return total
 
     def places(self, tilt: float, height: float) -> float:
-        """Estimate the number of terms of K at this height."""
+        """Estimate the number of terms of K(z) at z = tilt + i height."""
         each = self._by_class
         return math.fsum(kind.sum_of_places(losses, tilt, height) for kind, losses, _ in each)
 

@@ -56,7 +56,7 @@ def integer_mu(shift_squared: Fraction, sigma_squared: Fraction) -> float:
 
 
 def root_above(squared: Fraction) -> float:
-    """Return the smallest float at or above the root: 0, or at least 1e-150."""
+    """Return the smallest float at or above the root of ``squared``: 0, or at least 1e-150."""
     if not squared:
         return 0.0
     root = math.sqrt(max(squared, Fraction(1, 10**300)))
@@ -131,7 +131,7 @@ class DiscreteGaussianLoss(Loss):
         return theta.rounding(float(self.sigma_squared), self.shift, np.atleast_1d(z))
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """Return the Gaussian moments, which are close, or sums if sigma is small."""
+        # The Gaussian moments, which are close, or sums if sigma is small.
         s2 = float(self.sigma_squared)
         ratio = self.shift**2 / s2
         if s2 < LIMITS.narrow_sigma_squared:
@@ -148,12 +148,10 @@ class DiscreteGaussianLoss(Loss):
         return tilts * (tilts + 1) * (ratio / 2), (tilts + 0.5) * ratio, np.full(len(tilts), ratio)
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """Bound the decay from the distance d of v = u shift / sigma^2 to multiples of 2 pi [C-5].
-
-        |phi| <= (sum over k of e^{-sigma^2 (v - 2 pi k)^2 / 2}) / (1 - 2 sum e^{-2 pi^2 sigma^2
-        k^2}). The nearest k contributes e^{-sigma^2 d^2 / 2}, and all others together less than
-        3 e^{-sigma^2 pi^2 / 2}.
-        """
+        # Bound the decay from the distance d of v = u shift / sigma^2 to multiples of 2 pi [C-5].
+        # |phi| <= (sum over k of e^{-sigma^2 (v - 2 pi k)^2 / 2}) / (1 - 2 sum e^{-2 pi^2 sigma^2
+        # k^2}). The nearest k contributes e^{-sigma^2 d^2 / 2}, and all others together less than 3
+        # e^{-sigma^2 pi^2 / 2}.
         s2 = float(self.sigma_squared)
         if s2 < 0.25:
             return np.zeros(len(edges))
@@ -198,18 +196,16 @@ class DiscreteGaussianLoss(Loss):
         )
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """Return the atoms, or quadrature nodes of their density if sigma is large.
-
-        A sum over integers differs from the integral by at most sup |g''| / 24 per term. For the
-        density this is at most a relative (26^2 + 1) / (24 sigma^2) within 26 sigma.
-        """
+        # If sigma is large, use quadrature nodes of the density g. A sum over integers differs from
+        # the integral by at most sup |g''| / 24 per term: within 26 sigma, at most a relative
+        # (26^2 + 1) / (24 sigma^2).
         if self.sigma_squared <= LIMITS.wide_sigma_squared:
             return Discretization.of(self.atoms(tilt), tilt)
         smooth = GaussianLoss(float(self.shift**2 / self.sigma_squared)).dots(tilt, step)
         return replace(smooth, relative=smooth.relative + 60 / float(self.sigma_squared))
 
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
-        """Return 54 sigma per term, or 22 sigma of the sum: weights beyond are below e^-60."""
+        # 54 sigma per term, or 22 sigma of the sum: weights beyond are below e^-60.
         sigma = math.sqrt(self.sigma_squared)
         if self.step is None or 54 * sigma * count + 4 > MOST_POWERS:
             return math.inf

@@ -83,7 +83,7 @@ class _ValuesLoss(Loss):
         return k, mean, (p * (value - mean[:, None]) ** 2).sum(axis=1)
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """Bound the decay by moments: E(L - L')^4 <= range^2 2 Var(L). Atoms never decay."""
+        # By moments: E(L - L')^4 <= range^2 2 Var(L). Atoms never decay.
         variance = float(self.moments(np.array([tilt]))[2][0])
         reach = float(self._arrays[0][-1] - self._arrays[0][0])
         return by_moments(variance * (1 - 1e-6), 2 * reach**2 * variance * (1 + 1e-6), edges)
@@ -181,14 +181,14 @@ class FiniteLoss(_ValuesLoss):
         return Discretization(self._arrays[0], weight, tilt, scale, 0.0, relative)
 
     def _weight_error(self, tilt: float) -> float:
-        """Return a weight's error from its value's error: 2 relative units of the value, or 0."""
+        """Return the relative error of weights e^{tilt v} that comes from the rounding of v."""
         digits = self.lattice.numerator * max(abs(self.index[0]), abs(self.index[-1]))
         if digits.bit_length() <= 53 and self.lattice.denominator.bit_count() == 1:
             return 0.0
         return 2 * UNIT * abs(tilt) * self._largest
 
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
-        """Return the number of atoms: binomial for two values, else lattice points."""
+        # The number of atoms: binomial for two values, else lattice points.
         if min(self.log_p) < LEAST_LOG_MASS:
             return math.inf
         if len(self.index) == 2:
@@ -197,7 +197,7 @@ class FiniteLoss(_ValuesLoss):
         return size if size <= MOST_POWERS else math.inf
 
     def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
-        """Return multinomial weights for two values, else a power of the weights on the lattice."""
+        # Multinomial weights for two values, else a power of the weights on the lattice.
         if count == 1 or len(self.index) > 2:
             return lattice_sum(self, count, tilt, least)
         index, log_p = np.array(self.index), np.array(self.log_p)
@@ -362,7 +362,7 @@ class OffLatticeLoss(_ValuesLoss):
         return top + math.log(total), weight / total
 
     def log_mgf(self, z: Array) -> Array:
-        """Return K(z) as the base class does. On a line, share the factors of the exponentials."""
+        # K(z) as the base class does. On a line, share the factors of the exponentials.
         z = np.atleast_1d(z)
         if not np.iscomplexobj(z):
             return super().log_mgf(z)
@@ -370,7 +370,7 @@ class OffLatticeLoss(_ValuesLoss):
         return k + log1p(wave_sum(self._arrays[0], weight, np.imag(z)))
 
     def mgf_rounding(self, z: Array) -> Array:
-        """Return a few units per exponent, plus the errors of the values and of the waves."""
+        # A few units per exponent, plus the errors of the values and of the waves.
         z = np.atleast_1d(z)
         value, log_p = self._arrays
         each = 2 * (PLACE_ERROR * self._largest * np.abs(z))
@@ -391,13 +391,13 @@ class OffLatticeLoss(_ValuesLoss):
         )
 
     def sum_size(self, count: int, *, truncated: bool = False) -> float:
-        """Return the number of unordered draws of values. Without powers, count ordered draws."""
+        # The number of unordered draws of values. Without powers, count ordered draws.
         if not self._has_powers(count):
             return float(len(self.values)) ** count if count <= 8 else math.inf  # pair by pair
         return ways(count, len(self.values))
 
     def sum_atoms(self, count: int, tilt: float, least: float) -> Discretization:
-        """Return multinomial weights, or pairwise sums if a mass is too small for powers."""
+        # Multinomial weights, or pairwise sums if a mass is too small for powers.
         if not self._has_powers(count):
             return added([self.dots(tilt, 1.0)] * count, tilt)
         value, log_p = self._arrays

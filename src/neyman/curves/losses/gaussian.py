@@ -49,16 +49,15 @@ class GaussianLoss(Loss):
         return 8 * UNIT * np.abs(z * (z + 1)) * self.mu_squared
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """Return K, (tilt + 1/2) mu^2, and mu^2."""
         v = self.mu_squared
         return tilts * (tilts + 1) * v / 2, (tilts + 0.5) * v, np.full(len(tilts), v)
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """Return -mu^2 u^2 / 2."""
+        # log |phi(u)| = -mu^2 u^2 / 2
         return -0.5 * self.mu_squared * (1 - 8 * UNIT) * edges**2
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """Return quadrature nodes of N((tilt + 1/2) mu^2, mu^2) in cells that divide ``step``."""
+        # Quadrature nodes of N((tilt + 1/2) mu^2, mu^2) in cells that divide ``step``.
         mu = self.mu
         center = (tilt + 0.5) * self.mu_squared
         panels = max(1, math.ceil(step / (mu / 32)))

@@ -61,7 +61,7 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
         return self
 
     def law(self, size: float) -> PiecewiseDistribution:
-        """Return two atoms, and the density between them."""
+        # Two atoms, and the density between them.
         a = self.epsilon
         piece = Piece(
             -a,
@@ -78,7 +78,7 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
         return PiecewiseDistribution(np.array([-a, a]), log_mass, (piece,), (), 4 * UNIT * (a + 2))
 
     def places(self, tilt: float, height: float) -> float:
-        """Return a small number: K has a closed form."""
+        # A small number: K has a closed form.
         return 10.0
 
     def log_mgf(self, z: Array) -> Array:
@@ -106,10 +106,8 @@ class LaplaceLoss(PiecewiseAnalyticLoss):
         return np.einsum("i,kij->kj", counts, np.array(_moments(a, tilts)))
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """Bound the decay: atoms keep their masses, and the density adds at most its ends over |w|.
-
-        w = tilt + 1/2 + i u. Near 0, E(L - L')^4 <= (2a)^2 2 Var(L).
-        """
+        # Atoms keep their masses, and the density adds at most its ends divided by |w|, where
+        # w = tilt + 1/2 + i u. Near 0, E(L - L')^4 <= (2a)^2 2 Var(L).
         a = self.epsilon
         at = np.array([tilt])
         _, low, high, inner = (float(v[0]) for v in _tilted_masses(a, at))

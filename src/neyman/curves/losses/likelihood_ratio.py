@@ -143,7 +143,7 @@ class LikelihoodRatioLoss(Loss):
         return self.mgfs((self,), np.atleast_1d(z))[0][0]
 
     def mgf_rounding(self, z: Array) -> Array:
-        """Return the trapezoid error plus rounding units for each exponent and sum."""
+        # The trapezoid error plus rounding units for each exponent and sum.
         return self.mgfs((self,), np.atleast_1d(z))[1][0]
 
     @classmethod

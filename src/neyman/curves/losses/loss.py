@@ -118,7 +118,7 @@ class Part(ABC):
         return False
 
     def places(self, tilt: float, height: float) -> float:
-        """Estimate the number of terms of K on a line at this height; few for a closed form."""
+        """Estimate the number of terms of K(tilt + i height); few for a closed form."""
         return 10.0
 
     @abstractmethod

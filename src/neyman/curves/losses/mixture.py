@@ -55,7 +55,6 @@ class GaussianMixtureLoss(LikelihoodRatioLoss):
         self._keep(self.distances[-1], max(8.0, 5.0 + len(self.weights)), least)
 
     def places(self, tilt: float, height: float) -> float:
-        """Estimate the number of nodes of K, which grows with the height."""
         return 200.0 + 10 * height + 10 * abs(tilt)
 
     @property
@@ -147,7 +146,6 @@ class MixtureLoss(Loss):
     parts: tuple[tuple[float, Part], ...]
 
     def places(self, tilt: float, height: float) -> float:
-        """Estimate the number of nodes of K, which grows with the height."""
         return 200.0 + 10 * height + 10 * abs(tilt)
 
     @property
@@ -197,14 +195,14 @@ class MixtureLoss(Loss):
         return np.exp(log_share - np.asarray(logsumexp(log_share, axis=0)))
 
     def mgf_rounding(self, z: Array) -> Array:
-        """Return the mean rounding of the parts, under the tilt."""
+        # The mean rounding of the parts, under the tilt.
         each = np.array([np.broadcast_to(x.mgf_rounding(z), np.shape(z)) for _, x in self.parts])
         # K_k in e^{K_k} is rounded in proportion to its size.
         size = np.array([np.abs(loss.log_mgf(z)) for _, loss in self.parts])
         return (self._shares(z) * (each + 8 * UNIT * (2 + size))).sum(axis=0) * (1 + 1e-9)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """Return K, mean, and variance, by the laws of total expectation and variance."""
+        # K, mean, and variance, by the laws of total expectation and variance.
         moments = np.array([loss.moments(tilts) for _, loss in self.parts])
         share = self._shares(tilts)
         mean = (share * moments[:, 1]).sum(axis=0)
@@ -212,7 +210,7 @@ class MixtureLoss(Loss):
         return np.real(self.log_mgf(np.asarray(tilts, dtype=float))), mean, variance
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
-        """Return the mean of the parts' bounds, under the tilt."""
+        # The mean of the parts' bounds, under the tilt.
         share = self._shares(np.array([tilt]))[:, 0]
         nothing = np.zeros(len(edges))
         each = np.array(

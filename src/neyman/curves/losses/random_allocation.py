@@ -120,7 +120,7 @@ class RandomAllocationLoss(Loss):
         return self._base.decay(tilt, edges, enough)
 
     def dots(self, tilt: float, step: float) -> Discretization:
-        """Return the values, moved to the safe side by their rounding errors."""
+        # The values, moved to the safe side by their rounding errors.
         dots = self._base.dots(tilt, step)
         scale = dots.log_scale + tilt * self._shift + self._log_factor
         return replace(dots, loss=dots.loss + self._shift, log_scale=scale)
@@ -213,7 +213,7 @@ def _deviation(mu: float, count: int) -> float:
 
 
 def _single_loss(mu: float, side: int) -> _Sum:
-    """Return the distribution of one Y: split each cell between its ends, or put it at its mean."""
+    """Return the distribution of one batch's Y: split cells between their ends, or use means."""
     place = _places(mu, 1)
     x = (np.log(place) + mu * mu / 2) / mu
     width = np.diff(x)

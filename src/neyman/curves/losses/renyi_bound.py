@@ -47,7 +47,7 @@ class RenyiBound(Part):
     slope: Fraction = ZERO
 
     def linear(self, order: Fraction) -> Fraction:
-        """Return the piecewise linear part of the allowed moment, for 1 <= order <= top."""
+        """Return the piecewise linear part of the bound on (a - 1) D_a, for 1 <= order <= top."""
         left = (ONE, ZERO)
         for right in self.corners:
             if order <= right[0]:

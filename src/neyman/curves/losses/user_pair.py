@@ -230,7 +230,7 @@ class Density(Law):
         return self._near_shifts(cells, edges, near) if self._moved[1] else cells
 
     def _near_shifts(self, cells: _PairCells, edges: Array, near: Array) -> _PairCells:
-        """Widen the cells to hold for all shifts within the spare [UD-4]."""
+        """Widen the cells' bounds to hold for all shifts that `shifted` allows [UD-4]."""
         spare, cuts = self._moved[1], self.places()
         slopes = cast(Array, self._piece_bounds("slope"))
         left, right, known = edges[:-1], edges[1:], cells.known
@@ -620,7 +620,7 @@ class _Law:
         return [1 - math.fsum([*self.above[i], *self.below[i], self.alone[i]]) for i in (0, 1)]
 
     def loss(self) -> Part:
-        """Return the loss. An outcome or a change of masses adds the missing mass [UD-3]."""
+        """Return the loss. If masses do not add up to 1, add an outcome or change them [UD-3]."""
         rest = self.rest
         parts = [self.above, self.below]
         # Infinite loss may become zero loss, which lowers delta: equal amounts for P and Q.
@@ -643,7 +643,7 @@ class _Law:
 
     @property
     def _nearest(self) -> float:
-        """Return the distance of the losses from 0."""
+        """Return the smallest absolute loss of the outcomes."""
         values = np.concatenate([np.log(x[0] / x[1]) for x in (self.above, self.below)])
         return float(np.abs(values).min(initial=math.inf))
 

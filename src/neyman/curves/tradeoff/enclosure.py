@@ -186,7 +186,7 @@ def _by_values(loss: OffLatticeLoss) -> Pair:
 
 
 def _on_lattice(losses: Composition) -> Pair | None:
-    """Return the polygons from the masses on a common lattice, or None if they are too many.
+    """Return the polygons from masses on a lattice of all parts, or None if they are too many.
 
     The masses of Q come from a separate tilt.
     """
@@ -252,7 +252,7 @@ def _clamp_corners(points: list[Corner]) -> list[Corner]:
 
 @array_cache
 def _half(losses: Composition) -> tuple[list[Corner], list[Line]]:
-    """Return points below the power and lines above it, for likelihood ratios of at least 1."""
+    """Return points below the power and lines above it that have slopes (ratios) of at least 1."""
     profile, top = select(losses).coarse(), float(losses.supremum)
     end = min(top, LIMITS.largest_epsilon)
     sure = not any(isinstance(loss, LossBracket) for loss, _ in losses.parts)

@@ -348,10 +348,11 @@ def _estimate_pair(p: Distribution, q: Distribution) -> Composition:
 def _lattice_loss(
     value: Array, mass: Array, step: Fraction, failure: float, missing: float
 ) -> FiniteLoss:
-    """Split each mass p between two lattice points, so p and p e^-value stay.
+    """Split each mass p between two lattice points. The sums of p and of p e^-value stay.
 
-    Source: Doroshenko et al. 2022. The split spreads the likelihood ratio, which cannot weaken the
-    attacker.
+    The split spreads the likelihood ratio, so an attacker is at least as strong.
+
+    Source: Doroshenko et al. 2022.
     """
     h = float(step)
     left = np.floor(value / h).astype(int)
@@ -401,7 +402,7 @@ def _cells(p: Distribution, q: Distribution) -> tuple[Array, Array]:
 
 
 def _quantiles(name: str, d: Distribution, share: Array) -> tuple[Array, Array]:
-    """Return the finite lower and upper quantiles."""
+    """Return the finite lower and upper quantiles at the probabilities ``share``."""
     ends = [np.asarray(f(share), dtype=float) for f in (d.ppf, d.isf)]
     lower, upper = (x[np.isfinite(x)] for x in ends)
     if not len(lower) or not len(upper):
@@ -416,7 +417,7 @@ def _scale(d: Distribution, edges: Array) -> Array:
 
 
 def _masses(cdf: Callable[[Any], Any], sf: Callable[[Any], Any], edges: Array) -> Array:
-    """Return probabilities below, between, and above the edges, from the smaller tail."""
+    """Return probabilities below, between, and above the edges: differences of the smaller tail."""
     below = np.concatenate([[0.0], np.asarray(cdf(edges), float), [1.0]])
     above = np.concatenate([[1.0], np.asarray(sf(edges), float), [0.0]])
     mass = np.where(below[1:] < 0.5, np.diff(below), -np.diff(above))

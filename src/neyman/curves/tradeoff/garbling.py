@@ -206,7 +206,7 @@ def _corners(p: Law, q: Law) -> list[tuple[Fraction, Fraction]]:
 
 
 def _best_test(p: Law, q: Law, p2: Law, q2: Law) -> Test:
-    """Return the corner of (p2, q2) that gains the most over (p, q). The gain may be negative."""
+    """Return the test of (p2, q2) that gains the most power over (p, q), perhaps less than 0."""
     corners, at = _corners(p, q), 0
     best: tuple[Fraction, int, Fraction, Fraction, Fraction] | None = None
     for k, (level, power) in enumerate(_corners(p2, q2)):
@@ -279,7 +279,7 @@ def _window(
 
 
 def _through(masses: Sequence[Fraction], rows: Rows) -> Law:
-    """Pass a distribution (or a row) through a channel."""
+    """Return a distribution (or a row) after it passes through a channel."""
     columns = range(len(rows[0]))
     return tuple(
         sum((m * r[j] for m, r in zip(masses, rows, strict=True)), Fraction(0)) for j in columns

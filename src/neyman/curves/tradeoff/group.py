@@ -71,7 +71,7 @@ def group(f: Curve, size: int) -> Curve:
 
 
 def _closed_form_group(curve: Composition, size: int) -> Composition | None:
-    """Return the curve of a group if it is of the same kind, else None."""
+    """Return the curve of a group if a formula gives it, else None."""
     if not curve.parts or isinstance(curve.parts[0][0], NonPrivateLoss):
         return curve
     if curve.bare is not None and not curve.infinite and curve.rho < inf:
@@ -102,7 +102,7 @@ def _closed_form_group(curve: Composition, size: int) -> Composition | None:
 
 
 def _repeat(m: Pair, times: int) -> Pair:
-    """Compose m with itself ``times`` times by repeated squaring, rounded to either side [TC-7]."""
+    """Return the ``times``-fold composition of m, from below and from above [TC-7]."""
     power, square = None, m if m[0] is m[1] else (rounded(m[0], -1), rounded(m[1], 1))
     while True:
         if times & 1:
@@ -117,7 +117,7 @@ def _repeat(m: Pair, times: int) -> Pair:
 
 
 def _after(first: Pair, second: Pair) -> Pair:
-    """Compose two pairs: exactly if both are exact and the result is short, else by polygons."""
+    """Compose two pairs: exactly if both are exact and the result is short, else rounded."""
     if first[0] is first[1] and second[0] is second[1]:
         exact = after(first[0], second[0])
         return shortened((exact, exact))

@@ -159,7 +159,7 @@ class _TailPlan:
 
 
 def _plan(tail: Tail, a: float, guess: float, deviation: float, e_folds: float) -> _TailPlan | None:
-    """Return the nodes, or None if no end is certified or the nodes would be too many."""
+    """Return the nodes of the line at a = c + s, or None if no end is certified within limits."""
     losses, x, step, limits = tail.losses, tail.x, tail.step, tail.limits
     c, real = a - tail.s, a * np.append(1.0, BEYOND)
     k, k_error = losses.mgf(real - tail.s)
@@ -191,7 +191,7 @@ def _plan(tail: Tail, a: float, guess: float, deviation: float, e_folds: float) 
 def _decay(
     losses: Composition, c: float, deviation: float, need: float
 ) -> tuple[float, float, float] | None:
-    """Return the last height of nodes, the end of the certified decay, and the terms between them.
+    """Return the largest node, the end of the certified decay, and a bound on terms between them.
 
     The terms are the sum of |phi| h / u over nodes beyond the last one, phi the characteristic
     function of the tilted loss, up to a largest height. The integral of a decreasing bound on |phi|

@@ -298,7 +298,7 @@ class PrivacyLoss:
 
     @cached_property
     def _inverse(self) -> tuple[Array, Array]:
-        """Return losses and about P(L <= loss), for the interpolation of draws."""
+        """Return losses and estimates of P(L <= loss), for the interpolation of draws."""
         mean, deviation = self._moments
         if not deviation > 0:
             return np.array([mean, mean]), np.array([0.0, 1.0])
@@ -358,7 +358,7 @@ def _complementary(one: Interval, other: Interval) -> Interval:
 
 
 def _chords(profile: Profile, x: float, lengths: Array) -> tuple[Interval, Interval]:
-    """Bound delta(x), and e^x times minus its slope in e^x, on either side of x.
+    """Bound delta(x), and -e^x times its slope in e^x, on either side of x.
 
     The slope is between the chords on the right and on the left of x. Chord lengths use the floats
     at which delta is computed.
@@ -389,12 +389,11 @@ def _chords(profile: Profile, x: float, lengths: Array) -> tuple[Interval, Inter
 
 
 def _variance(c: Composition, mean: Bound) -> Interval:
-    """Bound Var(L) from K at small orders.
+    """Bound Var(L) from moments E[e^{zL}] at small z.
 
-    Let X = L - m. Combine E[2 cosh(j d X) - 2] over j = 1 .. n to get d^2 E[X^2] without the next n
-    - 1
-    terms. The remainder has one sign: odd n bound E[X^2] from above, even n from below [PL-2].
-    Var(L) = E[X^2] - (E[L] - m)^2.
+    Let X = L - m, m near the mean. Combine E[2 cosh(j d X) - 2] for j = 1 .. n to get d^2 E[X^2]
+    without the next n - 1 terms. The remainder has one sign: odd n bound E[X^2] from above, even n
+    from below [PL-2]. Var(L) = E[X^2] - (E[L] - m)^2.
     """
     if not c.parts:
         return 0.0, 0.0

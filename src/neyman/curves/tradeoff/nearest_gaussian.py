@@ -123,7 +123,7 @@ def nearest_gaussian(profiles: Sequence[Profile], method: str) -> NearestGaussia
 
 
 def _certify(mu: float, levels: Array, curves: list[_Curve], method: str) -> NearestGaussian:
-    """Return the interval around mu at whose ends it is certain which excess is larger."""
+    """Return bounds: an interval around mu with a certainly larger excess at each end."""
 
     def sure(at: float, over: int) -> bool:
         """Return True if one excess (0: p - g, 1: g - p) is certainly the larger one."""
@@ -168,7 +168,7 @@ def _ask(profile: Profile, levels: Array) -> _Curve:
 
 
 def _gaussian(mu: float, levels: Array) -> tuple[Array, Array]:
-    """Return Phi(mu + z), accurate to a few units, and its slope in the level."""
+    """Return the power Phi(mu + z) of G_mu, to a few rounding units, and its slope in the level."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         z = ndtri(levels)
         slope = np.exp(np.minimum(-mu * z - mu * mu / 2, 700.0))
@@ -177,7 +177,7 @@ def _gaussian(mu: float, levels: Array) -> tuple[Array, Array]:
 
 
 def _balance(levels: Array, curves: list[_Curve]) -> float:
-    """Estimate the mu for which the two excesses at the levels are equal."""
+    """Estimate the mu for which max(p - g) and max(g - p) at the levels are equal."""
     power = np.max([(c.low + c.high) / 2 for c in curves], axis=0)
 
     def more_above(mu: float) -> bool:
@@ -224,7 +224,7 @@ Lines = tuple[tuple[Array, Array], tuple[Array, Array]]
 
 
 def _chords(levels: Array, c: _Curve) -> Lines:
-    """Return the neighboring cells' chords, extended: upper bounds on a concave power."""
+    """Return the neighboring cells' chords, extended into each cell: bounds on a concave power."""
     width = np.diff(levels)
     steepest, flattest = (c.high[1:] - c.low[:-1]) / width, (c.low[1:] - c.high[:-1]) / width
     before = np.append(np.inf, steepest[:-1])

@@ -104,7 +104,7 @@ def _has_smaller_delta(f: Curve, g: Curve) -> bool:
 
 
 def _by_definition(f: Curve, g: Curve) -> bool | None:
-    """Return the verdict of g's own functional if ``g`` is a named guarantee; None if undecided."""
+    """Return the verdict if ``g`` is a named guarantee with its own measure; None if undecided."""
     bare = as_renyi_bound(g.alternatives)
     if bare is not None:
         return admits_renyi(f.directions, bare) or None

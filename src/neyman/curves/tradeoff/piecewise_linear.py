@@ -136,7 +136,7 @@ def after(first: Polygon, second: Polygon) -> Polygon:
 
 
 def _values(polygon: Polygon, levels: Sequence[Fraction]) -> list[Fraction]:
-    """Return powers at nondecreasing levels."""
+    """Return the powers of a polygon at nondecreasing levels."""
     values: list[Fraction] = []
     i = 0
     for x in levels:
@@ -173,7 +173,7 @@ def _is_large(polygon: Polygon) -> bool:
 
 
 def _fewer(polygon: Polygon, side: int) -> Polygon:
-    """Remove about half of the corners if there are many."""
+    """Return a polygon on the given side, without about half of the corners if there are many."""
     if len(polygon) <= LIMITS.corners:
         return polygon
     if side < 0:
@@ -188,7 +188,7 @@ def chords(polygon: Polygon) -> Polygon:
 
 
 def _snap(x: Fraction, side: int) -> Fraction:
-    """Round to a float distance from the nearer of 0 and 1, so both ends stay accurate."""
+    """Round down (side -1) or up to a float distance from the nearer of 0 and 1."""
     n, d = x.as_integer_ratio()  # integers compare faster
     if 2 * n > d:
         return 1 - _snap(1 - x, -side)

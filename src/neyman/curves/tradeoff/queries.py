@@ -134,10 +134,7 @@ def epsilon_at(
 def _search_profile(
     profile: Profile, target: float, slack: float, supremum: Fraction | float, near: float
 ) -> Interval:
-    """Bound epsilon as `epsilon_at` does, from a guess ``near``.
-
-    One engine answers. It reuses nearby answers.
-    """
+    """Bound epsilon as `epsilon_at` does, from a guess ``near``, by one engine."""
     most = above(supremum)
     if near * (1 + LIMITS.end_distance) < most:
         answer = _secants(profile, np.array([target]), np.array([near]))
@@ -188,7 +185,7 @@ def _secants(
     side: int | None = None,
     moves: int = LIMITS.guess_moves,
 ) -> tuple[Array, Array]:
-    """Bound epsilons from good guesses: secants find both ends, and four questions certify them.
+    """Bound epsilons from good guesses: secants find both ends, and four deltas certify them.
 
     Args:
         profile: of an ordered pair.

@@ -286,7 +286,7 @@ class HalfCurve:
         return np.minimum.accumulate(np.nan_to_num(meet, nan=-math.inf, neginf=-math.inf))
 
     def _ranges(self) -> list[tuple[float, float]]:
-        """Return the log levels between which the polygon bounds mu [SM-3]."""
+        """Return the ranges of log levels in which the tangents bound mu [SM-3]."""
         asked, (low, high) = self._asked, self._logs
         miss = -np.expm1(self._above)  # 1 - each tangent at level 0, to a unit
         with np.errstate(divide="ignore"):
@@ -387,7 +387,7 @@ class HalfCurve:
         return float(middle[k] + (at - z[k]) * (middle[k + 1] - middle[k]) / (z[k + 1] - z[k]))
 
     def _new_epsilons(self, corners: _Corners, least: float) -> Array:
-        """Return epsilons of tangents that lower the bounds above the best value found."""
+        """Return epsilons of new tangents, to lower the upper bounds on mu."""
         epsilon, limits = self._epsilon, self._limits
         width = self._width(least)
         most = float(corners.mu.max())
