@@ -114,17 +114,8 @@ def convolve(a: Atoms, b: Atoms, work: float = 3e7) -> Atoms:
         absolute += growth * float(np.linalg.norm(a.weight) * np.linalg.norm(b.weight))
     # Products that underflow are lost.
     tail = a.tail * (sum_b + b.tail) + b.tail * sum_a + 1e-310
-    return Atoms(
-        a.step,
-        a.offset + b.offset,
-        a.start + b.start,
-        weight,
-        log_scale,
-        tail,
-        relative,
-        absolute,
-        a.place + b.place,
-    )
+    offset, start, place = a.offset + b.offset, a.start + b.start, a.place + b.place
+    return Atoms(a.step, offset, start, weight, log_scale, tail, relative, absolute, place)
 
 
 def _trim(a: Atoms) -> Atoms:

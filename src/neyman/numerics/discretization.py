@@ -51,17 +51,9 @@ class Discretization:
     place: float = 0.0
 
     @staticmethod
-    def of(atoms: Atoms, tilt: float) -> Discretization:
+    def of(a: Atoms, tilt: float) -> Discretization:
         """Return the atoms of a lattice, without the lattice structure."""
-        return Discretization(
-            atoms.points(),
-            atoms.weight,
-            tilt,
-            atoms.log_scale,
-            atoms.tail,
-            atoms.relative,
-            atoms.drift,
-        )
+        return Discretization(a.points(), a.weight, tilt, a.log_scale, a.tail, a.relative, a.drift)
 
 
 def _gather_weights(
@@ -70,15 +62,9 @@ def _gather_weights(
     """Add up the weights at each place. They are themselves sums of up to ``terms`` terms."""
     start = int(index.min())
     cells(int(index.max()) - start)
-    return Atoms(
-        Fraction(step),
-        Fraction(0),
-        start,
-        np.bincount(index - start, weights=weight),
-        dots.log_scale,
-        dots.tail,
-        float(np.max(dots.relative)) + ATOM_ERROR + (len(index) + terms) * UNIT,
-    )
+    total = np.bincount(index - start, weights=weight)
+    relative = float(np.max(dots.relative)) + ATOM_ERROR + (len(index) + terms) * UNIT
+    return Atoms(Fraction(step), Fraction(0), start, total, dots.log_scale, dots.tail, relative)
 
 
 def spread(dots: Discretization, step: float) -> Atoms:
@@ -192,15 +178,9 @@ def contract_dense(dots: Discretization, step: float) -> Atoms:
     rest[:-1] -= down[1:] / factor
     total = np.where(lowered, 0.0, rest) + up + down
     total[:-1] += (np.where(lowered, rest, 0.0) / factor)[1:]
-    return Atoms(
-        Fraction(step),
-        Fraction(0),
-        start,
-        np.maximum(total, 0.0),
-        dots.log_scale,
-        dots.tail,
-        float(np.max(dots.relative)) + ATOM_ERROR + len(loss) * UNIT,  # sums: a unit per term
-    )
+    total = np.maximum(total, 0.0)
+    relative = float(np.max(dots.relative)) + ATOM_ERROR + len(loss) * UNIT  # a unit per term
+    return Atoms(Fraction(step), Fraction(0), start, total, dots.log_scale, dots.tail, relative)
 
 
 def _merge_cells(dots: Discretization, width: float) -> tuple[Array, Array, int]:

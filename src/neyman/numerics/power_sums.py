@@ -110,14 +110,9 @@ def added(parts: Sequence[Discretization], tilt: float) -> Discretization:
         tail = tail * (1 + 1e-9) + LIMITS.least_weight * float(np.count_nonzero(~mask))
         loss, weight, relative = loss[mask], weight[mask], relative[mask]
         order = np.argsort(loss, kind="stable")
+        place = longest.place + other.place + UNIT * float(np.max(np.abs(loss)))
         longest = Discretization(
-            loss[order],
-            weight[order],
-            tilt,
-            log_scale,
-            tail,
-            relative[order],
-            longest.place + other.place + UNIT * float(np.max(np.abs(loss))),
+            loss[order], weight[order], tilt, log_scale, tail, relative[order], place
         )
     return longest
 

@@ -146,9 +146,8 @@ def zero(
             return at
         xi, phi = (a - b) / (c - b), (fa - fb) / (fc - fb)
         if phi**2 < xi and (1 - phi) ** 2 < 1 - xi:
-            t = fa / (fb - fa) * fc / (fb - fc) + (c - a) / (b - a) * fa / (fc - fa) * fb / (
-                fc - fb
-            )
+            t = fa / (fb - fa) * fc / (fb - fc)
+            t += (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb)
         else:
             t = 0.5
         t = min(max(t, room), 1 - room)

@@ -230,9 +230,8 @@ class Region:
             return value + error
 
         rows, one = np.arange(2 * len(x)), np.ones(2 * len(x))
-        possible = below_ceiling(
-            moment, moment(rows, one), moment(rows, one * math.inf), self.least
-        )
+        kl, largest = moment(rows, one), moment(rows, one * math.inf)
+        possible = below_ceiling(moment, kl, largest, self.least)
         return possible[: len(x)] & possible[len(x) :]
 
     def tangents(self, x: Array) -> RegionLine:

@@ -171,12 +171,11 @@ def _attained_divergence(bare: RenyiBound, order: float | Fraction) -> float:
 
     def possible(odds: float) -> bool:
         kl = np.array([odds * math.tanh(odds / 2) * (1 + 1e-14)])
-        largest = np.array([odds])
-        return bool(
-            below_ceiling(
-                lambda _, a: moment(odds, a) + 1e-14 * (1 + a * odds), kl, largest, ceiling
-            )[0]
-        )
+
+        def most(_: object, a: Array) -> Array:
+            return moment(odds, a) + 1e-14 * (1 + a * odds)
+
+        return bool(below_ceiling(most, kl, np.array([odds]), ceiling)[0])
 
     low, high = 0.0, 1.0
     while possible(high) and high < 700:

@@ -71,15 +71,9 @@ class Ceiling:
         """
         orders = np.array([1.0, *(above(a) for a, _ in bare.corners)])
         values = np.array([0.0, *(below(tau) for _, tau in bare.corners)]) * (1 - 8 * UNIT)
-        return Ceiling(
-            below(bare.exact_rho),
-            orders,
-            values,
-            below(bare.slope) * (1 - 8 * UNIT),
-            above(bare.top),
-            below(bare.exact_rho + bare.kl),
-            below(bare.supremum),
-        )
+        rho, kl = below(bare.exact_rho), below(bare.exact_rho + bare.kl)
+        slope, top = below(bare.slope) * (1 - 8 * UNIT), above(bare.top)
+        return Ceiling(rho, orders, values, slope, top, kl, below(bare.supremum))
 
     @staticmethod
     def above(bare: RenyiBound, known: Composition | None = None) -> Ceiling:

@@ -174,12 +174,8 @@ def _(inner: DiscreteGaussianLoss, size: float) -> Base:
         edges = np.geomspace(edge, end, 300)
         log_mass = np.log(np.diff(edges) + 1) - edges[:-1] ** 2 / (2 * s2) * (1 - 1e-9)
         ends = step * (edges - 0.5 * shift)
-        lost += [
-            (-1.0, m, low, high)
-            for m, low, high in zip(
-                log_mass.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True
-            )
-        ]
+        places = ends.tolist()
+        lost += [(-1.0, *x) for x in zip(log_mass.tolist(), places[:-1], places[1:], strict=True)]
         edge = end
     t = (edge - REACH_DEVIATIONS * sigma) / shift - 1
     lost.append((t, t * (t + 1) * shift**2 / (2 * s2) - 337, step * (edge - 0.5 * shift), math.inf))

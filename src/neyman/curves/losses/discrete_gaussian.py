@@ -183,17 +183,9 @@ class DiscreteGaussianLoss(Loss):
         moved = float(abs(Fraction(tilt) * self.shift - Fraction(center)))
         moved *= math.sqrt(2 * most / self.sigma_squared) * (1 + 1e-9)
         relative = (units * most + len(weight) + 16) * UNIT + moved
-        first = Fraction(self.shift**2) / (2 * self.sigma_squared)
+        step, first = self.shift / self.sigma_squared, self.shift**2 / (2 * self.sigma_squared)
         scale = float(self.log_mgf(np.array([tilt]))[0])
-        return Atoms(
-            self.shift / self.sigma_squared,
-            first,
-            -high,
-            weight,
-            scale,
-            tail=1e-147,
-            relative=relative,
-        )
+        return Atoms(step, first, -high, weight, scale, tail=1e-147, relative=relative)
 
     def dots(self, tilt: float, step: float) -> Discretization:
         # If sigma is large, use quadrature nodes of the density g. A sum over integers differs from

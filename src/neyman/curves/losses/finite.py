@@ -115,6 +115,11 @@ class FiniteLoss(_ValuesLoss):
         return self.lattice
 
     @property
+    def approximate(self) -> bool:
+        """Return True for the loss of (epsilon, delta)-DP, with `supremum` and `failure`."""
+        return self.index in ((-1, 1), (0,)) and self.failure == self.missing
+
+    @property
     def supremum(self) -> Fraction:
         return self.lattice * self.index[-1]
 
@@ -142,15 +147,9 @@ class FiniteLoss(_ValuesLoss):
     def reverse(self) -> FiniteLoss:
         """Return the reverse: values change sign, and the masses are those of Q."""
         values = [float(self.lattice * i) for i in self.index]
-        log_q = [p - v for p, v in zip(self.log_p, values, strict=True)]
-        backward = FiniteLoss(
-            self.lattice,
-            tuple(-i for i in reversed(self.index)),
-            tuple(reversed(log_q)),
-            self.missing,
-            self.failure,
-            self.known_rho,
-        )
+        log_q = tuple(p - v for p, v in zip(self.log_p, values, strict=True))[::-1]
+        index, rho = tuple(-i for i in reversed(self.index)), self.known_rho
+        backward = FiniteLoss(self.lattice, index, log_q, self.missing, self.failure, rho)
         return self if _close(self, backward) else backward
 
     @cached_property

@@ -112,8 +112,7 @@ def corners(losses: Composition) -> Pair | None:
     if isinstance(loss, OffLatticeLoss) and loss.masses:
         curve = _steps([*reversed(loss.masses)])
         return curve, curve
-    known = isinstance(loss, FiniteLoss) and loss.index in ((-1, 1), (0,))
-    if isinstance(loss, FiniteLoss) and known and loss.failure == loss.missing:
+    if isinstance(loss, FiniteLoss) and loss.approximate:
         return _approximate(loss)
     return _by_values(loss) if isinstance(loss, OffLatticeLoss) else _on_lattice(losses)
 
@@ -176,13 +175,8 @@ def _by_values(loss: OffLatticeLoss) -> Pair:
     """Return the polygons of a finite loss whose masses are known by their logarithms."""
     value, log_p = np.array(loss.values), np.array(loss.log_p)
     size = 8 + len(value) + 4 * float(np.abs(value).max() + np.abs(log_p).max())
-    return _round_polygon(
-        np.exp(log_p),
-        np.exp(log_p - value),
-        2 * size * UNIT,
-        (loss.failure, loss.missing),
-        (0.0, 0.0),
-    )
+    p, q, alone = np.exp(log_p), np.exp(log_p - value), (loss.failure, loss.missing)
+    return _round_polygon(p, q, 2 * size * UNIT, alone, (0.0, 0.0))
 
 
 def _on_lattice(losses: Composition) -> Pair | None:
@@ -208,10 +202,8 @@ def _on_lattice(losses: Composition) -> Pair | None:
     # A power of e errs by 2 units plus its exponent's rounding. A product errs by one unit. Sums
     # are exact.
     slack = p.relative + q.relative + 16 * UNIT * (len(p) + abs(p.log_scale) + abs(q.log_scale) + 1)
-    missing = joint.reverse().infinite
-    return _round_polygon(
-        masses[0], masses[1], slack, (joint.infinite, missing), (tails[0], tails[1])
-    )
+    alone = joint.infinite, joint.reverse().infinite
+    return _round_polygon(masses[0], masses[1], slack, alone, (tails[0], tails[1]))
 
 
 def _round_polygon(

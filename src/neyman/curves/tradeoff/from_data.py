@@ -368,16 +368,9 @@ def _lattice_loss(
 
 def _cells(p: Distribution, q: Distribution) -> tuple[Array, Array]:
     """Return the probabilities of the same bins under both distributions, each with the sum 1."""
-    share = np.concatenate(
-        [
-            np.geomspace(
-                10.0**-LIMITS.tail_decades,
-                1 / LIMITS.cells,
-                (LIMITS.tail_decades - 3) * LIMITS.decade_cells,
-            ),
-            np.arange(2, LIMITS.cells // 2 + 1) / LIMITS.cells,
-        ]
-    )
+    count = (LIMITS.tail_decades - 3) * LIMITS.decade_cells
+    tail = np.geomspace(10.0**-LIMITS.tail_decades, 1 / LIMITS.cells, count)
+    share = np.append(tail, np.arange(2, LIMITS.cells // 2 + 1) / LIMITS.cells)
     with np.errstate(all="ignore"):
         tails = [_quantiles(name, d, share) for name, d in (("p", p), ("q", q))]
         # One bin covers each end at which either distribution has almost no mass. On the left the

@@ -113,15 +113,13 @@ def _by_definition(f: Curve, g: Curve) -> bool | None:
     loss, count = g.alternatives[0].parts[0]
     if isinstance(loss, NonPrivateLoss):
         return True
-    if isinstance(loss, FiniteLoss) and count == 1 and loss.failure == loss.missing:
+    if isinstance(loss, FiniteLoss) and count == 1 and loss.approximate:
         epsilon = loss.supremum
         if loss.index == (-1, 1) and not loss.infinite:
             return f.exact_pure() <= epsilon
-        if loss.index == (-1, 1) or loss.index == (0,):
-            epsilon = epsilon if loss.index == (-1, 1) else Fraction(0)
-            if all(c.supremum <= epsilon and c.infinite <= loss.infinite for c in f.directions):
-                return True
-            return f.delta(max(below(epsilon), 0.0)).upper <= loss.infinite
+        if all(c.supremum <= epsilon and c.infinite <= loss.infinite for c in f.directions):
+            return True
+        return f.delta(max(below(epsilon), 0.0)).upper <= loss.infinite
     if isinstance(loss, GaussianLoss):
         normal = max((_normal_above(c) for c in f.directions), default=0.0)
         at_most = normal <= loss.mu_squared or f.gdp_above() <= loss.mu
@@ -240,13 +238,11 @@ def excess(budget: Curve, mechanism: Described) -> float | None:
     loss, count = budget.alternatives[0].parts[0]
     if isinstance(loss, GaussianLoss):
         return log_of(spent.gdp_above()) - log_of(loss.mu)
-    if not isinstance(loss, FiniteLoss) or count > 1 or loss.failure != loss.missing:
+    if not isinstance(loss, FiniteLoss) or count > 1 or not loss.approximate:
         return None
+    epsilon = float(loss.supremum)
     if loss.index == (-1, 1) and not loss.infinite:
-        return log_of(spent.pure().upper) - log_of(float(loss.supremum))
-    if loss.index not in ((-1, 1), (0,)):
-        return None
-    epsilon = float(loss.supremum) if loss.index == (-1, 1) else 0.0
+        return log_of(spent.pure().upper) - log_of(epsilon)
     return spent.log_delta(epsilon).upper - log_of(loss.infinite)
 
 

@@ -63,15 +63,6 @@ def joint(curves: tuple[Composition, ...]) -> Pair:
     return below, hull(corner for _, high in sides for corner in high)
 
 
-def composable(f: Curve) -> tuple[Composition, ...]:
-    """Return the compositions to use in products; one convex curve replaces joined pairs.
-
-    A mechanism above the hull need not be above any single curve. Two such mechanisms together may
-    reveal more than any two of the curves.
-    """
-    return (joined_composition(f),) if f.joined and len(f.directions) > 1 else f.alternatives
-
-
 def joined_composition(f: Curve) -> Composition:
     """Return one loss whose curve is below all curves of ``f``, to replace joined pairs."""
     curves = f.directions

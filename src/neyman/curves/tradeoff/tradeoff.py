@@ -48,7 +48,7 @@ from neyman.curves.tradeoff.queries import (
     within,
 )
 from neyman.curves.tradeoff.safe_mu import HalfCurve, Range, SafeMu, level_range
-from neyman.curves.tradeoff.symmetry import composable, conjugate, mutual
+from neyman.curves.tradeoff.symmetry import conjugate, joined_composition, mutual
 from neyman.elements import Node
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
@@ -110,13 +110,11 @@ def by_decreasing_mu(pairs: Iterable[tuple[Composition, Profile]]) -> tuple[Pair
         return tuple((losses, profile, None) for losses, profile in items)
     known = [math.inf if _singular(losses) else up(losses.rough_mu, 4) for losses, _ in items]
     order = sorted(range(len(items)), key=lambda i: -known[i])
-    return tuple(
-        (
-            *items[i],
-            GaussianProfile(known[i]) if LIMITS.least_mu < known[i] < LIMITS.largest_mu else None,
-        )
-        for i in order
-    )
+
+    def cover(mu: float) -> Profile | None:
+        return GaussianProfile(mu) if LIMITS.least_mu < mu < LIMITS.largest_mu else None
+
+    return tuple((*items[i], cover(known[i])) for i in order)
 
 
 def supremum(
@@ -329,10 +327,8 @@ class Tradeoff:
         Args:
             epsilons: each at least 0.
         """
-        asked = [
-            check.non_negative("epsilon", v)
-            for v in check.several("epsilons", epsilons, "[0.5, 1]")
-        ]
+        given = check.several("epsilons", epsilons, "[0.5, 1]")
+        asked = [check.non_negative("epsilon", v) for v in given]
         answers = {v: self.delta(v) for v in asked if v > QUERY_LIMITS.largest_epsilon}
         places = np.array(sorted({*asked} - {*answers}))
         least = np.full(len(places), -math.inf)  # lower bounds from earlier pairs
@@ -818,8 +814,14 @@ class Tradeoff:
 
     @cached_property
     def composable(self) -> tuple[Composition, ...]:
-        """Return the alternatives, or the one curve below all pairs if the pairs are joined."""
-        return composable(self)
+        """Return the compositions to use in products; one convex curve replaces joined pairs.
+
+        A mechanism above the hull need not be above any single curve. Two such mechanisms together
+        may reveal more than any two of the curves.
+        """
+        if self.joined and len(self.directions) > 1:
+            return (joined_composition(self),)
+        return self.alternatives
 
     def __matmul__(self, other: Tradeoff) -> Tradeoff:
         """Return the tensor product: an attacker sees both outputs, with independent randomness.
