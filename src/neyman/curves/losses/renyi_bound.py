@@ -37,7 +37,7 @@ class RenyiBound(Part):
             above 1, and the moments are convex.
         kl: contribution of the linear part at order 1: at most the first piece's slope.
         top: the largest order with a bound, at least 1; or inf.
-        slope: of the linear part beyond the last corner, if top is inf.
+        slope: slope of the linear part beyond the last corner, if top is inf.
     """
 
     exact_rho: Fraction

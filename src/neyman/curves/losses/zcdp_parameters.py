@@ -41,7 +41,7 @@ def discrete_laplace_rho(scale: Fraction, shift: int) -> Fraction:
     """Return the KL divergence a (d - 2 r (1 - r^d) / (1 - r^2)), a = 1 / scale, r = e^-a [ZC-5].
 
     Args:
-        scale: of the noise with mass proportional to e^{-|x| / scale} on the integers, above 0.
+        scale: above 0. The noise has mass proportional to e^{-|x| / scale} on the integers.
         shift: d, at least 0.
     """
 

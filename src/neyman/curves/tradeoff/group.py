@@ -53,7 +53,7 @@ UNKNOWN = LossBracket(PERFECT, NonPrivateLoss(), FAR)
 
 
 def group(f: Curve, size: int) -> Curve:
-    """Compute `Tradeoff.group`."""
+    """Return the curve for data that differ in ``size`` units: see `Tradeoff.group`."""
     size = check.integer("size", size, 1)
     if f.ordered:
         raise ValueError(

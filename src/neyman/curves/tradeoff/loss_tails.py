@@ -73,8 +73,8 @@ class Tail:
         losses: a sum of distributions.
         x: a finite loss; if there is a lattice, a lattice point.
         s: 0 for P and 1 for Q.
-        step: of a lattice that contains all finite losses; 0 for none.
-        limits: of the line integral.
+        step: step of a lattice that contains all finite losses; 0 for none.
+        limits: limits of the line integral.
     """
 
     losses: Composition

@@ -172,7 +172,7 @@ class PrivacyLoss:
 
         Args:
             count: number of draws, at least 0.
-            seed: for equal draws at each call; None gives new draws.
+            seed: a number gives equal draws at each call; None gives new draws.
 
         Returns:
             An array of shape ``(count,)``; inf for an outcome that reveals everything.
@@ -264,7 +264,7 @@ class PrivacyLoss:
         Args:
             x: a loss; if there is a lattice, a lattice point.
             following: the next lattice point, or x.
-            step: of the lattice; 0 for none.
+            step: step of the lattice; 0 for none.
         """
         if not all(isinstance(part, Loss) for part, _ in self.composition.parts):
             return (0.0, 1.0), (0.0, 1.0)

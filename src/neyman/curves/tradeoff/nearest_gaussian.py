@@ -123,7 +123,10 @@ def nearest_gaussian(profiles: Sequence[Profile], method: str) -> NearestGaussia
 
 
 def _certify(mu: float, levels: Array, curves: list[_Curve], method: str) -> NearestGaussian:
-    """Return bounds: an interval around mu with a certainly larger excess at each end."""
+    """Return bounds on mu and on the distance.
+
+    At each end of the interval around mu, it is certain which excess is larger.
+    """
 
     def sure(at: float, over: int) -> bool:
         """Return True if one excess (0: p - g, 1: g - p) is certainly the larger one."""

@@ -212,7 +212,7 @@ def _by_grid(f: Curve, g: Curve) -> bool:
 
 
 def admits(budget: Curve, mechanism: Described) -> bool:
-    """Compute `Tradeoff.admits`."""
+    """Return True if the mechanism certainly meets the budget: see `Tradeoff.admits`."""
     check.described("mechanism", mechanism)
     bare = as_renyi_bound(budget.alternatives)
     if bare is None:
@@ -227,7 +227,7 @@ def admits(budget: Curve, mechanism: Described) -> bool:
 
 
 def excess(budget: Curve, mechanism: Described) -> float | None:
-    """Compute `Tradeoff.excess`."""
+    """Estimate log(spent / budget) of a mechanism: see `Tradeoff.excess`."""
     check.described("mechanism", mechanism)
     bare = as_renyi_bound(budget.alternatives)
     spent = mechanism.tradeoff()

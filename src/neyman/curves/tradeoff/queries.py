@@ -188,7 +188,7 @@ def _secants(
     """Bound epsilons from good guesses: secants find both ends, and four deltas certify them.
 
     Args:
-        profile: of an ordered pair.
+        profile: profile of an ordered pair.
         targets: logarithms of delta, decreasing.
         near: a guess at each epsilon.
         side: 0 to invert only the lower bounds of log delta, 1 to invert only the upper bounds.
@@ -291,7 +291,7 @@ def deltas_at(profile: Profile, epsilons: Array) -> tuple[Array, Array]:
 def epsilons_at(
     profile: Profile, targets: Array, supremum: Fraction | float
 ) -> tuple[Array, Array]:
-    """Bound the epsilons of decreasing log deltas. Nearby log deltas share lines.
+    """Bound the epsilons of decreasing log deltas. Nearby log deltas share line integrals.
 
     `epsilon_at` finds a middle epsilon of each neighborhood. From there, secants find the others at
     once. Epsilons with wide bounds are computed again.

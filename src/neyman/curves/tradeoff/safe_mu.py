@@ -191,11 +191,11 @@ class HalfCurve:
     """Bound mu on the half of a pair's curve in which the level is at most the type II error.
 
     Args:
-        profile: of the ordered pair.
+        profile: profile of the ordered pair.
         asked: the levels that count.
         most: a mu that is proven at every level.
         largest_loss: the largest loss, at which a tangent may be exact; inf if there is none.
-        limits: of the search.
+        limits: limits of the search.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def mutual(f: Curve) -> Curve:
-    """Compute `Tradeoff.mutual`."""
+    """Return max{f, f^-1}: see `Tradeoff.mutual`."""
     if not f.ordered:
         return f
     curves = [joined_composition(f)] if f.joined else list(f.alternatives)
@@ -72,7 +72,7 @@ def joined_composition(f: Curve) -> Composition:
 
 
 def conjugate(f: Curve, slope: float) -> Bound:
-    """Compute `Tradeoff.conjugate`."""
+    """Return the convex conjugate f*(slope): see `Tradeoff.conjugate`."""
     slope = check.finite("slope", slope)
     if slope >= 0:
         return Bound(slope, slope, "upper", "closed form")

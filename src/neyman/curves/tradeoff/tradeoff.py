@@ -321,8 +321,8 @@ class Tradeoff:
     def deltas(self, epsilons: Iterable[float]) -> list[Bound]:
         """Return `delta` at many epsilons, at little more than the cost of one.
 
-        Nearby epsilons share lines, so an interval may be a few times as wide as from `delta`,
-        mostly less than twice. The order of the epsilons does not matter.
+        Nearby epsilons share line integrals, so an interval may be a few times as wide as from
+        `delta`, mostly less than twice. The order of the epsilons does not matter.
 
         Args:
             epsilons: each at least 0.
@@ -416,8 +416,8 @@ class Tradeoff:
     def epsilons(self, deltas: Iterable[float]) -> list[Bound]:
         """Return `epsilon` at many deltas, at little more than the cost of one.
 
-        Nearby deltas share lines, so an interval may be a few times as wide as from `epsilon`,
-        mostly less than twice. The order of the deltas does not matter.
+        Nearby deltas share line integrals, so an interval may be a few times as wide as from
+        `epsilon`, mostly less than twice. The order of the deltas does not matter.
 
         Args:
             deltas: each in [0, 1), as in `epsilon`.
@@ -794,8 +794,8 @@ class Tradeoff:
         """Estimate log(spent / budget) of a mechanism, for calibration.
 
         Returns:
-            a number above 0 if the mechanism spends too much; None if the budget is a curve without
-            terms.
+            a number above 0 if the mechanism spends too much; None if no parameter defines the
+            budget.
         """
         return excess(self, mechanism)
 
@@ -906,8 +906,8 @@ class Tradeoff:
     def group(self, size: int) -> Tradeoff:
         """Return the trade-off curve for datasets that differ in ``size`` units.
 
-        The curve implies it for every such pair of datasets: a units added and k - a removed, for
-        every a. For all records of one user, `Mechanism.user` may give a better bound.
+        It holds for every such pair of datasets: a units added and k - a removed, for every a. For
+        all records of one user, `Mechanism.user` may give a better bound.
 
         1 - f_k = m o m o ... o m, for m = 1 - f the power as a function of the level. Each step may
         go in either order, so f is the `symmetric` curve. Gaussian, pure, and zCDP guarantees keep
