@@ -88,7 +88,7 @@ def test_k_of_a_loss_with_few_values() -> Iterator[bool]:
         yield near(loss, lambda z, loss=loss, y=y: of_values([-mpf(y), mpf(y)], loss.log_p, z))
 
 
-@needed("curves/losses/finite.py:FiniteLoss.atoms", "curves/losses/finite.py:FiniteLoss.dots")
+@needed("curves/losses/finite.py:FiniteLoss._tilted")
 def test_atoms_of_a_loss_with_few_values() -> Iterator[bool]:
     for y, tilt in numbers(5, 40, (0.1, 9.0), (-1.0, 9.0)):
         loss = finite(F(y))
@@ -312,7 +312,7 @@ def test_k_of_a_sum() -> Iterator[bool]:
 
 @needed(
     "curves/losses/mixture.py:MixtureLoss.dots",
-    "curves/losses/finite.py:FiniteLoss.dots",
+    "curves/losses/finite.py:FiniteLoss._tilted",
     together=[(0, 1)],
 )
 def test_atoms_of_a_choice_between_losses() -> Iterator[bool]:
