@@ -288,7 +288,9 @@ class Density(Law):
 
 
 def _refuse(name: str, largest: float) -> None:
-    raise ValueError(f"{name} must be at least {largest:g}, which the log density reaches")
+    raise ValueError(
+        f"{name} is too small: the log density reaches about {largest:g}; state a larger one"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

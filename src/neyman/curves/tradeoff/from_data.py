@@ -269,7 +269,7 @@ def _profile(name: str, profile: Mapping[Any, object], *, signed: bool) -> list[
             raise ValueError(f"epsilon = {key!r} of {name} must be at most {MOST_EPSILON:g}")
         if epsilon < 0 and not signed:
             raise ValueError(
-                f"epsilon = {key!r} of {name} must be at least 0; below 0 it speaks of the other "
+                f"epsilon = {key!r} of {name} must be at least 0; below 0 it describes the other "
                 "order: give that order's profile as reverse="
             )
         low, high = exponential(epsilon)

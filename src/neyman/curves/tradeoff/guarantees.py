@@ -222,7 +222,7 @@ def tcdp(rho: float | Fraction | str, omega: float | Fraction | str) -> Tradeoff
     exact, last = _rate("rho", rho), _order("omega", omega)
     if last == 1:
         raise ValueError(
-            f"omega = {omega!r} must be above 1; for the order 1 say ny.renyi({{1: rho}})"
+            f"omega = {omega!r} must be above 1; for the order 1 use ny.renyi({{1: rho}})"
         )
     return _single(RenyiBound(exact, top=last)) if exact else perfect()
 
