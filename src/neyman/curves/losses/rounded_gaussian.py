@@ -66,9 +66,11 @@ def _loss(sigma_squared: Fraction, shift: int, alone: bool) -> RoundedGaussianLo
     last = math.ceil(shift + 35 * sigma) + 1  # the mass beyond is less than 1e-267
     first = (shift + 2) // 2  # from here on the level is at most the type II error
     every = last - first < MAX_THRESHOLDS
-    tests = np.arange(first, last + 1)
-    if not every:
-        tests = np.unique(np.linspace(first, last, MAX_THRESHOLDS).round().astype(np.int64))
+    tests = (
+        np.arange(first, last + 1)
+        if every
+        else np.unique(np.linspace(first, last, MAX_THRESHOLDS).round().astype(np.int64))
+    )
     upper = GaussianLoss(above(shift**2 / sigma_squared))
     lower = _law(tests, shift, sigma, -1)
     # Beyond a shift of 30 sigma the mass of finite loss underflows.
