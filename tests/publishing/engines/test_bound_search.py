@@ -358,7 +358,8 @@ def test_the_errors_of_a_search_are_named_before_any_data():
 
 
 GOOD: dict[str, Any] = {
-    "name": "bounds", "dataset": "d@1", "table": "t", "columns": COLUMNS, "budget": {"zcdp": "1/10"},
+    "name": "bounds", "dataset": "d@1", "table": "t", "columns": COLUMNS,
+    "budget": {"zcdp": "1/10"},
     "unit": ny.Unit("person", neighboring="replace-one", rows=1), "noise": "rounded-gaussian",
     "queries": [ny.query.sum("pay", clip="discover")],
 }  # fmt: skip

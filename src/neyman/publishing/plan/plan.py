@@ -69,7 +69,7 @@ class Plan(PlanModel):
             share by their sum. A query without a name takes the name of its measure.
         budget: `at_most`, `zcdp`, `gdp`, or `approximate`; or fields, such as ``{"zcdp": "1/10"}``.
         columns: the section of each column: `keys`, or ``{"integer": True}`` or
-            ``{"decimals": 2}`` for a column to sum, whose numbers are rounded down to so many digits.
+            ``{"decimals": 2}`` for a column to sum. Its numbers are rounded down to these digits.
         tables: further private tables by name, such as
             ``{"people": {"id": "id", "join": ["sex"]}}``.
         derive, lookup, hierarchy: sections by name, as in the TOML file.

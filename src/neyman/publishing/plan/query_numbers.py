@@ -202,7 +202,8 @@ def _column(context: QueryContext, field: str, needs: str) -> Iterator[str]:
                 "(0.789 counts as 0.78)"
             )
         yield (
-            f"{context.spot(field)} = {value!r}: is not a column with {context.measure.kind}; {near}"
+            f"{context.spot(field)} = {value!r}: is not a column with {context.measure.kind}; "
+            f"{near}"
         )
 
 
@@ -295,8 +296,9 @@ def _overflow(context: QueryContext, field: str, clip: tuple[int, int]) -> Itera
             "fewer decimals, or declare the table's most_rows"
         )
     elif moves * own > LIMITS.cell_move:
+        with_rows = "with 1 row" if own == 1 else f"with {own} rows"
         yield (
-            f"{context.given(field)}: one {document.unit.protects} with {own} "
-            f"{'row' if own == 1 else 'rows'} could move the table by {moves * own}, and the most is {LIMITS.cell_move}; narrow the clip or "
+            f"{context.given(field)}: one {document.unit.protects} {with_rows} could move the "
+            f"table by {moves * own}, and the most is {LIMITS.cell_move}; narrow the clip or "
             "declare fewer decimals"
         )

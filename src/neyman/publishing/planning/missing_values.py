@@ -2,8 +2,8 @@
 
 A row takes part in a mean, a variance, a standard deviation, quantiles, a minimum, a maximum, and a
 histogram only if it has a number. A missing number adds nothing to a sum. A ratio is the quotient
-of two such sums. This is SQL's rule. A column can state a number that replaces a missing one. A number
-is rounded down to the digits that its column states.
+of two such sums. This is SQL's rule. A column can state a number that replaces a missing one. A
+number is rounded down to the digits that its column states.
 """
 
 from __future__ import annotations
