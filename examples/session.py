@@ -11,7 +11,7 @@ session = ny.Session(
     ledger=ledger,
     dataset="people@1",
     unit=ny.Unit("person", neighboring="replace-one", rows=1),
-    columns={"sex": ny.keys(["f", "m"])},
+    columns={"sex": ny.keys(["f", "m"]), "age": {"integer": True}},
 )
 by_sex = session.ask(ny.query.count(by="sex"), zcdp="1/1000")
 print(by_sex)

@@ -165,7 +165,7 @@ def releases(plan: ny.Plan, ledger: ny.Ledger, data: pa.Table, out: Path) -> Non
     assert_type(
         ny.Plan(
             name="a", dataset="a@1", table="a", unit=people, queries=queries, budget=budget,
-            columns={"sex": ny.keys(["f", "m"])},
+            columns={"sex": ny.keys(["f", "m"]), "pay": {"integer": True}},
         ),
         ny.Plan,
     )  # fmt: skip

@@ -190,7 +190,7 @@ def _show_texts(texts: KeyMatch) -> None:
 
 
 def _show_numbers(numbers: NumberMatch, plan: Plan) -> None:
-    from neyman.publishing.planning.missing_values import missing_by_sentence
+    from neyman.publishing.planning.missing_values import missing_by_sentence, rounding
 
     _page(
         f"Numbers of {numbers.column}: {numbers.numbers:,} rows have one, {numbers.missing:,} have "
@@ -202,6 +202,9 @@ def _show_numbers(numbers: NumberMatch, plan: Plan) -> None:
             out.say(f"{', '.join(own)}: {sentence}")
     without = numbers.missing + numbers.unmatched
     out.say(f"{many(without, 'row')} without a number.")
+    if numbers.rounded:
+        digits = rounding(plan.column(numbers.column))
+        out.say(f"{many(numbers.rounded, 'number')} with more digits, rounded down to {digits}.")
     if numbers.unmatched:
         _show_frequent(numbers.frequent, "value that is not a number")
     table = columns("queries", "range", "below", "above")

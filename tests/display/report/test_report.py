@@ -1058,7 +1058,7 @@ def test_the_first_screen_states_which_rows_count_and_what_happens_to_missing_va
     text = text_of(a_receipt() | {"plan": plan.canonical()})
     first = text[: text.index("Disclosure risk for one")]
     assert said in first
-    assert "cost : Rows without a number in 'cost' take no part." in first
+    assert "cost : Rows without a number in 'cost' take no part. Numbers in 'cost' are" in first
     assert "The exact value is computed from the rows that count, after clipping." in text
     assert " ".join(counted_rows(plan)) in first
 

@@ -31,7 +31,7 @@ from neyman.publishing.release.verify import verify
 from neyman.publishing.tables.forms import forms
 from plain_engine import KEY
 
-SEX = {"sex": ny.keys(["f", "m"])}
+COLUMNS = {"sex": ny.keys(["f", "m"]), "pay": {"integer": True}}
 
 
 def a_plan(clip: Any = "discover", rows: Any = 1, neighboring: Any = "replace-one", **more) -> Plan:
@@ -43,7 +43,7 @@ def a_plan(clip: Any = "discover", rows: Any = 1, neighboring: Any = "replace-on
     ]
     fields: Any = {"queries": queries, "budget": {"zcdp": "1/100"}, **more}
     return Plan(
-        name="bounds", dataset="d@1", table="t", columns=SEX, noise="rounded-gaussian",
+        name="bounds", dataset="d@1", table="t", columns=COLUMNS, noise="rounded-gaussian",
         unit=ny.Unit("person", neighboring=neighboring, **many), **fields,
     )  # fmt: skip
 
@@ -358,7 +358,8 @@ def test_the_errors_of_a_search_are_named_before_any_data():
 
 
 GOOD: dict[str, Any] = {
-    "name": "bounds", "dataset": "d@1", "table": "t", "columns": SEX, "budget": {"zcdp": "1/10"},
+    "name": "bounds", "dataset": "d@1", "table": "t", "columns": COLUMNS,
+    "budget": {"zcdp": "1/10"},
     "unit": ny.Unit("person", neighboring="replace-one", rows=1), "noise": "rounded-gaussian",
     "queries": [ny.query.sum("pay", clip="discover")],
 }  # fmt: skip

@@ -240,23 +240,27 @@ def test_a_plan_without_numbers_has_one_hash_in_both_versions():
     assert plans[0].hash == plans[1].hash
 
 
-def test_each_query_says_in_one_sentence_what_happens_to_missing_values():
+def test_each_query_says_what_happens_to_missing_values_and_how_numbers_are_rounded():
     plan = a_plan(columns={**COLUMNS, "y": {"decimals": 1, "unknown": "0.5"}})
     said = {query.name: missing_values(plan, query) for query in plan.queries}
-    assert said["mean"] == "Rows without a number in 'x' take no part."
-    assert said["sum"] == "Rows without a number in 'x' add nothing."
+    integers = "Numbers in 'x' are rounded down to whole numbers."
+    both = f"{integers} Numbers in 'y' are rounded down to 1 decimal."
+    assert said["mean"] == f"Rows without a number in 'x' take no part. {integers}"
+    assert said["sum"] == f"Rows without a number in 'x' add nothing. {integers}"
     assert said["ratio"] == (
         "Rows without a number in 'x' add nothing to the numerator. "
-        "Rows without a number in 'y' count as 0.5, which the clip moves to 1."
+        "Rows without a number in 'y' count as 0.5, which the clip moves to 1. "
+        f"{both}"
     )
     assert said["both"] == (
         "Only rows with a number in 'x' take part. "
-        "Rows without a number in 'y' count as 0.5, which the clip moves to 1."
+        "Rows without a number in 'y' count as 0.5, which the clip moves to 1. "
+        f"{both}"
     )
     assert said["rows"] is None
     full = a_plan()
     assert missing_values(full, full.query("both")) == (
-        "Only rows with a number in 'x' and 'y' take part."
+        f"Only rows with a number in 'x' and 'y' take part. {both}"
     )
 
 
@@ -287,6 +291,7 @@ def test_the_mean_weight_of_patients_is_that_of_the_patients_with_a_weight(tmp_p
         dataset="d@1",
         table="patients",
         unit=ny.Unit("patient", neighboring="replace-one", rows=1),
+        columns={"weight": {"integer": True}},
         queries=[ny.query.mean("weight", clip=(0, 200))],
         budget=ny.zcdp(100),
     )

@@ -28,7 +28,7 @@ GIVEN: dict[str, Any] = {
     "dataset": "survey@1",
     "table": "people",
     "unit": UNIT,
-    "columns": {"sex": ny.keys(["m", "f"], unknown="drop")},
+    "columns": {"sex": ny.keys(["m", "f"], unknown="drop"), "income": {"integer": True}},
     "queries": [
         ny.query.count(by=["sex"], share=1),
         ny.query.mean("income", clip=(0, 200_000), share=1),
@@ -232,6 +232,14 @@ def test_any_plan_has_the_same_hash_in_python(data):
         ({"queries": None}, "queries = None: must be a list"),
         ({"columns": ["sex"]}, r"columns = \['sex'\]: must be"),
         ({"lookup": 3}, "lookup = 3: must be"),
+        (
+            {"columns": GIVEN["columns"] | {"income": {"type": "whole"}}},
+            r"column \(of query 'mean'\) = 'income': is not a column with integer = true or",
+        ),
+        (
+            {"columns": {"sex": ny.keys(["m", "f"], unknown="drop")}},
+            r"'income'.*declare columns.income with integer = true \(0.7 counts as 0\) or decimals",
+        ),
         ({"columns": {"sex": 5}}, "columns.sex = 5: must be a section with fields such as keys"),
         ({"consistency": "least"}, "must be 'least-squares'"),
     ],

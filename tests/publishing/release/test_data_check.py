@@ -543,6 +543,20 @@ def test_numbers_and_keys_that_only_look_right_are_listed_as_they_are_written():
     assert (age.unknown, age.clips[0].high, age.clips[0].above) == ("0.5", "9.5", 1)
 
 
+@pytest.mark.parametrize("kind", [pa.float64(), pa.decimal128(9, 3), pa.string(), pa.int64()])
+@pytest.mark.parametrize(("decimals", "rounded"), [(0, 4), (1, 3), (2, 1), (3, 0)])
+def test_the_numbers_that_a_plan_rounds_down_are_counted(kind, decimals, rounded, engine):
+    """A mean of numbers between 0 and 1 that are read as whole numbers is 0."""
+    texts = ["0", "-0.5", "0.29", "-0.57", "0.005", "1", "90", None]
+    columns = {"race": {"keys": ["a"]}, "age": {"decimals": decimals, "parse": True}}
+    values = pa.array(texts)
+    if kind == pa.int64():
+        values, rounded = values.take(pa.array([0, 5, 6, 7])), 0
+    rows = {"race": ["a"] * len(values), "age": values.cast(kind)}
+    (age,) = check_data(a_plan(query=BOTH, columns=columns), pa.table(rows), engine).numbers
+    assert (age.rounded, age.missing) == (rounded, 1)
+
+
 def test_text_that_is_no_utf8_is_shown_with_its_bytes(tmp_path):
     raw = pa.array([b"a", b"\xff\xfe", b"\xff\xfe"], pa.binary())
     race = pa.Array.from_buffers(pa.string(), len(raw), raw.buffers())

@@ -120,7 +120,8 @@ class NumberMatch(Private):
         numbers: rows with a number.
         missing: rows without a value.
         unmatched: rows with a value that is no number.
-        frequent: the most frequent of these unmatched values, in order.
+        rounded: rows with a number of more digits than the plan reads, which is rounded down.
+        frequent: the most frequent of the unmatched values, in order.
         unknown: the number that replaces a missing number, in the plan's units; None if a row
             without a number does not count.
         clips: the numbers that the queries' clips and edges change.
@@ -130,6 +131,7 @@ class NumberMatch(Private):
     numbers: int
     missing: int
     unmatched: int
+    rounded: int
     frequent: tuple[Frequent, ...]
     unknown: int | str | None
     clips: tuple[ClipCount, ...]
@@ -277,15 +279,19 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
         values: Any = table[column.name]
         shown: Any = as_written(table, column.name)
         backend = backend_of(table)
-        number = scaled_integer(
-            values, backend, column.decimals, -_SCALED_RANGE, _SCALED_RANGE, None
+        number, opposite = (
+            scaled_integer(x, backend, column.decimals, -_SCALED_RANGE, _SCALED_RANGE, None)
+            for x in (values, _opposite(values))
         )
         known = number >= -_SCALED_RANGE
-        rows: Any = table.select(number=number, known=known, absent=shown.isnull())
+        rows: Any = table.select(
+            number=number, opposite=opposite, known=known, absent=shown.isnull()
+        )
         measures = {
             "rows": rows.count(),
             "numbers": rows["known"].sum(),
             "missing": rows["absent"].sum(),
+            "rounded": (rows["known"] & (rows["number"] != -rows["opposite"])).sum(),
         }
         for i, (low, high, _) in enumerate(clips):
             measures[f"below{i}"] = (rows["known"] & (rows["number"] < low)).sum()
@@ -305,6 +311,7 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
                 counts["numbers"],
                 counts["missing"],
                 unmatched,
+                counts["rounded"],
                 frequent,
                 None if column.unknown is None else unscaled(column.unknown, column),
                 tuple(
@@ -321,6 +328,17 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
             )
         )
     return tuple(matches)
+
+
+def _opposite(values: Any) -> Any:
+    """Return -x for each number x of a column of numbers, texts, or truth values."""
+    if values.type().is_string():
+        return ibis.cases(
+            (values.startswith("-"), values.substr(1)), else_=ibis.literal("-").concat(values)
+        )
+    if values.type().is_boolean() or values.type().is_unsigned_integer():
+        return -values.cast("int64")
+    return -values
 
 
 def reading_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[TextMatch, ...]:

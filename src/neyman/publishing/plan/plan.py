@@ -68,8 +68,8 @@ class Plan(PlanModel):
         queries: such as ``ny.query.count(by=["sex"])``. Shares are relative: Neyman divides each
             share by their sum. A query without a name takes the name of its measure.
         budget: `at_most`, `zcdp`, `gdp`, or `approximate`; or fields, such as ``{"zcdp": "1/10"}``.
-        columns: the section of each column, such as `keys`, or ``{"decimals": 2}``. An undeclared
-            column to sum has integer values.
+        columns: the section of each column: `keys`, or ``{"integer": True}`` or
+            ``{"decimals": 2}`` for a column to sum. Its numbers are rounded down to these digits.
         tables: further private tables by name, such as
             ``{"people": {"id": "id", "join": ["sex"]}}``.
         derive, lookup, hierarchy: sections by name, as in the TOML file.
@@ -95,7 +95,10 @@ class Plan(PlanModel):
         >>> plan = ny.Plan(
         ...     name="survey", dataset="survey@1", table="people",
         ...     unit=ny.Unit("person", neighboring="replace-one", rows=1),
-        ...     columns={"sex": ny.keys(["m", "f"], unknown="drop")},
+        ...     columns={
+        ...         "sex": ny.keys(["m", "f"], unknown="drop"),
+        ...         "income": {"integer": True},
+        ...     },
         ...     queries=[ny.query.count(by=["sex"]), ny.query.mean("income", clip=(0, 200_000))],
         ...     budget=ny.at_most(power=0.25, level=0.05),
         ... )

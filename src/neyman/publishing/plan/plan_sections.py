@@ -51,8 +51,7 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
     """Return the dictionary of a plan's TOML file for the arguments of `Plan`.
 
     Args:
-        fields: the given arguments. Shares are relative: Neyman divides each share by their sum. An
-            undeclared column to sum has integer values.
+        fields: the given arguments. Shares are relative: Neyman divides each share by their sum.
 
     Raises:
         PlanError: the unit, the budget, or the queries have a wrong type.
@@ -75,24 +74,7 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
     data["query"] = _relative(
         [dict(q) if check.is_mapping(q) else q for q in cast("Iterable[object]", queries)]
     )
-    return data | _summed_columns(data)
-
-
-def _summed_columns(data: Section) -> Section:
-    """Return the section of columns, with undeclared columns to sum added."""
-    sections = [data.get(name, {}) for name in ("columns", "derive", "lookup")]
-    if not all(isinstance(section, dict) for section in sections):
-        return {}  # the plan's own check reports the problem
-    columns = dict(sections[0])
-    calculated = {name for section in sections for name in section}
-    for query in data["query"]:
-        # A distinct query counts the keys of its column, which must be declared.
-        if not check.is_mapping(query) or query.get("measure") == "distinct":
-            continue
-        for column in (query.get("column"), query.get("over")):
-            if isinstance(column, str) and column not in calculated:
-                columns[column] = {"integer": True}
-    return {"columns": columns}
+    return data
 
 
 def _relative(queries: Sequence[Any]) -> list[Any]:

@@ -195,9 +195,15 @@ def _column(context: QueryContext, field: str, needs: str) -> Iterator[str]:
         or value not in declared
         or declared[value].type is not None  # which only expressions read
     ):
+        near = suggest(value, known)
+        if numeric and value not in declared:
+            near = (f"{near}; or " if known else "") + (
+                f"declare columns.{value} with integer = true (0.7 counts as 0) or decimals = 2 "
+                "(0.789 counts as 0.78)"
+            )
         yield (
             f"{context.spot(field)} = {value!r}: is not a column with {context.measure.kind}; "
-            f"{suggest(value, known)}"
+            f"{near}"
         )
 
 
@@ -290,8 +296,9 @@ def _overflow(context: QueryContext, field: str, clip: tuple[int, int]) -> Itera
             "fewer decimals, or declare the table's most_rows"
         )
     elif moves * own > LIMITS.cell_move:
+        with_rows = "with 1 row" if own == 1 else f"with {own} rows"
         yield (
-            f"{context.given(field)}: one {document.unit.protects} of {own} rows could move the "
+            f"{context.given(field)}: one {document.unit.protects} {with_rows} could move the "
             f"table by {moves * own}, and the most is {LIMITS.cell_move}; narrow the clip or "
             "declare fewer decimals"
         )

@@ -1,8 +1,9 @@
-"""Explain how each query of a plan treats rows without a number, in one sentence.
+"""Explain how each query of a plan treats rows without a number, and how it rounds numbers.
 
 A row takes part in a mean, a variance, a standard deviation, quantiles, a minimum, a maximum, and a
 histogram only if it has a number. A missing number adds nothing to a sum. A ratio is the quotient
-of two such sums. This is SQL's rule. A column can state a number that replaces a missing one.
+of two such sums. This is SQL's rule. A column can state a number that replaces a missing one. A
+number is rounded down to the digits that its column states.
 """
 
 from __future__ import annotations
@@ -19,21 +20,34 @@ SQL_RULE = (
 
 
 def missing_values(plan: Plan, query: Query) -> str | None:
-    """Return one sentence on the rows without a number; None for a query that reads no number."""
+    """Return sentences on the rows without a number and on the rounding of the others.
+
+    Return None for a query that reads no number.
+    """
     columns = [plan.column(name) for name in query.columns]
     numeric = [column for column in dict.fromkeys(columns) if column.integer]
     if not numeric:
         return None
     names = [column.name for column in numeric if column.unknown is None]
+    rounded = [
+        f"Numbers in {column.name!r} are rounded down to {rounding(column)}." for column in numeric
+    ]
     if query.complete and names:
         both = " and ".join(map(repr, names))
         replaced = [_sentence(query, column) for column in numeric if column.unknown is not None]
-        return " ".join([f"Only rows with a number in {both} take part.", *replaced])
-    return " ".join(_sentence(query, column) for column in numeric)
+        return " ".join([f"Only rows with a number in {both} take part.", *replaced, *rounded])
+    return " ".join([*(_sentence(query, column) for column in numeric), *rounded])
+
+
+def rounding(column: Column) -> str:
+    """Return what numbers of a column to sum are rounded down to: "whole numbers"."""
+    if not column.decimals:
+        return "whole numbers"
+    return "1 decimal" if column.decimals == 1 else f"{column.decimals} decimals"
 
 
 def missing_by_sentence(plan: Plan) -> dict[str, tuple[str, ...]]:
-    """Return each sentence on rows without a number, with the names of its queries."""
+    """Return the sentences of `missing_values`, each with the names of its queries."""
     names: dict[str, tuple[str, ...]] = {}
     for query in plan.queries:
         sentence = None if query.searched else missing_values(plan, query)
