@@ -17,8 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/*.md", "docs/howto/*.md", "docs/theory/*.md")
 PAGES += ("docs/api/*.md", "docs/certificates/*.md")
-STRINGS = ("report/*.py", "explorer/*.py", "cli/*.py", "demo/*.py", "semantics/*.py", "plots/*.py")
-SCREENS = ("report/static/*", "explorer/static/*")
+STRINGS = ("display/**/*.py", "cli/**/*.py", "accounting/semantics/*.py")
+SCREENS = ("display/*/static/*",)
 
 PHRASES = {
     r"\b(every|some|any)body\b": "everyone, someone, anyone; an attacker",
@@ -76,9 +76,10 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def problems() -> list[str]:
     """Return one line for each refused phrase of a page, a screen, or a text."""
-    files = [p for pattern in PAGES for p in ROOT.glob(pattern)]
-    files += [p for pattern in (*STRINGS, *SCREENS) for p in (ROOT / "src/neyman").glob(pattern)]
-    listed: list[str] = []
+    patterns = [*PAGES, *(f"src/neyman/{pattern}" for pattern in (*STRINGS, *SCREENS))]
+    found = {pattern: [*ROOT.glob(pattern)] for pattern in patterns}
+    files = [path for paths in found.values() for path in paths]
+    listed = [f"{pattern}: no file has this name" for pattern, paths in found.items() if not paths]
     for path in sorted(files):
         relative = path.relative_to(ROOT).as_posix()
         for number, line in lines(path):
