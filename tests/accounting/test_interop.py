@@ -420,28 +420,28 @@ def test_what_has_no_certified_loss_is_refused_by_name(name):
                 4, 2, ev.SampledWithoutReplacementDpEvent(50, 1, GAUSS)
             ),
             "replace-one",
-            "is of 50 records",
+            "needs 50 records",
         ),
         (
             ev.SampledWithoutReplacementDpEvent(
                 4, 2, ev.SampledWithoutReplacementDpEvent(50, 1, ev.NonPrivateDpEvent())
             ),
             "replace-one",
-            "is of 50 records",
+            "needs 50 records",
         ),
         (
             ev.SampledWithoutReplacementDpEvent(
                 9, 2, ev.ComposedDpEvent([GAUSS, ev.SampledWithoutReplacementDpEvent(3, 1, GAUSS)])
             ),
             "replace-one",
-            "is of 3 records",
+            "needs 3 records",
         ),
         (
             ev.SampledWithoutReplacementDpEvent(
                 9, 2, ev.TruncatedSubsampledGaussianDpEvent(7, 0.1, 5, 1.0)
             ),
             "replace-one",
-            "is of 7 records",
+            "needs 7 records",
         ),
         (
             ev.PoissonSampledDpEvent(0.5, ev.TruncatedSubsampledGaussianDpEvent(7, 0.1, 5, 1.0)),

@@ -14,6 +14,7 @@ betaln: np.ufunc
 chdtri: np.ufunc
 erfc: np.ufunc
 erfcx: np.ufunc
+eval_hermitenorm: np.ufunc
 expit: np.ufunc
 gamma: np.ufunc
 gammaln: np.ufunc

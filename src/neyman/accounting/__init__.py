@@ -1,4 +1,4 @@
-"""Compute with curves: calibrate noise to a budget, and add up charges.
+"""Calibrate noise to a privacy budget, and add up the privacy costs of releases.
 
 Public: `at_most` (target), `calibrate` and `calibrate_exact` (calibrate), `charge` (charge),
 `Filter` and `Odometer` (filters), conversions and estimates by limit theorems (literature), and

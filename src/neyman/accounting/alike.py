@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal, overload
+from typing import Literal, get_args, overload
 
 import numpy as np
 
@@ -35,7 +35,6 @@ class Limits:
 LIMITS = Limits()
 
 EXACT = ("discrete Laplace", "discrete Gaussian", "rounded Gaussian", "inverse sensitivity")
-NAMES: tuple[Problem, ...] = ("mean", "median", "histogram")
 CELLS: dict[str, Callable[[float], Kind]] = {
     "Laplace": lambda s: Laplace(s, 2),
     "discrete Laplace": lambda s: DiscreteLaplace(s, 2),
@@ -172,43 +171,24 @@ def alike(
             if value is not None:
                 raise ValueError(f"{name} = {value!r} needs problem=, such as 'mean'")
         return compare_noise.alike(budget, count, sensitivity, kinds, tails)
-    return _options(problem, budget, n=n, radius=radius, categories=categories, values=values)
-
-
-def _options(
-    problem: Problem,
-    budget: Budget,
-    *,
-    n: int | None = None,
-    radius: float | None = None,
-    categories: int | None = None,
-    values: Iterable[float] | None = None,
-) -> Options:
-    """Return the options for a problem; see `alike`."""
-    if problem not in NAMES:
-        raise ValueError(f"problem = {problem!r} must be one of {', '.join(map(repr, NAMES))}")
+    if problem not in get_args(Problem):
+        problems = ", ".join(map(repr, get_args(Problem)))
+        raise ValueError(f"problem = {problem!r} must be one of {problems}")
     if problem == "mean":
         if n is None:
             raise ValueError("n: a mean needs the number of records")
         half = 0.5 if radius is None else check.positive("radius", radius)
         least = least_error("bounded-mean", n=n, budget=budget, radius=half)
-        squares = [
-            (
-                k.kind,
-                k.scale * 2 * half / LIMITS.grid_steps / n,
-                half**2 / n + k.variance.upper * (2 * half / LIMITS.grid_steps / n) ** 2,
-            )
-            for k in compare_noise.alike(budget, sensitivity=LIMITS.grid_steps).kinds
-        ]
+        squares = _noise_on_interval(budget, half, n, half**2 / n)
     elif problem == "histogram":
         if categories is None:
             raise ValueError("categories: a histogram needs the number of its cells")
         least = least_error("histogram", n=n, budget=budget, categories=categories)
         squares: list[tuple[str, float, float]] = []
         for name, make in CELLS.items():
-            noise = _least_noise(make, budget)
-            if noise is not None:
-                row = error_of(noise)
+            scale = compare_noise.least_scale(make, budget)
+            if scale is not None:
+                row = error_of(make(scale))
                 squares.append((name, row.scale, row.variance.upper))
     else:
         if values is None:
@@ -220,6 +200,23 @@ def _options(
         if math.isfinite(square)
     ]
     return Options(problem, least, tuple(sorted(options, key=lambda option: option.error)))
+
+
+def _noise_on_interval(
+    budget: Budget, half: float, n: int = 1, sampling: float = 0.0
+) -> list[tuple[str, float, float]]:
+    """Return the name, scale, and squared error of each noise for a mean of n values.
+
+    half: half width of the interval of values. sampling: variance of the mean before noise.
+    """
+    return [
+        (
+            k.kind,
+            k.scale * 2 * half / LIMITS.grid_steps / n,
+            sampling + k.variance.upper * (2 * half / LIMITS.grid_steps / n) ** 2,
+        )
+        for k in compare_noise.alike(budget, sensitivity=LIMITS.grid_steps).kinds
+    ]
 
 
 def _median(
@@ -238,14 +235,7 @@ def _median(
         )
     least = least_error("quantile", budget=budget, values=x.tolist())
     true = float(x[math.ceil(len(x) / 2) - 1])
-    squares = [
-        (
-            k.kind,
-            k.scale * 2 * half / LIMITS.grid_steps,
-            k.variance.upper * (2 * half / LIMITS.grid_steps) ** 2,
-        )
-        for k in compare_noise.alike(budget, sensitivity=LIMITS.grid_steps).kinds
-    ]
+    squares = _noise_on_interval(budget, half)
     scale = compare_noise.least_scale(lambda s: InverseSensitivity(1 / s), budget)
     if scale is not None:
         grid = np.linspace(-half, half, LIMITS.median_points)
@@ -256,8 +246,3 @@ def _median(
         square = float(weight @ (grid - true) ** 2 / weight.sum())
         squares.append(("inverse sensitivity", 1 / scale, square))
     return least, squares
-
-
-def _least_noise(make: Callable[[float], Kind], budget: Budget) -> Kind | None:
-    scale = compare_noise.least_scale(make, budget)
-    return None if scale is None else make(scale)

@@ -22,7 +22,7 @@ class Limits:
     """Set how a parameter is searched."""
 
     largest_ratio: float = 1e15
-    relative_width: float = 2e-10  # relative
+    relative_width: float = 2e-10  # relative gap between the result and a refused parameter
     far_excess: float = 1e3  # the search clips an excess to this
     steering_pairs: int = 8  # up to this many ordered pairs, only the worst one steers
     first_log_step: float = 1e-3  # step of the parameter's logarithm
@@ -33,7 +33,7 @@ LIMITS = Limits()
 
 
 class Budget(Protocol):
-    """Represent a budget: it decides, certified, if a mechanism meets it."""
+    """Represent a budget, which decides, certified, if a mechanism meets it."""
 
     def admits(self, mechanism: Described) -> bool:
         """Return True if the mechanism certainly meets this budget."""
@@ -50,11 +50,15 @@ class Budget(Protocol):
 
 @runtime_checkable
 class PowerBudget(Budget, Protocol):
-    """Represent a budget that first checks one level, and then all others."""
+    """Represent a budget that first checks one false positive rate, and then all others."""
 
     def excess_elsewhere(self, mechanism: Described) -> float:
-        """Estimate the logarithm of `excess` at all other levels."""
+        """Estimate what `excess` estimates, at all other false positive rates."""
         ...
+
+
+class NoParameter(ValueError):
+    """Report that all parameters that were tried meet the budget, or that none does."""
 
 
 @former_arguments(target="budget")
@@ -99,14 +103,14 @@ def calibrate(make: Callable[[Any], Described], budget: Budget, *, whole: bool =
 
 
 def _first_admitted(admits: Callable[[int], bool]) -> int:
-    """Return the last admitted whole number before a refused one, or the first after."""
+    """Return an admitted whole number next to a refused one, by doubling and bisection."""
     first = admits(1)
     known, following = 1, 2
     while admits(following) == first:
         known, following = following, 2 * following
         if following > LIMITS.largest_ratio:
             raise ValueError(
-                f"{'every' if first else 'no'} whole number up to {known} keeps the budget: check "
+                f"{'every' if first else 'no'} whole number up to {known} meets the budget: check "
                 "that the parameter changes the mechanism's privacy"
             )
     known = bisect_integers(lambda n: admits(n) == first, known, following)
@@ -176,7 +180,7 @@ def _search_parameter(
     def excess(x: float) -> float:
         gap = budget.excess(near(x))
         assert gap is not None  # it was not None at the start
-        return min(max(gap, -LIMITS.far_excess), LIMITS.far_excess)
+        return _clip(gap)
 
     known = budget.excess(near(start)) is not None
     bad, good = _bracket((lambda x: excess(x) <= 0) if known else admits, start)
@@ -186,7 +190,7 @@ def _search_parameter(
         sign = 1 if good > bad else -1
         of_worst = _excess_of_worst(budget, near, good)
         middle = zero(
-            lambda t: min(max(of_worst(math.exp(sign * t)), -LIMITS.far_excess), LIMITS.far_excess),
+            lambda t: _clip(of_worst(math.exp(sign * t))),
             sign * math.log(bad),
             sign * math.log(good),
             tolerance / 8,
@@ -211,6 +215,10 @@ def _search_parameter(
     )[0]
 
 
+def _clip(excess: float) -> float:
+    return min(max(excess, -LIMITS.far_excess), LIMITS.far_excess)
+
+
 def _longer(step: float, tries: int) -> float:
     """Return the next step outward: small for rounding, then longer for errors of the excess.
 
@@ -222,11 +230,11 @@ def _longer(step: float, tries: int) -> float:
 def _by_other_levels(
     budget: PowerBudget, curve: Callable[[float], Tradeoff], refused: float, tolerance: float
 ) -> float:
-    """Estimate the log parameter that meets the budget at all other levels too."""
+    """Estimate the log parameter that meets the budget at all other false positive rates too."""
 
     @cache
     def excess(t: float) -> float:
-        return min(max(budget.excess_elsewhere(curve(t)), -LIMITS.far_excess), LIMITS.far_excess)
+        return _clip(budget.excess_elsewhere(curve(t)))
 
     low, high, step = refused, refused + LIMITS.first_log_step, LIMITS.first_log_step
     if excess(low) <= 0:
@@ -238,9 +246,9 @@ def _by_other_levels(
 
 
 def _excess_of_worst(
-    budget: Budget, curve: Callable[[float], Tradeoff], place: float
+    budget: Budget, curve: Callable[[float], Tradeoff], parameter: float
 ) -> Callable[[float], float]:
-    """Return the excess of the ordered pair that spends most at ``place``. It steers the search."""
+    """Return the excess, as a function, of the ordered pair that spends most at ``parameter``."""
 
     def of(spent: Tradeoff) -> float:
         gap = budget.excess(spent)
@@ -250,7 +258,7 @@ def _excess_of_worst(
         pairs = spent.directions
         return of(Tradeoff((pairs[min(pair, len(pairs) - 1)],), ordered=True))
 
-    spent = curve(place)
+    spent = curve(parameter)
     if spent.joined or len(spent.directions) > LIMITS.steering_pairs:
         return lambda x: of(curve(x))
     each = [of_pair(spent, pair) for pair in range(len(spent.directions))]
@@ -259,6 +267,7 @@ def _excess_of_worst(
 
 
 def _decimal(x: float, digits: int) -> Fraction:
+    """Round x up to a number of significant decimal digits."""
     context = Context(prec=digits, rounding=ROUND_CEILING)
     return Fraction(context.create_decimal(Decimal(x)))
 
@@ -284,8 +293,8 @@ def _bracket(admits: Callable[[float], bool], start: float = 1.0) -> tuple[float
                 return (following, x) if first else (x, following)
             x, factor = following, min(factor**2, 1e4)
     verdict = "every" if first else "no"
-    raise ValueError(
-        f"{verdict} parameter that was tried keeps the budget, from {min(tried):g} to "
+    raise NoParameter(
+        f"{verdict} parameter that was tried meets the budget, from {min(tried):g} to "
         f"{max(tried):g}: the end of the parameter's range may be the answer; or the budget does "
         "not fit the mechanism (a Gaussian is never pure), or the parameter does not change its "
         "privacy"

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from neyman.curves.tradeoff.tradeoff import Tradeoff
 
 Amount = Fraction | float
-"""A number never below the truth; inf if no finite amount pays."""
+"""A cost, never below the true cost; inf if no finite amount pays."""
 
 
 class Costs(Protocol):
-    """Compute the cost of one mechanism by each definition."""
+    """Compute the cost of one mechanism in each currency."""
 
     def pure(self) -> Amount:
         """Return the pure-DP epsilon."""
@@ -43,7 +43,7 @@ class Costs(Protocol):
 
 
 class Families(Protocol):
-    """Build guarantees by name: the module `neyman.curves.tradeoff.guarantees`."""
+    """Build trade-off curves, like the module `neyman.curves.tradeoff.guarantees`."""
 
     def approximate(self, epsilon: Fraction, delta: float) -> Tradeoff:
         """Return the curve of (epsilon, delta)."""
@@ -113,7 +113,7 @@ class Currency(ABC):
 
     @abstractmethod
     def price(self, costs: Costs) -> Amount:
-        """Return an amount that certainly pays for a mechanism, given its costs."""
+        """Return an amount that certainly pays for the mechanism with these costs."""
 
     @abstractmethod
     def curve(self, amount: Fraction, families: Families) -> Tradeoff:

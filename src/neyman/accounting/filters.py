@@ -109,7 +109,7 @@ class Filter:
         """
         cost, delta = _cost(release, self.currency)
         if cost > self.left:
-            lacking = f"{float(cost - self.left):.6g} too much" if _finite(cost) else "no end of it"
+            lacking = f"{float(cost - self.left):.6g} too much" if _finite(cost) else "not enough"
             raise ValueError(
                 f"release = {release!r} costs {float(cost):.6g} in {self.currency!r}, but "
                 f"{float(self.left):.6g} is left: {lacking}; at most {self.left} fits"
@@ -123,7 +123,7 @@ class Filter:
         return replace(self, spent=self.spent + cost, spent_delta=self.spent_delta + delta)
 
     def tradeoff(self) -> Tradeoff:
-        """Return the curve of all that the filter can admit. It fails with chance ``delta``."""
+        """Return the curve of all releases that fit, which fail with chance at most ``delta``."""
         return _known(self.currency).guarantee(self.budget, above(self.delta), guarantees)
 
 
@@ -156,13 +156,12 @@ class Odometer:
 
     def __post_init__(self) -> None:
         _known(self.currency)
-        step, spent = check.exact("step", self.step), check.exact("spent", self.spent)
-        if step <= 0:
-            raise ValueError(f"step = {self.step!r} must be above 0")
-        if spent < 0:
-            raise ValueError(f"spent = {self.spent!r} must be at least 0")
-        object.__setattr__(self, "step", step)
-        object.__setattr__(self, "spent", spent)
+        for name in ("step", "spent"):
+            object.__setattr__(self, name, check.exact(name, getattr(self, name)))
+        if self.step <= 0:
+            raise ValueError(f"step = {self.step} must be above 0")
+        if self.spent < 0:
+            raise ValueError(f"spent = {self.spent} must be at least 0")
 
     @property
     def reading(self) -> Fraction:
@@ -194,6 +193,7 @@ class Odometer:
 
 
 def _known(text: object) -> Currency:
+    """Return the currency that the text names, if a filter can count in it."""
     try:
         currency = Currency.read(text)
         if not isinstance(currency, RenyiEpsilon) or currency.order < math.inf:

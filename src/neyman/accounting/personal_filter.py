@@ -29,11 +29,11 @@ from neyman.numerics import check
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the sizes that fit into 64 bits per person."""
+    """Set the largest arguments, so that each person's budget fits into 64 bits."""
 
     entry_size: int = 1 << 20  # absolute value of a number in a vector
     norm_size: int = 1 << 22  # numbers per vector: the sum of their squares is at most 2^62
-    used_size: int = 1 << 62
+    used_size: int = 1 << 62  # budget per person: sum of the squared norms of their vectors
     people: int = 10**8  # 8 bytes each
     sigma: int = (1 << 53) - 1  # largest sigma that neyman.noise draws
 
@@ -115,8 +115,7 @@ class PersonalFilter:
         if rows > LIMITS.people:
             raise ValueError(
                 f"people = {people!r} must be at most {LIMITS.people}: split the people into "
-                "groups, "
-                "with one filter for each group"
+                "groups, with one filter for each group"
             )
         secret = _Used(min(floor(2 * scale**2 * rho), LIMITS.used_size), rows)
         for name, value in (("budget", rho), ("sigma", scale), ("people", rows)):

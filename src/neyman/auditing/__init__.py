@@ -1,1 +1,1 @@
-"""Audit mechanisms: report what an attack has shown, with a stated confidence."""
+"""Audit privacy claims: refute a claim by an attack's results, with a stated confidence."""

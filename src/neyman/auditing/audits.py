@@ -284,7 +284,7 @@ def attack_curve(
 
 
 def _distinct(canaries: object) -> object:
-    """Return the number of canaries if given a sequence. Refuse equal canaries."""
+    """Return a number of canaries as it is, or count a sequence. Refuse equal canaries."""
     if not hasattr(canaries, "__len__"):
         return canaries
     if isinstance(canaries, (str, bytes)):

@@ -143,15 +143,7 @@ def simulated(
     for name, value in (("run", run), ("statistic", statistic)):
         if not callable(value):
             raise TypeError(f"{name} = {value!r} must be a function")
-    number = check.integer("runs", runs, LEAST_RUNS)
-    if number > MOST_RUNS:
-        raise ValueError(f"runs = {number} must be at most {MOST_RUNS:,}")
-    tell = progress_line()
-    values: list[float] = []
-    for i in range(number):
-        tell(f"audit: {number} runs", i / number)
-        values.append(statistic(run(neighbor if i % 2 else data)))
-    tell(f"audit: {number} runs are done", 1.0)
+    values = _results(lambda i: statistic(run(neighbor if i % 2 else data)), _run_count(runs))
     members, others = (checked_scores("statistic", values[start::2]) for start in (0, 1))
     refuse_mixed_up(members, others)
     points, floor, least = band_limits(members, others, 1 - confidence)
@@ -170,22 +162,18 @@ def searched(
     learner: output_features.Learner | None,
     seed: int | None,
 ) -> SearchEvidence:
-    """Draw outputs in random order: a quarter trains tests, a quarter chooses, and half tests."""
+    """Run a program in random order. A quarter of its outputs trains tests, a quarter chooses one.
+
+    The other half counts the errors of this test.
+    """
     if not callable(run):
         raise TypeError(f"run = {run!r} must be a function of a dataset")
-    number = check.integer("runs", runs, LEAST_RUNS)
-    if number > MOST_RUNS:
-        raise ValueError(f"runs = {number} must be at most {MOST_RUNS:,}")
+    number = _run_count(runs)
     curve = claimed_curve(claim)
     output_features.check_learner(learner)
     rng = np.random.default_rng(seed)
     labels = rng.permutation(np.arange(number) % 2)
-    tell = progress_line()
-    outputs: list[object] = []
-    for label in labels.tolist():
-        tell(f"audit: {number} runs", len(outputs) / number)
-        outputs.append(run(data if label else neighbor))
-    tell(f"audit: {number} runs are done", 1.0)
+    outputs = _results(lambda i: run(data if labels[i] else neighbor), number)
     features = output_features.features_of(outputs)
     order = rng.permutation(number)
     fit, choose, test = np.split(order, [number // 4, number // 2])
@@ -205,6 +193,24 @@ def searched(
     )  # fmt: skip
 
 
+def _run_count(runs: object) -> int:
+    number = check.integer("runs", runs, LEAST_RUNS)
+    if number > MOST_RUNS:
+        raise ValueError(f"runs = {number} must be at most {MOST_RUNS:,}")
+    return number
+
+
+def _results(run: Callable[[int], T], number: int) -> list[T]:
+    """Return the results of numbered runs, in order, and show their progress."""
+    tell = progress_line()
+    results: list[T] = []
+    for i in range(number):
+        tell(f"audit: {number} runs", i / number)
+        results.append(run(i))
+    tell(f"audit: {number} runs are done", 1.0)
+    return results
+
+
 def _choose_score(
     scores: dict[str, output_features.Score],
     features: output_features.Features,
@@ -213,7 +219,10 @@ def _choose_score(
     chance: float,
     size: int,
 ) -> tuple[str, float]:
-    """Return the score and threshold with the strongest evidence, at the test's size."""
+    """Return the score and the threshold that promise the strongest evidence against a claim.
+
+    curve: the claim. chance: of a miss of each limit. size: runs per dataset in the later test.
+    """
     tried: list[tuple[str, float, float, float]] = []
     for name, score in scores.items():
         values = score(features)

@@ -57,6 +57,7 @@ def key_of(canary: object) -> Key:
 
 
 def _number(value: Any) -> Key:
+    """Return a number's key: as a float if it is exact, else the number itself."""
     try:
         near = float(value)
     except (OverflowError, ValueError):  # too large

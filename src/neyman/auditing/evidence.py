@@ -35,7 +35,7 @@ NDTRI_RELATIVE_ERROR = 64 * UNIT  # relative error of SciPy's ndtri, with room
 
 @dataclass(frozen=True)
 class Evidence(ABC):
-    """Represent what an audit shows: evidence against claims, never a proof of one.
+    """Represent the result of an audit: evidence against privacy claims, never a proof of one.
 
     If a claim is true, `refutes` returns True with probability at most 1 - confidence. The numbers
     are floats, rounded down.
@@ -111,7 +111,7 @@ class Evidence(ABC):
     @property
     @abstractmethod
     def best_case(self) -> Evidence:
-        """Return the strongest evidence that this design could give: without one error."""
+        """Return the strongest evidence that this design could give: the test makes no error."""
 
     @abstractmethod
     def _limits(self) -> str: ...
@@ -245,7 +245,7 @@ class ManyRuns(Evidence):
 
     @property
     def best_case(self) -> ManyRuns:
-        """Return the evidence of this design without one error."""
+        """Return the evidence of this design if the test made no error."""
         return replace(self, points=(self.errorless,))
 
     def _limits(self) -> str:
@@ -293,7 +293,7 @@ class OneRun(Evidence):
         return self._guesses.gdp()
 
     def _polygons(self, curve: Tradeoff) -> Iterator[tuple[Array, Array]]:
-        """Yield tangents of a curve, with more of them in the range of the recursion.
+        """Yield tangents of a curve as epsilons and deltas: a few, then more for the recursion.
 
         The recursion's levels are above its first level.
         """

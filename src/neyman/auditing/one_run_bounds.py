@@ -1,4 +1,4 @@
-"""Bound what one run shows: the probability of at least c correct guesses under a claim.
+"""Bound the probability of at least c correct guesses in one run, if a privacy claim is true.
 
 Each canary is in the data by its own coin. An attacker guesses some of the coins. If the claim is
 true, two bounds hold on P(correct >= c). Both bound the same tail, so a claim is refuted if either
@@ -92,9 +92,9 @@ class Guesses:
         return tail_above(self.guesses - self.correct, self.guesses, wrong)
 
     def _window(self, epsilon: float) -> float:
-        """Return the largest P(c - i <= Bin < c) / i over i.
+        """Return an upper bound on the largest P(c - i <= Bin < c) / i of all i >= 1.
 
-        No i above 1 / v exceeds a known value v.
+        If one i gives the value v, no i above 1 / v gives more.
         """
         g, c = self.guesses, self.correct
         wrong = 1 / (1 + math.exp(min(epsilon, 700.0)))
@@ -185,9 +185,8 @@ def gaussian_level(mu: float) -> Level:
         if power >= 1:
             return 1.0
         z = float(ndtri(power))
-        return float(ndtr(z - mu - NORMAL_RELATIVE_ERROR * (1 + abs(z) + mu))) * (
-            1 - NORMAL_RELATIVE_ERROR
-        )
+        low = float(ndtr(z - mu - NORMAL_RELATIVE_ERROR * (1 + abs(z) + mu)))
+        return low * (1 - NORMAL_RELATIVE_ERROR)
 
     return level
 

@@ -1,4 +1,4 @@
-"""Extract the numbers and texts that tests read from any program's outputs."""
+"""Extract numbers and texts from any program's outputs, as features for statistical tests."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ class Limits:
     numbers: int = 32  # numbers of an output that are used one by one
     paired_numbers: int = 8  # numbers of an output with all differences used too
     bins: int = 24
-    # Finite numbers are clipped here. Other numbers have their own places.
-    largest_number: float = 1e100
-    infinite_place: float = 2e100  # place of +inf
-    nan_place: float = -3e100  # place of NaN
-    missing_place: float = -4e100  # place of a number that a shorter output lacks
+    largest_number: float = 1e100  # finite numbers are clipped here
+    infinite_place: float = 2e100  # the number that replaces +inf
+    nan_place: float = -3e100  # the number that replaces NaN
+    missing_place: float = -4e100  # the number if a shorter output has none
 
 
 LIMITS = Limits()
@@ -51,7 +50,7 @@ class Features:
 
 
 def _flat(output: object) -> tuple[str, list[float]]:
-    """Return a text that describes the form of an output, and its numbers in order."""
+    """Return a text for what is not a number in an output, such as keys, and its numbers."""
     if isinstance(output, dict):
         entries = cast(dict[object, object], output)
         keys = sorted(entries, key=repr)
@@ -83,9 +82,7 @@ def features_of(outputs: Sequence[object]) -> Features:
     width = min(max(len(numbers) for _, numbers in flat), LIMITS.numbers)
     values = np.full((len(flat), width), LIMITS.missing_place)
     for i, (_, numbers) in enumerate(flat):
-        values[i, : min(len(numbers), width)] = _finite_places(
-            np.array(numbers[:width], dtype=float)
-        )
+        values[i, : len(numbers)] = _finite_places(np.array(numbers[:width], dtype=float))
     lengths = np.array([[float(len(numbers))] for _, numbers in flat])
     pairs = combinations(range(min(width, LIMITS.paired_numbers)), 2)
     differences = [values[:, i] - values[:, j] for i, j in pairs]
@@ -98,12 +95,12 @@ def features_of(outputs: Sequence[object]) -> Features:
 
 
 def _finite_places(numbers: Array) -> Array:
-    """Clip numbers, and give +inf, -inf, and NaN each a finite place apart from all others."""
-    cut = np.where(np.isinf(numbers), np.sign(numbers) * LIMITS.infinite_place, numbers)
-    cut = np.where(
-        np.isfinite(numbers), np.clip(numbers, -LIMITS.largest_number, LIMITS.largest_number), cut
+    """Clip numbers, and replace +inf, -inf, and NaN by finite numbers apart from all others."""
+    clipped = np.clip(numbers, -LIMITS.largest_number, LIMITS.largest_number)
+    infinite = np.sign(numbers) * LIMITS.infinite_place
+    return np.where(
+        np.isnan(numbers), LIMITS.nan_place, np.where(np.isinf(numbers), infinite, clipped)
     )
-    return np.where(np.isnan(numbers), LIMITS.nan_place, cut)
 
 
 def lowest_bit(values: Array) -> Array:
@@ -198,7 +195,7 @@ def _text(i: int, ratios: dict[Any, float]) -> Score:
 
 
 def _ratios(values: Sequence[Any], labels: Array) -> dict[Any, float]:
-    """Return the log ratio of counts for each value, with one half added to each count."""
+    """Return log(runs with label 1 / runs with label 0) by value, with 1/2 added to each number."""
     counts: dict[Any, list[float]] = {}
     for value, label in zip(values, labels.tolist(), strict=True):
         counts.setdefault(value, [0.5, 0.5])[int(label)] += 1
@@ -208,13 +205,13 @@ def _ratios(values: Sequence[Any], labels: Array) -> dict[Any, float]:
 def _scatter(rows: Array) -> Array:
     """Return the covariance of the columns; 0 for a single row."""
     size = rows.shape[1]
-    return (
-        np.cov(rows, rowvar=False).reshape(size, size) if len(rows) > 1 else np.zeros((size, size))
-    )
+    if len(rows) < 2:
+        return np.zeros((size, size))
+    return np.cov(rows, rowvar=False).reshape(size, size)
 
 
 def _linear(numbers: Array, labels: Array) -> Score:
-    """Return Fisher's discriminant. A noiseless sum of columns dominates, up to float precision."""
+    """Return Fisher's linear discriminant. A sum of columns without noise dominates it."""
     inside = (np.abs(numbers) <= LIMITS.largest_number).all(axis=0) & (np.ptp(numbers, axis=0) > 0)
     chosen = numbers[:, inside]
     if not chosen.shape[1]:

@@ -32,9 +32,8 @@ class Limits:
 
 
 LIMITS = Limits()
-BETA_RELATIVE_ERROR = (
-    16 * UNIT
-)  # relative error of SciPy's gammaln, of logarithms, and of their sums, with room
+# Relative error of SciPy's gammaln, of logarithms, and of their sums, with room.
+BETA_RELATIVE_ERROR = 16 * UNIT
 
 
 def tail_above(most: int, trials: int, rate: float) -> float:
@@ -104,10 +103,8 @@ def error_rates(
     false_positives: int, negatives: int, false_negatives: int, positives: int, chance: float
 ) -> tuple[float, float]:
     """Return upper limits on a test's two error rates, each wrong with at most this chance."""
-    return (
-        clopper_pearson(false_positives, negatives, chance),
-        clopper_pearson(false_negatives, positives, chance),
-    )
+    first = clopper_pearson(false_positives, negatives, chance)
+    return first, clopper_pearson(false_negatives, positives, chance)
 
 
 def checked_confidence(value: object) -> Fraction:
@@ -178,9 +175,8 @@ def _chance_of_any(trials: int, each: float) -> float:
     first = np.zeros(trials)  # a_i
     for k in range(trials):
         moved = np.arange(k, 0, -1)  # i - j
-        terms = (
-            moved * np.log(np.maximum(limits[k] - limits[:k], LIMITS.least_tail)) - logs[moved + 1]
-        )
+        gaps = np.maximum(limits[k] - limits[:k], LIMITS.least_tail)
+        terms = moved * np.log(gaps) - logs[moved + 1]
         here = -left[k]
         start = logs[trials + 1] - logs[k + 1] + k * math.log(limits[k]) + here
         first[k] = math.exp(start) - float(first[:k] @ np.exp(terms + left[:k] + here))
@@ -188,7 +184,7 @@ def _chance_of_any(trials: int, each: float) -> float:
 
 
 def proposed_limits(counts: Array, trials: int, chance: float) -> Array:
-    """Return starting values for `clopper_pearson` at many counts: near, not certified."""
+    """Approximate `clopper_pearson` at many counts. The results are not certified."""
     inner = np.minimum(counts, trials - 1)
     limits = 1 - betaincinv(np.maximum(trials - inner, 1.0), inner + 1.0, chance)
     return np.where(counts >= trials, 1.0, limits)

@@ -25,7 +25,7 @@ class Limits:
 
     # Standard deviations of the rank sum. By chance this occurs once in a billion audits.
     exchanged_deviations: float = -6.0
-    least_deviation: float = 1e-12
+    least_deviation: float = 1e-12  # of shadow models' scores
     largest_score: float = 1e100  # squares do not overflow
     sum_error: float = 1e-9  # rounding of a distribution that sums to 1
 
@@ -110,23 +110,18 @@ def _halves(scores: Array, rng: np.random.Generator) -> tuple[Array, Array]:
     return shuffled[: len(scores) // 2], shuffled[len(scores) // 2 :]
 
 
-def _steps(members: Array, others: Array, chance: float) -> tuple[Array, Array, Array]:
-    """Return each score as a threshold, and proposed limits of the test at or above it."""
-    cuts = np.unique(np.concatenate([members, others]))
-    alarms, misses = _counts(members, others, cuts)
-    a = proposed_limits(alarms.astype(float), len(others), chance)
-    return cuts, a, proposed_limits(misses.astype(float), len(members), chance)
-
-
 def _counts(members: Array, others: Array, cuts: Array) -> tuple[Counts, Counts]:
-    """Return the numbers of false alarms and misses of the test at or above each cut."""
+    """Return the numbers of false alarms and misses of a test that reports scores >= each cut."""
     alarms = len(others) - np.searchsorted(np.sort(others), cuts, "left")
     return alarms, np.searchsorted(np.sort(members), cuts, "left")
 
 
 def best_threshold(members: Array, others: Array, chance: float) -> float:
     """Return the threshold whose limits show the largest mu, halfway to the next lower score."""
-    cuts, a, b = _steps(members, others, chance)
+    cuts = np.unique(np.concatenate([members, others]))
+    alarms, misses = _counts(members, others, cuts)
+    a = proposed_limits(alarms.astype(float), len(others), chance)
+    b = proposed_limits(misses.astype(float), len(members), chance)
     shown = -ndtri(np.clip(a, 1e-300, 1 - 1e-16)) - ndtri(np.clip(b, 1e-300, 1 - 1e-16))
     best = int(np.argmax(shown))
     return float(cuts[best] if best == 0 else cuts[best - 1] / 2 + cuts[best] / 2)
@@ -254,8 +249,8 @@ def lira(scores: object, shadows: object, members: object) -> Array:
         if largest > LIMITS.largest_score:
             raise ValueError(
                 f"{name} has a score of size {largest:g}, and must be from "
-                f"{-LIMITS.largest_score:g} to "
-                f"{LIMITS.largest_score:g}; scale scores and shadows alike"
+                f"{-LIMITS.largest_score:g} to {LIMITS.largest_score:g}; scale scores and shadows "
+                "alike"
             )
     terms: list[Array] = []
     for chosen in (inside, ~inside):

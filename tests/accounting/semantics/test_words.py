@@ -263,7 +263,7 @@ def test_words_follow_the_unit_and_the_relation():
         (0.0, 0.5, "level = 0"),
         (1.0, 1.0, "level = 1"),
         (0.05, 1.01, "power = 1.01"),
-        (0.05, math.nan, "power = .nan"),
+        (0.05, math.nan, "power = nan"),
         ("x", 0.5, "level = 'x'"),
     ],
 )

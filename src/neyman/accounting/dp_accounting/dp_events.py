@@ -56,6 +56,9 @@ class UnsupportedEvent(ValueError):
 def described(event: Any, neighboring: Neighboring) -> Mechanism:
     """Return the mechanism that an event describes. The event's type name chooses the reader."""
     name = type(event).__name__
+    needed, why = _RELATIONS.get(name, (neighboring, ""))
+    if neighboring != needed:
+        raise UnsupportedEvent(event, f'{why}; ask with neighboring="{needed}"')
     if name in READERS:
         return READERS[name](event, neighboring)
     advice = _REFUSED.get(name, "describe it with Neyman's own mechanisms")
@@ -131,8 +134,8 @@ def _allocation(event: Any, neighboring: Neighboring) -> Mechanism:
     if chosen > 1 or neighboring != "add-remove":
         raise UnsupportedEvent(
             event,
-            "a random allocation is known here under add-remove with num_selected = 1, which "
-            "a pass in one random step of several is",
+            "a random allocation is described here only under add-remove with num_selected = 1: "
+            "each record takes part in one random step",
         )
     try:
         return inner.random_allocation(steps)
@@ -141,12 +144,6 @@ def _allocation(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _response(event: Any, neighboring: Neighboring) -> Mechanism:
-    if neighboring != "replace-one":
-        raise UnsupportedEvent(
-            event,
-            "randomized response changes one answer for another and has no "
-            'meaning under add-remove; ask with neighboring="replace-one"',
-        )
     p = check.probability("noise_parameter", event.noise_parameter)
     k = check.integer("num_buckets", event.num_buckets, 1)
     if p == 1 or k == 1:
@@ -158,12 +155,6 @@ def _response(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _mixture(event: Any, neighboring: Neighboring) -> Mechanism:
-    if neighboring != "add-remove":
-        raise UnsupportedEvent(
-            event,
-            "a mixture of Gaussians is told by its pair with and without the "
-            'record; ask with neighboring="add-remove"',
-        )
     sigma = check.non_negative("standard_deviation", event.standard_deviation)
     if sigma:
         return GaussianMixture(sigma, event.sensitivities, event.sampling_probs)
@@ -194,7 +185,7 @@ def _poisson(event: Any, neighboring: Neighboring) -> Mechanism:
     if 0 < rate < 1 and (sizes := _sizes(event.event)):
         raise UnsupportedEvent(
             event,
-            f"a Poisson sample has no fixed size, but an event on it is of {min(sizes)} records",
+            f"a Poisson sample has no fixed size, but an event on it needs {min(sizes)} records",
         )
     if isinstance(inner, NonPrivate):
         return _full_disclosure(product(rate, inner.rate), neighboring)
@@ -211,12 +202,6 @@ def _poisson(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _without_replacement(event: Any, neighboring: Neighboring) -> Mechanism:
-    if neighboring != "replace-one":
-        raise UnsupportedEvent(
-            event,
-            "a sample of fixed size is a statement about a population of fixed "
-            'size; ask with neighboring="replace-one"',
-        )
     size = check.integer("sample_size", event.sample_size)
     population = check.integer("source_dataset_size", event.source_dataset_size)
     if size > population:
@@ -224,7 +209,7 @@ def _without_replacement(event: Any, neighboring: Neighboring) -> Mechanism:
     inner = described(event.event, neighboring)
     for other in _sizes(event.event) - {size}:
         raise UnsupportedEvent(
-            event, f"sample_size = {size}, but an event on the sample is of {other} records"
+            event, f"sample_size = {size}, but an event on the sample needs {other} records"
         )
     if isinstance(inner, NonPrivate):
         share = Fraction(size, population) if population else Fraction(0)
@@ -247,7 +232,7 @@ def _full_disclosure(rate: float | Fraction, neighboring: Neighboring) -> Mechan
 
 
 def _sizes(event: Any) -> set[int]:
-    """Return the dataset sizes for which an event is described."""
+    """Return the dataset sizes that an event and its parts name."""
     name = type(event).__name__
     if name == "SampledWithoutReplacementDpEvent":
         return {event.source_dataset_size}
@@ -286,7 +271,8 @@ def _truncated_sample(event: Any, neighboring: Neighboring) -> Mechanism:
             return _full_disclosure(share, neighboring)
         noise = Gaussian(sigma, moves)
         if neighboring == "replace-one" and moves == 2:
-            size, population = _integer_share(share)
+            population = DESCRIPTION_LIMITS.count  # rounds the share up, by at most 1e-18
+            size = min(math.ceil(Fraction(share) * population), population)
             return noise.subsample(size=size, population=population)
         return noise.subsample(rate=share, neighboring=neighboring)
 
@@ -311,25 +297,12 @@ def _tail(k: int, n: int, rate: float) -> tuple[float, float]:
     return mass * (1 - LIMITS.tail_error), min(mass * (1 + LIMITS.tail_error), 1.0)
 
 
-def _integer_share(share: float) -> tuple[int, int]:
-    """Return a size and a population. Their ratio exceeds ``share`` by 0 to 1e-18."""
-    return min(
-        math.ceil(Fraction(share) * DESCRIPTION_LIMITS.count), DESCRIPTION_LIMITS.count
-    ), DESCRIPTION_LIMITS.count
-
-
 def _tree(event: Any, neighboring: Neighboring) -> Mechanism:
-    """Describe Gaussian noise on nodes: at most bit_length(steps) nodes contain a record.
+    """Describe Gaussian noise on tree nodes: a record is in at most bit_length(steps) nodes.
 
     Each record is in one leaf of all trees together. A released node holds a complete binary
     subtree, so a leaf of n is in at most floor(log2 n) + 1 nodes.
     """
-    if neighboring != "replace-one":
-        raise UnsupportedEvent(
-            event,
-            "SingleEpochTreeAggregationDpEvent fixes the leaf of each record: one that is added "
-            'or removed moves the others; ask with neighboring="replace-one"',
-        )
     counts: Any = event.step_counts
     each = cast(Sequence[object], counts if isinstance(counts, list | tuple) else [counts])
     steps = [check.integer("step_counts", n) for n in each]
@@ -370,10 +343,31 @@ READERS: dict[str, Reader] = {
     "TruncatedSubsampledGaussianDpEvent": _truncated_sample,
 }
 
+_RELATIONS: dict[str, tuple[Neighboring, str]] = {
+    "MixtureOfGaussiansDpEvent": (
+        "add-remove",
+        "a mixture of Gaussians is described by its pair with and without the record",
+    ),
+    "RandomizedResponseDpEvent": (
+        "replace-one",
+        "randomized response changes one answer for another and has no meaning under add-remove",
+    ),
+    "SampledWithoutReplacementDpEvent": (
+        "replace-one",
+        "a sample of fixed size is a statement about a population of fixed size",
+    ),
+    "SingleEpochTreeAggregationDpEvent": (
+        "replace-one",
+        "SingleEpochTreeAggregationDpEvent fixes the leaf of each record: one that is added or "
+        "removed moves the others",
+    ),
+}
+"""The relation that an event needs, and why."""
+
 _REFUSED = {
     "SampledWithReplacementDpEvent": (
         "use SampledWithoutReplacementDpEvent or PoissonSampledDpEvent if that is what is done"
     ),
-    "UnsupportedDpEvent": "it says itself that nothing is known of it",
+    "UnsupportedDpEvent": "dp_accounting itself does not describe it",
     "ZCDpEvent": "with xi = 0 its curve is ny.zcdp(rho), which composes with other curves by @",
 }

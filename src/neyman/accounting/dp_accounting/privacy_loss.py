@@ -223,16 +223,16 @@ def _orders(f: Tradeoff) -> tuple[tuple[Profile, ...], tuple[Profile, ...]]:
 
 @dataclass(frozen=True, eq=False)
 class _Table:
-    """Represent a finite pair on a grid: masses under P, infinite-loss mass, and Q's extra mass."""
+    """Represent a pair (P, Q) whose finite losses are multiples of one step."""
 
-    index: list[int]
-    mass: list[float]
-    infinite: float
-    missing: float
+    index: list[int]  # losses, in steps
+    mass: list[float]  # P's mass at each loss
+    infinite: float  # P's mass of infinite loss
+    missing: float  # Q's mass where P has none
 
 
 def _connect_dots(first: int, step: float, delta: Array) -> _Table:
-    """Return the pair whose delta is linear in e^epsilon between the grid's points [DI-4].
+    """Return the pair whose delta is linear in e^epsilon between multiples of ``step`` [DI-4].
 
     With a_i = (delta_i - delta_{i+1}) / (e^step - 1) the mass at i is delta_{i-1} - delta_i +
     a_{i-1} - a_i. A value above the line between its neighbors (rounding, intervals) is dropped, so
@@ -266,7 +266,7 @@ def _connect_dots(first: int, step: float, delta: Array) -> _Table:
 
 
 def _window(delta: Any, step: float, tail: float) -> tuple[int, int]:
-    """Return indices between which the curve bends, except for negligible masses outside.
+    """Return the first and the last index of losses that have more than a negligible mass.
 
     Args:
         delta: function from increasing epsilons to upper bounds on delta.
@@ -289,7 +289,10 @@ def _window(delta: Any, step: float, tail: float) -> tuple[int, int]:
 
 
 def _bent(index: Array, delta: Array, top: float, step: float, tail: float) -> tuple[int, int]:
-    """Return the indices below and above which the mass is negligible."""
+    """Return the indices below and above which the mass of losses is negligible.
+
+    delta: upper bounds at the losses index * step. top: P's mass of losses above -inf.
+    """
     delta = np.minimum.accumulate(np.minimum(delta, top))
     drop = -np.diff(delta)
     rest = np.append(drop / np.expm1(step * np.diff(index)), 0.0)
@@ -301,7 +304,6 @@ def _bent(index: Array, delta: Array, top: float, step: float, tail: float) -> t
 
 def _table_of_profiles(profiles: tuple[Profile, ...], step: float, tail: float) -> _Table:
     """Return a pair that dominates all profiles, from certified upper ends of delta."""
-
     above = [p.from_above() for p in profiles]
 
     def delta(epsilon: Array) -> Array:
@@ -353,7 +355,7 @@ def _delta(pld: Any, epsilon: Array) -> Array:
 
 
 def _read(pld: PrivacyLossDistribution, step: float) -> _Table:
-    """Return one direction's table, from its delta at its own grid points."""
+    """Return the pair of one direction, from its delta at multiples of ``step``."""
     low, high = _window(partial(_delta, pld), step, 0.0)
     return _connect_dots(low, step, _delta(pld, np.arange(low, high + 1) * step))
 
@@ -361,7 +363,7 @@ def _read(pld: PrivacyLossDistribution, step: float) -> _Table:
 def _same_delta(
     one: PrivacyLossDistribution, other: PrivacyLossDistribution, read: _Table, step: float
 ) -> bool:
-    """Return True if both directions have the same delta where the first one bends, and beyond."""
+    """Return True if both directions have the same delta at the losses of ``read`` and beyond."""
     index = np.array([-64, *read.index, 64]) if read.index else np.zeros(1)
     if read.index:
         index[0] += read.index[0]

@@ -41,7 +41,7 @@ __all__ = ["NeymanAccountantConfig", "exact_gaussian_privatizer"]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the ranges of a sensitivity and a sum, in units of the noise."""
+    """Set the ranges of a sensitivity and of a sum, in units of the noise's grid."""
 
     sensitivity_units: int = 1 << 30  # largest number of units in a sensitivity
     least_sensitivity: float = 1e-290  # its unit is a normal float
@@ -121,9 +121,8 @@ def exact_gaussian_privatizer(
         """Return the noisy sum. It depends only on a whole number of units with exact noise."""
         finite = np.nan_to_num(np.asarray(total, np.float64), posinf=0.0, neginf=0.0)
         with np.errstate(over="ignore"):  # the clip handles overflow
-            units = np.rint(np.clip(finite / unit, -LIMITS.sum_units, LIMITS.sum_units)).astype(
-                np.int64
-            )
+            clipped = np.clip(finite / unit, -LIMITS.sum_units, LIMITS.sum_units)
+        units = np.rint(clipped).astype(np.int64)
         units += rounded_gaussian(variance, units.size, SecureBits())
         return (units * unit).astype(total.dtype)
 

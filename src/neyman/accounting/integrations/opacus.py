@@ -161,7 +161,7 @@ BITS = {torch.float32: 24, torch.float64: 53}  # bits of a uniform number of tor
 
 @dataclass(frozen=True)
 class Limits:
-    """Bound the errors of numbers that Opacus computes in floating point."""
+    """Set the tolerances for Opacus's floating-point numbers, and the least size of a seed."""
 
     # A seed from the system has more bits, except with a chance below one in two million.
     seed_bits: int = 32
@@ -234,7 +234,7 @@ class OpacusDraws:
             yield rows
 
     def prepare(self, closure: Callable[[], float] | None = None) -> bool | None:
-        """Before a step, drop the gradients of frozen parameters, which get no noise."""
+        """Drop the gradients of frozen parameters, which get no noise, before a step."""
         optimizer = self.optimizer
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -403,7 +403,8 @@ def _settings(loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
         "optimizer.expected_batch_size": optimizer.expected_batch_size,
         "optimizer.original_optimizer": type(optimizer.original_optimizer),
         "optimizer.params": {(p.dtype, p.device.type) for p in optimizer.params},
-        "module.buffers": _buffers(module),
+        # Each buffer's tensor id, and how often it was written.
+        "module.buffers": {k: (id(x), x._version) for k, x in module._module.named_buffers()},
         "torch.get_default_dtype()": torch.get_default_dtype(),
         "torch.initial_seed()": torch.initial_seed(),
     }
@@ -456,11 +457,6 @@ def _refuse_changes(settings: dict[str, Any], now: dict[str, Any]) -> None:
             raise ValueError(
                 f"{name} has changed since check_batches{why}. Set it before, and check again"
             )
-
-
-def _buffers(module: Any) -> dict[str, tuple[int, int]]:
-    """Return each buffer's tensor id, and how often it was written."""
-    return {name: (id(it), it._version) for name, it in module._module.named_buffers()}
 
 
 def _refuse_rates(loader: Any, accounted: float, sample_rate: float | Fraction) -> None:

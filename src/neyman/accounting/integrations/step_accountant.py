@@ -1,4 +1,4 @@
-"""Account for the DP-SGD steps that a training library reports, as one composition."""
+"""Compute the privacy guarantee of the DP-SGD steps that a training library reports."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ assumed exact>
         """Count one step.
 
         Args:
-            noise_multiplier: sigma over the clipping norm, at least 0. A multiplier of 0 reveals
-                everything.
+            noise_multiplier: sigma divided by the clipping norm, at least 0. A multiplier of 0
+                reveals everything.
             sample_rate: the probability that a record is in the batch, in [0, 1].
         """
         one = _check_step(noise_multiplier, sample_rate, 1)
@@ -276,9 +276,8 @@ assumed exact>
             known = ", ".join((self.mechanism(), *FOREIGN))
             raise ValueError(f"state_dict['mechanism'] = {kind!r} must be one of {known}")
         history = list(_steps(state_dict["history"]))
-        unchecked, exact = (
-            check.integer(key, state_dict.get(key, 0)) for key in ("unchecked", "exact")
-        )
+        unchecked = check.integer("unchecked", state_dict.get("unchecked", 0))
+        exact = check.integer("exact", state_dict.get("exact", 0))
         self.history = history
         self._unchecked, self._exact = unchecked, min(exact, len(self))
         for hook in self._hooks:
@@ -447,7 +446,7 @@ def _ends(bound: Bound) -> dict[str, float | None]:
 
 
 def _epsilon(steps: Steps, delta: float) -> float:
-    """Return epsilon's upper end. A step without noise reveals each record that it draws."""
+    """Return an upper bound on epsilon. A step without noise reveals each record that it draws."""
     actual = _actual(steps)
     if not actual:
         return 0.0
@@ -463,4 +462,5 @@ def _curve(steps: Steps) -> Tradeoff:
 
 
 def _actual(steps: Steps) -> Steps:
+    """Return the steps that read data: the rate and the number are above 0."""
     return tuple(step for step in steps if step[1] and step[2])

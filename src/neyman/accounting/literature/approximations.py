@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from scipy.special import ndtr
+from scipy.special import eval_hermitenorm, ndtr
 
 from neyman.accounting.literature.cumulants import cumulants, normal_band
 from neyman.accounting.literature.edgeworth_error import expansion_band
@@ -78,7 +78,7 @@ class _LossSum:
 
     @cached_property
     def band(self) -> float | None:
-        """Return a proven distance of the finite part's distribution to `below`, or None."""
+        """Return a proven distance of the finite part's distribution from `below`, or None."""
         if self.losses is None:
             return None
         simple = normal_band(self.losses)
@@ -98,7 +98,7 @@ class _LossSum:
             return (1 - self.infinite) * step
         x = (t - self.mean) / self.deviation
         density = math.exp(-x * x / 2) / math.sqrt(math.tau)
-        terms = (a * _hermite(n - 1, x) for n, a in self.terms)
+        terms = (a * float(eval_hermitenorm(n - 1, x)) for n, a in self.terms)
         value = float(ndtr(x)) - (density * math.fsum(terms) if density else 0.0)
         return (1 - self.infinite) * min(max(value, 0.0), 1.0)
 
@@ -178,7 +178,7 @@ class Expansion:
         return max(0.0, *bounds)
 
     def _away(self, epsilon: float, value: float) -> float | None:
-        """Return a proven distance between delta and its estimate."""
+        """Return a proven distance between delta and its estimate; None if nothing is proven."""
         factor = math.exp(min(epsilon, 700.0))
         away = 0.0
         for p, q in self.pairs:
@@ -189,16 +189,12 @@ class Expansion:
         return min(away, max(value, 1 - value))
 
     def _power(self, p: _LossSum, q: _LossSum, level: float) -> float:
+        """Estimate the power of one ordered pair: p is its loss, q the loss of the reverse pair."""
         if level == 0:
             return p.infinite
-        high = (
-            max(p.mean + REACH_DEVIATIONS * p.deviation, REACH_DEVIATIONS * q.deviation - q.mean)
-            + 1.0
-        )
-        low = (
-            min(p.mean - REACH_DEVIATIONS * p.deviation, -REACH_DEVIATIONS * q.deviation - q.mean)
-            - 1.0
-        )
+        ahead, behind = REACH_DEVIATIONS * p.deviation, REACH_DEVIATIONS * q.deviation
+        high = max(p.mean + ahead, behind - q.mean) + 1.0
+        low = min(p.mean - ahead, -behind - q.mean) - 1.0
         high, low = bisect(lambda t: q.below(-t) <= level, high, low, rounds=100)
         left, right = p.above(low), p.above(high)
         if q.deviation or p.deviation:
@@ -350,11 +346,3 @@ def _sum_losses(losses: Composition, order: int) -> _LossSum:
     )
     terms = tuple(term for group in groups[:order] for term in group if term[1])
     return _LossSum(losses.infinite, mean, deviation, terms, order, losses)
-
-
-def _hermite(n: int, x: float) -> float:
-    """Return the probabilists' Hermite polynomial: He_{n+1} = x He_n - n He_{n-1}."""
-    before, now = 0.0, 1.0
-    for j in range(n):
-        before, now = now, x * now - j * before
-    return now

@@ -8,7 +8,6 @@ is below it. ``rho`` and ``epsilon`` are at least 0, ``order`` is above 1, and `
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -130,7 +129,13 @@ def canonne_kamath_steinke_zcdp(rho: Number, delta: Number) -> Bound:
         terms = ((1 + more) * r, -math.log1p(1 / more), far / more, -math.log1p(more) / more)
         return _sum(terms, method)
 
-    more = _best(lambda t: _rise(math.exp(t), r, far))
+    def falls(t: float) -> bool:
+        """Return True if epsilon falls with the order at a = 1 + e^t."""
+        more = math.exp(t)
+        return r * more * more + math.log1p(more) - far < 0
+
+    least, largest = LIMITS.least_order_excess, LIMITS.largest_order_excess
+    more = math.exp(0.5 * sum(bisect(falls, math.log(least), math.log(largest))))
     high = at(more).upper
     if high == 0:
         return Bound(0.0, 0.0, "upper", method)
@@ -157,26 +162,11 @@ def optimal(guarantee: Described, delta: float) -> Bound:
     return check.described("guarantee", guarantee).tradeoff().epsilon(delta)
 
 
-def _rise(more: float, rho: float, far: float) -> float:
-    """Return (a - 1)^2 times the slope of epsilon in the order a = 1 + more.
-
-    Epsilon is least at its sign change.
-    """
-    return rho * more * more + math.log1p(more) - far
-
-
-def _best(rise: Callable[[float], float]) -> float:
-    """Return the zero of an increasing function of log(order - 1), by bisection."""
-    ends = bisect(
-        lambda x: rise(x) < 0,
-        math.log(LIMITS.least_order_excess),
-        math.log(LIMITS.largest_order_excess),
-    )
-    return math.exp(0.5 * sum(ends))
-
-
 def _too_small(epsilon: float, more: float, rho: float, far: float) -> bool:
-    """Return True if F is certainly positive, by tangents on both sides of its minimum."""
+    """Return True if F(a) > 0 for every order a, by tangents on both sides of a = 1 + more.
+
+    F is defined in `canonne_kamath_steinke_zcdp`. far: ln(1/delta).
+    """
 
     def tangent(d: float) -> tuple[float, float]:
         value = d * ((1 + d) * rho - epsilon) + d * math.log(d) - (1 + d) * math.log1p(d) + far
@@ -214,6 +204,7 @@ def _bound(name: str, value: Number) -> Fraction:
 
 
 def _log_inverse(delta: Number) -> float:
+    """Return ln(1/delta)."""
     exact = check.exact("delta", delta)
     if not 0 < exact < 1:
         raise ValueError(f"delta = {delta!r} must be above 0 and below 1")

@@ -20,13 +20,13 @@ from neyman.numerics.atoms import UNIT
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the circle on which cumulants are computed."""
+    """Set the circle in the complex plane on which cumulants are computed."""
 
     cumulants: int = 5
-    circle_points: int = 32  # points on the circle
+    circle_points: int = 32
     largest_k: float = 3.0  # the largest K on the outer circle, four times as wide
-    largest_deviation: float = 1e50  # largest standard deviation of a loss; the least is 1 over it
-    berry_esseen: float = 0.56
+    largest_deviation: float = 1e50  # of a loss; the least standard deviation is its inverse
+    berry_esseen: float = 0.56  # constant of the theorem
 
 
 LIMITS = Limits()
@@ -61,8 +61,8 @@ class _Moments:
 def _moments(loss: Loss) -> _Moments:
     """Compute moments from M(z) = e^{K(z) - K(0) - z center} on a circle of radius r.
 
-    The mean of M(z) z^-j is the j-th moment over j!. With r a quarter of the outer radius R, the
-    aliasing of the points is below 4^-32 of M(R) + M(-R), which bounds M.
+    The mean of M(z) z^-j is the j-th moment divided by j!. With r a quarter of the outer radius R,
+    the aliasing of the points is below 4^-32 of M(R) + M(-R), which bounds M.
     """
     if isinstance(loss, (RenyiBound, ExternalPld, NonPrivateLoss)):
         raise ValueError(

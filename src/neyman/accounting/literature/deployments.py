@@ -216,7 +216,7 @@ deployments = Deployments(_ROWS)
 
 
 class Mark(NamedTuple):
-    """Represent a place on the scale of powers at a level.
+    """Represent one entry of the scale, which sorts deployments by their power at a level.
 
     Args:
         name: name of a deployment, or of an end of the scale.

@@ -28,7 +28,7 @@ Terms = tuple[tuple[int, float], ...]
 
 KERNEL_BOUND = 1.0253  # above 2 pi u |Prawitz's kernel at u| for 0 < u <= 1 [EE-1]
 NEAR_DEVIATIONS = 9.0  # standard units: phi is computed up to here, and bounded beyond
-STEP_DEVIATIONS = 0.01
+STEP_DEVIATIONS = 0.01  # standard units between two nodes
 FAR = np.geomspace(NEAR_DEVIATIONS, NEAR_DEVIATIONS * 1e6, 241)
 
 
@@ -72,7 +72,7 @@ def expansion_band(
 def _transform_difference(
     losses: Composition, mean: float, deviation: float, terms: Terms, t: Array
 ) -> tuple[Array, float]:
-    """Return phi - gamma at the nodes, and the largest error."""
+    """Return phi - gamma at the nodes t, and the largest rounding error."""
     u = t / deviation
     k, error = losses.mgf(1j * u)
     phi = np.exp(k - k[0] - 1j * u * mean)

@@ -25,13 +25,15 @@ from neyman.numerics.rounding import up
 class Limits:
     """Set how a bound on any mechanism is computed."""
 
-    rounding_share: float = 1e-9  # relative, more than the rounding of each bound in this module
+    rounding_share: float = 1e-9  # relative, more than the rounding of each bound in this package
     largest_mu: float = 8.0  # beyond it an affinity is below 4e-4 and counts as 0
     largest_loss: float = 700.0
     weak_mu: float = 2.0  # for a larger mu, other forms are also used
 
 
 LIMITS = Limits()
+DOWN, UP = 1 - LIMITS.rounding_share, 1 + LIMITS.rounding_share
+"""Factors that keep a lower and an upper bound safe against rounding."""
 TRAPEZOID_STEP = 0.1  # of the rule for the affinity of two normal distributions [OP-2]
 NODES = np.arange(-8.5, 8.5 + TRAPEZOID_STEP / 2, TRAPEZOID_STEP)
 WEIGHTS = TRAPEZOID_STEP * np.exp(-NODES * NODES / 2) / math.sqrt(2 * math.pi)
@@ -89,16 +91,17 @@ class Guarantee:
         if pure < LIMITS.largest_loss:
             chi = min(chi, 4 * math.sinh(pure / 2) ** 2)
         weak = math.isinf(pure) and min(mu, math.sqrt(2 * rho)) > LIMITS.weak_mu
-        pairs = tuple(_moved_twice(p, steps) for p in _pairs(f)) if weak else ()
-        return Guarantee(
-            chi * (1 + LIMITS.rounding_share), pure, mu, rho, pairs, f if steps == 1 else None
-        )
+        pairs = _pairs(f) if weak else []
+        if steps == 2:
+            twice = np.array([2.0])
+            pairs = [(2 * e, float(_group_delta(twice, e, d)[0])) for e, d in pairs]
+        return Guarantee(chi * UP, pure, mu, rho, tuple(pairs), f if steps == 1 else None)
 
     @property
     def bit(self) -> float:
-        """Return an upper bound on 1 - B(f), the information about a fair bit in one report.
+        """Return an upper bound on 1 - B, the information about a fair bit in one report.
 
-        B is the affinity.
+        B is the affinity of the trade-off function.
         """
         bit = 1 - float(self.affinity(np.ones(1))[0])
         if len(self.approximate) > 1 and self.curve is not None:  # no closed form is exact
@@ -119,7 +122,7 @@ class Guarantee:
         for epsilon, delta in self.approximate:
             share = _group_delta(k, epsilon, delta)
             best = np.maximum(best, (1 - share) * _sech_squared(k * epsilon / 2))
-        return best * (1 - LIMITS.rounding_share)
+        return best * DOWN
 
     def log_level(self, power: float, size: int) -> float:
         """Return a lower bound on the log of the least level of a test of f_k with this power.
@@ -129,16 +132,14 @@ class Guarantee:
         best = -math.inf
         if self.mu < math.inf and 0 < power < 1:
             log_level = float(log_ndtr(ndtri(power) - size * self.mu))
-            best = log_level * (1 + LIMITS.rounding_share) - LIMITS.rounding_share
+            best = log_level * UP - LIMITS.rounding_share
         pairs = self.approximate
         if self.pure < math.inf:
             pairs = (*pairs, (self.pure, 0.0))
         for epsilon, delta in pairs:
             share = float(_group_delta(np.array([float(size)]), epsilon, delta)[0])
             if power > share:
-                best = max(
-                    best, math.log((power - share) * (1 - LIMITS.rounding_share)) - size * epsilon
-                )
+                best = max(best, math.log((power - share) * DOWN) - size * epsilon)
         return best
 
 
@@ -165,10 +166,9 @@ def _group_delta(k: Array, epsilon: float, delta: float) -> Array:
         return np.zeros_like(k)
     if epsilon == 0:
         return np.minimum(k * delta, 1.0)
-    grown = np.expm1(np.minimum(k * epsilon, LIMITS.largest_loss)) / math.expm1(
-        min(epsilon, LIMITS.largest_loss)
-    )
-    return np.minimum(delta * grown * (1 + LIMITS.rounding_share), 1.0)
+    one = math.expm1(min(epsilon, LIMITS.largest_loss))
+    grown = np.expm1(np.minimum(k * epsilon, LIMITS.largest_loss)) / one
+    return np.minimum(delta * grown * UP, 1.0)
 
 
 def _moment(f: Tradeoff, order: int) -> float:
@@ -183,18 +183,9 @@ def _moment(f: Tradeoff, order: int) -> float:
 
 def _pairs(f: Tradeoff) -> list[tuple[float, float]]:
     """Return pairs (epsilon, delta) that f implies."""
-    pairs: list[tuple[float, float]] = []
     largest = max(c.supremum for c in f.directions)
     if math.isfinite(largest):
-        failure = max(float(c.infinite) for c in f.directions)
-        pairs.append((up(float(largest)), up(failure)))
+        pairs = [(up(float(largest)), up(max(float(c.infinite) for c in f.directions)))]
     else:
-        pairs += [(f.epsilon(delta=d).upper, d) for d in DELTAS]
+        pairs = [(f.epsilon(delta=d).upper, d) for d in DELTAS]
     return [(epsilon, delta) for epsilon, delta in pairs if math.isfinite(epsilon) and delta < 1]
-
-
-def _moved_twice(pair: tuple[float, float], steps: int) -> tuple[float, float]:
-    epsilon, delta = pair
-    if steps == 1:
-        return pair
-    return 2 * epsilon, float(_group_delta(np.array([2.0]), epsilon, delta)[0])

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neyman.accounting.optimality.guarantee import LIMITS as OPTIMALITY_LIMITS
-from neyman.accounting.optimality.guarantee import Guarantee
+from neyman.accounting.optimality.guarantee import DOWN, Guarantee
 from neyman.accounting.optimality.lower_bounds import (
     ball_packing,
     bayes_risk,
@@ -40,7 +39,7 @@ class Limits:
 
 
 LIMITS = Limits()
-WIDTHS = np.append(np.geomspace(0.004, 1.0, 90)[:-1], 1.0)  # of a prior, over the whole set
+WIDTHS = np.geomspace(0.004, 1.0, 90)  # half width of a prior / half width of the parameter set
 TWO_POINTS, VAN_TREES, MOVED = "two points", "van Trees", "one moved record"
 Methods = dict[str, float]
 
@@ -166,9 +165,9 @@ def least_error(
         () if values is None else _numbers(values),
         0.5 if quantile is None else check.between("quantile", quantile, 0.0, 1.0),
     )
-    if question.local and known.local is None:
+    bound = known.local if question.local else known.central
+    if bound is None:
         raise ValueError(f"model = 'local': no bound is proven for {problem!r} in the local model")
-    bound = known.local if question.local and known.local is not None else known.central
     if problem == "histogram" and n is None:
         results = _endless_histogram(question, relation)
     else:
@@ -179,6 +178,7 @@ def least_error(
 
 
 def _records(problem: str, n: int | None, relation: Neighboring, model: str) -> int:
+    """Return the checked number of records; 0 if the problem does not need it."""
     if problem == "quantile" and n is not None:
         raise ValueError(f"n = {n!r} is not used by 'quantile': it is the number of values")
     if n is None and problem in ("histogram", "quantile"):
@@ -208,8 +208,7 @@ def _numbers(values: Iterable[float]) -> tuple[float, ...]:
         if abs(v) > LIMITS.largest_width:
             raise ValueError(
                 f"values has {v!r}, and must be from {-LIMITS.largest_width:g} to "
-                f"{LIMITS.largest_width:g}; "
-                "state the values in another unit"
+                f"{LIMITS.largest_width:g}; state the values in another unit"
             )
     return tuple(sorted(numbers))
 
@@ -219,8 +218,7 @@ def _scale(name: str, value: float) -> float:
     if not LIMITS.least_width <= number <= LIMITS.largest_width:
         raise ValueError(
             f"{name} = {value!r} must be from {LIMITS.least_width:g} to "
-            f"{LIMITS.largest_width:g}; state all sizes "
-            "in another unit"
+            f"{LIMITS.largest_width:g}; state all sizes in another unit"
         )
     return number
 
@@ -247,8 +245,10 @@ def _width(ask: _Question, most: float) -> list[float]:
     return [math.inf] if math.isinf(most) else [float(w) * most for w in WIDTHS]
 
 
-def _only_prior(ask: _Question, results: Methods) -> Methods:
-    return {VAN_TREES: results[VAN_TREES]} if ask.prior is not None else results
+def _on_interval(ask: _Question, results: Methods) -> Methods:
+    """Scale bounds for an interval of width 1 to the half width ``ask.radius``."""
+    scale = (2 * ask.radius) ** 2
+    return {name: scale * value * DOWN for name, value in results.items()}
 
 
 # Central model
@@ -274,17 +274,9 @@ def _bernoulli(ask: _Question) -> Methods:
         for a in priors(n, 2)
     )
     return {
-        MOVED: moved * (1 - OPTIMALITY_LIMITS.rounding_share),
+        MOVED: moved * DOWN,
         VAN_TREES: trees,
         TWO_POINTS: best_pair(g, n, lambda d: d * d, lambda d: 2 * d, 0.5),
-    }
-
-
-def _bernoulli_bounds(ask: _Question) -> Methods:
-    scale = (2 * ask.radius) ** 2
-    return {
-        name: scale * value * (1 - OPTIMALITY_LIMITS.rounding_share)
-        for name, value in _bernoulli(ask).items()
     }
 
 
@@ -292,12 +284,11 @@ def _normal(ask: _Question) -> Methods:
     g, n, sigma = ask.guarantee, ask.n, ask.sigma
     information = min(n / sigma**2, n * n * 2 / math.pi / sigma**2 * g.chi_square)
     trees = max(cosine_risk(information, w) for w in _width(ask, ask.radius))
-    results = {VAN_TREES: trees}
+    if ask.prior is not None:
+        return {VAN_TREES: trees}
     most = min(ask.radius, 8 * sigma)
-    results[TWO_POINTS] = best_pair(
-        g, n, lambda d: d * d, lambda d: math.erf(d / (sigma * math.sqrt(2))), most
-    )
-    return _only_prior(ask, results)
+    points = best_pair(g, n, lambda d: d * d, lambda d: math.erf(d / (sigma * math.sqrt(2))), most)
+    return {VAN_TREES: trees, TWO_POINTS: points}
 
 
 def _ball(ask: _Question) -> Methods:
@@ -311,7 +302,7 @@ def _ball(ask: _Question) -> Methods:
     assouad = best_pair(g, n, lambda t: t * t / d, lambda t: t / d, 1.0)
     packing, fano = ball_packing(g, n, d)
     results = {MOVED: moved, "Assouad": assouad, "packing": packing, "Fano": fano}
-    scale = ask.radius**2 * (1 - OPTIMALITY_LIMITS.rounding_share)
+    scale = ask.radius**2 * DOWN
     return {name: scale * value for name, value in results.items()}
 
 
@@ -324,7 +315,7 @@ def _categories(ask: _Question) -> Methods:
     pairs = k // 2
     # Each pair of categories has the share 2 / k, split by (1 + t) / 2: two coordinates.
     assouad = best_pair(g, n, lambda t: 2 * pairs * (t / k) ** 2, lambda t: 2 * t / k, 1.0)
-    return {MOVED: moved * (1 - OPTIMALITY_LIMITS.rounding_share), "Assouad": assouad}
+    return {MOVED: moved * DOWN, "Assouad": assouad}
 
 
 def _histogram(ask: _Question) -> Methods:
@@ -334,12 +325,8 @@ def _histogram(ask: _Question) -> Methods:
     sizes = np.unique(np.geomspace(1, largest, 60).astype(np.int64)).astype(float)
     # k // 2 pairs of categories with `size` records each, all in one category of the pair.
     pair = float(np.max(sizes**2 / 4 * g.affinity(sizes)))
-    return {
-        MOVED: moved * (1 - OPTIMALITY_LIMITS.rounding_share),
-        "Assouad": 2 * (k // 2) / k * pair * (1 - OPTIMALITY_LIMITS.rounding_share)
-        if n >= k // 2
-        else 0.0,
-    }
+    assouad = 2 * (k // 2) / k * pair * DOWN if n >= k // 2 else 0.0
+    return {MOVED: moved * DOWN, "Assouad": assouad}
 
 
 def _endless_histogram(ask: _Question, relation: Neighboring) -> Methods:
@@ -353,10 +340,7 @@ def _endless_histogram(ask: _Question, relation: Neighboring) -> Methods:
     sizes = np.unique(np.geomspace(1, 1e6, 80).astype(np.int64)).astype(float)
     most = float(np.max(sizes**2 / 4 * g.affinity(sizes)))
     pairs = 1.0 if relation == "add-remove" else 2 * (k // 2) / k
-    return {
-        MOVED: moved * (1 - OPTIMALITY_LIMITS.rounding_share),
-        "Assouad": pairs * most * (1 - OPTIMALITY_LIMITS.rounding_share),
-    }
+    return {MOVED: moved * DOWN, "Assouad": pairs * most * DOWN}
 
 
 def _quantile(ask: _Question) -> Methods:
@@ -383,14 +367,6 @@ def _local_bernoulli(ask: _Question) -> Methods:
     return {VAN_TREES: trees}
 
 
-def _local_bounded(ask: _Question) -> Methods:
-    scale = (2 * ask.radius) ** 2
-    return {
-        name: scale * value * (1 - OPTIMALITY_LIMITS.rounding_share)
-        for name, value in _local_bernoulli(ask).items()
-    }
-
-
 def _local_normal(ask: _Question) -> Methods:
     g, n, sigma = ask.guarantee, ask.n, ask.sigma
     information = n / sigma**2 * min(1.0, 2 / math.pi * g.chi_square)
@@ -403,15 +379,13 @@ def _local_ball(ask: _Question) -> Methods:
     for b in WIDTHS.tolist():
         each = min(g.chi_square, d) / (1 - b * b) if b < 1 else math.inf
         best = max(best, d / (n * each + d * (math.pi / b) ** 2))
-    return {VAN_TREES: ask.radius**2 * best * (1 - OPTIMALITY_LIMITS.rounding_share)}
-
-
-def _local_categories(ask: _Question) -> Methods:
-    return {VAN_TREES: category_risk(ask.guarantee, ask.n, ask.categories)}
+    return {VAN_TREES: ask.radius**2 * best * DOWN}
 
 
 @dataclass(frozen=True)
 class _Problem:
+    """Represent a problem: its bounds in both models, and the arguments it takes."""
+
     central: Callable[[_Question], Methods]
     local: Callable[[_Question], Methods] | None = None
     needed: tuple[str, ...] = ()
@@ -425,11 +399,19 @@ class _Problem:
 PROBLEMS = {
     "bernoulli-mean": _Problem(_bernoulli, _local_bernoulli, (), ("prior",)),
     "share": _Problem(_bernoulli, _local_bernoulli, (), ("prior",)),
-    "bounded-mean": _Problem(_bernoulli_bounds, _local_bounded, ("radius",)),
+    "bounded-mean": _Problem(
+        lambda ask: _on_interval(ask, _bernoulli(ask)),
+        lambda ask: _on_interval(ask, _local_bernoulli(ask)),
+        ("radius",),
+    ),
     "normal-mean": _Problem(_normal, _local_normal, ("sigma",), ("radius", "prior")),
     "regression-coefficient": _Problem(_normal, _local_normal, ("sigma",), ("radius", "prior")),
     "ball-mean": _Problem(_ball, _local_ball, ("radius", "dimension")),
-    "category-shares": _Problem(_categories, _local_categories, ("categories",)),
+    "category-shares": _Problem(
+        _categories,
+        lambda ask: {VAN_TREES: category_risk(ask.guarantee, ask.n, ask.categories)},
+        ("categories",),
+    ),
     "histogram": _Problem(_histogram, None, ("categories",)),
     "quantile": _Problem(_quantile, None, ("values",), ("quantile",)),
 }

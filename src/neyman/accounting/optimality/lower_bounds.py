@@ -18,8 +18,8 @@ from typing import cast
 import numpy as np
 from scipy.special import bdtr, bdtrc, gammaln
 
+from neyman.accounting.optimality.guarantee import DOWN, UP, Guarantee
 from neyman.accounting.optimality.guarantee import LIMITS as OPTIMALITY_LIMITS
-from neyman.accounting.optimality.guarantee import Guarantee
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 
@@ -28,16 +28,15 @@ from neyman.numerics.atoms import UNIT
 class Limits:
     """Set how finely lower bounds are searched."""
 
-    blocks: int = 40  # blocks of numbers of changed records
-    large_blocks: int = 400  # blocks of numbers of changed records
-    distances: int = 48
-    # Standard deviations of the number of changed records that count.
-    record_deviations: float = 9.0
-    sizes: int = 24
-    spread: float = 4.0
-    epsilon: float = 300.0
+    blocks: int = 40  # blocks of the number of changed records, in a search
+    large_blocks: int = 400  # blocks for the final bound
+    distances: int = 48  # distances of two points to try
+    record_deviations: float = 9.0  # standard deviations of the number of changed records
+    sizes: int = 24  # numbers of changed records to try, for a packing
+    spread: float = 4.0  # standard deviations of that number
+    epsilon: float = 300.0  # beyond it, ratios of probabilities count as unbounded
     count_nodes: int = 1500  # nodes for the distribution of a count
-    priors: int = 28
+    priors: int = 28  # concentrations to try
 
 
 LIMITS = Limits()
@@ -57,15 +56,15 @@ def mean_affinity(
     B(f_k) falls with k, so each block of k uses the value at its last k. In the sum by parts, all
     terms are positive.
     """
-    t = min(distance * (1 + OPTIMALITY_LIMITS.rounding_share), 1.0)
+    t = min(distance * UP, 1.0)
     middle, spread = n * t, math.sqrt(n * t * (1 - t)) + 1
     first = max(math.floor(middle - LIMITS.record_deviations * spread), 0)
     last = min(math.ceil(middle + LIMITS.record_deviations * spread), n)
     ends = np.unique(np.linspace(first, last, min(last - first + 1, blocks)).astype(np.int64))
     affinity = guarantee.affinity(ends.astype(float))
     affinity = np.maximum.accumulate(affinity[::-1])[::-1]
-    mass = np.asarray(bdtr(ends.astype(float), n, t)) * (1 - OPTIMALITY_LIMITS.rounding_share)
-    mass[-1] = mass[-1] if last < n else 1 - OPTIMALITY_LIMITS.rounding_share
+    mass = np.asarray(bdtr(ends.astype(float), n, t)) * DOWN
+    mass[-1] = mass[-1] if last < n else DOWN
     return float(np.sum(mass * (affinity - np.append(affinity[1:], 0.0))))
 
 
@@ -88,9 +87,7 @@ def best_pair(
     def bound(d: float, blocks: int = LIMITS.blocks) -> float:
         return gain(d) * mean_affinity(guarantee, n, distance(d), blocks)
 
-    high = most
-    low = most * 1e-3 / max(n, 1)
-    places = cast(Array, np.geomspace(low, high, LIMITS.distances))
+    places = cast(Array, np.geomspace(most * 1e-3 / max(n, 1), most, LIMITS.distances))
     best = 0.0
     for _ in range(2):
         values = np.array([bound(float(d)) for d in places])
@@ -98,27 +95,23 @@ def best_pair(
         i = int(np.argmax(values))
         ends = float(places[max(i - 1, 0)]), float(places[min(i + 1, len(places) - 1)])
         places = np.geomspace(*ends, 12)
-    return max(best, bound(float(places[len(places) // 2]), LIMITS.large_blocks)) * (
-        1 - OPTIMALITY_LIMITS.rounding_share
-    )
+    return max(best, bound(float(places[len(places) // 2]), LIMITS.large_blocks)) * DOWN
 
 
 def data_pair(guarantee: Guarantee, changes: Array) -> float:
     """Return the largest (c_k / 2)^2 B(f_k), if k replaced records change an answer by c_k."""
     sizes = np.arange(1, len(changes) + 1, dtype=float)
-    return float(np.max((changes / 2) ** 2 * guarantee.affinity(sizes), initial=0.0)) * (
-        1 - OPTIMALITY_LIMITS.rounding_share
-    )
+    return float(np.max((changes / 2) ** 2 * guarantee.affinity(sizes), initial=0.0)) * DOWN
 
 
 # Van Trees' inequality
 
 
 def _masses() -> Array:
-    """Return weights of the grid points for an upper bound on the mean of a convex function.
+    """Return weights of the points ``UNIT_GRID`` that bound the prior mean of a convex function.
 
-    On each cell, the function is below its chord. The prior's mass and first moment on the cell
-    have closed forms [OP-10].
+    The bound is an upper one: between two points, the function is below its chord. The prior's mass
+    and first moment between them have closed forms [OP-10].
     """
     u = UNIT_GRID
     mass = np.diff(u + np.sin(np.pi * u) / np.pi)
@@ -132,26 +125,23 @@ _MASSES = _masses()
 
 def mean_information(information: Callable[[Array], Array], width: float) -> float:
     """Return an upper bound on the prior mean of an even, convex information on [-width, width]."""
-    return float(np.sum(_MASSES * information(width * UNIT_GRID))) * (
-        1 + OPTIMALITY_LIMITS.rounding_share
-    )
+    return float(np.sum(_MASSES * information(width * UNIT_GRID))) * UP
 
 
 def cosine_risk(information: float, width: float) -> float:
     """Return van Trees' bound 1 / (information + pi^2 / width^2) on the risk."""
     prior = (math.pi / width) ** 2 if math.isfinite(width) else 0.0
-    return (
-        (1 - OPTIMALITY_LIMITS.rounding_share) / (information + prior)
-        if information + prior > 0
-        else math.inf
-    )
+    return DOWN / (information + prior) if information + prior > 0 else math.inf
 
 
 # Packing and Fano
 
 
 def packing_success(guarantee: Guarantee, log_count: float, size: int) -> float:
-    """Return an upper bound on the smallest success probability of M answers, by packing."""
+    """Bound from above the least probability of naming the right one of M datasets, by packing.
+
+    log_count: log M. size: number of records in which the datasets differ.
+    """
     count = log_count + math.log(-math.expm1(-log_count))  # log(M - 1)
     low, high = 0.0, 1.0
     for _ in range(50):
@@ -162,7 +152,7 @@ def packing_success(guarantee: Guarantee, log_count: float, size: int) -> float:
 
 
 def fano_success(guarantee: Guarantee, log_count: float, size: int) -> float:
-    """Return an upper bound on the mean success probability of M answers, by Fano's inequality."""
+    """Bound from above the mean probability of naming the right one of M datasets, by Fano."""
     return min((size * size * guarantee.rho + math.log(2)) / log_count, 1.0)
 
 
@@ -172,15 +162,11 @@ def ball_packing(guarantee: Guarantee, n: int, dimension: int) -> tuple[float, f
     best = [0.0, 0.0]
     for size in np.unique(np.geomspace(1, n, LIMITS.sizes).astype(int)).tolist():
         share = max(size - LIMITS.spread * math.sqrt(size), size / 8) / n if size < n else 1.0
-        more = (
-            float(bdtrc(size, n, share)) * (1 + OPTIMALITY_LIMITS.rounding_share)
-            if size < n
-            else 0.0
-        )
+        more = float(bdtrc(size, n, share)) * UP if size < n else 0.0
         gain = (share * PACKING_DISTANCE / 2) ** 2
         for i, success in enumerate((packing_success, fano_success)):
             error = gain * (1 - success(guarantee, count, size) - more)
-            best[i] = max(best[i], error * (1 - OPTIMALITY_LIMITS.rounding_share))
+            best[i] = max(best[i], error * DOWN)
     return best[0], best[1]
 
 
@@ -189,11 +175,7 @@ def ball_packing(guarantee: Guarantee, n: int, dimension: int) -> tuple[float, f
 
 def information_of_a_bit(guarantee: Guarantee) -> Callable[[Array], Array]:
     """Return a bound on a report's information, as an even and convex function of the mean."""
-    share = (
-        math.tanh(guarantee.pure / 2) ** 2 * (1 + OPTIMALITY_LIMITS.rounding_share)
-        if guarantee.pure < 35
-        else 1.0
-    )
+    share = math.tanh(guarantee.pure / 2) ** 2 * UP if guarantee.pure < 35 else 1.0
     share, bit = min(share, 1.0), guarantee.bit
 
     def information(mean: Array) -> Array:
@@ -213,14 +195,12 @@ def category_risk(guarantee: Guarantee, n: int, categories: int) -> float:
     if math.isfinite(guarantee.chi_square):
         mean = (1 - 1 / k) * guarantee.chi_square
         variance = np.minimum(variance, mean * np.array([_largest_inverse(k, a) for a in alpha]))
-    information = n * k * variance * (1 + OPTIMALITY_LIMITS.rounding_share)
-    return float(np.max((k - 1) ** 2 / (information + prior))) * (
-        1 - OPTIMALITY_LIMITS.rounding_share
-    )
+    information = n * k * variance * UP
+    return float(np.max((k - 1) ** 2 / (information + prior))) * DOWN
 
 
 def largest_variance(epsilon: float, k: int) -> float:
-    """Return V, the largest variance of k numbers with mean 1 and ratios of at most e^epsilon."""
+    """Return the largest variance of k positive numbers with mean 1 and ratios <= e^epsilon."""
     if epsilon >= LIMITS.epsilon:
         return math.inf
     more = math.expm1(epsilon)
@@ -230,7 +210,10 @@ def largest_variance(epsilon: float, k: int) -> float:
 
 
 def _largest_inverse(k: int, alpha: float) -> float:
-    """Return an upper bound on the prior mean of the largest 1 / (k p_x), by its moments."""
+    """Return an upper bound on the prior mean of the largest 1 / (k p_x), by its moments.
+
+    p_x: the share of category x under a symmetric Dirichlet prior of concentration ``alpha``.
+    """
     best = math.inf
     for m in (1, 2, 4, 8, 16, 32, 64):
         if m >= alpha:
@@ -238,7 +221,7 @@ def _largest_inverse(k: int, alpha: float) -> float:
         i = np.arange(1, m + 1)
         log = math.log(k) + float(np.sum(np.log((k * alpha - i) / (k * (alpha - i)))))
         best = min(best, math.exp(log / m))
-    return best * (1 + OPTIMALITY_LIMITS.rounding_share)
+    return best * UP
 
 
 # One moved record
@@ -274,16 +257,14 @@ def moved_error(n: int, categories: int, alpha: float, chi_square: float) -> flo
     if alpha <= (1 if categories == 2 else 3) or not math.isfinite(chi_square):
         return 0.0
     none, one = _chance(n, categories, alpha, 0), _chance(n, categories, alpha, 1)
-    if categories == 2:
-        spread = two_spread(n, alpha)
-    else:
-        spread = many_spread(n, categories, alpha)
+    two = categories == 2
+    spread = two_spread(n, alpha) if two else many_spread(n, categories, alpha)
     most = chi_square * (1 - 2 * none + spread) + spread - none + 2 * one
-    return (1 - none) ** 2 / (most * (1 + OPTIMALITY_LIMITS.rounding_share) + 1e-300)
+    return (1 - none) ** 2 / (most * UP + 1e-300)
 
 
 def _chance(n: int, categories: int, alpha: float, j: int) -> float:
-    """Return P(N_a = j) for a Dirichlet-multinomial count."""
+    """Return the probability that a category has j of n records, under a Dirichlet prior."""
     return float(np.exp(_log_mass(np.array([float(j)]), n, alpha, (categories - 1) * alpha)[0]))
 
 
@@ -295,7 +276,10 @@ def _log_mass(j: Array, n: int, a: float, b: float) -> Array:
 
 
 def two_spread(n: int, alpha: float) -> float:
-    """Bound S for two categories, in blocks in which the mass and r - 1 are monotone [OP-8]."""
+    """Bound S of `moved_error` for two categories, from above [OP-8].
+
+    In each block of counts, the mass and r - 1 are monotone.
+    """
     middle = n // 2
     near = np.arange(0, min(200, middle) + 1)
     left = np.unique(
@@ -319,9 +303,12 @@ def two_spread(n: int, alpha: float) -> float:
 
 
 def many_spread(n: int, categories: int, alpha: float) -> float:
-    """Bound S for more categories: |r - 1| <= (alpha - 1) / (the smaller count + 1) [OP-8]."""
+    """Bound S of `moved_error` for more categories, from above.
+
+    |r - 1| <= (alpha - 1) / (the smaller count + 1) [OP-8].
+    """
     total = categories * alpha
     second = (total - 1) * (total - 2) / ((alpha - 1) * (alpha - 2))
     third = second * (total - 3) / (alpha - 3)
     inverse = second / ((n + 1) * (n + 2)) + 3 * third / ((n + 1) * (n + 2) * (n + 3))
-    return 2 * (alpha - 1) ** 2 * min(inverse, 1.0) * (1 + OPTIMALITY_LIMITS.rounding_share)
+    return 2 * (alpha - 1) ** 2 * min(inverse, 1.0) * UP

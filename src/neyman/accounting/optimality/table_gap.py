@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from neyman.accounting.optimality.guarantee import LIMITS as OPTIMALITY_LIMITS
+from neyman.accounting.optimality.guarantee import UP
 from neyman.accounting.optimality.lower_bounds import moved_error, priors
 from neyman.numerics.relation import Neighboring
 
@@ -24,7 +24,9 @@ def cell_gap(
     cells: int | None,
     relation: Neighboring,
 ) -> float | None:
-    """Return a cell's standard error over the least one, rounded up, or None if unproven.
+    """Return a cell's standard error divided by the least possible one, rounded up.
+
+    Return None if no least error is proven.
 
     The least error is the root mean squared error over cells of any rho-zCDP release of only this
     table, on its worst data of any size. Its square is R^2 / chi-square if one unit changes a cell
@@ -32,7 +34,7 @@ def cell_gap(
     [OP-13].
 
     Args:
-        standard_error: in the table's whole-number units.
+        standard_error: in the units of the table's whole numbers.
         rho: zCDP cost of the table.
         vectors: absolute shifts of cells that one unit can cause. Without them nothing is proven.
         cells: k, the number of cells; None for discovered keys.
@@ -46,13 +48,13 @@ def cell_gap(
     both = any(sorted(v)[-2:] == [largest, largest] for v in vectors if len(v) > 1)
     if both and relation == "replace-one" and cells > 1:
         least = max(least, 2 * (1 - 1 / cells) * largest**2 / chi_square)
-    return max(standard_error / math.sqrt(least) * (1 + OPTIMALITY_LIMITS.rounding_share), 1.0)
+    return max(standard_error / math.sqrt(least) * UP, 1.0)
 
 
 def mean_gap(
     standard_error: float, rho: Fraction, width: float, rows: int, relation: Neighboring
 ) -> float | None:
-    """Return the ratio of `cell_gap` for the mean of ``rows`` values in an interval of ``width``.
+    """Return `cell_gap`'s ratio for the mean of ``rows`` values in an interval of this width.
 
     One record with two possible values moves the mean by width / rows [OP-7]. Under add-remove,
     replacing it takes two steps, which cost 4 rho.
@@ -63,11 +65,9 @@ def mean_gap(
     best = max(moved_error(rows, 2, alpha, chi_square) for alpha in priors(rows, 2)[::3])
     if best == 0:
         return None
-    return max(
-        standard_error * rows / (width * math.sqrt(best)) * (1 + OPTIMALITY_LIMITS.rounding_share),
-        1.0,
-    )
+    return max(standard_error * rows / (width * math.sqrt(best)) * UP, 1.0)
 
 
 def _chi_square(rho: Fraction) -> float:
-    return math.expm1(min(2 * float(rho), 700.0)) * (1 + OPTIMALITY_LIMITS.rounding_share)
+    """Return an upper bound on the chi-square divergence of neighbors under rho-zCDP."""
+    return math.expm1(min(2 * float(rho), 700.0)) * UP

@@ -3,5 +3,5 @@
 Public: `best_test` and `experiment` (best_test); `positive_predictive_value` (testing);
 `posterior_ratio`, `posterior_ratios`, `posterior_chance`, `membership_success` (bayes);
 `posterior_distance` (statistical_distance); `post_processing`, `convexity`, `composition` (axioms);
-sentences (words), and the rounding of their numbers (digits).
+sentences (sentences), and the rounding of their numbers (digits).
 """

@@ -250,7 +250,7 @@ def reidentification(candidates: int | None = None, *, prior: Prior | None = Non
         return Attack("re-identification", guess, Fraction(1, count), conditions)
     shares = _shares(prior)
     guess = f"name the right one of {len(shares):,} candidates"
-    return Attack("re-identification", guess, _largest(shares), (PRIOR_CONDITION,))
+    return Attack("re-identification", guess, _safe(max(shares), shares), (PRIOR_CONDITION,))
 
 
 def attribute_inference(prior: Prior) -> Attack:
@@ -265,8 +265,8 @@ def attribute_inference(prior: Prior) -> Attack:
         >>> attack.baseline
         Fraction(9, 10)
     """
-    guess = "correctly guess an attribute of {a}"
-    return Attack("attribute inference", guess, _largest(_shares(prior)), (PRIOR_CONDITION,))
+    shares, guess = _shares(prior), "correctly guess an attribute of {a}"
+    return Attack("attribute inference", guess, _safe(max(shares), shares), (PRIOR_CONDITION,))
 
 
 def reconstruction(
@@ -382,10 +382,6 @@ def _shares(prior: Prior) -> list[Fraction]:
     return shares
 
 
-def _largest(shares: Sequence[Fraction]) -> Fraction:
-    """Return the largest probability, plus the distance of the sum from one."""
-    return _safe(max(shares), shares)
-
-
 def _safe(largest: Fraction, shares: Sequence[Fraction]) -> Fraction:
+    """Return a probability plus the distance of the shares' sum from one, at most 1."""
     return min(largest + abs(sum(shares) - 1), Fraction(1))

@@ -146,7 +146,7 @@ class _AxiomSearch:
                 yield channel
 
     def partners(self, channel: Channel) -> list[Channel]:
-        """Return the channel and some earlier ones, and store it."""
+        """Return the channel and some earlier ones, and store the channel for later."""
         size = len(self.earlier_channels)
         chosen = self.generator.integers(0, size, LIMITS.partners) if size else ()
         partners = [channel, *(self.earlier_channels[i] for i in {int(i) for i in chosen})]
@@ -174,7 +174,7 @@ class _AxiomSearch:
                     yield channel
 
     def _random(self) -> Channel:
-        """Return a random row, and rows that are unrelated, near, or tilted by small factors."""
+        """Return a random channel. Its rows are unrelated to the first one, near, or tilted."""
         first = self._row()
         ways = (self._row, lambda: self._neighbor_row(first), lambda: self._tilt_row(first))
         others = self.generator.integers(0, len(ways), self.datasets - 1)
@@ -217,7 +217,7 @@ def post_processing(
     channels: int = 2000,
     generator: np.random.Generator | None = None,
 ) -> AxiomSearch:
-    """Search for a channel that satisfies a definition although a garbling of its output does not.
+    """Search for a channel that satisfies a definition although processing its output breaks it.
 
     Args:
         definition: function that returns True if a channel satisfies the definition at its

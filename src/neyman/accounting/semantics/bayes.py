@@ -188,16 +188,17 @@ def posterior_ratios(
 
 
 def tails(guarantee: Tradeoff | Described, epsilons: list[Fraction]) -> list[Bound]:
-    """Bound the chance that a ratio of two mixtures of neighbors, equal weights, exceeds e^epsilon.
+    """Bound the chance that a likelihood ratio of two mixtures exceeds e^epsilon [PO-2].
 
-    The neighbors may be of any kind. The probability is under the numerator's distribution [PO-2].
+    The mixtures have equal weights, and their parts are neighbors under any relation. The
+    probability is under the numerator's distribution.
     """
     f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
     return _predicted_record_bounds(f, epsilons, "arbitrary-prior")
 
 
 def _predicted_record_bounds(f: Tradeoff, exact: list[Fraction], attacker: Attacker) -> list[Bound]:
-    """Return the bounds if the replacement is predicted from the rest."""
+    """Return the bounds if the replacing record is predicted from the rest of the data."""
     if attacker == "true-record":
         # A whole record has one distribution, so no two directions mix [PO-4].
         tails = _curve_tails(f, exact, [(c,) for c in f.directions])
@@ -381,7 +382,10 @@ def _probability(f: Tradeoff, logs: Interval, method: str) -> Bound:
 def _curve_tails(
     f: Tradeoff, epsilons: list[Fraction], groups: list[tuple[Composition, ...]]
 ) -> list[Interval]:
-    """Return the largest tail over groups of ordered pairs. Pairs within a group may mix [PO-1]."""
+    """Bound the log of the largest tail of any group of ordered pairs, at each epsilon.
+
+    Pairs within a group may mix [PO-1].
+    """
     if _bare(f):  # each delta is costly here
         profiles = f.symmetric().profiles if len(groups) == 1 else f.profiles
         each = [[_pbdp(p, float(e)) for e in epsilons] for p in profiles]
@@ -396,7 +400,7 @@ def _pbdp(profile: Profile, epsilon: float) -> Interval:
 
 
 def _tails(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Interval]:
-    """Bound log tail at all epsilons at once [PO-2]."""
+    """Bound the log of tail(epsilon) at all epsilons at once [PO-2]."""
     # No ratio, even of mixtures, is beyond the largest loss.
     most = max(math.inf if c.infinite else c.supremum for c in pairs)
     asked = [e for e in epsilons if most > e]
@@ -440,10 +444,10 @@ def _size(c: Composition) -> float:
 def _beneath(
     log_deltas: Callable[[Array], tuple[Array, Array]], epsilons: Array, places: Array
 ) -> Array:
-    """Return lower bounds on log tail, by extended chords of delta.
+    """Return lower bounds on the log of tail(epsilon), by extended chords of delta.
 
     Delta is convex in u = e^{h - eps}. The code computes the largest x with delta(u) >= x (1 - u)
-    for all u < 1 [PO-8].
+    for all u < 1, from points near the minima h = ``places`` [PO-8].
     """
     e, b = epsilons[:, None], places[:, None]
     h = np.stack(
@@ -502,13 +506,13 @@ def _chernoff(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[
 
 
 def _row_minima(value: Callable[[Array], Array], points: Array) -> tuple[Array, Array]:
-    """Return the minimum in each row, and its place, of a function that falls and then rises.
+    """Return the minimum in each row of a function that falls and then rises, and its argument.
 
     Any value found is an upper bound on the minimum.
 
     Args:
-        value: function of an array (rows, points).
-        points: increasing in each row.
+        value: function of an array of shape (rows, points).
+        points: first arguments to try, increasing in each row.
     """
     rows = np.arange(len(points))
     least, place = np.full(len(points), np.inf), points[:, 0]

@@ -21,7 +21,7 @@ class Limits:
     """Set how exact outcomes are ordered and shown."""
 
     digits: int = 60  # digits of e^x, which is no fraction
-    # E-folds below the largest mass, beyond which outcomes are not separated.
+    # Factors e below the largest mass. Beyond, outcomes are not separated.
     forgotten_efolds: int = 120
     outcomes: int = 10_000
     shown_names: int = 6  # names printed one by one
@@ -129,8 +129,8 @@ def best_test(
     names = tuple(map(str, named))
     if len(names) != len(p):
         raise ValueError(f"outcomes has {len(names)} names for {len(p)} outcomes")
-    check.probability("level", check.exact("level", level))
     left = check.exact("level", level)
+    check.probability("level", left)
     # An outcome with probability 0 under both never happens.
     ratios = [b / a if a else math.inf if b else Fraction(-1) for a, b in zip(q, p, strict=True)]
     yes, threshold, tie = [Fraction(0)] * len(p), math.inf, Fraction(1)

@@ -34,9 +34,9 @@ from neyman.numerics.rounding import above, below
 class Limits:
     """Set where a budget's curve is checked."""
 
-    least_level: float = 1e-12
-    rounding_factor: float = 1.01
-    lines: int = 400
+    least_level: float = 1e-12  # smallest level at which power is checked
+    rounding_factor: float = 1.01  # allowed power divided by the Gaussian's
+    lines: int = 400  # lines above the power, each from one delta
     least_delta: float = 1e-300
 
 
@@ -124,17 +124,17 @@ class PlanBudget(ABC):
 
     @property
     def power_limit(self) -> Callable[[Array], Array] | None:
-        """Return a function from levels in [0, 1] to power, for plots; None without a curve."""
+        """Return a function from levels in [0, 1] to the largest allowed power; None if unknown."""
         return None
 
     @property
     def corner(self) -> float | None:
-        """Return the level at which the drawn curve has a corner, if any."""
+        """Return the level at which `power_limit` has a corner, if any."""
         return None
 
     @property
     def claim(self) -> str:
-        """Return the claim that a zCDP curve can be compared with, or ""."""
+        """Return the claim that other curves can be compared with, or "" if there is none."""
         return ""
 
     def claimed_by(self, curve: Tradeoff) -> bool:
@@ -312,7 +312,7 @@ class Approximate(PlanBudget):
         return curve.delta(float(self.epsilon)).upper <= self.delta
 
     def shortage(self, outright: Fraction) -> str:
-        """Return why no part of delta is left for the noise, or "" if some is."""
+        """Return why no delta is left for the noise, or "" if some is left."""
         larger = f"budget.delta = {short_text(self.delta)}, which must be larger"
         return larger if outright >= self.delta else ""
 
@@ -371,7 +371,7 @@ class AtMost(PlanBudget):
 
     @property
     def outright(self) -> Fraction:
-        """Return the probability that `admits` leaves, 1e-12: the room between 1e-12 and 2e-12."""
+        """Return the probability that `admits` leaves, 1e-12: it allows 2e-12, the noise 1e-12."""
         return Fraction(1, 10**12)
 
     def shortage(self, outright: Fraction) -> str:
@@ -424,7 +424,7 @@ class AtMost(PlanBudget):
         return spent.log_power(float(self.level)).upper - math.log(float(self.power))
 
     def excess_elsewhere(self, mechanism: Described) -> float:
-        """Estimate log(spent / allowed) of `admits`'s other checks: other levels, delta far out."""
+        """Estimate log(spent / allowed) of the other checks of `admits`: other levels and delta."""
         spent = _spent(mechanism)
         far = self.tradeoff().epsilon(LIMITS.least_level).upper
         reached, allowed = self._everywhere(spent)
@@ -432,7 +432,7 @@ class AtMost(PlanBudget):
         return max(beyond, float(np.log(np.max(reached / allowed))))
 
     def _everywhere(self, spent: Tradeoff) -> tuple[Array, Array]:
-        """Return bounds on the power, and 1.01 G, at levels that decide for all from 1e-12 up.
+        """Return upper bounds on the power, and 1.01 G, at levels that decide for all from 1e-12.
 
         G is the Gaussian's power. Each delta(epsilon) + e^epsilon level is a line above the power.
         Between crossings of neighboring lines, the line is straight and G is concave, so the
@@ -466,7 +466,7 @@ def _spent(mechanism: Described) -> Tradeoff:
 
 @dataclass(frozen=True)
 class SuccessAtMost(AtMost):
-    """Represent `AtMost` with a check of `Tradeoff.success`, the chance of a right guess.
+    """Represent an `AtMost` that also limits `Tradeoff.success`, the chance of a right guess.
 
     The success is 1 - f for the convex curve f below all pairs in both orders. It equals the power
     if one pair has the largest power near the level. A plan stores the budget as power and level.

@@ -39,13 +39,8 @@ def value(name: str, x: Numeric) -> Fraction | float:
     Raises:
         ValueError, TypeError: ``x`` is no number.
     """
-    if isinstance(x, str) and x in ("inf", "-inf"):
-        return float(x)
-    if isinstance(x, float):
-        if math.isinf(x):
-            return x
-        return check.exact(name, repr(float(x)))
-    return check.exact(name, x)
+    infinite = math.isinf(x) if isinstance(x, float) else x in ("inf", "-inf")
+    return float(x) if infinite else check.exact(name, x)
 
 
 def number(x: Numeric, digits: int = 3, *, up: bool = True) -> str:
@@ -87,9 +82,7 @@ def percent(x: Numeric, *, up: bool = True) -> str:
         return f"{exact * 100}%"
     places = max(1, 1 - _magnitude(gap))
     digits = _decimal_text(exact * 100, min(places, 9), up)
-    if Fraction(digits) in (0, 100):
-        return "0%" if Fraction(digits) == 0 else "100%"
-    return digits + "%"
+    return f"{Fraction(digits) if Fraction(digits) in (0, 100) else digits}%"
 
 
 def chance(x: Numeric, *, up: bool = True) -> str:
@@ -123,8 +116,7 @@ def shares(parts: Sequence[Fraction]) -> list[str]:
 
 def delta(x: Numeric) -> str:
     """Return a delta in expert notation: "10⁻⁶", rounded up."""
-    text = number(x)
-    return text.removeprefix("1 × ")
+    return number(x).removeprefix("1 × ")
 
 
 def proportion(name: str, x: Numeric) -> Fraction:
@@ -196,14 +188,14 @@ def many(count: int, noun: str) -> str:
 
 
 def out_of(size: int) -> str:
-    """Return ten to the size in words: "of 100", "in a million"."""
+    """Return 10^size in words: "of 100", "in a million"."""
     if size < 6:
         return f"of {10**size:,}"
     return f"in {_NAMES[size]}" if size in _NAMES else f"in 10{str(size).translate(_SUPERSCRIPT)}"
 
 
 def size_for_level(level: Fraction) -> int:
-    """Return the smallest size with 10^size, from 100, that writes a level as a whole number."""
+    """Return the smallest size of at least 2 for which level * 10^size is a whole number."""
     size = 2
     while (level * 10**size).denominator != 1:
         size += 1
@@ -211,7 +203,7 @@ def size_for_level(level: Fraction) -> int:
 
 
 def size_for_power(b: Fraction) -> int:
-    """Return the smallest size with 10^size, from 100, that rounds a power up by at most 5%."""
+    """Return the smallest size of at least 2 for which "in 10^size" rounds b up by at most 5%."""
     size = 2
     while cases(b, size) > b * 10**size * Fraction(21, 20):
         size += 1

@@ -374,15 +374,12 @@ def belief_sentence(
     whose = f"{article(subject)} {subject}’s"
     place = f" within a known {within}" if within else ""
     if attacker == "arbitrary-prior":
-        case, than = "", f"the belief they would hold without that {_value_or_record(about)}"
+        lacking = "record" if about == "record" else "value"
+        case, than = "", f"the belief they would hold without that {lacking}"
         who, claim = "an attacker’s belief in", f"{whose} true {about}{place}"
     else:
-        case, than = (
-            f"if an attacker knows everything except {whose} {about}{place}, ",
-            "their prior",
-        )
-        true = attacker == "true-record"
-        who = "their belief in"
+        case = f"if an attacker knows everything except {whose} {about}{place}, "
+        true, than, who = attacker == "true-record", "their prior", "their belief in"
         claim = f"the true {about}" if true else "a given statement about it, true or false,"
     held, grown = f"{who} {claim}", f"more than {factor} times {than}"
     if not p:
@@ -396,10 +393,6 @@ def belief_sentence(
         else ". This is an average over a calibrated prior."
     )
     return _capital(f"{start} probability at most {_share(p)}, {held} is {grown}{end}")
-
-
-def _value_or_record(about: str) -> str:
-    return "record" if about == "record" else "value"
 
 
 def _capital(text: str) -> str:

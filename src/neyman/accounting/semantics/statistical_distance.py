@@ -90,20 +90,14 @@ def posterior_distance(guarantee: Tradeoff | Described, chance: float | Fraction
 
 
 def _at(f: Tradeoff, heights: list[float], allowed: float) -> list[float]:
-    """Return the bound for each h; 1 if no bound holds."""
-    chances = [tail.upper for tail in tails(f, [Fraction(h) for h in heights])]
-    return [
-        _distance_bound(h, tail, allowed) if tail < allowed else 1.0
-        for h, tail in zip(heights, chances, strict=True)
-    ]
-
-
-def _distance_bound(h: float, tail: float, allowed: float) -> float:
-    """Return the bound for one h, rounded up [PO-14]."""
-    left = allowed - tail
-    rare = (1 + math.exp(-h)) * (1 + math.exp(h / 2)) ** 2 * tail / (left * (1 - 2**-40))
-    return (
-        up(math.tanh(h / 2) + rare * (1 + 2**-40), ROUNDING_FLOATS)
-        if left > 2**-40 * allowed
-        else 1.0
-    )
+    """Return the bound for each h, rounded up [PO-14]; 1 if no bound holds."""
+    bounds: list[float] = []
+    for h, chance in zip(heights, tails(f, [Fraction(h) for h in heights]), strict=True):
+        tail = chance.upper
+        left = allowed - tail
+        if left > 2**-40 * allowed:
+            rare = (1 + math.exp(-h)) * (1 + math.exp(h / 2)) ** 2 * tail / (left * (1 - 2**-40))
+            bounds.append(up(math.tanh(h / 2) + rare * (1 + 2**-40), ROUNDING_FLOATS))
+        else:
+            bounds.append(1.0)
+    return bounds

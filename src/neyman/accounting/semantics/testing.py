@@ -8,7 +8,7 @@ from typing import overload
 from neyman.numerics import check
 
 
-# Floats return a float. Fractions return the exact fraction, which `words` rounds.
+# Floats return a float. Fractions return the exact fraction, which `sentences` rounds.
 @overload
 def positive_predictive_value(power: Fraction, level: Fraction, prior: Fraction) -> Fraction: ...
 @overload

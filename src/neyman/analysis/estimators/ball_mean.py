@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol, Unpack
@@ -27,7 +26,6 @@ from neyman.analysis.estimators.shared_arguments import (
 )
 from neyman.analysis.training.clipping import careful_error, grid_rows
 from neyman.former_names import former_arguments
-from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
@@ -105,7 +103,7 @@ def mean(
 
 
 class BallRows(Protocol):
-    """Represent records that are read one piece at a time, after the charge."""
+    """Represent records that are read in slices, after the charge."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -160,23 +158,11 @@ def _known_size(
     def published(value: Number) -> dict[str, object]:
         return {"value": np.asarray(value).tolist()}
 
-    released = Statistic("mean", arguments, noise, noisy, published).release(**paid)
-    return _of_known_size(*released, noise, n, radius, flat)
-
-
-def _of_known_size(
-    value: Number,
-    receipt: Mapping[str, Any],
-    noise: RoundedGaussian,
-    n: int,
-    radius: float,
-    flat: bool,
-) -> Estimate:
-    size, unit = np.size(value), radius / LIMITS.grid_units
+    value, receipt = Statistic("mean", arguments, noise, noisy, published).release(**paid)
+    # The code below uses only the release and public numbers.
     deviation = noise.sigma * unit / n
-    off_grid = (
-        careful_error(size, LIMITS.grid_units) * unit + unit / n
-    )  # rounding of the records, and of the noise [EM-3]
+    # Rounding of the records, and of the noise [EM-3].
+    off_grid = careful_error(size, LIMITS.grid_units) * unit + unit / n
 
     def limits(miss: float, about: About) -> tuple[Number, Number]:
         if about == "data":
@@ -208,9 +194,7 @@ def _unknown_size(
 ) -> Estimate:
     """Release the noisy sum and a noisy number of records. No bound on the error is proven."""
     size, radius = 1 if flat else array.shape[1], float(exact)
-    weight = max(
-        1, round(LIMITS.grid_units * size**-0.25)
-    )  # units of one record in the noisy number [EM-5]
+    weight = max(1, round(LIMITS.grid_units * size**-0.25))  # units per counted record [EM-5]
     # Round the norm of the shift up to an integer, so that one coordinate describes the pair.
     noise = least_noise(budget, (math.isqrt(LIMITS.grid_units**2 + weight**2 - 1) + 1) ** 2)
     unit = radius / LIMITS.grid_units
@@ -229,22 +213,9 @@ def _unknown_size(
     def published(sums: tuple[NDArray[np.float64], float]) -> dict[str, object]:
         return {"total": sums[0].tolist(), "records": sums[1]}
 
-    (total, records), receipt = Statistic("mean", arguments, noise, noisy, published).release(
-        **paid
-    )
-    return _of_unknown_size(total, records, receipt, noise, weight, radius, flat)
-
-
-def _of_unknown_size(
-    total: NDArray[np.float64],
-    records: float,
-    receipt: Mapping[str, Any],
-    noise: RoundedGaussian,
-    weight: int,
-    radius: float,
-    flat: bool,
-) -> Estimate:
-    size, unit = len(total), radius / LIMITS.grid_units
+    statistic = Statistic("mean", arguments, noise, noisy, published)
+    (total, records), receipt = statistic.release(**paid)
+    # The code below uses only the release and public numbers.
     count = max(records, 1.0)
     value = np.clip(total / count, -radius, radius)
     sigma = noise.sigma
@@ -262,8 +233,8 @@ def _of_unknown_size(
         if about == "population":
             beyond += radius * math.sqrt(2 * math.log(2 / share) / least) * (1 + 1e-9)
         low, high = np.min(ends, axis=0) - beyond, np.max(ends, axis=0) + beyond
-        bounded = (np.clip(low, -radius, radius), np.clip(high, -radius, radius))
-        return shaped(bounded[0], flat), shaped(bounded[1], flat)
+        low, high = np.clip(low, -radius, radius), np.clip(high, -radius, radius)
+        return shaped(low, flat), shaped(high, flat)
 
     error = np.hypot(deviation, radius / math.sqrt(count))
     return Estimate(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -16,7 +16,6 @@ from neyman.analysis.estimators.estimate import About, Estimate, Number, shaped
 from neyman.analysis.estimators.noisy_statistic import Statistic
 from neyman.analysis.estimators.normal_noise import least_noise, normal_half_width
 from neyman.analysis.estimators.shared_arguments import Shared, relation_of, shares_arguments
-from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record
@@ -28,7 +27,7 @@ class Limits:
     """Set the largest number of bins, and the error margin of intervals."""
 
     bins: int = 10**6
-    relative_slack: float = 1e-9
+    relative_slack: float = 1e-9  # more than the rounding of a binomial limit
 
 
 LIMITS = Limits()
@@ -85,25 +84,19 @@ def histogram(
     def published(counts: Lanes) -> dict[str, object]:
         return {"counts": counts.tolist()}
 
-    released = Statistic("histogram", arguments, noise, noisy, published).release(**paid)
-    return _of_counts(*released, noise, widths, n if known else None)
-
-
-def _of_counts(
-    counts: Lanes, receipt: Mapping[str, Any], noise: RoundedGaussian, widths: Floats, n: int | None
-) -> Estimate:
-    """Return the estimate from noisy counts. n is None if it is secret."""
-    bins = len(widths)
+    counts, receipt = Statistic("histogram", arguments, noise, noisy, published).release(**paid)
+    # The code below uses only the release and public numbers.
+    public = n if known else None
     deviation = standard_error(noise.sigma_squared, rounded=True)
-    total = n or max(int(counts.sum()), 1)
+    total = public or max(int(counts.sum()), 1)
     share = np.clip(counts / total, 0.0, 1.0)
 
     def limits(miss: float, about: About) -> tuple[Number, Number]:
-        parts = (1 if about == "data" else 2) + (n is None)
+        parts = (1 if about == "data" else 2) + (public is None)
         around = normal_half_width(noise.sigma, miss / parts) + 0.5
         low, high = np.maximum(np.ceil(counts - around), 0), np.floor(counts + around)
-        least = most = float(n or 0)
-        if n is None:
+        least = most = float(public or 0)
+        if public is None:
             # The sum's noise is a sum of rounded noises. Each is rounded by at most half a unit.
             off = normal_half_width(noise.sigma * math.sqrt(bins), miss / parts) + 0.5 * bins
             least, most = max(float(counts.sum()) - off, 0.0), max(float(counts.sum()) + off, 1.0)
@@ -118,7 +111,10 @@ def _of_counts(
         return shaped(lower, flat=False), shaped(upper, flat=False)
 
     error = np.sqrt(share * (1 - share) / total + (deviation / total) ** 2) / widths
-    worst = math.sqrt((1 - 1 / bins) / n + bins * (deviation / n) ** 2) if n else None
+    worst = problem = None
+    if public:
+        worst = math.sqrt((1 - 1 / bins) / public + bins * (deviation / public) ** 2)
+        problem = {"problem": "category-shares", "categories": bins, "n": public}
     return Estimate(
         "histogram",
         shaped(counts / (total * widths), flat=False),
@@ -129,7 +125,7 @@ def _of_counts(
         "The mean density of each bin, by itself.",
         limits,
         worst,
-        {"problem": "category-shares", "categories": bins, "n": n} if n else None,
+        problem,
     )
 
 

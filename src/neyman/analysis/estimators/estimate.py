@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.accounting.optimality.guarantee import LIMITS as OPTIMALITY_LIMITS
+from neyman.accounting.optimality.guarantee import UP
 from neyman.accounting.optimality.least_error import least_error
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.former_names import former_arguments
@@ -25,7 +25,7 @@ MIN_MISS_PROBABILITY = Fraction(1, 10**300)  # its logarithm is a finite float
 Number = float | NDArray[np.float64]
 About = Literal["population", "data"]
 Limits = Callable[[float, About], tuple[Number, Number]]
-"""Return both ends, given the probability of a miss and what is covered."""
+"""Return both ends of an interval, given the probability of a miss and the covered parameter."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -105,9 +105,9 @@ class Estimate:
 
     @cached_property
     def least(self) -> Bound | None:
-        """Bound the least mean squared error of any release as private, or return None.
+        """Bound the least mean squared error of any release that is as private.
 
-        The bound is the bound of `least_error` for the mechanism of this estimate.
+        The bound is the bound of `least_error` for this estimate's mechanism, or None.
         """
         if self.problem is None:
             return None
@@ -115,18 +115,15 @@ class Estimate:
 
     @property
     def gap(self) -> float | None:
-        """Return the largest root mean squared error over the least one, rounded up, or None.
+        """Return the largest root mean squared error divided by the least one, rounded up.
 
         The error on the worst distribution of the problem is at most this ratio times the smallest
-        error of any release with the same privacy guarantee.
+        error of any release with the same privacy guarantee. None if no ratio is proven.
         """
         least = self.least
         if least is None or self.largest_error is None or least.lower <= 0:
             return None
-        return max(
-            self.largest_error / math.sqrt(least.lower) * (1 + OPTIMALITY_LIMITS.rounding_share),
-            1.0,
-        )
+        return max(self.largest_error / math.sqrt(least.lower) * UP, 1.0)
 
     def to_json(self) -> str:
         """Return the receipt as JSON text."""

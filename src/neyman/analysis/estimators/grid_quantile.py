@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypedDict, Unpack
 
@@ -15,6 +15,7 @@ from scipy.special import bdtr, bdtrc, ndtri
 from neyman.accounting.calibrate import Budget, calibrate_exact
 from neyman.analysis.estimators.estimate import About, Estimate, Number, shaped
 from neyman.analysis.estimators.noisy_statistic import Statistic
+from neyman.analysis.estimators.normal_noise import check_budget
 from neyman.analysis.estimators.shared_arguments import Shared, relation_of, shares_arguments
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
 from neyman.mechanisms.stability.grid import Grid
@@ -30,7 +31,7 @@ Places = list[list[int | None]]
 
 
 class Reference(TypedDict, total=False):
-    """Hold the statements of an estimate about its error on evenly spaced values."""
+    """Hold what an estimate states about its error on evenly spaced values, the reference."""
 
     largest_error: float | None
     problem: Mapping[str, object]
@@ -43,7 +44,7 @@ class Limits:
     quantiles: int = 1000
     points: int = 1 << 53  # doubles represent every integer up to here
     scale_digits: int = 3  # digits of the scale of several draws
-    level_units: int = 1 << 40  # levels of the ends are multiples of 1 over it
+    level_units: int = 1 << 40  # levels of the ends are multiples of 1 / level_units
     weight_nats: int = 800  # nats beyond which a weight counts as 0
     reference_ranks: int = 10**6  # largest number of ranks of the reference
     reference_points: int = 100  # points of the grid between values of the reference
@@ -139,7 +140,7 @@ def quantile(
         arguments["records"] = n
 
     def rate_of(level: Fraction) -> Fraction:
-        """Return a draw's rate: the released rate over the largest change of a distance [EM-6]."""
+        """Return a draw's rate: the released rate / the largest change of a distance [EM-6]."""
         return released.rate if n is not None else released.rate / max(level, 1 - level)
 
     def noisy(bits: Bits) -> Places:
@@ -158,31 +159,7 @@ def quantile(
 
     statistic = Statistic("quantile", arguments, released, noisy, published)
     places, receipt = statistic.release(**paid)
-    estimate = _of_places(places, receipt, released, grid, levels, miss, flat)
-    return replace(estimate, **_reference(n if flat else None, levels[0], points, released.rate))
-
-
-def _end(grid: Grid, place: int | None, side: int) -> float:
-    """Return an end one step farther out, for rounding. It is infinite on the edge of the grid."""
-    if place is None or place == (0 if side < 0 else grid.last):
-        return side * math.inf
-    return _value(grid, place + side)
-
-
-def _value(grid: Grid, place: int | None) -> float:
-    return float(grid.lower + (place or 0) * grid.step)
-
-
-def _of_places(
-    places: Places,
-    receipt: Mapping[str, Any],
-    released: InverseSensitivity,
-    grid: Grid,
-    levels: Sequence[Fraction],
-    miss: Fraction | None,
-    flat: bool,
-) -> Estimate:
-    """Return the estimate from the drawn points: each value, and both ends of its interval."""
+    # The code below uses only the release and public numbers.
     value = _in_order(levels, [_value(grid, own[0]) for own in places])
     low, high = (np.array([_end(grid, own[i], s) for own in places]) for i, s in ((1, -1), (2, 1)))
 
@@ -209,11 +186,26 @@ def _of_places(
         released,
         "The quantile of the distribution of the records, and that of the records.",
         limits,
+        **_reference(n if flat else None, levels[0], points, released.rate),
     )
 
 
+def _end(grid: Grid, place: int | None, side: int) -> float:
+    """Return an interval's end, one step outside its place. It is infinite on the grid's edge.
+
+    place: index of a grid point. side: -1 for a lower end, 1 for an upper end.
+    """
+    if place is None or place == (0 if side < 0 else grid.last):
+        return side * math.inf
+    return _value(grid, place + side)
+
+
+def _value(grid: Grid, place: int | None) -> float:
+    return float(grid.lower + (place or 0) * grid.step)
+
+
 def _reference(n: int | None, level: Fraction, points: int, rate: Fraction) -> Reference:
-    """Return the largest error on evenly spaced values, and the problem that they define."""
+    """Return the error on evenly spaced values, and the problem of `least_error` for them."""
     if n is None:
         return {}
     largest = _reference_error(n, level, points, float(rate))
@@ -261,11 +253,7 @@ def _quantile_release(
             low, high = _ends_of(level, n, points, float(rate), miss)
             _, low_before, high_before = targets[k]
             # A dropped end stays dropped, because the rate assumes the remaining draws.
-            targets[k] = (
-                level,
-                None if low_before is None else low,
-                None if high_before is None else high,
-            )
+            targets[k] = level, low_before and low, high_before and high
         if _number_of(targets) == draws:
             return InverseSensitivity(rate, draws=draws), targets
 
@@ -290,8 +278,7 @@ def _miss(confidence: object, relation: Neighboring) -> Fraction | None:
 
 def _scale(budget: Budget, draws: int) -> Fraction:
     """Return 1 / rate for draws that together meet a budget."""
-    if not callable(getattr(budget, "admits", None)) or isinstance(budget, type):
-        raise TypeError(f"budget = {budget!r} must be a budget, such as ny.pure(1) or ny.gdp(1)")
+    check_budget(budget, "ny.pure(1) or ny.gdp(1)")
     one = calibrate_exact(lambda scale: InverseSensitivity(1 / scale), budget)
     if draws == 1:
         return one
@@ -307,7 +294,7 @@ def _scale(budget: Budget, draws: int) -> Fraction:
 def _ends_of(
     level: Fraction, n: int, points: int, rate: float, miss: Fraction
 ) -> tuple[Fraction | None, Fraction | None]:
-    """Return the levels at which the ends are drawn, or None if an end is infinite [EM-7]."""
+    """Return the levels of the quantiles drawn as ends; None if an end is infinite [EM-7]."""
     share = float(miss) / 4  # for sampling and for noise, at each end
     ranks = math.log(points / share) / rate * (1 + LIMITS.rounding_share)
     q, asked = float(level), share * (1 - LIMITS.rounding_share)
@@ -333,11 +320,8 @@ def _reference_error(n: int, level: Fraction, points: int, rate: float) -> float
     spacing = points // n
     middle = min(max(math.ceil(level * n), 1), n)  # the order statistic, from 1
     reach = min(n, math.ceil(LIMITS.weight_nats / rate))
-    if (
-        spacing < LIMITS.reference_points
-        or reach > LIMITS.reference_ranks
-        or rate > LIMITS.weight_nats / 2
-    ):
+    coarse = spacing < LIMITS.reference_points or rate > LIMITS.weight_nats / 2
+    if coarse or reach > LIMITS.reference_ranks:
         return None
     target = float(level) * n
     # Between values j and j + 1 are spacing - 1 points, about j + 1/2 - middle spacings away.

@@ -1,4 +1,4 @@
-"""Compute least squares from noisy second moments: integer rows, a ridge, and intervals.
+"""Compute least squares from noisy sums of products: integer rows, a ridge, and intervals.
 
 A row is (c, c x / radius, c y / bound) with c = min(1, radius / |x|). So a long row shrinks
 together with its constant and its target, and the linear model still holds for it. Each part is
@@ -38,7 +38,7 @@ LIMITS = Limits()
 
 
 def model_rows(x: Floats, y: Floats, radius: float, bound: float, intercept: bool) -> Lanes:
-    """Return the rows (constant, features, target) in integers. Each depends on its own row alone.
+    """Return rows (constant, features, target) in integers. Each depends on its own record alone.
 
     The features have an l2 norm of at most `RADIUS_UNITS`. The constant and the target are at most
     `RADIUS_UNITS` in absolute value. Both limits are exact. A row with an entry that is not finite
@@ -50,9 +50,8 @@ def model_rows(x: Floats, y: Floats, radius: float, bound: float, intercept: boo
         features = np.where(usable[:, None], features, 0.0)
         target = np.where(usable, target, 0.0)
         peak = np.abs(features).max(axis=1, initial=0.0)
-        shape = np.rint(
-            features / np.where(peak > 0, peak, 1.0)[:, None] * LIMITS.rough_units
-        ).astype(np.int64)
+        ratio = features / np.where(peak > 0, peak, 1.0)[:, None]
+        shape = np.rint(ratio * LIMITS.rough_units).astype(np.int64)
         # The sum of integers is exact, so the root does not depend on the place in the array.
         norm = peak * (np.sqrt((shape * shape).sum(axis=1).astype(np.float64)) / LIMITS.rough_units)
         factor = np.where(usable, 1 / np.maximum(norm, 1.0), 0.0)
@@ -78,7 +77,8 @@ def moments(x: Floats, y: Floats, radius: float, bound: float, intercept: bool) 
 def moment_shift(intercept: bool, neighboring: Neighboring) -> int:
     """Return a square that bounds the squared Frobenius norm of each change of `moments` [RE-2].
 
-    Its root is an integer, so that one coordinate describes the pair. This adds less than 1e-9.
+    Its root is an integer, so that noise on one coordinate has the same curve. Rounding up to a
+    square adds less than 1e-9.
 
     Args:
         neighboring: the bound is 2 R^4 under "replace-one" and R^4 under "add-remove". R^2 = (2 +
@@ -89,7 +89,7 @@ def moment_shift(intercept: bool, neighboring: Neighboring) -> int:
 
 
 def noise_norm(sigma: float, size: int, chance: float = 1e-3) -> float:
-    """Bound the operator norm of the noise, with probability 1 - ``chance`` [RE-4].
+    """Bound the operator norm of symmetric noise from above, with probability 1 - chance [RE-4].
 
     Args:
         sigma: standard deviation of the noise on the diagonal; sigma / sqrt(2) elsewhere.

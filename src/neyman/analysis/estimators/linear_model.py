@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +42,8 @@ from neyman.noise import Bits, rounded_gaussian
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
-SLOPE_ERROR = (
-    2.0**-48
-)  # assumed absolute error of a computed slope: exp errs by a few units in the last place
+# Assumed absolute error of a computed slope: exp errs by a few units in the last place.
+SLOPE_ERROR = 2.0**-48
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,6 @@ class Limits:
 
 LIMITS = Limits()
 LossName = Literal["huber", "smooth hinge", "poisson"]
-LOSSES: tuple[LossName, ...] = "huber", "smooth hinge", "poisson"
 Floats = NDArray[np.float64]
 Lanes = NDArray[np.int64]
 
@@ -202,8 +200,9 @@ def linear_model(
         valid=("replace-one",),
         why="the number of records divides the loss and must be public",
     )
-    if loss not in LOSSES:
-        raise ValueError(f"loss = {loss!r} must be {', '.join(map(repr, LOSSES))}")
+    if loss not in get_args(LossName):
+        names = ", ".join(map(repr, get_args(LossName)))
+        raise ValueError(f"loss = {loss!r} must be one of {names}")
     features = vectors("x", x, relation=relation, dimension=dimension)
     target = one_per_record("y", y, relation=relation)
     n, size = features.shape
@@ -212,8 +211,7 @@ def linear_model(
     if size > LOGISTIC_LIMITS.features or n > LOGISTIC_LIMITS.records:
         raise ValueError(
             f"x has {n} records and {size} columns; it must have at most "
-            f"{LOGISTIC_LIMITS.records} and "
-            f"{LOGISTIC_LIMITS.features}"
+            f"{LOGISTIC_LIMITS.records} and {LOGISTIC_LIMITS.features}"
         )
     if not isinstance(intercept, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"intercept = {intercept!r} must be True or False")
@@ -250,17 +248,12 @@ def linear_model(
     scale = np.full(size + intercept, size_of_y / ball)
     if intercept:
         scale[0] = size_of_y
-    longest = (
-        of_loss.steepest * math.sqrt(1 + intercept) / weight * LOGISTIC_FIT_LIMITS.rounding_factor
-    )
+    longest = of_loss.steepest * math.sqrt(1 + intercept) / weight
+    longest *= LOGISTIC_FIT_LIMITS.rounding_factor
     beyond = aim.unit + aim.gradient / weight
     value = np.asarray(released * aim.unit, np.float64)
-    return estimate_of(
-        name,
-        LogisticFit(value, None, noise.sigma * aim.unit, beyond, longest, scale),
-        receipt,
-        noise,
-    )
+    fitted = LogisticFit(value, None, noise.sigma * aim.unit, beyond, longest, scale)
+    return estimate_of(name, fitted, receipt, noise)
 
 
 def _loss(name: LossName, bound: float, width: float | None) -> tuple[RegressionLoss, float | None]:
@@ -295,7 +288,7 @@ def _rows(
 def accuracy(
     rows: int, size: int, penalty: float, intercept: bool, loss: RegressionLoss
 ) -> FitAccuracy:
-    """Choose limits so that search and rounding add about 1% to the largest move [LM-2]."""
+    """Choose limits of a fit. Search and rounding add about 1% to its largest move [LM-2]."""
     length = math.sqrt(1 + intercept)
     move = 2 * loss.steepest * length / (rows * penalty) * LOGISTIC_FIT_LIMITS.rounding_factor
     reach = loss.steepest * length / penalty
@@ -313,10 +306,8 @@ def fit(rows: Floats, y: Floats, penalty: float, aim: FitAccuracy, loss: Regress
         NotConverged: after ``aim.steps`` steps.
     """
     size = rows.shape[1]
-    length = (
-        math.sqrt(float((rows * rows).sum(axis=1).max(initial=0.0)))
-        * LOGISTIC_FIT_LIMITS.rounding_factor
-    )
+    length = math.sqrt(float((rows * rows).sum(axis=1).max(initial=0.0)))
+    length *= LOGISTIC_FIT_LIMITS.rounding_factor
 
     def gradient_at(w: Floats) -> Floats:
         return penalty * w + mean_of_rows(rows, loss.slope(rows @ w, y))
@@ -351,10 +342,8 @@ def fit(rows: Floats, y: Floats, penalty: float, aim: FitAccuracy, loss: Regress
 def _rounding(size: int, length: float, penalty: float, norm: float, loss: RegressionLoss) -> float:
     """Bound the norm of the error of a computed gradient at a point w of this norm [LM-2]."""
     product = 1.01 * size * DOUBLE_ROUNDING * length * norm
-    of_slope = (
-        loss.most_curvature * (product + 4 * DOUBLE_ROUNDING * (norm * length + 1)) + SLOPE_ERROR
-    )
-    term = of_slope + loss.steepest * (
-        1.01 * LOGISTIC_FIT_LIMITS.chunk_rows * DOUBLE_ROUNDING + 4 * DOUBLE_ROUNDING
-    )
+    of_argument = product + 4 * DOUBLE_ROUNDING * (norm * length + 1)
+    of_slope = loss.most_curvature * of_argument + SLOPE_ERROR
+    of_sum = 1.01 * LOGISTIC_FIT_LIMITS.chunk_rows * DOUBLE_ROUNDING + 4 * DOUBLE_ROUNDING
+    term = of_slope + loss.steepest * of_sum
     return 1.01 * (length * term + 4 * DOUBLE_ROUNDING * penalty * norm)

@@ -49,7 +49,7 @@ class Limits:
     """Set the largest inputs of a logistic model."""
 
     records: int = 10**9
-    budget_ratio: int = 10  # the fit's squared mu over its curvature's
+    budget_ratio: int = 10  # the fit's squared mu divided by its curvature's
     features: int = 2000
     least_penalty: float = 1e-6
     largest_penalty: float = 1e3
@@ -237,8 +237,10 @@ class LogisticFit:
     Args:
         value: the noisy fit.
         error: standard errors of the value about the population. None without the curvature.
+        deviation: standard deviation of the noise in each coordinate.
         beyond: the distance that rounding and the search add.
         longest: the largest length of a fit.
+        scale: the factor of each coefficient from the fit's units to the records' units.
     """
 
     value: Floats
@@ -297,14 +299,11 @@ def _sampling_variance(
         with a margin for the noise in G. Infinite if H's least eigenvalue is below 4 times the
         noise.
     """
-    size, unit = (
-        len(w),
-        1.0 / (LOGISTIC_FIT_LIMITS.curvature_units**2 * LOGISTIC_FIT_LIMITS.weight_units * rows),
-    )
-    hessian = bent * (unit / LOGISTIC_FIT_LIMITS.bend_ratio) + penalty * np.eye(size)
-    if float(np.linalg.eigvalsh(hessian)[0]) < LEAST_SQUARES_LIMITS.clear_norms * noise_norm(
-        sigma * unit / LOGISTIC_FIT_LIMITS.bend_ratio, size
-    ):
+    size, limits = len(w), LOGISTIC_FIT_LIMITS
+    unit = 1.0 / (limits.curvature_units**2 * limits.weight_units * rows)
+    hessian = bent * (unit / limits.bend_ratio) + penalty * np.eye(size)
+    norm = noise_norm(sigma * unit / limits.bend_ratio, size)
+    if float(np.linalg.eigvalsh(hessian)[0]) < LEAST_SQUARES_LIMITS.clear_norms * norm:
         return np.full(size, math.inf)
     inverse = np.linalg.inv(hessian)
     gradients = squares * unit - penalty**2 * np.outer(w, w)

@@ -30,8 +30,8 @@ class Limits:
     grid_units: int = 1 << 16
     chunk_rows: int = 4096  # rows whose terms are added up in floats; chunks are added up exactly
     sigmoid_error: float = 2.0**-48  # absolute error of expit: a few units, assumed
-    bound_ratio: float = 1.006  # the square of a bound over a value that is attained
-    boxes: int = 1 << 20
+    bound_ratio: float = 1.006  # the square of a bound divided by one that is attained
+    boxes: int = 1 << 20  # largest number of boxes
     curvature_units: int = 1 << 10  # units in the radius, for the curvature
     # Units of a weight in it, so that sums over 2^16 rows are exact in floats.
     weight_units: int = 1 << 10
@@ -59,10 +59,8 @@ def signed_rows(x: Floats, labels: Floats, radius: float, intercept: bool) -> Fl
     with np.errstate(all="ignore"):
         scaled = x / radius
     usable = np.isfinite(scaled).all(axis=1) & np.isfinite(labels)
-    rows = (
-        grid_rows(np.where(usable[:, None], scaled, 0.0), 1.0, LIMITS.grid_units).astype(np.float64)
-        / LIMITS.grid_units
-    )
+    units = grid_rows(np.where(usable[:, None], scaled, 0.0), 1.0, LIMITS.grid_units)
+    rows = units.astype(np.float64) / LIMITS.grid_units
     if intercept:
         rows = np.concatenate([usable[:, None].astype(np.float64), rows], axis=1)
     return rows * np.where(labels > 0, 1.0, -1.0)[:, None]
@@ -70,7 +68,7 @@ def signed_rows(x: Floats, labels: Floats, radius: float, intercept: bool) -> Fl
 
 @lru_cache(maxsize=64)
 def gradient_width(reach: float) -> float:
-    """Return an upper bound on |s(-v'w) v - s(-u'w) u| over |u|, |v| <= 1 and |w| <= reach.
+    """Return an upper bound on |s(-v'w) v - s(-u'w) u| for |u|, |v| <= 1 and |w| <= reach.
 
     Here s(t) = 1 / (1 + e^-t). The textbook bound is 2, the limit for large w. The search halves
     boxes of |w| and of the angles a and b of v and u, until all bounds are within 0.3% of an
@@ -96,7 +94,7 @@ def gradient_width(reach: float) -> float:
 
 
 def _box_bound(boxes: Floats) -> Floats:
-    """Bound the square over each box. The columns are the ends of |w|, of a, and of b."""
+    """Bound the square of that distance in each box. Columns are the ends of |w|, of a, of b."""
     sizes: list[Floats] = []
     for last in (boxes[:, 3], boxes[:, 5]):
         sine = np.sin(last)
@@ -119,12 +117,8 @@ def largest_move(rows: int, penalty: float, intercept: bool) -> float:
     makes D smaller: if R = 1, D is below 1.22 at penalty 0.1 and below 1.65 at penalty 0.01.
     """
     length = math.sqrt(1 + intercept)
-    return (
-        gradient_width(length * most_length(penalty))
-        * length
-        / (rows * penalty)
-        * LIMITS.rounding_factor
-    )
+    width = gradient_width(length * most_length(penalty))
+    return width * length / (rows * penalty) * LIMITS.rounding_factor
 
 
 def most_length(penalty: float) -> float:
@@ -140,7 +134,7 @@ class FitAccuracy:
         gradient: the largest norm of a fit's gradient, rounding included.
         unit: unit of the released grid, a power of two.
         squared_shift: a square number that bounds the squared norm of each change of the rounded
-            fit, in units. Because it is a square, one coordinate describes the pair.
+            fit, in units. Because it is a square, noise on one coordinate has the same curve.
         steps: a number of Newton steps that always suffices.
     """
 
@@ -151,7 +145,7 @@ class FitAccuracy:
 
 
 def accuracy(rows: int, size: int, penalty: float, intercept: bool) -> FitAccuracy:
-    """Choose limits so that search and rounding add about 1% to the largest move [LO-4]."""
+    """Choose limits of a fit. Search and rounding add about 1% to its largest move [LO-4]."""
     move = largest_move(rows, penalty, intercept)
     length = math.sqrt(1 + intercept)
     reach = most_length(penalty)
@@ -170,10 +164,8 @@ def accuracy_of(move: float, error: float, size: int, penalty: float, steps: int
     """
     limit = move * penalty / (2 * LIMITS.move_parts) + 2 * error
     unit = 2.0 ** math.floor(math.log2(move / (LIMITS.move_parts / 2 * math.sqrt(size))))
-    shift = math.ceil(
-        ((move + 2 * limit / penalty) / unit + math.sqrt(size)) * LIMITS.rounding_factor
-    )
-    return FitAccuracy(limit, unit, shift**2, steps)
+    shift = ((move + 2 * limit / penalty) / unit + math.sqrt(size)) * LIMITS.rounding_factor
+    return FitAccuracy(limit, unit, math.ceil(shift) ** 2, steps)
 
 
 def fit(rows: Floats, penalty: float, aim: FitAccuracy) -> Lanes:
@@ -220,12 +212,8 @@ def mean_of_rows(rows: Floats, weights: Floats) -> Floats:
 def _rounding(size: int, length: float, penalty: float, norm: float) -> float:
     """Bound the norm of the error of a computed gradient at a point w of this norm [LO-3]."""
     product = 1.01 * size * DOUBLE_ROUNDING * length * norm
-    term = (
-        product / 4
-        + LIMITS.sigmoid_error
-        + 1.01 * LIMITS.chunk_rows * DOUBLE_ROUNDING
-        + 4 * DOUBLE_ROUNDING
-    )
+    of_sum = 1.01 * LIMITS.chunk_rows * DOUBLE_ROUNDING
+    term = product / 4 + LIMITS.sigmoid_error + of_sum + 4 * DOUBLE_ROUNDING
     return 1.01 * (length * term + 4 * DOUBLE_ROUNDING * penalty * norm)
 
 

@@ -45,10 +45,13 @@ class Statistic(Generic[Noisy]):
     """Represent a noisy statistic that can be released.
 
     Args:
+        name: name of the estimator or test, in the receipt.
         arguments: the public arguments, as JSON types.
+        mechanism: the mechanism whose guarantee the release has.
         draw: a function from random bits to the noisy statistic. It reads the private data.
         published: a function from the noisy statistic to the receipt's content, as JSON types. It
             reads only the noisy statistic.
+        proof: name of the certificate that proves the guarantee.
         kind: the kind of the release. A test has a public n, so its relation is "replace-one".
     """
 
@@ -106,7 +109,10 @@ class Statistic(Generic[Noisy]):
         return noisy, receipt.to_dict()
 
     def _check_price(self, paid: Shared) -> tuple[Payer | None, tuple[Fraction, Fraction]]:
-        """Return the payer and the price, if the ledger would grant it. Charge nothing."""
+        """Return the payer, or None without a ledger, and the price. Refuse a price over the cap.
+
+        Charge nothing.
+        """
         ledger, dataset, to = paid.get("ledger"), paid.get("dataset"), paid.get("account")
         neighboring = paid.get("neighboring", "replace-one")
         if ledger is None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from neyman.accounting.calibrate import Budget, calibrate_exact
+from neyman.accounting.calibrate import Budget, NoParameter, calibrate_exact
 from neyman.mechanisms.additive import Gaussian
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.rounded_noise import RoundedGaussian
@@ -23,11 +23,17 @@ class Limits:
 
     rounding_share: float = 1e-9  # relative, more than the rounding of each formula here
     tries: int = 40
-    sigma_squared: Fraction = Fraction(10) ** 30
+    sigma_squared: Fraction = Fraction(10) ** 30  # the largest that can be drawn
 
 
 LIMITS = Limits()
-BUDGET_SPLITS = np.linspace(0.02, 0.98, 49)
+BUDGET_SPLITS = np.linspace(0.02, 0.98, 49)  # shares of a miss for sampling; the rest is for noise
+
+
+def check_budget(budget: object, examples: str = "ny.gdp(1) or ny.zcdp(0.5)") -> None:
+    """Raise a TypeError if ``budget`` is not a budget."""
+    if not callable(getattr(budget, "admits", None)) or isinstance(budget, type):
+        raise TypeError(f"budget = {budget!r} must be a budget, such as {examples}")
 
 
 def least_noise(
@@ -44,8 +50,7 @@ def least_noise(
         TooMuchNoise: only a coarser grid would allow the sampler to draw the noise.
         ValueError: no noise of this kind meets the budget, such as a pure epsilon.
     """
-    if not callable(getattr(budget, "admits", None)) or isinstance(budget, type):
-        raise TypeError(f"budget = {budget!r} must be a budget, such as ny.gdp(1) or ny.zcdp(0.5)")
+    check_budget(budget)
 
     def released(variance: Fraction) -> Mechanism:
         noise = _noise(variance * squared_norm, squared_norm)
@@ -61,9 +66,7 @@ def least_noise(
             variance = 1 / (2 * rho)
         else:
             variance = calibrate_exact(near, budget) ** 2
-    except ValueError as error:
-        if "keeps the budget" not in str(error):  # another argument of the budget is wrong
-            raise
+    except NoParameter:
         raise ValueError(
             "budget: no Gaussian noise meets it, as none meets a pure epsilon; give ny.gdp, "
             "ny.zcdp, ny.approximate with a delta, or ny.at_most, or a larger budget"

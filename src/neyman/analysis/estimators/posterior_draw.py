@@ -76,17 +76,15 @@ def posterior_draw(
     array = one_per_record("records", records, relation=relation)
     ball, n = radius_of(radius), len(array)
     v, t = radius_of(variance, "variance"), radius_of(prior_variance, "prior_variance")
-    precision, unit = n / v + 1 / t, ball / BALL_MEAN_LIMITS.grid_units
+    grid = BALL_MEAN_LIMITS.grid_units
+    precision, unit = n / v + 1 / t, ball / grid
     squared = v * v * precision / unit**2
     if not Fraction(1, 10**4) <= squared <= NORMAL_NOISE_LIMITS.sigma_squared:
         raise TooMuchNoise(
-            f"variance = {variance!r}: the noise of this posterior in units of "
-            f"radius / {BALL_MEAN_LIMITS.grid_units} "
+            f"variance = {variance!r}: the noise of this posterior in units of radius / {grid} "
             "cannot be drawn; give a radius and a variance that are nearer to each other"
         )
-    noise = RoundedGaussian(
-        sigma_squared=squared, squared_norm=(2 * BALL_MEAN_LIMITS.grid_units) ** 2
-    )
+    noise = RoundedGaussian(sigma_squared=squared, squared_norm=(2 * grid) ** 2)
     step = float(unit / (v * precision))
 
     def noisy(bits: Bits) -> Lanes:
@@ -100,7 +98,7 @@ def posterior_draw(
         "variance": str(v),
         "prior_variance": str(t),
         "records": n,
-        "grid": BALL_MEAN_LIMITS.grid_units,
+        "grid": grid,
     }
     name = "posterior_draw"
     statistic = Statistic(name, arguments, noise, noisy, published, "posterior-sample")
@@ -111,10 +109,8 @@ def posterior_draw(
     def limits(miss: float, about: About) -> tuple[Number, Number]:
         factor = math.sqrt(2) if about == "population" else 1.0
         # Each record is rounded to the grid, and so is the noise.
-        width = (
-            normal_half_width(deviation * factor, miss)
-            + (n * careful_error(1, BALL_MEAN_LIMITS.grid_units) + 1) * step
-        )
+        off_grid = (n * careful_error(1, grid) + 1) * step
+        width = normal_half_width(deviation * factor, miss) + off_grid
         return shaped(value - width, flat=True), shaped(value + width, flat=True)
 
     return Estimate(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +28,6 @@ from neyman.analysis.estimators.shared_arguments import (
     relation_of,
     shares_arguments,
 )
-from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record, vectors
@@ -37,7 +35,7 @@ from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest size of the data of a regression."""
+    """Set the largest numbers of records and features of a regression."""
 
     records: int = 1 << 32  # their second moments stay below 2^62
     features: int = 2000
@@ -157,53 +155,26 @@ def regression(
     def published(total: Lanes) -> dict[str, object]:
         return {"second_moments": total.tolist()}
 
-    released = Statistic("regression", arguments, noise, noisy, published, "regression")
+    statistic = Statistic("regression", arguments, noise, noisy, published, "regression")
     scale = np.full(size + intercept, float(most) / float(ball))
     if intercept:
         scale[0] = float(most)
-    known = n if relation == "replace-one" else None
-    units, receipt = released.release(**paid)
-    return _of_moments(
-        units, receipt, noise, known, added, scale, float(middle), intercept=intercept
-    )
-
-
-def _of_moments(
-    released: Lanes,
-    receipt: Mapping[str, Any],
-    noise: RoundedGaussian,
-    n: int | None,
-    ridge: float | None,
-    scale: NDArray[np.float64],
-    center: float,
-    *,
-    intercept: bool,
-) -> Estimate:
-    """Return the estimate from noisy second moments.
-
-    Args:
-        released: the noisy second moments, in units of the grid.
-        n: number of records. None if it is secret.
-        ridge: the number added to the mean squares. None if the release decides.
-        center: the number added to the intercept.
-        intercept: True if the first moment is the sum of the weights of the rows.
-    """
-    noisy, sigma = released.astype(np.float64), noise.sigma
+    released, receipt = statistic.release(**paid)
+    # The code below uses only the release and public numbers.
+    sums, sigma = released.astype(np.float64), noise.sigma
     # A missing or scaled row says less about the errors. The release has the sum of the weights.
-    weight = max(float(noisy[0, 0]) / RADIUS_UNITS**2, 1.0) if intercept else math.inf
-    rows = weight if n is None else min(float(n), weight)
-    fit = solve(
-        noisy, sigma, rows, None if ridge is None else ridge * (n or rows) * RADIUS_UNITS**2
-    )
-
-    moved = np.append(center, np.zeros(len(scale) - 1))
+    weight = max(float(sums[0, 0]) / RADIUS_UNITS**2, 1.0) if intercept else math.inf
+    rows = min(float(n), weight) if relation == "replace-one" else weight
+    divisor = (n if relation == "replace-one" else 0) or rows
+    fit = solve(sums, sigma, rows, None if added is None else added * divisor * RADIUS_UNITS**2)
+    moved = np.append(float(middle), np.zeros(len(scale) - 1))
 
     def limits(miss: float, about: About) -> tuple[Number, Number]:
         if about == "data":
-            middle, width = data_region(noisy, sigma, miss)
+            center, width = data_region(sums, sigma, miss)
         else:
-            middle, width = fit.center, population_width(fit, rows, miss)
-        return fixed((middle - width) * scale + moved), fixed((middle + width) * scale + moved)
+            center, width = fit.center, population_width(fit, rows, miss)
+        return fixed((center - width) * scale + moved), fixed((center + width) * scale + moved)
 
     return Estimate(
         "regression",

@@ -64,12 +64,12 @@ Sums = tuple[Lanes, Lanes, int]
 
 @dataclass(frozen=True)
 class _MomentPlan:
-    """Hold the noise, the grid, and the weights of the mean and of the number of records."""
+    """Hold the noise of the sums. Each weight sets how exactly its sum is released."""
 
     noise: RoundedGaussian
-    grid: int
-    weight: int
-    of_number: int = 0
+    grid: int  # units in the radius
+    weight: int  # of the sum of x; 0 if it is not released
+    of_number: int = 0  # of the number of records; 0 if it is public
 
 
 @former_arguments(rows="records")
@@ -131,7 +131,7 @@ def covariance(
     known = relation == "replace-one"
     if known and n < 2:
         raise ValueError(f"records has {n} entry; a covariance needs at least 2")
-    plan = _plan(budget, n, size, centered) if known else _plan_beside_a_number(budget, centered)
+    plan = _plan(budget, n if known else None, size, centered)
     noise, grid, weight, real = plan.noise, plan.grid, plan.weight, float(exact)
     arguments = {
         "radius": str(exact),
@@ -261,7 +261,7 @@ def _of_unknown_size(
 
 
 def _sampling(diagonal: NDArray[Any], centered: bool, radius: float) -> Floats:
-    """Return the sampling error of each entry, times the square root of the number of records."""
+    """Return a bound on each entry's sampling error, times the root of the number of records."""
     part = np.where(diagonal, 2.0, 1.0) if centered else np.full(diagonal.shape, 0.5)
     return part * radius * radius
 
@@ -292,33 +292,27 @@ def moments(array: NDArray[Any], radius: float, grid: int) -> tuple[Lanes, Lanes
     return squares, total
 
 
-def _plan_beside_a_number(budget: Budget, centered: bool) -> _MomentPlan:
-    """Choose the noise and the grid if the number of records is secret [EM-13]."""
-    for grid in GRIDS[1:]:
-        # 4 times the squared shift: 4 for the squares, 2 for the sum, 1 for the number.
-        squared = grid**4 * (4 + (2 if centered else 0) + 1) // 4
+def _plan(budget: Budget, n: int | None, size: int, centered: bool) -> _MomentPlan:
+    """Choose the noise on the finest grid that the sampler and 64 bits allow [EM-10].
+
+    n is None if the number of records is secret. Then it is released, too [EM-13].
+    """
+    for grid in GRIDS if n is not None else GRIDS[1:]:
+        weight = grid // 2 if centered else 0
+        if n is None:
+            # 4 times the squared shift: 4 for the squares, 2 for the sum, 1 for the number.
+            squared, of_number = grid**4 * (4 + (2 if centered else 0) + 1) // 4, grid * grid // 2
+        elif n * grid * grid > LIMITS.squares_sum:
+            continue
+        else:
+            # A record with one more coordinate, the weight, has this squared norm at most.
+            longest = grid * grid + weight * weight
+            squared = longest**2 if size == 1 and not centered else 2 * longest**2
+            of_number = 0
         try:
+            # Round the norm up to an integer, so that noise on one coordinate has the same curve.
             noise = least_noise(budget, (math.isqrt(squared - 1) + 1) ** 2)
         except TooMuchNoise:
             continue
-        return _MomentPlan(noise, grid, grid // 2 if centered else 0, grid * grid // 2)
-    raise TooMuchNoise(TOO_MUCH)
-
-
-def _plan(budget: Budget, n: int, size: int, centered: bool) -> _MomentPlan:
-    """Choose the noise on the finest grid that the sampler and 64 bits allow [EM-10]."""
-    for grid in GRIDS:
-        if n * grid * grid > LIMITS.squares_sum:
-            continue
-        weight = grid // 2 if centered else 0
-        # A record with one more coordinate, the weight, has this squared norm at most.
-        longest = grid * grid + weight * weight
-        squared = longest**2 if size == 1 and not centered else 2 * longest**2
-        try:
-            # Round the norm up to an integer, so that one coordinate describes the pair.
-            return _MomentPlan(
-                least_noise(budget, (math.isqrt(squared - 1) + 1) ** 2), grid, weight
-            )
-        except TooMuchNoise:
-            continue
+        return _MomentPlan(noise, grid, weight, of_number)
     raise TooMuchNoise(TOO_MUCH)

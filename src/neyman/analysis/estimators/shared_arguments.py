@@ -46,8 +46,8 @@ RAISES = """Raises:
 def shares_arguments(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Replace a function's last parameter ``**paid`` by the shared arguments.
 
-    The signature lists the shared arguments. The help describes those that the docstring lacks. A
-    call with another name is refused.
+    The signature lists the shared arguments. The docstring gets a text for each argument that it
+    lacks. A call with another name is refused.
     """
     signature = inspect.signature(function)
     *own, paid = signature.parameters.values()

@@ -36,7 +36,7 @@ Lanes = NDArray[np.int64]
 
 
 class SurvivalCurve(NamedTuple):
-    """Hold the share that is free of the event after each time, and a band for all times together.
+    """Hold the share without the event after each time, and a band that covers all times together.
 
     Examples:
         >>> import neyman as ny
@@ -224,6 +224,7 @@ class _SurvivalCounts:
         sigma: standard deviation of the noise of a cell, before rounding.
         at_risk: a matrix of cells x intervals. The numbers at risk are ``cells @ at_risk`` plus a
             constant.
+        project: a matrix of cells x cells that fits the cells' noise to the number of records.
     """
 
     events: Floats
@@ -269,13 +270,17 @@ class _SurvivalCounts:
     def _deviation_at_risk(self) -> Floats:
         return self.sigma * np.sqrt(((self.project @ self.at_risk) ** 2).sum(axis=0))
 
+    def _hidden(self) -> NDArray[np.bool_]:
+        """Return True for each time from the first one at which noise may hide all at risk."""
+        unclear = self.risk < LIMITS.at_risk_deviations * self._deviation_at_risk() + 1
+        return np.logical_or.accumulate(unclear)
+
     def errors(self) -> tuple[Floats, Floats]:
         """Return the standard errors of the curve, first with sampling, then without [SV-2]."""
         noise, sampling = self._variances()
         with np.errstate(all="ignore"):
             both = self.value * np.sqrt(noise + sampling), self.value * np.sqrt(noise)
-        unclear = self.risk < LIMITS.at_risk_deviations * self._deviation_at_risk() + 1
-        hidden = np.logical_or.accumulate(unclear)
+        hidden = self._hidden()
         return np.where(hidden, math.inf, both[0]), np.where(hidden, math.inf, both[1])
 
     def _variances(self) -> tuple[Floats, Floats]:
@@ -325,8 +330,7 @@ class _SurvivalCounts:
                 else:
                     end = np.where(bad > 0, betaincinv(good + 1, bad, 1 - share / 2), 1.0)
             ends.append(np.nan_to_num(end, nan=0.0 if side < 0 else 1.0))
-        unclear = self.risk < LIMITS.at_risk_deviations * self._deviation_at_risk() + 1
-        hidden = np.logical_or.accumulate(unclear)
+        hidden = self._hidden()
         return _monotone_ends(np.where(hidden, 0.0, ends[0]), np.where(hidden, 1.0, ends[1]))
 
     def band_of_data(self, miss: float) -> tuple[Floats, Floats]:

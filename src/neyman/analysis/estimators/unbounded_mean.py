@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Unpack
@@ -15,9 +14,8 @@ from scipy.special import ndtri
 from neyman.accounting.calibrate import Budget
 from neyman.analysis.estimators.estimate import About, Estimate, Number
 from neyman.analysis.estimators.noisy_statistic import Statistic
-from neyman.analysis.estimators.normal_noise import least_noise, normal_half_width
+from neyman.analysis.estimators.normal_noise import check_budget, least_noise, normal_half_width
 from neyman.analysis.estimators.shared_arguments import Shared, relation_of, shares_arguments
-from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.inverse_sensitivity import InverseSensitivity
 from neyman.noise import Bits, rounded_gaussian
 from neyman.noise.quantile_draw import draw_sorted_quantile
@@ -27,7 +25,7 @@ from neyman.numerics.raw_values import as_floats, one_per_record
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the grid of the location, and the probabilities of a miss."""
+    """Set the grid of the location, and the probability that a step fails."""
 
     grid_units: int = 1 << 24  # units in the clipping bound
     reach_sigmas: int = 1 << 50  # sigmas on each side of 0; a double has no more than 2^53
@@ -96,8 +94,7 @@ def normal_mean(
         raise ValueError(
             f"sigma = {sigma!r} must be from 1e-100 to 1e100; state the values in another unit"
         )
-    if not callable(getattr(budget, "admits", None)) or isinstance(budget, type):
-        raise TypeError(f"budget = {budget!r} must be a budget, such as ny.gdp(1) or ny.zcdp(0.5)")
+    check_budget(budget)
     wide = _reach(n)
     ranks = math.log(4 * POINTS / LIMITS.failure_chance)
     rate = Fraction(math.ceil(ranks * (1 + 1e-9) * 2**20), 2**20) / (LIMITS.rank_share * n)
@@ -135,27 +132,10 @@ def normal_mean(
 
     statistic = Statistic("normal_mean", arguments, noise + location, noisy, published)
     (center, total), receipt = statistic.release(**paid)
+    # The code below uses only the release and public numbers.
     unit = bound / LIMITS.grid_units
     deviation = noise.sigma * unit / n
     value = center + total * unit / n
-    return _of_sum(value, deviation, receipt, statistic.mechanism, n, scale, unit)
-
-
-def _of_sum(
-    value: float,
-    deviation: float,
-    receipt: Mapping[str, Any],
-    mechanism: Mechanism,
-    n: int,
-    scale: float,
-    unit: float,
-) -> Estimate:
-    """Return the estimate from the noisy mean around the location.
-
-    Args:
-        scale: the standard deviation sigma.
-        unit: the unit of the grid.
-    """
     error = math.hypot(scale / math.sqrt(n), deviation)
     off = unit + abs(value) * 2.0**-50  # rounding to the grid, of the noise, and of the sum
 
@@ -175,7 +155,7 @@ def _of_sum(
         error,
         deviation,
         receipt,
-        mechanism,
+        statistic.mechanism,
         "The mean of the normal distribution of the records.",
         limits,
         None,
@@ -188,17 +168,14 @@ def _reach(n: int) -> float:
     sampling = math.sqrt(math.log(8 / LIMITS.failure_chance) / (2 * n))
     share = float(LIMITS.rank_share) + sampling
     if share > LIMITS.clipped_share:
-        least = math.ceil(
-            math.log(8 / LIMITS.failure_chance)
-            / (2 * (LIMITS.clipped_share - float(LIMITS.rank_share)) ** 2)
-        )
+        gap = LIMITS.clipped_share - float(LIMITS.rank_share)
+        least = math.ceil(math.log(8 / LIMITS.failure_chance) / (2 * gap**2))
         raise ValueError(
             f"values has {n} records; without a bound on the mean at least {least} are needed; "
             "with one, use ny.estimate.mean"
         )
-    return (float(ndtri(0.5 + share)) + 1 - float(ndtri(LIMITS.failure_chance / (4 * n)))) * (
-        1 + 1e-9
-    )
+    farthest = -float(ndtri(LIMITS.failure_chance / (4 * n)))
+    return (float(ndtri(0.5 + share)) + 1 + farthest) * (1 + 1e-9)
 
 
 def _places(numbers: NDArray[Any], scale: float) -> NDArray[np.int64]:
@@ -210,10 +187,7 @@ def _places(numbers: NDArray[Any], scale: float) -> NDArray[np.int64]:
 
 def _around(numbers: NDArray[Any], center: float, bound: float) -> NDArray[np.int64]:
     """Return each number's clipped distance from the center, in integer grid units."""
+    units = LIMITS.grid_units
     with np.errstate(all="ignore"):
-        units = np.clip(
-            np.rint((numbers - center) / bound * LIMITS.grid_units),
-            -LIMITS.grid_units,
-            LIMITS.grid_units,
-        )
-    return np.nan_to_num(units, nan=-LIMITS.grid_units).astype(np.int64)
+        distances = np.clip(np.rint((numbers - center) / bound * units), -units, units)
+    return np.nan_to_num(distances, nan=-units).astype(np.int64)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 from neyman.accounting.semantics.budget import AtMost
 from neyman.curves.tradeoff.curve import Described
@@ -17,7 +16,7 @@ from neyman.mechanisms.canonical.polygon_noise import polygons
 from neyman.numerics import check
 
 Alternative = Literal["greater", "less", "two-sided"]
-ALTERNATIVES = ("greater", "less", "two-sided")
+ALTERNATIVES = get_args(Alternative)
 
 
 @dataclass(frozen=True)
@@ -51,11 +50,8 @@ def inside(name: str, value: object) -> Fraction:
 def alternative_of(value: object) -> Alternative:
     """Return the alternative if it is valid."""
     if value not in ALTERNATIVES:
-        raise ValueError(
-            f"alternative = {value!r} must be {', '.join(map(repr, ALTERNATIVES[:-1]))} or "
-            f"{ALTERNATIVES[-1]!r}"
-        )
-    return value
+        raise ValueError(f"alternative = {value!r} must be 'greater', 'less' or 'two-sided'")
+    return cast(Alternative, value)
 
 
 def noise_of(budget: Described) -> CanonicalNoise:
@@ -85,19 +81,16 @@ def noise_of(budget: Described) -> CanonicalNoise:
         polygons(curve)
     except ValueError as error:
         raise ValueError(f"budget: {error}") from None
-    if not _admits_noise(getattr(budget, "admits", given.admits), noise):
+    try:
+        admitted: bool = getattr(budget, "admits", given.admits)(noise)
+    except ValueError:  # no parameter of the budget's kind is proven for this noise
+        admitted = False
+    if not admitted:
         raise ValueError(
             f"budget = {budget!r}: canonical noise of its curve does not meet it, because it bounds"
             " more than a curve. Give a curve, such as ny.gdp(0.5) or ny.approximate(1, 1e-6)"
         )
     return noise
-
-
-def _admits_noise(admits: Callable[[CanonicalNoise], bool], noise: CanonicalNoise) -> bool:
-    try:
-        return admits(noise)
-    except ValueError:  # no parameter of the budget's kind is proven for this noise
-        return False
 
 
 def _root_below(value: Fraction) -> float:

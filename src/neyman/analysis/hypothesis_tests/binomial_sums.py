@@ -24,7 +24,7 @@ class Limits:
     deviations: float = 10.0  # standard deviations around the mean
     margin_records: int = 60  # records around the mean
     sum_error: float = 256 * UNIT  # relative error of a sum of products in pairs [PT-6]
-    chernoff_factor: float = 1 + 1e-6
+    chernoff_factor: float = 1 + 1e-6  # for rounding
 
 
 LIMITS = Limits()
@@ -32,7 +32,7 @@ LIMITS = Limits()
 
 @dataclass(frozen=True, eq=False)
 class BinomialCount:
-    """Bound a count's binomial distribution from both sides near its mean [PT-6].
+    """Hold lower and upper bounds on a count's binomial distribution near its mean [PT-6].
 
     Args:
         first: the smallest number with a bound.
@@ -75,9 +75,8 @@ def count(n: int, p: Fraction | float) -> BinomialCount:
     for low, high in ((0, first - 1), (last + 1, n)):
         if low <= high:
             ends = np.array([low]), np.array([high])
-            outside += (
-                math.exp(float(log_between(n, share, rest, *ends)[0])) * LIMITS.chernoff_factor
-            )
+            chernoff = math.exp(float(log_between(n, share, rest, *ends)[0]))
+            outside += chernoff * LIMITS.chernoff_factor
     low = np.exp(value - error) * (1 - 4 * UNIT)
     high = np.exp(value + error) * (1 + 4 * UNIT)
     return BinomialCount(first, low, np.minimum(high, 1.0), outside)

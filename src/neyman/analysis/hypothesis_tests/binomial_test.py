@@ -47,7 +47,7 @@ class NoisyCount:
 
     @cached_property
     def noise(self) -> PolygonNoise:
-        """Return the noise that is drawn: the noise of a polygon below the curve's power [PT-1]."""
+        """Return the noise that is drawn, from a polygon below the power of the curve [PT-1]."""
         return PolygonNoise(polygons(self.mechanism.curve)[0])
 
     def draw(self, successes: object, bits: Bits) -> Fraction:
@@ -171,15 +171,15 @@ class BinomialTest:
         def rejected(place: Fraction) -> bool:
             return tail(inner, law, place)[1] * relative + absolute <= most
 
-        def permitted(place: Fraction) -> bool:
-            return tail(outer, law, place)[0] >= most * (1 + 1e-15)
+        def forbidden(place: Fraction) -> bool:
+            return not tail(outer, law, place)[0] >= most * (1 + 1e-15)
 
         least = tail(inner, true, self._first(rejected) + STEP)[0]
-        best = tail(outer, true, self._first(lambda place: not permitted(place)) - STEP)[1]
+        best = tail(outer, true, self._first(forbidden) - STEP)[1]
         return least, best
 
     def _first(self, holds: Callable[[Fraction], bool]) -> Fraction:
-        """Return the first grid point, or its neighbor, at which a rising condition holds."""
+        """Return the first grid point, or its neighbor, from which on a condition holds."""
         low, high = -1, self.n + 1
         step = 1
         while holds(Fraction(low)):

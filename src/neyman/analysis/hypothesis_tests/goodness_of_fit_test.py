@@ -234,8 +234,7 @@ class GoodnessOfFitTest:
 
 
 def _check_sum(name: str, shares: Sequence[Fraction]) -> None:
-    total = sum(shares)
-    if total != 1:
+    if (total := sum(shares)) != 1:
         raise ValueError(
             f"{name} have the sum {float(total):.12g}, exactly {total}; it must be 1."
             " Write them as fractions, such as '1/3'"

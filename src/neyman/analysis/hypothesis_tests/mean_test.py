@@ -39,7 +39,7 @@ RECORD_SQUARED_NORM = 4 * CLIP_UNITS**2 + 2 * CLIP_UNITS + 1  # of a record's tw
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the probability of a miss and the error margins of a mean test."""
+    """Set the probability of a miss, and the error margins of a mean test."""
 
     # Chance that the sum of squares is outside its bounds: half per side.
     miss_chance: float = 1e-4
@@ -187,29 +187,21 @@ class MeanTest:
     def _tail(self, total: int, squares: int) -> float:
         """Return the p-value against the alternative of a larger center [PT-12]."""
         variance = float(self.mechanism.sigma_squared)
-        away = (total - 0.5) * (
-            1 - LIMITS.rounding_share
-        )  # noise is rounded by at most half a unit
+        down, up = 1 - LIMITS.rounding_share, 1 + LIMITS.rounding_share
+        away = (total - 0.5) * down  # noise is rounded by at most half a unit
         if away <= 0:
             return 1.0
-        reach = (
-            -float(ndtri(LIMITS.miss_chance / 2))
-            * math.sqrt(variance)
-            * (1 + LIMITS.rounding_share)
-            + 0.5
-        )
+        reach = -float(ndtri(LIMITS.miss_chance / 2)) * math.sqrt(variance) * up + 0.5
         # A square is rounded up by less than a unit.
-        most = CLIP_UNITS * (squares + reach) * (1 + LIMITS.rounding_share)
-        least = max(CLIP_UNITS * (squares - reach - self.n) * (1 - LIMITS.rounding_share), 0.0)
+        most = CLIP_UNITS * (squares + reach) * up
+        least = max(CLIP_UNITS * (squares - reach - self.n) * down, 0.0)
         if most < 0:
             return LIMITS.miss_chance
-        bound = math.exp(-(away**2) / (2 * (most + variance)) * (1 - LIMITS.rounding_share))
+        bound = math.exp(-(away**2) / (2 * (most + variance)) * down)
         normal = math.exp(float(log_ndtr(-away / math.sqrt(most + variance))))
         worst = min(max(2 * variance, least), most)
         third = LIMITS.berry_esseen * CLIP_UNITS * worst / (worst + variance) ** 1.5
-        return min(
-            min(bound, normal + third) * (1 + LIMITS.rounding_share) + LIMITS.miss_chance, 1.0
-        )
+        return min(min(bound, normal + third) * up + LIMITS.miss_chance, 1.0)
 
     @shares_arguments
     def release(self, values: object, **paid: Unpack[Payment]) -> TestResult:

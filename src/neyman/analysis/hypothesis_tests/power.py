@@ -66,7 +66,7 @@ class SimulatedPower:
         return self._largest_acceptance(self.rejected)
 
     def _largest_acceptance(self, count: int) -> float:
-        """Return the largest rejection probability that a count of rejections does not refute."""
+        """Return the largest rejection probability that ``count`` rejections do not refute."""
         if count == self.simulations:
             return 1.0
         miss = (1 - self.confidence) / 2

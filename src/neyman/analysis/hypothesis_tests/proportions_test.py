@@ -45,7 +45,7 @@ class Limits:
 
     # Chance that the common proportion is outside the searched range [PT-9].
     miss_chance: float = 1e-4
-    cells: int = 400
+    cells: int = 400  # parts of that range, in each of which the p-value is bounded
     tail_share: float = 1e-6  # relative: exceeds drops in computed tails [PT-13]
     # Relative, of a combined p-value: more than the rounding of normal quantiles.
     rounding_share: float = 1e-9
@@ -108,11 +108,6 @@ class ProportionsTest:
     def _groups(self) -> tuple[NoisyCount, NoisyCount]:
         first, second = self.n
         return NoisyCount(first, self.mechanism), NoisyCount(second, self.mechanism)
-
-    @property
-    def _swap_groups(self) -> tuple[NoisyCount, NoisyCount]:
-        first, second = self._groups
-        return second, first
 
     @cached_property
     def _noise_variance(self) -> float:
@@ -179,8 +174,9 @@ class ProportionsTest:
 
     def _sides(self, places: Pair) -> list[LargerProportion]:
         """Return one test per side of the alternative."""
-        greater = LargerProportion(places, self._groups, self._noise_variance)
-        less = LargerProportion((places[1], places[0]), self._swap_groups, self._noise_variance)
+        (one, other), (first, second) = places, self._groups
+        greater = LargerProportion((one, other), (first, second), self._noise_variance)
+        less = LargerProportion((other, one), (second, first), self._noise_variance)
         sides = {"greater": [greater], "less": [less], "two-sided": [greater, less]}
         return sides[self.alternative]
 
@@ -253,7 +249,7 @@ class LargerProportion:
 
     @cached_property
     def _grid(self) -> Array | float:
-        """Return the common proportions to search, or a p-value if no search is needed."""
+        """Return the ends of the cells to search, or a p-value if no search is needed."""
         ends = [
             g.ends(z, 1 - LIMITS.miss_chance / 2)
             for g, z in zip(self.groups, self.places, strict=True)
@@ -295,9 +291,9 @@ class LargerProportion:
     def within(self, level: float) -> bool:
         """Return True if the upper end of the p-value is at most a level.
 
-        The two worst ends of a run of cells bound its p-values, with the worst of its weights.
-        These are among the extreme weights [PT-13]. If the bound does not settle a run, the run is
-        halved.
+        The two ends of a run of neighboring cells bound its p-values, with the worst of its
+        weights. These are among the extreme weights [PT-13]. If the bound does not settle a run,
+        the run is halved.
         """
         grid = self._grid
         if not isinstance(grid, np.ndarray):
@@ -327,7 +323,7 @@ def _upper_end(most: float) -> float:
 def _combined_p_value(
     first: np.ndarray, second: np.ndarray, weight: np.ndarray, other: np.ndarray
 ) -> np.ndarray:
-    """Return the p-value of a weighted sum of two normal scores."""
+    """Return the p-value of the sum of two p-values' normal scores, with two weights."""
     with np.errstate(divide="ignore", invalid="ignore"):
         scores = [-ndtri_exp(np.log(np.minimum(p, 1.0))) for p in (first, second)]
         total = (weight * scores[0] + other * scores[1]) / np.sqrt(weight**2 + other**2)

@@ -1,4 +1,4 @@
-"""Save and load the state of a run: parameters, and which steps have begun. No random state.
+"""Save and load a training run: its parameters and steps begun, but no state of randomness.
 
 The number ``begun`` is durable before the first random bit of a step is drawn. So after any crash,
 someone may have seen the steps up to ``begun``. These steps are over: a continued run starts after

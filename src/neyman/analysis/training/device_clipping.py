@@ -51,7 +51,7 @@ class ClippedPart:
         total: a float64 tensor of shape (entries,), the sum of up to `LIMITS.rows` rows of
             integers.
         tokens: integers of shape (rows, tokens). The total then has the shape (vocabulary, width),
-            and ``rows`` has the entries of one line of the total for each token.
+            and ``rows`` has ``width`` entries for each token, which are added to the token's line.
     """
 
     rows: Tensor
@@ -59,7 +59,7 @@ class ClippedPart:
     tokens: Tensor | None = None
 
     def add(self, values: Tensor) -> None:
-        """Add integers in the positions of ``rows`` to the total."""
+        """Add integers, one for each entry of ``rows``, to the total."""
         if self.tokens is None:
             self.total.add_(values.sum(0))
         else:
@@ -93,19 +93,16 @@ def add_clipped(
     Args:
         parts: the columns of the rows.
         weights: 1 for each row, and 0 for a dummy row.
-        scale: the number of units in 1.
+        scale: the largest factor from gradients to integer units.
         most: the largest norm of a row in units.
         compiled: if True, use `torch.compile`.
     """
     size = sum(part.rows.shape[1] for part in parts)
-    if parts[0].rows.is_cpu and size <= LIMITS.cpu_numbers and not compiled:
+    on_cpu = parts[0].rows.is_cpu and not compiled
+    if on_cpu and size <= LIMITS.cpu_numbers:
         _add_small(parts, weights, scale, most, LIMITS.cpu_numbers // size)
         return
-    count = max(
-        1,
-        (LIMITS.cpu_numbers if parts[0].rows.is_cpu and not compiled else LIMITS.device_numbers)
-        // len(weights),
-    )
+    count = max(1, (LIMITS.cpu_numbers if on_cpu else LIMITS.device_numbers) // len(weights))
     _add([piece for part in parts for piece in part.columns(count)], weights, scale, most, compiled)
 
 
@@ -145,7 +142,7 @@ def _add(
 
 
 def rounded(rows: Sequence[Tensor], factors: Tensor, most: int) -> list[Tensor]:
-    """Return the parts of rows times their factors, rounded to integers in float64.
+    """Return parts of rows times their factors, rounded to integers and stored in float64.
 
     A row whose squared norm is above ``most`` squared becomes 0, whatever floating point did. A
     float64 sum of squared integers is exact if it is below 2^53, and is not below 2^53 otherwise. A
@@ -173,7 +170,7 @@ def row_factors(
 
     Args:
         rows: the parts of the rows.
-        scale: the number of units in 1.
+        scale: the largest factor from gradients to integer units.
         most: the largest norm of a row in units.
         compiled: if True, use `torch.compile`.
     """

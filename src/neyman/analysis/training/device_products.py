@@ -36,7 +36,7 @@ class Limits:
     """Set the sizes of factors whose products are exact in float64."""
 
     cancellation_bits: int = 8  # a gradient shorter by more bits is clipped further
-    example_places: int = 1 << 15  # places of one example
+    example_places: int = 1 << 15  # positions of one example, such as tokens or pixels
     layer_width: int = 1 << 17
     example_entries: int = 1 << 26  # entries of the factors of one example
     summed_rows: int = 1 << 22  # rows, whose entries below 2^41 add up to less than 2^63
@@ -50,9 +50,9 @@ class Product:
     """Hold the factors of a layer's gradients, and the total to which the gradients are added.
 
     Args:
-        inputs: the layer's inputs, of shape (rows, places, columns).
-        outputs: the gradient of the layer's output, of shape (rows, places, lines).
-        total: an int64 tensor of shape (lines, columns), in units of 2^-bits.
+        inputs: the layer's inputs, of shape (rows, positions, inputs of the layer).
+        outputs: the gradient of its output, of shape (rows, positions, outputs of the layer).
+        total: an int64 tensor of shape (outputs, inputs), in 2^-bits of a grid unit.
     """
 
     inputs: Tensor
@@ -75,7 +75,10 @@ class _MeasuredProduct:
 
 
 def fits(places: int, lines: int, columns: int) -> bool:
-    """Return True if a product is smaller than the gradient and its sums can be exact."""
+    """Return True if a layer's factors are cheaper than its gradient and have exact sums.
+
+    places: number of positions. lines, columns: numbers of outputs and inputs of the layer.
+    """
     return (
         places**2 < lines * columns
         and places <= LIMITS.example_places
@@ -85,7 +88,7 @@ def fits(places: int, lines: int, columns: int) -> bool:
 
 
 def fine_bits(grid: int, rows: int) -> int:
-    """Return the number of bits below a grid unit in which products of rows are added up."""
+    """Return the number of bits below a grid unit to which sums of products are exact."""
     bits = 53 - LIMITS.cancellation_bits - grid.bit_length() - rows.bit_length()
     if bits < 8:
         raise ValueError(f"grid = {grid} with microbatch = {rows} is too fine for fast=True")
@@ -109,7 +112,7 @@ def add_products(
         parts: the gradients that are written out.
         products: the layers with gradients that are not.
         weights: 1 for each row, and 0 for a dummy row.
-        scale: the number of units in 1.
+        scale: the largest factor from gradients to integer units.
         most: the largest norm of a row in units.
         bits: the number of bits below a unit in the totals of products.
     """
@@ -126,10 +129,8 @@ def add_products(
     factor = (length.clamp(min=0.0) / torch.sqrt(squares)).clamp(max=scale)
     for x in measured:
         factor = torch.minimum(factor, x.most)
-    factor = (
-        torch.where(finite & (factor > 0), factor * (1 - DEVICE_CLIPPING_LIMITS.length_slack), 0.0)
-        * weights
-    )
+    factor = factor * (1 - DEVICE_CLIPPING_LIMITS.length_slack)
+    factor = torch.where(finite & (factor > 0), factor, 0.0) * weights
     if parts:
         rows = rounded([part.rows for part in parts], factor, most)
         for part, values in zip(parts, rows, strict=True):

@@ -56,8 +56,7 @@ TWISTER_WORDS = 624
 class Limits:
     """Set when a gradient of one example is written out, and the smallest clip."""
 
-    # Entries of the patches of an example whose gradient is written out.
-    patch_entries: int = 1 << 14
+    patch_entries: int = 1 << 14  # largest size of a convolution's patches with factors
     least_clip: Fraction = Fraction(1, 10**100)  # its inverse is the largest clip
 
 
@@ -307,7 +306,7 @@ class ModuleGradients:
         return {k for k, number in places.items() if fits(number, *_shape(self._layers[k]))}
 
     def _places(self, calls: Sequence[tuple[str, Tensor]]) -> Counter[str]:
-        """Return each layer's number of places per example, for layers other than embeddings."""
+        """Return each layer's number of positions per example, without embeddings."""
         places: Counter[str] = Counter()
         for name, tap in calls:
             if not isinstance(layer := self._layers[name], Embedding):
@@ -326,9 +325,11 @@ class ModuleGradients:
                 for k in known
                 if k not in products
             ]
-            others = [
-                _product(gradients[k], totals[k], self._layers[k]) for k in known if k in products
-            ]
+            others: list[Product] = []
+            for k in known:
+                if k in products:
+                    outputs, inputs = _join_uses(gradients[k], self._layers[k])
+                    others.append(Product(inputs, outputs, totals[k].flatten(1)))
             if others:
                 add_products(parts, others, weights, scale, most, self._bits)
             elif parts:
@@ -377,9 +378,9 @@ class ModuleGradients:
         rows: tuple[Tensor, ...],
         taps: _Taps,
     ) -> tuple[tuple[dict[str, Tensor], list[Tensor]], list[Tensor]]:
-        """Return the result of ``_batched``, computed with one copy of the parameters per example.
+        """Return what ``_batched`` returns, by one copy of the parameters per example.
 
-        Then only the forward pass goes through vmap, which costs less for small parameters.
+        Only the forward pass goes through vmap, which costs less for small parameters.
         """
         copies = {k: p.expand(self._rows, *p.shape).requires_grad_() for k, p in state.items()}
         own = [x.expand(self._rows, *x.shape).requires_grad_() for x in zeros]
@@ -414,9 +415,10 @@ class ModuleGradients:
         return dict(zip(given, full, strict=False)), full[len(given) :]
 
     def _dry_taps(self, rows: tuple[Tensor, ...]) -> list[tuple[str, Tensor]]:
-        """Return each call of a layer with a tap, and zeros of its shape, from a row of zeros.
+        """Return the weight's name and zeros like the output, for each call of a layer with a tap.
 
-        If a layer's weight is used elsewhere too, as by a tied output layer, the layer has no tap.
+        A dry run on a row of zeros lists the calls. If a layer's weight is used elsewhere too, as
+        by a tied output layer, the layer has no tap.
         """
         key = tuple(x.shape[1:] for x in rows)
         if not self._layers or key in self._taps:
@@ -433,11 +435,8 @@ class ModuleGradients:
         for name, places in self._places(pairs).items():
             lines, columns = _shape(self._layers[name])
             written = not (self._bits and fits(places, lines, columns))
-            if (
-                written
-                and isinstance(self._layers[name], Conv2d)
-                and places * columns > LIMITS.patch_entries
-            ):
+            large = places * columns > LIMITS.patch_entries
+            if written and large and isinstance(self._layers[name], Conv2d):
                 dense.add(name)
         self._taps[key] = [(name, tap) for name, tap in pairs if name not in dense]
         return self._taps[key]
@@ -489,7 +488,7 @@ class ModuleGradients:
         return value.reshape(()), taps.inputs
 
     def _group_grids(self, clips: Sequence[Fraction]) -> list[int]:
-        """Return integer units per group. The squares sum to at most the squared grid [TR-7]."""
+        """Return each group's clip in integer units. Their squares sum to at most grid^2 [TR-7]."""
         total = sum(x * x for x in clips)
         grids: list[int] = []
         for (group, names), clip in zip(self._groups.items(), clips, strict=True):
@@ -524,10 +523,8 @@ def fixed_kernels(device: torch.device) -> Generator[None]:
         (torch.utils.deterministic, "fill_uninitialized_memory", False),
     ]
     former = [getattr(owner, name) for owner, name, _ in settings]
-    strict, warn = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
+    strict = torch.are_deterministic_algorithms_enabled()
+    warn = torch.is_deterministic_algorithms_warn_only_enabled()
     # cuBLAS is deterministic only with a workspace of fixed size.
     absent = device.type == "cuda" and WORKSPACE not in os.environ
     try:
@@ -569,7 +566,7 @@ def fresh_randomness(device: torch.device) -> Generator[None]:
 
 
 def _fill_state(generator: torch.Generator) -> None:
-    """Replace the 624 words of a Mersenne twister, stored in 64 bits each, with random words."""
+    """Replace the 624 words of a Mersenne twister with random words. Each is stored in 64 bits."""
     state = generator.get_state()
     words = state[24 : 24 + 8 * TWISTER_WORDS].view(torch.int64)
     if int(words[0]) != generator.initial_seed() & 0xFFFFFFFF:
@@ -597,6 +594,7 @@ def _pad_rows(rows: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:
 
 
 def _gradient(value: Tensor, inputs: list[Tensor]) -> Sequence[Tensor | None]:
+    """Return the gradient of a number with respect to each input; None for an unused input."""
     if not value.requires_grad:
         return [None] * len(inputs)
     return torch.autograd.grad(value, inputs, allow_unused=True)
@@ -607,11 +605,11 @@ class _WrittenError(ValueError):
 
 
 class _Taps:
-    """Add zeros to the outputs of layers, to get the outputs' gradients.
+    """Add taps, tensors of zeros, to layers' outputs. A tap's gradient is the output's gradient.
 
     Args:
         names: the name of the weight of each layer.
-        zeros: one tensor per call of a layer, in order. With None, each call makes one.
+        zeros: one tap per call of a layer, in order. With None, each call makes one.
         detached: if True, hide the weights themselves from the gradient.
     """
 
@@ -629,7 +627,7 @@ class _Taps:
 
     @contextmanager
     def placed(self, zeros: list[Tensor]) -> Generator[None]:
-        """Add zeros within the context. Inside a transformed function, they are other tensors."""
+        """Add taps within the context: ``zeros``, which a transformed function may replace."""
         self.inputs, self.names = [], []
 
         def tapped(
@@ -656,7 +654,7 @@ class _Taps:
 
 
 def _tap_layers(model: Module, parameters: Mapping[str, Tensor]) -> dict[str, Module]:
-    """Return layers of three kinds by the name of their weight, if no other layer shares it."""
+    """Return the layers that can have taps, by the name of their weight, which none shares."""
     uses = Counter(id(p) for x in model.modules() for p in x.parameters(recurse=False))
     layers = {f"{name}.weight".lstrip("."): layer for name, layer in model.named_modules()}
     return {
@@ -684,19 +682,14 @@ def _part(gradients: Sequence[Tensor], total: Tensor, layer: Module | None) -> C
     return ClippedPart(rows, total, places)
 
 
-def _product(gradients: Sequence[Tensor], total: Tensor, layer: Module) -> Product:
-    outputs, inputs = _join_uses(gradients, layer)
-    return Product(inputs, outputs, total.flatten(1))
-
-
 def _shape(layer: Module) -> tuple[int, int]:
-    """Return the number of lines and columns of the weight of a layer."""
+    """Return the numbers of outputs and inputs of a layer: the shape of its weight as a matrix."""
     lines, columns = layer.weight.flatten(1).shape
     return lines, columns
 
 
 def _join_uses(gradients: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tensor]:
-    """Return the gradients of a layer's outputs, and its inputs, one line for each place."""
+    """Return the gradients of a layer's outputs, and its inputs, with one row per position."""
     pairs: list[tuple[Tensor, Tensor]] = []
     for outputs, inputs in zip(gradients[::2], gradients[1::2], strict=True):
         if isinstance(layer, Conv2d):

@@ -1,4 +1,4 @@
-"""Train a network: move, save, and load the model of a run of `ny.torch.train`."""
+"""Train a network with privacy: check, update, save, and load the model of `ny.torch.train`."""
 
 # torch is optional, so its types are unknown if it is not installed.
 # pyright: reportMissingImports=false, reportUnknownVariableType=false
@@ -114,7 +114,7 @@ class RowSource:
             self.first = self._tensors = tuple(x.detach() for x in given)
         elif not isinstance(example, (tuple, list)):
             raise TypeError(
-                f"example is a {type(example).__name__}. The rows of a dataset cannot be looked at "
+                f"example is a {type(example).__name__}. The rows of a dataset cannot be read "
                 "before the charge: give a made-up row of the same shapes and types, such as "
                 "example=(torch.zeros(1, 28, 28), 0)"
             )
@@ -149,7 +149,7 @@ class RowSource:
 
 
 class NetworkRun:
-    """Move a model, its optimizer, and its schedule by noisy gradients."""
+    """Update a model, its optimizer, and its learning-rate schedule by noisy gradients."""
 
     def __init__(
         self,
@@ -260,11 +260,10 @@ class NetworkRun:
     def _pack_state(self) -> memoryview:
         """Return the parameters, buffers, optimizer, and schedule, without any random state."""
         buffer = io.BytesIO()
-        schedule = self._scheduler.state_dict() if self._scheduler is not None else None
         parts = {
             "model": {name: x.detach() for name, x in self._tensors().items()},
             "optimizer": self._optimizer.state_dict(),
-            "scheduler": schedule,
+            "scheduler": None if self._scheduler is None else self._scheduler.state_dict(),
         }
         torch.save(parts, buffer)
         return buffer.getbuffer()
@@ -383,9 +382,9 @@ def _scheduler(
     """Return the schedule of the optimizer, which takes one step per training step."""
     if given is None:
         return None
-    schedule: Any = (
-        given if isinstance(given, LRScheduler) or not callable(given) else given(optimizer)
-    )
+    schedule: Any = given
+    if callable(given) and not isinstance(given, LRScheduler):
+        schedule = given(optimizer)
     if not isinstance(schedule, LRScheduler) or isinstance(schedule, ReduceLROnPlateau):
         raise TypeError(
             f"scheduler is a {type(schedule).__name__}; give a schedule of steps, such as lambda "

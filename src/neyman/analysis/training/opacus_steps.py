@@ -102,7 +102,7 @@ class ExactDraws(OpacusDraws):
     exact = True
 
     def take_over(self, grid: int, size: int) -> None:
-        """Replace the noise of the optimizer, for a grid and a number of rows per batch."""
+        """Replace the optimizer's noise by exact noise, in ``size`` rows per batch."""
         self.requests = 0  # requests for batches of this pass
         self._used = 0  # batches of this pass
         self._batch_rows: deque[tuple[int, bool]] = deque()  # rows to add up, and whether more come
@@ -183,6 +183,7 @@ class ExactDraws(OpacusDraws):
     def add_noise(self) -> None:
         """Write the noisy sums to ``grad``, as a function of noisy integers."""
         optimizer = self.optimizer
+        unit = float(optimizer.max_grad_norm) / self._grid
         sigma = check.exact("noise_multiplier", optimizer.noise_multiplier)
         for parameter in optimizer.params:
             total = parameter.summed_grad
@@ -192,21 +193,16 @@ class ExactDraws(OpacusDraws):
                 noise = torch.empty_like(total).view(-1)
                 rounded_gaussian((sigma * self._grid) ** 2, len(noise), out=noise)
                 total = total + noise.view_as(total)
-            parameter.grad = (total.double() * self._unit).to(parameter.dtype)
+            parameter.grad = (total.double() * unit).to(parameter.dtype)
 
     def use(self, optimizer: Any) -> None:
-        """Use up one sample for a step, or refuse the step, as for Opacus's own samples."""
+        """Count one sample as used by a step, or refuse the step, as for Opacus's own samples."""
         refusal, self._refusal = self._refusal, ""
         if refusal:
             self.pieces = []
             self.lost += 1
             raise ValueError(refusal)
         super().use(optimizer)
-
-    @property
-    def _unit(self) -> float:
-        """Return the length of one grid unit."""
-        return float(self.optimizer.max_grad_norm) / self._grid
 
     def _groups(self) -> list[tuple[list[int], int]]:
         """Return the groups of parameters that are clipped together, with clipping norms in units.
@@ -223,7 +219,7 @@ class ExactDraws(OpacusDraws):
 
 
 class _Requests(Iterator[list[int]]):
-    """Iterate over the batches of a pass, and count the requests, also after the last batch.
+    """Iterate over the batches of a pass, and count all requests, even after the last batch.
 
     A loader first requests the batches that its workers draw ahead. Then it requests one batch for
     each batch that it returns. So the number of requests shows which batch the user has [OS-2].

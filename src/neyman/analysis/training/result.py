@@ -1,4 +1,4 @@
-"""Read and write a finished run: parameters, a receipt, and a report. Checks need no data."""
+"""Read, write, and check a finished training run: parameters, a receipt, and a report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.accounting.charge import charge
-from neyman.accounting.semantics import digits
+from neyman.accounting.semantics import digits, sentences
 from neyman.analysis.training.checkpoint import CheckpointError
 from neyman.analysis.training.terms import RunTerms, key_of, noise_variance, price
 from neyman.curves.tradeoff.tradeoff import Tradeoff
@@ -233,14 +233,10 @@ def report(receipt: receipt_format.TrainingReceipt) -> str:
     terms, guarantee = receipt.terms, receipt.guarantee
     mechanism = terms["mechanism"]
     power = next(point for point in guarantee.power if point.level == 0.05)
-    most = digits.percent(power.upper)
     if receipt.neighboring == "add-remove":
-        sentence = (
-            "An attacker who sees every training step and wrongly flags a non-member 5% of the "
-            f"time can correctly flag a training record at most {most} of the time. Guessing "
-            "would flag it 5% of the time."
-        )
+        sentence = sentences.training(Fraction(1, 20), power.upper)
     else:
+        most = digits.percent(power.upper)
         sentence = (
             "An attacker who sees every training step and wrongly confirms a false claim about a "
             f"training record 5% of the time can correctly confirm a true claim at most {most} of "

@@ -1,4 +1,4 @@
-"""Take the steps that every training run shares: charge, count, draw, move, save, and publish.
+"""Run a private training: charge the ledger, count and take the steps, save, and publish.
 
 `run` takes a `Job`: an array of parameters (`ny.train`), or a network with its optimizer
 (`ny.torch.train`). Only this module sets the order of charge, count, and randomness.
@@ -60,7 +60,7 @@ class Job(Protocol):
         """Write a checkpoint, durably."""
 
     def step(self, step: int, batch: NDArray[np.int64]) -> None:
-        """Draw the noise of a step, and move the parameters."""
+        """Draw the noise of a step, and update the parameters."""
 
     def setting(self) -> Setting:
         """Return the parts of the receipt that are not in the terms."""
@@ -125,7 +125,13 @@ def run(job: Job, rows: int, request: Request) -> Trained:
             part = payer.ledger_part(entry)
             content = job.content()
             receipt = draft(terms, state.lost, paid.protects, part, content, job.setting())
-            _publish(call, receipt, content, folder, request.sign)
+            files = {RECEIPT: receipt.to_bytes(), REPORT: report(receipt).encode()}
+            if request.sign is not None:
+                files[SIGNATURE] = signed(files[RECEIPT], request.sign)
+            replace_file(folder / receipt.parameters.path, content)
+            for path, text in files.items():
+                replace_file(folder / path, text)
+            call.finish(files)
         (folder / CHECKPOINT).unlink(missing_ok=True)
         return Trained.load(folder)
 
@@ -200,7 +206,7 @@ def _check_unit(terms: RunTerms, paid: Account) -> None:
         raise ValueError(
             f"mechanism.sampling = {terms.mechanism.sampling!r} is described under {relation!r}, "
             f"and {paid.dataset} is registered under {paid.neighboring!r}. The sigma of one "
-            "relation is not that of the other: it is over clip under add-remove, and over 2 clip "
+            "relation is not the sigma of the other: its unit is clip under add-remove, and 2 clip "
             "under replace-one. Choose a sampling of the dataset's relation, and calibrate again"
         )
     if paid.rows != 1:
@@ -249,22 +255,6 @@ def _reserve_run(
     state = State(terms.key, entry.id, 0, 0, 0)
     job.save(folder, state)
     return state, entry
-
-
-def _publish(
-    call: ChargedCall,
-    receipt: TrainingReceipt,
-    content: bytes,
-    folder: Path,
-    sign: str | Path | None,
-) -> None:
-    files = {RECEIPT: receipt.to_bytes(), REPORT: report(receipt).encode()}
-    if sign is not None:
-        files[SIGNATURE] = signed(files[RECEIPT], sign)
-    replace_file(folder / receipt.parameters.path, content)
-    for path, text in files.items():
-        replace_file(folder / path, text)
-    call.finish(files)
 
 
 def _load_finished_run(folder: Path, receipt: bytes) -> Trained:

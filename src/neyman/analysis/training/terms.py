@@ -1,4 +1,4 @@
-"""Describe a run by public terms, their hash, and their price."""
+"""Describe a training run by its public terms, their hash, and their price in a ledger."""
 
 from __future__ import annotations
 
@@ -249,8 +249,7 @@ def price(mechanism: DPSGD, currency: str, delta: Fraction) -> tuple[Fraction, F
                 f"delta = {delta} must be between 0 and 1: the account's currency is pure epsilon, "
                 "and normal noise has a finite epsilon at a delta above 0 only, such as 1e-6"
             )
-        # (epsilon, delta): with weight 1 - delta, distributions that meet epsilon, and a rest
-        # [CH-3].
+        # With weight 1 - delta, the distributions meet epsilon [CH-3].
         epsilon = mechanism.tradeoff().epsilon(below(delta)).upper
         if not math.isfinite(epsilon):
             raise ValueError(
@@ -260,7 +259,7 @@ def price(mechanism: DPSGD, currency: str, delta: Fraction) -> tuple[Fraction, F
         return Fraction(epsilon), delta
     if currency == "zcdp" and mechanism.sampling not in ("shuffled", "cyclic"):
         warn_caller(
-            "the account is in zCDP, which has no amplification by sampling: the charge is that of "
+            "the account is in zCDP, which has no amplification by sampling: the charge is for "
             "a run whose batches everyone sees, often 30 times what is needed. Register the "
             "dataset in 'renyi:ORDER', or in 'pure' with a delta_cap"
         )

@@ -23,7 +23,7 @@ from neyman.mechanisms.batches import pieces
 from neyman.mechanisms.dp_sgd import DPSGD
 from neyman.noise import SecureBits, rounded_gaussian
 
-# Largest difference between a row's gradient in a call and alone, over its largest entry.
+# Largest difference between a row's gradient in a call and alone, divided by its largest entry.
 MAX_NORM_DIFFERENCE = 1e-3
 Gradient = Callable[[NDArray[np.float64], NDArray[np.int64]], Any]
 Floats = NDArray[np.float64]
@@ -129,7 +129,7 @@ def train(
 
 @dataclass
 class _Descent:
-    """Move an array of parameters against a noisy mean of gradients.
+    """Move an array of parameters against a noisy mean of gradients, as a `Job`.
 
     Args:
         parameters: the last parameters.
@@ -192,7 +192,13 @@ class _Descent:
 
     def _gradients(self, parameters: Floats, rows: NDArray[np.int64]) -> Floats:
         """Return the result of the user's function, one row per record."""
-        array = self._user_gradient(parameters, rows)
+
+        def given() -> NDArray[Any]:
+            values = self.gradient(parameters.copy(), rows.copy())
+            detach = getattr(values, "detach", None)  # a torch tensor
+            return np.asarray(detach().cpu() if detach else values)
+
+        array = without_content(given, "the gradient")
         expected = (rows.size, *parameters.shape)
         if array.shape != expected:
             raise ChargedError(
@@ -205,16 +211,6 @@ class _Descent:
                 "stands"
             )
         return np.asarray(array, np.float64).reshape(rows.size, -1)
-
-    def _user_gradient(self, parameters: Floats, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """Call the user's function and return its array. Its errors show only their type."""
-
-        def given() -> NDArray[Any]:
-            values = self.gradient(parameters.copy(), rows.copy())
-            detach = getattr(values, "detach", None)  # a torch tensor
-            return np.asarray(detach().cpu() if detach else values)
-
-        return without_content(given, "the gradient")
 
     def _check_alone(self, parameters: Floats, rows: NDArray[np.int64], values: Floats) -> None:
         """Refuse a gradient that mixes rows, such as by batch normalization or a mean over a call.
@@ -230,7 +226,7 @@ class _Descent:
         if np.abs(both[0] - both[1]).max() > MAX_NORM_DIFFERENCE * size:
             raise MixedRows(
                 f"gradient gave row 0 of a call of {rows.size} rows another value than in a call "
-                "alone: it depends on the other rows, as with batch normalization or where a loss "
-                "is divided by the number of rows. Return one gradient per row, each of its row "
-                "alone. The charge stands"
+                "alone: it depends on the other rows, as with batch normalization or a loss that "
+                "is divided by the number of rows. Return one gradient per row, computed from this "
+                "row alone. The charge stands"
             )

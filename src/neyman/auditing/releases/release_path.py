@@ -51,8 +51,8 @@ class Limits:
 
     matches: int = 20_000  # tried ways to fit a difference into a shift vector
     cell_draws: float = 10.0  # about this many draws per cell
-    coarse_error: float = 1e-6  # by which the chance of a cell may be off
-    fine_error: float = 1e-12  # by which the chance of a cell may be off
+    coarse_error: float = 1e-6  # error of a cell's probability on a coarse grid
+    fine_error: float = 1e-12  # error of a cell's probability on a grid of all integers
 
 
 LIMITS = Limits()
@@ -63,10 +63,10 @@ _Draw = tuple[str, Fraction, Integers]
 
 
 class Noise(Protocol):
-    """Represent a sampler of noise."""
+    """Represent a function that draws independent noise."""
 
     def __call__(self, sigma_squared: Fraction, size: int, bits: Bits) -> Integers:
-        """Return independent draws."""
+        """Return ``size`` draws."""
         ...
 
 
@@ -170,11 +170,8 @@ def audit_plan(
 @contextmanager
 def recording(record: Record) -> Generator[None]:
     """Record the counts and draws of the release path. Wrapped functions still do their work."""
-    write, discrete, rounded = (
-        release_run.write_tables,
-        add_noise.discrete_gaussian,
-        add_noise.rounded_gaussian,
-    )
+    write = release_run.write_tables
+    discrete, rounded = add_noise.discrete_gaussian, add_noise.rounded_gaussian
 
     def noted_write(
         stage: Staging, tables: Sequence[Form], exact: Exact, done: Callable[[float], None]
@@ -221,7 +218,7 @@ def recorded(plan: Plan, tables: Mapping[str, pa.Table]) -> Record:
 
 
 def exact_of(record: Record) -> Mapping[tuple[str, str, str], Any]:
-    """Return the exact counts."""
+    """Return the exact counts by query, level, and measure."""
     assert record.exact is not None
     return record.exact.cells
 
@@ -273,7 +270,7 @@ def table_faults(record: Record) -> Iterator[str]:
         if not again.equals(record.tables[name]):
             yield f"{name}: the published table is not the exact one plus its noise"
     if next(draws, None) is not None:
-        yield "noise was drawn that no table has"
+        yield "noise was drawn that no table contains"
 
 
 def noise_faults(records: Sequence[Record], chance: float) -> Iterator[str]:
@@ -287,15 +284,15 @@ def noise_faults(records: Sequence[Record], chance: float) -> Iterator[str]:
         p = chance_of_draws(kind, float(sigma_squared), draws)
         if p < chance / len(pooled):
             sigma = float(sigma_squared) ** 0.5
-            yield f"{len(draws):,} draws of {kind} noise of sigma {sigma:.4g} fit by chance {p:.2g}"
+            yield f"{len(draws):,} draws of {kind} noise, sigma {sigma:.4g}, have p-value {p:.2g}"
 
 
 def chance_of_draws(kind: str, variance: float, draws: Integers) -> float:
-    """Return an exact p-value of draws against their distribution, by counts in up to 24 cells.
+    """Return an exact p-value of draws against their distribution, by counts in up to 24 bins.
 
-    Up to 20 cells are about equally likely, and four are in the tails. Each cell, and each union of
-    cells from the left, has a binomial number of draws. The p-value is the smallest tail
-    probability of a count, times the number of counts and sides (Bonferroni).
+    Up to 20 bins are about equally likely, and four are in the tails. Each bin, and each union of
+    bins from the left, has a binomial number of draws. The p-value is the smallest tail probability
+    of a count, times the number of counts and sides (Bonferroni).
     """
     sigma = variance**0.5
     reach = int(10 * sigma) + 2
@@ -327,12 +324,15 @@ def chance_of_draws(kind: str, variance: float, draws: Integers) -> float:
 
 
 def squared_distance(one: Record, other: Record) -> float:
-    """Return the sum over cells of the squared difference over the noise variance."""
+    """Return the sum over all cells of the squared difference divided by the noise variance."""
     return float(sum((d**2).sum() / v for _, d, _, v in contrasts(one, other)))
 
 
 def contrasts(one: Record, other: Record) -> Iterator[tuple[Form, Any, Any, float]]:
-    """Yield each table's form, its difference and midpoint, and the noise variance."""
+    """Yield a table's form, the difference and midpoint of its counts, and the noise variance.
+
+    There is one item per table and measure.
+    """
     for form in one.forms:
         for entry, sigma_squared in form.entries:
             if entry.public is None:
@@ -342,7 +342,7 @@ def contrasts(one: Record, other: Record) -> Iterator[tuple[Form, Any, Any, floa
 
 
 def replayed(plan: Plan, one: Record, other: Record, replays: int, chance: float) -> ManyRuns:
-    """Redraw the noise of two neighbors many times. The best test between them has threshold 0."""
+    """Redraw the noise of two neighbors many times, and count the errors of the best test."""
     bits = SecureBits()
     shown = list(contrasts(one, other))
 

@@ -57,7 +57,7 @@ class Constants:
     """Represent the constants in a plan's expressions. Values near them decide most.
 
     Args:
-        numbers: scaled whole numbers.
+        numbers: whole numbers, in units of the column's last decimal.
     """
 
     numbers: set[int] = field(default_factory=set[int])
@@ -96,10 +96,7 @@ def neighbors(plan: Plan, rng: np.random.Generator) -> tuple[Tables, Tables]:
     several = plan.unit.id is not None
 
     def unit(extreme: bool) -> dict[str, list[Row]]:
-        """Return a unit's rows by table, all equal.
-
-        If a unit has too many rows, a run chooses some by a key.
-        """
+        """Return a unit's rows by table. They are equal, because a run may choose some of them."""
         own: dict[str, list[Row]] = {}
         for name, make in makers.items():
             most = most_rows(plan, name)
@@ -129,7 +126,7 @@ def most_rows(plan: Plan, name: str) -> int:
 
 
 def tables_of(plan: Plan, units: Sequence[Mapping[str, Sequence[Row]]]) -> Tables:
-    """Return the rows of units by table. The unit's number is its id."""
+    """Return one table per name with the rows of all units. A unit's id is its number."""
     tables: Tables = {}
     for name in names_of(plan):
         further = plan.further_table(name)
@@ -184,7 +181,7 @@ def key(column: Column, rng: np.random.Generator, extreme: bool) -> object:
 def number(
     plan: Plan, name: str, near: Sequence[int], rng: np.random.Generator, extreme: bool
 ) -> int:
-    """Return a scaled number within the clips and bins of a column, near a constant, or beyond."""
+    """Return a number inside a column's clips and bins, near a constant, or, if extreme, beyond."""
     ends = [
         end
         for query in plan.queries
