@@ -205,9 +205,9 @@ def alike(
 def _noise_on_interval(
     budget: Budget, half: float, n: int = 1, sampling: float = 0.0
 ) -> list[tuple[str, float, float]]:
-    """Return the name, scale, and squared error of each noise for a mean of n values.
+    """Return the name, scale, and squared error of each noise, for a mean of n values.
 
-    half: half width of the interval of values. sampling: variance of the mean before noise.
+    half: half width of their interval. sampling: variance without noise.
     """
     return [
         (

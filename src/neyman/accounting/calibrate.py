@@ -1,4 +1,4 @@
-"""Find the least noise that meets a budget."""
+"""Find the parameter of a mechanism, such as a noise scale, that just meets a privacy budget."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from neyman.numerics.roots import bisect, bisect_integers, zero
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how a parameter is searched."""
+    """Set how a parameter is searched for."""
 
     largest_ratio: float = 1e15
     relative_width: float = 2e-10  # relative gap between the result and a refused parameter
@@ -40,7 +40,7 @@ class Budget(Protocol):
         ...
 
     def excess(self, mechanism: Described) -> float | None:
-        """Estimate the logarithm of spent over allowed privacy loss. Return None if unknown."""
+        """Estimate log(spent / allowed) of the privacy loss. Return None if it is unknown."""
         ...
 
     def tradeoff(self) -> Tradeoff:
@@ -158,7 +158,7 @@ def _search_parameter(
     noise: bool = False,
     steered: Callable[[float], Described] | None = None,
 ) -> float:
-    """Return an admitted parameter within a relative tolerance of a refused one.
+    """Return a parameter that meets the budget, within a tolerance of one that does not.
 
     The budget's excess steers the search. ``budget.admits`` has accepted the returned parameter.
 
@@ -220,7 +220,7 @@ def _clip(excess: float) -> float:
 
 
 def _longer(step: float, tries: int) -> float:
-    """Return the next step outward: small for rounding, then longer for errors of the excess.
+    """Return the next step of a search: small for rounding, then longer for errors of the excess.
 
     Steps grow by 4, 16, 256, and so on up to a tenth, and by 4 from there on.
     """
@@ -267,13 +267,12 @@ def _excess_of_worst(
 
 
 def _decimal(x: float, digits: int) -> Fraction:
-    """Round x up to a number of significant decimal digits."""
     context = Context(prec=digits, rounding=ROUND_CEILING)
     return Fraction(context.create_decimal(Decimal(x)))
 
 
 def _bracket(admits: Callable[[float], bool], start: float = 1.0) -> tuple[float, float]:
-    """Return a refused and an admitted parameter, close enough to search between.
+    """Return a parameter that misses the budget and one that meets it, close to each other.
 
     The first step assumes a noise scale: decrease it if ``start`` is admitted, else increase it.
     Steps grow, so a far answer costs few tries.

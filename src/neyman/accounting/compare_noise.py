@@ -204,7 +204,7 @@ def _around(value: float, units: float = 16, method: str = "closed form") -> Bou
 
 
 def _integer(low: float, high: float) -> Bound:
-    """Return bounds on the smallest whole number above a place between ``low`` and ``high``."""
+    """Return bounds on the smallest whole number above a number from ``low`` to ``high``."""
     slack = 64 * UNIT * (1 + abs(high))
     ends = [max(math.ceil(x), 0) for x in (low - slack, high + slack)]
     return Bound(ends[0], ends[1], "upper", "whole numbers")
@@ -228,7 +228,7 @@ def _discrete_laplace(scale: float, levels: tuple[float, ...]) -> Alike:
 
 
 def _errors_by_sums(sigma: float, levels: tuple[float, ...]) -> Alike:
-    """Sum the mass function from far to near. The mass beyond the sum falls geometrically."""
+    """Compute errors by sums of the mass function. The mass beyond them falls geometrically."""
     k = np.arange(1, math.ceil(LIMITS.summed_deviations * sigma) + 8, dtype=float)
     exponent = -((k / sigma) ** 2) / 2
     mass = 2 * np.exp(exponent)

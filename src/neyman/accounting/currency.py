@@ -64,7 +64,7 @@ class Families(Protocol):
 
 @dataclass(frozen=True)
 class Currency(ABC):
-    """Represent a currency, in which a ledger counts charges."""
+    """Represent a currency: a unit of privacy loss, in which a ledger counts charges."""
 
     kind: ClassVar[str]
     """Name of the kind. A currency's text begins with it."""
@@ -108,7 +108,7 @@ class Currency(ABC):
 
     @property
     def unit(self) -> str:
-        """Return the name of one unit."""
+        """Return the name of the unit of amounts, such as "zCDP rho"."""
         return self.unit_format.format(**vars(self))
 
     @abstractmethod
@@ -120,7 +120,7 @@ class Currency(ABC):
         """Return the curve of all releases that an amount pays for."""
 
     def guarantee(self, amount: Fraction, delta: float, families: Families) -> Tradeoff:
-        """Return the curve for an amount and a probability ``delta`` of failing outright."""
+        """Return the curve for an amount and the probability ``delta`` of full disclosure."""
         curve = self.curve(amount, families)
         return curve @ families.approximate(Fraction(0), delta) if delta else curve
 

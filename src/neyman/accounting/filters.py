@@ -7,12 +7,10 @@ together meet the budget in the filter's currency: "pure" (epsilon; Rogers, Roth
 2022) and "renyi:ORDER" (Feldman and Zrnic 2021). A release that may reveal a record outright also
 costs a delta, which the filter caps too (`charge`).
 
-Trade-off curves have no such filter. The natural filter would grant a release if the tensor product
-of all releases stays above a curve f. Let f be the curve below both RR(1/2) x RR(1) and RR(1/2) x
-(a leak with probability .3). Each product has delta at most .3 at epsilon 1/2. The filter grants
-either second release, so it grants one after each answer of the first. The result has delta .4009.
-The analyst mixes the two curves over the first answer, and this breaks the filter. Amounts that add
-up leave no such choice. So `charge` and this module refuse curves.
+Trade-off curves have no such filter. It would grant a release if the tensor product of all releases
+stays above a curve. But an analyst may choose the second release by the answer of the first. This
+mixes two products, and the mixture can be below the curve (docs/adr/currencies.md). Amounts that
+add up leave no such choice. So `charge` and this module refuse curves.
 """
 
 from __future__ import annotations
@@ -193,7 +191,6 @@ class Odometer:
 
 
 def _known(text: object) -> Currency:
-    """Return the currency that the text names, if a filter can count in it."""
     try:
         currency = Currency.read(text)
         if not isinstance(currency, RenyiEpsilon) or currency.order < math.inf:

@@ -1,9 +1,7 @@
 """Filter per person: a person with too little budget left takes part in no further step.
 
-A step adds up one integer vector g_i per person, with noise of variance sigma^2 on each number. For
-person i it costs rho_i = |g_i|^2 / (2 sigma^2). This cost depends on the person's data, so the
-budget used and the list of participants are secret. No public attribute, text, or error contains
-them.
+The cost of a step depends on the person's data, so the budget used and the list of participants are
+secret.
 """
 
 from __future__ import annotations

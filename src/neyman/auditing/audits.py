@@ -1,23 +1,19 @@
-"""Test a privacy claim by the errors of an attack."""
+"""Make evidence against a privacy claim from an attack's errors, scores, or guesses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeVar, cast
+from typing import cast
 
-from neyman.auditing.black_box import AttackCurve, SearchEvidence, searched, simulated
 from neyman.auditing.equal_canaries import key_of
 from neyman.auditing.evidence import ManyRuns, OneRun
-from neyman.auditing.output_features import Learner
 from neyman.auditing.rate_limits import anytime_limit, checked_confidence, clopper_pearson
 from neyman.auditing.scores import Threshold, checked_scores, error_limits
 from neyman.numerics import check
 from neyman.numerics.relation import Relation, relation_of
 from neyman.numerics.rounding import below
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -185,102 +181,6 @@ def one_run(
             "exchange the two guesses, or check the labels of the coins"
         )
     return OneRun(sure, relation, number, guessed, right)
-
-
-def search(
-    run: Callable[[T], object],
-    data: T,
-    neighbor: T,
-    *,
-    claim: object,
-    runs: int = 20_000,
-    confidence: float | Fraction | str = 0.95,
-    neighboring: Relation = "any",
-    learner: Learner | None = None,
-    seed: int | None = None,
-) -> SearchEvidence:
-    """Search for a test that refutes a claim about a black-box program.
-
-    The program runs in random order on two neighboring datasets. A quarter of the outputs trains
-    tests, a quarter chooses one, and half counts its errors. Tests read the numbers of an output,
-    their differences, lowest bits, and sums, and equal outputs.
-
-    Args:
-        run: a function of a dataset. Its output is a number, an array, a mapping of numbers, or any
-            value with a repr. Each call must use fresh randomness.
-        data, neighbor: two neighboring datasets, fixed in advance.
-        claim: the claim to refute, as for `Evidence.refutes`.
-        runs: total number of calls, from 40 to 10^7.
-        confidence, neighboring: as for counts.
-        learner: None, or an object with ``fit`` and ``predict_proba``, such as a classifier of
-            scikit-learn. It adds one more test, on the numbers.
-        seed: seed of the order of the runs and of the split.
-
-    Returns:
-        An `Evidence` with two further attributes: ``refuted``, and ``test``, which names what the
-        test reads. At 95% confidence, it refutes up to one true claim in twenty.
-
-    Examples:
-        >>> import neyman as ny
-        >>> import numpy as np
-        >>> rng = np.random.default_rng(1)
-        >>> shown = ny.audit.search(lambda rows: len(rows) + rng.laplace(scale=0.5),
-        ...                         [1, 1], [1], claim=ny.Laplace(scale=1), seed=1)
-        >>> shown.refuted
-        True
-
-    Source: Jagielski, Ullman and Oprea 2020; Bichsel and others 2021.
-    """
-    sure, relation = checked_confidence(confidence), relation_of(neighboring)
-    return searched(
-        run, data, neighbor, claim, runs, sure, neighboring=relation, learner=learner, seed=seed
-    )
-
-
-def attack_curve(
-    run: Callable[[T], object],
-    data: T,
-    neighbor: T,
-    statistic: Callable[[object], float],
-    *,
-    runs: int = 20_000,
-    confidence: float | Fraction | str = 0.95,
-    neighboring: Relation = "any",
-) -> AttackCurve:
-    """Simulate the curve of one attack on one pair of datasets, with a band at every level.
-
-    The program runs on both datasets in turn. The attack answers "data" if the statistic of an
-    output is at or above a threshold. The limits on both error rates hold at all thresholds at
-    once. The curve can refute a claim. It is no guarantee: another attack or pair may show more.
-
-    Args:
-        run: a function of a dataset. Each call must use fresh randomness.
-        data, neighbor: two neighboring datasets, fixed in advance.
-        statistic: a function from an output to a number. A higher number speaks more for ``data``.
-            Fix it before the runs: a choice based on these outputs makes the confidence wrong.
-        runs: total number of calls, from 40 to 10^7, half on each dataset.
-        confidence, neighboring: as for counts.
-
-    Returns:
-        An `Evidence` with two further methods: ``band(level)``, limits on the attack's type II
-        error, and ``refutation(claim)``, the level at which a claim is refuted the most, or None.
-
-    Examples:
-        >>> import neyman as ny
-        >>> import numpy as np
-        >>> rng = np.random.default_rng(1)
-        >>> shown = ny.audit.attack_curve(lambda rows: len(rows) + rng.laplace(scale=0.5),
-        ...                               [1, 1], [1], statistic=float)
-        >>> shown.refutes(ny.Laplace(scale=1)), shown.refutes(ny.Laplace(scale=0.5))
-        (True, False)
-        >>> low, high = shown.band(0.05)
-        >>> low < float(ny.Laplace(scale=0.5).tradeoff()(0.05)) < high
-        True
-
-    Source: Dvoretzky, Kiefer and Wolfowitz 1956; Massart 1990; Berk and Jones 1979.
-    """
-    sure, relation = checked_confidence(confidence), relation_of(neighboring)
-    return simulated(run, data, neighbor, statistic, runs, sure, relation)
 
 
 def _distinct(canaries: object) -> object:

@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 from neyman.auditing import output_features
 from neyman.auditing.evidence import ManyRuns, claimed_curve
-from neyman.auditing.rate_limits import error_rates, proposed_limits
+from neyman.auditing.rate_limits import checked_confidence, error_rates, proposed_limits
 from neyman.auditing.scores import band_limits, checked_scores, lower_chain, refuse_mixed_up
 from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.notebook import progress_line
@@ -21,7 +21,7 @@ from neyman.numerics import check
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.bound import directed
-from neyman.numerics.relation import Relation
+from neyman.numerics.relation import Relation, relation_of
 from neyman.numerics.rounding import below
 
 T = TypeVar("T")
@@ -122,50 +122,109 @@ class AttackCurve(ManyRuns):
 
     @property
     def _sides(self) -> list[tuple[float, float]]:
-        """Return the informative limits, in both orders."""
+        """Return the limits (a, b) on both error rates with a + b < 1, in both orders."""
         return [pair for a, b in self.points if a + b < 1 for pair in ((a, b), (b, a))]
 
 
-def simulated(
+def attack_curve(
     run: Callable[[T], object],
     data: T,
     neighbor: T,
     statistic: Callable[[object], float],
-    runs: int,
-    confidence: Fraction,
-    neighboring: Relation,
+    *,
+    runs: int = 20_000,
+    confidence: float | Fraction | str = 0.95,
+    neighboring: Relation = "any",
 ) -> AttackCurve:
-    """Run a program on two datasets in turn, and bound both error rates at every threshold.
+    """Simulate the curve of one attack on one pair of datasets, with a band at every level.
 
-    Four one-sided bounds each have a quarter of the error probability. Each upper bound is the
-    smaller of the limits at all counts and of the inequality of Dvoretzky, Kiefer, and Wolfowitz.
+    The program runs on both datasets in turn. The attack answers "data" if the statistic of an
+    output is at or above a threshold. The limits on both error rates hold at all thresholds at
+    once. The curve can refute a claim. It is no guarantee: another attack or pair may show more.
+
+    Args:
+        run: a function of a dataset. Each call must use fresh randomness.
+        data, neighbor: two neighboring datasets, fixed in advance.
+        statistic: a function from an output to a number. A higher number speaks more for ``data``.
+            Fix it before the runs: a choice based on these outputs makes the confidence wrong.
+        runs: total number of calls, from 40 to 10^7, half on each dataset.
+        confidence, neighboring: as for counts.
+
+    Returns:
+        An `Evidence` with two further methods: ``band(level)``, limits on the attack's type II
+        error, and ``refutation(claim)``, the level at which a claim is refuted the most, or None.
+
+    Examples:
+        >>> import neyman as ny
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(1)
+        >>> shown = ny.audit.attack_curve(lambda rows: len(rows) + rng.laplace(scale=0.5),
+        ...                               [1, 1], [1], statistic=float)
+        >>> shown.refutes(ny.Laplace(scale=1)), shown.refutes(ny.Laplace(scale=0.5))
+        (True, False)
+        >>> low, high = shown.band(0.05)
+        >>> low < float(ny.Laplace(scale=0.5).tradeoff()(0.05)) < high
+        True
+
+    Source: Dvoretzky, Kiefer and Wolfowitz 1956; Massart 1990; Berk and Jones 1979.
     """
+    sure, relation = checked_confidence(confidence), relation_of(neighboring)
     for name, value in (("run", run), ("statistic", statistic)):
         if not callable(value):
             raise TypeError(f"{name} = {value!r} must be a function")
     values = _results(lambda i: statistic(run(neighbor if i % 2 else data)), _run_count(runs))
     members, others = (checked_scores("statistic", values[start::2]) for start in (0, 1))
     refuse_mixed_up(members, others)
-    points, floor, least = band_limits(members, others, 1 - confidence)
-    return AttackCurve(confidence, neighboring, points, len(others), len(members), least, floor)
+    # Four one-sided bounds each have a quarter of the error probability.
+    points, floor, least = band_limits(members, others, 1 - sure)
+    return AttackCurve(sure, relation, points, len(others), len(members), least, floor)
 
 
-def searched(
+def search(
     run: Callable[[T], object],
     data: T,
     neighbor: T,
-    claim: object,
-    runs: int,
-    confidence: Fraction,
     *,
-    neighboring: Relation,
-    learner: output_features.Learner | None,
-    seed: int | None,
+    claim: object,
+    runs: int = 20_000,
+    confidence: float | Fraction | str = 0.95,
+    neighboring: Relation = "any",
+    learner: output_features.Learner | None = None,
+    seed: int | None = None,
 ) -> SearchEvidence:
-    """Run a program in random order. A quarter of its outputs trains tests, a quarter chooses one.
+    """Search for a test that refutes a claim about a black-box program.
 
-    The other half counts the errors of this test.
+    The program runs in random order on two neighboring datasets. A quarter of the outputs trains
+    tests, a quarter chooses one, and half counts its errors. Tests read the numbers of an output,
+    their differences, lowest bits, and sums, and equal outputs.
+
+    Args:
+        run: a function of a dataset. Its output is a number, an array, a mapping of numbers, or any
+            value with a repr. Each call must use fresh randomness.
+        data, neighbor: two neighboring datasets, fixed in advance.
+        claim: the claim to refute, as for `Evidence.refutes`.
+        runs: total number of calls, from 40 to 10^7.
+        confidence, neighboring: as for counts.
+        learner: None, or an object with ``fit`` and ``predict_proba``, such as a classifier of
+            scikit-learn. It adds one more test, on the numbers.
+        seed: seed of the order of the runs and of the split.
+
+    Returns:
+        An `Evidence` with two further attributes: ``refuted``, and ``test``, which names what the
+        test reads. At 95% confidence, it refutes up to one true claim in twenty.
+
+    Examples:
+        >>> import neyman as ny
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(1)
+        >>> shown = ny.audit.search(lambda rows: len(rows) + rng.laplace(scale=0.5),
+        ...                         [1, 1], [1], claim=ny.Laplace(scale=1), seed=1)
+        >>> shown.refuted
+        True
+
+    Source: Jagielski, Ullman and Oprea 2020; Bichsel and others 2021.
     """
+    sure, relation = checked_confidence(confidence), relation_of(neighboring)
     if not callable(run):
         raise TypeError(f"run = {run!r} must be a function of a dataset")
     number = _run_count(runs)
@@ -178,7 +237,7 @@ def searched(
     order = rng.permutation(number)
     fit, choose, test = np.split(order, [number // 4, number // 2])
     scores = output_features.scores_by_name(features.rows(fit), labels[fit], learner)
-    chance = below((1 - confidence) / 2)
+    chance = below((1 - sure) / 2)
     name, threshold = _choose_score(
         scores, features.rows(choose), labels[choose], curve, chance, len(test) // 2
     )
@@ -188,9 +247,7 @@ def searched(
     misses = int((~(values[sides == 1] > threshold)).sum())
     point = error_rates(alarms, negatives, misses, positives, chance)
     least = error_rates(0, negatives, 0, positives, chance)
-    return SearchEvidence(
-        confidence, neighboring, (point,), negatives, positives, least, name, curve
-    )  # fmt: skip
+    return SearchEvidence(sure, relation, (point,), negatives, positives, least, name, curve)
 
 
 def _run_count(runs: object) -> int:
@@ -201,7 +258,7 @@ def _run_count(runs: object) -> int:
 
 
 def _results(run: Callable[[int], T], number: int) -> list[T]:
-    """Return the results of numbered runs, in order, and show their progress."""
+    """Return the results of runs, and show their progress."""
     tell = progress_line()
     results: list[T] = []
     for i in range(number):
@@ -219,10 +276,7 @@ def _choose_score(
     chance: float,
     size: int,
 ) -> tuple[str, float]:
-    """Return the score and the threshold that promise the strongest evidence against a claim.
-
-    curve: the claim. chance: of a miss of each limit. size: runs per dataset in the later test.
-    """
+    """Return the score and threshold that promise the strongest evidence in ``size`` runs each."""
     tried: list[tuple[str, float, float, float]] = []
     for name, score in scores.items():
         values = score(features)

@@ -1,4 +1,4 @@
-"""Make canary gradients, which a training loop cannot overlook, and score their presence."""
+"""Make canary rows, which a training loop cannot overlook, and score if they were used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make keys that are equal if and only if canaries are: numbers by value, arrays by entries."""
+"""Make a key for each canary. Two keys are equal if and only if their canaries are equal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,6 @@ def key_of(canary: object) -> Key:
 
 
 def _number(value: Any) -> Key:
-    """Return a number's key: as a float if it is exact, else the number itself."""
     try:
         near = float(value)
     except (OverflowError, ValueError):  # too large
@@ -85,9 +84,9 @@ def _sequence(values: Sequence[object]) -> Key:
 
 
 def _sequence_key(keys: list[Key]) -> Key:
-    """Return the key of a sequence, given its parts' keys.
+    """Return the key of a sequence, given the keys of its entries.
 
-    If all parts have one shape, it is an array's key.
+    If all entries have one shape, it is an array's key.
     """
     if keys and all(key[:2] == keys[0][:2] and key[0] == "numbers" for key in keys):
         return "numbers", (len(keys), *keys[0][1]), b"".join(key[2] for key in keys)

@@ -151,8 +151,7 @@ class Guesses:
     def most_gdp(self) -> float:
         """Return the largest mu that this accuracy can show, for any number of canaries.
 
-        It is z(1 - t (1 - a) s) - z(1 - t a s), with the accuracy a and s = guesses / canaries:
-        with probability t, answer for a share s with accuracy a, and otherwise reveal nothing.
+        It is z(1 - t (1 - a) s) - z(1 - t a s), with the accuracy a and s = guesses / canaries.
         """
         t, part = self.chance, self.guesses / self.canaries
         a = self.correct / self.guesses if self.guesses else 0.0

@@ -151,7 +151,7 @@ def all_counts(trials: int, chance: float) -> tuple[Array, float]:
 
 @lru_cache(maxsize=64)
 def _equal_chance(trials: int, chance: float) -> float:
-    """Return one chance for every count, such that all limits hold at once."""
+    """Return one chance of a miss for the limit of each count, such that all hold at once."""
     target = chance * (1 - LIMITS.float_share)
     each = target / (2 + 2 * math.log(trials))
     for _ in range(8):

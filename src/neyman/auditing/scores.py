@@ -1,4 +1,4 @@
-"""Test scores: choose a threshold, and bound the error rates."""
+"""Choose a threshold for an attack's scores, and bound the attack's error rates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from neyman.numerics.rounding import below
 
 @dataclass(frozen=True)
 class Limits:
-    """Set when scores are informative."""
+    """Set which scores are refused, and the tolerances of their statistics."""
 
     # Standard deviations of the rank sum. By chance this occurs once in a billion audits.
     exchanged_deviations: float = -6.0
@@ -160,7 +160,7 @@ def _deviation(size: int, chance: float) -> float:
 
 
 def _all(members: Array, others: Array, chance: float) -> tuple[tuple[Rates, ...], Rates]:
-    """Return the limits at each score as a threshold, if they are corners of the region.
+    """Return limits at all scores as thresholds, without thresholds that others make redundant.
 
     A test at a threshold reports scores at or above it. Suppose i - 1 scores of others are
     reported. Then the test's false alarm rate is below the rate of a test above the i-th highest of
@@ -197,7 +197,7 @@ def lower_chain(points: Sequence[Rates]) -> list[Rates]:
 
 
 def _hull(a: Array, b: Array) -> list[int]:
-    """Return indices of the corners of the lower convex hull of points."""
+    """Return the indices of the corners of the lower convex hull of points (a, b)."""
     order = np.lexsort((b, a))
     hull: list[int] = []
     for i in map(int, order):

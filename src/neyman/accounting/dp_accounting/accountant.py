@@ -1,4 +1,4 @@
-"""Answer as a dp_accounting accountant with certified numbers. This needs its extra."""
+"""Define a dp_accounting accountant with certified numbers. It needs `neyman[dp-accounting]`."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class NeymanAccountant(PLDAccountant):
         return self.tradeoff().delta(target_epsilon).upper
 
     def _certain_loss(self) -> Bound:
-        """Bound the largest mass of infinite loss of any ordered pair, including rounding."""
+        """Bound the mass of outcomes with infinite loss, for the worst ordered pair."""
         pairs = self.tradeoff().directions
         low, high = max(c.least.infinite for c in pairs), max(c.infinite for c in pairs)
         if low == 1 or high == 0:

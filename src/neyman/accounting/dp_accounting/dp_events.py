@@ -1,4 +1,4 @@
-"""Read mechanisms from dp_accounting's tree of events."""
+"""Translate dp_accounting's trees of events into Neyman's mechanisms."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def _without_replacement(event: Any, neighboring: Neighboring) -> Mechanism:
 
 
 def _rate(event: Any) -> float | Fraction:
-    """Return the rate of an event. jax_privacy's schedules give an array of one number."""
+    """Return an event's sampling rate, which jax_privacy may give as an array of one number."""
     given = event.sampling_probability
     one = given.item() if getattr(given, "shape", None) == () else given
     return probability("sampling_probability", one)

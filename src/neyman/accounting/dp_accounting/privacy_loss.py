@@ -211,7 +211,7 @@ def _distribution() -> Any:
 
 
 def _orders(f: Tradeoff) -> tuple[tuple[Profile, ...], tuple[Profile, ...]]:
-    """Return the profiles of all pairs in the given order, and in the reverse order."""
+    """Return the privacy profiles of all pairs in the given order, and in the reverse order."""
     if f.joined or f.ordered:
         return f.profiles, f.profiles
     forward = tuple(dict.fromkeys(f.alternatives))
@@ -316,7 +316,7 @@ def _table_of_profiles(profiles: tuple[Profile, ...], step: float, tail: float) 
 
 
 def _units(pld: PrivacyLossDistribution, step: float) -> tuple[Any, Any]:
-    """Return two distributions that, composed with ``pld``, each leave one direction.
+    """Return two distributions. Composed with ``pld``, each one leaves one of its directions.
 
     One direction has no loss, the other no mass.
     """

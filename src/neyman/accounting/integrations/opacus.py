@@ -227,7 +227,7 @@ class OpacusDraws:
         return math.ceil(Fraction(torch.tensor(rate, dtype=kind).item()) * steps) / steps
 
     def batches(self, sampler: Any, samples: Iterator[list[int]]) -> Iterator[list[int]]:
-        """Yield the batches of a pass over the loader, given the batches that Opacus would draw."""
+        """Yield the batches of a pass over the loader. ``samples`` are those that Opacus draws."""
         self.start()
         for rows in samples:
             self.sizes.append(len(rows))
@@ -395,7 +395,7 @@ def _refuse_type(name: str, value: Any, *kinds: type) -> None:
 
 
 def _settings(loader: Any, optimizer: Any, module: Any) -> dict[str, Any]:
-    """Return by name the values to check, and the values that must not change between steps."""
+    """Return the settings by name: all are checked, and none may change between steps."""
     sampler = loader.batch_sampler
     values: dict[str, Any] = {
         "loader.batch_sampler.sample_rate": sampler.sample_rate,
@@ -534,7 +534,7 @@ def clipping_norms(optimizer: Any) -> tuple[float, ...]:
 
 
 def scheduled(optimizer: Any) -> dict[str, Any]:
-    """Return the values that a schedule may change, but not within a sample."""
+    """Return the values that a schedule may change between samples, not within a sample."""
     groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
     return {
         "max_grad_norm": clipping_norms(optimizer),

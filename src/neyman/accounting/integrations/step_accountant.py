@@ -462,5 +462,4 @@ def _curve(steps: Steps) -> Tradeoff:
 
 
 def _actual(steps: Steps) -> Steps:
-    """Return the steps that read data: the rate and the number are above 0."""
     return tuple(step for step in steps if step[1] and step[2])

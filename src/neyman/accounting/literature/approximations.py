@@ -33,7 +33,7 @@ NAMES = ("central limit theorem", *(f"Edgeworth expansion of order {k}" for k in
 
 
 class MechanismOrCurve(Protocol):
-    """Represent a mechanism or a curve."""
+    """Represent an object with a trade-off curve: a mechanism or a curve."""
 
     def tradeoff(self) -> Tradeoff:
         """Return the trade-off curve."""
@@ -92,7 +92,7 @@ class _LossSum:
         return band
 
     def below(self, t: float) -> float:
-        """Estimate P(L < t): Phi(x) - phi(x) (corrections in Hermite polynomials)."""
+        """Estimate P(loss < t): Phi(x) - phi(x) (corrections in Hermite polynomials)."""
         if self.deviation == 0:
             step = 0.5 * ((t > self.mean) + (t >= self.mean))  # an atom counts half on both sides
             return (1 - self.infinite) * step
@@ -103,7 +103,7 @@ class _LossSum:
         return (1 - self.infinite) * min(max(value, 0.0), 1.0)
 
     def above(self, t: float) -> float:
-        """Estimate P(L > t). Infinite losses are above every t."""
+        """Estimate P(loss > t). Infinite losses are above every t."""
         return 1 - self.below(t)
 
 
@@ -189,7 +189,7 @@ class Expansion:
         return min(away, max(value, 1 - value))
 
     def _power(self, p: _LossSum, q: _LossSum, level: float) -> float:
-        """Estimate the power of one ordered pair: p is its loss, q the loss of the reverse pair."""
+        """Estimate the power for one ordered pair with loss p. The reverse pair has loss q."""
         if level == 0:
             return p.infinite
         ahead, behind = REACH_DEVIATIONS * p.deviation, REACH_DEVIATIONS * q.deviation

@@ -23,7 +23,7 @@ Number = float | Fraction | str
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the orders among which the best order is searched."""
+    """Set the range of Renyi orders in which the best order is searched for."""
 
     largest_order_excess: float = 1e15  # largest order searched, minus 1
     least_order_excess: float = 1e-15
@@ -130,7 +130,7 @@ def canonne_kamath_steinke_zcdp(rho: Number, delta: Number) -> Bound:
         return _sum(terms, method)
 
     def falls(t: float) -> bool:
-        """Return True if epsilon falls with the order at a = 1 + e^t."""
+        """Return True if epsilon falls at order 1 + e^t."""
         more = math.exp(t)
         return r * more * more + math.log1p(more) - far < 0
 

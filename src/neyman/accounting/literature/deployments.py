@@ -81,10 +81,6 @@ class Deployment:
 
 DATA_THEMSELVES = "The data themselves"
 CENSUS = "2020 Census, redistricting data"
-_TOP_DOWN = (
-    "Abowd and others 2022, The 2020 Census Disclosure Avoidance System TopDown Algorithm",
-    "https://arxiv.org/abs/2204.08986",
-)
 
 
 class Deployments(tuple[Deployment, ...]):
@@ -184,7 +180,8 @@ _ROWS = (
         2021,
         "a person and their housing unit",
         "Gaussian noise",
-        *_TOP_DOWN,
+        "Abowd and others 2022, The 2020 Census Disclosure Avoidance System TopDown Algorithm",
+        "https://arxiv.org/abs/2204.08986",
         rho=Fraction("2.63"),
     ),
     Deployment(

@@ -88,9 +88,10 @@ def _transform_difference(
 
 
 def _cubics(values: Array) -> tuple[Array, Array]:
-    """Return inner Bernstein coefficients of cubics through four neighbors, between the middle two.
+    """Return the two inner Bernstein coefficients of each cubic through four neighboring values.
 
-    A cubic is at most its largest coefficient. Left of 0, the values are complex conjugates.
+    They are for the interval between the middle two. There a cubic is at most its largest
+    coefficient. Left of 0, the values are complex conjugates.
     """
     before = np.concatenate([[np.conj(values[1])], values[:-3]])
     start, end, after = values[:-2], values[1:-1], values[2:]
@@ -118,7 +119,7 @@ def _moment(terms: Terms) -> float:
 
 
 def _tail(terms: Terms) -> float:
-    """Bound the integral of |gamma| / t beyond ``NEAR_DEVIATIONS``.
+    """Bound the integral of |gamma| / t beyond ``NEAR_DEVIATIONS`` from above.
 
     Integrate each t^{n-1} e^{-t^2/2} by parts [EE-4].
     """

@@ -182,7 +182,7 @@ def _moment(f: Tradeoff, order: int) -> float:
 
 
 def _pairs(f: Tradeoff) -> list[tuple[float, float]]:
-    """Return pairs (epsilon, delta) that f implies."""
+    """Return pairs (epsilon, delta) for which the curve f implies (epsilon, delta)-DP."""
     largest = max(c.supremum for c in f.directions)
     if math.isfinite(largest):
         pairs = [(up(float(largest)), up(max(float(c.infinite) for c in f.directions)))]

@@ -178,7 +178,6 @@ def least_error(
 
 
 def _records(problem: str, n: int | None, relation: Neighboring, model: str) -> int:
-    """Return the checked number of records; 0 if the problem does not need it."""
     if problem == "quantile" and n is not None:
         raise ValueError(f"n = {n!r} is not used by 'quantile': it is the number of values")
     if n is None and problem in ("histogram", "quantile"):
@@ -234,7 +233,7 @@ def _parts(name: str, value: int, least: int) -> int:
 
 
 def _width(ask: _Question, most: float) -> list[float]:
-    """Return half widths of a prior to try, within the parameter set."""
+    """Return half widths of a prior to try, at most ``most``."""
     if ask.prior is not None:
         if ask.prior > most:
             raise ValueError(
@@ -384,8 +383,6 @@ def _local_ball(ask: _Question) -> Methods:
 
 @dataclass(frozen=True)
 class _Problem:
-    """Represent a problem: its bounds in both models, and the arguments it takes."""
-
     central: Callable[[_Question], Methods]
     local: Callable[[_Question], Methods] | None = None
     needed: tuple[str, ...] = ()

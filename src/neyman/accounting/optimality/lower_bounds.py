@@ -174,7 +174,7 @@ def ball_packing(guarantee: Guarantee, n: int, dimension: int) -> tuple[float, f
 
 
 def information_of_a_bit(guarantee: Guarantee) -> Callable[[Array], Array]:
-    """Return a bound on a report's information, as an even and convex function of the mean."""
+    """Return an upper bound on a report's information: an even, convex function of the mean."""
     share = math.tanh(guarantee.pure / 2) ** 2 * UP if guarantee.pure < 35 else 1.0
     share, bit = min(share, 1.0), guarantee.bit
 
@@ -228,7 +228,7 @@ def _largest_inverse(k: int, alpha: float) -> float:
 
 
 def priors(n: int, categories: int) -> list[float]:
-    """Return concentrations of a symmetric Dirichlet prior to try."""
+    """Return the concentrations of a symmetric Dirichlet prior that a search tries."""
     least = 1.05 if categories == 2 else 3.05
     most = max(4 * math.sqrt(n) / categories, 40.0)
     return [math.sqrt(n) / categories, *np.geomspace(least, most, LIMITS.priors).tolist()]
@@ -282,13 +282,9 @@ def two_spread(n: int, alpha: float) -> float:
     """
     middle = n // 2
     near = np.arange(0, min(200, middle) + 1)
-    left = np.unique(
-        np.concatenate([near, np.linspace(0, middle, LIMITS.count_nodes // 2).astype(np.int64)])
-    )
-    right = np.unique(
-        np.concatenate([n - near, np.linspace(middle, n, LIMITS.count_nodes // 2).astype(np.int64)])
-    )
-    starts = np.unique(np.concatenate([left, right]))
+    half = LIMITS.count_nodes // 2
+    nodes = np.concatenate([np.linspace(0, middle, half), np.linspace(middle, n, half)])
+    starts = np.unique(np.concatenate([near, n - near, nodes.astype(np.int64)]))
     ends = np.append(starts[1:] - 1, n)  # each block includes its start and end
     both = np.stack([starts, ends]).astype(float)
     # Nine values of log gamma, each at most n + 2 alpha times its logarithm, of 5 units, and 8

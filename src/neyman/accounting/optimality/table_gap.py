@@ -1,4 +1,4 @@
-"""Compare a table's error with the least error of any release with the same zCDP guarantee."""
+"""Bound a table's error / the least error of any release with the same zCDP guarantee."""
 
 from __future__ import annotations
 

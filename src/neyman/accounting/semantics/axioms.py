@@ -29,7 +29,7 @@ Definition = Callable[[Channel], bool]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how many channels a search tries."""
+    """Set the numbers and sizes of the channels that a search tries."""
 
     search_seed: int = 1  # seed without a generator: a search is no release, and repeats
     denominator: int = 24  # largest denominator of a random row
@@ -97,8 +97,6 @@ class AxiomSearch:
 
 @dataclass
 class _AxiomSearch:
-    """Hold the channels and counts of one search."""
-
     axiom: str
     datasets: int
     outputs: int
@@ -197,7 +195,7 @@ class _AxiomSearch:
         return tuple(x / sum(tilted) for x in tilted)
 
     def garblings(self) -> Iterator[tuple[str, Channel]]:
-        """Yield deterministic maps of the outputs, and random channels."""
+        """Yield named channels that process outputs: deterministic maps, then random ones."""
         places = range(self.outputs)
         unit = [tuple(ONE if i == j else ZERO for j in places) for i in places]
         maps: Iterable[Iterable[int]] = itertools.product(places, repeat=self.outputs)

@@ -54,7 +54,7 @@ ORDER_FACTORS = np.geomspace(1e-3, 1e3, 60)  # first orders, relative to zCDP's 
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how the best order is searched."""
+    """Set how minima are searched for."""
 
     zoom_points: int = 9  # points in the bracket of a minimum
     zooms: int = 12  # largest number of zooms
@@ -361,7 +361,7 @@ def _removal(guarantee: Tradeoff | Described) -> Tradeoff:
 
 
 def _bare(f: Tradeoff) -> bool:
-    """Return True if some part of the curve is known only by its divergences."""
+    """Return True if some part of the curve is known only by its Renyi divergences."""
     return any(isinstance(loss, RenyiBound) for c in f.alternatives for loss, _ in c.parts)
 
 
@@ -435,7 +435,7 @@ def _tails(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Int
 
 
 def _size(c: Composition) -> float:
-    """Estimate the size of the losses, to steer the search."""
+    """Estimate the size of a composition's losses, to choose the first points of a search."""
     _, mean, variance = (float(x[0]) for x in c.moments(np.zeros(1)))
     scale = abs(mean) + math.sqrt(abs(variance))
     return scale if 0 < scale < math.inf else 1.0
@@ -475,7 +475,7 @@ def _beneath(
 
 
 def _chernoff(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Interval]:
-    """Return log of the least e^{z (D_{1+z} - eps)} over real z >= 0, from divergences [PO-7]."""
+    """Return bounds on log of the least e^{z (D_{1+z} - eps)} over real z >= 0 [PO-7]."""
     parts = [part for c in pairs for part in c.parts]
     bare = {loss for loss, _ in parts if isinstance(loss, RenyiBound)}
     (only,) = bare if len(bare) == 1 else (None,)

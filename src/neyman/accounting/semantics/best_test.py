@@ -217,7 +217,7 @@ def _few(outcomes: int) -> None:
 
 
 def _exp(x: Fraction) -> Fraction:
-    """Return e^x in 60 digits, minus the errors of the division and the exponent."""
+    """Return e^x to about 60 digits."""
     return Fraction(_WIDE.exp(_WIDE.divide(Decimal(x.numerator), Decimal(x.denominator))))
 
 

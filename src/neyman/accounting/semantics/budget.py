@@ -73,7 +73,7 @@ class PlanBudget(ABC):
 
     @property
     def numbers(self) -> dict[str, Fraction]:
-        """Return the exact numbers by their fields in a plan's file."""
+        """Return the exact numbers of the budget by their names in a plan's file."""
         given = {name: value for name, value in vars(self).items() if value is not None}
         return {PLAN_FIELDS.get(name, name): value for name, value in given.items()}
 
@@ -347,7 +347,7 @@ class AtMost(PlanBudget):
 
     @property
     def rough_mu(self) -> float:
-        """Return mu of the Gaussian curve through the point."""
+        """Return mu of the Gaussian curve through (level, power)."""
         return self.mu
 
     def limit(self, question: Question, at: float) -> Fraction | None:
@@ -356,7 +356,7 @@ class AtMost(PlanBudget):
 
     @property
     def power_limit(self) -> Callable[[Array], Array] | None:
-        """Return the power of the Gaussian curve through the point, if there is one."""
+        """Return the power of the Gaussian curve through (level, power), if there is one."""
         inside = 0 < float(self.level) < 1 and 0 < float(self.power) < 1
         return _gaussian(self.mu) if inside else None
 
@@ -387,20 +387,15 @@ class AtMost(PlanBudget):
 
     @property
     def mu(self) -> float:
-        """Return mu = z(1 - level) - z(1 - power), of the Gaussian curve through the point."""
+        """Return mu = z(1 - level) - z(1 - power), of the Gaussian curve through (level, power)."""
         return float(ndtri(float(self.power)) - ndtri(float(self.level)))
 
     def tradeoff(self) -> Tradeoff:
-        """Return the Gaussian curve through the point."""
+        """Return the Gaussian curve through (level, power)."""
         return gdp(self.mu)
 
     def admits(self, mechanism: Described) -> bool:
-        """Return True if a mechanism certainly meets the guarantee.
-
-        The power at the level is at most the limit. At every level from 1e-12 up, the power is at
-        most 1% above the Gaussian's. At the epsilon where the Gaussian's delta is 1e-12, delta is
-        at most 2e-12.
-        """
+        """Return True if a mechanism certainly meets the three conditions of `at_most`."""
         spent = _spent(mechanism)
         if spent.bare_rho() is not None:
             raise ValueError(
@@ -460,7 +455,7 @@ class AtMost(PlanBudget):
 
 
 def _spent(mechanism: Described) -> Tradeoff:
-    """Return the curve in both orders, because a guarantee for neighbors covers both."""
+    """Return a mechanism's curve for both orders of neighbors, because a guarantee covers both."""
     return replace(check.described("mechanism", mechanism).tradeoff(), ordered=False)
 
 
@@ -527,7 +522,7 @@ _Given = tuple[str, float | Fraction | str | None]
 
 
 def _budget_at(kind: type[AtMost], most: _Given, at: _Given) -> AtMost:
-    """Return a budget of a kind. Check its two numbers under their given names."""
+    """Return a budget of this class. Errors about its two numbers use their given names."""
     (power_name, power), (level_name, level) = most, at
     for name, value, other in ((power_name, power, level_name), (level_name, level, power_name)):
         if value is None:

@@ -1,4 +1,4 @@
-"""Warn about budgets that protect almost nothing. They are allowed."""
+"""Write warnings about budgets that are allowed but protect almost nothing."""
 
 from __future__ import annotations
 

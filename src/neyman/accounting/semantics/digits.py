@@ -213,7 +213,7 @@ def size_for_power(b: Fraction) -> int:
 
 
 def factor_of(e: Fraction) -> str:
-    """Return e^epsilon, rounded up to three digits."""
+    """Return e^e as text, rounded up to three digits."""
     if e == 0:
         return "1"
     exact = _WIDE.divide(Decimal(e.numerator), Decimal(e.denominator))
@@ -225,7 +225,7 @@ def factor_of(e: Fraction) -> str:
 
 
 def plain(number: Fraction) -> str:
-    """Return a readable number: exact if twelve digits or a short fraction suffice, or "about"."""
+    """Return a number as text: exact if twelve digits or a short fraction suffice, else "about"."""
     ends = Decimal(number.numerator), Decimal(number.denominator)
     if Fraction(short := Context(prec=12).divide(*ends)) == number:
         return plain_decimal(short)

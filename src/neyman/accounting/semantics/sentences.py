@@ -162,7 +162,7 @@ def finding(level: Numeric, power: Numeric, prior: Numeric, *, capital: bool = T
 
 
 def finding_right(prior: Numeric, right: str) -> str:
-    """Write the sentence of `finding`, given its percentage as text."""
+    """Write the sentence of `finding` with the percentage ``right``, a text."""
     text = f"{odds(prior)}, a positive result of this test is correct at most {right} of the time."
     return _capital(text)
 
@@ -281,7 +281,7 @@ def claim(
 def change(
     neighboring: Relation, subject: str = "person", rows: int = 1, held: Sequence[str] = ()
 ) -> str:
-    """Write how neighbors differ, as "with one person’s record replaced by any other"."""
+    """Write the difference of neighbors: "with one person’s record replaced by any other"."""
     what = f"one {subject}’s " + ("record" if rows == 1 else f"records (up to {rows:,})")
     if neighboring == "replace-one":
         return f"with {what} replaced by any other{_same(held)}"
@@ -350,7 +350,7 @@ def belief_sentence(
     about: str = "record",
     within: str | None = None,
 ) -> str:
-    """Write a bound on posteriors, from ``ny.posterior_ratio``, for one kind of attacker.
+    """Write the bound of ``ny.posterior_ratio`` for one kind of attacker.
 
     Args:
         attacker: "knows-the-rest", "true-record" or "arbitrary-prior".

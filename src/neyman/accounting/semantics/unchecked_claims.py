@@ -7,7 +7,7 @@ ROW_WORDS = frozenset({"entry", "line", "observation", "record", "row"})
 
 
 def one_row_each(subject: str, column: str | None) -> str:
-    """Write the sentence for a guarantee that treats each row as another unit.
+    """Write that the guarantee assumes at most one row for each unit.
 
     Args:
         column: the column that names the unit, or None.
@@ -40,7 +40,7 @@ def rows_not_stated(subject: str, column: str | None, *, rows_given: bool) -> st
 
 
 def disjoint_parts(dataset: str, subject: str) -> str:
-    """Write the sentence for a dataset with parts."""
+    """Write that nothing checks if the parts of a dataset are disjoint."""
     return (
         f"Nothing checks that the parts of {dataset} are disjoint. If two parts contain the same"
         f" {subject}, the risks of their releases add up. The custodian is responsible for that."
@@ -48,7 +48,7 @@ def disjoint_parts(dataset: str, subject: str) -> str:
 
 
 def dataset_names(subject: str) -> str:
-    """Write the sentence for a ledger or a release with a dataset's name."""
+    """Write that nothing checks if two dataset names hold different data."""
     return (
         f"Nothing checks that two dataset names hold different data. If they contain the same"
         f" {subject}, the risks of their releases add up. The custodian is responsible for that."

@@ -32,7 +32,7 @@ from neyman.numerics.raw_values import as_floats, one_per_record, vectors
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the grid of a mean, and sizes that fit in 64 bits."""
+    """Set the grid of a mean, and sizes whose sums fit into 64 bits."""
 
     grid_units: int = 1 << 24  # units in the radius
     piece_numbers: int = 1 << 17  # numbers clipped at a time, which fit in a cache
@@ -117,7 +117,7 @@ class BallRows(Protocol):
 def mean_of_array(
     array: NDArray[Any] | BallRows, flat: bool, radius: Fraction, budget: Budget, paid: Shared
 ) -> Estimate:
-    """Return the mean of records whose shape was checked. ``flat`` if each record is one number."""
+    """Return the mean of records of a checked shape. flat: True if each record is one number."""
     if relation_of(paid) == "replace-one":
         return _known_size(array, flat, radius, budget, paid)
     return _unknown_size(array, flat, radius, budget, paid)

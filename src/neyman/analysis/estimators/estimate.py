@@ -141,7 +141,7 @@ class Estimate:
 
 
 def shaped(values: NDArray[Any], flat: bool) -> Number:
-    """Return a number if ``flat``, and otherwise a read-only copy of the array."""
+    """Return the only number of an array if ``flat``, else a read-only copy of the array."""
     if flat:
         return float(values.reshape(-1)[0])
     return fixed(values)

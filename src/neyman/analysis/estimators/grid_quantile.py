@@ -236,7 +236,7 @@ def _in_order(levels: Sequence[Fraction], values: Sequence[float]) -> NDArray[np
 def _quantile_release(
     budget: Budget, levels: Sequence[Fraction], n: int | None, points: int, miss: Fraction | None
 ) -> tuple[InverseSensitivity, list[tuple[Fraction | None, ...]]]:
-    """Return the mechanism of the release, and the levels of the draws for each quantile.
+    """Return the mechanism of the release, and which levels to draw for each quantile.
 
     The rate with all ends shows which ends have too few records. These ends are dropped, and the
     other draws share the budget again. A larger rate needs fewer records, so the remaining ends

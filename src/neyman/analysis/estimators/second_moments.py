@@ -269,7 +269,7 @@ def _sampling(diagonal: NDArray[Any], centered: bool, radius: float) -> Floats:
 def _over(
     sums: Lanes, around: Floats, least: int, most: int, unit: float, beyond: float
 ) -> tuple[Floats, Floats]:
-    """Bound sums with errors of at most ``around``, divided by a number from least to most."""
+    """Bound sums divided by a number from least to most. The sums err by at most ``around``."""
     ends = [(sums + side * around) * (unit / n) for side in (-1, 1) for n in (least, most)]
     return np.min(ends, axis=0) - beyond, np.max(ends, axis=0) + beyond
 

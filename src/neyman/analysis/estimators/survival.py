@@ -23,7 +23,7 @@ from neyman.numerics.raw_values import as_floats, one_per_record
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest number of times, and the noise that hides a number at risk."""
+    """Set the largest number of times, and how much noise hides a number at risk."""
 
     times: int = 1000
     at_risk_deviations: float = 4.0  # standard deviations of noise that hide a number at risk
@@ -205,7 +205,10 @@ def _times(times: Iterable[float]) -> Floats:
 
 
 def _cells(length: Floats, event: Floats, ends: Floats) -> Lanes:
-    """Return counts of events and censorings in turn, then the later and the missing records."""
+    """Return the numbers of events and censorings, interval by interval, then two further numbers.
+
+    They count the records after the last time, and the records that are ignored.
+    """
     usable = (length >= 0) & np.isfinite(length) & ((event == 0) | (event == 1))
     at, last = np.where(usable, length, 0.0), 2 * len(ends)
     # A record censored at a time was free of the event until then, so the next interval counts it.
@@ -224,7 +227,7 @@ class _SurvivalCounts:
         sigma: standard deviation of the noise of a cell, before rounding.
         at_risk: a matrix of cells x intervals. The numbers at risk are ``cells @ at_risk`` plus a
             constant.
-        project: a matrix of cells x cells that fits the cells' noise to the number of records.
+        project: a matrix that fits the noise of the cells to the number of records.
     """
 
     events: Floats
@@ -263,7 +266,7 @@ class _SurvivalCounts:
         return np.cumprod(np.clip(free, 0.0, 1.0), dtype=float)
 
     def _positive(self) -> tuple[Floats, Floats, Floats]:
-        """Return events, leavers, and numbers at risk, raised to at least 0, 0, and 1."""
+        """Return events, events plus censorings, and numbers at risk, at least 0, 0, and 1."""
         some, rest = np.clip(self.events, 0.0, None), np.clip(self.censored, 0.0, None)
         return some, some + rest, np.maximum(self.risk, np.maximum(some + rest, 1.0))
 
@@ -271,7 +274,7 @@ class _SurvivalCounts:
         return self.sigma * np.sqrt(((self.project @ self.at_risk) ** 2).sum(axis=0))
 
     def _hidden(self) -> NDArray[np.bool_]:
-        """Return True for each time from the first one at which noise may hide all at risk."""
+        """Return True from the first time on at which noise may hide all records at risk."""
         unclear = self.risk < LIMITS.at_risk_deviations * self._deviation_at_risk() + 1
         return np.logical_or.accumulate(unclear)
 

@@ -164,7 +164,7 @@ def normal_mean(
 
 
 def _reach(n: int) -> float:
-    """Return the clipping bound in sigmas: to the location, and to the farthest record [EM-11]."""
+    """Return the clipping bound in sigmas: no record is farther from the location [EM-11]."""
     sampling = math.sqrt(math.log(8 / LIMITS.failure_chance) / (2 * n))
     share = float(LIMITS.rank_share) + sampling
     if share > LIMITS.clipped_share:

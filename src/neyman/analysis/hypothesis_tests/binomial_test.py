@@ -40,7 +40,7 @@ METHOD = "binomial sums with canonical noise"
 
 @dataclass(frozen=True)
 class NoisyCount:
-    """Represent a count of n records with canonical noise, and bound its probabilities."""
+    """Add canonical noise to a number of successes in n records, and bound its probabilities."""
 
     n: int
     mechanism: CanonicalNoise

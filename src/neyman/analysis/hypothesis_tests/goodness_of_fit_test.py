@@ -1,4 +1,4 @@
-"""Test goodness of fit: compare noisy counts with their noisy distribution under the null."""
+"""Test if categories have given shares, by noisy counts and their simulated distribution."""
 
 from __future__ import annotations
 
@@ -189,7 +189,6 @@ class GoodnessOfFitTest:
         return (1 + larger) / (1 + self.simulations)
 
     def _statistic(self, counts: Lanes) -> NDArray[np.float64]:
-        """Return the statistic of each row of counts."""
         expected = np.array([float(self.n * share) for share in self.shares])
         rest = counts - expected
         rest -= rest.mean(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Test a center with a private t-test of clipped records. It is valid for every n."""
+"""Test the center of a distribution with a private t-test, which is valid for every n."""
 
 from __future__ import annotations
 

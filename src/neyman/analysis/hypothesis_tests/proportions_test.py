@@ -173,7 +173,6 @@ class ProportionsTest:
         return simulated_power(rejects, simulations, confidence, generator)
 
     def _sides(self, places: Pair) -> list[LargerProportion]:
-        """Return one test per side of the alternative."""
         (one, other), (first, second) = places, self._groups
         greater = LargerProportion((one, other), (first, second), self._noise_variance)
         less = LargerProportion((other, one), (second, first), self._noise_variance)

@@ -53,7 +53,7 @@ class TestResult:
     def of(
         cls, receipt: Mapping[str, Any], method: str, confidence: float | None, mechanism: Mechanism
     ) -> TestResult:
-        """Return the result that a receipt states."""
+        """Read the result from a receipt."""
         result = receipt["result"]
         p = Bound(result["p_value"]["lower"], result["p_value"]["upper"], "upper", method)
         ends = result.get("interval")

@@ -27,7 +27,7 @@ Content = TypeVar("Content")
 
 
 class CheckpointError(ValueError):
-    """Refuse a checkpoint that cannot be used, or a folder that holds something else."""
+    """Report a checkpoint that cannot be used, or a folder that holds something else."""
 
 
 def other_terms(folder: Path) -> CheckpointError:

@@ -96,12 +96,12 @@ def careful_error(size: int, grid: int) -> float:
 
 
 def _careful_margin(size: int, grid: int) -> float:
-    """Return a margin for rounding every entry, the rough norm's error, and floating point."""
+    """Return a margin in units for rounding each entry, the rough norm, and floating point."""
     return 0.5 * size**0.5 * (1 + 1.01 * grid / LIMITS.careful_units) + 1.0
 
 
 def _rough_squares(rows: Lanes) -> Floats:
-    """Return each row's squared norm to a few units of 2^-53, for integers up to 2^24.
+    """Return each row's squared norm, up to a few relative errors of 2^-53. Entries: up to 2^24.
 
     Each slice has an exact sum, and slices are added in order. Each row is computed by itself.
     """

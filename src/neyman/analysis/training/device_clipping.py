@@ -1,11 +1,11 @@
 """Clip rows on a torch device, with integers in floats and exact sums.
 
 A row becomes integers whose squared norm is checked exactly, as in
-`neyman.analysis.training.clipping`. It does not depend on other rows. A row comes in parts, such as
-one part for each parameter of a model. The integers are stored as floats. Sums of integers below
-2^53 are exact in float64 in any order, so no kernel can change a row by its position [TR-6]. Each
-operation on single elements is a product, or a rounding to an integer. IEEE arithmetic rounds it
-the same in any position, and a compiler has no product and sum to fuse.
+`neyman.analysis.training.clipping`. A row comes in parts, such as one part for each parameter of a
+model. The integers are stored as floats. Sums of integers below 2^53 are exact in float64 in any
+order, so no kernel can change a row by its position [TR-6]. Each operation on single elements is a
+product, or a rounding to an integer. IEEE arithmetic rounds it the same in any position, and a
+compiler has no product and sum to fuse.
 """
 
 # torch is optional, so its types are unknown if it is not installed.
@@ -67,7 +67,7 @@ class ClippedPart:
             self.total.index_add_(0, self.tokens.reshape(-1), lines)
 
     def at(self, cut: slice) -> ClippedPart:
-        """Return this part for some of the rows."""
+        """Return the part with only the rows of a slice."""
         return ClippedPart(
             self.rows[cut], self.total, None if self.tokens is None else self.tokens[cut]
         )
@@ -170,9 +170,7 @@ def row_factors(
 
     Args:
         rows: the parts of the rows.
-        scale: the largest factor from gradients to integer units.
-        most: the largest norm of a row in units.
-        compiled: if True, use `torch.compile`.
+        scale, most, compiled: as for `add_clipped`.
     """
     norm, finite = norm_bounds(rows, compiled=compiled)
     size = sum(part.shape[1] for part in rows)
@@ -210,7 +208,7 @@ def power_of_two(peak: Tensor, bits: int, largest: int = 1010) -> tuple[Tensor, 
 
 
 def flat_rows(gradients: Tensor) -> Tensor:
-    """Return one row per example, in float32 or float64."""
+    """Return gradients as one row per example, in float32 or float64."""
     rows = gradients.flatten(1) if gradients.ndim > 1 else gradients[:, None]
     return rows.to(torch.promote_types(rows.dtype, torch.float32))
 

@@ -62,7 +62,7 @@ class Product:
 
 @dataclass(frozen=True)
 class _MeasuredProduct:
-    """Hold a product with integer inputs, and bounds on its norm, one number per row."""
+    """Hold a product with its inputs rounded to integers, and bounds, one number per row."""
 
     inputs: Tensor
     outputs: Tensor
@@ -75,9 +75,9 @@ class _MeasuredProduct:
 
 
 def fits(places: int, lines: int, columns: int) -> bool:
-    """Return True if a layer's factors are cheaper than its gradient and have exact sums.
+    """Return True if a layer's factors, for a number of positions, are smaller than its gradient.
 
-    places: number of positions. lines, columns: numbers of outputs and inputs of the layer.
+    The sums of their products must be exact, too.
     """
     return (
         places**2 < lines * columns
@@ -111,9 +111,7 @@ def add_products(
     Args:
         parts: the gradients that are written out.
         products: the layers with gradients that are not.
-        weights: 1 for each row, and 0 for a dummy row.
-        scale: the largest factor from gradients to integer units.
-        most: the largest norm of a row in units.
+        weights, scale, most: as for `add_clipped`.
         bits: the number of bits below a unit in the totals of products.
     """
     measured = [_measure_norm(product, bits) for product in products]

@@ -463,7 +463,7 @@ class ModuleGradients:
                 handle.remove()
 
     def _others(self) -> dict[str, Tensor]:
-        """Return frozen parameters, and copies of buffers."""
+        """Return the model's frozen parameters, and copies of its buffers, by name."""
         frozen = {k: p for k, p in self._model.named_parameters() if not p.requires_grad}
         return frozen | {k: b.clone() for k, b in self._model.named_buffers()}
 
@@ -594,7 +594,6 @@ def _pad_rows(rows: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:
 
 
 def _gradient(value: Tensor, inputs: list[Tensor]) -> Sequence[Tensor | None]:
-    """Return the gradient of a number with respect to each input; None for an unused input."""
     if not value.requires_grad:
         return [None] * len(inputs)
     return torch.autograd.grad(value, inputs, allow_unused=True)
@@ -671,7 +670,7 @@ def _tap_layers(model: Module, parameters: Mapping[str, Tensor]) -> dict[str, Mo
 
 
 def _part(gradients: Sequence[Tensor], total: Tensor, layer: Module | None) -> ClippedPart:
-    """Return the gradients of one parameter, one row per example."""
+    """Return one parameter's gradients, one row per example, with the total to add them to."""
     if layer is None or len(gradients) == 1:
         return ClippedPart(flat_rows(gradients[0]), total.view(-1))
     lines, tokens = _join_uses(gradients, layer)
@@ -709,7 +708,7 @@ def _join_uses(gradients: Sequence[Tensor], layer: Module) -> tuple[Tensor, Tens
 def _clips(
     clips: float | Fraction | str | Mapping[str, float | Fraction | str], groups: Sequence[str]
 ) -> list[Fraction]:
-    """Return one exact clip per group. One number gives equal clips."""
+    """Return one exact clip per group, in their order. One number gives equal clips."""
     if isinstance(clips, Mapping):
         if set(clips) != set(groups):
             raise ValueError(f"clips has {sorted(clips)}; the groups are {sorted(groups)}")

@@ -397,7 +397,6 @@ def _scheduler(
 
 
 def _environment(gradients: ModuleGradients) -> dict[str, Any]:
-    """Return the device and the settings of this process."""
     device = gradients.device
     card = f" ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else ""
     products = torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision

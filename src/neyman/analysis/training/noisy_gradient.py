@@ -120,7 +120,7 @@ class NoisyGradient:
         self._hooks = weakref.finalize(self, lambda: [hook.remove() for hook in hooks])
 
     def close(self) -> None:
-        """Allow ``backward()`` on the model again."""
+        """End private training: allow ``backward()`` on the model again."""
         self._hooks()
 
     def add(self, *rows: Tensor) -> None:

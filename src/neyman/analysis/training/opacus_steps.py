@@ -181,7 +181,7 @@ class ExactDraws(OpacusDraws):
         return self._more
 
     def add_noise(self) -> None:
-        """Write the noisy sums to ``grad``, as a function of noisy integers."""
+        """Add noise to the sums, in integers, and write the noisy sums to ``grad``."""
         optimizer = self.optimizer
         unit = float(optimizer.max_grad_norm) / self._grid
         sigma = check.exact("noise_multiplier", optimizer.noise_multiplier)
@@ -234,6 +234,6 @@ class _Requests(Iterator[list[int]]):
 
 
 def _part(gradients: torch.Tensor) -> ClippedPart:
-    """Return flat rows in float32 or float64, and a total of zeros."""
+    """Return gradients as flat rows in float32 or float64, with a total of zeros."""
     rows = flat_rows(gradients.detach())
     return ClippedPart(rows, rows.new_zeros(rows.shape[1], dtype=torch.float64))

@@ -152,8 +152,8 @@ class Trained:
     def problems(self) -> list[str]:
         """Return each statement of the receipt that does not follow from its terms.
 
-        The check needs no data. It recomputes the guarantee, the noise, and the charge. It cannot
-        show that the run took place as stated.
+        The check recomputes the guarantee, the noise, and the charge. It needs no data, and cannot
+        show that the run took place.
         """
         receipt = receipt_format.TrainingReceipt.read(self.receipt)
         mechanism, terms, ledger = self.mechanism, receipt.terms, receipt.ledger

@@ -40,7 +40,7 @@ LOCK_WAIT_SECONDS = 60.0  # seconds to wait for another run of the same terms
 
 
 class Job(Protocol):
-    """Define the operations of a run: check, load, save, step, and return the result."""
+    """Define what `run` needs of a model: check, load, save, step, and return the result."""
 
     @property
     def terms(self) -> RunTerms:
@@ -86,7 +86,10 @@ class Request:
 
 
 def run(job: Job, rows: int, request: Request) -> Trained:
-    """Charge a run, take its steps, and publish it. Or continue it, or return its result."""
+    """Charge a training run, take its steps, and publish it, or continue an earlier run.
+
+    If the run is already finished, return its result.
+    """
     terms = job.terms
     many = check.integer("rows", rows)
     terms.mechanism.batches(many)  # refuses another number of rows if it is public
@@ -155,7 +158,6 @@ def without_content(function: Callable[[], Result], what: str) -> Result:
 
 
 def _failure_message(failure: str, entry: Entry, folder: Path) -> str:
-    """Return the message of a run that failed after its charge, with advice."""
     return (
         f"failed after the charge, which stands (entry {entry.id} of {entry.dataset}): "
         f"{failure}. The same call with out = {str(folder)!r} goes on; steps "

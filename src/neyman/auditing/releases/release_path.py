@@ -226,7 +226,7 @@ def exact_of(record: Record) -> Mapping[tuple[str, str, str], Any]:
 def shift_faults(
     entries: Mapping[tuple[str, str, str], Entry], one: Record, other: Record
 ) -> Iterator[str]:
-    """Compare the exact integers of two neighbors with the shifts that the noise protects."""
+    """Yield each table whose exact integers move by more than the noise protects."""
     for key, entry in entries.items():
         difference = exact_of(one)[key].dense() - exact_of(other)[key].dense()
         away = [abs(int(cell)) for cell in difference if cell]
@@ -239,7 +239,7 @@ def shift_faults(
 
 
 def fits(away: Sequence[int], shift: Sequence[int]) -> bool:
-    """Return True if the changed cells fit into the parts of a shift, or are too many to check."""
+    """Return True if a shift covers the changed cells, or if too many cells changed to check it."""
     if len(shift) ** len(away) > LIMITS.matches:
         return True
     return any(
@@ -252,7 +252,7 @@ def fits(away: Sequence[int], shift: Sequence[int]) -> bool:
 
 
 def table_faults(record: Record) -> Iterator[str]:
-    """Rebuild each table from the exact integers and the recorded noise, and compare."""
+    """Rebuild each table from the exact integers and the recorded noise, and yield differences."""
     draws = iter(record.draws)
     for form in record.forms:
         built: list[pa.Table] = []
@@ -274,7 +274,7 @@ def table_faults(record: Record) -> Iterator[str]:
 
 
 def noise_faults(records: Sequence[Record], chance: float) -> Iterator[str]:
-    """Compare all draws of each noise scale with their distribution, by counts in cells."""
+    """Compare all draws of each noise scale with their distribution, and yield the misfits."""
     pooled: dict[tuple[str, Fraction], list[Integers]] = {}
     for record in records:
         for kind, sigma_squared, noise in record.draws:
@@ -329,10 +329,7 @@ def squared_distance(one: Record, other: Record) -> float:
 
 
 def contrasts(one: Record, other: Record) -> Iterator[tuple[Form, Any, Any, float]]:
-    """Yield a table's form, the difference and midpoint of its counts, and the noise variance.
-
-    There is one item per table and measure.
-    """
+    """Yield each table's form, its counts' difference and midpoint, and the noise variance."""
     for form in one.forms:
         for entry, sigma_squared in form.entries:
             if entry.public is None:

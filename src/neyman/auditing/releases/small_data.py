@@ -140,7 +140,7 @@ def tables_of(plan: Plan, units: Sequence[Mapping[str, Sequence[Row]]]) -> Table
 
 
 def row_maker(plan: Plan, table: str, rng: np.random.Generator) -> Callable[[bool], Row]:
-    """Return a function that makes a row of a table, without the columns that a join adds."""
+    """Return a function that makes a random row of a table, without columns that a join adds."""
     constants = Constants.of(plan)
     left_out = set(plan.rows.names)
     if table == plan.table:
