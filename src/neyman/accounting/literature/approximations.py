@@ -16,28 +16,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 from scipy.special import eval_hermitenorm, ndtr
 
 from neyman.accounting.literature.cumulants import cumulants, normal_band
 from neyman.accounting.literature.edgeworth_error import expansion_band
 from neyman.curves.losses.composition import Composition
-from neyman.curves.tradeoff.tradeoff import Tradeoff
+from neyman.curves.tradeoff.curve import Described
 from neyman.numerics import check
 from neyman.numerics.roots import bisect
 
 REACH_DEVIATIONS = 40.0  # standard deviations
 MAX_STEPS = 4096
 NAMES = ("central limit theorem", *(f"Edgeworth expansion of order {k}" for k in (1, 2, 3)))
-
-
-class MechanismOrCurve(Protocol):
-    """Represent an object with a trade-off curve: a mechanism or a curve."""
-
-    def tradeoff(self) -> Tradeoff:
-        """Return the trade-off curve."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -204,7 +195,7 @@ class Expansion:
         return max(right + (left - right) * (level / size if size > level else 1.0), level)
 
 
-def edgeworth(mechanism: MechanismOrCurve, order: int = 3) -> Expansion:
+def edgeworth(mechanism: Described, order: int = 3) -> Expansion:
     """Estimate the composed loss by Edgeworth's series, under both hypotheses.
 
     F(x) = Phi(x) - phi(x) [a He2/6 + (b He3/24 + a^2 He5/72) + (c He4/120 + a b He6/144 + a^3
@@ -238,7 +229,7 @@ def edgeworth(mechanism: MechanismOrCurve, order: int = 3) -> Expansion:
     return Expansion(number, tuple(dict.fromkeys(pairs)))
 
 
-def central_limit(mechanism: MechanismOrCurve) -> Estimate:
+def central_limit(mechanism: Described) -> Estimate:
     """Estimate the mu of the Gaussian curve that many releases approach. It is no bound.
 
     mu = (E_P L - E_Q L) / s, where s^2 is the mean of the variances of L under P and under Q. For

@@ -121,7 +121,7 @@ class Attack:
         knows = "" if self.targets > 1 else " knows everyone else’s record and"
         return words.right_guess(guess, self.baseline, success, knows)
 
-    def success(self, guarantee: Tradeoff | Described) -> AttackSuccess:
+    def success(self, guarantee: Described) -> AttackSuccess:
         """Bound the chance of a right guess with the release.
 
         Args:

@@ -66,7 +66,7 @@ BRACKET_WIDTHS = 10.0 ** np.arange(0, -11, -1)  # widths of the brackets that ce
 
 
 def posterior_ratio(
-    guarantee: Tradeoff | Described,
+    guarantee: Described,
     epsilon: float | Fraction,
     attacker: Attacker = "arbitrary-prior",
     counterfactual: Counterfactual = "predicted-record",
@@ -153,7 +153,7 @@ def posterior_ratio(
 
 
 def posterior_ratios(
-    guarantee: Tradeoff | Described,
+    guarantee: Described,
     epsilons: Iterable[float | Fraction],
     attacker: Attacker = "arbitrary-prior",
     counterfactual: Counterfactual = "predicted-record",
@@ -187,7 +187,7 @@ def posterior_ratios(
         )
 
 
-def tails(guarantee: Tradeoff | Described, epsilons: list[Fraction]) -> list[Bound]:
+def tails(guarantee: Described, epsilons: list[Fraction]) -> list[Bound]:
     """Bound the chance that a likelihood ratio of two mixtures exceeds e^epsilon [PO-2].
 
     The mixtures have equal weights, and their parts are neighbors under any relation. The
@@ -216,7 +216,7 @@ def _predicted_record_bounds(f: Tradeoff, exact: list[Fraction], attacker: Attac
 
 
 def posterior_chance(
-    guarantee: Tradeoff | Described,
+    guarantee: Described,
     prior: float | Fraction,
     posterior: float | Fraction,
     claim: Claim = "record",
@@ -280,9 +280,7 @@ def posterior_chance(
     return _probability(f, (low + share - size, high + share + size), f.method)
 
 
-def membership_success(
-    guarantee: Tradeoff | Described, prior: float | Fraction = Fraction(1, 2)
-) -> Bound:
+def membership_success(guarantee: Described, prior: float | Fraction = Fraction(1, 2)) -> Bound:
     """Bound the chance that a Bayes-optimal membership attack is right [PO-15].
 
     The attacker knows all other records, and that the person is in the data with probability p.
@@ -335,7 +333,7 @@ def membership_success(
     return Bound(below(low), above(high), "upper", delta.method)
 
 
-def _replacement(guarantee: Tradeoff | Described) -> Tradeoff:
+def _replacement(guarantee: Described) -> Tradeoff:
     """Return the curve if neighbors differ by replacing a record."""
     f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
     if f.neighboring == "add-remove":
@@ -348,7 +346,7 @@ def _replacement(guarantee: Tradeoff | Described) -> Tradeoff:
     return f
 
 
-def _removal(guarantee: Tradeoff | Described) -> Tradeoff:
+def _removal(guarantee: Described) -> Tradeoff:
     """Return the curve if neighbors differ by adding or removing a record."""
     f: Tradeoff = check.described("guarantee", guarantee).tradeoff()
     if f.neighboring == "replace-one":

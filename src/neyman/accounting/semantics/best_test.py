@@ -167,13 +167,10 @@ def experiment(mechanism: Mechanism) -> Experiment:
         ValueError: several coordinates change, or there are too many outcomes to list.
     """
     if isinstance(mechanism, RandomizedResponse):
-        others = mechanism.categories - 2
-        truth = _exp(rational(mechanism.epsilon))
-        if not others:
-            return _scale_weights(["first", "second"], [truth, Fraction(1)], [Fraction(1), truth])
-        rest = Fraction(others)
-        names = ["first", "second", "another"]
-        return _scale_weights(names, [truth, Fraction(1), rest], [Fraction(1), truth, rest])
+        truth, one = _exp(rational(mechanism.epsilon)), Fraction(1)
+        rest = [Fraction(mechanism.categories - 2)] if mechanism.categories > 2 else []
+        names = ["first", "second", *["another"] * len(rest)]
+        return _scale_weights(names, [truth, one, *rest], [one, truth, *rest])
     if isinstance(mechanism, DiscreteLaplace):
         shift = mechanism.sensitivity
         _few(shift)
@@ -211,7 +208,7 @@ def experiment(mechanism: Mechanism) -> Experiment:
 def _few(outcomes: int) -> None:
     if outcomes > LIMITS.outcomes:
         raise ValueError(
-            f"the output has about {outcomes:,} places, more than {LIMITS.outcomes:,}: count in "
+            f"the output has about {outcomes:,} values, more than {LIMITS.outcomes:,}: count in "
             "larger units, or ask tradeoff().power"
         )
 

@@ -511,36 +511,27 @@ def at_most(
         >>> round(float(ny.calibrate(ny.Gaussian, target)), 3)
         2.753
     """
+    kind, most, at = AtMost, "power", "level"
     if success is not None or baseline is not None:
         if power is not None or level is not None:
             raise TypeError("at_most: give power with level, or success with baseline, not both")
-        return _budget_at(SuccessAtMost, ("success", success), ("baseline", baseline))
-    return _budget_at(AtMost, ("power", power), ("level", level))
-
-
-_Given = tuple[str, float | Fraction | str | None]
-
-
-def _budget_at(kind: type[AtMost], most: _Given, at: _Given) -> AtMost:
-    """Return a budget of this class. Errors about its two numbers use their given names."""
-    (power_name, power), (level_name, level) = most, at
-    for name, value, other in ((power_name, power, level_name), (level_name, level, power_name)):
+        kind, most, at, power, level = SuccessAtMost, "success", "baseline", success, baseline
+    for name, value, other in ((most, power, at), (at, level, most)):
         if value is None:
             raise TypeError(f"at_most: {name} is missing; give it together with {other}")
-    exact_power, exact_level = check.exact(power_name, power), check.exact(level_name, level)
+    exact_power, exact_level = check.exact(most, power), check.exact(at, level)
     if not 0 < exact_level < 1:
-        raise ValueError(f"{level_name} = {level!r} must be between 0 and 1, both excluded")
+        raise ValueError(f"{at} = {level!r} must be between 0 and 1, both excluded")
     if not exact_level < exact_power < 1:
         raise ValueError(
-            f"{power_name} = {power!r} must be above {level_name} = {level!r}, which guessing "
-            "reaches, and below 1"
+            f"{most} = {power!r} must be above {at} = {level!r}, which guessing reaches, and "
+            "below 1"
         )
-    if float(exact_level) < LIMITS.least_level or math.isclose(
-        float(exact_power), float(exact_level)
-    ):
+    near = math.isclose(float(exact_power), float(exact_level))
+    if float(exact_level) < LIMITS.least_level or near:
         raise ValueError(
-            f"{level_name} = {level!r}, {power_name} = {power!r}: the {level_name} must be at "
-            f"least {LIMITS.least_level:g} and the {power_name} clearly above it"
+            f"{at} = {level!r}, {most} = {power!r}: the {at} must be at least "
+            f"{LIMITS.least_level:g} and the {most} clearly above it"
         )
     return kind(exact_power, exact_level)
 

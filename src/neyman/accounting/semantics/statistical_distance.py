@@ -28,7 +28,7 @@ REFINED_POINTS = 8  # additional losses around the best
 ROUNDING_FLOATS = 16  # rounding error of one line of arithmetic, in floats
 
 
-def posterior_distance(guarantee: Tradeoff | Described, chance: float | Fraction) -> Bound:
+def posterior_distance(guarantee: Described, chance: float | Fraction) -> Bound:
     """Bound the distance of two posteriors, with and without one person's record.
 
     The attacker has a prior over whole datasets and sees the output. The second posterior follows

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from neyman.accounting.calibrate import Budget
-from neyman.analysis.estimators.estimate import About, Estimate, Number, shaped
+from neyman.analysis.estimators.estimate import About, Estimate, Number, fixed
 from neyman.analysis.estimators.noisy_statistic import Statistic
 from neyman.analysis.estimators.normal_noise import least_noise, normal_half_width
 from neyman.analysis.estimators.shared_arguments import Shared, relation_of, shares_arguments
@@ -108,7 +108,7 @@ def histogram(
             tail = miss / parts / 2
             ends = _binomial_low(low, most, tail), _binomial_high(high, least, tail)
         lower, upper = np.clip(ends[0], 0, 1) / widths, np.clip(ends[1], 0, 1) / widths
-        return shaped(lower, flat=False), shaped(upper, flat=False)
+        return fixed(lower), fixed(upper)
 
     error = np.sqrt(share * (1 - share) / total + (deviation / total) ** 2) / widths
     worst = problem = None
@@ -117,9 +117,9 @@ def histogram(
         problem = {"problem": "category-shares", "categories": bins, "n": public}
     return Estimate(
         "histogram",
-        shaped(counts / (total * widths), flat=False),
-        shaped(error, flat=False),
-        shaped(deviation / (total * widths), flat=False),
+        fixed(counts / (total * widths)),
+        fixed(error),
+        fixed(deviation / (total * widths)),
         receipt,
         noise,
         "The mean density of each bin, by itself.",

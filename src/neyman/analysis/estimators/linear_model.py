@@ -20,7 +20,7 @@ from scipy.linalg import cho_factor, cho_solve
 from neyman.accounting.calibrate import Budget
 from neyman.analysis.estimators.estimate import Estimate
 from neyman.analysis.estimators.logistic import LIMITS as LOGISTIC_LIMITS
-from neyman.analysis.estimators.logistic import LogisticFit, estimate_of
+from neyman.analysis.estimators.logistic import LogisticFit, check_records, estimate_of
 from neyman.analysis.estimators.logistic_fit import (
     DOUBLE_ROUNDING,
     FitAccuracy,
@@ -206,15 +206,7 @@ def linear_model(
     features = vectors("x", x, relation=relation, dimension=dimension)
     target = one_per_record("y", y, relation=relation)
     n, size = features.shape
-    if len(target) != n:
-        raise ValueError(f"y has {len(target)} records and x has {n}; give one per row of x")
-    if size > LOGISTIC_LIMITS.features or n > LOGISTIC_LIMITS.records:
-        raise ValueError(
-            f"x has {n} records and {size} columns; it must have at most "
-            f"{LOGISTIC_LIMITS.records} and {LOGISTIC_LIMITS.features}"
-        )
-    if not isinstance(intercept, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"intercept = {intercept!r} must be True or False")
+    check_records(n, size, "y", len(target), intercept)
     ball, most = float(radius_of(radius)), float(radius_of(bound, "bound"))
     of_loss, corner = _loss(loss, most, width)
     weight = check.between(

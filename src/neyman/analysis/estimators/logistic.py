@@ -140,14 +140,7 @@ def logistic(
     else:
         given = entries_of("labels", labels)
     n, size = features.shape
-    if len(given) != n:
-        raise ValueError(f"labels has {len(given)} records and x has {n}; give one per row of x")
-    if size > LIMITS.features:
-        raise ValueError(f"x has {size} columns; it must have at most {LIMITS.features}")
-    if n > LIMITS.records:
-        raise ValueError(f"x has {n} records; it must have at most {LIMITS.records}")
-    if not isinstance(intercept, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"intercept = {intercept!r} must be True or False")
+    check_records(n, size, "labels", len(given), intercept)
     if not isinstance(sampling, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"sampling = {sampling!r} must be True or False")
     ball = radius_of(radius)
@@ -210,6 +203,18 @@ def logistic(
     beyond = aim.unit + aim.gradient / weight
     fitted = LogisticFit(value, error, deviation, beyond, most_length(weight), scale)
     return estimate_of("logistic", fitted, receipt, noise)
+
+
+def check_records(n: int, size: int, name: str, count: int, intercept: object) -> None:
+    """Refuse n rows of ``size`` features that do not fit ``count`` targets of this name."""
+    if count != n:
+        raise ValueError(f"{name} has {count} records and x has {n}; give one per row of x")
+    if size > LIMITS.features:
+        raise ValueError(f"x has {size} columns; it must have at most {LIMITS.features}")
+    if n > LIMITS.records:
+        raise ValueError(f"x has {n} records; it must have at most {LIMITS.records}")
+    if not isinstance(intercept, bool):
+        raise TypeError(f"intercept = {intercept!r} must be True or False")
 
 
 def _signs(labels: NDArray[Any], classes: Sequence[Any]) -> Floats:

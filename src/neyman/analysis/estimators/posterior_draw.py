@@ -6,11 +6,9 @@ import math
 from fractions import Fraction
 from typing import Unpack
 
-import numpy as np
-
 from neyman.analysis.estimators.ball_mean import LIMITS as BALL_MEAN_LIMITS
 from neyman.analysis.estimators.ball_mean import Lanes, clipped_total
-from neyman.analysis.estimators.estimate import About, Estimate, Number, shaped
+from neyman.analysis.estimators.estimate import About, Estimate, Number
 from neyman.analysis.estimators.noisy_statistic import Statistic
 from neyman.analysis.estimators.normal_noise import LIMITS as NORMAL_NOISE_LIMITS
 from neyman.analysis.estimators.normal_noise import TooMuchNoise, normal_half_width
@@ -104,20 +102,20 @@ def posterior_draw(
     statistic = Statistic(name, arguments, noise, noisy, published, "posterior-sample")
     total, receipt = statistic.release(**paid)
     deviation = 1 / math.sqrt(float(precision))
-    value = np.asarray(total * step, np.float64)
+    value = float(total[0] * step)
 
     def limits(miss: float, about: About) -> tuple[Number, Number]:
         factor = math.sqrt(2) if about == "population" else 1.0
         # Each record is rounded to the grid, and so is the noise.
         off_grid = (n * careful_error(1, grid) + 1) * step
         width = normal_half_width(deviation * factor, miss) + off_grid
-        return shaped(value - width, flat=True), shaped(value + width, flat=True)
+        return value - width, value + width
 
     return Estimate(
         name,
-        shaped(value, flat=True),
-        shaped(np.full(1, deviation * math.sqrt(2)), flat=True),
-        shaped(np.full(1, deviation), flat=True),
+        value,
+        deviation * math.sqrt(2),
+        deviation,
         receipt,
         noise,
         "The mean, where the model and the prior hold and no record is clipped; and the posterior "

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.accounting.calibrate import Budget
-from neyman.analysis.estimators.estimate import About, Estimate, Number, shaped
+from neyman.analysis.estimators.estimate import About, Estimate, Number, fixed
 from neyman.analysis.estimators.noisy_statistic import Statistic
 from neyman.analysis.estimators.normal_noise import (
     TooMuchNoise,
@@ -196,12 +196,12 @@ def _of_known_size(
         width = np.where(diagonal, entry[0], entry[1]) + off_square
         width = width + around * np.add.outer(np.abs(mean), np.abs(mean)) + around**2
         times = scale if about == "data" else 1.0
-        return shaped((raw - width) * times, flat=False), shaped((raw + width) * times, flat=False)
+        return fixed((raw - width) * times), fixed((raw + width) * times)
 
     squared = np.add.outer(mean**2, mean**2) * np.where(diagonal, 2.0, 1.0) * of_mean**2
     noise_error = np.sqrt(deviations**2 + squared) * scale
     error = np.hypot(noise_error, _sampling(diagonal, centered, radius) / math.sqrt(n) * scale)
-    entries = shaped(value, flat=False), shaped(error, flat=False), shaped(noise_error, flat=False)
+    entries = fixed(value), fixed(error), fixed(noise_error)
     return Estimate("covariance", *entries, receipt, noise, _ABOUT, limits)
 
 
@@ -231,7 +231,7 @@ def _of_unknown_size(
         least, most = math.ceil(records - margin), math.floor(records + margin)
         if least < 2:
             unknown = np.full((size, size), math.inf)
-            return shaped(-unknown, flat=False), shaped(unknown, flat=False)
+            return fixed(-unknown), fixed(unknown)
         deviation = (
             math.sqrt(2 * math.log(2 / share) / least) * LIMITS.rounding_factor if sampled else 0.0
         )
@@ -241,7 +241,7 @@ def _of_unknown_size(
         beyond = (2 * grid * off + off * off) * unit * unit + deviation * radius * radius / 2
         low, high = _over(squares, around + 0.5, least, most, unit * unit, beyond)
         if not centered:
-            return shaped(low, flat=False), shaped(high, flat=False)
+            return fixed(low), fixed(high)
         of_sum = np.asarray(normal_half_width(of_total, share) + 0.5)
         ends = _over(total, of_sum, least, most, unit, off * unit + deviation * radius)
         products = [np.outer(one, other) for one in ends for other in ends]
@@ -250,13 +250,13 @@ def _of_unknown_size(
             factors = [n / (n - 1) for n in (least, most)]
             low = np.min([low * f for f in factors], axis=0)
             high = np.max([high * f for f in factors], axis=0)
-        return shaped(low, flat=False), shaped(high, flat=False)
+        return fixed(low), fixed(high)
 
     squared = np.add.outer(mean**2, mean**2) * np.where(diagonal, 2.0, 1.0) * of_mean**2
     by_number = (second - 2 * outer) * (noise.sigma / of_number / count)
     noise_error = np.sqrt((sigmas * unit * unit / count) ** 2 + squared + by_number**2) * scale
     error = np.hypot(noise_error, _sampling(diagonal, centered, radius) / math.sqrt(count) * scale)
-    entries = shaped(value, flat=False), shaped(error, flat=False), shaped(noise_error, flat=False)
+    entries = fixed(value), fixed(error), fixed(noise_error)
     return Estimate("covariance", *entries, receipt, noise, _ABOUT, limits)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv
 
 from neyman.accounting.calibrate import Budget
-from neyman.analysis.estimators.estimate import About, Estimate, Number, shaped
+from neyman.analysis.estimators.estimate import About, Estimate, Number, fixed
 from neyman.analysis.estimators.noisy_statistic import Statistic
 from neyman.analysis.estimators.normal_noise import least_noise, normal_half_width
 from neyman.analysis.estimators.shared_arguments import Shared, relation_of, shares_arguments
@@ -129,13 +129,13 @@ def survival(
 
     def limits(miss: float, about: About) -> tuple[Number, Number]:
         low, high = counts.band_of_data(miss) if about == "data" else counts.band(miss)
-        return shaped(low, flat=False), shaped(high, flat=False)
+        return fixed(low), fixed(high)
 
     return Estimate(
         "survival",
-        shaped(value, flat=False),
-        shaped(errors[0], flat=False),
-        shaped(errors[1], flat=False),
+        fixed(value),
+        fixed(errors[0]),
+        fixed(errors[1]),
         receipt,
         noise,
         "The survival curve at all declared times together: of the population, approximate; and "
