@@ -161,7 +161,7 @@ def error_of(noise: Kind, tails: Iterable[float] = TAILS) -> Alike:
 
 
 def _enough(kind: str, budget: Budget, count: int, shift: int) -> Kind | None:
-    """Return the least noise of a kind that meets the budget. Return None if no scale is enough."""
+    """Return the least noise of a kind that meets the budget, or None if no scale is enough."""
     if kind == CANONICAL:
         curve = budget.tradeoff()
         parts = [loss for c in curve.alternatives for loss, _ in c.parts]

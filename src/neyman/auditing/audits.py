@@ -184,7 +184,7 @@ def one_run(
 
 
 def _distinct(canaries: object) -> object:
-    """Return a number of canaries as it is, or count a sequence. Refuse equal canaries."""
+    """Return the number of canaries, given as a number or a sequence. Refuse equal canaries."""
     if not hasattr(canaries, "__len__"):
         return canaries
     if isinstance(canaries, (str, bytes)):

@@ -1,4 +1,4 @@
-"""Represent what an attack has shown: the claims that it refutes, with a stated confidence."""
+"""Represent the evidence from an attack: the claims that it refutes, with a stated confidence."""
 
 # Arguments of Matplotlib's methods have no types.
 # pyright: reportUnknownMemberType=false

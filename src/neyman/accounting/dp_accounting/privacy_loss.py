@@ -318,7 +318,7 @@ def _table_of_profiles(profiles: tuple[Profile, ...], step: float, tail: float) 
 def _units(pld: PrivacyLossDistribution, step: float) -> tuple[Any, Any]:
     """Return two distributions. Composed with ``pld``, each one leaves one of its directions.
 
-    One direction has no loss, the other no mass.
+    Each has no loss in one direction, and no mass in the other.
     """
     pmf = package("dp_accounting.pld.pld_pmf")
     law_of = _distribution()

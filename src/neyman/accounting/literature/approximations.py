@@ -196,7 +196,7 @@ class Expansion:
 
 
 def edgeworth(mechanism: Described, order: int = 3) -> Expansion:
-    """Estimate the composed loss by Edgeworth's series, under both hypotheses.
+    """Estimate the distribution F of the composed loss by Edgeworth's series, under P and under Q.
 
     F(x) = Phi(x) - phi(x) [a He2/6 + (b He3/24 + a^2 He5/72) + (c He4/120 + a b He6/144 + a^3
     He8/1296)], where a, b and c are the third to fifth standardized cumulants. Order k uses the
@@ -233,7 +233,8 @@ def central_limit(mechanism: Described) -> Estimate:
     """Estimate the mu of the Gaussian curve that many releases approach. It is no bound.
 
     mu = (E_P L - E_Q L) / s, where s^2 is the mean of the variances of L under P and under Q. For
-    symmetric pairs, mu = 2 ||kl|| / sqrt(||kappa_2|| - ||kl||_2^2). `normal(mu)` is its curve.
+    symmetric pairs, in the source's notation, mu = 2 ||kl|| / sqrt(||kappa_2|| - ||kl||_2^2). The
+    curve is `normal(mu)`.
 
     Args:
         mechanism: as for `edgeworth`.

@@ -1,11 +1,14 @@
 """Compute lower bounds on an estimator's error, given a guarantee's closed forms.
 
-Methods: two points that a release under f cannot distinguish [OP-4], and Assouad's sum of such
-bounds [OP-5]. Van Trees' inequality with the information of a private output, and the prior on [-B,
-B] of density cos^2(pi t / 2 B) / B and information pi^2 / B^2 [OP-9]. Packing [OP-11] and Fano's
-inequality [OP-12] for many close datasets. The information of one local report about a parameter
-[OP-15, OP-16]. The Bayes risk under a conjugate prior: the risk without privacy, plus the risk that
-one moved record adds [OP-6, OP-7].
+The methods are:
+
+- two points that a release under the curve f cannot distinguish [OP-4], and Assouad's sum [OP-5];
+- van Trees' inequality, with the information of a private output, and the prior on [-B, B] of
+  density cos^2(pi t / 2 B) / B and information pi^2 / B^2 [OP-9];
+- packing [OP-11] and Fano's inequality [OP-12] for many close datasets;
+- the information of one local report about a parameter [OP-15, OP-16];
+- the Bayes risk under a conjugate prior: the risk without privacy, plus the risk that one moved
+  record adds [OP-6, OP-7].
 """
 
 from __future__ import annotations
@@ -140,7 +143,7 @@ def cosine_risk(information: float, width: float) -> float:
 def packing_success(guarantee: Guarantee, log_count: float, size: int) -> float:
     """Bound from above the least probability of naming the right one of M datasets, by packing.
 
-    log_count: log M. size: number of records in which the datasets differ.
+    M = e^log_count. The datasets differ in ``size`` records.
     """
     count = log_count + math.log(-math.expm1(-log_count))  # log(M - 1)
     low, high = 0.0, 1.0

@@ -257,11 +257,11 @@ def convexity(
 ) -> AxiomSearch:
     """Search for two channels that satisfy a definition although a random choice of one does not.
 
-    The coin is hidden, or visible with the output.
+    The output hides the choice, or shows it.
 
     Args:
-        definition, datasets, outputs, channels, generator: as for `post_processing`. If the coin is
-            visible, the channel has twice the number of outputs.
+        definition, datasets, outputs, channels, generator: as for `post_processing`. If the choice
+            is shown, the channel has twice the number of outputs.
 
     Examples:
         >>> from neyman.accounting.semantics.axioms import convexity

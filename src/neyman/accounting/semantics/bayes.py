@@ -414,10 +414,10 @@ def _tails(pairs: tuple[Composition, ...], epsilons: list[Fraction]) -> list[Int
         return low.reshape(h.shape), high.reshape(h.shape)
 
     def value(h: Array) -> Array:
-        """Return log of delta(h) / (1 - e^{h - eps}), rounded up; h: (epsilons, points)."""
+        """Bound log of delta(h) / (1 - e^{h - eps}) from above; h: shape (epsilons, points)."""
         above = log_deltas(h)[1]
         gap = at[:, None] - h
-        # Epsilon and the gap are rounded, which counts over the gap. Both logarithms err by 2
+        # Epsilon and the gap are rounded, which is divided by the gap. Both logarithms err by 2
         # units, and the difference by one. If log delta is not the larger one, the bound is 1.
         error = 4 * UNIT * (at[:, None] + np.abs(h)) / gap + 8 * UNIT * (4 + np.abs(above))
         return above - np.log(-np.expm1(-gap)) + error

@@ -178,7 +178,7 @@ class PlanBudget(ABC):
 
 @dataclass(frozen=True)
 class Zcdp(PlanBudget):
-    """Represent zero-concentrated DP: rho, and a delta for discovered keys."""
+    """Represent a budget of rho-zCDP, with a delta for discovered keys."""
 
     kind = "zcdp"
     flavor = "Zero-concentrated DP"
@@ -223,7 +223,7 @@ class Zcdp(PlanBudget):
 
 @dataclass(frozen=True)
 class Gdp(PlanBudget):
-    """Represent Gaussian DP: mu."""
+    """Represent a budget of mu-Gaussian DP."""
 
     kind = "gdp"
     curve_needed = True
@@ -257,7 +257,7 @@ class Gdp(PlanBudget):
 
 @dataclass(frozen=True)
 class Approximate(PlanBudget):
-    """Represent approximate DP: epsilon and delta."""
+    """Represent a budget of (epsilon, delta)-DP."""
 
     kind = "approximate"
     flavor = "Approximate DP"

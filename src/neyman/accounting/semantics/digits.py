@@ -115,7 +115,7 @@ def shares(parts: Sequence[Fraction]) -> list[str]:
 
 
 def delta(x: Numeric) -> str:
-    """Return a delta in expert notation: "10⁻⁶", rounded up."""
+    """Return a delta in scientific notation: "10⁻⁶", rounded up."""
     return number(x).removeprefix("1 × ")
 
 
@@ -154,7 +154,7 @@ def _decimal_text(x: Fraction, places: int, up: bool) -> str:
 
 
 def cases(x: Fraction, size: int, up: bool = True) -> int:
-    """Return the number of cases in 10^size for the proportion ``x``, rounded up (or down)."""
+    """Return x * 10^size, the number of cases in 10^size, rounded up (or down)."""
     return math.ceil(x * 10**size) if up else math.floor(x * 10**size)
 
 

@@ -57,11 +57,11 @@ class NoisyCount:
         )
 
     def greater(self, place: Fraction, share: Fraction | float) -> Interval:
-        """Return bounds on P(noisy count >= place) at a probability of success."""
+        """Return bounds on P(noisy count >= place) for the probability of success ``share``."""
         return tail(self.noise, count(self.n, share), place)
 
     def less(self, place: Fraction, share: Fraction | float) -> Interval:
-        """Return bounds on P(noisy count <= place) at a probability of success."""
+        """Return bounds on P(noisy count <= place) for the probability of success ``share``."""
         low, high = tail(self.noise, count(self.n, share), place + STEP)
         return max(1 - high - 1e-15, 0.0), min(1 - low + 1e-15, 1.0)
 

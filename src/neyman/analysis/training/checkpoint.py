@@ -31,7 +31,7 @@ class CheckpointError(ValueError):
 
 
 def other_terms(folder: Path) -> CheckpointError:
-    """Return the error for a folder that holds another run."""
+    """Return the error for a folder with a run of other terms."""
     return CheckpointError(
         f"out = {str(folder)!r} holds a run of other terms; give the call that began it, "
         "or another folder"

@@ -67,7 +67,7 @@ class Job(Protocol):
         ...
 
     def content(self) -> bytes:
-        """Return the content of the file of the parameters."""
+        """Return the bytes of the file for the parameters."""
         ...
 
 

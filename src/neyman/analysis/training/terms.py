@@ -60,7 +60,7 @@ class RunTerms(ABC):
 
     @property
     def sigma_squared(self) -> Fraction:
-        """Return the variance of the noise before rounding, in squared units, exact."""
+        """Return the variance of the noise before rounding, in squared grid units, exact."""
         return noise_variance(self.mechanism, self.grid)
 
     def to_dict(self) -> dict[str, Any]:
