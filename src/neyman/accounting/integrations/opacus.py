@@ -221,7 +221,7 @@ class OpacusDraws:
 
     @staticmethod
     def chance(rate: float) -> float:
-        """Return the probability that torch's uniform number is below the rate and draws a record."""
+        """Return the probability that torch's uniform number is below the rate: a draw."""
         kind = torch.get_default_dtype()
         steps = 2 ** BITS[kind]
         return math.ceil(Fraction(torch.tensor(rate, dtype=kind).item()) * steps) / steps
