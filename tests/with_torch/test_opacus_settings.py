@@ -288,7 +288,7 @@ def replaced(name, value):
         ({}, replaced("optimizer.step", lambda: None), r"optimizer.step\(\) is not an attribute"),
         ({}, replaced("loader.batch_sampler.sample_rate", 0.2), "the rate that is drawn"),
         ({}, replaced("loader.batch_sampler.num_samples", 99), "is not the number of rows"),
-        ({}, replaced("module.loss_reduction", "sum"), "both must be that of the loss"),
+        ({}, replaced("module.loss_reduction", "sum"), "both must equal the reduction"),
         ({}, replaced("module.grad_accumulation_allowed", True), "allowed = True"),
         ({}, lambda p: p.optimizer.signal_skip_step(), "skipped steps"),
         ({}, lambda p: setattr(p, "module", None), "module is a NoneType: it was not given"),

@@ -220,7 +220,7 @@ def _cost(release: Cost, currency: str) -> tuple[Fraction | float, Fraction]:
     amount, delta = (check.exact("release", x) for x in given)
     if amount < 0 or not 0 <= delta <= 1:
         raise ValueError(
-            f"release = {release!r} must cost at least 0, with a delta between 0 and 1 beside it"
+            f"release = {release!r} must cost at least 0, and its delta must be from 0 to 1"
         )
     return amount, delta
 

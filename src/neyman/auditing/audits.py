@@ -78,16 +78,15 @@ def counts(
         ("false_negatives", false_negatives, "positives", positives),
     ]
     limit = anytime_limit if anytime else clopper_pearson
-    limits: list[tuple[float, float]] = []
+    limits: list[tuple[int, float, float]] = []
     for name, errors, of, trials in counted:
         runs = _count(of, trials)
         number = check.integer(name, errors)
         if number > runs:
             raise ValueError(f"{name} = {number} must be at most {of} = {runs}")
-        limits.append((limit(number, runs, chance), limit(0, runs, chance)))
-    (a, least_a), (b, least_b) = limits
-    runs_of = check.integer("negatives", negatives), check.integer("positives", positives)
-    return ManyRuns(sure, relation, ((a, b),), *runs_of, (least_a, least_b))
+        limits.append((runs, limit(number, runs, chance), limit(0, runs, chance)))
+    (without, a, least_a), (within, b, least_b) = limits
+    return ManyRuns(sure, relation, ((a, b),), without, within, (least_a, least_b))
 
 
 def scores(

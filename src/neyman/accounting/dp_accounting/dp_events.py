@@ -366,7 +366,7 @@ _RELATIONS: dict[str, tuple[Neighboring, str]] = {
 
 _REFUSED = {
     "SampledWithReplacementDpEvent": (
-        "use SampledWithoutReplacementDpEvent or PoissonSampledDpEvent if that is what is done"
+        "use SampledWithoutReplacementDpEvent or PoissonSampledDpEvent if the data are sampled so"
     ),
     "UnsupportedDpEvent": "dp_accounting itself does not describe it",
     "ZCDpEvent": "with xi = 0 its curve is ny.zcdp(rho), which composes with other curves by @",

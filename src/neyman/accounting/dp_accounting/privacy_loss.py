@@ -244,14 +244,10 @@ def _connect_dots(first: int, step: float, delta: Array) -> _Table:
     index = np.arange(first, first + len(delta))
     # A mass errs by a few units of its two terms. Telescoped, these are n units of delta [DI-5].
     delta = np.minimum(np.minimum.accumulate(delta) * (1 + 24 * len(delta) * UNIT), 1.0)
-    while True:
-        drop = -np.diff(delta)
-        rest = np.append(drop / np.expm1(step * np.diff(index)), 0.0)
-        mass = np.append(1 - delta[0], drop + rest[:-1]) - rest
-        good = mass >= 0
-        if good.all():
-            break
+    mass = _masses(index, step, delta, 1.0)
+    while not (good := mass >= 0).all():
         index, delta = index[good], delta[good]
+        mass = _masses(index, step, delta, 1.0)
     above = np.nonzero(np.cumsum(mass) > LIMITS.negligible_mass)[0]
     if len(above) and above[0] > 0:
         # Lower losses together have a negligible mass. Add it to the first remaining loss.
@@ -263,6 +259,16 @@ def _connect_dots(first: int, step: float, delta: Array) -> _Table:
     return _Table(
         index[used].tolist(), mass[used].tolist(), infinite, float(np.clip(only_q, 0.0, 1.0))
     )
+
+
+def _masses(index: Array, step: float, delta: Array, top: float) -> Array:
+    """Return P's masses at the losses index * step, if delta is linear in e^epsilon between them.
+
+    top: P's mass of losses above -inf.
+    """
+    drop = -np.diff(delta)
+    rest = np.append(drop / np.expm1(step * np.diff(index)), 0.0)
+    return np.append(top - delta[0], drop + rest[:-1]) - rest
 
 
 def _window(delta: Any, step: float, tail: float) -> tuple[int, int]:
@@ -289,14 +295,9 @@ def _window(delta: Any, step: float, tail: float) -> tuple[int, int]:
 
 
 def _bent(index: Array, delta: Array, top: float, step: float, tail: float) -> tuple[int, int]:
-    """Return the indices below and above which the mass of losses is negligible.
-
-    delta: upper bounds at the losses index * step. top: P's mass of losses above -inf.
-    """
+    """Return the indices below and above which the mass of losses is negligible."""
     delta = np.minimum.accumulate(np.minimum(delta, top))
-    drop = -np.diff(delta)
-    rest = np.append(drop / np.expm1(step * np.diff(index)), 0.0)
-    mass = np.cumsum(np.append(top - delta[0], drop + rest[:-1]) - rest)
+    mass = np.cumsum(_masses(index, step, delta, top))
     low = max(int(np.argmax(mass > LIMITS.negligible_mass)) - 1, 0)
     high = int(np.argmax(delta <= delta[-1] * (1 + 1e-12) + tail))
     return int(index[low]), int(index[high])

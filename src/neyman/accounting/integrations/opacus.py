@@ -431,7 +431,7 @@ def _refuse_value(full: str, value: Any) -> None:
     if owner == "torch" or owner == "torch.cuda":
         _refuse_torch(full, value)
     elif accepted == ():
-        raise ValueError(f"{full} is not an attribute of Opacus as it was read: {UNPROVEN}")
+        raise ValueError(f"{full} is not an attribute of Opacus that Neyman knows: {UNPROVEN}")
     elif accepted and not any(type(value) is type(one) and value == one for one in accepted):
         known = " or ".join(getattr(one, "__name__", repr(one)) for one in accepted)
         raise ValueError(f"{full} = {value!r}: {REASONS.get(name, UNPROVEN)}. Accepted: {known}")
@@ -481,8 +481,8 @@ def _refuse_optimizer(optimizer: Any) -> None:
     kind = type(optimizer.original_optimizer)
     if getattr(torch.optim, kind.__name__, None) is not kind:
         raise ValueError(
-            f"optimizer.original_optimizer is a {kind.__name__}: another optimizer than those of "
-            "torch.optim may read gradients without noise"
+            f"optimizer.original_optimizer is a {kind.__name__}: an optimizer outside torch.optim "
+            "may read gradients without noise. Use one of torch.optim"
         )
     if optimizer.loss_reduction == "mean":
         if not optimizer.expected_batch_size:
@@ -546,11 +546,11 @@ def scheduled(optimizer: Any) -> dict[str, Any]:
 def _refuse_module(module: Any, optimizer: Any) -> None:
     inner = module._module
     if not {id(p) for p in optimizer.params} <= {id(p) for p in inner.parameters()}:
-        raise ValueError("the optimizer's parameters are not those of module")
+        raise ValueError("optimizer has parameters that module lacks: give the module it trains")
     if module.loss_reduction != optimizer.loss_reduction:
         raise ValueError(
             f"module.loss_reduction = {module.loss_reduction!r}, and optimizer.loss_reduction = "
-            f"{optimizer.loss_reduction!r}; both must be that of the loss"
+            f"{optimizer.loss_reduction!r}; both must equal the reduction of the loss"
         )
     for layer in {type(layer) for layer in inner.modules()}:
         sampler = GradSampleHooks.GRAD_SAMPLERS.get(layer)

@@ -131,7 +131,7 @@ def regression(
     ball, most = radius_of(radius), radius_of(bound, "bound")
     middle = check.exact("center", center)
     if middle and not intercept:
-        raise ValueError(f"center = {center!r} goes with an intercept; leave it out")
+        raise ValueError(f"center = {center!r} needs intercept=True; leave it out without one")
     added = None if ridge is None else check.non_negative("ridge", ridge)
     noise = least_noise(budget, moment_shift(intercept, relation))
     arguments = {

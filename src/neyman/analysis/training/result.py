@@ -179,7 +179,7 @@ class Trained:
         if key_of(terms) != receipt.key:
             wrong.append("key: it is not the hash of the terms")
         if receipt.steps.run + receipt.steps.lost != mechanism.steps:
-            wrong.append("steps: those run and those lost are not those of the mechanism")
+            wrong.append("steps: run and lost steps do not add up to the mechanism's steps")
         return wrong
 
 
