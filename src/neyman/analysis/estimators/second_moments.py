@@ -295,7 +295,7 @@ def moments(array: NDArray[Any], radius: float, grid: int) -> tuple[Lanes, Lanes
 def _plan(budget: Budget, n: int | None, size: int, centered: bool) -> _MomentPlan:
     """Choose the noise on the finest grid that the sampler and 64 bits allow [EM-10].
 
-    n is None if the number of records is secret. Then it is released, too [EM-13].
+    n is None if the number of records is secret. Then a noisy number is released, too [EM-13].
     """
     for grid in GRIDS if n is not None else GRIDS[1:]:
         weight = grid // 2 if centered else 0
