@@ -17,8 +17,7 @@ import sys
 import warnings
 from types import ModuleType
 
-from neyman.auditing.audits import counts, one_run, scores
-from neyman.auditing.black_box import attack_curve, search
+from neyman.auditing.audits import attack_curve, counts, one_run, scores, search
 from neyman.auditing.canaries import canaries
 from neyman.auditing.evidence import Evidence, ManyRuns
 from neyman.auditing.scores import likelihood_ratio, lira

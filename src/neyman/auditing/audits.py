@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import cast
 
+from neyman.auditing.black_box import attack_curve, search
 from neyman.auditing.equal_canaries import key_of
 from neyman.auditing.evidence import ManyRuns, OneRun
 from neyman.auditing.rate_limits import anytime_limit, checked_confidence, clopper_pearson
@@ -14,6 +15,8 @@ from neyman.auditing.scores import Threshold, checked_scores, error_limits
 from neyman.numerics import check
 from neyman.numerics.relation import Relation, relation_of
 from neyman.numerics.rounding import below
+
+__all__ = ["attack_curve", "counts", "one_run", "scores", "search"]
 
 
 @dataclass(frozen=True)
