@@ -258,7 +258,6 @@ def _run_count(runs: object) -> int:
 
 
 def _results(run: Callable[[int], T], number: int) -> list[T]:
-    """Return the results of runs, and show their progress."""
     tell = progress_line()
     results: list[T] = []
     for i in range(number):

@@ -208,7 +208,6 @@ class Canaries:
         return OneRun(sure, self.neighboring, len(scores), number, correct)
 
     def _further(self, parameters: object) -> Array:
-        """Return the further parameters, which are last: one per canary, then the silent ones."""
         flat = checked_scores("parameters", np.ravel(np.asarray(parameters)))
         if len(flat) < self.width:
             raise ValueError(

@@ -262,10 +262,7 @@ def _connect_dots(first: int, step: float, delta: Array) -> _Table:
 
 
 def _masses(index: Array, step: float, delta: Array, top: float) -> Array:
-    """Return P's masses at the losses index * step, if delta is linear in e^epsilon between them.
-
-    top: P's mass of losses above -inf.
-    """
+    """Return P's masses at losses index * step. Between them, delta is linear in e^epsilon."""
     drop = -np.diff(delta)
     rest = np.append(drop / np.expm1(step * np.diff(index)), 0.0)
     return np.append(top - delta[0], drop + rest[:-1]) - rest

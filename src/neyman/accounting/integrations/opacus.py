@@ -62,15 +62,13 @@ ARGUMENTS: tuple[tuple[Callable[..., Any], str], ...] = (
     ),
     (CollateFnWithEmpty, "collator_fn batch_first rand_on_empty sample_empty_shapes dtypes"),
     (UniformWithReplacementSampler, "num_samples sample_rate generator steps"),
-    (
-        DPOptimizer,
-        "optimizer noise_multiplier max_grad_norm expected_batch_size loss_reduction generator "
-        "secure_mode kwargs",
-    ),
-    (
-        DPPerLayerOptimizer,
-        "optimizer noise_multiplier max_grad_norm expected_batch_size loss_reduction generator "
-        "secure_mode kwargs",
+    *(
+        (
+            kind,
+            "optimizer noise_multiplier max_grad_norm expected_batch_size loss_reduction generator "
+            "secure_mode kwargs",
+        )
+        for kind in (DPOptimizer, DPPerLayerOptimizer)
     ),
     (GradSampleHooks, "m batch_first loss_reduction strict force_functorch"),
     (GradSampleModule, "m batch_first loss_reduction strict force_functorch"),

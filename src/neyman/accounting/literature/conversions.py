@@ -129,9 +129,8 @@ def canonne_kamath_steinke_zcdp(rho: Number, delta: Number) -> Bound:
         terms = ((1 + more) * r, -math.log1p(1 / more), far / more, -math.log1p(more) / more)
         return _sum(terms, method)
 
-    def falls(t: float) -> bool:
-        """Return True if epsilon falls at order 1 + e^t."""
-        more = math.exp(t)
+    def falls(t: float) -> bool:  # epsilon falls with the order
+        more = math.exp(t)  # order - 1
         return r * more * more + math.log1p(more) - far < 0
 
     least, largest = LIMITS.least_order_excess, LIMITS.largest_order_excess

@@ -383,5 +383,4 @@ def _shares(prior: Prior) -> list[Fraction]:
 
 
 def _safe(largest: Fraction, shares: Sequence[Fraction]) -> Fraction:
-    """Return a probability plus the distance of the sum from one."""
     return min(largest + abs(sum(shares) - 1), Fraction(1))

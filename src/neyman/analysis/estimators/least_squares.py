@@ -77,8 +77,8 @@ def moments(x: Floats, y: Floats, radius: float, bound: float, intercept: bool) 
 def moment_shift(intercept: bool, neighboring: Neighboring) -> int:
     """Return a square that bounds the squared Frobenius norm of each change of `moments` [RE-2].
 
-    Its root is an integer, so that noise on one coordinate has the same curve. Rounding up to a
-    square adds less than 1e-9.
+    Its root is an integer, which adds less than 1e-9. So noise on one coordinate has the same
+    curve.
 
     Args:
         neighboring: the bound is 2 R^4 under "replace-one" and R^4 under "add-remove". R^2 = (2 +

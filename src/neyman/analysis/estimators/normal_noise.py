@@ -31,7 +31,7 @@ BUDGET_SPLITS = np.linspace(0.02, 0.98, 49)  # shares of a miss for sampling; th
 
 
 def check_budget(budget: object, examples: str = "ny.gdp(1) or ny.zcdp(0.5)") -> None:
-    """Raise a TypeError if ``budget`` is not a budget."""
+    """Refuse an object that is not a budget."""
     if not callable(getattr(budget, "admits", None)) or isinstance(budget, type):
         raise TypeError(f"budget = {budget!r} must be a budget, such as {examples}")
 

@@ -79,7 +79,7 @@ def shares_arguments(function: Callable[Arguments, Result]) -> Callable[Argument
 
 
 def _docstring_with(text: str, names: set[str]) -> str:
-    """Return a docstring, and add texts for the shared arguments that it lacks, and for errors."""
+    """Add texts to a docstring for shared arguments that it lacks, and for errors."""
     texts = TEXTS if "neighboring" in names else TEXTS_OF_TESTS  # tests have a public n
     missing = [
         f"    {name}: {about}"

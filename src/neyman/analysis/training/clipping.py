@@ -1,10 +1,10 @@
 """Clip gradients to a norm and round them to integers, each row by itself.
 
 If a row is added or removed, the sum of a batch may change by at most the clipping norm. Two things
-make this exact. First, the squared norm of each rounded row is checked in integers, whatever
-floating point did before. Second, the result for a row does not depend on the other rows. Each
-float operation is a maximum, or works on single elements, which IEEE arithmetic rounds the same in
-any position. Each sum is a sum of integers, so its order does not matter [TR-1].
+make this exact. The squared norm of each rounded row is checked in integers. And the result for a
+row does not depend on the other rows: each float operation is a maximum, or works on single
+elements, which IEEE arithmetic rounds the same in any position. Each sum is a sum of integers, in
+any order [TR-1].
 """
 
 from __future__ import annotations
