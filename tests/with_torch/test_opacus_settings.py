@@ -292,7 +292,7 @@ def replaced(name, value):
         ({}, replaced("module.grad_accumulation_allowed", True), "allowed = True"),
         ({}, lambda p: p.optimizer.signal_skip_step(), "skipped steps"),
         ({}, lambda p: setattr(p, "module", None), "module is a NoneType: it was not given"),
-        ({}, lambda p: setattr(p, "module", Private().module), "parameters are not those"),
+        ({}, lambda p: setattr(p, "module", Private().module), "parameters that module lacks"),
     ],
 )
 def test_other_values_are_refused_by_name(arguments, change, words):
