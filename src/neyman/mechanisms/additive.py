@@ -1,6 +1,6 @@
 """Describe mechanisms that add noise to a number or a vector of numbers.
 
-Each is described by the possible shift between neighbors, so its relation is "any". For example, a
+Each mechanism states the largest shift between neighbors, so its relation is "any". For example, a
 count that moves by one has `sensitivity=1` under every relation.
 """
 
@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import zip_longest
 
 import numpy as np
 
 from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.discrete_gaussian import DiscreteGaussianLoss
-from neyman.curves.losses.finite import MOST_EPSILON, FiniteLoss, discrete_laplace_loss
+from neyman.curves.losses.finite import MOST_EPSILON, discrete_laplace_loss
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.laplace import LaplaceLoss
 from neyman.curves.losses.renyi_bound import RenyiBound
@@ -172,9 +173,9 @@ class DiscreteGaussian(Mechanism):
             standard deviation is a little smaller.
         sensitivity: the possible shifts between neighbors. An integer d means that one coordinate
             moves by at most d. Otherwise, give an iterable of integer vectors: a person who moves
-            from one cell to another is ``[(1, 1)]``. Signs, order and zeros do not matter. A vector
-            is dropped if another vector covers each coordinate, because the dropped vector reveals
-            less (the noise is log-concave).
+            from one count to another is ``[(1, 1)]``. Signs, order and zeros do not matter. A
+            vector is dropped if another vector is at least as large in each coordinate, because
+            the dropped vector reveals less (the noise is log-concave).
         sigma_squared: sigma^2, exact, instead of sigma.
         squared_norm: the largest squared l2 norm of a shift, at least 1. Use it if there are too
             many shifts to list. Then only rho-zCDP is claimed, with the curve that it implies,
@@ -190,7 +191,7 @@ class DiscreteGaussian(Mechanism):
 
     Examples:
         >>> import neyman as ny
-        >>> moved = ny.DiscreteGaussian(2, sensitivity=[(1, 1)])  # from one cell to another
+        >>> moved = ny.DiscreteGaussian(2, sensitivity=[(1, 1)])  # from one count to another
         >>> round(float(moved.tradeoff().power(level=0.05)), 4), moved.rho()
         (0.1739, Fraction(1, 4))
 
@@ -212,17 +213,12 @@ class DiscreteGaussian(Mechanism):
         squared_norm: int | None = None,
     ) -> None:
         exact = exact_variance(sigma, sigma_squared)
-        if not 1e-4 <= exact <= Fraction(10) ** 30:
-            raise ValueError(
-                f"sigma^2 = {float(exact):g} must be between 1e-4 and 1e30: below, hardly any "
-                "noise is ever added; above, whole numbers no longer hold it"
-            )
         shifts = shifts_or_norm(sensitivity, squared_norm)
         self._keep(sigma_squared=exact, sensitivity=shifts, squared_norm=squared_norm)
 
     def __repr__(self) -> str:
-        shifts = f"sensitivity={self.sensitivity!r}"
-        shifts = shifts if self.squared_norm is None else f"squared_norm={self.squared_norm!r}"
+        name = "sensitivity" if self.squared_norm is None else "squared_norm"
+        shifts = f"{name}={getattr(self, name)!r}"
         return f"DiscreteGaussian(sigma_squared={self.sigma_squared!r}, {shifts})"
 
     @property
@@ -291,8 +287,7 @@ class DiscreteLaplace(Mechanism):
         """Return one loss with sensitivity + 1 values."""
         if not self.sensitivity:
             return (Composition(),)
-        loss: FiniteLoss = discrete_laplace_loss(self.scale, self.sensitivity)
-        return (Composition.of([(loss, 1)]),)
+        return (Composition.of([(discrete_laplace_loss(self.scale, self.sensitivity), 1)]),)
 
     def rho(self) -> Fraction:
         """Return the KL divergence, rounded up [ZC-5]."""
@@ -300,7 +295,7 @@ class DiscreteLaplace(Mechanism):
 
 
 def _check_ratio(name: str, above: float | Fraction, below: float | Fraction, most: int) -> None:
-    """Refuse a ratio of shift to noise that is outside the accountable range."""
+    """Refuse a ratio of shift to noise that is neither 0 nor between 1e-150 and ``most``."""
     ratio = check.exact("sensitivity", above) / check.exact("noise", below)
     if ratio and not Fraction(1, 10**150) <= ratio <= most:
         raise ValueError(f"{name} = {above!r} / {below!r} must be between 1e-150 and {most:g}")
@@ -332,7 +327,7 @@ def shift_vectors(sensitivity: int | Iterable[Iterable[int]]) -> tuple[tuple[int
 def shifts_or_norm(
     sensitivity: int | Iterable[Iterable[int]], squared_norm: int | None
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the shift vectors, or () if a squared norm replaces them. Refuse both."""
+    """Return the `shift_vectors`, or () if a squared norm replaces them. Refuse both."""
     shifts = shift_vectors(sensitivity)
     if squared_norm is None:
         return shifts
@@ -343,6 +338,4 @@ def shifts_or_norm(
 
 def _covers(larger: tuple[int, ...], smaller: tuple[int, ...]) -> bool:
     """Return True if ``larger`` is at least ``smaller`` in every coordinate."""
-    if len(larger) < len(smaller):
-        return False
-    return all(a >= b for a, b in zip(larger, smaller, strict=False))
+    return all(a >= b for a, b in zip_longest(larger, smaller, fillvalue=0))

@@ -1,4 +1,4 @@
-"""Describe randomness by frozen mechanisms, and combine mechanisms."""
+"""Define `Mechanism`, the base class of private releases, and the composition of mechanisms."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Mechanism(Description):
     """The neighboring relation of all mechanisms of this type, if they have the same relation."""
 
     def __init_subclass__(cls) -> None:
-        """Refuse the name of an existing mechanism, because JSON would confuse the two."""
+        """Refuse the name of one of Neyman's mechanisms, because JSON would confuse the two."""
         module = MODULES.get(cls.__name__, cls.__module__)
         if module != cls.__module__:
             raise TypeError(f"class {cls.__name__}: the name is that of a mechanism in {module}")
@@ -143,15 +143,15 @@ class Mechanism(Description):
         Raises:
             ValueError: the mechanism has another relation, or the relation does not exist.
         """
-        if neighboring is not None:
-            relation_of(neighboring)
-        if neighboring is not None and self.neighboring not in ("any", neighboring):
+        if neighboring is None:
+            return Tradeoff.of(self.losses(), self.neighboring)
+        relation_of(neighboring)
+        if self.neighboring not in ("any", neighboring):
             raise ValueError(
                 f"neighboring = {neighboring!r}, but this mechanism is described under "
                 f"{self.neighboring!r}; describe it under the relation that is meant"
             )
-        relation = self.neighboring if neighboring is None else neighboring
-        return Tradeoff.of(self.losses(), relation)
+        return Tradeoff.of(self.losses(), neighboring)
 
     def __add__(self, other: Mechanism) -> Mechanism:
         """Return the release of both mechanisms with independent noise."""
@@ -341,6 +341,7 @@ class Composed(Mechanism):
         for _, count in self.parts:
             if count > DESCRIPTION_LIMITS.count:
                 raise ValueError(f"count = {count!r} must be at most {DESCRIPTION_LIMITS.count:g}")
+        _ = self.neighboring  # refuses two relations early
 
     @staticmethod
     def of(parts: list[tuple[Mechanism, int]]) -> Mechanism:
@@ -361,22 +362,21 @@ class Composed(Mechanism):
             ordered = tuple(sorted(ordered, key=order_key))
         if len(ordered) == 1 and ordered[0][1] == 1:
             return ordered[0][0]
-        return Composed(ordered)._check()
+        return Composed(ordered)
 
     def _with(self, leaf: Mechanism) -> Composed | None:
-        """Insert one more part in order, fast for sums that are built one by one.
+        """Return the composition with one more part, or None if it already has this part.
 
-        Return None if the part already exists. Its entry would be at this place, as counts are at
-        least 1.
+        This keeps the time for a long sum linear in the number of its parts.
         """
         key = order_key((leaf, 1))
-        at = bisect_left(self._keys, key)
+        at = bisect_left(self._keys, key)  # the place of an equal part, whose count is at least 1
         if at < len(self.parts) and self.parts[at][0] == leaf:
             return None
         parts = (*self.parts[:at], (leaf, 1), *self.parts[at:])
         relations = {self.neighboring, leaf.neighboring} - {"any"}
         if len(relations) > 1:
-            return Composed(parts)._check()
+            return Composed(parts)
         # Only the new part is checked, so the time for a long sum is not quadratic.
         total = object.__new__(Composed)
         keys = (*self._keys[:at], key, *self._keys[at:])
@@ -389,10 +389,6 @@ class Composed(Mechanism):
     def _keys(self) -> tuple[tuple[Any, ...], ...]:
         """Return the sort keys of the parts."""
         return tuple(map(order_key, self.parts))
-
-    def _check(self) -> Composed:
-        _ = self.neighboring  # refuses two relations early
-        return self
 
     @property
     def leaves(self) -> tuple[tuple[Mechanism, int], ...]:
@@ -426,7 +422,7 @@ class Composed(Mechanism):
             sums: dict[Composition, None] = {}
             for a, b in product(total, chosen):
                 sums[a + b] = None
-                if len(sums) > TRADEOFF_LIMITS.alternatives:  # stop before all combinations exist
+                if len(sums) > TRADEOFF_LIMITS.alternatives:
                     return (Composition.of([(RenyiBound(self.rho()), 1)]),)
             total = list(sums)
         return tuple(total)
@@ -466,18 +462,18 @@ class Composed(Mechanism):
 
 
 class StandIn(Mechanism):
-    """Represent a mechanism by the composition `made_of`."""
+    """Represent a mechanism by the losses of the composition that `made_of` returns."""
 
     @abstractmethod
     def made_of(self) -> Mechanism:
         """Return the composition whose curve equals or bounds the curve of this mechanism."""
 
     def losses(self) -> tuple[Composition, ...]:
-        """Return the losses of `made_of`."""
+        """Return the losses of that composition."""
         return self.made_of().losses()
 
     def rho(self) -> Fraction:
-        """Return the rho of `made_of`."""
+        """Return the rho of that composition."""
         return self.made_of().rho()
 
 
@@ -532,7 +528,7 @@ def one_relation(parts: Sequence[tuple[Mechanism, int]]) -> Relation:
 
 
 def _remedy(parts: Sequence[tuple[Mechanism, int]]) -> str:
-    """Suggest the same parts under one relation, if each part is proven under this relation."""
+    """Return advice: the same parts under one relation, if each part has a proof under it."""
     for relation in reversed(NEIGHBORING):
         changed = [_under(m, relation) for m, _ in parts]
         if None not in changed:
@@ -553,9 +549,9 @@ def _under(mechanism: Mechanism, relation: Relation) -> Mechanism | None:
 
 
 def _sums(options: tuple[Composition, ...], count: int) -> list[Composition]:
-    """Return the sums over all choices of an option for each of ``count`` releases.
+    """Return all sums of ``count`` of the options, which may repeat.
 
-    Stop at the first sum above the limit.
+    Stop when there are more sums than a curve may have alternatives.
     """
     sums: dict[Composition, None] = {}
     for chosen in combinations_with_replacement(options, count):

@@ -1,4 +1,4 @@
-"""Draw the batches of a training run, as its mechanism describes them."""
+"""Draw which records are in each batch of a training run, as its mechanism describes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Rows = NDArray[np.int64]
 
 
 class Sampled(Protocol):
-    """Represent a training run whose batches can be drawn."""
+    """Represent a training run whose batches can be drawn, such as `DPSGD`."""
 
     @property
     def n(self) -> int:
@@ -32,7 +32,7 @@ class Sampled(Protocol):
 
     @property
     def sampling(self) -> str:
-        """Return the name of the sampling scheme."""
+        """Return the name of the sampling scheme, such as "poisson"."""
         ...
 
     @property
@@ -47,7 +47,7 @@ class Sampled(Protocol):
 
     @property
     def rounds(self) -> int:
-        """Return the number of batches per pass."""
+        """Return the number of batches per pass over the data."""
         ...
 
     @property
@@ -126,7 +126,7 @@ class Batches(Iterator[Rows]):
 
 
 def pieces(batch: Rows, most: int) -> list[Rows]:
-    """Return a batch in pieces of at most ``most`` rows, at least one piece."""
+    """Cut a batch into pieces of at most ``most`` rows. An empty batch is one empty piece."""
     return [batch[i : i + most] for i in range(0, max(1, batch.size), most)]
 
 
@@ -143,8 +143,8 @@ def draws(mechanism: Sampled, rows: int, bits: Bits, after: int = 0) -> Batches:
     if after > mechanism.steps or (after % mechanism.pass_steps and after != mechanism.steps):
         raise ValueError(
             f"after = {after} must be at most {mechanism.steps} and a multiple of "
-            f"{mechanism.pass_steps}: with sampling={mechanism.sampling!r} the batches of so many "
-            "steps are drawn together, and the rest of a draw cannot be drawn again"
+            f"{mechanism.pass_steps}: with sampling={mechanism.sampling!r} the batches of "
+            f"{mechanism.pass_steps} steps are drawn together, and a part cannot be drawn again"
         )
     upcoming = SCHEMES[mechanism.sampling](mechanism, rows, bits, after)
     return Batches(mechanism, rows, after, upcoming)
@@ -186,9 +186,9 @@ def _cyclic(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[R
 
 
 def _k_of_t(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
-    """Draw "k-of-t" batches.
+    """Yield the batches of "k-of-t": a row takes part in k = epochs of all steps.
 
-    With l steps left, a row that still takes part r times enters with probability r / l.
+    With l steps left, a row that has to take part r more times enters with probability r / l.
     """
     due = np.full(rows, int(mechanism.epochs), np.int64)
     for left in range(mechanism.steps - after, 0, -1):

@@ -60,10 +60,7 @@ class Choice(Mechanism):
     @property
     def neighboring(self) -> Relation:
         """Return the one relation of all parts."""
-        relation = "any"
-        for _, mechanism in self.parts:
-            relation = unified(relation, mechanism.neighboring)
-        return relation
+        return reduce(unified, (mechanism.neighboring for _, mechanism in self.parts))
 
     def losses(self) -> tuple[Composition, ...]:
         """Return the random choice between the losses of the parts."""
@@ -81,9 +78,8 @@ class Choice(Mechanism):
         )
         if low == high:
             return (Composition.of([(low, 1)]),)
-        chosen = Composition.of(
-            [(LossBracket(low, high, "each choice between two distributions"), 1)]
-        )
+        bracket = LossBracket(low, high, "each choice between two distributions")
+        chosen = Composition.of([(bracket, 1)])
         return (resting_on([Composition.of((x, 1) for _, x in parts)], chosen),)
 
     def rho(self) -> Fraction:
@@ -110,7 +106,10 @@ def _sort_mechanisms(name: str, mechanisms: object) -> tuple[Mechanism, ...]:
 
 @dataclass(frozen=True)
 class Alternatives(Mechanism):
-    """Represent the worst of several mechanisms, if the change of the data selects one [UN-11]."""
+    """Bound a release by several mechanisms, if the change of the data selects one [UN-11].
+
+    Each possible change of a record is covered by one of the mechanisms.
+    """
 
     mechanisms: tuple[Mechanism, ...] = field(
         metadata=form(_sort_mechanisms, read=lambda given: tuple(map(Mechanism.from_dict, given)))
@@ -122,7 +121,7 @@ class Alternatives(Mechanism):
 
     @staticmethod
     def of(mechanisms: Iterable[Mechanism]) -> Mechanism:
-        """Return the worst of several mechanisms, composed with their common parts.
+        """Return a mechanism that covers all of these, composed with their common parts.
 
         A single mechanism is returned itself.
         """

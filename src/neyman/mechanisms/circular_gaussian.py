@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from operator import index
 
 from neyman.curves.losses.circular_arcs import CircularGaussianLoss
 from neyman.curves.losses.composition import Composition
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.description import EXACT_POSITIVE, integer
+from neyman.mechanisms.description import EXACT_POSITIVE, integer, private_integer
 from neyman.noise import Bits, SecureBits, rounded_gaussian
 
 
@@ -109,18 +108,9 @@ class CircularGaussian(Mechanism):
         Raises:
             TypeError: value is not an integer. The message does not show it.
         """
-        place = _private_integer("value", value)
+        place = private_integer("value", value)
         source = SecureBits() if bits is None else bits
         while True:
             noise = int(rounded_gaussian(self.sigma**2, 1, source)[0])
             if abs(noise) <= self._farthest:
                 return (place + noise) % self.points
-
-
-def _private_integer(name: str, value: int) -> int:
-    """Return a private integer. An error names only its type."""
-    try:
-        return index(value)
-    except TypeError:
-        pass  # raise outside, so that the error has no context that shows the value
-    raise TypeError(f"{name} is a {type(value).__name__}; it must be a whole number")

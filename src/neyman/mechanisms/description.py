@@ -1,4 +1,4 @@
-"""Describe frozen values whose fields define their checks, stored values, and JSON."""
+"""Define frozen dataclasses whose fields say how to check, store, and write their values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cache, singledispatch
-from typing import Any, ClassVar, Self, TypeVar, cast
+from operator import index
+from typing import Any, ClassVar, Self, SupportsIndex, TypeVar, cast
 
 from neyman.curves.losses.finite import LEAST_EPSILON, MOST_EPSILON
 from neyman.numerics import check
@@ -19,6 +20,8 @@ class Limits:
 
     count: int = 10**18  # largest number of releases, and of records
     least_share: float = 1e-300  # below, derived numbers underflow
+    least_variance: Fraction = Fraction(1, 10**4)  # of integer noise
+    variance: int = 10**30  # of integer noise
 
 
 LIMITS = Limits()
@@ -56,7 +59,7 @@ def integer(least: int = 0, most: int | None = None) -> dict[str, Any]:
     def keep(name: str, value: object) -> int:
         number = check.integer(name, value, least)
         if most is not None and number > most:
-            raise ValueError(f"{name} = {number!r} must be at most {most:g}")
+            raise ValueError(f"{name} = {number!r} must be at most {most:,}")
         return number
 
     return form(keep)
@@ -105,12 +108,22 @@ def exact_above_zero(name: str, value: object) -> Fraction:
 def exact_variance(
     sigma: float | Fraction | str | None, sigma_squared: float | Fraction | str | None
 ) -> Fraction:
-    """Return sigma^2, exact, from one of the two arguments. Refuse none or both."""
+    """Return sigma^2 of integer noise, exact, from one of the two arguments.
+
+    Raises:
+        ValueError: none or both are given, or sigma^2 is not from 1e-4 to 1e30.
+    """
     if (sigma is None) == (sigma_squared is None):
         raise ValueError("give exactly one of sigma= and sigma_squared=")
-    if sigma is not None:
-        return exact_above_zero("sigma", sigma) ** 2
-    return exact_above_zero("sigma_squared", sigma_squared)
+    name, given = ("sigma", sigma) if sigma_squared is None else ("sigma_squared", sigma_squared)
+    exact = exact_above_zero(name, given)
+    exact = exact**2 if sigma_squared is None else exact
+    if not LIMITS.least_variance <= exact <= LIMITS.variance:
+        raise ValueError(
+            f"{name} = {given!r}: sigma^2 must be between 1e-4 and 1e30. Below, hardly any noise "
+            "is ever added; above, 64-bit integers no longer hold it"
+        )
+    return exact
 
 
 def _truth(name: str, value: object) -> bool:
@@ -136,14 +149,6 @@ def rational(number: float | Fraction) -> Fraction:
     return Fraction(repr(number)) if isinstance(number, float) else Fraction(number)
 
 
-def positive_rational(name: str, value: object) -> Fraction:
-    """Return an exact number above 0."""
-    exact = check.exact(name, value)
-    if exact <= 0:
-        raise ValueError(f"{name} = {value!r} must be above 0")
-    return exact
-
-
 def private_rational(name: str, value: object) -> Fraction:
     """Return a private number as an exact rational. An error names only its type."""
     try:
@@ -153,11 +158,20 @@ def private_rational(name: str, value: object) -> Fraction:
     raise TypeError(f"{name} is a {type(value).__name__}; it must be a finite number")
 
 
-class Description(ABC):
-    """Represent a frozen dataclass that checks its fields once. JSON stores it by its type's name.
+def private_integer(name: str, value: object) -> int:
+    """Return a private integer. An error names only its type."""
+    try:
+        return index(cast(SupportsIndex, value))
+    except TypeError:
+        pass  # raise outside, so that the error has no context that shows the value
+    raise TypeError(f"{name} is a {type(value).__name__}; it must be a whole number")
 
-    A direct subclass is a family, such as `Mechanism`. Its ``from_dict`` reads the family's
-    members.
+
+class Description(ABC):
+    """Check the fields of a frozen dataclass once. JSON stores the name of its type.
+
+    A direct subclass is a family, such as `Mechanism`. Its ``from_dict`` reads all types of the
+    family.
     """
 
     _families: ClassVar[dict[str, type[Description]]] = {}

@@ -10,8 +10,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.finite import FiniteLoss
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.description import LIMITS as DESCRIPTION_LIMITS
-from neyman.mechanisms.description import PROBABILITY, integer, rational
+from neyman.mechanisms.description import COUNT, PROBABILITY, integer, rational
 from neyman.numerics.relation import RELATIONS, Relation
 
 
@@ -45,7 +44,7 @@ class NonPrivate(Mechanism):
 
     @property
     def neighboring(self) -> Relation:
-        """Return the neighboring relation of the rate."""
+        """Return the declared relation."""
         return self.relation
 
     def losses(self) -> tuple[Composition, ...]:
@@ -100,7 +99,7 @@ class RandomSubset(Mechanism):
     RELATION = "replace-one"
 
     size: int = field(metadata=integer())
-    population: int = field(metadata=integer(1, DESCRIPTION_LIMITS.count))
+    population: int = field(metadata=COUNT)
 
     def __post_init__(self) -> None:
         super().__post_init__()

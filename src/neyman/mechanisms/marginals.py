@@ -31,6 +31,7 @@ from neyman.curves.losses.discrete_gaussian import LIMITS as DISCRETE_GAUSSIAN_L
 from neyman.curves.losses.discrete_gaussian import integer_mu
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.mechanisms.base import Mechanism
+from neyman.mechanisms.description import exact_above_zero
 from neyman.mechanisms.marginals_sensitivity import Part, largest, subsets
 from neyman.noise import discrete_gaussian
 from neyman.noise.bits import Bits, SecureBits
@@ -109,10 +110,7 @@ class Marginals(Mechanism):
             part = ordered("noise", names, own)
             if part in variances:
                 raise ValueError(f"noise has the part {part} twice")
-            exact = check.exact(f"noise[{part}]", variance)
-            if exact <= 0:
-                raise ValueError(f"noise[{part}] = {variance!r} must be above 0")
-            variances[part] = exact
+            variances[part] = exact_above_zero(f"noise[{part}]", variance)
         _check_parts(variances, neighboring)
         in_order = sorted(variances.items(), key=lambda item: (len(item[0]), item[0]))
         self._keep(sizes=tuple(own.items()), noise=tuple(in_order), relation=neighboring)

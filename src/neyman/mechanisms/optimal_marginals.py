@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.curves.losses.discrete_gaussian import LIMITS as DISCRETE_GAUSSIAN_LIMITS
+from neyman.mechanisms.description import exact_above_zero
 from neyman.mechanisms.marginals import LIMITS as MARGINALS_LIMITS
 from neyman.mechanisms.marginals import Marginals, checked_sizes, ordered, share
 from neyman.mechanisms.marginals_sensitivity import (
@@ -105,11 +106,8 @@ class MarginalStrategy:
         Args:
             rho: zCDP budget, above 0.
         """
-        wanted = check.exact("rho", rho)
-        if wanted <= 0:
-            raise ValueError(f"rho = {rho!r} must be above 0")
         cost, _ = largest(self.sizes, self.precisions, self.neighboring)
-        scale = cost / (2 * wanted)
+        scale = cost / (2 * exact_above_zero("rho", rho))
         return Marginals(
             self.sizes, {part: scale / k for part, k in self.precisions.items()}, self.neighboring
         )

@@ -38,19 +38,13 @@ class RandomizedResponse(Mechanism):
     RELATION = "replace-one"
 
     epsilon: float | Fraction = field(metadata=EPSILON)
-    categories: int = field(default=2, metadata=integer(2))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.categories > MAX_CATEGORIES:
-            raise ValueError(f"categories = {self.categories!r} must be at most {MAX_CATEGORIES}")
+    categories: int = field(default=2, metadata=integer(2, MAX_CATEGORIES))
 
     def losses(self) -> tuple[Composition, ...]:
         """Return one loss with the values epsilon, -epsilon and, for k > 2, 0."""
         epsilon = rational(self.epsilon)
-        if not epsilon:
-            return (Composition(),)
-        return (Composition.of([(response_loss(epsilon, self.categories), 1)]),)
+        loss = [(response_loss(epsilon, self.categories), 1)] if epsilon else []
+        return (Composition.of(loss),)
 
     def rho(self) -> Fraction:
         """Return the largest D_a / a over all orders a, rounded up [ZC-4]."""

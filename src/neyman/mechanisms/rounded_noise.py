@@ -1,4 +1,4 @@
-"""Add rounded normal noise to integers."""
+"""Describe normal noise that is added to integers and rounded."""
 
 from __future__ import annotations
 
@@ -12,17 +12,12 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import UNLESS_NORM, exact_variance
 from neyman.numerics import check
 
-LEAST, MOST = (
-    Fraction(1, 10**4),
-    Fraction(10) ** 30,
-)  # range of sigma^2, as for the discrete Gaussian
-
 
 @dataclass(frozen=True)
 class Limits:
     """Set the largest shift that a record may cause with rounded noise."""
 
-    shift_units: int = 10**13  # one privacy unit may move a cell of a plan by 10^12
+    shift_units: int = 10**13  # one privacy unit may move a number of a table by 10^12
     mu_squared: int = 10**12
 
 
@@ -76,8 +71,6 @@ class RoundedGaussian(Mechanism):
         squared_norm: int | None = None,
     ) -> None:
         exact = exact_variance(sigma, sigma_squared)
-        if not LEAST <= exact <= MOST:
-            raise ValueError(f"sigma^2 = {float(exact):g} must be between 1e-4 and 1e30")
         moved = check.integer("sensitivity", sensitivity)
         if squared_norm is not None:
             if sensitivity != 1:

@@ -32,8 +32,7 @@ from neyman.curves.losses.subsampled import (
 from neyman.curves.losses.user_pair import resting_on, user_pairs
 from neyman.mechanisms.additive import Gaussian, Laplace
 from neyman.mechanisms.base import Composed, Mechanism, bracketed
-from neyman.mechanisms.description import LIMITS as DESCRIPTION_LIMITS
-from neyman.mechanisms.description import PROBABILITY, form, integer, probability, rational
+from neyman.mechanisms.description import COUNT, PROBABILITY, form, integer, probability, rational
 from neyman.mechanisms.full_disclosure import RandomSubset
 from neyman.mechanisms.gaussian_mixture import binomial_mixture
 from neyman.numerics.relation import Neighboring
@@ -170,7 +169,7 @@ class FixedSize(Mechanism):
 
     mechanism: Mechanism
     size: int = field(metadata=integer())
-    population: int = field(metadata=integer(1))
+    population: int = field(metadata=COUNT)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -178,11 +177,6 @@ class FixedSize(Mechanism):
             raise ValueError(
                 f"size = {self.size} must be at most population = {self.population}: without "
                 "replacement no more records can be drawn than there are"
-            )
-        if self.population > DESCRIPTION_LIMITS.count:
-            raise ValueError(
-                f"population = {self.population!r} must be at most "
-                f"{DESCRIPTION_LIMITS.count:g}, and size with it"
             )
         _check_replaced(self.mechanism, "a sample of fixed size")
         for other in _populations(self.mechanism) - {self.size}:
@@ -344,7 +338,11 @@ def _(mechanism: Composed) -> set[int]:
 def _through(
     mechanism: Mechanism, composition: Composition, sampled: Callable[[Any], Part]
 ) -> Part:
-    """Return the sampled loss of a sum, directly or between a lower and an upper grid."""
+    """Return the loss of a composition on a sample, exactly or between two grids.
+
+    Args:
+        sampled: returns the loss on a sample for one loss without sampling.
+    """
     low, high = sides(composition.parts)
     if low != high:
         first, last = (_through(mechanism, Composition.of(x), sampled) for x in (low, high))
@@ -365,7 +363,7 @@ def _through(
 
 @singledispatch
 def _poisson(inner: Loss, rate: float) -> Loss:
-    """Return the loss of one loss in a Poisson sample, for the removal of a record."""
+    """Return the loss on a Poisson sample, for the removal of a record, from the loss without."""
     return SubsampledLoss(inner, rate, True)
 
 
@@ -407,7 +405,7 @@ def _opposite(mechanism: Mechanism, composition: Composition, rate: float) -> Co
 
 @singledispatch
 def _samples_itself(part: Part) -> bool:
-    """Return True if the sampled loss of this part has a form without a grid."""
+    """Return True if the loss of this part on a sample needs no grid."""
     return False
 
 
@@ -439,7 +437,7 @@ def _(loss: LaplaceLoss) -> Part:
 
 
 def product(a: float | Fraction, b: float | Fraction) -> float | Fraction:
-    """Return the exact product of two rates, rounded to a float if both are floats.
+    """Return the product of two sampling rates, exact, or a float if both are floats.
 
     Raises:
         ValueError: the product is below 1e-300, but not 0.

@@ -14,8 +14,8 @@ from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import (
     EPSILON,
     POSITIVE,
+    exact_above_zero,
     form,
-    positive_rational,
     private_rational,
     rational,
 )
@@ -148,7 +148,7 @@ class Staircase(Mechanism):
             >>> (100 * noisy).denominator
             1
         """
-        grid = positive_rational("step", step)
+        grid = exact_above_zero("step", step)
         place = private_rational("value", value) / grid
         width = rational(self.sensitivity) / grid
         source = SecureBits() if bits is None else bits

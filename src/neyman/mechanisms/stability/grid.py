@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.mechanisms.description import exact_above_zero
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, one_per_record
 
@@ -39,12 +40,8 @@ class Grid:
         Raises:
             ValueError: the numbers do not form a grid, or the grid has more steps.
         """
-        low, high, width = (
-            check.exact(name, value)
-            for name, value in (("lower", lower), ("upper", upper), ("step", step))
-        )
-        if width <= 0:
-            raise ValueError(f"step = {step!r} must be above 0")
+        low, high = check.exact("lower", lower), check.exact("upper", upper)
+        width = exact_above_zero("step", step)
         if high <= low:
             raise ValueError(f"upper = {upper!r} must be above lower = {lower!r}")
         steps = (high - low) / width

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from typing import SupportsIndex, TypeVar, cast
+from typing import TypeVar
 
 from neyman.curves.losses.composition import Composition
 from neyman.curves.tradeoff.enclosure import enclosed, exponential
@@ -23,7 +22,7 @@ from neyman.curves.tradeoff.piecewise_linear import (
 )
 from neyman.mechanisms.additive import DiscreteGaussian, DiscreteLaplace, Laplace
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.description import NUMBER, rational
+from neyman.mechanisms.description import NUMBER, private_integer, rational
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.noise import Bits, SecureBits, discrete_gaussian, discrete_laplace, rounded_gaussian
 from neyman.numerics import check
@@ -133,7 +132,7 @@ class ProposeTestRelease(Mechanism):
         return bisect_integers(lambda t: self._tail(Fraction(t + 1))[1] <= delta, last, first - 1)
 
     def _tail(self, least: Fraction, *, continuous: bool = False) -> Interval:
-        """Bound the chance that the noise is at least ``least``: 0 or more, or 1 if discrete."""
+        """Bound the chance that the noise is at least ``least``, a number of at least 0."""
         low, high = exponential(-least / self._scale)
         if continuous:
             return low / 2, high / 2
@@ -141,20 +140,16 @@ class ProposeTestRelease(Mechanism):
         return low / (1 + one[1]), high / (1 + one[0])
 
     def _pass_chances(self, distance: int) -> tuple[Interval, Interval]:
-        """Bound the chances to pass and to fail at a distance."""
+        """Bound the chances that data at this distance pass, and that they fail, the test."""
         continuous = isinstance(self.test, Laplace)
         short = Fraction(self.threshold) - distance
-        if continuous:
-            low, high = self._tail(abs(short), continuous=True)
-            certain = short >= 0
-        else:
-            low, high = self._tail(short + 1 if short >= 0 else -short)
-            certain = short >= 0
+        least = abs(short) if continuous or short < 0 else short + 1
+        low, high = self._tail(least, continuous=continuous)
         rare, other = (low, high), (1 - high, 1 - low)
-        return (rare, other) if certain else (other, rare)
+        return (rare, other) if short >= 0 else (other, rare)
 
     def _distances(self) -> Iterator[tuple[int, int]]:
-        """Yield pairs of neighbors' distances that may be the worst [ST-2]."""
+        """Yield the pairs of two neighbors' distances that may reveal most [ST-2]."""
         last = math.floor(self.threshold)
         neighbors = [(last, last + 1)]
         if isinstance(self.test, Laplace):
@@ -166,7 +161,7 @@ class ProposeTestRelease(Mechanism):
 
     @cached_property
     def _curves(self) -> Pair:
-        """Return polygons below and above the power of the hull of all pairs [ST-1]."""
+        """Return polygons below and above the convex hull of all pairs' powers [ST-1]."""
         pairs: list[Pair] = [(GUESSING, GUESSING)]
         if self.release is not None:
             pairs = [enclosed(losses) for losses in self.release.tradeoff().directions]
@@ -230,7 +225,7 @@ class ProposeTestRelease(Mechanism):
             'red'
         """
         source = SecureBits() if bits is None else bits
-        away = min(max(_private_integer("distance", distance), 0), MAX_DISTANCE_RECORDS)
+        away = min(max(private_integer("distance", distance), 0), MAX_DISTANCE_RECORDS)
         if not isinstance(self.test, DiscreteLaplace):
             raise TypeError(
                 f"test = {self.test!r} has no exact sampler; use ny.DiscreteLaplace(scale)"
@@ -238,7 +233,7 @@ class ProposeTestRelease(Mechanism):
         answer = value
         if self.release is not None:
             # Drawn in any case, so that the time does not reveal if the data pass.
-            answer = _private_integer("value", value) + self._noise(source)
+            answer = private_integer("value", value) + self._noise(source)
         noisy = away + int(discrete_laplace(self._scale, 1, source)[0])
         return answer if noisy > self.threshold else None
 
@@ -277,15 +272,3 @@ def _after_test(
         level, power = min(level + b, Fraction(1)), min(power + a, Fraction(1))
         corners.append((level, power))
     return corners
-
-
-def _private_integer(name: str, value: object) -> int:
-    """Return a private integer. An error names only its type."""
-    try:
-        return operator.index(cast(SupportsIndex, value))
-    except TypeError:
-        pass  # raise outside, so that the error has no context that shows the value
-    raise TypeError(
-        f"{name} is a {type(value).__name__}; it must be an int, such as .distance and .steps "
-        "of what ny.distance_to_instability returns"
-    )

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from neyman.curves.tradeoff.enclosure import exponential
+from neyman.mechanisms.description import exact_above_zero
 from neyman.mechanisms.stability.grid import Grid, rank_of, row_count
 from neyman.mechanisms.stability.order_statistics import OrderStatistic
 from neyman.mechanisms.stability.variance_changes import VarianceChanges
-from neyman.numerics import check
 from neyman.numerics.bound import Bound
 from neyman.numerics.rounding import above, below
 
@@ -110,7 +110,7 @@ class SmoothSensitivities:
             values, lower, upper, step, smoothness: as for `median`.
             q: above 0 and at most 1.
         """
-        grid, beta = Grid.of(lower, upper, step), _smoothness(smoothness)
+        grid, beta = Grid.of(lower, upper, step), exact_above_zero("smoothness", smoothness)
         rows = np.sort(grid.steps(values))
         statistic = OrderStatistic(rows, rank_of(q, row_count(rows, 1)), grid.last)
         changes, local = _largest(statistic.sensitivity, len(rows), beta)
@@ -133,19 +133,12 @@ class SmoothSensitivities:
         Args:
             values, lower, upper, step, smoothness: as for `median`, with at least 2 rows.
         """
-        grid, beta = Grid.of(lower, upper, step), _smoothness(smoothness)
+        grid, beta = Grid.of(lower, upper, step), exact_above_zero("smoothness", smoothness)
         rows = np.sort(grid.steps(values))
         statistic = VarianceChanges(rows, grid.last)
         changes, local = _largest(statistic.sensitivity, row_count(rows, 2), beta)
         square = grid.step**2
         return SmoothSensitivity(statistic.value * square, beta, changes, local * square)
-
-
-def _smoothness(value: Exact) -> Fraction:
-    exact = check.exact("smoothness", value)
-    if exact <= 0:
-        raise ValueError(f"smoothness = {value!r} must be above 0")
-    return exact
 
 
 def _largest(

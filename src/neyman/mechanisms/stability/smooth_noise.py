@@ -15,7 +15,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.zcdp_parameters import bounded_range_rho, pure_rho
 from neyman.curves.tradeoff.piecewise_linear import composition_between
 from neyman.mechanisms.base import Mechanism
-from neyman.mechanisms.description import NUMBER, positive_rational, rational
+from neyman.mechanisms.description import NUMBER, exact_above_zero, rational
 from neyman.mechanisms.stability.sensitivities import SmoothSensitivity
 from neyman.mechanisms.stability.student_pairs import enclosing_polygons, largest_loss
 from neyman.noise import Bits, SecureBits
@@ -158,7 +158,7 @@ class SmoothNoise(Mechanism):
             >>> noise.draw(s, step="0.1").denominator in (1, 2, 5, 10)
             True
         """
-        grid = positive_rational("step", step)
+        grid = exact_above_zero("step", step)
         if statistic.smoothness > rational(self.smoothness):
             raise ValueError(
                 f"the statistic has smoothness {statistic.smoothness}, above that of the noise, "
