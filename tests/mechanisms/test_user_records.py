@@ -223,7 +223,7 @@ def test_sums_are_of_the_same_user():
     ):
         with pytest.raises(ValueError, match=r"proven|proof"):
             part.user(2)
-    with pytest.raises(ValueError, match="at most 1000"):
+    with pytest.raises(ValueError, match="at most 1,000"):
         step.user(1001)
     with pytest.raises(ValueError, match="records already"):
         step.user(2).user(3)

@@ -20,14 +20,31 @@ from hypothesis import strategies as st
 
 import neyman.noise
 from attacks import SIZE
-from neyman.noise import Bits, discrete_gaussian, discrete_laplace, lookup_table, rejection
+from neyman.noise import Bits, discrete_gaussian, discrete_laplace, rejection
+from neyman.noise.lookup_table import weights_table
 from neyman.noise.parameters import positive_rational, source
 
+ZERO = Fraction(0)
+
+
+def engine(fill):
+    """A function that draws ``n`` numbers by filling a new array."""
+
+    def draw(parameter, n, bits):
+        out = np.full(n, 77, np.int64)
+        fill(parameter, out, bits)
+        return out
+
+    return draw
+
+
 ENGINES = {
-    ("gaussian", "table"): lookup_table.discrete_gaussian,
-    ("gaussian", "rejection"): rejection.discrete_gaussian,
-    ("laplace", "table"): lookup_table.discrete_laplace,
-    ("laplace", "rejection"): rejection.discrete_laplace,
+    ("gaussian", "table"): engine(
+        lambda v, *rest: weights_table(Fraction(0), 1 / (2 * v)).fill(*rest)
+    ),
+    ("gaussian", "rejection"): engine(rejection.discrete_gaussian),
+    ("laplace", "table"): engine(lambda v, *to: weights_table(1 / v, ZERO).fill(*to)),
+    ("laplace", "rejection"): engine(rejection.discrete_laplace),
 }
 PARAMETERS = [
     Fraction(1, 100),
@@ -255,7 +272,7 @@ def test_the_exponent_of_each_proposal_lies_within_its_bounds(injected, monkeypa
         return bernoulli_exp(low, high, exact, bits)
 
     monkeypatch.setattr(rejection, "bernoulli_exp", checked)
-    rejection.discrete_gaussian(Fraction("8.4959"), 200, injected(3))
+    rejection.discrete_gaussian(Fraction("8.4959"), np.empty(200, np.int64), injected(3))
 
 
 def test_undecided_lanes_and_loose_bounds_give_the_same_answers_as_tight_ones(injected):
@@ -366,26 +383,39 @@ def test_an_array_to_write_to_is_filled_and_a_wrong_one_refused_by_name(draw, in
             draw(Fraction(9), 5, injected(0), wrong)
 
 
+def asked_engines(monkeypatch):
+    """The list to which each engine adds its name instead of drawing."""
+    asked = []
+
+    class Asked:
+        def __init__(self, name):
+            self.name = name
+
+        def fill(self, *_):
+            asked.append(self.name)
+
+    monkeypatch.setattr(neyman.noise, "weights_table", lambda *_: Asked("table"))
+    monkeypatch.setattr(neyman.noise, "strips", lambda *_, **__: Asked("strips"))
+    for law in ("discrete_laplace", "discrete_gaussian"):
+        monkeypatch.setattr(rejection, law, Asked("rejection").fill)
+    return asked
+
+
 @pytest.mark.parametrize(
     ("sigma", "size", "engine"),
     [
-        (1000, 1, lookup_table),
-        (1001, 1, rejection),
-        (1001, 10_010, lookup_table),
-        (10**5, 999_999, rejection),
-        (10**5, 10**6, lookup_table),
-        (10**5 + 1, 2 * 10**6, rejection),
+        (1000, 1, "table"),
+        (1001, 1, "rejection"),
+        (1001, 10_010, "table"),
+        (10**5, 999_999, "rejection"),
+        (10**5, 10**6, "table"),
+        (10**5 + 1, 2 * 10**6, "rejection"),
     ],
 )
 def test_a_table_is_made_where_it_is_worth_its_making(sigma, size, engine, monkeypatch, injected):
     """Tables up to scale 1000, and up to 10^5 for ten times as many draws; rejection elsewhere."""
-    asked = []
-    for module in (lookup_table, rejection):
-        monkeypatch.setattr(
-            module, "discrete_laplace", lambda *_, module=module: asked.append(module)
-        )
-    room = np.empty(size, np.int64)
-    discrete_laplace(Fraction(sigma), size, injected(0), room)
+    asked = asked_engines(monkeypatch)
+    discrete_laplace(Fraction(sigma), size, injected(0), np.empty(size, np.int64))
     assert asked == [engine]
 
 
@@ -403,15 +433,7 @@ def test_strips_are_made_where_they_are_worth_their_making(
     sigma, size, engine, monkeypatch, injected
 ):
     """Gaussian noise: tables up to sigma 1000, beyond it strips for 10,000 draws."""
-    asked = []
-
-    class Asked:
-        def fill(self, *_):
-            asked.append("strips")
-
-    for module, name in ((lookup_table, "table"), (rejection, "rejection")):
-        monkeypatch.setattr(module, "discrete_gaussian", lambda *_, name=name: asked.append(name))
-    monkeypatch.setattr(neyman.noise, "strips", lambda *_, **__: Asked())
+    asked = asked_engines(monkeypatch)
     discrete_gaussian(Fraction(sigma**2), size, injected(0), np.empty(size, np.int64))
     assert asked == [engine]
 
@@ -441,7 +463,7 @@ def test_a_draw_outside_64_bits_raises_rather_than_wraps(injected, monkeypatch):
         rejection, "_geometric", lambda gamma, size, bits: np.full(size, 1023, np.int64)
     )
     with pytest.raises(OverflowError, match="64-bit"):
-        rejection.discrete_laplace(Fraction(2**53), 3, injected(0))
+        rejection.discrete_laplace(Fraction(2**53), np.empty(3, np.int64), injected(0))
 
 
 @given(st.fractions(Fraction(1, 1000), 2000), st.integers(0, 300), st.integers(0, 2**32))

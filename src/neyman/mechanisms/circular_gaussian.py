@@ -1,4 +1,4 @@
-"""Add normal noise around a circle, for answers that are directions."""
+"""Describe normal noise around a circle, for answers that are directions."""
 
 from __future__ import annotations
 

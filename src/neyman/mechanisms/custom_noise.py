@@ -1,4 +1,4 @@
-"""Describe noise by a user's distribution with stated bounds, for one or several numbers."""
+"""Describe noise with a distribution that the user defines and states bounds for."""
 
 from __future__ import annotations
 
@@ -145,9 +145,9 @@ class CustomNoise(Mechanism):
 
 
 def _shifts(law: Density | Masses, most: float) -> list[tuple[float, float, bool]]:
-    """Return shifts that cover all shifts up to the largest, each with a half width.
+    """Return intervals that cover all shifts up to the largest, each by its middle and half width.
 
-    The third entry of each is True if the shift gives only an estimate.
+    The third entry of each is True if the interval gives only an estimate.
     """
     if law.log_concave:
         return [(most, 0.0, False)]

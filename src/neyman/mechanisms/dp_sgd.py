@@ -113,20 +113,21 @@ class DPSGD(StandIn):
     A user may have several records. Then one neighbor contains all records of a user, and the other
     contains none of them. `user_sampling` says what the loop draws:
 
-    - "examples": single records, with a clip for each gradient. Sigma is the noise over the clip of
-      one record. The composition is ``Gaussian(sigma).subsample(rate=batch / n).user(k) * steps``,
-      proven for Poisson batches only.
+    - "examples": single records, with a clip for each gradient. Sigma is the noise divided by the
+      clip of one record. The composition, proven for Poisson batches only, is
+      ``Gaussian(sigma).subsample(rate=batch / n).user(k) * steps``.
     - "users": users with all their records, with one clip for the sum of their gradients. Sigma is
-      the noise over the clip of one user's sum. n counts users, and batch is the (expected) number
-      of users in a batch. The curve is the curve for one record in n, and the same for every k.
+      the noise divided by the clip of one user's sum. n counts users, and batch is the (expected)
+      number of users in a batch. The curve is the curve for one record in n, and the same for every
+      k.
 
     Args:
         n: number of records, or number of users with ``user_sampling="users"``.
         batch: (expected) size of a batch, at most n, in the same unit.
-        sigma: standard deviation of the noise, over the largest difference of the sum of clipped
-            gradients between neighbors. With clipping norm R this is R under add-remove, and 2 R
-            under replace-one, which exchanges one gradient for another: see `noise`. With several
-            records per user, R is the clip of one record, or of one user's sum.
+        sigma: standard deviation of the noise, divided by the largest difference of the sum of
+            clipped gradients between neighbors. With clipping norm R this is R under add-remove,
+            and 2 R under replace-one, which exchanges one gradient for another: see `noise`. With
+            several records per user, R is the clip of one record, or of one user's sum.
         epochs: passes over the data, above 0; may be fractional for "poisson" and "fixed".
         sampling: "poisson", "allocated", "k-of-t", "fixed", "shuffled" or "cyclic".
         records_per_user: the largest number of records per user, or a histogram: the number of
@@ -266,7 +267,7 @@ class DPSGD(StandIn):
 
     @property
     def _declaration(self) -> int | dict[int, int]:
-        """Return the records per user as declared."""
+        """Return the declared ``records_per_user``, with a dict for a histogram."""
         given = self.records_per_user
         return given if isinstance(given, int) else dict(given)
 
@@ -335,9 +336,9 @@ class DPSGD(StandIn):
 
     @property
     def groups(self) -> int:
-        """Return the number of groups of records that take turns, for "poisson".
+        """Return the number of groups of records that take turns.
 
-        It is the band of a strategy, 0 for a strategy without a band, and 1 without a strategy.
+        It is 1, except for "poisson" with a strategy: the strategy's band, or 0 if it has no band.
         """
         if self.sampling != "poisson" or self.strategy is None:
             return 1
@@ -403,7 +404,7 @@ class DPSGD(StandIn):
         return MOVES[self.neighboring] * float(self.sigma) * check.positive("clip", clip)
 
     def made_of(self) -> Mechanism:
-        """Return the composition that this mechanism stands for."""
+        """Return the composition whose curve is claimed."""
         step = Gaussian(self.sigma)
         if self.strategy is not None and self.sampling == "cyclic":
             return MatrixMechanism(self.strategy, self.sigma, int(self.epochs), self.rounds)

@@ -1,6 +1,6 @@
 """Describe federated learning: what each observer learns about a record or a client.
 
-The observer decides which noise counts, and which sampling hides a record or client.
+It depends on the observer which noise counts, and which sampling hides a record or client.
 """
 
 from __future__ import annotations

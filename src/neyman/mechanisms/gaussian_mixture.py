@@ -1,4 +1,4 @@
-"""Add normal noise around a random shift."""
+"""Describe normal noise around a random shift, and mixtures of normal distributions."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ class Limits:
 
     sum_error: float = 1e-9  # largest distance of the sum of the probabilities from 1
     distance: float = 1e3  # above, the noise hides nothing
-    least_weight: float = (
-        1e-40  # a number of records has its own normal distribution from this weight [SA-11]
-    )
+    # A number of records has its own normal distribution from this weight on [SA-11].
+    least_weight: float = 1e-40
 
 
 LIMITS = Limits()
@@ -98,7 +97,7 @@ class GaussianMixture(Mechanism):
             distance = float(c) / sigma
             gathered[distance] = gathered.get(distance, 0.0) + float(p)
         loss = mixture_of_normals(gathered)
-        return (Composition.of([] if loss is None else [(loss, 1)]),)
+        return (Composition.of([(loss, 1)] if loss else []),)
 
     def rho(self) -> Fraction:
         """Return the rho of the largest shift, because the mixture reveals no more."""
@@ -150,11 +149,9 @@ def binomial_mixture(mu: float, records: int, rate: Fraction) -> Part:
     check_distance(last * mu)
     weights = {j: terms[j] / denominator for j in range(first, last + 1)}
     under, over = sum(terms[:first]), sum(terms[last + 1 :])
-    lower = (
-        {0: max(under / denominator, DESCRIPTION_LIMITS.least_share)} | weights
-        if under
-        else dict(weights)
-    )
+    lower = dict(weights)
+    if under:
+        lower[0] = max(under / denominator, DESCRIPTION_LIMITS.least_share)
     lower[last] = (terms[last] + over) / denominator
     weights[first] = (terms[first] + under) / denominator
     below, above = (

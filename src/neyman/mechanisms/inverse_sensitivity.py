@@ -1,4 +1,4 @@
-"""Draw quantiles by inverse sensitivity: exponential mechanisms over the points of a grid."""
+"""Describe draws of quantiles by exponential mechanisms over the points of a grid."""
 
 from __future__ import annotations
 

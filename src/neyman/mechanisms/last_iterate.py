@@ -1,8 +1,8 @@
 """Describe noisy gradient descent that releases only the last iterate.
 
 One step contracts distances by the factor c, and adds noise of standard deviation eta sigma to each
-coordinate, for step size eta. Replacing one record changes the gradient of a step by at most L / n
-(full gradients) or L / b (batches of b records). Eta cancels, so one step has the curve G(s),
+coordinate, for step size eta. Replacing one of n records changes the gradient of a step by at most
+L / n (full gradients) or L / b (batches of b records). Eta cancels, so one step has the curve G(s),
 s = L / (n sigma) or L / (b sigma). The contraction, or a bounded constraint set, hides what earlier
 steps revealed. So more steps need not cost more.
 
@@ -109,11 +109,11 @@ class LastIterate(Mechanism):
 
 
 class _Gaussian(LastIterate):
-    """Represent a descent whose last iterate has a Gaussian curve."""
+    """Represent a gradient descent whose last iterate has a Gaussian curve."""
 
     @abstractmethod
     def _mu_squared(self) -> Decimal:
-        """Return mu squared, to `LIMITS.digits` digits."""
+        """Return mu squared of the curve, to `LIMITS.digits` digits."""
 
     def losses(self) -> tuple[Composition, ...]:
         return (Composition.of([(GaussianLoss(float(self._precise())), 1)]),)
@@ -348,7 +348,7 @@ class NoisyStochasticGradientDescent(StandIn, LastIterate):
         )
 
     def _cuts(self) -> list[int]:
-        """Return the values of v + 1 to try. The value ``steps`` stands for no split."""
+        """Return the values of v + 1 to try. The value ``steps`` means no split."""
         t = self.steps
         if t <= LIMITS.splits:
             return list(range(1, t + 1))
@@ -356,7 +356,11 @@ class NoisyStochasticGradientDescent(StandIn, LastIterate):
         return sorted(spread | {t})
 
     def _gap(self, last: int) -> float:
-        """Return 2 sqrt(2) times the largest distance of iterates over the noise, rounded up."""
+        """Return the mu of the first factor if the last v + 1 steps are sampled, rounded up.
+
+        Args:
+            last: v + 1.
+        """
         if self.contraction is None:
             apart = float(_reach(self, self.batch)) * self._s / math.sqrt(last)
         else:
@@ -373,7 +377,7 @@ class NoisyStochasticGradientDescent(StandIn, LastIterate):
         return float(self.sensitivity) / (self.batch * float(self.sigma))
 
     def _about(self, last: int) -> float:
-        """Estimate mu squared by the central limit theorem."""
+        """Estimate mu squared of the product for this v + 1, by the central limit theorem."""
         if last == self.steps:
             return last * _limit(self._s, self.batch / self.n)
         gap = self._gap(last)
@@ -415,12 +419,12 @@ def _reach(descent: LastIterate, size: int) -> Decimal:
 
 
 def _step(descent: LastIterate, size: int, times: int = 1) -> Mechanism:
-    """Return one visible step, with the curve G(times L / (size sigma))."""
+    """Return one step that the attacker sees, with the curve G(times L / (size sigma))."""
     return Gaussian(rational(descent.sigma), rational(descent.sensitivity) * times / size)
 
 
 def _limit(mu: float, p: float) -> float:
-    """Return the limit of the mu squared that each of many C_p(G_mu) adds.
+    """Estimate the mu squared that each of many steps C_p(G_mu) adds, by its limit.
 
     Source: Dong, Roth and Su 2022.
     """

@@ -1,4 +1,4 @@
-"""Report categories locally, and estimate frequencies from the reports.
+"""Let each person report a category with noise, and estimate frequencies from the reports.
 
 Every probability is a multiple of 2^-64, rounded to reveal no more than epsilon. The sampler, the
 accountant, and the estimator share these probabilities.
@@ -23,6 +23,7 @@ from neyman.curves.tradeoff.piecewise_linear import finite_pair
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import EPSILON, form, integer, rational
 from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.rejection import uniform
 from neyman.numerics import check
 from neyman.numerics.arrays import Array
 
@@ -52,30 +53,25 @@ class Encoding(Mechanism):
     RELATION = "replace-one"
 
     epsilon: float | Fraction = field(metadata=EPSILON)
-    categories: int = field(default=2, metadata=integer(2))
+    categories: int = field(default=2, metadata=integer(2, LIMITS.categories))
 
     def __post_init__(self) -> None:
         check.positive("epsilon", self.epsilon)
         super().__post_init__()
         if self.epsilon > LIMITS.epsilon:
             raise ValueError(f"epsilon = {self.epsilon!r} must be at most {LIMITS.epsilon}")
-        if self.categories > LIMITS.categories:
-            raise ValueError(
-                f"categories = {self.categories!r} must be at most {LIMITS.categories}"
-            )
 
     def rho(self) -> Fraction:
         """Return rho for the unrounded probabilities, an upper bound, rounded up [ZC-4]."""
         return three_values_rho(rational(self.epsilon))
 
     def _pair(self, p: Sequence[Fraction], q: Sequence[Fraction]) -> tuple[Composition, ...]:
-        """Return the exact pair of two reports, with the mechanism's rho."""
-        parts = finite_pair(p, q).parts
-        known = {"known_rho": self.rho()}
+        """Return the loss between two reports with these exact probabilities of each outcome."""
+        rho = self.rho()
         return (
             Composition.of(
-                (replace(loss, **known) if isinstance(loss, OffLatticeLoss) else loss, n)
-                for loss, n in parts
+                (replace(loss, known_rho=rho) if isinstance(loss, OffLatticeLoss) else loss, n)
+                for loss, n in finite_pair(p, q).parts
             ),
         )
 
@@ -97,7 +93,12 @@ class Encoding(Mechanism):
 
     @abstractmethod
     def variance(self, share: float, people: int) -> float:
-        """Return the variance of one category's estimated share, for its true share."""
+        """Return the variance of the estimated share of one category.
+
+        Args:
+            share: the true share.
+            people: n, the number of reports.
+        """
 
     def mean(self, reports: Array, values: Sequence[float] | Array) -> float:
         """Return an unbiased estimate of the mean of a number that each category stands for."""
@@ -145,7 +146,7 @@ class CategoryResponse(Encoding):
         return response_rho(rational(self.epsilon), self.categories)
 
     def losses(self) -> tuple[Composition, ...]:
-        """Return the exact pair of two categories."""
+        """Return the loss between the reports of two categories."""
         b = self._other
         a, rest = 1 - (self.categories - 1) * b, (self.categories - 2) * b
         return self._pair([a, b, rest], [b, a, rest])
@@ -154,10 +155,10 @@ class CategoryResponse(Encoding):
         """Return the reported categories, shape (n,); see `Encoding.report`."""
         held, source = self._check_values(values), bits or SecureBits()
         lies = _happens(self._random, len(held), source)
-        return np.where(lies, _uniform(self.categories, len(held), source), held)
+        return np.where(lies, uniform(self.categories, len(held), source), held)
 
     def frequencies(self, reports: Array) -> Array:
-        """Return (share of reports - b) / (1 - k b) for each category."""
+        """Return (share of reports - b) / (1 - k b) for each category, shape (k,)."""
         counts = np.bincount(np.asarray(reports), minlength=self.categories)
         return (counts / counts.sum() - float(self._other)) / float(1 - self._random)
 
@@ -210,7 +211,7 @@ class UnaryEncoding(Encoding):
         return three_values_rho(epsilon) if self.optimised else 2 * pure_rho(epsilon / 2)
 
     def losses(self) -> tuple[Composition, ...]:
-        """Return the exact pair of the two bits that differ [SH-6]."""
+        """Return the loss between the two bits whose distributions differ [SH-6]."""
         p, q = self._bits
         first = [(x, y) for x in (p, 1 - p) for y in (q, 1 - q)]
         second = [(x, y) for x in (q, 1 - q) for y in (p, 1 - p)]
@@ -226,12 +227,15 @@ class UnaryEncoding(Encoding):
         return sent.astype(np.uint8)
 
     def frequencies(self, reports: Array) -> Array:
-        """Return (share of ones - q) / (p - q), with p and q the probabilities of a 1."""
+        """Return (share of ones - q) / (p - q) for each category.
+
+        A bit is 1 with probability p for the true category, and q for another category.
+        """
         p, q = self._bits
         return (np.mean(reports, axis=0) - float(q)) / float(p - q)
 
     def variance(self, share: float, people: int) -> float:
-        """Return (share p (1 - p) + (1 - share) q (1 - q)) / (n (p - q)^2)."""
+        """Return (share p (1 - p) + (1 - share) q (1 - q)) / (n (p - q)^2), p, q as above."""
         p, q = map(float, self._bits)
         spread = share * p * (1 - p) + (1 - share) * q * (1 - q)
         return spread / (people * float(self._bits[0] - self._bits[1]) ** 2)
@@ -265,19 +269,20 @@ class HadamardResponse(Encoding):
         return _up(1 / (exponential(rational(self.epsilon))[0] + 1))
 
     def losses(self) -> tuple[Composition, ...]:
-        """Return the exact pair of two rows."""
+        """Return the loss between the reports of two rows."""
         half, f = Fraction(1, 2), self._flip_probability
         return self._pair([half, (1 - f) / 2, f / 2], [half, f / 2, (1 - f) / 2])
 
     def report(self, values: Sequence[int] | Array, bits: Bits | None = None) -> Array:
         """Return columns and signs (1 or -1), shape (n, 2); see `Encoding.report`."""
         held, source = self._check_values(values), bits or SecureBits()
-        column = _uniform(self.columns, len(held), source)
+        column = uniform(self.columns, len(held), source)
         flip = _happens(self._flip_probability, len(held), source)
-        return np.stack([column, np.where(flip, -1, 1) * _sign(held & column)], axis=1)
+        odd = np.bitwise_count(held & column) % 2 == 1
+        return np.stack([column, np.where(flip != odd, -1, 1)], axis=1)
 
     def frequencies(self, reports: Array) -> Array:
-        """Return the mean of sign times entry over 1 - 2 f, by the fast transform."""
+        """Return the mean of sign times matrix entry, divided by 1 - 2 f, shape (k,)."""
         column, sign = np.asarray(reports).T
         total = np.bincount(column, weights=sign, minlength=self.columns)
         step = 1
@@ -299,22 +304,3 @@ def _up(probability: Fraction) -> Fraction:
 def _happens(probability: Fraction, size: int, bits: Bits) -> Array:
     """Draw independent events with this probability, a multiple of 2^-64 below 1."""
     return bits.words(size) < np.uint64(int(probability * WORD_VALUES))
-
-
-def _uniform(below: int, size: int, bits: Bits) -> Array:
-    """Draw exact uniform integers. Redraw words above the last full multiple."""
-    most = np.uint64(WORD_VALUES // below * below - 1)
-    words = bits.words(size)
-    while True:
-        again = np.flatnonzero(words > most)
-        if not again.size:
-            return (words % np.uint64(below)).astype(np.int64)
-        words[again] = bits.words(again.size)
-
-
-def _sign(x: Array) -> Array:
-    """Return (-1)^(number of one bits)."""
-    odd = x.copy()
-    for shift in (16, 8, 4, 2, 1):
-        odd ^= odd >> shift
-    return 1 - 2 * (odd & 1)

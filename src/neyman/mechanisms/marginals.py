@@ -190,7 +190,7 @@ class Marginals(Mechanism):
         Args:
             tables: a dict from attributes to the exact marginal, an integer array with one axis per
                 attribute. All marginals count the same records, each record once. For each part,
-        one table must have all of its attributes.
+                one table must have all of its attributes.
             bits: the source of randomness; fresh from the operating system if omitted.
 
         Returns:

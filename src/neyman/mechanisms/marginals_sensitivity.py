@@ -41,7 +41,7 @@ def shift_squared(part: Part, changed: Iterable[str] | None, sizes: Mapping[str,
     """Return the squared l2 norm of the shift of r_B by one record, exact [MA-1].
 
     Args:
-        part: B.
+        part: B, whose vector r_B the module `marginals` defines.
         changed: the attributes in which the record and its replacement differ, or None if the
             record is added or removed.
     """
@@ -63,7 +63,7 @@ def largest_shift(part: Part, sizes: Mapping[str, int]) -> int:
 def largest(
     sizes: Mapping[str, int], precisions: Mapping[Part, Fraction], neighboring: Neighboring
 ) -> tuple[Fraction, bool]:
-    """Return the largest sum of precision * shift^2, and True if it is attained.
+    """Bound the sum of precision * shift^2 over the parts, for the worst change of a record.
 
     Args:
         precisions: precision of each part, exact, at least 0.
@@ -91,6 +91,8 @@ def largest(
 
 def few_changes(sizes: Mapping[str, int], weights: Mapping[Part, object]) -> list[Part] | None:
     """Return replacements that include the worst, one per class, or None if there are too many.
+
+    A replacement is given by the attributes that it changes.
 
     Args:
         weights: weights of the parts. Attributes are equivalent if exchanging them changes no
@@ -147,7 +149,11 @@ def subsets(part: Sequence[str]) -> list[Part]:
 
 
 def _contenders(sizes: Mapping[str, int], weights: Mapping[Part, int]) -> list[Part] | None:
-    """Return replacements that include the worst, one per kind, or None if they are too many."""
+    """Return replacements that include the worst, or None if there are too many.
+
+    They are those with a sum near the largest, one for each set of numbers of changed attributes in
+    the classes of `isomorphic`.
+    """
     if len(sizes) > LIMITS.attributes:
         return None
     top = max(weights.values())  # integers may be too large for floats

@@ -180,8 +180,8 @@ def optimal_marginals(
     Returns:
         The strategy. ``.mechanism(rho)`` returns the measurement. ``.gap()`` bounds the distance
         from the optimum: only rounding for "total" under "add-remove", else
-    1e-4. It is up to 1e-3 if there are too many changes of a record to list, and larger if the
-    worst change is unknown.
+        1e-4. It is up to 1e-3 if there are too many changes of a record to list, and larger if the
+        worst change is unknown.
 
     Examples:
         >>> import neyman as ny
@@ -271,7 +271,7 @@ def _orbits(parts: Iterable[Part], classes: Iterable[Part]) -> list[list[int]]:
 
 
 def _orbit_means(values: Floats, orbits: Iterable[list[int]]) -> Floats:
-    """Replace each value by the mean over its orbit: the cost averaged over exchanges."""
+    """Replace the value of each part by the mean of its orbit; see `_orbits`."""
     averaged = np.empty(len(values))
     for orbit in orbits:
         averaged[orbit] = math.fsum(values[orbit]) / len(orbit)
@@ -329,7 +329,13 @@ def _against_worst(
     cost: Callable[[Part | None], Floats],
     norms: Floats,
 ) -> tuple[Floats, float]:
-    """Return precisions and the lower bound for many changes: each round adds the worst."""
+    """Return precisions and the lower bound, if there are too many changes to list.
+
+    Each round adds the change with the largest cost to the known changes.
+
+    Args:
+        cost: returns the scaled cost of a change for each part.
+    """
     known: list[Part] = [tuple(sizes), *((name,) for name in sizes)]
     costs = np.array([cost(changed) for changed in known])
     best, precision, lower = math.inf, np.ones(len(parts)), 0.0

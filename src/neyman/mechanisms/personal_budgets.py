@@ -1,4 +1,4 @@
-"""Sample records by personal budgets: a smaller budget means a smaller sampling probability."""
+"""Describe releases about a sample in which a smaller personal budget means a smaller chance."""
 
 from __future__ import annotations
 

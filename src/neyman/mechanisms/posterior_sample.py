@@ -18,7 +18,7 @@ from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.non_private import NonPrivateLoss
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import LIMITS as DESCRIPTION_LIMITS
-from neyman.mechanisms.description import POSITIVE, rational
+from neyman.mechanisms.description import POSITIVE, TRUTH, rational
 from neyman.mechanisms.private_selection import ExponentialMechanism
 from neyman.numerics import check
 from neyman.numerics.relation import MOVES, Neighboring, neighboring_of
@@ -78,14 +78,13 @@ class PosteriorSample(Mechanism):
 
     lipschitz: float | Fraction = field(metadata=POSITIVE)
     convexity: float | Fraction = field(metadata=POSITIVE)
-    exact: bool = True
+    exact: bool = field(default=True, metadata=TRUTH)
     total_variation: float | Fraction | None = field(default=None, metadata=POSITIVE)
     wasserstein: float | Fraction | None = field(default=None, metadata=POSITIVE)
     sigma: float | Fraction | None = field(default=None, metadata=POSITIVE)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.exact, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"exact = {self.exact!r} must be True or False")
+        super().__post_init__()
         given = [n for n in ("total_variation", "wasserstein") if getattr(self, n) is not None]
         if self.exact and (given or self.sigma is not None):
             raise ValueError(
@@ -104,7 +103,6 @@ class PosteriorSample(Mechanism):
                 f"wasserstein = {self.wasserstein!r} and sigma = {self.sigma!r} go together: only "
                 "noise that is added to the draw hides a distance in w"
             )
-        super().__post_init__()
         if not 1 / MOST_RATIO <= self._mu_squared() <= MOST_RATIO:
             raise ValueError(
                 f"lipschitz = {self.lipschitz!r} and convexity = {self.convexity!r}: "
@@ -198,16 +196,13 @@ class PosteriorSample(Mechanism):
 
     def _mu_squared(self) -> Fraction:
         """Return L^2 / m for the draw itself."""
-        return check.exact("lipschitz", self.lipschitz) ** 2 / check.exact(
-            "convexity", self.convexity
-        )
+        return rational(self.lipschitz) ** 2 / rational(self.convexity)
 
     def _shift(self) -> Fraction:
         """Return 2 D / sigma, or 0 without noise."""
         if self.wasserstein is None or self.sigma is None:
             return Fraction(0)
-        apart = rational(self.wasserstein)
-        return 2 * apart / rational(self.sigma)
+        return 2 * rational(self.wasserstein) / rational(self.sigma)
 
     def _mu(self) -> float:
         """Return mu of the Gaussian part, rounded up [PS-1, PS-3]."""

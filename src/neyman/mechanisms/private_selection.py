@@ -1,4 +1,4 @@
-"""Describe mechanisms that release a chosen candidate, not a number."""
+"""Describe mechanisms that release a selected candidate or query, not a number."""
 
 from __future__ import annotations
 
@@ -209,10 +209,10 @@ def _pure(epsilon: Fraction, lower: float) -> Composition:
 
 
 def _swap_bound(r: float, *, double: bool) -> float:
-    """Bound log((1 - s) / s) from below. Noise hides a lead of r scales with chance s [BR-6].
+    """Bound log((1 - s) / s) from below, for the chance s that the worse candidate wins [BR-6].
 
-    For exponential noise, the difference is Laplace, and s = e^-r / 2. For Laplace noise
-    (``double``), s = e^-r (1 + r / 2) / 2.
+    The other candidate is r noise scales ahead. For exponential noise, the difference is Laplace,
+    and s = e^-r / 2. For Laplace noise (``double``), s = e^-r (1 + r / 2) / 2.
     """
     if not double:
         return (r + math.log1p(-math.expm1(-r))) * (1 - 1e-12)

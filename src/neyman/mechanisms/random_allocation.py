@@ -93,7 +93,11 @@ class RandomAllocation(Mechanism):
         return (Composition.of([(self._share(mu), self.times)]),)
 
     def _share(self, mu: float) -> LossBracket:
-        """Return one of k equal shares of the loss for k of T batches [RA-5]."""
+        """Bracket one of k equal shares of the loss of a record in k of T batches [RA-5].
+
+        Args:
+            mu: the shift by one record, in standard deviations.
+        """
         exact = Fraction(mu) ** 2 * self.times / self.batches
         lower = GaussianLoss(below(exact * (1 - Fraction(16, 2**53))))
         bins = self.batches // self.times

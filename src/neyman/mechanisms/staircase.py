@@ -1,4 +1,4 @@
-"""Add staircase noise, which minimizes the expected cost of pure DP on one number."""
+"""Describe staircase noise, which minimizes the expected cost of pure DP on one number."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Staircase(Mechanism):
         sensitivity: largest shift of the number between neighbors, above 0, in units of the answer.
             It is the shift of *one* number. Describe each coordinate of a vector by its own shift.
         cost: "absolute" or "squared": the cost that ``gamma`` minimizes.
-        gamma: width of the top step on one side of 0, over the sensitivity, from 0 to 1. Give it
-            instead of a cost. Every gamma meets epsilon.
+        gamma: width of the top step on one side of 0, divided by the sensitivity, from 0 to 1. Give
+            it instead of a cost. Every gamma meets epsilon.
 
     The loss is epsilon, 0, or -epsilon, so the curve has three straight pieces. The curve is exact,
     and above the curve of `pure`, except at gamma = 1/2. Do not release floating-point noise:

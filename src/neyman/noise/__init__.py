@@ -6,17 +6,17 @@ with exactly the stated probabilities. They use look-up tables for common scales
 (`neyman.noise.lookup_table`), strips for larger scales (`neyman.noise.strips`), and rejection for
 few draws and large Laplace scales (`neyman.noise.rejection`). Real noise is drawn bit by bit and
 rounded to a grid (`neyman.noise.real_noise`). A torch tensor is filled on its own device
-(`neyman.noise.tensor_noise`). If there are more cells than fit in memory, draw them in parts: the
-table of a scale is stored, and a part needs little memory besides its own array.
+(`neyman.noise.tensor_noise`). If the noise does not fit in memory, draw it in parts: the table of a
+scale is stored, and a part needs little memory besides its own array.
 
 **Time is not hidden.** The places of table look-ups follow from the random bits, some draws need
 more bits than others, and rejection repeats some draws. The noise does not depend on the data, so
 neither do these effects. But an attacker who learns something about the noise learns the same
 amount about the exact value. For this, they must observe the same machine during the draws: another
 process that shares the processor's caches can see which parts of a table are read. An attacker who
-sees only complete releases sees one duration for all cells, dominated by reading the data and
+sees only complete releases sees one duration for all numbers, dominated by reading the data and
 writing the files. So draw noise on a machine without other people's programs. Do not put a sampler
-behind a service that answers one cell at a time and whose answers can be timed.
+behind a service that answers one number at a time and whose answers can be timed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from neyman.noise import lookup_table, rejection
+from neyman.noise import rejection
 from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.lookup_table import rounded_table, weights_table
 from neyman.noise.parameters import Out, Room, Tensor, is_tensor, positive_rational, room, source
 from neyman.noise.strips import LEAST_SIGMA_SQUARED, strips
 
@@ -41,6 +42,7 @@ class Limits:
     """Set the sampler for each scale and number of draws."""
 
     small_scale: int = 1000  # up to this scale, a table takes about a millisecond
+    largest_table_scale: int = 10**5
     # Rejection is faster for fewer draws: per unit of a larger Laplace scale, and for a larger
     # Gaussian scale.
     table_draws_per_scale: int = 10
@@ -89,12 +91,14 @@ def discrete_gaussian(
     )
     if is_tensor(out):
         return _into_tensor("discrete_gaussian", exact, size, bits, out)
-    out = room(size, out)
-    if exact > LIMITS.small_scale**2 and out.size >= LIMITS.few_draws:
-        strips(exact, rounded=False).fill(out, source(bits))
-        return out
-    engine = lookup_table if exact <= LIMITS.small_scale**2 else rejection
-    return engine.discrete_gaussian(exact, out.size, source(bits), out)
+    out, bits = room(size, out), source(bits)
+    if exact <= LIMITS.small_scale**2:
+        weights_table(Fraction(0), 1 / (2 * exact)).fill(out, bits)
+    elif out.size < LIMITS.few_draws:
+        rejection.discrete_gaussian(exact, out, bits)
+    else:
+        strips(exact, rounded=False).fill(out, bits)
+    return out
 
 
 @overload
@@ -119,10 +123,13 @@ def discrete_laplace(
     exact = positive_rational("scale", scale, rejection.LIMITS.scale, rejection.BEYOND)
     if is_tensor(out):
         return _into_tensor("discrete_laplace", exact, size, bits, out)
-    out = room(size, out)
+    out, bits = room(size, out), source(bits)
     widest = max(LIMITS.small_scale, out.size // LIMITS.table_draws_per_scale)
-    engine = lookup_table if exact <= min(widest, lookup_table.LIMITS.scale) else rejection
-    return engine.discrete_laplace(exact, out.size, source(bits), out)
+    if exact <= min(widest, LIMITS.largest_table_scale):
+        weights_table(1 / exact, Fraction(0)).fill(out, bits)
+    else:
+        rejection.discrete_laplace(exact, out, bits)
+    return out
 
 
 @overload
@@ -151,11 +158,11 @@ def rounded_gaussian(
     )
     if is_tensor(out):
         return _into_tensor("rounded_gaussian", exact, size, bits, out)
-    out = room(size, out)
-    if exact > LEAST_SIGMA_SQUARED:
-        strips(exact, rounded=True).fill(out, source(bits))
-        return out
-    return lookup_table.rounded_gaussian(exact, out.size, source(bits), out)
+    out, bits = room(size, out), source(bits)
+    wide = exact > LEAST_SIGMA_SQUARED
+    table = strips(exact, rounded=True) if wide else rounded_table(exact)
+    table.fill(out, bits)
+    return out
 
 
 def _into_tensor(law: str, exact: Fraction, size: int, bits: Bits | None, out: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Compute with lanes by operators alone: arrays, tensors, and kernels use the same code [NT-8].
+"""Share integer arithmetic between NumPy arrays, torch tensors, and Triton kernels [NT-8].
 
-Triton compiles these functions. So they use literal constants and quoted annotations, and no
-function calls another.
+Triton compiles these functions. So they use operators, literal constants, and quoted annotations,
+and no function calls another.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ DOUBLE_ROUNDS = 10
 
 
 def quarter(a: "Lanes", b: "Lanes", c: "Lanes", d: "Lanes") -> "tuple[Lanes, Lanes, Lanes, Lanes]":
-    """Compute a quarter round of ChaCha20, on signed 32-bit lanes that wrap around.
+    """Compute a quarter round of ChaCha20, on signed 32-bit integers that wrap around.
 
     A shift to the right copies the sign, so a mask removes the copies.
 
@@ -36,7 +36,13 @@ def quarter(a: "Lanes", b: "Lanes", c: "Lanes", d: "Lanes") -> "tuple[Lanes, Lan
 
 
 def exponents(strip: "Lanes", near: "Lanes", far: "Lanes", factor: "int") -> "tuple[Lanes, Lanes]":
-    """Return 2^30 d, rounded down and up, for s from ``near`` to ``far`` in units of 2^-20."""
+    """Return 2^30 d, rounded down and up, for d = c s (2 h + s) [NT-7].
+
+    Args:
+        strip: h, the number of the strip.
+        near, far: bounds on s, the place in the strip from 0 to 1, in units of 2^-20.
+        factor: 2^34 c, rounded down.
+    """
     twice = strip << 21
     # s (2 h + s) < 2^11, in units of 2^-30.
     d_low = ((near * (twice + near)) >> 10) * factor >> 34
@@ -54,7 +60,12 @@ def series(d: "Lanes") -> "Lanes":
 
 
 def chances(start: "Lanes", large: "Lanes", small: "Lanes") -> "tuple[Lanes, Lanes]":
-    """Return bounds on 2^30 C w(x) / n, from the series at the smallest and the largest d."""
+    """Bound 2^30 times the acceptance probability of a place in a strip [NT-7].
+
+    Args:
+        start: 2^30 times the probability at the start of the strip, within 2 units below.
+        large, small: the `series` at the smallest and at the largest d.
+    """
     least = (start * (small - 64)) >> 30
     most = ((start + 2) * (large + 64) >> 30) + 1
     return least, most

@@ -1,4 +1,4 @@
-"""Draw exact discrete Laplace and Gaussian noise of common scales: 16 bits, one table look-up.
+"""Draw exact integer noise of common scales. Most draws take 16 random bits and one table look-up.
 
 Inversion gives the magnitude: with a uniform real U and F(k) = P(|X| <= k), |X| is the k with
 F(k-1) <= U < F(k) [NT-1]. The bits of U, and one bit for the sign, are drawn in three stages:
@@ -22,26 +22,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.noise.bits import Bits
-from neyman.noise.parameters import positive_rational, room
 from neyman.noise.weights import RoundedWeights, Weights
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest scales of tables, and the number of draws per batch."""
+    """Set the number of draws per batch, and the number of stored tables."""
 
-    scale: int = 10**5
-    sigma_squared: int = scale**2
-    rounded_sigma_squared: int = (
-        128**2
-    )  # largest sigma^2 of rounded normal noise, whose table takes longer
-    batch_draws: int = 1 << 16  # draws per batch
-    tables: int = 8  # number of stored tables; the largest takes 37 MB
+    batch_draws: int = 1 << 16
+    tables: int = 8  # the largest takes 37 MB
 
 
 LIMITS = Limits()
-
-BEYOND = "the table would be large; neyman.noise then draws by rejection"
 
 OPEN = np.iinfo(np.int64).min  # a guide entry that needs more bits
 
@@ -55,37 +47,6 @@ class MagnitudeDistribution(Protocol):
     def place(self, value: int, length: int) -> int | None:
         """Return the k that all reals with these first ``length`` bits share, or None."""
         ...
-
-
-def discrete_laplace(scale: Fraction, size: int, bits: Bits, out: Lanes | None = None) -> Lanes:
-    """Draw as `neyman.noise.rejection.discrete_laplace`, for scales up to 10^5."""
-    scale = positive_rational("scale", scale, LIMITS.scale, BEYOND)
-    out = room(size, out)
-    weights_table(1 / scale, Fraction(0)).fill(out, bits)
-    return out
-
-
-def discrete_gaussian(
-    sigma_squared: Fraction, size: int, bits: Bits, out: Lanes | None = None
-) -> Lanes:
-    """Draw as `neyman.noise.rejection.discrete_gaussian`, for sigma up to 10^5."""
-    sigma_squared = positive_rational("sigma_squared", sigma_squared, LIMITS.sigma_squared, BEYOND)
-    out = room(size, out)
-    weights_table(Fraction(0), 1 / (2 * sigma_squared)).fill(out, bits)
-    return out
-
-
-def rounded_gaussian(
-    sigma_squared: Fraction, size: int, bits: Bits, out: Lanes | None = None
-) -> Lanes:
-    """Draw as `neyman.noise.rounded_gaussian`, for sigma up to 128."""
-    beyond = "the table would take long; neyman.noise then draws by strips"
-    sigma_squared = positive_rational(
-        "sigma_squared", sigma_squared, LIMITS.rounded_sigma_squared, beyond
-    )
-    out = room(size, out)
-    rounded_table(sigma_squared).fill(out, bits)
-    return out
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +102,7 @@ class Table:
                 part[lanes] = self._decide(cells[lanes].astype(np.int64), bits)
 
     def _decide(self, cells: Lanes, bits: Bits) -> Lanes:
-        """Decide cells by the second stage, and by the third stage if necessary."""
+        """Return the draws of cells that the first stage leaves open, from further bits."""
         cell = cells & ((1 << self.lead - 1) - 1)
         value = bits.words(cell.size) >> np.uint64(64 - self._middle)
         value |= cell.astype(np.uint64) << np.uint64(self._middle)
@@ -157,13 +118,13 @@ class Table:
         return k
 
     def _is_clear(self, value: Words, k: Lanes) -> NDArray[np.bool_]:
-        """Return True if U is certainly in [F(k-1), F(k)), given t(k-1) <= value < t(k)."""
+        """Return True where U is certainly in [F(k-1), F(k)), given t(k-1) <= value < t(k)."""
         below = self.thresholds[np.maximum(k - 1, 0)]
         clear = (k == 0) | (value - below >= np.uint64(self.slack))
         return clear & (k < self.thresholds.size)
 
     def _refine(self, value: int, bits: Bits) -> int:
-        """Decide one draw exactly, by the third stage."""
+        """Return the magnitude of one draw, from as many further bits as it needs."""
         length = self.precision
         while (k := self.law.place(value, length)) is None:
             word = int(bits.words(1)[0]) >> 64 - self.further
@@ -172,7 +133,7 @@ class Table:
 
 
 def _count(thresholds: Words, value: Words, first: Lanes, last: Lanes) -> Lanes:
-    """Return the number of thresholds up to each value, known to be from ``first`` to ``last``."""
+    """Return, for each value, the number of thresholds up to it, from ``first`` to ``last``."""
     counts = first.copy()
     lanes = np.arange(value.size)
     while True:
@@ -189,13 +150,13 @@ def _count(thresholds: Words, value: Words, first: Lanes, last: Lanes) -> Lanes:
 
 @lru_cache(maxsize=LIMITS.tables)
 def weights_table(a: Fraction, b: Fraction) -> Table:
-    """Return the table of the distribution of `Weights`."""
+    """Return the table for P(X = x) proportional to exp(-a |x| - b x^2); see `Weights`."""
     weights = Weights(a, b)
     return Table(weights, *weights.thresholds())
 
 
 @lru_cache(maxsize=LIMITS.tables)
 def rounded_table(sigma_squared: Fraction) -> Table:
-    """Return the table of the distribution of `RoundedWeights`."""
+    """Return the table for round(Z), Z ~ N(0, sigma^2)."""
     law = RoundedWeights(sigma_squared)
     return Table(law, *law.thresholds())

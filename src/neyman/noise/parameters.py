@@ -57,7 +57,7 @@ def positive_rational(name: str, value: object, most: int, beyond: str) -> Fract
 
 
 def source(bits: object) -> Bits:
-    """Return the source of randomness.
+    """Return ``bits`` as a source of randomness.
 
     Raises:
         TypeError: bits is not a `Bits`, such as NumPy's generators, which can be guessed.

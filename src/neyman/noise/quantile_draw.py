@@ -43,7 +43,7 @@ LIMITS = Limits()
 def runs(
     values: Sequence[int], counts: Sequence[int], ends: tuple[int, int], level: Fraction
 ) -> list[tuple[int, int, int]]:
-    """Return the grid as runs of points with one score each.
+    """Cut the grid into runs of points with equal scores.
 
     Args:
         values: distinct values of the data within ``ends``, rising.
@@ -117,7 +117,9 @@ def draw_sorted_quantile(
 def _rings(
     values: Lanes, ends: tuple[int, int], level: Fraction, cut: int, cells: list[tuple[int, int]]
 ) -> Iterator[Ring]:
-    """Yield the runs of the grid with a score up to a cut, then the runs up to larger cuts.
+    """Yield the runs of the grid with scores up to ``cut``, then the runs up to larger cuts.
+
+    Append the first point and the length of each run to ``cells``.
 
     values[i] has at most i rows below it, and more than i rows below or at it. So the rows whose
     ranks are within the cut are a slice. Every run without a row of this slice has a larger score,

@@ -1,10 +1,10 @@
 """Draw exact discrete Laplace and Gaussian noise of any scale, by rejection on arrays.
 
 All arithmetic is on integers. Every random decision is "is a uniform real U below the rational p?",
-from the leading 64 bits of U. Arrays of decisions ("lanes") use 32-bit fixed-point bounds
-low <= 2^32 p <= high. A lane between its bounds is decided by rational arithmetic, with further
-bits of U while both answers are possible. So the bounds affect only the time, never the
-distribution of the result.
+from the leading 64 bits of U. Arrays of decisions (each a "lane") use 32-bit fixed-point bounds
+low <= 2^32 p <= high. If these do not decide a lane, rational arithmetic does, with further bits of
+U while both answers are possible. So the bounds affect only the time, never the distribution of the
+result.
 
 Source: Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy" (2020),
 algorithms 1 to 3.
@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neyman.noise.bits import Bits
-from neyman.noise.parameters import positive_rational, room
 
 
 @dataclass(frozen=True)
@@ -46,46 +45,44 @@ Lanes = NDArray[np.int64]
 Exact = Callable[[int], Fraction]  # the exact number of a lane
 
 
-def discrete_laplace(scale: Fraction, size: int, bits: Bits, out: Lanes | None = None) -> Lanes:
-    """Draw independent discrete Laplace (two-sided geometric) noise, exactly.
+def discrete_laplace(scale: Fraction, out: Lanes, bits: Bits) -> Lanes:
+    """Write independent discrete Laplace draws to ``out``, and return it.
 
     P(X = x) = tanh(1 / (2 scale)) exp(-|x| / scale) for every integer x.
 
     Args:
         scale: a rational in (0, 2^53].
+        out: a one-dimensional int64 array.
 
     With m = max(1, floor(scale)), the magnitude is u + m v. Here u is uniform below m, accepted
     with probability exp(-u / scale), and v is geometric with ratio exp(-m / scale). A fair sign
     follows, and "minus zero" is rejected.
     """
-    scale = positive_rational("scale", scale, LIMITS.scale, BEYOND)
 
     def draw(n: int) -> Lanes:
         y = _one_sided(scale, n, bits)
         minus = bits.words(y.size) >> np.uint64(63) == 1
         return np.where(minus, -y, y)[~(minus & (y == 0))]
 
-    return _collect(draw, room(size, out))
+    return _collect(draw, out)
 
 
-def discrete_gaussian(
-    sigma_squared: Fraction, size: int, bits: Bits, out: Lanes | None = None
-) -> Lanes:
-    """Draw independent discrete Gaussian noise, exactly.
+def discrete_gaussian(sigma_squared: Fraction, out: Lanes, bits: Bits) -> Lanes:
+    """Write independent discrete Gaussian draws to ``out``, and return it.
 
     P(X = x) is proportional to exp(-x^2 / (2 sigma^2)) over the integers x.
 
     Args:
         sigma_squared: sigma^2, a rational in (0, (2^53 - 1)^2]. It is not quite the variance.
+        out: a one-dimensional int64 array.
 
     A discrete Laplace y of scale t = floor(sigma) + 1 is accepted with probability
     exp(-(|y| - sigma^2 / t)^2 / (2 sigma^2)).
     """
-    sigma_squared = positive_rational("sigma_squared", sigma_squared, LIMITS.sigma_squared, BEYOND)
     t = math.isqrt(math.floor(sigma_squared)) + 1
 
     def draw(n: int) -> Lanes:
-        y = discrete_laplace(Fraction(t), n, bits)
+        y = discrete_laplace(Fraction(t), np.empty(n, np.int64), bits)
         low, high = _gaussian_exponent(np.abs(y), sigma_squared, t)
 
         def exact(i: int) -> Fraction:
@@ -93,7 +90,7 @@ def discrete_gaussian(
 
         return y[bernoulli_exp(low, high, exact, bits)]
 
-    return _collect(draw, room(size, out))
+    return _collect(draw, out)
 
 
 def one_sided(scale: Fraction, out: Lanes, bits: Bits) -> None:
@@ -120,12 +117,12 @@ def uniform(m: int, size: int, bits: Bits) -> Lanes:
 
 
 def bernoulli_exp(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[np.bool_]:
-    """Draw Bernoulli(exp(-gamma)) in every lane, for any rational gamma >= 0.
+    """Draw an array of independent truth values, True with probability exp(-gamma) each.
 
     Args:
-        low: lower bounds on 2^32 gamma, at least 0.
-        high: upper bounds on 2^32 gamma.
-        exact: returns the exact gamma of a lane.
+        low: lower bounds on 2^32 times each rational gamma, at least 0.
+        high: upper bounds on 2^32 times each gamma.
+        exact: returns the exact gamma of an index.
 
     With n = floor(low / 2^32) <= gamma, exp(-gamma) = exp(-1)^n exp(-rest). The first n trials all
     succeed exactly if a geometric variable is at least n.
@@ -159,7 +156,7 @@ def below(word: int, p: Fraction, bits: Bits) -> bool:
 
 
 def _one_sided(scale: Fraction, n: int, bits: Bits) -> Lanes:
-    """Return up to n draws of the geometric distribution with ratio exp(-1 / scale)."""
+    """Return up to n draws x >= 0 with P(x) proportional to exp(-x / scale)."""
     block = max(1, math.floor(scale))
     u = uniform(block, n, bits)
     if block > 1:
@@ -172,7 +169,7 @@ def _one_sided(scale: Fraction, n: int, bits: Bits) -> Lanes:
 
 
 def _alternating_series(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[np.bool_]:
-    """Draw Bernoulli(exp(-gamma)) for 0 <= gamma <= 1, by von Neumann's alternating series.
+    """Draw as `bernoulli_exp`, for 0 <= gamma <= 1, by von Neumann's alternating series.
 
     Trials of probability gamma / k, k = 1, 2, ..., first fail at k with probability
     gamma^(k-1) / (k-1)! - gamma^k / k!. The sum over odd k is exp(-gamma).
@@ -194,7 +191,7 @@ def _alternating_series(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> ND
 
 
 def _bernoulli_exp_alone(gamma: Fraction, bits: Bits) -> bool:
-    """Draw Bernoulli(exp(-gamma)) for one rational gamma >= 0, without bounds."""
+    """Return True with probability exp(-gamma), for one rational gamma >= 0."""
     while gamma > 1:
         if not _bernoulli_exp_alone(Fraction(1), bits):
             return False
@@ -206,7 +203,7 @@ def _bernoulli_exp_alone(gamma: Fraction, bits: Bits) -> bool:
 
 
 def _geometric(gamma: Fraction, size: int, bits: Bits) -> Lanes:
-    """Return the number of successes, of probability exp(-gamma) each, before a failure."""
+    """Return numbers of successes before a failure, if each has probability exp(-gamma)."""
     trial = _alternating_series if gamma <= 1 else bernoulli_exp
     # If gamma is out of range, the bounds stay 2 apart, so bernoulli_exp uses the exact gamma.
     low = min(math.floor(gamma * FIXED_POINT_ONE), NO_BOUND - 2 * FIXED_POINT_ONE)

@@ -149,7 +149,7 @@ class Strips:
             self._block(out[start : start + LIMITS.block_draws], bits)
 
     def _block(self, out: Lanes, bits: Bits) -> None:
-        """Draw a block: by the first stage, and by the other stages for undecided draws."""
+        """Fill ``out``: decide most draws by 16 bits, and the others together by more bits."""
         left: list[tuple[Lanes, Words, Words]] = []
         for start in range(0, out.size, LIMITS.batch_draws):
             part = out[start : start + LIMITS.batch_draws]
@@ -203,7 +203,7 @@ class Strips:
         return source >> np.uint64(64 - length)
 
     def _sign_lanes(self, place: Lanes, minus: Lanes) -> Lanes:
-        """Return the integer of each place, with a sign."""
+        """Round each place to an integer, and negate it where ``minus`` is 1. Overwrite it."""
         if self.rounded:
             place += 1 << self.fine - 1
             place >>= self.fine
@@ -214,7 +214,7 @@ class Strips:
     def _decide(
         self, out: Lanes, lanes: Lanes, words: Words, low: Lanes, more: Lanes, bits: Bits
     ) -> NDArray[np.bool_]:
-        """Return which draws are accepted, and write draws from the tail to ``out``."""
+        """Return True for each accepted draw. Write draws from the tail to ``out``."""
         cells = (words & np.uint64(0xFFFF)).view(np.int64)
         strip = (np.take(self.guide, cells) >> np.uint32(LEAD_BITS)).astype(np.int64)
         first = (words >> np.uint64(LEAD_BITS) & np.uint64(0xFFFF)).astype(np.int64)
@@ -240,7 +240,7 @@ class Strips:
         return accepted
 
     def _bounds(self, strip: Lanes, low: Lanes) -> tuple[Lanes, Lanes]:
-        """Bound 2^30 C w(x) / n. In the tail, both bounds are 0.
+        """Bound 2^30 times the acceptance probabilities C w(x) / n. In the tail, return 0.
 
         x = 2^b (h + s) has w(x) = w(2^b h) e^-d, d = c s (2 h + s), c = 4^b / (2 sigma^2) < 2^-13.
         """
@@ -258,7 +258,9 @@ class Strips:
         return least, most
 
     def _is_below(self, value: int, count: int, taken: Fraction, x: int, bits: Bits) -> bool:
-        """Return True if V is below C w(x) e^taken / n, in the tail divided by 2^b (1 - r).
+        """Return True if the uniform real V is below the acceptance probability.
+
+        It is C w(x) e^taken / n, in the tail divided by 2^b (1 - r).
 
         Args:
             value: the first 64 bits of V.

@@ -1,4 +1,4 @@
-"""Store the tables and strips of `neyman.noise` on a tensor's device, and finish open draws.
+"""Store the tables for exact noise on a tensor's device, and finish the draws left open there.
 
 A kernel compares words of a keystream with integers from tables. If its words do not decide a draw,
 the draw is open. The code of `neyman.noise` finishes open draws on the host, from the same words
@@ -23,9 +23,7 @@ from neyman.noise.bits import SecureBits
 from neyman.noise.lookup_table import Table
 from neyman.noise.strips import CELLS, FIRST_WORD_BITS, SECOND_STAGE_BITS, Lanes, Strips, Words
 
-OPEN_DRAW = -(
-    1 << 62
-)  # an open draw is stored as this plus its first word; no other draw is this small
+OPEN_DRAW = -(1 << 62)  # an open draw is stored as this plus its first word; no other is this small
 OPEN_LIMIT = -(1 << 61)
 GROUP_BLOCKS = 128  # blocks with adjacent draws, word after word
 BLOCK_PROPOSALS = 4  # proposals per open draw, in one block
@@ -38,7 +36,7 @@ Engine = ModuleType
 
 
 def new_key(device: torch.device) -> torch.Tensor:
-    """Return a 256-bit key of eight words from the operating system, for one launch only."""
+    """Return a 256-bit key of eight words from the operating system, for one kernel launch."""
     return torch.frombuffer(bytearray(os.urandom(32)), dtype=torch.int32).to(device)
 
 
@@ -92,10 +90,8 @@ class StripTensors:
         self.length = strips.width + strips.fine  # number of bits of a place within its strip
         self.words = 2 if self.length <= FIRST_WORD_BITS else 4  # words per draw
         # Shifts of a place to units of 2^-20, and the number of open units.
-        self.right, self.left = (
-            max(0, self.length - SECOND_STAGE_BITS),
-            max(0, SECOND_STAGE_BITS - self.length),
-        )
+        self.right = max(0, self.length - SECOND_STAGE_BITS)
+        self.left = max(0, SECOND_STAGE_BITS - self.length)
         self.step = int(self.length > SECOND_STAGE_BITS)
         self.number, self.factor, self.most = strips.number, strips.factor, strips.tail_most
         settings = [self.length, self.half, self.fine, self.right, self.left, self.step]

@@ -62,7 +62,7 @@ def draw_table(out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
 
 
 def table_draws(word: torch.Tensor, law: TableTensors) -> torch.Tensor:
-    """Return the draw of each word."""
+    """Return the draw that each word decides, or the code of an open draw."""
     value = word & 0x7FFFFFFF
     k = torch.searchsorted(law.entries, value, right=True, out_int32=True) - 1
     low = law.entries[k]
@@ -76,7 +76,7 @@ def draw_strips(out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None
 
 
 def strip_draws(words: torch.Tensor, law: StripTensors) -> torch.Tensor:
-    """Return the draw of each column of two or four words."""
+    """Return the draw that each column of two or four words decides, or an open draw's code."""
     entry = law.guide[words[0] & 0x7FFF]
     strip, first = entry >> 16, (words[0] >> 16) & 0xFFFF
     minus = (words[0] & 0x8000) != 0

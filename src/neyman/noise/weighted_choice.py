@@ -56,13 +56,13 @@ def weighted_choice(
 
 @dataclass(frozen=True)
 class Ring:
-    """Describe the next cells, with bounds for all later cells.
+    """Describe the next candidates of a choice, with bounds for all later candidates.
 
     Args:
-        scores: scores of the cells, integers of at least 0.
-        points: number of points of each cell, at least 0.
-        beyond: total number of points of all later cells.
-        least: a lower bound on the scores of all later cells.
+        scores: scores of the candidates, integers of at least 0.
+        points: number of points of each candidate, at least 0.
+        beyond: total number of points of all later candidates.
+        least: a lower bound on the scores of all later candidates.
     """
 
     scores: Sequence[int]
@@ -72,17 +72,18 @@ class Ring:
 
 
 def ringed_choice(rings: Iterator[Ring], rate: Fraction, bits: Bits) -> int:
-    """Draw a cell as `weighted_choice` does, and read later rings only if needed [EM-6].
+    """Draw a candidate as `weighted_choice` does, and read later rings only if needed [EM-6].
 
-    The cells have the order of the rings. So the cumulative weight of a cell does not depend on the
-    rings that are read. The later cells have a total weight from 0 to beyond exp(-rate least).
+    The candidates have the order of the rings. So the cumulative weight of a candidate does not
+    depend on the rings that are read. The later candidates have a total weight from 0 to
+    beyond exp(-rate least).
 
     Args:
-        rings: the rings in order. The last has no points beyond. The first has a cell with score 0
-            and at least one point.
+        rings: the rings in order. The last has no points beyond. The first has a candidate with
+            score 0 and at least one point.
 
     Returns:
-        The number of the cell, over all rings.
+        The index of the candidate, counted through all rings.
     """
     scores: list[int] = []
     points: list[int] = []
@@ -101,14 +102,18 @@ def ringed_choice(rings: Iterator[Ring], rate: Fraction, bits: Bits) -> int:
         if ring.beyond:
             low.append(low[-1])
             high.append(high[-1] + ring.beyond * exponential(ring.least * rate, precision)[1])
-        # Later cells are never certain, because their smallest weight is 0.
+        # Later candidates are never certain, because their smallest weight is 0.
         place = _place(low, high, value, length)
         if place is not None:
             return place
 
 
 def _place(low: list[int], high: list[int], value: int, length: int) -> int | None:
-    """Return the certain index for a uniform real with these first bits, or None if it is open."""
+    """Return the index that a uniform real with these first bits selects, or None if unknown.
+
+    Args:
+        low, high: bounds on the cumulative weights.
+    """
     # The first index whose cumulative weight is certainly above the real.
     above = (value + 1) * high[-1]
     first = bisect_integers(lambda i: above <= low[i] << length, len(low) - 1, -1)

@@ -156,11 +156,8 @@ def _powers(a: Fraction, b: Fraction, n: int) -> Words:
     An entry is at most ``POWER_ERROR_UNITS`` below the true value. Rounding loses at most 2 j^2 + 2
     j units of the working precision.
     """
-    weight, (ratio, _), (step, _) = (
-        1 << PRECISION_BITS,
-        _exponential_bounds(a + b),
-        _exponential_bounds(2 * b),
-    )
+    weight = 1 << PRECISION_BITS
+    ratio, step = (exponential(x, PRECISION_BITS)[0] for x in (a + b, 2 * b))
     cut = PRECISION_BITS - 64
     powers: list[int] = []
     for _ in range(n):
@@ -168,10 +165,6 @@ def _powers(a: Fraction, b: Fraction, n: int) -> Words:
         weight = weight * ratio >> PRECISION_BITS
         ratio = ratio * step >> PRECISION_BITS
     return np.array(powers, np.uint64)
-
-
-def _exponential_bounds(x: Fraction) -> tuple[int, int]:
-    return exponential(x, PRECISION_BITS)
 
 
 def _product(x: Words, y: Words) -> Words:

@@ -1,4 +1,4 @@
-"""Optimize strategies with a bounded memory: a band of C, by descent from the square root."""
+"""Optimize strategies that store few steps, by gradient descent from the square root."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from neyman.numerics import check
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest band, and the effort of the search."""
+    """Set the largest band (number of nonzero diagonals), and the effort of the search."""
 
     band_steps: int = 64
     error_power: int = 64  # the mean of this power of squared errors replaces the maximum

@@ -1,4 +1,4 @@
-"""Sum old steps in blocks: the memory of the stream is a logarithm of its length."""
+"""Describe strategies that sum old steps in blocks, so a stream stores about log2(steps) sums."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Tree(Strategy):
     optimal: bool = field(default=True, metadata=TRUTH)
 
     def matrix(self) -> NDArray[np.int64]:
-        """Return W; see `Strategy`."""
+        """Return W, with a row per block."""
         small(self.steps)
         rows: list[NDArray[np.int64]] = []
         for t in range(1, self.steps + 1):
@@ -50,10 +50,10 @@ class Tree(Strategy):
         return np.array(rows)
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Bound the squared shift of W x, level by level [MM-6].
+        """Bound the squared shift of W x from above, for each block size 2^l [MM-6].
 
-        At each level, the participations fill as few blocks as possible. The bound is exact for one
-        step, for b = 1, and if the number of steps and b are powers of 2.
+        At each size, the participations fill as few blocks as possible. The bound is exact for one
+        step, for b = 1, and if the number of steps and b (the separation) are powers of 2.
         """
         times, apart = pattern(self.steps, participations, separation)
         total = 0
@@ -65,7 +65,7 @@ class Tree(Strategy):
         return total * STRATEGY_UNIT**2
 
     def spread(self) -> NDArray[np.float64]:
-        """Return the standard errors from one block per binary digit of the number of steps."""
+        """Return the standard errors. A prefix sum uses one block per 1 in its binary length."""
         levels = self.steps.bit_length()
         variances = stream.tree_trust(levels) if self.optimal else [1.0] * levels
         t = np.arange(1, self.steps + 1)
@@ -74,7 +74,7 @@ class Tree(Strategy):
     def stream(
         self, sigma_squared: Fraction, width: int, bits: Bits
     ) -> tuple[stream.Encoder, stream.Decoder]:
-        """Return a stream that remembers one sum per level."""
+        """Return an encoder and a decoder that store one sum per block size."""
         return (
             stream.TreeEncoder(self.steps, STRATEGY_UNIT, sigma_squared, self.room(), width, bits),
             stream.TreeDecoder(self.steps, STRATEGY_UNIT, optimal=self.optimal),
@@ -96,17 +96,10 @@ class Binned(Strategy):
     """
 
     steps: int = field(metadata=STEPS)
-    fine: int = field(default=4, metadata=integer(1))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.fine > STRATEGY_LIMITS.steps:
-            raise ValueError(
-                f"fine = {self.fine} must be at most {STRATEGY_LIMITS.steps}, the most steps"
-            )
+    fine: int = field(default=4, metadata=integer(1, STRATEGY_LIMITS.steps))
 
     def matrix(self) -> NDArray[np.int64]:
-        """Return W; see `Strategy`."""
+        """Return W, of shape ``(steps, steps)``."""
         small(self.steps)
         weights, t = root_weights(self.steps), np.arange(self.steps)
         lags = t[:, None] - t[None, :]
@@ -120,14 +113,14 @@ class Binned(Strategy):
         return matrix
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Bound the squared shift of W x: exact for one step, else by `pattern_bound`."""
+        """Return the squared shift of W x for one step, else the `pattern_bound`."""
         times, _ = pattern(self.steps, participations, separation)
         if times > 1:
             return largest_of(self, participations, separation)
         return _largest_column(self.steps, self.fine)
 
     def spread(self) -> NDArray[np.float64]:
-        """Return the row norms of A C^-1."""
+        """Return the standard error of each prefix sum."""
         return prefix_spread(self.matrix())
 
     def covers_restarts(self, separation: int) -> bool:
@@ -135,7 +128,7 @@ class Binned(Strategy):
         return True
 
     def memory(self, width: int, kind: type) -> stream.Blocks:
-        """Return a memory with one sum per block."""
+        """Return an empty memory that stores one sum per block."""
         return stream.Blocks(root_weights(self.steps), self.fine, width, kind)
 
 

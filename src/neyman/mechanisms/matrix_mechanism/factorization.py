@@ -102,7 +102,7 @@ def prefix_bound(steps: int, participations: int = 1, separation: int = 1) -> fl
 
 
 def record_of(n: int, times: int, apart: int, part: float) -> Array:
-    """Return the mean of x x' over a random record.
+    """Return the mean of x x' for a random record that contributes x_t = 1 or -1 to its steps t.
 
     With chance ``part``, the record takes part every b steps from a random start. Otherwise, it
     takes part in each step with chance min(1 / b, k / n), with random signs. Such a random pattern
@@ -151,7 +151,10 @@ def optimized(
 def climbed(
     queries: Array, record: Array | None, objective: str, rounds: int, tolerance: float
 ) -> tuple[Array, float]:
-    """Return C'C and the lower bound, by rounds that reweight queries and, unless given, steps."""
+    """Search for a strategy C, and return C'C and a lower bound on the error of every strategy.
+
+    Each round reweights the queries, and also the steps unless ``record`` (`record_of`) is given.
+    """
     count, n = queries.shape
     p, v = np.full(count, 1 / count), np.full(n, 1 / n)
     root = None if record is None else np.linalg.cholesky(record)
@@ -186,7 +189,7 @@ def size_of(errors: Array, objective: str) -> float:
 
 
 def moved_by(strategy: Strategy, times: int, apart: int) -> float:
-    """Return the largest shift of C x by one record."""
+    """Bound the l2 distance by which one record moves C x."""
     return math.sqrt(strategy.largest(times, apart)) / STRATEGY_UNIT
 
 

@@ -21,7 +21,7 @@ from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.description import NON_NEGATIVE, integer, rational
 from neyman.mechanisms.matrix_mechanism.factorization import LIMITS as FACTORIZATION_LIMITS
-from neyman.mechanisms.matrix_mechanism.factorization import prefix_bound
+from neyman.mechanisms.matrix_mechanism.factorization import moved_by, prefix_bound
 from neyman.mechanisms.matrix_mechanism.noise_stream import Stream
 from neyman.mechanisms.matrix_mechanism.strategy import STRATEGY_UNIT, Strategy, floats
 from neyman.noise.bits import Bits, SecureBits
@@ -164,14 +164,12 @@ class MatrixMechanism(Mechanism):
         return self.sigma * self.strategy.reading(queries)
 
     def gap(self) -> float:
-        """Return the largest prefix-sum error over a lower bound for all Gaussian strategies.
+        """Return the largest prefix-sum error divided by a lower bound for Gaussian strategies.
 
         The bound is `prefix_bound`, for the same mu, participations and separation.
         """
         least = prefix_bound(self.strategy.steps, self.participations, self.separation)
-        moved = (
-            math.sqrt(self.strategy.largest(self.participations, self.separation)) / STRATEGY_UNIT
-        )
+        moved = moved_by(self.strategy, self.participations, self.separation)
         return float(self.strategy.spread().max()) * moved / least
 
     def stream(self, width: int = 1, bits: Bits | None = None) -> Stream:

@@ -27,13 +27,13 @@ Real = NDArray[np.float64]
 
 
 class Memory(ABC):
-    """Store sums of the steps so far, with the weight of each in the next row."""
+    """Store sums of the steps so far, each with its weight in the next row of the matrix."""
 
     capacity: int  # largest number of stored vectors
 
     @abstractmethod
     def weighted(self) -> Array:
-        """Return the part of the earlier steps in the next row, without the next step."""
+        """Return the weighted sum of the earlier steps in the next row."""
 
     @abstractmethod
     def own(self) -> int:
@@ -45,11 +45,13 @@ class Memory(ABC):
 
 
 class Window(Memory):
-    """Store the last steps one by one, within the longest row.
+    """Store the last steps one by one.
 
     Args:
         row: returns the weights of the steps t - length + 1 to t in row t. The last is above 0.
         band: the length of the longest row.
+        width: number of numbers per step.
+        kind: type of the numbers.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class Window(Memory):
         self._held: Array = np.zeros((max(band - 1, 1), width), kind)
 
     def weighted(self) -> Array:
-        """See `Memory`."""
+        """Return the weighted sum of the stored steps."""
         weights = np.asarray(self._row(self._t), self._held.dtype)[:-1]
         places = (self._t - len(weights) + np.arange(len(weights))) % len(self._held)
         if self._held.shape[1] < LOOP_NUMBERS or self._held.dtype.kind == "f":
@@ -71,11 +73,11 @@ class Window(Memory):
         return total
 
     def own(self) -> int:
-        """See `Memory`."""
+        """Return the last weight of the next row."""
         return int(self._row(self._t)[-1])
 
     def push(self, value: Array) -> None:
-        """See `Memory`."""
+        """Store the next step in place of the oldest step."""
         self._held[self._t % len(self._held)] = value
         self._t += 1
 
@@ -104,18 +106,18 @@ class Blocks(Memory):
         self._zero: Array = np.zeros(width, kind)
 
     def weighted(self) -> Array:
-        """See `Memory`."""
+        """Return the sum of the blocks, each with the weight of its middle."""
         if not self._sums:
             return self._zero.copy()
         middles = np.array(self._starts) + np.array(self._sizes) // 2
         return self._weights[self._t - middles] @ np.array(self._sums)
 
     def own(self) -> int:
-        """See `Memory`."""
+        """Return the weight of age 0."""
         return int(self._weights[0])
 
     def push(self, value: Array) -> None:
-        """See `Memory`."""
+        """Store the next step as a block, and merge pairs of blocks that are old enough."""
         self._starts.append(self._t)
         self._sizes.append(1)
         self._sums.append(np.array(value))
@@ -134,7 +136,7 @@ class Blocks(Memory):
 
 
 def merged(start: int, size: int, step: int, fine: int) -> bool:
-    """Return True if the row of ``step`` uses the block as one: its last step is old enough."""
+    """Return True if a block is old enough at ``step`` to be stored as one sum."""
     return step - (start + size - 1) >= fine * size
 
 
@@ -185,7 +187,7 @@ class RowEncoder(Encoder):
 
 
 class RowDecoder(Decoder):
-    """Solve for the steps one after the other, and add them up.
+    """Solve the rows for the steps one after the other, and add up the estimated steps.
 
     Args:
         memory: a memory with the encoder's rows, for estimates instead of data.
@@ -196,7 +198,7 @@ class RowDecoder(Decoder):
         self.sum: Real = np.zeros(())
 
     def read(self, released: Sequence[Integers]) -> Real:
-        """See `Decoder`."""
+        """Return the sum of the estimated steps."""
         (row,) = released
         with np.errstate(over="ignore", invalid="ignore"):  # if C^-1 overflows
             step = (row - self.memory.weighted()) / self.memory.own()
@@ -313,7 +315,7 @@ class TreeDecoder(Decoder):
         self._trust = tree_trust(steps.bit_length()) if optimal else None
 
     def read(self, released: Sequence[Integers]) -> Real:
-        """See `Decoder`."""
+        """Return the sum of the estimated blocks, one per binary digit of the steps so far."""
         self._t += 1
         estimate = np.asarray(released[0], float)
         for level, own in enumerate(released[1:], 1):
@@ -329,10 +331,11 @@ class TreeDecoder(Decoder):
 
 
 def tree_trust(levels: int) -> list[float]:
-    """Return the weight of a block's own number by level. It is also the variance of the estimate.
+    """Return, by level, the weight of a block's own number in the estimate of its sum.
 
-    The own number has variance 1, and the two halves together have variance 2 v. Their best mean
-    has variance 2 v / (1 + 2 v), which is also the weight of the own number.
+    The own number has variance 1. The two halves of the block, each estimated with variance v,
+    together have variance 2 v. The best weighted mean has variance 2 v / (1 + 2 v), which is also
+    the weight of the own number.
     """
     trust = [1.0]
     for _ in range(1, levels):
@@ -341,11 +344,12 @@ def tree_trust(levels: int) -> list[float]:
 
 
 class Stream:
-    """Stream data into estimates, by an encoder and its decoder.
+    """Take data step by step, and return estimates of their sums.
 
     Args:
         encoder: the encoder, which holds the data.
         decoder: the decoder, which sees the released numbers.
+        steps: number of steps.
         width: number of numbers per step.
     """
 

@@ -11,7 +11,7 @@ MAX_INTEGER_SUM = 1 << 61  # for integers that must fit in 64 bits
 
 
 def pattern(steps: int, participations: int, separation: int) -> tuple[int, int]:
-    """Return the attainable number of participations, and their distance.
+    """Return the largest possible number of participations, and their distance in steps.
 
     Args:
         participations: largest number of steps with the record, at least 1.
@@ -25,7 +25,8 @@ def pattern(steps: int, participations: int, separation: int) -> tuple[int, int]
 def pattern_bound(gram: NDArray[np.int64], participations: int, separation: int) -> int:
     """Bound the sum over i, j in S of |G_ij| from above, for all possible sets S of steps [MM-5].
 
-    The bound is exact for one step per record, and if G_ij = 0 for all different i, j in S.
+    This bounds the squared shift of W x for G = W'W. The bound is exact for one step per record,
+    and if G_ij = 0 for all different i, j in S.
 
     Args:
         gram: G, of shape ``(steps, steps)``, integers.

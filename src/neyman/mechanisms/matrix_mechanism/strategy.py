@@ -15,7 +15,6 @@ participation with a separation).
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -93,7 +92,7 @@ class Strategy(Description):
 
     @abstractmethod
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Bound the squared l2 norm by which a record moves W x from above [MM-2].
+        """Return an upper bound on the squared l2 distance by which a record moves W x [MM-2].
 
         Args:
             participations: largest number of steps in which a record takes part.
@@ -116,7 +115,7 @@ class Strategy(Description):
         return encoder, stream.RowDecoder(estimated)
 
     def memory(self, width: int, kind: type) -> stream.Memory:
-        """Return the memory of a stream by rows, of ``width`` numbers of this type per step."""
+        """Return an empty memory of steps, with ``width`` numbers of this type per step."""
         raise NotImplementedError
 
     def noise(self, sigma_squared: Fraction, width: int, bits: Bits) -> stream.CorrelatedNoise:
@@ -125,7 +124,7 @@ class Strategy(Description):
         return stream.CorrelatedNoise(memory, sigma_squared, width, bits)
 
     def covers_restarts(self, separation: int) -> bool:
-        """Return True if the sensitivity `largest` also holds for streams that restart [MM-9].
+        """Return True if the bound `largest` also holds for streams that restart [MM-9].
 
         After a restart, new rows leave out the steps before it. Released rows do not change.
         """
@@ -133,7 +132,7 @@ class Strategy(Description):
         return False
 
     def room(self) -> int:
-        """Return the largest size of a step's entries, so that 64 bits hold released numbers."""
+        """Return the largest absolute entry of a step, so that 64 bits hold released numbers."""
         return MAX_INTEGER_SUM // (self.steps * LIMITS.weight_units)
 
     def reading(self, workload: Array) -> NDArray[np.float64]:
@@ -146,18 +145,17 @@ class Strategy(Description):
         from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
         matrix = self.matrix() / STRATEGY_UNIT
-        factor = None
-        with contextlib.suppress(LinAlgError):
+        try:
             factor = cho_factor(matrix.T @ matrix)
             pivots = np.abs(np.diag(factor[0]))
             # Pivots at the level of rounding: the processor decides if they are positive.
             if float(pivots.min()) ** 2 <= len(pivots) * UNIT * float(pivots.max()) ** 2:
-                factor = None
-        if factor is None:
+                raise LinAlgError
+        except LinAlgError:
             raise ValueError(
                 f"strategy = {self!r} separates its steps too little to answer queries in "
                 "floats; take one whose inverse stays small"
-            )
+            ) from None
         solved = cho_solve(factor, workload.T)
         return np.sqrt(np.maximum(np.sum(workload.T * solved, axis=0), 0.0))
 
@@ -184,7 +182,7 @@ class Strategy(Description):
 
 @dataclass(frozen=True, repr=False)
 class Toeplitz(Strategy):
-    """Weigh a step by its age alone: C has constant diagonals.
+    """Weigh a step by its age alone: C is lower triangular and has constant diagonals.
 
     Args:
         steps: number of steps, at most 2^20.
@@ -210,7 +208,7 @@ class Toeplitz(Strategy):
         return len(self.coefficients)
 
     def matrix(self) -> NDArray[np.int64]:
-        """Return W; see `Strategy`."""
+        """Return W, of shape ``(steps, steps)``."""
         small(self.steps)
         matrix = np.zeros((self.steps, self.steps), np.int64)
         for lag, weight in enumerate(self.coefficients):
@@ -218,11 +216,11 @@ class Toeplitz(Strategy):
         return matrix
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Bound the squared shift of W x.
+        """Bound the squared shift of W x from above.
 
         The bound is exact for nonnegative falling weights, for one step, and for a band of at most
-        b [MM-3]. For falling weights, the worst pattern is 0, b, 2b, ... Otherwise, the bound uses
-        a falling majorant, or `pattern_bound` if smaller.
+        the separation b [MM-3]. For falling weights, the worst steps are 0, b, 2b, ... For other
+        weights, the bound uses falling weights above their sizes, or `pattern_bound` if smaller.
         """
         times, apart = pattern(self.steps, participations, separation)
         weights = np.array(self.coefficients, np.int64)
@@ -233,9 +231,8 @@ class Toeplitz(Strategy):
         falling = np.maximum.accumulate(np.abs(weights)[::-1])[::-1]
         held = np.zeros(-(-self.steps // apart) * apart, np.int64)
         held[: self.band] = falling
-        held = (
-            held.reshape(-1, apart).cumsum(axis=0).ravel()
-        )  # sum over the steps so far at distances of b
+        # The sum over the steps so far at distances of b.
+        held = held.reshape(-1, apart).cumsum(axis=0).ravel()
         total = held.copy()
         total[times * apart :] -= held[: len(held) - times * apart]
         bound = _norm_squared(total[: self.steps])
@@ -245,9 +242,9 @@ class Toeplitz(Strategy):
         return bound
 
     def spread(self) -> NDArray[np.float64]:
-        """Return the standard errors.
+        """Return the standard errors of the prefix sums, the row norms of A C^-1.
 
-        Row t of B = A C^-1 has the first t coefficients of 1 / ((1 - z) c(z)).
+        Row t has the first t coefficients of 1 / ((1 - z) c(z)), where c(z) has those of C.
         """
         from scipy.signal import lfilter
 
@@ -260,11 +257,11 @@ class Toeplitz(Strategy):
             return _or_endless(np.sqrt(np.cumsum(np.square(rows))))
 
     def covers_restarts(self, separation: int) -> bool:
-        """See `Strategy`."""
+        """Return True if no weight is negative, or the band is at most the separation."""
         return min(self.coefficients) >= 0 or self.band <= separation
 
     def memory(self, width: int, kind: type) -> stream.Window:
-        """Return a memory of band - 1 steps."""
+        """Return an empty memory of the last band - 1 steps."""
         backward = np.array(self.coefficients[::-1], np.int64)
         return stream.Window(lambda t: backward[-(t + 1) :], self.band, width, kind)
 
@@ -334,31 +331,31 @@ class Triangular(Strategy):
         return max(map(len, self.rows))
 
     def matrix(self) -> NDArray[np.int64]:
-        """Return W; see `Strategy`."""
+        """Return W, of shape ``(steps, steps)``."""
         matrix = np.zeros((self.steps, self.steps), np.int64)
         for t, row in enumerate(self.rows):
             matrix[t, t + 1 - len(row) : t + 1] = row
         return matrix
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Bound the squared shift of W x: exact for one step or a band of at most b [MM-4].
+        """Bound the squared shift of W x from above, by `pattern_bound`.
 
-        Otherwise, use `pattern_bound`.
+        The bound is exact for one step, or for a band of at most the separation [MM-4].
         """
         if pattern(self.steps, participations, separation)[0] == 1:
             return int((self.matrix() ** 2).sum(axis=0).max())  # as exact as in `largest_of`
         return largest_of(self, participations, separation)
 
     def spread(self) -> NDArray[np.float64]:
-        """Return the row norms of A C^-1."""
+        """Return the standard error of each prefix sum."""
         return prefix_spread(self.matrix())
 
     def covers_restarts(self, separation: int) -> bool:
-        """See `Strategy`."""
+        """Return True if no weight is negative, or the band is at most the separation."""
         return min(map(min, self.rows)) >= 0 or self.band <= separation
 
     def memory(self, width: int, kind: type) -> stream.Window:
-        """Return a memory of one step less than the longest row."""
+        """Return an empty memory of one step less than the longest row."""
         return stream.Window(self.rows.__getitem__, self.band, width, kind)
 
     def __repr__(self) -> str:
@@ -449,10 +446,10 @@ def floats(name: str, given: ArrayLike) -> NDArray[np.float64]:
 
 
 def small(steps: int) -> None:
-    """Refuse a matrix that is too large."""
+    """Refuse more steps than a matrix may have."""
     if steps > LIMITS.dense_steps:
         raise ValueError(
-            f"steps = {steps} must be at most {LIMITS.dense_steps} for a matrix to be made"
+            f"steps = {steps} must be at most {LIMITS.dense_steps}: its matrix would be too large"
         )
 
 
