@@ -1,4 +1,4 @@
-"""Draw the noise that matches a curve: exactly as private as the curve."""
+"""Describe and draw the noise whose unit shift has exactly a given trade-off curve."""
 
 from __future__ import annotations
 
@@ -250,14 +250,9 @@ class CanonicalNoise(Mechanism):
         if own_loss(curve) is not None and not any(c.infinite for c in curve.directions):
             if isinstance(self.given, Mechanism):
                 return self.given.rho()
-            total = Fraction(0)
-            for loss, n in curve.alternatives[0].parts:
-                rho = _rho(loss)
-                if rho is None:
-                    break
-                total += n * rho
-            else:
-                return total
+            rhos = [(_rho(loss), n) for loss, n in curve.alternatives[0].parts]
+            if all(rho is not None for rho, _ in rhos):
+                return sum((n * rho for rho, n in rhos if rho is not None), Fraction(0))
         raise ValueError(
             f"tradeoff = {curve!r}: no zCDP parameter is proven for its canonical noise; account "
             "for it by its curve, in one plan, or give a curve such as ny.gdp(...)"

@@ -1,14 +1,9 @@
 """Compute canonical noise: the distribution whose unit shift has exactly the given curve.
 
-For a curve f that is its own inverse and not perfect privacy, with c = f(c),
-
-    F(x) = c (1/2 - x) + (1 - c) (x + 1/2)    for |x| <= 1/2
-    F(x) = f(1 - F(x + 1))                    for x < -1/2
-    F(x) = 1 - f(F(x - 1))                    for x > 1/2
-
-is the distribution function of a symmetric random number Z with T(Z, Z + 1) = f (Awan and Vadhan
-2023). The density is 1 - 2c in the middle and does not rise away from it. Each further unit
-multiplies it by the likelihood ratio of the best test, which is at most 1 there and falls.
+`CanonicalNoise` defines the distribution function F of this symmetric random number Z, for a curve
+f that is its own inverse and not perfect privacy, with c = f(c). The density is 1 - 2c in the
+middle and does not rise away from it. Each further unit multiplies it by the likelihood ratio of
+the best test, which is at most 1 there and falls.
 """
 
 from __future__ import annotations
@@ -208,7 +203,10 @@ def check_curve(curve: Tradeoff) -> None:
 
 
 def _ladder(curve: Tradeoff) -> tuple[Ladder, int, int]:
-    """Return the ladder, with the pieces per octave and the octaves for its variance."""
+    """Return the `Ladder` of a curve, and the resolution of the integral for its variance.
+
+    The resolution is a number of pieces per octave (factor of 2) of u, and a number of octaves.
+    """
     composition = curve.alternatives[0]
     if len(curve.alternatives) == len(composition.parts) == 1 and composition.parts[0][1] == 1:
         loss = composition.parts[0][0]
@@ -313,15 +311,13 @@ def composes_as(curve: Tradeoff) -> Composition:
     (composition,) = curve.alternatives
     if len(composition.parts) == 1 and composition.parts[0][1] == 1:
         loss = composition.parts[0][0]
-        if isinstance(
-            loss, BoundedRangeLoss
-        ):  # one release has the curve of two logistic distributions
+        if isinstance(loss, BoundedRangeLoss):  # the curve of two logistic distributions
             return Composition.of([(EnvelopeLoss(loss.exact_epsilon), 1)])
     return _hold_symmetric(composition)
 
 
 def _hold_symmetric(composition: Composition) -> Composition:
-    """Return the loss of a symmetric curve, between points on it and lines above its power."""
+    """Bracket the loss of a symmetric curve by polygons: through its points, and of tangents."""
     profile, infinite = select(composition), Fraction(composition.infinite)
     log_levels = log_ndtr(np.linspace(0.0, -LIMITS.least_normal_quantile, LIMITS.tests))
     low = profile.log_powers(log_levels)[0]

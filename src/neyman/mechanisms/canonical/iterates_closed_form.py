@@ -41,7 +41,7 @@ class Ladder(ABC):
 
     @abstractmethod
     def place(self, log_u: Array) -> Arrays:
-        """Bound the place with tail probability u <= c. Log u = -inf gives the end."""
+        """Bound the x with P(Z > x) = u, for u <= c. Log u = -inf gives the end of the noise."""
 
     @abstractmethod
     def log_slope(self, log_s: Array, n: Array) -> Arrays:
@@ -57,18 +57,18 @@ class Ladder(ABC):
 
 
 class ClosedLadder(Ladder):
-    """Represent a ladder with a closed form for n steps, in both directions."""
+    """Compute iterates that have a closed form for n steps of g and of its inverse."""
 
     @abstractmethod
     def back(self, log_u: Array, n: Array) -> Arrays:
-        """Bound the logarithm of n steps of the power from u."""
+        """Bound the logarithm of the result of n steps of the power, from u."""
 
     @abstractmethod
     def steps(self, log_u: Array) -> Array:
         """Estimate the number of steps from u <= c to c, as a real number."""
 
     def place(self, log_u: Array) -> Arrays:
-        """Return n + t: the steps to the middle, and the place in the middle."""
+        """Return n + t: the number of steps to the middle, and the place t in the middle."""
         with np.errstate(all="ignore"):
             n = np.maximum(np.ceil(self.steps(log_u)), 0.0)
         far = ~np.isfinite(n)
@@ -116,11 +116,11 @@ class MovedLadder(ClosedLadder):
         return self._move_iterate(log_u, -n)
 
     def steps(self, log_u: Array) -> Array:
-        """Estimate the number of shifts that fit."""
+        """Estimate the number of shifts between c and u."""
         return self._quantile(log_u)[0] / self._distance - 0.5
 
     def log_slope(self, log_s: Array, n: Array) -> Arrays:
-        """Bound the log ratio of two densities."""
+        """Bound the log ratio of the densities at the shifted and the first quantile."""
         y, error = self._quantile(log_s)
         move = n * self._distance
         near = self._log_density(y, error)
@@ -214,7 +214,7 @@ class Exponential(ClosedLadder):
         self.gap = _relative(math.tanh(epsilon / 2) + delta * 2 / (1 + _exp(epsilon)))
 
     def _step_difference(self, n: Array) -> Array:
-        """Return delta h(n)."""
+        """Return delta h(n), by which n steps reduce s before they multiply it."""
         if not self.delta:
             return np.zeros(np.shape(n))
         if not self.epsilon:

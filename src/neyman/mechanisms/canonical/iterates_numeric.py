@@ -126,7 +126,7 @@ class Stepwise(Ladder):
         return low, high
 
     def _ask_power(self, log_level: Array, log_p: Array, blur: Array) -> Arrays:
-        """Return levels on both sides of a guess at which the power was compared with p."""
+        """Return two levels around a guess: the power is at most p, and at least p, there."""
         low = np.full(len(log_p), -math.inf)
         high = np.minimum(log_p, 0.0)
         away = np.maximum(4 * blur, 1e-14 * (1 + np.abs(log_level)))
@@ -154,7 +154,7 @@ class Stepwise(Ladder):
         return low, high
 
     def place(self, log_u: Array) -> Arrays:
-        """Bound the place with tail probability u, step by step until the tail passes c."""
+        """Bound the x with tail probability u, step by step until the tail passes c."""
         s = np.concatenate([log_u, log_u])  # lower and upper bounds
         n = np.zeros(len(s))
         half = len(log_u)
@@ -174,7 +174,7 @@ class Stepwise(Ladder):
         return n[half:] + first[half:], n[:half] + last[:half]
 
     def log_slope(self, log_s: Array, n: Array) -> Arrays:
-        """Return minus the sum of the log slopes of the power over the steps, bounded by chords."""
+        """Bound minus the sum of the log slopes of the power over the steps, by chords."""
         low, high = np.zeros(len(log_s)), np.zeros(len(log_s))
         s_low, s_high = log_s.copy(), log_s.copy()
         for i in range(_few(n)):

@@ -30,9 +30,8 @@ from neyman.numerics.atoms import UNIT
 class Limits:
     """Set how far the tail of a polygon's noise is computed."""
 
-    least_variation: Fraction = Fraction(
-        1, 10_000
-    )  # smallest total variation of a curve, because the tail is computed unit by unit
+    # Smallest total variation of a curve, because the tail is computed unit by unit.
+    least_variation: Fraction = Fraction(1, 10_000)
     # Error of a floating-point step of the tail, relative to the previous tail [PT-5].
     step_error: float = 16 * UNIT
     stored_places: int = 8  # number of places with stored tails
@@ -64,9 +63,8 @@ def polygons(curve: Tradeoff) -> Pair:
                 "smaller budget, such as ny.gdp(20)"
             )
         raise ValueError(
-            f"tradeoff = {curve!r} is within {float(LIMITS.least_variation):g} of perfect "
-            "privacy (in "
-            "total variation), and its noise would be drawn in too many steps; give a larger "
+            f"tradeoff = {curve!r} is within {float(LIMITS.least_variation):g} of perfect privacy "
+            "(in total variation), and its noise would be drawn in too many steps; give a larger "
             "budget, such as ny.gdp(0.001)"
         )
     return inner, outer
@@ -143,7 +141,10 @@ class PolygonNoise:
         return ends.pop() if len(ends) == 1 else None
 
     def _power(self, tail: int, length: int, side: int = 1) -> int:
-        """Return the power (or minus the power, for side -1) at a level <= c, rounded down."""
+        """Return 2^length times the power at the level tail / 2^length <= c, rounded down.
+
+        For side -1, return minus this power, rounded down.
+        """
         i = max(bisect_right(self._levels, tail / (1 << length)) - 1, 0)
         i = min(i, len(self._lines) - 1)
         while i and not self._reaches(i, tail, length):
@@ -158,7 +159,7 @@ class PolygonNoise:
         return tail * level.denominator >= level.numerator << length
 
     def _place(self, tail: int, length: int, units: int, parts: int) -> int:
-        """Return floor(parts x) for x = units + (1/2 - tail) / density."""
+        """Return floor(parts x), exact, for x = units + (1/2 - tail / 2^length) / density."""
         top, bottom = self.density.as_integer_ratio()
         ahead = units * top << (length + 1)
         return parts * (ahead + bottom * ((1 << length) - 2 * tail)) // (top << (length + 1))
@@ -200,7 +201,7 @@ class PolygonNoise:
         return self._levels[i] + (tail - self._powers[i]) * self._slopes[i]
 
     def tail_between(self, place: Fraction, first: int, last: int) -> tuple[Array, Array]:
-        """Bound S(place - x) for the integers x from first to last."""
+        """Bound the tail S(place - x) for the integers x from first to last."""
         middle = round(place)
         offset = place - middle  # place - x = offset + (middle - x)
         x = np.arange(first, last + 1)

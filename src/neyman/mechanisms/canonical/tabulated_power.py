@@ -50,7 +50,7 @@ def _reach(profile: Profile, log_delta: float, most: float) -> float:
 
 
 def _tangent_levels(epsilon: Array, log_delta: Array) -> Array:
-    """Return log levels at which the minimum moves: minus the slopes of delta in e^epsilon."""
+    """Return the log levels at which delta + e^epsilon level is equal at adjacent nodes."""
     with np.errstate(all="ignore"):
         drop = np.log(-np.expm1(np.minimum(np.diff(log_delta), -1e-300)))
         crossing = log_delta[:-1] + drop - epsilon[:-1] - np.log(np.expm1(np.diff(epsilon)))
@@ -88,7 +88,7 @@ class TabulatedPower:
         low, high = profile.log_deltas(np.concatenate([[0.0], nodes]))
         ended = np.concatenate([[0.0], nodes]) >= supremum
         end = math.log(infinite) if infinite else -math.inf
-        slack = 4 * UNIT * (4 + abs(end)) if infinite else 0.0  # its rounding error is relative
+        slack = 4 * UNIT * (4 + abs(end)) if infinite else 0.0  # the rounding error is relative
         low, high = np.where(ended, end - slack, low), np.where(ended, end + slack, high)
         below = log_delta_below_zero(-nodes, (low[1:], high[1:]))
         self._epsilon = np.concatenate([-nodes[::-1], [0.0], nodes])
@@ -153,12 +153,9 @@ class TabulatedPower:
 
 def _valley(t: Array, low: Array, high: Array, i: int) -> Array:
     """Return the smallest possible value of a convex function between node i and the next node."""
-    a = (low[:, i] - high[:, i - 1]) / (
-        t[:, i] - t[:, i - 1]
-    )  # lower bound on the slope, from the left
-    b = (high[:, i + 2] - low[:, i + 1]) / (
-        t[:, i + 2] - t[:, i + 1]
-    )  # upper bound, from the right
+    # A lower bound on the slope from the left, and an upper bound from the right.
+    a = (low[:, i] - high[:, i - 1]) / (t[:, i] - t[:, i - 1])
+    b = (high[:, i + 2] - low[:, i + 1]) / (t[:, i + 2] - t[:, i + 1])
     width = t[:, i + 1] - t[:, i]
     start, end = low[:, i], low[:, i + 1]
     cross = np.clip(np.nan_to_num((end - b * width - start) / (a - b)), 0.0, width)

@@ -1,4 +1,4 @@
-"""Represent the loss of one report among many in random order (pairs: `shuffled_profiles`)."""
+"""Represent the privacy loss of one person's report among many reports in random order."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from neyman.curves.tradeoff.piecewise_linear import composition_between
 from neyman.mechanisms.shuffling.shuffled_profiles import (
     BinaryShuffleProfile,
     BlanketProfile,
+    Order,
     ShufflePair,
     ShuffleProfile,
 )
@@ -32,6 +33,11 @@ from neyman.numerics.rounding import above
 
 View = Literal["clones", "third", "blanket", "alike", "forward", "backward", "hidden"]
 
+ORDERS: dict[View, tuple[Order, ...]] = {
+    "alike": ("P, Q", "Q, P"),
+    "forward": ("P, Q",),
+    "backward": ("Q, P",),
+}
 LOG_2 = math.log(2)
 
 
@@ -45,27 +51,25 @@ def shuffled(epsilon: Fraction, users: int, categories: int | None, *, worst: bo
         worst: True for the worst report of this epsilon. If False, a report other than randomized
             response has only the trivial lower bound.
     """
+    upper = ShuffledLoss(epsilon, users, "clones")
     if categories is None:
-        upper = ShuffledLoss(epsilon, users, "clones")
         if not worst:
             return LossBracket(ShuffledLoss(epsilon, users, "hidden"), upper, "at most")
         lower = ShuffledLoss(epsilon, users, "third", 3)
         return LossBracket(lower, upper, "from below with three categories")
     if categories == 2:
         lower = ShuffledLoss(epsilon, users, "alike")
-        upper = ShuffledLoss(epsilon, users, "clones")
         return LossBracket(lower, upper, "from below with all others alike")
-    lower = ShuffledLoss(epsilon, users, "third", categories)
-    upper = ShuffledLoss(epsilon, users, "blanket", categories)
+    lower, upper = (ShuffledLoss(epsilon, users, x, categories) for x in ("third", "blanket"))
     return LossBracket(lower, upper, "from below with all others in a third category")
 
 
 @dataclass(frozen=True)
 class ShuffledLoss(Part):
-    """Represent a pair that bounds a shuffled report.
+    """Represent the loss of a pair of distributions that bounds a shuffled report.
 
-    Sums give the profile of a single loss. For the moment generating function, and for sums with
-    other losses, two finite pairs bracket it.
+    `shuffled_profiles` computes the profile of this loss alone. For the moment generating function,
+    and for sums with other losses, two finite pairs bracket it.
 
     Args:
         exact_epsilon: epsilon of the local report, above 0.
@@ -93,19 +97,15 @@ class ShuffledLoss(Part):
         others = self.users - 1
         if self.view == "blanket":
             return BlanketProfile(others, self.epsilon, self.categories)
-        if self.view == "alike":
-            return BinaryShuffleProfile(self.users, self.epsilon)
-        if self.view == "forward":
-            return BinaryShuffleProfile(self.users, self.epsilon, ("P, Q",))
-        if self.view == "backward":
-            return BinaryShuffleProfile(self.users, self.epsilon, ("Q, P",))
+        if self.view in ORDERS:
+            return BinaryShuffleProfile(self.users, self.epsilon, ORDERS[self.view])
         if self.view == "hidden":
             return PerfectProfile()
         return ShuffleProfile(ShufflePair(others, self.epsilon, self.categories))
 
     @cached_property
     def between(self) -> Part:
-        """Return the loss between two finite pairs, for K and for sums with other losses [SH-8]."""
+        """Return a bracket of this loss by two finite pairs, for sums with other losses [SH-8]."""
         if self.view == "alike":
             return replace(self, view="backward").between
         alone = Composition.of([(self, 1)])
@@ -123,7 +123,7 @@ class ShuffledLoss(Part):
 
     @property
     def mu(self) -> float:
-        """Return the mu of the report."""
+        """Return the mu of a Gaussian curve below the curve of the report."""
         return response_mu(self.epsilon)
 
     def reverse(self) -> ShuffledLoss:
@@ -136,7 +136,7 @@ class ShuffledLoss(Part):
         return self.between.log_mgf(z)
 
     def mgf_rounding(self, z: Array) -> Array:
-        """Return the rounding error of `between`."""
+        """Bound the rounding error of `log_mgf`."""
         return self.between.mgf_rounding(z)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:

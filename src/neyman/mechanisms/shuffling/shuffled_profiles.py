@@ -45,7 +45,7 @@ from neyman.numerics.operations import CALL, charge
 
 @dataclass(frozen=True)
 class Limits:
-    """Set which numbers of others are summed."""
+    """Set for which numbers of other people's reports the sums have terms."""
 
     # Depth in e-folds below the largest term: smaller terms go to the bounds on the rest.
     depth_efolds: float = 36.0
@@ -90,7 +90,7 @@ class ShufflePair:
 
 
 class _Crowded(Profile):
-    """Represent the profile of a pair that is its own reverse, with powers by duality."""
+    """Compute powers by duality from the profile of a pair that is its own reverse."""
 
     _conjugate: Conjugate | None = None
 
@@ -243,7 +243,7 @@ class ShuffleProfile(_Crowded):
         return first, (crowd.categories - 2) * more * odds / (2 * s * (1 + t))
 
     def _window(self, epsilon: Array) -> tuple[Array, Array]:
-        """Return the range of numbers of others around the largest term.
+        """Return the first and the last number of others in the sum, around its largest term.
 
         c log 2 - entropy is convex in (c, k), and k is linear in c. So the exponent falls at least
         as fast as a binomial exponent whose mean is at the maximum.
@@ -282,7 +282,7 @@ class ShuffleProfile(_Crowded):
         return low + weight - error, high + weight + error
 
     def _weight_ratio(self, c: Array) -> Array:
-        """Return w_{c+1} / w_c."""
+        """Return w_{c+1} / w_c, the ratio of the probabilities of two numbers of others."""
         odds = self._p / self._q if self._q else 0.0
         return np.maximum(self.crowd.others - c, 0) / (np.maximum(c, 0) + 1.0) * odds
 
@@ -346,10 +346,8 @@ class BlanketProfile(_Crowded):
         if others <= 40:
             starts = np.arange(others + 1)
         else:
-            near = (
-                28 if others < 10**6 else 9
-            )  # with many others, their number is close to its mean
-            near = blocks or near
+            # With many others, their number is close to its mean.
+            near = blocks or (28 if others < 10**6 else 9)
             out = -np.geomspace(1 + math.sqrt(others), 5, near - 4)
             far = np.concatenate([out, np.linspace(-4.5, 4.5, near)])
             starts = np.unique(np.clip(np.floor(mean + far * deviation), 0, others)).astype(
@@ -373,11 +371,9 @@ class BlanketProfile(_Crowded):
 
     def coarse(self) -> Profile:
         """Return a profile with fewer blocks if the blocks have many terms."""
-        return (
-            self
-            if self._arguments[0] < LIMITS.coarse_users
-            else BlanketProfile(*self._arguments, blocks=9)
-        )
+        if self._arguments[0] < LIMITS.coarse_users:
+            return self
+        return BlanketProfile(*self._arguments, blocks=9)
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
         """Return an upper bound on log delta. The lower end is trivial."""
@@ -431,7 +427,7 @@ class BinaryShuffleProfile(Profile):
         self._users, self._epsilon, self._orders = users, epsilon, orders
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Bound log delta in the worse order. Any k gives a lower bound."""
+        """Bound log delta, in the worse of the orders."""
         at = np.asarray(epsilons, dtype=float)
         low, high = np.full(len(at), -math.inf), np.full(len(at), -math.inf)
         inside = np.abs(at) < self._epsilon * (1 - 16 * UNIT)
@@ -537,7 +533,7 @@ def _tail_over(c: Array, k: Array, log_pmf: Array, pmf_error: Array) -> tuple[Ar
 
 
 def _tail_asked(c: Array, k: Array, log_pmf: Array) -> tuple[Array, Array]:
-    """Return the ratio of `_tail_over` by the incomplete beta function, with its relative error.
+    """Return the ratio of `_tail_over` from the incomplete beta function, and its relative error.
 
     Far out the function underflows, but its continued fraction (DLMF 8.17.22) needs few levels.
     """

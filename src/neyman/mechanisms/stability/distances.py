@@ -1,4 +1,4 @@
-"""Count exactly how many records must change before a statistic becomes unstable."""
+"""Count how many records must change before one more change can move a statistic much."""
 
 from __future__ import annotations
 

@@ -19,10 +19,10 @@ from neyman.numerics.roots import bisect_integers
 
 @dataclass(frozen=True, eq=False)
 class OrderStatistic:
-    """Represent one order statistic of sorted rows on a grid.
+    """Represent one order statistic, a row of the sorted rows on a grid.
 
     Args:
-        rows: sorted values, in steps from 0 to ``last``.
+        rows: sorted values, in grid steps from 0 to ``last``.
         rank: r, from 0 to n - 1.
         last: the upper end of the grid.
     """

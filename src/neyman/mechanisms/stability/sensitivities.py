@@ -146,7 +146,8 @@ def _largest(
 ) -> tuple[int, Fraction]:
     """Return the k with the largest e^{-beta k} A(k), and A(k), for nondecreasing A [ST-13].
 
-    Between k1 and k2, no term is above e^{-beta k1} A(k2), so most terms are never computed.
+    A(k) is ``sensitivity`` at k, for k from 0 to ``rows``. Between k1 and k2, no term is above
+    e^{-beta k1} A(k2), so most terms are never computed.
     """
     rate = float(beta)
     terms: dict[int, Fraction] = {}

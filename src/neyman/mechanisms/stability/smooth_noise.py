@@ -31,10 +31,11 @@ NOISES = ("student",)
 class Limits:
     """Set the ranges of the arguments of smooth noise."""
 
-    least_degrees: float = 0.1  # degrees; beyond them floats hold too little of the tails
-    largest_degrees: float = 1e3  # degrees; beyond them floats hold too little of the tails
-    least_scale: float = 1e-6  # smoothness and scale
-    largest_scale: float = 20.0  # smoothness and scale
+    # Outside these degrees, floats hold too little of the tails.
+    least_degrees: float = 0.1
+    largest_degrees: float = 1e3
+    least_scale: float = 1e-6  # of smoothness and scale
+    largest_scale: float = 20.0  # of smoothness and scale
     epsilon: int = 100  # above, the noise hides nothing
 
 

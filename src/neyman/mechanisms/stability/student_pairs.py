@@ -1,4 +1,4 @@
-"""Bound pairs of Student distributions with different center and scale: loss and worst curve.
+"""Bound the privacy loss and the curve of Student noise whose center and scale both change.
 
 P is the distribution of Z and Q is the distribution of e^t Z + u, with |t| <= beta and
 0 <= u <= s min(1, e^t). For each t the largest u is the worst [ST-6]. A change of t moves the loss
@@ -47,7 +47,7 @@ LIMITS = Limits()
 def largest_loss(
     degrees: float, smoothness: float, scale: float, *, scale_change: float | None = None
 ) -> tuple[float, float]:
-    """Bound the largest privacy loss of all pairs, or of the pairs with one |t| [ST-5].
+    """Bound the largest privacy loss of all pairs (P, Q), or of the pairs with one |t| [ST-5].
 
     Args:
         degrees: d, above 0.
@@ -68,7 +68,7 @@ def _loss_at(d: float, t: float, u: float) -> float:
 
 
 def enclosing_polygons(degrees: float, smoothness: float, scale: float) -> Pair:
-    """Return polygons below and above the hull of the powers of all pairs [ST-6, ST-7]."""
+    """Return polygons below and above the convex hull of all pairs' powers [ST-6, ST-7]."""
     top = largest_loss(degrees, smoothness, scale)[1]
     places = np.linspace(0.0, top, LIMITS.epsilon_places)
     points: list[Corner] = []
@@ -129,10 +129,11 @@ class _Cells:
 
 
 def _tests(d: float, t: Array, u: Array, places: Array) -> tuple[Array, Array]:
-    """Return level and power of the tests "the loss is above a place", shape (pairs, places).
+    """Return level and power of the tests "the loss is above e", shape (pairs, places).
 
-    Any set is a test, so a rounded root has only a second-order effect. The loss is above e
-    if (k - h) z^2 - 2 k u z + k u^2 + d (1 - h) > 0, k = e^{-2 t}, h = e^{2 (e - t) / (d + 1)}.
+    The places are the values of e. Any set is a test, so a rounded root has only a second-order
+    effect. The loss is above e if (k - h) z^2 - 2 k u z + k u^2 + d (1 - h) > 0, k = e^{-2 t}, h =
+    e^{2 (e - t) / (d + 1)}.
     """
     t, u = t[:, None], u[:, None]
     k = np.exp(-2 * t)
@@ -162,7 +163,7 @@ def _tests(d: float, t: Array, u: Array, places: Array) -> tuple[Array, Array]:
 
 
 def lower_tail(d: float, x: Array) -> Array:
-    """Return P(Z <= x). Near the center, the mass between 0 and x keeps the digits of a small x."""
+    """Return P(Z <= x) for Z from Student's distribution with d degrees of freedom."""
     with np.errstate(all="ignore"):
         square = x * x
         half: Array = 0.5 * betainc(0.5, d / 2, square / (d + square))
@@ -171,7 +172,7 @@ def lower_tail(d: float, x: Array) -> Array:
 
 
 def _corners(level: Array, power: Array) -> list[Corner]:
-    """Return points below the power and to the right of the levels."""
+    """Return the points (level, power) of tests, moved down and right by their rounding error."""
     x = np.minimum(level + LIMITS.probability_error, 1.0).ravel().tolist()
     y = np.maximum(power - LIMITS.probability_error, 0.0).ravel().tolist()
     return [(Fraction(a), Fraction(b)) for a, b in zip(x, y, strict=True)]

@@ -52,7 +52,7 @@ class VarianceChanges:
         return list(accumulate(self.rows.tolist(), initial=0))
 
     def _one_side(self, k: int) -> int:
-        """Return the largest move times (n - 1)^2, if k rows go to 0, which makes m small."""
+        """Return (n - 1)^2 times the largest such number, if k rows become 0 and m is small."""
         others = len(self.rows) - 1
         best = 0
         if k:  # the replaced row is a changed row: it moves from near m to the other end

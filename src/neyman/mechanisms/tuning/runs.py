@@ -94,7 +94,7 @@ class Runs(Description):
         if self.mean < 1:
             raise ValueError(
                 f"mean = {self.mean!r} must be at least 1: this distribution makes at least one "
-                f"run; Runs.poisson may make none"
+                "run; Runs.poisson may make none"
             )
         try:
             gamma = self.halting
@@ -102,10 +102,9 @@ class Runs(Description):
             gamma = 0.0
         if gamma < LIMITS.least_halting:
             raise ValueError(
-                f"shape = {self.shape!r} is too near -1 for mean = {self.mean!r}: the "
-                f"distribution would "
-                f"stop with a chance below {LIMITS.least_halting:g}; give a larger shape or a "
-                "smaller mean"
+                f"shape = {self.shape!r} is too near -1 for mean = {self.mean!r}: the distribution "
+                f"would stop with a chance below {LIMITS.least_halting:g}; give a larger shape or "
+                "a smaller mean"
             )
 
     @staticmethod
@@ -199,7 +198,7 @@ class Runs(Description):
         return draw_negative_binomial(mean, rational(self.shape), source)
 
     def log_slope(self, complement: Array, side: int) -> Array:
-        """Bound log psi'(1 - c) [BS-1].
+        """Bound the logarithm of psi'(1 - c) = E[K (1 - c)^(K-1)] [BS-1].
 
         Args:
             complement: c in [0, 1], correct to a few units of rounding.
@@ -234,7 +233,7 @@ class Runs(Description):
 
 
 def _mean(log_gamma: float, eta: float) -> float:
-    """Return E[K] = eta (1 / gamma - 1) / (1 - gamma^eta), with its limit at eta = 0."""
+    """Return E[K] = eta (1 / gamma - 1) / (1 - gamma^eta), with its limit at shape eta = 0."""
     if log_gamma == 0:
         return 1.0
     more = math.expm1(-log_gamma)

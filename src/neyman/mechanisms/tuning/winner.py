@@ -1,4 +1,4 @@
-"""Release only the winner of K private runs."""
+"""Describe a search that releases only the best of a random number K of private runs."""
 
 from __future__ import annotations
 
@@ -96,9 +96,8 @@ class SelectBest(Mechanism):
         if not isinstance(self.runs, Runs):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(
                 f"runs = {self.runs!r} must be a distribution of the secret number of runs with a "
-                f"proven bound, such as ny.Runs.geometric(mean=10) or ny.Runs.poisson(mean=10); "
-                f"for a "
-                "fixed number of runs charge all of them: mechanism * runs"
+                "proven bound, such as ny.Runs.geometric(mean=10) or ny.Runs.poisson(mean=10); for "
+                "a fixed number of runs charge all of them: mechanism * runs"
             )
         for leaf, _ in self.mechanism.leaves:
             if not math.isfinite(divergence(leaf, LIMITS.least_order)):
@@ -174,7 +173,10 @@ class SelectBest(Mechanism):
         return _up(float(np.logaddexp(-float(self.runs.mean), z * ours)) / z)
 
     def _theorem_bound(self, z: float) -> float:
-        """Return the addition to D at order 1 + z by theorem 2 of Papernot and Steinke [BS-5]."""
+        """Return how much more than one run the winner's divergence of order 1 + z may be [BS-5].
+
+        Source: Papernot and Steinke 2022, theorem 2.
+        """
         stop = math.log(self.runs.halting * (1 - LIMITS.relative_rounding))
         each = [(1 - 1 / a) * divergence(self.mechanism, a) - stop / a for a in ORDERS]
         return (1 + float(self.runs.shape)) * min(each) + math.log(self.runs.mean) / z

@@ -82,19 +82,16 @@ def winner(base: Polygon, runs: Runs) -> Polygon:
 
 
 def _places(log_ratio: Array, end: float, deltas: Callable[[Array], Array]) -> Array:
-    """Return epsilons from 0 on: evenly spaced while delta is not negligible, few above."""
+    """Return epsilons from 0 to ``end``: many while delta is not negligible, few above."""
     high, _ = bisect(
         lambda e: bool(deltas(np.array([e]))[0] < LIMITS.sparse_delta), end, 0.0, rounds=30
     )
     even = np.linspace(0.0, high, LIMITS.epsilon_places)
-    near, far = (
-        np.geomspace(high * 1e-6, high, LIMITS.epsilon_places // 8),
-        np.linspace(high, end, LIMITS.epsilon_places // 8),
-    )
+    near = np.geomspace(high * 1e-6, high, LIMITS.epsilon_places // 8)
+    far = np.linspace(high, end, LIMITS.epsilon_places // 8)
     known = log_ratio[(log_ratio > 0) & (log_ratio < high)]
-    return np.unique(
-        np.concatenate([even, near, far, known[:: 1 + len(known) // (LIMITS.epsilon_places // 2)]])
-    )
+    known = known[:: 1 + len(known) // (LIMITS.epsilon_places // 2)]
+    return np.unique(np.concatenate([even, near, far, known]))
 
 
 def weights(base: Polygon, runs: Runs) -> tuple[Array, Array]:
@@ -119,7 +116,10 @@ def weights(base: Polygon, runs: Runs) -> tuple[Array, Array]:
 
 
 def _support(a: Array, b: Array) -> tuple[Array, Array, Array]:
-    """Return (psi'(F), psi'(F')), scaled, where a psi'(F) - psi'(F') is largest for some a."""
+    """Return the pairs (psi'(F), psi'(F')) at which s psi'(F) - psi'(F') is largest for some s.
+
+    Return them as two arrays, scaled by the largest psi'(F), and the s between adjacent pairs.
+    """
     x, y = np.exp(a - a[-1]), np.exp(b - a[-1])
     hull = _lower_hull(x, y)
     line = cast(Array, np.interp(x, x[hull], y[hull]))
@@ -145,7 +145,7 @@ def _deltas(
 
 
 def _lower_hull(x: Array, y: Array) -> list[int]:
-    """Return indices of corners of the largest convex function below, for nondecreasing x."""
+    """Return the indices of the points on the lower convex hull, for nondecreasing x."""
     corners: list[int] = []
     for i in range(len(x)):
         if corners and x[i] == x[corners[-1]]:
