@@ -348,9 +348,9 @@ def test_inexact_and_impossible_parameters_are_refused_by_name(draw, injected):
 
 
 def test_the_largest_parameter_is_accepted_and_only_bits_are_a_source(injected):
-    assert positive_rational("x", Fraction(7, 2), Fraction(7, 2), "y") == Fraction(7, 2)
-    with pytest.raises(ValueError, match=r"x = .* must be at most 3: beyond it, y"):
-        positive_rational("x", Fraction(7, 2), 3, "y")
+    assert positive_rational("x", Fraction(7, 2), Fraction(7, 2)) == Fraction(7, 2)
+    with pytest.raises(ValueError, match=r"x = .* must be at most 3: beyond it, noise"):
+        positive_rational("x", Fraction(7, 2), 3)
     bits = injected(0)
     assert source(bits) is bits
     with pytest.raises(TypeError, match="bits is a Generator"):

@@ -86,9 +86,7 @@ def discrete_gaussian(
 
     Source: Canonne, Kamath and Steinke (2020).
     """
-    exact = positive_rational(
-        "sigma_squared", sigma_squared, rejection.LIMITS.sigma_squared, rejection.BEYOND
-    )
+    exact = positive_rational("sigma_squared", sigma_squared, rejection.LIMITS.sigma_squared)
     if is_tensor(out):
         return _into_tensor("discrete_gaussian", exact, size, bits, out)
     out, bits = room(size, out), source(bits)
@@ -120,7 +118,7 @@ def discrete_laplace(
 
     Source: Canonne, Kamath and Steinke (2020); Ghosh, Roughgarden and Sundararajan (2012).
     """
-    exact = positive_rational("scale", scale, rejection.LIMITS.scale, rejection.BEYOND)
+    exact = positive_rational("scale", scale, rejection.LIMITS.scale)
     if is_tensor(out):
         return _into_tensor("discrete_laplace", exact, size, bits, out)
     out, bits = room(size, out), source(bits)
@@ -153,9 +151,7 @@ def rounded_gaussian(
 
     Source: inversion [NT-5] for small scales, and rejection [NT-6].
     """
-    exact = positive_rational(
-        "sigma_squared", sigma_squared, rejection.LIMITS.sigma_squared, rejection.BEYOND
-    )
+    exact = positive_rational("sigma_squared", sigma_squared, rejection.LIMITS.sigma_squared)
     if is_tensor(out):
         return _into_tensor("rounded_gaussian", exact, size, bits, out)
     out, bits = room(size, out), source(bits)

@@ -32,12 +32,8 @@ def is_tensor(out: object) -> TypeGuard[Tensor]:
     return torch is not None and isinstance(out, torch.Tensor)
 
 
-def positive_rational(name: str, value: object, most: int, beyond: str) -> Fraction:
+def positive_rational(name: str, value: object, most: int) -> Fraction:
     """Return ``value`` as a fraction in ``(0, most]``.
-
-    Args:
-        most: the largest accepted value.
-        beyond: the problem above ``most``, for the message.
 
     Raises:
         TypeError: value is not exact, such as a float.
@@ -52,7 +48,10 @@ def positive_rational(name: str, value: object, most: int, beyond: str) -> Fract
     if number <= 0:
         raise ValueError(f"{name} = {value!r} must be above 0")
     if number > most:
-        raise ValueError(f"{name} = {value!r} must be at most {most}: beyond it, {beyond}")
+        raise ValueError(
+            f"{name} = {value!r} must be at most {most}: beyond it, noise might not fit in 64-bit "
+            "integers; scale the values down"
+        )
     return number
 
 

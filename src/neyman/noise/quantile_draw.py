@@ -41,23 +41,30 @@ LIMITS = Limits()
 
 
 def runs(
-    values: Sequence[int], counts: Sequence[int], ends: tuple[int, int], level: Fraction
+    values: Sequence[int],
+    counts: Sequence[int],
+    ends: tuple[int, int],
+    level: Fraction,
+    *,
+    below: int = 0,
+    rows: int | None = None,
 ) -> list[tuple[int, int, int]]:
-    """Cut the grid into runs of points with equal scores.
+    """Cut the grid, or a part of it, into runs of points with equal scores.
 
     Args:
         values: distinct values of the data within ``ends``, rising.
         counts: number of rows with each value.
-        ends: the first and the last point of the grid.
+        ends: the first and the last point of the grid or its part.
         level: q.
+        below: number of rows below the part.
+        rows: number of all rows, by default the sum of ``counts``.
 
     Returns:
         The first point of each run, its number of points, and its integer score: d(t) times the
         denominator of ``level``.
     """
-    low, high = ends
-    target = level.numerator * sum(counts)
-    below, first = 0, low
+    first, high = ends
+    target = level.numerator * (sum(counts) if rows is None else rows)
     result: list[tuple[int, int, int]] = []
     for value, count in zip(values, counts, strict=True):
         rank = below * level.denominator
@@ -128,47 +135,29 @@ def _rings(
     low, high = ends
     n, scale = len(values), level.denominator
     target = level.numerator * n
-    left = right = 0  # the rows in the rings so far
-    start, stop = low, low  # the points in the rings so far, from start to stop - 1
-    begun = False
-    while not begun or (left, right) != (0, n):
+    covered: tuple[int, int, int, int] | None = None  # the rows and points in the rings so far
+    while covered is None or covered[:2] != (0, n):
         # Rows with a rank within the cut. Ranks count the rows below, without or with the row.
         a = min(max(-(-(target - cut) // scale) - 1, 0), n)
         b = min(max((target + cut) // scale + 1, 0), n)
-        if begun:
-            a, b = min(a, left), max(b, right)
+        if covered:
+            a, b = min(a, covered[0]), max(b, covered[1])
         if a < b:  # complete groups of equal values
             a = bisect_left(values, values[a])
             b = bisect_right(values, values[b - 1])
-        ring: list[tuple[int, int, int]] = []  # first point, points, score
-        parts = [(a, left), (right, b)] if begun else [(a, b)]
-        for part, (lower, upper) in enumerate(parts):
-            after_covered = begun and part == 1
-            below = lower
-            rows: list[int] = values[lower:upper].tolist()
-            for value, count in Counter(rows).items():  # in rising order, like the rows
-                # The gap below a value. Above the covered points, the gap follows the value.
-                if not after_covered:
-                    edge = int(values[below - 1]) + 1 if below else low
-                    if value > edge:
-                        ring.append((edge, value - edge, abs(below * scale - target)))
-                after = below + count
-                score = max(0, below * scale - target, target - after * scale)
-                ring.append((value, 1, score))
-                below = after
-                if after_covered:
-                    edge = int(values[below]) if below < n else high + 1
-                    if edge > value + 1:
-                        gap = abs(below * scale - target)
-                        ring.append((value + 1, edge - value - 1, gap))
-        if not begun:  # the gap above the last value
-            edge = int(values[b]) if b < n else high + 1
-            last = int(values[b - 1]) + 1 if b else low
-            if edge > last:
-                ring.append((last, edge - last, abs(b * scale - target)))
-        left, right, begun = a, b, True
         start = int(values[a - 1]) + 1 if a else low
         stop = int(values[b]) if b < n else high + 1
+        parts = [(a, b, start, stop)]
+        if covered:
+            left, right, first, end = covered
+            parts = [(a, left, start, first), (right, b, end, stop)]
+        ring: list[tuple[int, int, int]] = []
+        for lower, upper, first, end in parts:
+            rows: list[int] = values[lower:upper].tolist()
+            groups = Counter(rows)  # in rising order, like the rows
+            distinct, counts = list(groups), list(groups.values())
+            ring += runs(distinct, counts, (first, end - 1), level, below=lower, rows=n)
+        covered = a, b, start, stop
         cells += [(first, points) for first, points, _ in ring]
         beyond = (high - low + 1) - (stop - start)
         yield Ring([score for *_, score in ring], [p for _, p, _ in ring], beyond, cut + 1)

@@ -36,8 +36,6 @@ class Limits:
 
 LIMITS = Limits()
 
-BEYOND = "noise might not fit in 64-bit integers; scale the values down"
-
 FIXED_POINT_ONE = 1 << 32
 NO_BOUND = 1 << 62  # a trivial upper bound
 

@@ -32,26 +32,12 @@ def weighted_choice(
     Raises:
         ValueError: no point has a weight.
     """
-    used = [i for i, number in enumerate(points) if number > 0]
-    if not used:
+    if not any(points):
         raise ValueError("points: at least one must be above 0")
-    least = min(scores[i] for i in used)
-    size = sum(points[i] for i in used).bit_length()
-    value, length = int(bits.words(1)[0]), 64
-    while True:
-        precision = length + size + GUARD_BITS
-        weights: dict[int, tuple[int, int]] = {}
-        for i in used:
-            away = scores[i] - least
-            if away not in weights:
-                weights[away] = exponential(away * rate, precision)
-        each = [(points[i], weights[scores[i] - least]) for i in used]
-        low = list(accumulate(number * one[0] for number, one in each))
-        high = list(accumulate(number * one[1] for number, one in each))
-        place = _place(low, high, value, length)
-        if place is not None:
-            return used[place]
-        value, length = value << 64 | int(bits.words(1)[0]), length + 64
+    least = min(score for score, number in zip(scores, points, strict=True) if number)
+    # A candidate without points may have any score: it is never drawn.
+    away = [max(score - least, 0) for score in scores]
+    return ringed_choice(iter([Ring(away, points, 0, 0)]), rate, bits)
 
 
 @dataclass(frozen=True)
