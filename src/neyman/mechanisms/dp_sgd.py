@@ -359,9 +359,8 @@ class DPSGD(StandIn):
     def batches(self, rows: int, *, after: int = 0) -> Batches:
         """Draw the batches of this run exactly and once: one array of row numbers per step.
 
-        The batches come from the same object that accounts for them. Every distribution is exact:
-        for "poisson", random bits are compared with the rational rate batch / n. The bits come from
-        the operating system. There is no seed.
+        Every distribution is exact: for "poisson", random bits are compared with the rational rate
+        batch / n. The bits come from the operating system. There is no seed.
 
         With ``user_sampling="users"``, a row is a user. The loop takes all records of each drawn
         user, and clips their sum.

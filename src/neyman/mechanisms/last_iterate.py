@@ -95,7 +95,7 @@ class LastIterate(Mechanism):
 
     @abstractmethod
     def all_iterates(self) -> Mechanism:
-        """Return the plain composition that releases every iterate, for comparison."""
+        """Return the composition in which the attacker sees every iterate, for comparison."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -224,7 +224,7 @@ class NoisyGradientDescent(_Gaussian):
         return s * s * min(t, 3 * reach + math.ceil(reach))
 
     def all_iterates(self) -> Mechanism:
-        """Return the mechanism in which the attacker sees every iterate."""
+        """Return the composition of all steps."""
         return _step(self, self.n) * self.steps
 
 
@@ -291,7 +291,7 @@ class NoisyCyclicGradientDescent(_Gaussian):
         return s * s * factor
 
     def all_iterates(self) -> Mechanism:
-        """Return the mechanism in which the attacker sees every iterate."""
+        """Return the composition of all epochs."""
         return _step(self, self.batch) * self.epochs
 
 
@@ -384,7 +384,7 @@ class NoisyStochasticGradientDescent(StandIn, LastIterate):
         return gap * gap + last * _limit(2 * self._s, self.batch / self.n)
 
     def all_iterates(self) -> Mechanism:
-        """Return the mechanism in which the attacker sees every iterate."""
+        """Return the composition of all steps."""
         step = _step(self, self.batch)
         return step.subsample(size=self.batch, population=self.n) * self.steps
 

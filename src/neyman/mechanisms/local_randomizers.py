@@ -179,8 +179,7 @@ class UnaryEncoding(Encoding):
     1 / (e^epsilon + 1). These probabilities are rounded up.
 
     Args:
-        epsilon: above 0, at most 40.
-        categories: k, at least 2.
+        epsilon, categories: as for `Encoding`.
         optimised: True for optimised flips, False for symmetric flips.
 
     Examples:

@@ -363,7 +363,7 @@ def _through(
 
 @singledispatch
 def _poisson(inner: Loss, rate: float) -> Loss:
-    """Return the loss on a Poisson sample, for the removal of a record, from the loss without."""
+    """Return the loss for the removal of a record, if ``inner`` is on a Poisson sample."""
     return SubsampledLoss(inner, rate, True)
 
 

@@ -44,9 +44,7 @@ Exact = Callable[[int], Fraction]  # the exact number of a lane
 
 
 def discrete_laplace(scale: Fraction, out: Lanes, bits: Bits) -> Lanes:
-    """Write independent discrete Laplace draws to ``out``, and return it.
-
-    P(X = x) = tanh(1 / (2 scale)) exp(-|x| / scale) for every integer x.
+    """Write discrete Laplace draws, as `neyman.noise.discrete_laplace` does, to ``out``; return it.
 
     Args:
         scale: a rational in (0, 2^53].
@@ -66,9 +64,7 @@ def discrete_laplace(scale: Fraction, out: Lanes, bits: Bits) -> Lanes:
 
 
 def discrete_gaussian(sigma_squared: Fraction, out: Lanes, bits: Bits) -> Lanes:
-    """Write independent discrete Gaussian draws to ``out``, and return it.
-
-    P(X = x) is proportional to exp(-x^2 / (2 sigma^2)) over the integers x.
+    """Write draws, as `neyman.noise.discrete_gaussian` does, to ``out``, and return it.
 
     Args:
         sigma_squared: sigma^2, a rational in (0, (2^53 - 1)^2]. It is not quite the variance.

@@ -98,7 +98,7 @@ def _negative_binomial(mean: Fraction, shape: Fraction, numbers: Enclosures) -> 
 
 @lru_cache(maxsize=64)
 def _rate(mean: Fraction, shape: Fraction, digits: int) -> Pair:
-    """Return a pair around the log(1 / gamma) for which the distribution has this mean [BS-7]."""
+    """Return bounds on the log(1 / gamma) for which the distribution has this mean [BS-7]."""
     fine = Enclosures(2 * digits + LIMITS.guard_digits)
     target = fine.of(mean)
 
@@ -118,7 +118,7 @@ def _rate(mean: Fraction, shape: Fraction, digits: int) -> Pair:
 
 
 def _mean(rate: Pair, shape: Fraction, numbers: Enclosures) -> Pair:
-    """Return a pair around eta (e^x - 1) / (1 - e^(-eta x)), which rises with x."""
+    """Return bounds on the mean eta (e^x - 1) / (1 - e^(-eta x)) at x = ``rate``; it rises."""
     one = numbers.of(Fraction(1))
     if not rate[0]:
         return one

@@ -14,7 +14,7 @@ then more bits, are compared with integer bounds until one answer is certain [NT
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
@@ -42,9 +42,8 @@ class Limits:
     count_parts: int = 1024  # C is a multiple of 1/1024
     place_bits: int = 24  # smallest number of bits of a real place within its strip
     batch_draws: int = 1 << 14  # draws per batch
-    block_draws: int = (
-        1 << 20
-    )  # draws per block; the undecided draws of a block are decided together
+    # Draws per block. The undecided draws of a block are decided together.
+    block_draws: int = 1 << 20
     tables: int = 16
 
 
@@ -59,7 +58,6 @@ Words = NDArray[np.uint64]
 Lanes = NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
 class Strips:
     """Draw symmetric integer noise of a large scale.
 
@@ -67,28 +65,27 @@ class Strips:
         sigma_squared: sigma^2, exact, from ``LEAST_SIGMA_SQUARED`` to (2^53 - 1)^2.
         rounded: True for round(N(0, sigma^2)); False for the discrete Gaussian.
         reach: start of the tail in sigma, at most 7.
+
+    Attributes:
+        width: b: a strip is 2^b wide.
+        fine: number of first bits of a place after its binary point.
+        number: number of strips.
+        most: C.
+        counts: number of cells of each strip, and of the tail.
     """
 
-    sigma_squared: Fraction
-    rounded: bool
-    reach: Fraction = TAIL_SIGMAS
-    width: int = field(init=False)  # b: a strip is 2^b wide
-    fine: int = field(init=False)  # first bits of a place after its binary point
-    number: int = field(init=False)  # number of strips
-    most: Fraction = field(init=False)  # C
-    counts: tuple[int, ...] = field(init=False)  # number of cells of each strip, and of the tail
-    guide: NDArray[np.uint32] = field(init=False, repr=False)
-    starts: Lanes = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        sigma = math.isqrt(math.floor(self.sigma_squared))
-        width = (sigma // LIMITS.strips_per_sigma).bit_length() - 1
-        number = math.ceil(self.reach * (sigma + 1) / (1 << width))
-        self._set("width", width)
-        self._set("number", number)
-        self._set("fine", max(1, LIMITS.place_bits - width) if self.rounded else 0)
+    def __init__(
+        self, sigma_squared: Fraction, rounded: bool, reach: Fraction = TAIL_SIGMAS
+    ) -> None:
+        self.sigma_squared, self.rounded = sigma_squared, rounded
+        sigma = math.isqrt(math.floor(sigma_squared))
+        self.width = (sigma // LIMITS.strips_per_sigma).bit_length() - 1
+        self.number = math.ceil(reach * (sigma + 1) / (1 << self.width))
+        self.fine = max(1, LIMITS.place_bits - self.width) if rounded else 0
         precision = 64
-        heights = [exponential(self._exponent(h << width), precision) for h in range(number + 1)]
+        heights = [
+            exponential(self._exponent(h << self.width), precision) for h in range(self.number + 1)
+        ]
 
         # The largest C for which every strip gets the cells it needs, and the tail at least one.
         def cells(most: int) -> list[int]:
@@ -96,12 +93,11 @@ class Strips:
 
         low = bisect_integers(lambda most: sum(cells(most)) < CELLS, 0, LIMITS.count_parts * CELLS)
         needed = cells(low)
-        counts = (*needed, CELLS - sum(needed))
-        self._set("most", Fraction(low, LIMITS.count_parts))
-        self._set("counts", counts)
+        self.counts = (*needed, CELLS - sum(needed))
+        self.most = Fraction(low, LIMITS.count_parts)
         # The tail proposal has ratio r, and requires C w(T) <= 2^b n (1 - r).
         if self.tail_most > FIXED_POINT_ONE:
-            raise ArithmeticError(f"no strips for sigma_squared = {self.sigma_squared}")
+            raise ArithmeticError(f"no strips for sigma_squared = {sigma_squared}")
         sure: list[int] = []
         starts: list[int] = []
         for h, count in enumerate(needed):
@@ -109,17 +105,11 @@ class Strips:
             sure.append(min((low * heights[h + 1][0] << LEAD_BITS) // scale, (1 << LEAD_BITS) - 1))
             starts.append(min(low * heights[h][0] * FIXED_POINT_ONE // scale, FIXED_POINT_ONE - 1))
         packed = np.array([h << LEAD_BITS | s for h, s in enumerate([*sure, 0])], np.uint32)
-        side = np.repeat(packed, counts)
-        guide = np.concatenate([side, side])
-        if not self.rounded:  # zeros with a minus sign are refused
-            guide[CELLS : CELLS + counts[0]] = 0
-        self._set("guide", guide)
-        self._set("starts", np.array(starts, np.int64))
-
-    def _set(self, name: str, value: object) -> None:
-        if isinstance(value, np.ndarray):
-            value.flags.writeable = False
-        object.__setattr__(self, name, value)
+        side = np.repeat(packed, self.counts)
+        self.guide, self.starts = np.concatenate([side, side]), np.array(starts, np.int64)
+        if not rounded:  # zeros with a minus sign are refused
+            self.guide[CELLS : CELLS + self.counts[0]] = 0
+        self.guide.flags.writeable = self.starts.flags.writeable = False
 
     @property
     def factor(self) -> int:
@@ -137,7 +127,7 @@ class Strips:
 
     @property
     def _rate(self) -> Fraction:
-        """Return T / sigma^2: w(T + g) falls faster than exp(-g T / sigma^2)."""
+        """Return T / sigma^2, for the start T of the tail: w(T + g) <= w(T) e^(-g T / sigma^2)."""
         return Fraction(self.number << self.width) / self.sigma_squared
 
     def _exponent(self, x: int | Fraction) -> Fraction:

@@ -158,7 +158,7 @@ def _low_bits(high: torch.Tensor, rest: torch.Tensor, length: int) -> torch.Tens
 def _signed_place(
     strip: torch.Tensor, low: torch.Tensor, minus: torch.Tensor, law: StripTensors
 ) -> torch.Tensor:
-    """Return the integer of a place."""
+    """Return the integer of each place in its strip, with its sign."""
     place = (strip.to(torch.int64) << law.length) | low
     place = (place + law.half) >> law.fine
     return torch.where(minus, -place, place)

@@ -127,7 +127,7 @@ def _strip_draw(word, high, rest, guide, length, half, fine, IS_DISCRETE: tl.con
 
 @triton.jit
 def _decisions(word, words, guide, starts, settings, IS_DISCRETE: tl.constexpr):
-    """See `tensor_operations.decisions`."""
+    """Return the decisions and the states of open draws, as `tensor_operations.decisions`."""
     length, half, fine = tl.load(settings), tl.load(settings + 1), tl.load(settings + 2)
     right, left, step = tl.load(settings + 3), tl.load(settings + 4), tl.load(settings + 5)
     number, factor, most = tl.load(settings + 6), tl.load(settings + 7), tl.load(settings + 8)
@@ -175,15 +175,9 @@ def _table_kernel(out, key, entries, size, step, BLOCKS: tl.constexpr):
 
 @triton.jit(do_not_specialize=["size"])
 def _strip_kernel(
-    out,
-    key,
-    guide,
-    settings,
-    size,
-    N: tl.constexpr,
-    IS_DISCRETE: tl.constexpr,
-    BLOCKS: tl.constexpr,
-):
+    out, key, guide, settings, size,
+    N: tl.constexpr, IS_DISCRETE: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
     tile = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, BLOCKS)
     words = _block(key, (tile * BLOCKS + lane).to(tl.int32))
@@ -214,7 +208,7 @@ def _decision_kernel(
 
 
 def draw_table(out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
-    """See `tensor_operations.draw_table`."""
+    """Write draws of a table to ``out``, as `tensor_operations.draw_table`."""
     grid = (triton.cdiv(out.numel(), 16 * GROUP_BLOCKS),)
     _table_kernel[grid](
         out, key, law.entries, out.numel(), law.entries.numel() // 2, BLOCKS=GROUP_BLOCKS
@@ -222,25 +216,16 @@ def draw_table(out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
 
 
 def draw_strips(out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None:
-    """See `tensor_operations.draw_strips`."""
+    """Write draws of strips to ``out``, as `tensor_operations.draw_strips`."""
     grid = (triton.cdiv(out.numel() * law.words, 16 * GROUP_BLOCKS),)
-    kernel = _strip_kernel[grid]
-    kernel(
-        out,
-        key,
-        law.guide,
-        law.settings,
-        out.numel(),
-        law.words,
-        law.is_discrete,
-        BLOCKS=GROUP_BLOCKS,
-    )
+    words = out.numel(), law.words, law.is_discrete
+    _strip_kernel[grid](out, key, law.guide, law.settings, *words, BLOCKS=GROUP_BLOCKS)
 
 
 def decide_strips(
     out: torch.Tensor, places: torch.Tensor, key: torch.Tensor, law: StripTensors
 ) -> torch.Tensor:
-    """See `tensor_operations.decide_strips`."""
+    """Decide open draws, as `tensor_operations.decide_strips`."""
     n = places.numel()
     state = torch.empty((PROPOSAL_WORDS, n), dtype=torch.int32, device=out.device)
     tables = law.guide, law.starts, law.settings

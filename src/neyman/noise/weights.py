@@ -215,21 +215,14 @@ class RoundedWeights:
     sigma_squared: Fraction
 
     def thresholds(self) -> tuple[NDArray[np.uint64], int]:
-        """Return integers t(k) and a slack with t(k) <= 2^64 F(k) <= t(k) + slack.
-
-        The t(k), k = 0, 1, ..., do not fall, and end if about 2^-61 of the mass is left.
-        """
+        """Return t(k) and a slack as `Weights.thresholds` does, until 2^-61 of the mass is left."""
         entries: list[int] = []
         while not entries or entries[-1] < (1 << 64) - 8:
             entries.append(max(self.enclosure(len(entries), 64)[0], entries[-1] if entries else 0))
         return np.array(entries, np.uint64), LIMITS.distribution_error_units
 
     def place(self, value: int, length: int) -> int | None:
-        """Return the k with F(k-1) <= U < F(k), for a real U with first bits ``value``.
-
-        Returns:
-            k, or None if these bits leave more than one answer possible.
-        """
+        """Return k as `Weights.place` does, or None if these bits leave several k possible."""
         if value + 1 == 1 << length:
             return None  # U may be arbitrarily close to 1
         precision = length + 32

@@ -67,7 +67,7 @@ class CanonicalNoise(Mechanism):
     `pure(epsilon)` a smoothed discrete Laplace distribution. `gdp(mu)` does *not* give the normal
     distribution of standard deviation 1 / mu, though both have the curve G_mu: their distribution
     functions differ by .0030 at mu = 1, .021 at 2 and .057 at 3. A curve may have many noise
-    distributions. Canonical noise exists for every curve.
+    distributions.
 
     Proven: canonical noise exists for every symmetric curve except perfect privacy. For
     (epsilon, delta)-DP, Tulap noise on a sum of coin flips gives uniformly most powerful private
@@ -296,7 +296,7 @@ def _ask_elementwise(name: str, value: ArrayLike, ask: Callable[[Array], Array])
 def _ask_finite(
     x: Array, scale: float | Fraction, ask: Callable[[Array], Array], ends: tuple[float, float]
 ) -> Array:
-    """Apply ``ask`` to finite places only, in units of the scale."""
+    """Apply ``ask`` to finite x / scale. Return the ``ends`` at -inf and inf."""
     with np.errstate(over="ignore"):
         y = x / float(scale)
     result = np.where(y < 0, *ends)

@@ -68,12 +68,7 @@ LIMITS = Limits()
 
 
 class CanonicalLaw:
-    """Compute the canonical noise of a curve at sensitivity 1, with certified bounds.
-
-    Raises:
-        ValueError: there are several curves, or the curve is not its own inverse, hides nothing, is
-            known only between two other curves, or is perfect privacy.
-    """
+    """Compute the canonical noise Z of a curve at sensitivity 1, with certified bounds."""
 
     def __init__(self, curve: Tradeoff) -> None:
         check_curve(curve)
@@ -97,7 +92,7 @@ class CanonicalLaw:
         return self.ladder.out(low, n)[0], self.ladder.out(high, n)[1]
 
     def _middle(self, x: Array) -> tuple[Array, Array, Array]:
-        """Return the number of units from x to the middle, and bounds on the log tail there."""
+        """Return the number of units from x to [-1/2, 1/2], and bounds on the log tail there."""
         n = np.maximum(np.ceil(x - 0.5), 0.0)
         t = np.clip(x - n, -0.5, 0.5)
         shares = [
@@ -235,7 +230,7 @@ def _ladder(curve: Tradeoff) -> tuple[Ladder, int, int]:
 
 
 def _geometric(last: float, r: float) -> float:
-    """Bound the rest of the variance: the sum over j >= 0 of r^j (1 - r) (last + j + 1)^2."""
+    """Bound the sum over j >= 0 of r^j (1 - r) (last + j + 1)^2 from above, for the variance."""
     if r >= 1:
         return math.inf
     a, rest = last + 1, r / (1 - r)
@@ -317,7 +312,7 @@ def composes_as(curve: Tradeoff) -> Composition:
 
 
 def _hold_symmetric(composition: Composition) -> Composition:
-    """Bracket the loss of a symmetric curve by polygons: through its points, and of tangents."""
+    """Bracket the loss of a symmetric curve by a polygon of its points and one of lines above."""
     profile, infinite = select(composition), Fraction(composition.infinite)
     log_levels = log_ndtr(np.linspace(0.0, -LIMITS.least_normal_quantile, LIMITS.tests))
     low = profile.log_powers(log_levels)[0]

@@ -3,8 +3,7 @@
 If s is the tail probability at x >= -1/2, the tail probability at x + 1 is g(s) = f(1 - s). As f is
 its own inverse, g is the inverse of the power: g(s) is the level whose test has power s. So a
 place n + t is n steps of g away from the middle, where the noise is uniform, and n steps of the
-power lead back. `Normal`, `LaplaceLadder`, and `Exponential` compute n steps in closed form.
-`Stepwise` computes any other curve step by step.
+power lead back. `Stepwise` computes the steps of a curve without a closed form.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Stepwise(Ladder):
         self.log_c = math.log(c_low * (1 - 8 * UNIT)), math.log(c_high * (1 + 8 * UNIT))
 
     def _powers(self, log_level: Array) -> Arrays:
-        """Bound log power. At level 0, the power is the mass of infinite loss."""
+        """Bound the log power at each log level. At level 0, it is the mass of infinite loss."""
         none = ~np.isfinite(log_level)
         end = math.log(self._infinite) if self._infinite else -math.inf
         low, high = np.full(len(log_level), end), np.full(len(log_level), end)
@@ -126,7 +126,7 @@ class Stepwise(Ladder):
         return low, high
 
     def _ask_power(self, log_level: Array, log_p: Array, blur: Array) -> Arrays:
-        """Return two levels around a guess: the power is at most p, and at least p, there."""
+        """Return two log levels near a guess, with a power of at most p, and of at least p."""
         low = np.full(len(log_p), -math.inf)
         high = np.minimum(log_p, 0.0)
         away = np.maximum(4 * blur, 1e-14 * (1 + np.abs(log_level)))
@@ -213,7 +213,7 @@ class Stepwise(Ladder):
 
 
 def _few(n: Array) -> int:
-    """Return the number of single steps. Refuse too many."""
+    """Return the largest number of steps as an integer. Refuse too many."""
     most = float(np.max(n, initial=0.0))
     if most > LIMITS.steps:
         raise ValueError(

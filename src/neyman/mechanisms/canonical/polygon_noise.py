@@ -48,8 +48,7 @@ def polygons(curve: Tradeoff) -> Pair:
     """Return symmetric polygons below and above the power of a curve [PT-1].
 
     Raises:
-        ValueError: the curve is not its own inverse, is perfect privacy or nearly so, hides
-            nothing, or has no certified polygon.
+        ValueError: the curve has no canonical noise, or hides nearly all or nothing.
     """
     check_curve(curve)
     losses = joined_composition(curve) if curve.joined else curve.alternatives[0]

@@ -137,9 +137,7 @@ def optimized_toeplitz(
     Args:
         steps: number of steps, at most 2^16.
         band: number of weights, from 1 to 64. The stream remembers this number of steps.
-        objective: "largest" error of a prefix sum, or root of the "mean" squared error.
-        participations: largest number of steps in which a record takes part.
-        separation: smallest distance between these steps.
+        objective, participations, separation: as for `optimized_band`.
     """
     from scipy.optimize import minimize
     from scipy.signal import lfilter

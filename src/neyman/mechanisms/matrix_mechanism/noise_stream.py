@@ -83,10 +83,7 @@ class Window(Memory):
 
 
 class Blocks(Memory):
-    """Store sums over blocks of past steps that grow with their age: about log2 of the steps.
-
-    A block of 2^s steps starts at a multiple of 2^s. From ``fine`` 2^s steps after its end, it is
-    stored as one sum, and counts as if all its steps were at its middle.
+    """Store sums over blocks of past steps, as `Binned` describes: about log2 of the steps.
 
     Args:
         weights: the weights of a step, by its age in steps.

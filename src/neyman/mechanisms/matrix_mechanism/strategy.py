@@ -54,7 +54,7 @@ LIMITS = Limits()
 
 
 def steps_up_to(steps: object, most: int) -> int:
-    """Return the number of steps, from 1 to ``most``."""
+    """Return a checked number of steps, from 1 to ``most``."""
     count = check.integer("steps", steps, 1)
     if count > most:
         raise ValueError(f"steps = {count} must be at most {most}")

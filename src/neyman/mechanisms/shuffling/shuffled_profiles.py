@@ -163,7 +163,7 @@ class ShuffleProfile(_Crowded):
         return self.crowd.epsilon
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Sum over the numbers of others, and bound the omitted terms."""
+        """Bound log delta, by a sum over numbers of others and bounds on the omitted terms."""
         asked, where = np.unique(np.abs(np.asarray(epsilons, dtype=float)), return_inverse=True)
         bounds = np.full((2, len(asked)), -math.inf)
         top = self.crowd.epsilon
@@ -275,7 +275,7 @@ class ShuffleProfile(_Crowded):
         )
 
     def _terms(self, c: Array, epsilon: Array) -> tuple[Array, Array]:
-        """Return the logarithms of the terms, rounded down and up."""
+        """Bound the logarithms of the terms of the sum for c others."""
         n, p, q = self.crowd.others, self._p, self._q
         weight, error = log_binomial(n, p, q, c, self.crowd.epsilon)
         low, high = self._bracket_logs(c, epsilon, self._weight_ratio(c))

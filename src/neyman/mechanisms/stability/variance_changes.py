@@ -52,7 +52,7 @@ class VarianceChanges:
         return list(accumulate(self.rows.tolist(), initial=0))
 
     def _one_side(self, k: int) -> int:
-        """Return (n - 1)^2 times the largest such number, if k rows become 0 and m is small."""
+        """Return the largest (n - 1)^2 |(y - m)^2 - (z - m)^2| if k rows become 0: m is small."""
         others = len(self.rows) - 1
         best = 0
         if k:  # the replaced row is a changed row: it moves from near m to the other end

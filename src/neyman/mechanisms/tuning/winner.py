@@ -62,8 +62,7 @@ def select_best(mechanism: Mechanism, runs: Runs) -> SelectBest:
         runs: the distribution of K, a `Runs`.
 
     Returns:
-        A mechanism whose curve is a proven bound on the winner's curve. A `Bound` encloses this
-        proven curve. Its method ``renyi`` bounds Renyi divergences.
+        A mechanism whose curve is a proven bound on the winner's curve.
 
     Raises:
         TypeError: the distribution of K has no proven bound, such as a fixed number.
