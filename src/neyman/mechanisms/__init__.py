@@ -1,1 +1,1 @@
-"""Describe randomness by frozen mechanisms, closed under ``+``, ``*`` and ``.subsample``."""
+"""Describe private releases by frozen mechanisms, closed under ``+``, ``*`` and ``.subsample``."""

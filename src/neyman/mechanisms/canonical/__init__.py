@@ -1,1 +1,1 @@
-"""Compute canonical noise: the distribution whose unit shift has a given trade-off function."""
+"""Compute canonical noise: the distribution whose unit shift has a given trade-off curve."""

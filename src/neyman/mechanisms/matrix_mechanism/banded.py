@@ -36,6 +36,7 @@ class Limits:
     band_steps: int = 64
     error_power: int = 64  # the mean of this power of squared errors replaces the maximum
     bound_rounds: int = 12  # rounds for a lower bound
+    descent_rounds: int = 200
 
 
 LIMITS = Limits()
@@ -51,7 +52,6 @@ def optimized_band(
     *,
     participations: int = 1,
     separation: int = 1,
-    rounds: int = 200,
 ) -> Factorization:
     """Optimize a banded lower triangular C whose columns have equal norm.
 
@@ -67,7 +67,6 @@ def optimized_band(
         objective: "largest" error of a query, or root of the "mean" squared error.
         participations: largest number of steps in which a record takes part.
         separation: smallest distance between these steps.
-        rounds: largest number of rounds of descent.
 
     Returns:
         A `Factorization`. Its lower bound holds for all strategies, of any band. The error is for
@@ -112,13 +111,8 @@ def optimized_band(
         return math.log(top) + math.log(mean) / sharp, slope[inside]
 
     start = Triangular.normalized(square_root(n, width)).matrix() / STRATEGY_UNIT
-    optimum = minimize(
-        cost,
-        start[inside],
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": check.integer("rounds", rounds, 1)},
-    ).x
+    options = {"maxiter": LIMITS.descent_rounds}
+    optimum = minimize(cost, start[inside], jac=True, method="L-BFGS-B", options=options).x
     strategy = Triangular.of(columns(optimum)[0])
     error = size_of(strategy.reading(queries), objective) * moved_by(strategy, times, apart)
     return Factorization(strategy, error, max(bounds))

@@ -34,8 +34,10 @@ from neyman.numerics import check
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest factorization."""
+    """Set the largest factorization, and the effort of the search."""
 
+    rounds: int = 200  # singular value decompositions
+    tolerance: float = 1e-3  # the search stops if the gap is at most 1 + this
     steps: int = 1024
     bound: int = 1 << 20
     least_entry: float = 1e-60  # powers of smaller entries would underflow
@@ -115,13 +117,7 @@ def record_of(n: int, times: int, apart: int, part: float) -> Array:
     return part * joint @ joint.T + (1 - part) * min(1 / apart, times / n) * np.eye(n)
 
 
-def optimized(
-    workload: ArrayLike | int,
-    objective: str = "largest",
-    *,
-    rounds: int = 200,
-    tolerance: float = 1e-3,
-) -> Factorization:
+def optimized(workload: ArrayLike | int, objective: str = "largest") -> Factorization:
     """Optimize a lower triangular C for a workload, if each record takes part in one step.
 
     Each round computes the singular value decomposition U S W' of P^1/2 A V^1/2. The strategy for
@@ -133,14 +129,10 @@ def optimized(
         workload: the queries, of shape ``(queries, steps)``, or n for the prefix sums of n steps.
             At most 1024 steps. The rank must be the number of steps.
         objective: "largest" error of a query, or root of the "mean" squared error.
-        rounds: largest number of singular value decompositions.
-        tolerance: the search stops if the gap is at most 1 + tolerance.
     """
     queries = queries_of(workload)
     check_objective(objective)
-    check.integer("rounds", rounds, 1)
-    check.non_negative("tolerance", tolerance)
-    gram, bound = climbed(queries, None, objective, rounds, tolerance)
+    gram, bound = climbed(queries, None, objective, LIMITS.rounds, LIMITS.tolerance)
     # In reversed order of steps, Cholesky gives the lower triangular C with C'C = gram.
     factor = cast(Array, np.linalg.cholesky(gram[::-1, ::-1] / gram.diagonal().max()))
     strategy = Triangular.of(factor[::-1, ::-1].T)

@@ -1,1 +1,1 @@
-"""Shuffle local reports into random order."""
+"""Describe the reports of many people that are shuffled into random order."""

@@ -1,1 +1,1 @@
-"""Release the best of a random number of private runs."""
+"""Describe the release of the best of a random number of private runs."""
