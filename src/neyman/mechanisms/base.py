@@ -469,11 +469,11 @@ class StandIn(Mechanism):
         """Return the composition whose curve equals or bounds the curve of this mechanism."""
 
     def losses(self) -> tuple[Composition, ...]:
-        """Return the losses of that composition."""
+        """Return the losses of the composition that `made_of` returns."""
         return self.made_of().losses()
 
     def rho(self) -> Fraction:
-        """Return the rho of that composition."""
+        """Return the rho of the composition that `made_of` returns."""
         return self.made_of().rho()
 
 

@@ -63,7 +63,7 @@ class Choice(Mechanism):
         return reduce(unified, (mechanism.neighboring for _, mechanism in self.parts))
 
     def losses(self) -> tuple[Composition, ...]:
-        """Return the random choice between the losses of the parts."""
+        """Return one loss: the random choice between the losses of the parts."""
         shares: dict[Part, float] = {}
         for p, mechanism in self.parts:
             loss = _only_loss(mechanism)

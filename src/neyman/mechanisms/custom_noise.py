@@ -23,7 +23,7 @@ from neyman.numerics.rounding import above
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how the shifts of a user's noise are divided."""
+    """Set into how many intervals the shifts of a user's noise are divided."""
 
     shifts: int = 256  # number of integer shifts, each with its own curve
     shift_intervals: int = 40  # number of intervals of shifts

@@ -22,7 +22,7 @@ from neyman.numerics.canonical_order import order_key
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the limits of a mixture."""
+    """Set the limits for the probabilities and the shifts of a mixture."""
 
     sum_error: float = 1e-9  # largest distance of the sum of the probabilities from 1
     distance: float = 1e3  # above, the noise hides nothing

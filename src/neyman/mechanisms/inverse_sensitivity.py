@@ -85,7 +85,7 @@ class InverseSensitivity(Mechanism):
         ) or (Composition(),)
 
     def rho(self) -> Fraction:
-        """Return the largest sum of the draws' rho, each at most (rate v)^2 / 2 [ZC-7]."""
+        """Return the largest sum of the draws' rho: at most (rate v)^2 / 2 for a move v [ZC-7]."""
         if self.squared_norm is not None:
             return self.draws * self.rate**2 * self.squared_norm / 2
         sums = (

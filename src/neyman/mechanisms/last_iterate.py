@@ -30,7 +30,7 @@ from neyman.numerics.rounding import below, down, up
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the precision, and the limits for splitting a descent."""
+    """Set the precision, and the number of steps at which a descent is split on trial."""
 
     digits: int = 60
     least_gap: float = 1e-140  # of the first factor: a smaller gap would underflow

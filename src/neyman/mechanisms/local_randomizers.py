@@ -205,7 +205,7 @@ class UnaryEncoding(Encoding):
         return 1 - flipped, flipped
 
     def rho(self) -> Fraction:
-        """Return rho for the unrounded probabilities. If symmetric, it is twice a response's."""
+        """Return rho for the unrounded probabilities. Symmetric: twice the rho of one bit."""
         epsilon = rational(self.epsilon)
         return three_values_rho(epsilon) if self.optimised else 2 * pure_rho(epsilon / 2)
 
@@ -234,7 +234,7 @@ class UnaryEncoding(Encoding):
         return (np.mean(reports, axis=0) - float(q)) / float(p - q)
 
     def variance(self, share: float, people: int) -> float:
-        """Return (share p (1 - p) + (1 - share) q (1 - q)) / (n (p - q)^2), p, q as above."""
+        """Return (share p (1 - p) + (1 - share) q (1 - q)) / (n (p - q)^2); see `frequencies`."""
         p, q = map(float, self._bits)
         spread = share * p * (1 - p) + (1 - share) * q * (1 - q)
         return spread / (people * float(self._bits[0] - self._bits[1]) ** 2)

@@ -47,7 +47,7 @@ class RandomizedResponse(Mechanism):
         return (Composition.of(loss),)
 
     def rho(self) -> Fraction:
-        """Return the largest D_a / a over all orders a, rounded up [ZC-4]."""
+        """Return the largest Renyi divergence divided by its order, rounded up [ZC-4]."""
         return response_rho(rational(self.epsilon), self.categories)
 
 

@@ -112,7 +112,7 @@ def type_of_package(name: str) -> type[object] | None:
 
 
 def combined(name: Combinator, kind: type[T], *arguments: object) -> T:
-    """Return the result of a combinator for these arguments. Check that it has this type."""
+    """Call a combinator, such as "subsample", and check that it returns this ``kind``."""
     module, function = COMBINATORS[name]
     built = getattr(import_module(module), function)(*arguments)
     assert isinstance(built, kind)

@@ -38,7 +38,7 @@ class Enclosures:
         return Context(self.digits, rounding, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
 
     def of(self, low: Fraction, high: Fraction | None = None) -> Pair:
-        """Return a pair around all numbers between two rationals, or around one rational."""
+        """Return bounds on all numbers between two rationals, or on one rational."""
         top = low if high is None else high
         return (
             self._down.divide(Decimal(low.numerator), Decimal(low.denominator)),
@@ -46,30 +46,30 @@ class Enclosures:
         )
 
     def add(self, a: Pair, b: Pair) -> Pair:
-        """Return a pair around the sum."""
+        """Return bounds on a + b."""
         return self._down.add(a[0], b[0]), self._up.add(a[1], b[1])
 
     def less(self, a: Pair, b: Pair) -> Pair:
-        """Return a pair around the difference, which is at least 0."""
+        """Return bounds on a - b, which is at least 0."""
         low, high = self._down.subtract(a[0], b[1]), self._up.subtract(a[1], b[0])
         return max(low, Decimal(0)), high
 
     def times(self, a: Pair, b: Pair) -> Pair:
-        """Return a pair around the product."""
+        """Return bounds on a b."""
         return self._down.multiply(a[0], b[0]), self._up.multiply(a[1], b[1])
 
     def over(self, a: Pair, b: Pair) -> Pair:
-        """Return a pair around the quotient."""
+        """Return bounds on a / b."""
         if not b[0]:
             return NOTHING_KNOWN
         return self._down.divide(a[0], b[1]), self._up.divide(a[1], b[0])
 
     def fall(self, a: Pair) -> Pair:
-        """Return a pair around e^-a."""
+        """Return bounds on e^-a."""
         low, high = (self._up.exp(x.copy_negate()) for x in (a[1], a[0]))
         return max(self._down.next_minus(low), Decimal(0)), self._up.next_plus(high)
 
     def log(self, a: Pair) -> Pair:
-        """Return a pair around the logarithm of numbers of at least 1."""
+        """Return bounds on log a, for a of at least 1."""
         low, high = self._up.ln(a[0]), self._up.ln(a[1])
         return max(self._down.next_minus(low), Decimal(0)), self._up.next_plus(high)

@@ -45,7 +45,7 @@ class MagnitudeDistribution(Protocol):
     """Represent a distribution of magnitudes that is computable to any number of digits."""
 
     def place(self, value: int, length: int) -> int | None:
-        """Return the k that all reals with these first ``length`` bits share, or None."""
+        """Return the k that all reals with these ``length`` first bits give, or None if unknown."""
         ...
 
 

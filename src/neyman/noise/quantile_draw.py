@@ -31,7 +31,7 @@ Lanes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the rings of ranks around a quantile."""
+    """Set how far from the quantile the search begins, and how it widens."""
 
     first_ring_bits: int = 48  # the weight outside the first ring is below 2^-48
     ring_growth: int = 4  # factor of the score limit for the next ring

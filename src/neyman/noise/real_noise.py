@@ -159,7 +159,7 @@ class StudentMagnitude:
             self.place.refine()
 
     def exponent(self, onward: Fraction, numbers: Enclosures) -> Pair:
-        """Return a pair around minus the logarithm of the acceptance probability, at least 0."""
+        """Return bounds on minus the logarithm of the acceptance probability, at least 0."""
         low, high = (1 + t * t / self.degrees for t in self.ends)
         fall = numbers.times(numbers.log(numbers.of(low, high)), numbers.of((self.degrees + 1) / 2))
         two = numbers.log(numbers.of(Fraction(2)))

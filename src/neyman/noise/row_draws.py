@@ -19,7 +19,7 @@ from neyman.noise.rejection import below, uniform
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the sizes for the coins of rows."""
+    """Set the number of first bits of a coin, and of coins per batch."""
 
     first_bits: int = 16  # first bits of a coin
     batch_coins: int = 1 << 20  # coins per batch

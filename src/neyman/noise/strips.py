@@ -291,5 +291,5 @@ def _up(x: int, y: int) -> int:
 
 @lru_cache(maxsize=LIMITS.tables)
 def strips(sigma_squared: Fraction, *, rounded: bool) -> Strips:
-    """Return the strips of a scale, about 300 kB."""
+    """Return the stored `Strips` of a scale, about 300 kB."""
     return Strips(sigma_squared, rounded)

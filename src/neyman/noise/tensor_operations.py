@@ -106,7 +106,7 @@ def decide_strips(
 def decisions(
     word: torch.Tensor, words: torch.Tensor, law: StripTensors
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return draws from these words and sixteen more each, and the words of the open draws."""
+    """Return draws from these words and sixteen more each, and the words of draws still open."""
     result = torch.full(word.shape, OPEN_DRAW + 1, dtype=torch.int64, device=word.device)
     state = torch.zeros((PROPOSAL_WORDS, *word.shape), dtype=torch.int32, device=word.device)
     active = torch.ones_like(word, dtype=torch.bool)

@@ -67,7 +67,7 @@ class ClosedLadder(Ladder):
         """Estimate the number of steps from u <= c to c, as a real number."""
 
     def place(self, log_u: Array) -> Arrays:
-        """Return n + t: the number of steps to the middle, and the place t in the middle."""
+        """Bound n + t, for n steps to the middle and the place t in the middle."""
         with np.errstate(all="ignore"):
             n = np.maximum(np.ceil(self.steps(log_u)), 0.0)
         far = ~np.isfinite(n)

@@ -24,7 +24,7 @@ Arrays = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the nodes of a table."""
+    """Set the number and the places of the nodes, the epsilons of the table."""
 
     first_nodes: int = 300  # nodes that decide where more nodes are placed
     first_share: float = 1e-5  # first of these nodes, as a share of the farthest

@@ -39,7 +39,7 @@ class Tree(Strategy):
     optimal: bool = field(default=True, metadata=TRUTH)
 
     def matrix(self) -> NDArray[np.int64]:
-        """Return W, with a row per block."""
+        """Return W = 65536 C, with a row per block."""
         small(self.steps)
         rows: list[NDArray[np.int64]] = []
         for t in range(1, self.steps + 1):
@@ -99,7 +99,7 @@ class Binned(Strategy):
     fine: int = field(default=4, metadata=integer(1, STRATEGY_LIMITS.steps))
 
     def matrix(self) -> NDArray[np.int64]:
-        """Return W, of shape ``(steps, steps)``."""
+        """Return W = 65536 C, of shape ``(steps, steps)``."""
         small(self.steps)
         weights, t = root_weights(self.steps), np.arange(self.steps)
         lags = t[:, None] - t[None, :]

@@ -208,7 +208,7 @@ class Toeplitz(Strategy):
         return len(self.coefficients)
 
     def matrix(self) -> NDArray[np.int64]:
-        """Return W, of shape ``(steps, steps)``."""
+        """Return W = 65536 C, of shape ``(steps, steps)``."""
         small(self.steps)
         matrix = np.zeros((self.steps, self.steps), np.int64)
         for lag, weight in enumerate(self.coefficients):
@@ -331,7 +331,7 @@ class Triangular(Strategy):
         return max(map(len, self.rows))
 
     def matrix(self) -> NDArray[np.int64]:
-        """Return W, of shape ``(steps, steps)``."""
+        """Return W = 65536 C, of shape ``(steps, steps)``."""
         matrix = np.zeros((self.steps, self.steps), np.int64)
         for t, row in enumerate(self.rows):
             matrix[t, t + 1 - len(row) : t + 1] = row
@@ -446,7 +446,7 @@ def floats(name: str, given: ArrayLike) -> NDArray[np.float64]:
 
 
 def small(steps: int) -> None:
-    """Refuse more steps than a matrix may have."""
+    """Raise ValueError for more steps than a matrix may have."""
     if steps > LIMITS.dense_steps:
         raise ValueError(
             f"steps = {steps} must be at most {LIMITS.dense_steps}: its matrix would be too large"

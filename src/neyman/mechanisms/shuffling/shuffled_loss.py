@@ -93,7 +93,7 @@ class ShuffledLoss(Part):
 
     @cached_property
     def profile(self) -> Profile:
-        """Return the profile of one run."""
+        """Return the privacy profile (delta at each epsilon) of this loss."""
         others = self.users - 1
         if self.view == "blanket":
             return BlanketProfile(others, self.epsilon, self.categories)
@@ -132,7 +132,7 @@ class ShuffledLoss(Part):
         return replace(self, view=other[self.view]) if self.view in other else self
 
     def log_mgf(self, z: Array) -> Array:
-        """Return log E[e^{zL}] of `between`."""
+        """Return log E[e^{zL}] for the bracket `between`."""
         return self.between.log_mgf(z)
 
     def mgf_rounding(self, z: Array) -> Array:

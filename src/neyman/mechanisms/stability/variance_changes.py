@@ -37,7 +37,7 @@ class VarianceChanges:
         return Fraction(int(n * (exact * exact).sum() - exact.sum() ** 2), n * n)
 
     def sensitivity(self, changes: int) -> Fraction:
-        """Return A(k) for k = ``changes``, from 0 to n, in squared steps [ST-12]."""
+        """Return the largest move after ``changes``, from 0 to n, in squared steps [ST-12]."""
         n = len(self.rows)
         best = max(self._one_side(changes), self._mirror._one_side(changes))
         # Divide by (n - 1)^2, and multiply by (n - 1) / n^2.

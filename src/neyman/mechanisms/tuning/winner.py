@@ -127,7 +127,7 @@ class SelectBest(Mechanism):
         return (composition_between((polygon, polygon)),)
 
     def losses(self) -> tuple[Composition, ...]:
-        """Return one loss, of a finite pair whose power is the bound."""
+        """Return the loss of a pair of finite distributions whose power is the bound."""
         return self._losses
 
     def renyi(self, order: float | Fraction) -> Bound:
