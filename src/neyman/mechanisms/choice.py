@@ -106,10 +106,7 @@ def _sort_mechanisms(name: str, mechanisms: object) -> tuple[Mechanism, ...]:
 
 @dataclass(frozen=True)
 class Alternatives(Mechanism):
-    """Bound a release by several mechanisms, if the change of the data selects one [UN-11].
-
-    Each possible change of a record is covered by one of the mechanisms.
-    """
+    """Bound a release by mechanisms, one of which covers each change of a record [UN-11]."""
 
     mechanisms: tuple[Mechanism, ...] = field(
         metadata=form(_sort_mechanisms, read=lambda given: tuple(map(Mechanism.from_dict, given)))

@@ -103,7 +103,7 @@ class CircularGaussian(Mechanism):
 
         Args:
             value: the exact answer, private: an integer, taken modulo ``points``.
-            bits: the source of randomness; secure bits of the operating system if not given.
+            bits: the source of randomness, by default `SecureBits`.
 
         Raises:
             TypeError: value is not an integer. The message does not show it.

@@ -81,7 +81,7 @@ class Encoding(Mechanism):
 
         Args:
             values: each person's category in 0, ..., k - 1, shape (n,).
-            bits: the source of randomness; fresh `SecureBits` if omitted.
+            bits: the source of randomness, by default `SecureBits`.
         """
 
     @abstractmethod

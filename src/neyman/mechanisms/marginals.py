@@ -191,7 +191,7 @@ class Marginals(Mechanism):
             tables: a dict from attributes to the exact marginal, an integer array with one axis per
                 attribute. All marginals count the same records, each record once. For each part,
                 one table must have all of its attributes.
-            bits: the source of randomness; fresh from the operating system if omitted.
+            bits: the source of randomness, by default `SecureBits`.
 
         Returns:
             A dict from parts to unit * r_B with noise, an array with one axis per attribute.

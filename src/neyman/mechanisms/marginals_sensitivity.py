@@ -92,8 +92,6 @@ def largest(
 def few_changes(sizes: Mapping[str, int], weights: Mapping[Part, object]) -> list[Part] | None:
     """Return replacements that include the worst, one per class, or None if there are too many.
 
-    A replacement is given by the attributes that it changes.
-
     Args:
         weights: weights of the parts. Attributes are equivalent if exchanging them changes no
             weight.
@@ -149,10 +147,9 @@ def subsets(part: Sequence[str]) -> list[Part]:
 
 
 def _contenders(sizes: Mapping[str, int], weights: Mapping[Part, int]) -> list[Part] | None:
-    """Return replacements that include the worst, or None if there are too many.
+    """Return replacements that include the worst, one per kind, or None if there are too many.
 
-    They are those with a sum near the largest, one for each set of numbers of changed attributes in
-    the classes of `isomorphic`.
+    A kind has the same numbers of changed attributes in the classes of `isomorphic`.
     """
     if len(sizes) > LIMITS.attributes:
         return None

@@ -331,10 +331,7 @@ def _against_worst(
 ) -> tuple[Floats, float]:
     """Return precisions and the lower bound, if there are too many changes to list.
 
-    Each round adds the change with the largest cost to the known changes.
-
-    Args:
-        cost: returns the scaled cost of a change for each part.
+    Each round adds the change with the largest ``cost`` to the known changes.
     """
     known: list[Part] = [tuple(sizes), *((name,) for name in sizes)]
     costs = np.array([cost(changed) for changed in known])

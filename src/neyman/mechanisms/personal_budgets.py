@@ -134,7 +134,7 @@ class PersonalBudgets(Mechanism):
         Args:
             budgets: the budget of each row's owner, one of the mechanism's budgets. Each owner has
                 one row.
-            bits: the source of randomness; fresh `SecureBits` if omitted.
+            bits: the source of randomness, by default `SecureBits`.
         """
         source = bits or SecureBits()
         owners: dict[Fraction, list[int]] = {}

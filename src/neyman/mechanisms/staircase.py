@@ -136,7 +136,7 @@ class Staircase(Mechanism):
             value: the exact number, private. A float is taken bit by bit.
             step: grid step, above 0 and public, in the units of the answer. Rounding adds about
                 step^2 / 12 to the variance.
-            bits: the source of randomness; secure bits of the operating system if not given.
+            bits: the source of randomness, by default `SecureBits`.
 
         Raises:
             TypeError: value is not a finite number. The message does not show it.

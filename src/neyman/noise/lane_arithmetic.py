@@ -60,10 +60,10 @@ def series(d: "Lanes") -> "Lanes":
 
 
 def chances(start: "Lanes", large: "Lanes", small: "Lanes") -> "tuple[Lanes, Lanes]":
-    """Bound 2^30 times the acceptance probability of a place in a strip [NT-7].
+    """Bound 2^30 times the acceptance probability of a place in a strip.
 
     Args:
-        start: 2^30 times the probability at the start of the strip, within 2 units below.
+        start: this number at the start of the strip, rounded down.
         large, small: the `series` at the smallest and at the largest d.
     """
     least = (start * (small - 64)) >> 30

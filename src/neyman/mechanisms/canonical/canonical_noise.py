@@ -73,8 +73,8 @@ class CanonicalNoise(Mechanism):
     (epsilon, delta)-DP, Tulap noise on a sum of coin flips gives uniformly most powerful private
     tests of their probability. In general, canonical noise does not have the smallest variance.
 
-    `cdf`, `pdf`, `ppf`, `isf` and `sample` return floats, at the middle of an interval that
-    certainly contains the number. The interval is about 1e-12 wide for `gdp`, `pure`, `approximate`
+    `cdf`, `pdf`, `ppf`, `isf` and `sample` return floats, the middle of a certified interval. The
+    interval is about 1e-12 wide for `gdp`, `pure`, `approximate`
     and a Laplace or exponential mechanism (also relative to tails), and 1e-9 to 1e-8 for sums of
     finite pairs. For other curves, it is as wide as the bounds on the curve (1e-3 to 1e-9). `law`
     gives both ends, at sensitivity 1. Without a closed form, tails are computed step by step.

@@ -143,9 +143,9 @@ def optimized(workload: ArrayLike | int, objective: str = "largest") -> Factoriz
 def climbed(
     queries: Array, record: Array | None, objective: str, rounds: int, tolerance: float
 ) -> tuple[Array, float]:
-    """Search for a strategy C, and return C'C and a lower bound on the error of every strategy.
+    """Search for a strategy C. Return C'C and a lower bound on the error of every strategy.
 
-    Each round reweights the queries, and also the steps unless ``record`` (`record_of`) is given.
+    Each round reweights the queries, and the steps unless a ``record`` of `record_of` is given.
     """
     count, n = queries.shape
     p, v = np.full(count, 1 / count), np.full(n, 1 / n)

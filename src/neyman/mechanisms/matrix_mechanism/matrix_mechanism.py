@@ -177,7 +177,7 @@ class MatrixMechanism(Mechanism):
 
         Args:
             width: number of numbers per step.
-            bits: the source of randomness; the operating system's if omitted.
+            bits: the source of randomness, by default `SecureBits`.
 
         Returns:
             A `Stream`. ``step(x)`` returns the estimate of the sum so far. Entries are clipped to

@@ -330,9 +330,8 @@ class TreeDecoder(Decoder):
 def tree_trust(levels: int) -> list[float]:
     """Return, by level, the weight of a block's own number in the estimate of its sum.
 
-    The own number has variance 1. The two halves of the block, each estimated with variance v,
-    together have variance 2 v. The best weighted mean has variance 2 v / (1 + 2 v), which is also
-    the weight of the own number.
+    The own number has variance 1, and the sum of the block's two estimated halves has variance 2 v.
+    Their best mean has variance 2 v / (1 + 2 v), which is also the weight of the own number.
     """
     trust = [1.0]
     for _ in range(1, levels):
@@ -344,8 +343,8 @@ class Stream:
     """Take data step by step, and return estimates of their sums.
 
     Args:
-        encoder: the encoder, which holds the data.
-        decoder: the decoder, which sees the released numbers.
+        encoder: holds the data.
+        decoder: sees the released numbers.
         steps: number of steps.
         width: number of numbers per step.
     """

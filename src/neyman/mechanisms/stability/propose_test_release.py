@@ -207,7 +207,7 @@ class ProposeTestRelease(Mechanism):
                 `distance_to_instability`.
             value: the exact statistic as an integer number of grid steps, such as `.steps` from
                 `distance_to_instability`. Any value if ``release`` is None.
-            bits: the source of randomness; secure bits of the operating system if not given.
+            bits: the source of randomness, by default `SecureBits`.
 
         Returns:
             The value with integer noise, or None. If ``release`` is None, the value itself.

@@ -146,7 +146,7 @@ class SmoothNoise(Mechanism):
         Args:
             statistic: a result of `smooth_sensitivity`, with at most the smoothness of the noise.
             step: grid step, above 0 and public, in the units of the statistic.
-            bits: the source of randomness; secure bits of the operating system if not given.
+            bits: the source of randomness, by default `SecureBits`.
 
         Raises:
             ValueError: the smoothness of the statistic is above that of the noise, or step is not

@@ -184,7 +184,7 @@ class Runs(Description):
         Keep K secret: the guarantee holds only if no one learns K or the duration of the search.
 
         Args:
-            bits: the source of randomness; secure bits of the operating system if not given.
+            bits: the source of randomness, by default `SecureBits`.
 
         Examples:
             >>> import neyman as ny
