@@ -59,7 +59,7 @@ Lanes = NDArray[np.int64]
 
 
 class Strips:
-    """Draw symmetric integer noise of a large scale.
+    """Draw symmetric integer noise of a large scale by strips, as the module describes.
 
     Args:
         sigma_squared: sigma^2, exact, from ``LEAST_SIGMA_SQUARED`` to (2^53 - 1)^2.
@@ -70,7 +70,7 @@ class Strips:
         width: b: a strip is 2^b wide.
         fine: number of first bits of a place after its binary point.
         number: number of strips.
-        most: C.
+        most: C, the constant of the acceptance probability.
         counts: number of cells of each strip, and of the tail.
     """
 
@@ -167,7 +167,7 @@ class Strips:
 
         Args:
             words: the last 16 bits of each pick a sign and a cell. The 16 bits before them begin V.
-            low: the bits of a place within its strip.
+            low: the bits of a place (a magnitude) within its strip.
             more: the next 48 bits of V.
             bits: the source of further bits.
         """

@@ -76,7 +76,7 @@ class TableTensors:
 
 
 class StripTensors:
-    """Draw noise of a large scale on a device, by strips [NT-10].
+    """Draw noise of a large scale on a device, as `Strips` does [NT-10].
 
     Args:
         strips: the distribution, with a tail from ``TAIL_SIGMAS`` on.

@@ -244,7 +244,7 @@ class Toeplitz(Strategy):
     def spread(self) -> NDArray[np.float64]:
         """Return the standard errors of the prefix sums, the row norms of A C^-1.
 
-        Row t has the first t coefficients of 1 / ((1 - z) c(z)), where c(z) has those of C.
+        Row t has the first t coefficients of 1 / ((1 - z) c(z)), with the coefficients of C in c.
         """
         from scipy.signal import lfilter
 
