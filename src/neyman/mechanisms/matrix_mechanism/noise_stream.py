@@ -97,17 +97,15 @@ class Blocks(Memory):
     ) -> None:
         self._weights: Array = np.asarray(weights, kind)
         self._fine, self._t, self.capacity = fine, 0, 0
-        self._starts: list[int] = []
-        self._sizes: list[int] = []
-        self._sums: list[Array] = []
+        self._blocks: list[tuple[int, int, Array]] = []  # first step, number of steps, sum
         self._zero: Array = np.zeros(width, kind)
 
     def weighted(self) -> Array:
         """Return the sum of the blocks, each with the weight of its middle."""
-        if not self._sums:
+        if not self._blocks:
             return self._zero.copy()
-        middles = np.array(self._starts) + np.array(self._sizes) // 2
-        return self._weights[self._t - middles] @ np.array(self._sums)
+        ages = [self._t - start - size // 2 for start, size, _ in self._blocks]
+        return self._weights[ages] @ np.array([total for *_, total in self._blocks])
 
     def own(self) -> int:
         """Return the weight of age 0."""
@@ -115,21 +113,17 @@ class Blocks(Memory):
 
     def push(self, value: Array) -> None:
         """Store the next step as a block, and merge pairs of blocks that are old enough."""
-        self._starts.append(self._t)
-        self._sizes.append(1)
-        self._sums.append(np.array(value))
+        self._blocks.append((self._t, 1, np.array(value)))
         self._t += 1
         i = 0
-        while i + 1 < len(self._sums):  # oldest first: larger blocks come before smaller ones
-            size = self._sizes[i]
-            mergeable = self._starts[i] % (2 * size) == 0 and self._sizes[i + 1] == size
-            if mergeable and merged(self._starts[i], 2 * size, self._t, self._fine):
-                self._sums[i] = self._sums[i] + self._sums.pop(i + 1)
-                self._sizes[i] = 2 * size
-                del self._starts[i + 1], self._sizes[i + 1]
+        while i + 1 < len(self._blocks):  # oldest first: larger blocks come before smaller ones
+            (start, size, total), (_, following, later) = self._blocks[i : i + 2]
+            mergeable = start % (2 * size) == 0 and following == size
+            if mergeable and merged(start, 2 * size, self._t, self._fine):
+                self._blocks[i : i + 2] = [(start, 2 * size, total + later)]
             else:
                 i += 1
-        self.capacity = max(self.capacity, len(self._sums))
+        self.capacity = max(self.capacity, len(self._blocks))
 
 
 def merged(start: int, size: int, step: int, fine: int) -> bool:
