@@ -174,9 +174,7 @@ class CanonicalNoise(Mechanism):
         Args:
             u: in [0, 1]; a number or an array of any shape.
         """
-        return _ask_elementwise(
-            "u", u, lambda v: np.where(v <= 0.5, 1.0, -1.0) * self._isf(_beyond(v)) + 0.0
-        )
+        return 0.0 - self.ppf(u)
 
     def _isf(self, log_u: Array) -> Array:
         low, high = self.law.place(log_u)
