@@ -181,12 +181,12 @@ class DPSGD(StandIn):
         if self.sampling not in SAMPLINGS:
             known = ", ".join(map(repr, SAMPLINGS))
             raise ValueError(
-                f"sampling = {self.sampling!r} must be one of {known}: what the training loop does"
+                f"sampling = {self.sampling!r} must be one of {known}: the training loop's scheme"
             )
         if self.sampling in UNBROKEN and rational(self.epochs).denominator != 1:
             raise ValueError(
-                f"epochs = {self.epochs!r} must be whole with sampling={self.sampling!r}: a pass "
-                "that is broken off has seen some records as often as a whole one"
+                f"epochs = {self.epochs!r} must be whole with sampling={self.sampling!r}: an "
+                "incomplete pass uses some records as often as a complete pass"
             )
         self._check_users()
         if self.strategy is not None:
@@ -210,8 +210,8 @@ class DPSGD(StandIn):
         if self.sampling == "cyclic" and not strategy.covers_restarts(self.rounds):
             raise ValueError(
                 f"strategy = {strategy!r} must release one row for each step, and have weights of "
-                f"at least 0 or a band of at most {self.rounds}, the batches of a pass: for others "
-                "nothing is proven of a run that is killed and goes on"
+                f"at least 0 or a band of at most {self.rounds}, the batches of a pass: otherwise "
+                "nothing is proven for a run that stops and restarts"
             )
         if self.sampling == "poisson" and not 1 <= self.groups <= self.n / self.batch:
             raise ValueError(

@@ -38,8 +38,8 @@ class NonPrivate(Mechanism):
         undecided = self.relation == "any" and 0 < self.rate < 1
         if self.relation not in RELATIONS or undecided:
             raise ValueError(
-                f"relation = {self.relation!r} must be 'add-remove' or 'replace-one' where "
-                f"rate = {self.rate!r} is between 0 and 1"
+                f"relation = {self.relation!r} must be 'add-remove' or 'replace-one' if rate = "
+                f"{self.rate!r} is between 0 and 1"
             )
 
     @property
@@ -70,7 +70,7 @@ class NonPrivate(Mechanism):
         """
         if not self.rate:
             return Fraction(0)
-        raise ValueError(f"rate = {self.rate!r}: what reveals everything has no zCDP parameter")
+        raise ValueError(f"rate = {self.rate!r}: a full disclosure has no zCDP parameter")
 
     def revealed(self) -> Fraction:
         """Return the probability that the release reveals everything, instead of nothing."""
@@ -121,7 +121,7 @@ class RandomSubset(Mechanism):
         """
         if not self.size:
             return Fraction(0)
-        raise ValueError(f"size = {self.size}: what reveals records has no zCDP parameter")
+        raise ValueError(f"size = {self.size}: a release of records has no zCDP parameter")
 
     def revealed(self) -> Fraction:
         """Return the probability that the release reveals the record."""

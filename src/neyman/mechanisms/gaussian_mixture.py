@@ -75,8 +75,8 @@ class GaussianMixture(Mechanism):
         )
         if len(shifts) != len(shares) or not shifts:
             raise ValueError(
-                f"sensitivities has {len(shifts)} entries and probabilities {len(shares)}: give as "
-                "many of one as of the other, at least one"
+                f"sensitivities has {len(shifts)} entries and probabilities {len(shares)}: give "
+                "one probability for each sensitivity, and at least one of each"
             )
         for c in shifts:
             check.non_negative("sensitivities", c)

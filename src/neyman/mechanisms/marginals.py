@@ -121,12 +121,12 @@ class Marginals(Mechanism):
             part = max(variances, key=lambda part: variances[part])
             raise ValueError(
                 f"noise[{part}] = {float(variances[part]):g} is too far from the least, "
-                f"{float(min(variances.values())):g}: whole numbers of 64 bits must carry both"
+                f"{float(min(variances.values())):g}: 64-bit integers must hold both"
             )
         if not self.room():
             raise ValueError(
-                f"noise: the least, {float(min(variances.values())):g}, is too small for tables "
-                "whose parts, finely enough, whole numbers of 64 bits must carry"
+                f"noise: the least, {float(min(variances.values())):g}, is too small: 64-bit "
+                "integers cannot hold the parts at its scale; add noise, or measure smaller parts"
             )
 
     def __repr__(self) -> str:

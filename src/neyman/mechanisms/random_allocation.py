@@ -65,8 +65,8 @@ class RandomAllocation(Mechanism):
         mu = self._mu
         if mu > RANDOM_ALLOCATION_LIMITS.mu and self.batches > self.times:
             raise ValueError(
-                f"mechanism = {self.mechanism!r}: one batch is {mu:.3g} standard deviations away, "
-                f"more than {RANDOM_ALLOCATION_LIMITS.mu:g}, which hides nothing; add "
+                f"mechanism = {self.mechanism!r}: one record moves a batch by {mu:.3g} standard "
+                f"deviations, more than {RANDOM_ALLOCATION_LIMITS.mu:g}, which hides nothing; add "
                 "noise, or claim no amplification (shuffled_batches)"
             )
 

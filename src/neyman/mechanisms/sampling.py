@@ -87,7 +87,7 @@ class Subsampled(Mechanism):
         if self.neighboring == "replace-one" and known != "any":
             raise ValueError(
                 f"mechanism = {self.mechanism!r} is described under {known!r}; Poisson sampling "
-                "under 'replace-one' needs the shift that one record can cause by being there"
+                "under 'replace-one' needs the shift that the presence of one record can cause"
             )
         if known not in ("any", self.neighboring):
             raise ValueError(
@@ -182,7 +182,7 @@ class FixedSize(Mechanism):
         for other in _populations(self.mechanism) - {self.size}:
             raise ValueError(
                 f"size = {self.size}, but mechanism = {self.mechanism!r} draws from a population "
-                f"of {other}: what it draws from are the {self.size} records of this sample"
+                f"of {other}; its population must be the {self.size} records of this sample"
             )
         self.losses()
 

@@ -217,8 +217,8 @@ def _few(n: Array) -> int:
     most = float(np.max(n, initial=0.0))
     if most > LIMITS.steps:
         raise ValueError(
-            f"x lies more than {LIMITS.steps} sensitivities out, or the curve is so near perfect "
-            "privacy that as many lie between: only curves in closed form (gdp, pure, "
-            "approximate, one Laplace) are followed so far"
+            f"x is more than {LIMITS.steps} sensitivities from 0, or the curve is too near perfect "
+            "privacy: only curves in closed form (gdp, pure, approximate, one Laplace) are "
+            "computed that far"
         )
     return int(most)

@@ -155,7 +155,7 @@ def climbed(
         rooted = queries * np.sqrt(v) if root is None else queries @ root
         u, s, w = np.linalg.svd(np.sqrt(p)[:, None] * rooted, full_matrices=False)
         if s[-1] < 1e-12 * s[0]:
-            raise ValueError("workload must have the rank of its steps: drop what is not asked")
+            raise ValueError(f"workload must have rank {n}: drop steps that no query needs")
         nuclear_norm, before = float(s.sum()), bound
         bound = max(bound, nuclear_norm)
         steps, asked = s @ w**2, u**2 @ s

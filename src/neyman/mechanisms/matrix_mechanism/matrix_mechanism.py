@@ -100,8 +100,8 @@ class MatrixMechanism(Mechanism):
         squared = exact**2 if sigma is not None else exact
         if exact <= 0 or not LIMITS.least_variance <= squared * STRATEGY_UNIT**2 <= LIMITS.variance:
             raise ValueError(
-                f"{name} = {given!r}: sigma must be from 1/2048 to 2^34, for whole numbers in "
-                "units of 1 / 65536 to carry it; count x in other units"
+                f"{name} = {given!r}: sigma must be from 1/2048 to 2^34, so that integers in units "
+                "of 1 / 65536 hold the noise; count x in other units"
             )
         self._keep(sensitivity=sensitivity, strategy=strategy, sigma_squared=squared)
         self._keep(participations=participations, separation=separation)

@@ -56,21 +56,21 @@ class Shuffled(Mechanism):
         super().__post_init__()
         if self.users > LIMITS.users:
             raise ValueError(
-                f"users = {self.users} must be at most {LIMITS.users:g}; fewer than there are is "
-                "on the safe side"
+                f"users = {self.users} must be at most {LIMITS.users:g}; a number below the true "
+                "one is safe"
             )
         if self.mechanism.neighboring not in ("any", "replace-one"):
             raise ValueError(
                 f"mechanism = {self.mechanism!r} is described under "
-                f"{self.mechanism.neighboring!r}, but a local report goes with 'replace-one': "
-                "everyone sends one"
+                f"{self.mechanism.neighboring!r}, but a local report needs 'replace-one': every "
+                "person sends one"
             )
         epsilon = self._epsilon()
         if epsilon > LIMITS.epsilon:
             raise ValueError(
                 f"mechanism = {self.mechanism!r} is not pure (epsilon = {float(epsilon):g}, at "
-                f"most {LIMITS.epsilon} is needed): shuffling is proven for local reports that "
-                "are, such as RandomizedResponse, Laplace or LocalRandomizer"
+                f"most {LIMITS.epsilon} is needed): shuffling is proven for pure local reports, "
+                "such as RandomizedResponse, Laplace or LocalRandomizer"
             )
 
     def _epsilon(self) -> Fraction | float:

@@ -47,8 +47,8 @@ class Grid:
         steps = (high - low) / width
         if steps.denominator != 1 or steps > most:
             raise ValueError(
-                f"step = {step!r} must divide upper - lower = {high - low} into steps: a whole "
-                f"number of them, at most {most:,}"
+                f"step = {step!r} must divide upper - lower = {high - low} into a whole number of "
+                f"steps, at most {most:,}"
             )
         return Grid(low, high, width, int(steps))
 

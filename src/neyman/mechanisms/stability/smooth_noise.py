@@ -162,8 +162,8 @@ class SmoothNoise(Mechanism):
         grid = exact_above_zero("step", step)
         if statistic.smoothness > rational(self.smoothness):
             raise ValueError(
-                f"the statistic has smoothness {statistic.smoothness}, above that of the noise, "
-                f"{self.smoothness!r}; give both the same one"
+                f"the statistic has smoothness {statistic.smoothness}, above {self.smoothness!r}, "
+                "the smoothness of the noise; use the same smoothness for both"
             )
         fall = statistic.smoothness * statistic.changes
         return grid * rounded_student(

@@ -168,7 +168,7 @@ class Runs(Description):
         """
         if self.poisson_law:
             raise ValueError(
-                "a Poisson distribution has no halting probability; its mean is all it has"
+                "a Poisson distribution has no halting probability; its mean determines it"
             )
         if self.shape == 1:
             return float(1 / rational(self.mean))
