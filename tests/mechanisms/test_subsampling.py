@@ -63,7 +63,7 @@ def test_each_scheme_says_its_relation():
     ("sample", "reason"),
     [
         (lambda: RESPONSE.subsample(0.1), "described under 'replace-one'"),
-        (lambda: RESPONSE.subsample(0.1, neighboring="replace-one"), "being there"),
+        (lambda: RESPONSE.subsample(0.1, neighboring="replace-one"), "presence of one"),
         (
             lambda: LAPLACE.subsample(size=1, population=9, neighboring="add-remove"),
             "does not go with a sample of fixed size",
