@@ -25,7 +25,7 @@ PHRASES = {
     r"\bdata sets?\b": "dataset",
     r"\b(he|him|himself)\b": "they, them",
     r"\bhis (belief|prior|expectations|own lights|record)\b": "their",
-    r"\b(found|finds?|finding) out\b": "confirm, learn, detect",
+    r"\b(matches|finds?|finding) out\b": "confirm, learn, detect",
     r"\btak(es?|en|ing) \S+ ?(\S+ ){0,5}for true\b": "confirm",
     r"\bfalse claims taken\b": "false positive rate",
     r"\bsays otherwise in\b": "wrongly confirms",
@@ -39,7 +39,7 @@ PHRASES = {
     r"\bper cent\b": "percent",
     r"\blooked at\b": "read, settings",
     r"\bmade to add up\b": "consistent",
-    r"\bkeys found in the data\b(?!\]|\.md)": "discovered keys",
+    r"\bkeys matches in the data\b(?!\]|\.md)": "discovered keys",
     r"\btimes as (strong|large) as\b": "2 times the ...",
     r"\bdo not cheat\b": "name what the ledger refuses",
     r"\bis there already\b": "already exists",
@@ -77,9 +77,9 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 def problems() -> list[str]:
     """Return one line for each refused phrase of a page, a screen, or a text."""
     patterns = [*PAGES, *(f"src/neyman/{pattern}" for pattern in (*STRINGS, *SCREENS))]
-    found = {pattern: [*ROOT.glob(pattern)] for pattern in patterns}
-    files = [path for paths in found.values() for path in paths]
-    listed = [f"{pattern}: no file has this name" for pattern, paths in found.items() if not paths]
+    matches = {pattern: [*ROOT.glob(pattern)] for pattern in patterns}
+    files = [path for paths in matches.values() for path in paths]
+    listed = [f"{pattern}: no file has this name" for pattern, paths in matches.items() if not paths]
     for path in sorted(files):
         relative = path.relative_to(ROOT).as_posix()
         for number, line in lines(path):
