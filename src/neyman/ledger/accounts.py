@@ -25,7 +25,10 @@ class AccountTerms(NamedTuple):
 
 
 class Purse(NamedTuple):
-    """Hold the caps and charges of one holder in one part, in units [LE-2]."""
+    """Hold caps and charges of an account or allocation in one part of the data, in units [LE-2].
+
+    ``holder`` is the allocation's name, or "" for the account.
+    """
 
     holder: str
     part: str
@@ -180,7 +183,7 @@ def admit(
 
 
 def _other_unit(dataset: str, unit: tuple[str, str, int], now: Situation) -> str:
-    """Return advice if a release has another privacy unit than its dataset."""
+    """Return advice for a release whose privacy unit is not the dataset's."""
     right = "give the release the registered unit"
     if KEEPING in now.terms.relation:
         right = "publish by plans with the registered [[totals]] alone"

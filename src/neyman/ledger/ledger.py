@@ -523,16 +523,10 @@ class Ledger:
         why = text("why", why)
         with _sound(self._store.where), self._store.relocating() as db:
             if db is not None:
-                if self._checkpoint_path:
-                    _refuse_behind(
-                        db, Checkpoint.load(self._checkpoint_path), str(self._checkpoint_path)
-                    )
+                self._refuse_rollback(db)
                 Writer(db).append("location", {"why": why})
-        return (
-            self.keep_checkpoint(self._checkpoint_path)
-            if self._checkpoint_path
-            else self.checkpoint()
-        )
+        path = self._checkpoint_path
+        return self.keep_checkpoint(path) if path else self.checkpoint()
 
     def verify(self, checkpoint: Checkpoint | None = None) -> Audit:
         """Recompute the hash chain and every balance that follows from it.
@@ -576,25 +570,24 @@ class Ledger:
         had = saved and Checkpoint.load(saved)
         with _sound(self._store.where), self._store.reading() as db:
             if had:
-                _refuse_behind(db, had, str(saved))
+                _refuse_behind(db, had, saved)
             yield db
 
     @contextmanager
     def _write_transaction(self) -> Generator[Writer]:
+        path = self._checkpoint_path
         with _sound(self._store.where), self._store.writing() as db:
-            if self._checkpoint_path:
-                _refuse_behind(
-                    db, Checkpoint.load(self._checkpoint_path), str(self._checkpoint_path)
-                )
+            self._refuse_rollback(db)
             write = Writer(db)
             yield write
-            checkpoint = (
-                Checkpoint(ledger_id(db), write.number, write.head)
-                if self._checkpoint_path
-                else None
-            )
-        if self._checkpoint_path and checkpoint and checkpoint.events:
-            write_checkpoint(self._checkpoint_path, checkpoint)
+            own = ledger_id(db) if path and write.number else ""
+        if path and own:
+            write_checkpoint(path, Checkpoint(own, write.number, write.head))
+
+    def _refuse_rollback(self, db: Transaction) -> None:
+        """Refuse a ledger that is behind its checkpoint file, if it has one."""
+        if self._checkpoint_path:
+            _refuse_behind(db, Checkpoint.load(self._checkpoint_path), self._checkpoint_path)
 
 
 def _entry_or_number(entry: Entry | int) -> Entry | int:
@@ -623,10 +616,9 @@ def _sound(where: str) -> Generator[None]:
         raise damaged(where, damage) from damage
 
 
-def _refuse_behind(db: Transaction, checkpoint: Checkpoint, where: str) -> None:
-    why = behind(db, checkpoint)
-    if why:
-        raise LedgerError(f"{why} (checkpoint {where})")
+def _refuse_behind(db: Transaction, checkpoint: Checkpoint, path: Path | None) -> None:
+    if why := behind(db, checkpoint):
+        raise LedgerError(f"{why} (checkpoint {path})")
 
 
 def _store_at(url: str | os.PathLike[str], wait: float) -> Store:

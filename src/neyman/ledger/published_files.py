@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neyman.ledger import chain
 from neyman.ledger.records import LedgerError
 from neyman.storage.reading import open_file
 
@@ -75,9 +75,9 @@ def stored(db: Transaction, entry: int, attempt: str, path: str, number: int) ->
 
 
 def _decompress(zipped: int, content: bytes) -> bytes:
-    """Decompress a piece. The hash of its file detects damage later.
+    """Decompress a piece, up to one byte more than a piece can hold.
 
-    At most one byte more than a piece can hold is decompressed.
+    Return b"" if it is damaged. The hash of its file then reports the damage.
     """
     if not isinstance(content, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         return b""
@@ -143,5 +143,4 @@ def _cut(content: bytes | Path) -> Iterator[bytes]:
 
 def digest_of(hashes: Mapping[str, str]) -> str:
     """Return the hash of a publication: SHA-256 of the JSON object of all files' hashes."""
-    text = json.dumps(dict(hashes), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return chain.digest(chain.canonical_json(dict(hashes)))

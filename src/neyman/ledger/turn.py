@@ -19,9 +19,11 @@ from neyman.storage.locks import lock, names
 
 @contextmanager
 def file_turn(ledger: Path, key: str, wait: float) -> Generator[None]:
-    """Hold the turn of a plan on a ledger in a file, by a lock on an empty file beside it.
+    """Let no other process run a plan on a SQLite ledger, by a lock on a file beside it.
 
     Args:
+        ledger: the path of the ledger.
+        key: a text that identifies the plan.
         wait: largest number of seconds to wait for another process.
     """
     path = ledger.with_name(f".{ledger.name}.{hashlib.sha256(key.encode()).hexdigest()[:16]}.run")

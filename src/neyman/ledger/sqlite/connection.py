@@ -13,15 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import apsw
+
 from neyman.ledger.records import LedgerError
 from neyman.ledger.rows import Damage
-
-try:
-    import apsw
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(
-        "the ledger needs apsw: pip install 'neyman[release]'", name="apsw"
-    ) from missing
 
 _APPLICATION_ID = 0x4E65796D  # "Neym"
 MARK = f"PRAGMA application_id = {_APPLICATION_ID};"

@@ -140,17 +140,13 @@ class SQLiteFile(Store):
                 os.unlink(name)
         sync_folder(self.path.parent)
 
-    @contextmanager
-    def reading(self) -> Generator[SQLiteTransaction]:
-        """Open a transaction that sees one moment of the ledger."""
-        with self._transaction("BEGIN") as transaction:
-            yield transaction
+    def reading(self) -> AbstractContextManager[SQLiteTransaction]:
+        """Return a transaction that sees one moment of the ledger."""
+        return self._transaction("BEGIN")
 
-    @contextmanager
-    def writing(self) -> Generator[SQLiteTransaction]:
-        """Open the only transaction that may write. On exit, all of it is stored, or nothing."""
-        with self._transaction("BEGIN IMMEDIATE") as transaction:
-            yield transaction
+    def writing(self) -> AbstractContextManager[SQLiteTransaction]:
+        """Return the only transaction that may write. On exit, all of it is stored, or nothing."""
+        return self._transaction("BEGIN IMMEDIATE")
 
     @contextmanager
     def relocating(self) -> Generator[SQLiteTransaction | None]:
@@ -210,7 +206,7 @@ class SQLiteFile(Store):
                     opened.close()
                 elif not connection.get_autocommit():
                     connection.execute("ROLLBACK")
-                if not _is_closed(opened):
+                if connection in OPEN:
                     self._idle.append(opened)
                 raise
             self._idle.append(opened)
@@ -249,10 +245,6 @@ class SQLiteFile(Store):
                 f"{self.path} cannot be used here: this process was forked while a thread was"
                 " using a ledger, whose locks do not hold on this side; start processes by spawn"
             )
-
-
-def _is_closed(opened: _Open) -> bool:
-    return opened.connection not in OPEN
 
 
 def _close_all(idle: list[_Open]) -> None:
