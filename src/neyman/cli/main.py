@@ -10,7 +10,7 @@ import atexit
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -97,11 +97,7 @@ def account(
     epsilon: Annotated[list[float], typer.Option(help="Epsilon at which to report delta.")] = [],  # noqa: B006
     level: Annotated[
         list[float], typer.Option(help="Level (false positive rate) at which to report power.")
-    ] = [  # noqa: B006
-        0.01,
-        0.05,
-        0.10,
-    ],
+    ] = [0.01, 0.05, 0.10],  # noqa: B006
     baseline: Annotated[
         list[float],
         typer.Option(
@@ -370,7 +366,20 @@ def run(
         _say_release(release, into, as_json)
 
 
-def _say_release(release: Release, folder: Path, as_json: bool, **more: Any) -> None:
+def _say_release(
+    release: Release,
+    folder: Path,
+    as_json: bool,
+    *,
+    seconds: Mapping[str, float] | None = None,
+    lines: Sequence[str] = (),
+) -> None:
+    """Print a release: what was published, the attacker's power, and the charge.
+
+    Args:
+        seconds: the duration of each stage, for JSON.
+        lines: lines to print at the end.
+    """
     from neyman.accounting.semantics import sentences as words
     from neyman.accounting.semantics.digits import many
     from neyman.accounting.semantics.unchecked_claims import disjoint_parts, one_row_each
@@ -398,8 +407,7 @@ def _say_release(release: Release, folder: Path, as_json: bool, **more: Any) -> 
         if text := totals_sentence(receipt):
             out.say(text)
         unit = receipt.plan.get("unit", {})
-        assumed = one_row_each(receipt.unit.protects, unit.get("id"))
-        if assumed:
+        if assumed := one_row_each(receipt.unit.protects, unit.get("id")):
             out.say(assumed)
         if large:
             are = "is" if large == 1 else "are"
@@ -407,18 +415,18 @@ def _say_release(release: Release, folder: Path, as_json: bool, **more: Any) -> 
                 f"{many(large, 'table')} {are} too large for CSV, and published as Parquet alone."
             )
         if receipt.plan.get("part"):
-            subject = receipt.unit.protects
-            out.say(disjoint_parts(receipt.dataset, subject))
+            out.say(disjoint_parts(receipt.dataset, receipt.unit.protects))
         out.say(f"{cost} Read {folder / 'report.html'}")
-        for line in more.get("lines", ()):
+        for line in lines:
             out.say(line)
 
     content = {
         "folder": str(folder),
         "published_before": release.published_before,
         "receipt": receipt.to_dict(),
+        **({} if seconds is None else {"seconds": seconds}),
     }
-    answer(content | {k: v for k, v in more.items() if k != "lines"}, as_json, show)
+    answer(content, as_json, show)
 
 
 @app.command(epilog="Example: neyman verify release --key custodian.pub --ledger ledger.db")
@@ -563,7 +571,7 @@ def _word(_context: object, value: object) -> object:
 
 
 def _keep_words(command: Any) -> None:
-    """Let a completion leave words unchanged. Typer would load pydantic to convert them."""
+    """Leave the words of a shell completion unchanged. Typer would load pydantic for them."""
     parameters = command.get_params
 
     def unread(context: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""``neyman plan``: what a plan comes to, before any data."""
+"""Run ``neyman plan``: write, check, and improve a plan, before any data are read."""
 
 from __future__ import annotations
 
@@ -422,15 +422,15 @@ def calibrate_plan(
     into: Path | None,
     as_json: bool,
 ) -> None:
-    """``neyman calibrate plan.toml``: what a wanted error costs, or the errors at a guarantee.
+    """Run ``neyman calibrate plan.toml``: print the cost of an error, or errors at a guarantee.
 
     Args:
-        path: of the plan, whose own budget is ignored.
-        budget: the guarantee as a plan's budget has it, or nothing.
-        error: a table and its wanted error, or None: exactly one of both.
-        interval: whether the half width of the 90% interval is meant.
-        consistent: whether the standard error after least squares is meant.
-        into: where to draw the curve.
+        path: the path of the plan, whose own budget is ignored.
+        budget: the guarantee, as fields of a plan's budget. It is empty if ``error`` is given.
+        error: a table and its target error, or None if ``budget`` is given.
+        interval: True if the error is half the width of the 90% interval.
+        consistent: True if the error is the standard error after least squares.
+        into: the SVG file for the curve, or None.
     """
     from neyman.accounting.semantics import sentences as words
     from neyman.accounting.semantics.digits import exact_text
@@ -496,7 +496,7 @@ def _rows(plan: Plan) -> Iterator[str]:
 
 
 def _tables(plan: Plan) -> Iterator[str]:
-    """Yield the private tables of a plan that has several, one a line."""
+    """Yield one line per private table, if the plan has several."""
     if not plan.tables:
         return
     subject = plan.unit.protects
@@ -510,7 +510,10 @@ def _tables(plan: Plan) -> Iterator[str]:
 
 
 def _noise_or_bounds(plan: Plan) -> tuple[tuple[str, ...], dict[str, object]]:
-    """Sentences about the kind of noise, or about bounds from the data, which need rounded one."""
+    """Return sentences about the kind of noise, or about bounds from the data, and JSON fields.
+
+    If bounds come from the data, the noise must be rounded.
+    """
     from neyman.publishing.planning.bound_search import search_notes, searched
     from neyman.publishing.planning.noise_kind import noise_choice
 
@@ -522,8 +525,9 @@ def _noise_or_bounds(plan: Plan) -> tuple[tuple[str, ...], dict[str, object]]:
 
 
 def _error_saving(plan: Plan) -> float:
-    """Return the part of the squared error that the best shares
-    save; 0 where finding it takes long.
+    """Return the share of the squared error that the best budget shares save.
+
+    Return 0 if the search would take long.
     """
     from neyman.publishing.planning.allocation import best_split
     from neyman.publishing.planning.bound_search import searched
@@ -592,7 +596,7 @@ def _show_errors(tables: Sequence[TableError], plan: Plan, *, gaps: bool = False
 
 
 def _gap(error: TableError) -> str:
-    """Return the ratio to the least error, rounded up; for a mean also its number of rows."""
+    """Return an error divided by the least possible error, rounded up. For a mean, add its rows."""
     if error.gap is None:
         return ""
     times = number(error.gap)
