@@ -90,7 +90,7 @@ LIMITS = Limits()
 
 
 _rehearsal: ContextVar[list[PrivateModel] | None] = ContextVar("rehearsal", default=None)
-"""During a search's check of its charges: the fits on rows of zeros, which cost nothing."""
+"""This list collects fits on rows of zeros, without a charge, while a search checks its cost."""
 
 
 class PrivateModel(base.BaseEstimator):
@@ -133,7 +133,7 @@ class PrivateModel(base.BaseEstimator):
         return tags
 
     def _check_arguments(self, *names: str) -> None:
-        """Refuse a missing argument that only the user can choose."""
+        """Refuse an argument that is None, if only the user can choose it."""
         for name in names:
             if getattr(self, name) is None:
                 raise ValueError(
@@ -178,7 +178,7 @@ class PrivateModel(base.BaseEstimator):
 
 
 def _array(data: object, name: str) -> NDArray[Any]:
-    """Return an array of two dimensions, with a type for real numbers."""
+    """Return the data as an array of two dimensions. Refuse types that hold no real numbers."""
     if hasattr(data, "tocsr"):
         raise TypeError(f"{name} has no method for sparse matrices; give X.toarray()")
     frame: Any = data
@@ -216,7 +216,7 @@ def _is_numeric(kind: object) -> bool:
 
 
 def _target(y: object, model: base.BaseEstimator) -> NDArray[Any]:
-    """Return the target with one entry per row. Each entry of a list is read separately."""
+    """Return the target as an array of one entry per row. Read each entry of a list by itself."""
     if y is None:
         raise ValueError(
             f"{type(model).__name__} requires y to be passed, but the target y is None"
@@ -284,7 +284,7 @@ class LinearRegression(base.RegressorMixin, PrivateModel):
         """Charge, and fit the model by one release.
 
         Args:
-            X: real numbers, one row per record; a row with a nonfinite entry counts as a row of
+            X: real numbers, one row per record. A row with a nonfinite entry counts as a row of
                 zeros.
             y: one real number per row.
 
@@ -298,7 +298,7 @@ class LinearRegression(base.RegressorMixin, PrivateModel):
         return self
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return the prediction for each row; NaN if an entry is missing."""
+        """Return the prediction for each row. It is NaN if an entry is missing."""
         with np.errstate(all="ignore"):
             return self._floats(X) @ self.coef_ + self.intercept_
 
@@ -461,7 +461,7 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
         """Charge, and fit the model by one release.
 
         Args:
-            X: real numbers, one row per record; a row with a nonfinite entry counts as a row of
+            X: real numbers, one row per record. A row with a nonfinite entry counts as a row of
                 zeros.
             y: one label per row.
 
@@ -511,12 +511,12 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
         return labels
 
     def decision_function(self, X: ArrayLike) -> Floats:
-        """Return the log odds of the second class at each row; NaN if an entry is missing."""
+        """Return the log odds of the second class for each row, or NaN if an entry is missing."""
         with np.errstate(all="ignore"):
             return self._floats(X) @ self.coef_[0] + self.intercept_[0]
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the likelier class of each row; the first class if an entry is missing."""
+        """Return the likelier class of each row, or the first class if an entry is missing."""
         likelier = self.decision_function(X) > 0
         return self.classes_[likelier.astype(int)]
 
@@ -612,14 +612,14 @@ class StandardScaler(base.OneToOneFeatureMixin, base.TransformerMixin, PrivateMo
         return self
 
     def transform(self, X: ArrayLike) -> Floats:
-        """Return the rows, centered and scaled; a missing entry gives NaN."""
+        """Return the rows, centered and scaled. A missing entry gives NaN."""
         rows = self._floats(X)
         with np.errstate(all="ignore"):
             rows = rows - self.mean_ if self.with_mean else rows
             return rows / self.scale_ if self.with_std else rows
 
     def inverse_transform(self, X: ArrayLike) -> Floats:
-        """Undo `transform`."""
+        """Return rows in their original units, as before `transform`."""
         rows = self._floats(X)
         with np.errstate(all="ignore"):
             rows = rows * self.scale_ if self.with_std else rows
@@ -714,7 +714,7 @@ class PCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, PrivateMo
         """Charge, and release the covariance and the mean.
 
         Args:
-            X: real numbers, one row per record; a row with a nonfinite entry counts as 0.
+            X: real numbers, one row per record. A row with a nonfinite entry counts as zeros.
             y: ignored.
 
         Raises:
@@ -770,7 +770,7 @@ class PCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, PrivateMo
             return (self._floats(X) - self.mean_) @ self.components_.T
 
     def inverse_transform(self, X: ArrayLike) -> Floats:
-        """Return the rows that have these coordinates, in the plane of the components."""
+        """Return the rows with these coordinates along the components."""
         check_is_fitted(self)
         return as_floats(_array(X, "PCA")) @ self.components_ + self.mean_
 
@@ -781,11 +781,9 @@ class PCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, PrivateMo
 class GridSearchCV(model_selection.GridSearchCV):
     """Search a grid, after checking that the ledger would grant all fits.
 
-    A fit of each candidate on rows of zeros, without a charge, gives the cost of its fits.
-
     Each fit charges. Before the first fit, the sum of all charges is compared with each account's
-    balance. With scikit-learn's own `GridSearchCV`, the refusal comes only at the fit that
-    overspends.
+    balance. A fit of each candidate on rows of zeros, without a charge, gives the cost of its fits.
+    With scikit-learn's own `GridSearchCV`, the refusal comes only at the fit that overspends.
 
     Folds are `KFold` by default, also for classifiers. If one row changes, a splitter that reads
     labels may move many rows to another fold, and no fit's guarantee covers this.
@@ -843,7 +841,7 @@ class GridSearchCV(model_selection.GridSearchCV):
     def _prices(
         self, X: Any, y: Any, candidates: Iterable[Mapping[str, Any]], splits: int
     ) -> list[tuple[Payer, tuple[Fraction, Fraction]]]:
-        """Return the payers, and the sum of the charges of all fits.
+        """Return each account that pays, with the sums of charges and deltas of all fits.
 
         A fit on rows of zeros has the same mechanism as the fit on the data, and costs nothing.
         """
@@ -851,10 +849,10 @@ class GridSearchCV(model_selection.GridSearchCV):
         payers: dict[tuple[str, str, str], Payer] = {}
         totals: dict[tuple[str, str, str], list[Fraction]] = defaultdict(lambda: [Fraction(0)] * 4)
         for candidate in candidates:
-            started = _rehearsal.set([])
+            fits: list[PrivateModel] = []
+            started = _rehearsal.set(fits)
             try:
                 base.clone(self.estimator).set_params(**candidate).fit(rows, target)
-                fits = _rehearsal.get() or []
             finally:
                 _rehearsal.reset(started)
             prices: dict[tuple[str, str, str], list[Fraction]] = defaultdict(

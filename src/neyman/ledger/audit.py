@@ -75,14 +75,14 @@ def behind(db: Transaction, checkpoint: Checkpoint) -> str:
         (last,) = one_row(db, (int,), "SELECT max(number) FROM event")
         return (
             f"the ledger has {last} events and had {checkpoint.events} at the checkpoint: it was"
-            " rolled back or restored from a backup, and has forgotten spends; bring back the"
-            " newest copy, or count as spent all that was released since"
+            " rolled back or restored from a backup, and lacks charges. Bring back the newest"
+            " copy, or count as spent all that was released since"
         )
     if digest(rows[0][0]) != checkpoint.head:
         return (
-            f"event {checkpoint.events} is not the one of the checkpoint: the ledger was restored"
-            " from an older copy and written to since, or rewritten; of two histories one is left"
-            " out here"
+            f"event {checkpoint.events} is not the one of the checkpoint: the ledger was rewritten,"
+            " or restored from an older copy and then changed. Its history lacks charges that the"
+            " checkpoint covers"
         )
     return ""
 

@@ -189,9 +189,9 @@ def settle(write: Writer, dataset: str, key: str, again: bool) -> bool:
             )
         if state == "reading" and not again:
             raise LedgerError(
-                f"entry {number} of {dataset} was reserved for this very plan and is unfinished:"
-                " its run is still going, or crashed after it began to read the data, and is spent"
-                " for ever. Wait for it, or ask to be charged again: --charge-again"
+                f"entry {number} of {dataset} was reserved for this plan and is unfinished: its run"
+                " continues, or crashed after it began to read the data. Its charge is permanent."
+                " Wait for that run, or ask to be charged again: --charge-again"
             )
     replaced = [number for number, state in tries if state == "reserved"]
     for number in replaced:

@@ -217,9 +217,8 @@ class Ledger:
                 ):
                     if units > most:
                         raise LedgerError(
-                            f"{word} = {Fraction(terms[word])} of {account} is more than that of"
-                            f" {of or dataset}, {getattr(above, word)}, which it is part of: give"
-                            " at most that"
+                            f"{word} = {Fraction(terms[word])} of {account} must be at most that of"
+                            f" {of or dataset}, which contains it: {getattr(above, word)}"
                         )
                 write.allocation(terms)
             return account_of(write.db, dataset, account)
@@ -391,8 +390,8 @@ class Ledger:
                 why = {
                     "void": "is void: a later run of the same plan, or the operator, has taken its"
                     " place; run the plan again",
-                    "reading": "has begun already, in another run; reserve one of your own",
-                    "released": "is released already; the same files are to be had at no charge",
+                    "reading": "has begun already, in another run; reserve another entry",
+                    "released": "is released already; the same plan gives its files at no charge",
                 }
                 raise LedgerError(f"entry {entry.id} of {entry.dataset} {why[entry.state]}")
             write.begin(entry.id)
@@ -448,7 +447,7 @@ class Ledger:
             if entry.state != "reserved":
                 raise LedgerError(
                     f"entry {entry.id} of {entry.dataset} is {entry.state}: data were read, or may"
-                    " have been, so it is spent for ever"
+                    " have been, so its charge is permanent"
                 )
             write.void(entry.id, text("why", why))
             return entry_of(write.db, entry.id)

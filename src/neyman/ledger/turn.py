@@ -52,6 +52,6 @@ def file_turn(ledger: Path, key: str, wait: float) -> Generator[None]:
 def waited(wait: float) -> LedgerError:
     """Return the error of a process that did not get its turn in time."""
     return LedgerError(
-        f"another run of this plan has been going for {wait:g} s; nothing was spent by this one: "
-        "once that run ends, the same plan gives its files at no charge"
+        f"another run of this plan has not ended within {wait:g} s, and this run spent nothing. "
+        "After that run ends, the same plan gives its files at no charge"
     )

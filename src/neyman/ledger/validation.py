@@ -211,8 +211,8 @@ def _caps(cap: object, delta_cap: object) -> dict[str, Any]:
     ):
         if asked and not has:
             raise ValueError(
-                f"{name} = {plain(asked)} must be at least 1/{per:,}: less than that"
-                " no ledger counts"
+                f"{name} = {plain(asked)} must be at least 1/{per:,}, the smallest amount that a"
+                " ledger counts"
             )
     return {
         "cap": ratio(most),

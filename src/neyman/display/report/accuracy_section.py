@@ -184,14 +184,16 @@ def _fit(error: ReportedError) -> list[str]:
 
 
 def _gap(receipt: Receipt, entries: Entries) -> str:
-    """Return the ratio to a table's least error, or a dash if the receipt alone proves none."""
+    """Return a table's error divided by the least possible error, as text.
+
+    Return a dash if the receipt alone proves no bound.
+    """
     (part, *others) = entries
     mechanism = part.mechanism or {}
     if others or part.measure == "rank" or part.delta is not None:
         return "–"
-    if any(
-        query["name"] == part.query and "detail" in query for query in receipt.plan.get("query", ())
-    ):
+    queries = receipt.plan.get("query", ())
+    if any(query["name"] == part.query and "detail" in query for query in queries):
         return "–"
     vectors = mechanism.get("sensitivity")
     one = [[vectors]] if isinstance(vectors, int) else vectors

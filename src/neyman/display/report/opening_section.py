@@ -1,4 +1,4 @@
-"""Write the first and the last words of a report's two printed pages."""
+"""Write a report's opening, and its section on what the limits do not cover."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _totals(receipt: Receipt) -> str:
 
 
 def _row_counts(receipt: Receipt, plan: Plan | None) -> str:
-    """Say which rows count, and how ignoring the others affects the tables."""
+    """Say which rows count, and how the other rows affect the tables. Return "" without a plan."""
     if plan is None:
         return ""
     bounds = [part.clip[-1] for part in receipt.clips if part.histogram == f"{ROWS_TABLE}.{ALL}"]

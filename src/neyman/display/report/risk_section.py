@@ -344,7 +344,7 @@ def _slider(ident: str, label: str) -> tuple[Element, Element]:
 
 
 def levels(receipt: receipt_format.Receipt) -> markup.Fold:
-    """Show the power at a few levels."""
+    """Return the section with the power at a few levels."""
     rows: list[list[str]] = []
     for point in receipt.guarantee.power:
         level = proportion(point.level)
@@ -379,7 +379,7 @@ def levels(receipt: receipt_format.Receipt) -> markup.Fold:
 
 
 def vocabularies(receipt: receipt_format.Receipt) -> markup.Fold:
-    """Return the guarantee in experts' terms."""
+    """Return the guarantee as epsilon and delta, mu, rho, and total variation."""
     guarantee = receipt.guarantee
     subject, rows_each = unit(receipt)
     change = words.change(receipt.neighboring, subject, rows_each, guarantee.held)

@@ -102,8 +102,8 @@ def _refuse_names(path: Path, status: os.stat_result) -> None:
         raise LedgerError(f"{path} cannot be reached: {error.strerror}") from error
     if names > 1:
         raise LedgerError(
-            f"{path} has {names} names (hard links), and by each its cap could be spent"
-            f" anew: remove the others; `find -samefile {path.name}` lists them"
+            f"{path} has {names} names (hard links), and its cap could be spent under each name:"
+            f" remove the others; `find -samefile {path.name}` lists them"
         )
 
 
