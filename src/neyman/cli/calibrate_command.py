@@ -58,7 +58,7 @@ class Calibration:
 
     @property
     def named(self) -> str:
-        """Return the table's name, with the number of rows if that matters."""
+        """Return the table's name, with the number of rows if its error depends on it."""
         return self.table if self.rows is None else f"{self.table} at {self.rows:,} rows"
 
     def to_dict(self) -> dict[str, Any]:

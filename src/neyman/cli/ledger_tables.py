@@ -208,7 +208,7 @@ def history_list(book: Ledger, last: int) -> list[dict[str, Any]]:
 
 
 def _event_fields(line: str) -> dict[str, Any]:
-    """Return the fields of an event for a history or for JSON."""
+    """Return the fields of an event, checked, without the long ones."""
     event = fields(line)
     for long in ("plan", "mechanisms", "files", "salt"):
         event.pop(long, None)

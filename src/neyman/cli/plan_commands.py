@@ -145,7 +145,6 @@ def plan_check(
     With --concerning, print the risk for these attributes of one record, all of them together.
     """
     from neyman.accounting.semantics import sentences as words
-    from neyman.accounting.semantics.attacks import AttackSuccess
     from neyman.accounting.semantics.budget_warnings import budget_warnings
     from neyman.publishing.plan.plan import Plan
     from neyman.publishing.plan.public_keys import key_lists, key_warnings
@@ -208,28 +207,27 @@ def plan_check(
             out.say("\n" + reading_rule(read))
             _show_risks(risks, place, words.known(read.unit.protects, read.held), read.held)
 
-        listed = [error.to_dict() for error in tables]
-        content = {"plan_hash": read.hash, "mechanisms": [part.to_dict() for part in mechanisms]}
-        content["errors"] = listed
-        content |= fields
-        content["source"] = {**read.source.model_dump(), "rule": reading_rule(read)}
-        content["keys"] = [
-            {"hierarchy": keys.hierarchy, "file": keys.file, "places": dict(keys.places)}
-            for keys in lists
-        ]
-        content["warnings"] = list(warnings)
-        content["attacks"] = list(map(AttackSuccess.to_dict, risks))
-        content["rows"] = list(_rows(read))
-        content["disjoint"] = list(rules)
-        content["detail"] = list(details)
-        content |= {"totals": list(notes)} if notes else {}
-        if read.tables:
-            content["tables"] = {table.name: table.to_dict() for table in read.tables}
-        if split is not None:
-            content["split"] = split.to_dict()
-        answer(
-            content if asked is None else content | {"concerning": asked.to_dict()}, as_json, show
-        )
+        content = {
+            "plan_hash": read.hash,
+            "mechanisms": [part.to_dict() for part in mechanisms],
+            "errors": [error.to_dict() for error in tables],
+            **fields,
+            "source": {**read.source.model_dump(), "rule": reading_rule(read)},
+            "keys": [
+                {"hierarchy": keys.hierarchy, "file": keys.file, "places": dict(keys.places)}
+                for keys in lists
+            ],
+            "warnings": list(warnings),
+            "attacks": [risk.to_dict() for risk in risks],
+            "rows": list(_rows(read)),
+            "disjoint": list(rules),
+            "detail": list(details),
+            **({"totals": list(notes)} if notes else {}),
+            **({"tables": {t.name: t.to_dict() for t in read.tables}} if read.tables else {}),
+            **({} if split is None else {"split": split.to_dict()}),
+            **({} if asked is None else {"concerning": asked.to_dict()}),
+        }
+        answer(content, as_json, show)
 
 
 @plan_app.command(
@@ -376,7 +374,7 @@ def _is_text_of(plan: Plan, text: str, folder: Path) -> bool:
 
 
 def _clip(text: str) -> tuple[str, object]:
-    """Return a column and its clip: two numbers, or a word."""
+    """Return a column and its clip from "COLUMN=CLIP". The clip is a list of numbers, or a word."""
     name, _, ends = text.rpartition("=")
     if not name:
         raise ValueError(f"{text!r} must be COLUMN=LOW,HIGH, such as income=0,100000")
@@ -385,7 +383,7 @@ def _clip(text: str) -> tuple[str, object]:
 
 
 def _named_risks(plan: Plan) -> tuple[list[AttackSuccess], str]:
-    """Return the risk of each usual attack, and where the plan's power is on the scale."""
+    """Return the risk of each usual attack, and a comparison of the plan with other deployments."""
     from neyman.accounting.literature.deployments import scale_sentence
     from neyman.accounting.semantics.attacks import usual_attacks
     from neyman.accounting.semantics.budget import AtMost, within_limit
@@ -403,7 +401,7 @@ def _named_risks(plan: Plan) -> tuple[list[AttackSuccess], str]:
 def _show_risks(
     risks: Sequence[AttackSuccess], place: str, subject: str, held: Sequence[str]
 ) -> None:
-    """Print the place on the scale, a sentence per attack, and the conditions once."""
+    """Print the comparison ``place``, a sentence per attack, and the conditions of all attacks."""
     from neyman.accounting.semantics.sentences import held_conditions
 
     conditions = dict.fromkeys(held_conditions(held))
@@ -484,7 +482,7 @@ def calibrate_plan(
 
 
 def _rows(plan: Plan) -> Iterator[str]:
-    """Yield what the guarantee assumes, which rows count, and what happens to missing values."""
+    """Yield sentences on the guarantee's assumption, the rows that count, and missing values."""
     from neyman.publishing.planning.counted_rows import counted_rows
     from neyman.publishing.planning.missing_values import missing_by_sentence
 

@@ -142,7 +142,7 @@ def bound_tables(data: Sequence[str]) -> dict[str, str]:
 
 
 def columns(*heads: str) -> Table:
-    """Return an empty table. In a narrow terminal, its words wrap and are not cut off."""
+    """Return a table with heads and no rows. In a narrow terminal, its words wrap."""
     from rich.table import Table
 
     table = Table(box=None)
@@ -183,7 +183,7 @@ def check_suffix(path: Path | None, *suffixes: str) -> None:
 
 @contextmanager
 def writing(path: Path) -> Generator[None]:
-    """Report which ``--out`` could not be written, and what to give instead."""
+    """Report an ``--out`` that cannot be written, and what to give instead."""
     try:
         yield
     except FileExistsError:

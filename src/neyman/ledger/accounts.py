@@ -80,11 +80,9 @@ def situation(db: Transaction, dataset: str, account: str, part: str, key: str =
         LedgerError: the dataset, allocation, or part does not exist.
     """
     names(dataset=dataset, account=account, part=part)
-    values = (dataset, key, account, dataset)
-    if part:
-        rows = typed_rows(db, _KINDS, f"{_SITUATION} AND p.part = ?", *values, part)
-    else:
-        rows = typed_rows(db, _KINDS, _SITUATION, *values)
+    query = f"{_SITUATION} AND p.part = ?" if part else _SITUATION
+    own = (part,) if part else ()
+    rows = typed_rows(db, _KINDS, query, dataset, key, account, dataset, *own)
     if not rows:
         raise LedgerError(_unknown(db, dataset, account, part))
     purses = tuple(Purse(*row[5:13]) for row in rows)

@@ -301,7 +301,7 @@ class Desk:
         return PageFacts("", False, "", None)
 
     def checks(self, witness: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Check the receipt, if one is open."""
+        """Return the results of checking the receipt. Without a receipt, there are none."""
         return []
 
     def answer(self, question: Question) -> Answer:
@@ -485,7 +485,7 @@ def _guarantee_curve(question: Question) -> tuple[Tradeoff, str]:
 
 
 def _normal(curve: Tradeoff) -> list[tuple[str, str, str]]:
-    """Return mu and rho of a curve that has both in closed form."""
+    """Return the figure (name, value, note) of mu and rho, if a curve has both in closed form."""
     mu, rho = _shortest(curve.gdp()), _shortest(curve.zcdp())
     return [("Mu (Gaussian)", digits.number(mu), f"rho (zCDP): {digits.number(rho)}")]
 

@@ -292,7 +292,7 @@ def _all_claims(receipt: Receipt) -> str:
 
 
 def _comparable(receipt: Receipt) -> bool:
-    """Return True if the guarantee is about a changed record, like scenarios."""
+    """Return True if the guarantee is about a changed record, like the limits for attributes."""
     return receipt.neighboring == "replace-one"
 
 

@@ -16,7 +16,7 @@ from neyman.publishing.release.receipt_format import Receipt
 
 
 def headline(receipt: Receipt) -> Element:
-    """Return the headline sentence and its subject."""
+    """Return the section with the headline sentence and the warnings about the budget."""
     subject, rows = unit(receipt)
     level, power = chosen(receipt)
     adds, held = receipt.neighboring == "add-remove", receipt.guarantee.held

@@ -45,7 +45,7 @@ _NOISE = {
 
 
 def _noise(receipt: Receipt) -> str:
-    """Describe the noise. Quantiles that are drawn have their own kind."""
+    """Describe the noise of the tables, and the random draws of quantiles."""
     measures = {part.measure for part in receipt.mechanisms if not part.public}
     kind = str(receipt.plan.get("noise", "discrete-gaussian"))
     texts: list[str] = []

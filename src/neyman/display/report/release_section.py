@@ -16,7 +16,7 @@ from neyman.publishing.release.table_files import LIMITS as TABLE_FILES_LIMITS
 
 
 def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
-    """Return each table's share of the budget.
+    """Return the section with each table's share of the budget.
 
     Args:
         split: the budget split of the plan, if it gives weights of the tables' errors.
@@ -114,7 +114,7 @@ def footer(receipt: Receipt) -> Element:
 
 
 def _costs(tables: Sequence[Entries], field: str) -> list[Fraction]:
-    """Return the cost of each table, or nothing if a cost is not finite."""
+    """Return the cost of each table, or [] if one is infinite. ``field`` names the cost."""
     costs = [
         [digits.value(field, getattr(entry, field)) for entry in entries] for entries in tables
     ]

@@ -110,7 +110,7 @@ class Address:
         """Return a message of the server or of libpq on one line, without secrets."""
         line = " ".join(text.split())
         for name in _SECRET:
-            secret = self.parameters.get(name) or (os.environ.get("PGPASSWORD") or "")
+            secret = self.parameters.get(name) or os.environ.get("PGPASSWORD", "")
             if len(secret) > 2:
                 line = line.replace(secret, "***")
         return line
@@ -292,7 +292,7 @@ def after(commit: Callable[[], bool], address: Address) -> Generator[None]:
 
 @contextmanager
 def in_words(address: Address, wait: float) -> Generator[None]:
-    """Explain PostgreSQL's errors. Raise a broken connection as `Lost`."""
+    """Raise PostgreSQL's errors as `LedgerError`, and a broken connection as `Lost`."""
     where = address.shown
     try:
         yield

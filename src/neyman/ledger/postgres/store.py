@@ -175,7 +175,7 @@ class PostgreSQL(Store):
 
     @contextmanager
     def _rolled_back(self, state: str) -> Generator[None]:
-        """Run operations that do no harm if they were done and no one knows."""
+        """Run operations that do no harm if no answer says whether they were done."""
         try:
             with in_words(self.address, self.wait):
                 yield
@@ -207,7 +207,7 @@ class PostgreSQL(Store):
             raise
 
     def _find_out(self, transaction: _Transaction, lost: Lost) -> None:
-        """Return if an unanswered commit was done. Raise an error otherwise."""
+        """Check that an unanswered commit was done. Raise an error otherwise."""
         if transaction.event is None:
             raise LedgerError(
                 f"{self.where} was cut off ({lost}) while files were stored, which do not count"
@@ -227,7 +227,7 @@ class PostgreSQL(Store):
     def _after(
         self, old: PostgresSession, lost: Lost, query: str, *values: object
     ) -> list[tuple[Any, ...]]:
-        """End a broken session, so it can write no more. Then return what the ledger says."""
+        """End a broken session, so it can write no more. Then return the rows of a query."""
         deadline = time.monotonic() + self.wait
         self._connections.drop()
         while True:

@@ -136,7 +136,7 @@ def _patience(wait: float) -> Callable[[int], bool]:
 
 @contextmanager
 def in_words(path: Path, wait: float) -> Generator[None]:
-    """Explain SQLite's errors."""
+    """Raise SQLite's errors as `LedgerError`, in words that say what to do."""
     try:
         yield
     except (apsw.BusyError, apsw.LockedError, apsw.ProtocolError) as error:
