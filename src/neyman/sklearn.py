@@ -25,7 +25,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self, cast
@@ -43,11 +43,9 @@ from neyman.analysis.estimators.logistic import logistic
 from neyman.analysis.estimators.regression import regression
 from neyman.analysis.estimators.second_moments import covariance
 from neyman.analysis.estimators.shared_arguments import Shared, radius_of, relation_of
-from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.extras import require
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import BudgetRefused
-from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, entries_of
@@ -70,8 +68,6 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
-Ends = tuple[Floats, Floats]
-"""The lower and upper ends of intervals."""
 Number = float | Fraction | str
 SPLITTERS = model_selection.KFold, model_selection.RepeatedKFold, model_selection.ShuffleSplit
 
@@ -93,6 +89,7 @@ _rehearsal: ContextVar[list[PrivateModel] | None] = ContextVar("rehearsal", defa
 """This list collects fits on rows of zeros, without a charge, while a search checks its cost."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateModel(base.BaseEstimator):
     """Represent a model whose `fit` is one charged release.
 
@@ -113,17 +110,12 @@ class PrivateModel(base.BaseEstimator):
         interval_: the lower and upper ends of confidence intervals.
     """
 
-    budget: Budget | None
-    neighboring: Neighboring
-    ledger: Ledger | str | Path | None
-    dataset: str | None
-    account: str | None
-    confidence: Number
-    receipt_: Mapping[str, Any]
-    mechanism_: Mechanism
-    tradeoff_: Tradeoff
-    interval_: Ends
-    n_features_in_: int
+    budget: Budget | None = None
+    neighboring: Neighboring = "replace-one"
+    ledger: Ledger | str | Path | None = None
+    dataset: str | None = None
+    account: str | None = None
+    confidence: Number = 0.95
 
     def __sklearn_tags__(self) -> Any:
         """Return tags that allow missing entries, because no content of a row raises an error."""
@@ -242,6 +234,7 @@ def _pair(name: str, bounds: object) -> tuple[Fraction, Fraction]:
 # ---- linear models ----------------------------------------------------------------------------
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LinearRegression(base.RegressorMixin, PrivateModel):
     """Fit least squares from second moments with noise: `ny.estimate.regression`.
 
@@ -258,27 +251,9 @@ class LinearRegression(base.RegressorMixin, PrivateModel):
         intercept_interval_: the ends of the interval of ``intercept_``.
     """
 
-    coef_: Floats
-    intercept_: float
-    intercept_interval_: tuple[float, float]
-
-    def __init__(
-        self,
-        *,
-        budget: Budget | None = None,
-        radius: Number | None = None,
-        bounds: tuple[Number, Number] | None = None,
-        fit_intercept: bool = True,
-        neighboring: Neighboring = "replace-one",
-        ledger: Ledger | str | Path | None = None,
-        dataset: str | None = None,
-        account: str | None = None,
-        confidence: Number = 0.95,
-    ) -> None:
-        self.budget, self.radius, self.bounds = budget, radius, bounds
-        self.fit_intercept, self.neighboring = fit_intercept, neighboring
-        self.ledger, self.dataset, self.account = ledger, dataset, account
-        self.confidence = confidence
+    radius: Number | None = None
+    bounds: tuple[Number, Number] | None = None
+    fit_intercept: bool = True
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Charge, and fit the model by one release.
@@ -334,6 +309,7 @@ class LinearRegression(base.RegressorMixin, PrivateModel):
         self.intercept_interval_ = ends
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Ridge(LinearRegression):
     """Fit least squares with a penalty ``alpha`` |b|^2, like scikit-learn's `Ridge`.
 
@@ -349,32 +325,7 @@ class Ridge(LinearRegression):
         intercept_interval_: the ends of the interval of ``intercept_``.
     """
 
-    def __init__(
-        self,
-        alpha: float = 1.0,
-        *,
-        budget: Budget | None = None,
-        radius: Number | None = None,
-        bounds: tuple[Number, Number] | None = None,
-        fit_intercept: bool = True,
-        neighboring: Neighboring = "replace-one",
-        ledger: Ledger | str | Path | None = None,
-        dataset: str | None = None,
-        account: str | None = None,
-        confidence: Number = 0.95,
-    ) -> None:
-        self.alpha = alpha
-        super().__init__(
-            budget=budget,
-            radius=radius,
-            bounds=bounds,
-            fit_intercept=fit_intercept,
-            neighboring=neighboring,
-            ledger=ledger,
-            dataset=dataset,
-            account=account,
-            confidence=confidence,
-        )
+    alpha: float = field(default=1.0, kw_only=False)
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Charge, and fit the model by one release, as in `LinearRegression.fit`."""
@@ -409,6 +360,7 @@ class Ridge(LinearRegression):
         return self
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LogisticRegression(base.ClassifierMixin, PrivateModel):
     """Fit a logistic regression with a penalty: `ny.estimate.logistic`.
 
@@ -428,28 +380,10 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
             coefficients of the penalized fit to the distribution of the rows.
     """
 
-    classes_: NDArray[Any]
-    coef_: Floats
-    intercept_: Floats
-
-    def __init__(
-        self,
-        *,
-        budget: Budget | None = None,
-        radius: Number | None = None,
-        classes: Sequence[Any] | None = None,
-        alpha: float = 0.01,
-        fit_intercept: bool = True,
-        neighboring: Neighboring = "replace-one",
-        ledger: Ledger | str | Path | None = None,
-        dataset: str | None = None,
-        account: str | None = None,
-        confidence: Number = 0.95,
-    ) -> None:
-        self.budget, self.radius, self.classes, self.alpha = budget, radius, classes, alpha
-        self.fit_intercept, self.neighboring = fit_intercept, neighboring
-        self.ledger, self.dataset, self.account = ledger, dataset, account
-        self.confidence = confidence
+    radius: Number | None = None
+    classes: Sequence[Any] | None = None
+    alpha: float = 0.01
+    fit_intercept: bool = True
 
     def __sklearn_tags__(self) -> Any:
         """Return tags for two classes."""
@@ -530,6 +464,7 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
 # ---- transformers -----------------------------------------------------------------------------
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class StandardScaler(base.OneToOneFeatureMixin, base.TransformerMixin, PrivateModel):
     """Standardize columns by means and variances with noise: `ny.estimate.mean`.
 
@@ -549,27 +484,9 @@ class StandardScaler(base.OneToOneFeatureMixin, base.TransformerMixin, PrivateMo
             entries.
     """
 
-    mean_: Floats
-    var_: Floats
-    scale_: Floats
-
-    def __init__(
-        self,
-        *,
-        budget: Budget | None = None,
-        bounds: Sequence[Any] | None = None,
-        with_mean: bool = True,
-        with_std: bool = True,
-        neighboring: Neighboring = "replace-one",
-        ledger: Ledger | str | Path | None = None,
-        dataset: str | None = None,
-        account: str | None = None,
-        confidence: Number = 0.95,
-    ) -> None:
-        self.budget, self.bounds = budget, bounds
-        self.with_mean, self.with_std, self.neighboring = with_mean, with_std, neighboring
-        self.ledger, self.dataset, self.account = ledger, dataset, account
-        self.confidence = confidence
+    bounds: Sequence[Any] | None = None
+    with_mean: bool = True
+    with_std: bool = True
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Charge, and release the moments of each column.
@@ -671,6 +588,7 @@ class _Powers:
         return np.hstack([present - 0.5, z, np.where(present, z * z - 0.5, 0.0)])
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, PrivateModel):
     """Find principal components of a covariance with noise: `ny.estimate.covariance`.
 
@@ -687,28 +605,8 @@ class PCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, PrivateMo
         interval_: intervals of the entries of ``covariance_``, for the population.
     """
 
-    components_: Floats
-    explained_variance_: Floats
-    explained_variance_ratio_: Floats
-    mean_: Floats
-    covariance_: Floats
-    n_components_: int
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        budget: Budget | None = None,
-        radius: Number | None = None,
-        neighboring: Neighboring = "replace-one",
-        ledger: Ledger | str | Path | None = None,
-        dataset: str | None = None,
-        account: str | None = None,
-        confidence: Number = 0.95,
-    ) -> None:
-        self.n_components, self.budget, self.radius = n_components, budget, radius
-        self.neighboring, self.ledger = neighboring, ledger
-        self.dataset, self.account, self.confidence = dataset, account, confidence
+    n_components: int | None = field(default=None, kw_only=False)
+    radius: Number | None = None
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Charge, and release the covariance and the mean.

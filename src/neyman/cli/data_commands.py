@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from neyman.accounting.semantics.digits import many
 from neyman.cli.terminal import (
+    Engine,
     Json,
+    Master,
+    Memory,
+    PlanFile,
     answer,
     bound_tables,
     columns,
@@ -43,15 +46,11 @@ def _group() -> None:
 
 @data_app.command("check", epilog="Example: neyman data check plan.toml --data people=people.csv")
 def data_check(
-    plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],
+    plan: PlanFile,
     data: Annotated[list[str], typer.Option(help="TABLE=PATH: the file of a private table.")],
-    engine: Annotated[str, typer.Option(help="Engine that counts: duckdb or spark.")] = "duckdb",
-    memory: Annotated[
-        str | None, typer.Option(help="Largest memory of the engine, such as 4GB.")
-    ] = None,
-    master: Annotated[
-        str | None, typer.Option(help="Address of Spark, such as 'local[2]'.")
-    ] = None,
+    engine: Engine = "duckdb",
+    memory: Memory = None,
+    master: Master = None,
     most: Annotated[
         int, typer.Option(min=0, help="Number of lines per reason and values per column to list.")
     ] = 10,

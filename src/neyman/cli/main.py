@@ -20,12 +20,16 @@ import typer
 
 from neyman import __version__
 from neyman.cli.data_commands import data_app
-from neyman.cli.ledger_commands import ledger_app
+from neyman.cli.ledger_commands import CheckpointFile, ledger_app
 from neyman.cli.plan_commands import calibrate_plan, plan_app
 from neyman.cli.release_commands import audit, explore, synthesize
 from neyman.cli.terminal import (
     CHARGED,
+    Engine,
     Json,
+    Master,
+    Memory,
+    PlanFile,
     answer,
     bound_tables,
     check_suffix,
@@ -299,7 +303,7 @@ def _target(budget: Mapping[str, float]) -> Budget:
     " --out release"
 )
 def run(
-    plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],
+    plan: PlanFile,
     *,
     ledger: Annotated[str, typer.Option(help="The ledger: a path, or postgresql://...")],
     into: Annotated[Path, typer.Option("--out", help="Folder for the release, new or empty.")],
@@ -309,13 +313,9 @@ def run(
             help="TABLE=PATH: the file of a private table. A plan that is published needs none."
         ),
     ] = [],  # noqa: B006 (typer copies it)
-    engine: Annotated[str, typer.Option(help="Engine that counts: duckdb or spark.")] = "duckdb",
-    memory: Annotated[
-        str | None, typer.Option(help="Largest memory of the engine, such as 4GB.")
-    ] = None,
-    master: Annotated[
-        str | None, typer.Option(help="Address of Spark, such as 'local[2]'.")
-    ] = None,
+    engine: Engine = "duckdb",
+    memory: Memory = None,
+    master: Master = None,
     account: Annotated[
         str | None, typer.Option(help="Allocation to charge, such as team-a.")
     ] = None,
@@ -328,9 +328,7 @@ def run(
     sign: Annotated[
         Path | None, typer.Option(help="Ed25519 private key (PEM) that signs the receipt.")
     ] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Checkpoint file. A ledger that is behind it is refused.")
-    ] = None,
+    checkpoint: CheckpointFile = None,
     wait: Annotated[
         float, typer.Option(help="Seconds to wait for another run of this plan.")
     ] = 3600.0,

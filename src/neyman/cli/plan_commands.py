@@ -15,6 +15,7 @@ from neyman.accounting.semantics.digits import many, number, plain
 from neyman.cli.data_commands import reading_rule
 from neyman.cli.terminal import (
     Json,
+    PlanFile,
     answer,
     check_suffix,
     columns,
@@ -128,7 +129,7 @@ def plan_init(
 
 @plan_app.command("check", epilog="Example: neyman plan check plan.toml --concerning race")
 def plan_check(
-    plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],
+    plan: PlanFile,
     concerning: Annotated[
         list[str], typer.Option(help="Column or level whose risk to print.")
     ] = [],  # noqa: B006 (typer copies it)
@@ -234,7 +235,7 @@ def plan_check(
     "split", epilog="Example: neyman plan split plan.toml --weight race.county=4 --out split.toml"
 )
 def plan_split(
-    plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],
+    plan: PlanFile,
     weight: Annotated[
         list[str],
         typer.Option(

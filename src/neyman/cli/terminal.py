@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+PlanFile = Annotated[Path, typer.Argument(help="The plan, a TOML file.")]
+Engine = Annotated[str, typer.Option(help="Engine that counts: duckdb or spark.")]
+Memory = Annotated[str | None, typer.Option(help="Largest memory of the engine, such as 4GB.")]
+Master = Annotated[str | None, typer.Option(help="Address of Spark, such as 'local[2]'.")]
 
 CODES = {
     0: "done",
