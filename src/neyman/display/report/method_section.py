@@ -116,20 +116,13 @@ def _derived_columns(receipt: Receipt) -> Node:
     derived: Mapping[str, Any] = receipt.plan.get("derive", {})
     texts = [[markup.strong(name), f" {_rule(part)}"] for name, part in derived.items()]
     lookups: Mapping[str, Any] = receipt.plan.get("lookup", {})
-    texts += [
-        [
-            markup.strong(name),
-            f" from a public list of {many(len(part['keys']), 'value')} "
-            f"of {_looked_up(part['column'])}",
-        ]
-        for name, part in lookups.items()
-    ]
+    for name, part in lookups.items():
+        column: str | list[str] = part["column"]
+        listed = [column] if isinstance(column, str) else column
+        of = " and ".join(map(expression_words, listed))
+        values = many(len(part["keys"]), "value")
+        texts.append([markup.strong(name), f" from a public list of {values} of {of}"])
     return markup.lines(texts)
-
-
-def _looked_up(column: str | list[str]) -> str:
-    texts = [column] if isinstance(column, str) else column
-    return " and ".join(expression_words(text) for text in texts)
 
 
 def _rule(part: Mapping[str, Any]) -> str:
