@@ -19,7 +19,7 @@ from neyman.numerics import check
 from neyman.numerics.relation import NEIGHBORING, Neighboring
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_DATASET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9._-]*")
+_DATASET = re.compile(f"{_NAME.pattern}@{_NAME.pattern}")
 _MARK = re.compile(r"sha256:[0-9a-f]{64}")
 _MAX_PARTS = 10_000
 

@@ -30,7 +30,7 @@ from neyman.display.report.report import page
 from neyman.mechanisms.base import Mechanism
 from neyman.publishing.consistency.adjusted_tables import Z90
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_sections import read_sections
+from neyman.publishing.plan.plan_sections import read_sections, sections_of
 from neyman.publishing.plan.query import Query
 from neyman.publishing.plan.query_resolution import declared_share
 from neyman.publishing.plan.scenarios import concerning, moves_total, usual
@@ -167,6 +167,10 @@ class PlanDesk(Desk):
         note = _TWICE if twice else _LARGEST if searched(self._plan) else ""
         note = f"{note} {GAP.format('the stated number of')}".strip()
         return Tables(head, rows, note, self._toml(question))
+
+    def plan_with(self, question: Question) -> Plan:
+        """Return the plan with the budget and the shares of a question."""
+        return Plan.from_dict(sections_of(self._toml(question)))
 
     def scenarios(self, question: Question) -> Scenarios:
         """Bound the power of an attacker who tests claims about one attribute, for each one."""

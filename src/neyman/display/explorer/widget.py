@@ -116,14 +116,11 @@ class ExplorerWidget(anywidget.AnyWidget):
             ValueError: no plan is open.
         """
         from neyman.display.explorer.plan_desk import PlanDesk, opened_from
-        from neyman.publishing.plan.plan import Plan
-        from neyman.publishing.plan.plan_sections import sections_of
 
         if self._source is None:
             raise ValueError("no plan is open: use ny.explore(plan)")
         question = {"rho": self.rho, "weights": list(self.weights)}
-        text = PlanDesk(opened_from(self._source)).tables(question).toml
-        return Plan.from_dict(sections_of(text))
+        return PlanDesk(opened_from(self._source)).plan_with(question)
 
     def close(self) -> None:
         """Remove every view of the widget, and end the worker process."""
