@@ -89,6 +89,8 @@ class Checkpoint:
     does not have this hash.
 
     Args:
+        ledger: the ledger's random id.
+        events: number of events.
         head: the hash of the last event.
     """
 

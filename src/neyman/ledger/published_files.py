@@ -6,6 +6,7 @@ import hashlib
 import os
 import zlib
 from collections.abc import Iterator, Mapping
+from io import BytesIO
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -127,16 +128,12 @@ def pieces(
 
 
 def _cut(content: bytes | Path) -> Iterator[bytes]:
-    if isinstance(content, bytes):
-        for start in range(0, len(content) or 1, PIECE_BYTES):
-            yield content[start : start + PIECE_BYTES]
-        return
+    """Yield a file's contents in pieces. An empty file has one empty piece."""
     try:
-        with open_file(content) as file:
-            first = True
-            while (piece := file.read(PIECE_BYTES)) or first:
+        with BytesIO(content) if isinstance(content, bytes) else open_file(content) as file:
+            yield file.read(PIECE_BYTES)
+            while piece := file.read(PIECE_BYTES):
                 yield piece
-                first = False
     except OSError as error:
         raise LedgerError(f"{os.fspath(content)} cannot be read: {error.strerror}") from error
 

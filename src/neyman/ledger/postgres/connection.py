@@ -73,7 +73,7 @@ class Address:
             raise unreadable from None
         user, at, hosts = parts.netloc.rpartition("@")
         given = parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)
-        schema = dict(given).pop("schema", "neyman")
+        schema = dict(given).get("schema", "neyman")
         rest = [(name, value) for name, value in given if name != "schema"]
         astray = "@" in user or "@" in parts.path or parts.fragment or "#" in url
         valid = all(_HOST.fullmatch(host) for host in hosts.split(","))
