@@ -54,7 +54,7 @@ def table_errors(receipt: Receipt, tables: Mapping[str, Table]) -> list[Reported
 
 
 def accuracy(receipt: Receipt, errors: Sequence[ReportedError]) -> Node:
-    """Return the margins of error. If there are many tables, list the least accurate ones."""
+    """Return the section on margins of error. Of many tables, it lists the least accurate ones."""
     if not errors:
         return ""
     shown, left = _least_accurate(errors, LIMITS.tables), ""
@@ -126,7 +126,7 @@ def _least_accurate(errors: Sequence[ReportedError], most: int) -> list[Reported
 
 
 def every_error(receipt: Receipt, errors: Sequence[ReportedError]) -> markup.Fold | None:
-    """Return every table's margin of error, with the least error that any release can have."""
+    """Return the section on every table's margin of error, and the least possible error."""
     if not errors:
         return None
     rows = [

@@ -67,7 +67,7 @@ def blocks(*parts: Node) -> Node:
 
 
 def section(ident: str, title: str, *parts: Node) -> Element:
-    """Return a section with its heading, which has the id."""
+    """Return a section of the page. Its heading has the id, for links."""
     heading = element("h2", title, id=ident)
     return element("section", "\n", blocks(heading, *parts), "\n", aria_labelledby=ident)
 

@@ -68,7 +68,7 @@ def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
 
 
 def checking(receipt: Receipt) -> markup.Fold:
-    """Say what identifies the release, and which command verifies its guarantee."""
+    """Return the section on what identifies the release, and how to verify it."""
     ledger = receipt.ledger
     charged = f"{digits.number(ledger.charged)} ({ledger.currency})"
     if digits.value("charged_delta", ledger.charged_delta):
@@ -103,7 +103,7 @@ def checking(receipt: Receipt) -> markup.Fold:
 
 
 def footer(receipt: Receipt) -> Element:
-    """Say how numbers are rounded, and which software made them."""
+    """Return the footer: how numbers are rounded, and which software made them."""
     versions = ", ".join(f"{name} {version}" for name, version in receipt.versions.items())
     rounded = (
         "Risks are rounded up. Accuracy is rounded down. The receipt has every digit, with a "

@@ -60,7 +60,7 @@ _MEASURES = {
 def contents(
     receipt: Receipt, tables: Mapping[str, Table], folder: str = "", plan: Plan | None = None
 ) -> markup.Fold | None:
-    """Say what each query measures, with the files and the first rows of its tables."""
+    """Return the section on what each query measures, with its tables' files and first rows."""
     by_sentence = missing_by_sentence(plan) if plan else {}
     missing = {name: sentence for sentence, names in by_sentence.items() for name in names}
     queries: Sequence[Mapping[str, Any]] = receipt.plan.get("query", ())
