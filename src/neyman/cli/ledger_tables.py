@@ -55,12 +55,7 @@ def entry_dict(entry: Entry) -> dict[str, Any]:
 
 
 def standing_dict(book: Ledger, account: Account, last: int, curve: bool) -> dict[str, Any]:
-    """Return an account with its allocations and last entries as JSON types.
-
-    Args:
-        last: the number of entries.
-        curve: True to add epsilon and power of all charged mechanisms together.
-    """
+    """Return an account, its allocations, last entries, and epsilon and power if ``curve``."""
     entries = book.entries(account.dataset, last) if last else ()
     return account_dict(account) | {
         "allocations": [account_dict(one) for one in book.allocations(account.dataset)],
@@ -70,7 +65,7 @@ def standing_dict(book: Ledger, account: Account, last: int, curve: bool) -> dic
 
 
 def _spent_curve(book: Ledger, account: Account) -> dict[str, Any]:
-    """Return epsilon and power of all charges to the most charged part, or why they are missing."""
+    """Return epsilon and power of all charges to the most charged part, or why not."""
     from neyman.publishing.release.receipt import composed
 
     if not account.entries:

@@ -372,12 +372,7 @@ def _say_release(
     seconds: Mapping[str, float] | None = None,
     lines: Sequence[str] = (),
 ) -> None:
-    """Print a release: what was published, the attacker's power, and the charge.
-
-    Args:
-        seconds: the duration of each stage, for JSON.
-        lines: lines to print at the end.
-    """
+    """Print what was published, the attacker's power, and the charge. ``lines`` come last."""
     from neyman.accounting.semantics import sentences as words
     from neyman.accounting.semantics.digits import many
     from neyman.accounting.semantics.unchecked_claims import disjoint_parts, one_row_each

@@ -424,12 +424,12 @@ def calibrate_plan(
     """Run ``neyman calibrate plan.toml``: print the cost of an error, or errors at a guarantee.
 
     Args:
-        path: the path of the plan, whose own budget is ignored.
-        budget: the guarantee, as fields of a plan's budget. It is empty if ``error`` is given.
-        error: a table and its target error, or None if ``budget`` is given.
+        path: the plan. Its own budget is ignored.
+        budget: the guarantee, as fields of a plan's budget, or {} if ``error`` is given.
+        error: a table and its target error, or None.
         interval: True if the error is half the width of the 90% interval.
-        consistent: True if the error is the standard error after least squares.
-        into: the SVG file for the curve, or None.
+        consistent: True if the error is after least squares.
+        into: the SVG file for the curve.
     """
     from neyman.accounting.semantics import sentences as words
     from neyman.accounting.semantics.digits import exact_text
@@ -509,10 +509,7 @@ def _tables(plan: Plan) -> Iterator[str]:
 
 
 def _noise_or_bounds(plan: Plan) -> tuple[tuple[str, ...], dict[str, object]]:
-    """Return sentences about the kind of noise, or about bounds from the data, and JSON fields.
-
-    If bounds come from the data, the noise must be rounded.
-    """
+    """Return sentences about the kind of noise, or about bounds from the data, and JSON fields."""
     from neyman.publishing.planning.bound_search import search_notes, searched
     from neyman.publishing.planning.noise_kind import noise_choice
 

@@ -45,8 +45,8 @@ CODES = {
 class _Paper:
     """Print to a console whose reader may leave, such as ``| head -1``.
 
-    Control characters in texts are escaped, so no text controls the terminal. The console is made
-    at its first use, because ``--help`` and ``--version`` do not need it.
+    Escape control characters. The console is made at its first use, because ``--help`` and
+    ``--version`` do not need it.
     """
 
     def __init__(self, *, stderr: bool = False) -> None:
@@ -84,10 +84,7 @@ _errors = _Paper(stderr=True)
 
 
 def standard_streams() -> None:
-    """Let stdout and stderr accept any text. "?" replaces a character that they cannot encode.
-
-    A closed stream drops its text.
-    """
+    """Let stdout and stderr accept any text. "?" replaces characters that they cannot encode."""
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)
         if stream is None:
@@ -260,7 +257,7 @@ _Errors = tuple[type[Exception], ...]
 
 
 def _kinds() -> tuple[_Errors, _Errors, _Errors]:
-    """Return the errors of a refused charge, of bad input, and of a failure after a charge."""
+    """Return the errors of the budget, of bad input, and after a charge."""
     # The ledger's errors exist only if its library is installed.
     try:
         from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError

@@ -389,7 +389,7 @@ class _Replay:
 
 
 def _hash_of(db: Transaction, entry: int, attempt: str, path: str) -> str:
-    """Return the SHA-256 of a stored file, or a text that says that a piece is missing."""
+    """Return the SHA-256 of a stored file, or "a piece is missing"."""
     digest = hashlib.sha256()
     query = "SELECT count(*) FROM piece WHERE entry = ? AND attempt = ? AND path = ?"
     (count,) = one_row(db, (int,), query, entry, attempt, path)

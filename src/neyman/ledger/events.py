@@ -178,11 +178,7 @@ def checkpoint_of(db: Transaction) -> Checkpoint:
 
 
 def settle(write: Writer, dataset: str, key: str, again: bool) -> bool:
-    """Make reserved entries of a key void. Return True if there were any.
-
-    Raises:
-        LedgerError: an entry of the key is released, or is reading and ``again`` is False.
-    """
+    """Make reserved entries of a key void, and return True if there were any."""
     query = "SELECT id, state FROM entry WHERE dataset = ? AND key = ? ORDER BY id"
     tries = typed_rows(write.db, (int, str), query, dataset, key)
     for number, state in tries:

@@ -288,8 +288,7 @@ class Ledger:
     def turn(self, key: str, wait: float) -> AbstractContextManager[None]:
         """Hold a plan's turn, so that one process at a time runs it on this ledger.
 
-        The turn ends with its process, so a waiting process knows that the other is alive. The
-        budget does not depend on turns.
+        The turn ends with its process. The budget does not depend on turns.
 
         Args:
             key: any text that identifies the plan.
@@ -327,10 +326,7 @@ class Ledger:
         Args:
             dataset: a registered "name@version".
             key: hash of the plan and of the dataset version, computed by the caller.
-            protects: what one unit is. ``protects``, ``neighboring``, and ``rows`` must be as
-                registered.
-            neighboring: "add-remove" or "replace-one".
-            rows: the largest number of rows per unit.
+            protects, neighboring, rows, totals: the privacy unit, as registered by `create`.
             charge: exact amount in the account's currency, at least 0. It counts rounded up.
             delta: the probability that the plan's steps fail outright, in [0, 1].
             mechanisms: the mechanism list, as JSON types. The guarantee is recomputed from it.
@@ -338,7 +334,6 @@ class Ledger:
             account: the allocation that pays. "" is the account itself.
             part: the only declared part that is read. "" is all the data.
             again: if True, charge although an earlier run of the key is unfinished.
-            totals: the hash of the plan's exact totals, as registered, or "".
 
         Raises:
             LedgerError: the dataset is not registered or has another privacy unit, or the key is
@@ -584,7 +579,7 @@ class Ledger:
             write_checkpoint(path, Checkpoint(own, write.number, write.head))
 
     def _refuse_rollback(self, db: Transaction) -> None:
-        """Refuse a ledger that is behind its checkpoint file, if it has one."""
+        """Refuse a ledger that is behind its checkpoint file."""
         if self._checkpoint_path:
             _refuse_behind(db, Checkpoint.load(self._checkpoint_path), self._checkpoint_path)
 

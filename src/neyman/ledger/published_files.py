@@ -76,10 +76,7 @@ def stored(db: Transaction, entry: int, attempt: str, path: str, number: int) ->
 
 
 def _decompress(zipped: int, content: bytes) -> bytes:
-    """Decompress a piece, up to one byte more than a piece can hold.
-
-    Return b"" if it is damaged. The hash of its file then reports the damage.
-    """
+    """Decompress a piece, up to one byte more than it can hold. Return b"" if it is damaged."""
     if not isinstance(content, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         return b""
     try:

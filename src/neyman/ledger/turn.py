@@ -1,7 +1,7 @@
 """Let one process at a time run a plan on a ledger.
 
 A turn ends with its process, so a waiting run knows that the other is alive. Turns do not affect
-the budget: a process without a turn can spend no more than one with a turn.
+the budget.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ def file_turn(ledger: Path, key: str, wait: float) -> Generator[None]:
     """Let no other process run a plan on a SQLite ledger, by a lock on a file beside it.
 
     Args:
-        ledger: the path of the ledger.
-        key: a text that identifies the plan.
+        key: text that identifies the plan.
         wait: largest number of seconds to wait for another process.
     """
     path = ledger.with_name(f".{ledger.name}.{hashlib.sha256(key.encode()).hexdigest()[:16]}.run")

@@ -68,10 +68,7 @@ def _tangent_heights(epsilons: Array, log_deltas: Array, levels: Array) -> Array
 
 
 def _closer(profile: Profile, epsilons: Array, log_deltas: Array, level: float) -> float:
-    """Return an upper bound on the power at a level: the least height of tangents.
-
-    The second and later rounds add tangents near the best one.
-    """
+    """Bound the power at a level by the least height of tangents, refined around the best one."""
     best, at = 1.0, np.array([level])
     for left in range(LIMITS.level_rounds, -1, -1):
         heights = _tangent_heights(epsilons, log_deltas, at)[:, 0]

@@ -118,7 +118,6 @@ class PlanDesk(Desk):
         self.asked |= {"tables": self.tables, "scenarios": self.scenarios}
 
     def opening(self) -> PageFacts:
-        """Return the facts about the file that the page needs before its first question."""
         opened, plan = self.opened, None
         if opened.plan is not None:
             queries = self._measured_queries
@@ -134,20 +133,16 @@ class PlanDesk(Desk):
         return [asdict(check) for check in checks]
 
     def before(self, question: Question) -> list[Point]:
-        """Return points (level, upper bound on the power) of the original plan.
-
-        Return [] if the question has the original settings.
-        """
+        """Return the power of the original plan at levels, or [] if its settings are unchanged."""
         if question["about"] != "plan" or self._settings(question) == self._settings({}):
             return []
         return self._plan_guarantee.powers(number_in(question, "level"))[0]
 
     def of_plan(self, question: Question) -> ShownGuarantee:
-        """Return the guarantee of the plan with the settings of a question."""
         return self._guarantee_of(*self._split(question))
 
     def tables(self, question: Question) -> Tables:
-        """Return the error of every table, beside its error in the original plan, without data."""
+        """Return the error of every table, beside its error in the original plan."""
         now = errors(*self._split(question))
         twice = any(error.consistent is not None for error in now)
         rows = [
@@ -173,7 +168,7 @@ class PlanDesk(Desk):
         return Plan.from_dict(sections_of(self._toml(question)))
 
     def scenarios(self, question: Question) -> Scenarios:
-        """Bound the power of an attacker who tests claims about one attribute, for each one."""
+        """Bound the power of tests of claims about each single attribute."""
         plan, scale = self._split(question)
         level, guarantee = number_in(question, "level"), self.guarantee(question)
         guessing, holder = words.percent(level, up=False), plan.unit.protects

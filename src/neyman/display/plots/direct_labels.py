@@ -131,13 +131,9 @@ def _pixels(axes: Axes, line: LabeledLine) -> Array:
 def _best(
     path: Array, others: Sequence[Array], taken: Sequence[Array], half: Array, frame: Any
 ) -> Array:
-    """Return the center of a name beside a line with the least `_cost`, in pixels.
+    """Return the center of a name beside its line where `_cost` is least.
 
-    Args:
-        path: points along the line.
-        others: points along each other line.
-        taken: boxes (left, bottom, right, top) of the names that have a place.
-        half: half the width and half the height of the name.
+    ``taken`` has the boxes of placed names. ``half`` is half the name's width and height.
     """
     height = 2 * half[1]
     every = np.concatenate([path, *others])
@@ -174,7 +170,7 @@ def _cost(
     frame: Any,
     height: float,
 ) -> float:
-    """Return the cost of a name's center: points and names below it, the frame, lines nearby."""
+    """Return the cost of a name's center, by the lines, names, and frame in its way."""
     low, high = place - half, place + half
     wide = LIMITS.gap_letter_heights * height
     crossed = ((every > low - wide) & (every < high + wide)).all(axis=1).sum()

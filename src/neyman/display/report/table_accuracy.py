@@ -61,7 +61,7 @@ def accuracy(table: Table, proportions: tuple[float, ...]) -> TableAccuracy | No
 
 
 def _parts(table: Table) -> Iterator[tuple[Numbers, Numbers]]:
-    """Yield the values and the margins of error of a table, one batch of rows at a time."""
+    """Yield the values and the margins of error of a table in parts."""
     columns = ["value", "lower", "upper"]
     batches: Iterable[Any]
     if isinstance(table, ParquetFile):

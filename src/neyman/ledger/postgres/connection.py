@@ -148,7 +148,7 @@ class PostgresSession:
 
 
 class _Thread(threading.local):
-    """Hold the session of the current thread, if it has one."""
+    """Hold one thread's session."""
 
     session: PostgresSession | None = None
 

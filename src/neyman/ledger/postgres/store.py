@@ -124,7 +124,6 @@ class PostgreSQL(Store):
 
     @contextmanager
     def reading(self) -> Generator[_Transaction]:
-        """Open a transaction that sees one moment of the ledger."""
         with (
             self._rolled_back("nothing was written"),
             self._transaction(
@@ -136,7 +135,6 @@ class PostgreSQL(Store):
 
     @contextmanager
     def writing(self) -> Generator[_Transaction]:
-        """Open the only transaction that may write. On exit, all of it is stored, or nothing."""
         transaction = None
         try:
             with self._transaction(
@@ -184,7 +182,6 @@ class PostgreSQL(Store):
             raise LedgerError(f"{self.where} was cut off ({lost}): {state}") from None
 
     def reserve_fast(self, asked: Reservation) -> int | None:
-        """Return the id of a new entry, or None if the ledger must use the slow path."""
         session = self._connections.get()
         values = (RULES, round(self.wait * 1000), *asked[:-1], *asked.line)
         try:
@@ -281,7 +278,6 @@ class PostgreSQL(Store):
             own.drop()
 
     def problems(self) -> list[str]:
-        """List the differences of the tables and rules from this version."""
         with self.reading():
             pass  # checks that a ledger of this version exists
         with self._rolled_back("nothing was written"):

@@ -118,8 +118,8 @@ def _patience(wait: float) -> Callable[[int], bool]:
     """Return a handler that retries after random pauses. They do not grow, so waiting is fair.
 
     After a commit, SQLite admits the first writer that asks. With such pauses, each try of each
-    writer is equally likely to be first, whatever happened before. Longer pauses would favor
-    writers that have just committed. Shorter pauses would cost processor time.
+    writer is equally likely to be first. Longer pauses would favor writers that have just
+    committed. Shorter pauses would cost processor time.
     """
     deadline = 0.0
 

@@ -267,7 +267,7 @@ def refuse_elsewhere(db: SQLiteTransaction, path: Path) -> None:
 
 
 def unknown_version(path: Path, version: int) -> LedgerError:
-    """Return the error that refuses a file of a version that this code does not know."""
+    """Return the error that refuses a file of another version."""
     return LedgerError(
         f"{path} has ledger schema {version}, and this version of neyman reads {FILE_VERSION}: use"
         " the version that made it"

@@ -86,7 +86,6 @@ class SQLiteFile(Store):
         return type(self), (self.path, self.wait)
 
     def close(self) -> None:
-        """Close all idle connections."""
         _close_all(self._idle)
 
     def exists(self) -> bool:
@@ -141,23 +140,19 @@ class SQLiteFile(Store):
         sync_folder(self.path.parent)
 
     def reading(self) -> AbstractContextManager[SQLiteTransaction]:
-        """Return a transaction that sees one moment of the ledger."""
         return self._transaction("BEGIN")
 
     def writing(self) -> AbstractContextManager[SQLiteTransaction]:
-        """Return the only transaction that may write. On exit, all of it is stored, or nothing."""
         return self._transaction("BEGIN IMMEDIATE")
 
     @contextmanager
     def relocating(self) -> Generator[SQLiteTransaction | None]:
-        """Open a transaction that confirms the ledger's location. Yield None if it is unchanged."""
         self._refuse_stranded()
         self.close()
         with in_words(self.path, self.wait), relocating(self.path, self.wait) as transaction:
             yield transaction
 
     def reserve_fast(self, asked: Reservation) -> int | None:
-        """Return the id of a new entry, or None if the ledger must use the slow path."""
         try:
             with self._connection() as connection:
                 whose = (asked.dataset, asked.protects, asked.relation, asked.rows)
@@ -182,7 +177,6 @@ class SQLiteFile(Store):
         return file_turn(self.path, key, wait)
 
     def problems(self) -> list[str]:
-        """List damage of the file, and differences of its tables and triggers from this version."""
         with self.reading() as db:
             return location.file_problems(db)
 
