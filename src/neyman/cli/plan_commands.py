@@ -423,13 +423,8 @@ def calibrate_plan(
 ) -> None:
     """Run ``neyman calibrate plan.toml``: print the cost of an error, or errors at a guarantee.
 
-    Args:
-        path: the plan. Its own budget is ignored.
-        budget: the guarantee, as fields of a plan's budget, or {} if ``error`` is given.
-        error: a table and its target error, or None.
-        interval: True if the error is half the width of the 90% interval.
-        consistent: True if the error is after least squares.
-        into: the SVG file for the curve.
+    Exactly one is given: ``error``, a table and its target, or ``budget``, fields of a plan's
+    budget. The plan's own budget is ignored. ``into`` is the SVG file for the curve.
     """
     from neyman.accounting.semantics import sentences as words
     from neyman.accounting.semantics.digits import exact_text

@@ -110,8 +110,8 @@ def _refuse_names(path: Path, status: os.stat_result) -> None:
 def refuse_mount(path: Path) -> None:
     """Refuse a file on a network file system, and a file that is a mount point.
 
-    SQLite derives the name of the log from the name of the file. A file that is mounted by itself,
-    as ``docker run -v ledger.db:/ledger.db`` does, has another log under each name.
+    A file that is mounted by itself, as ``docker run -v ledger.db:/ledger.db`` does, has another
+    log under each name.
     """
     kind = filesystem(path)
     if kind in _NETWORK or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE):
