@@ -20,6 +20,8 @@ from typing import Any, Literal, get_args
 
 import pytest
 
+from own_process import children
+
 __all__ = ["TIERS", "Durations", "Recorder", "Tier", "cpu_seconds", "group_of", "in_order"]
 
 Tier = Literal["fast", "test", "ci", "night"]
@@ -161,23 +163,10 @@ def _without_group(node: str) -> str:
 # ---- measurement ------------------------------------------------------------------------------
 
 
-def _processes(root: int) -> Generator[int]:
-    """A process and all that it has started and that live."""
-    yield root
-    try:
-        threads = os.listdir(f"/proc/{root}/task")
-        for thread in threads:
-            children = Path(f"/proc/{root}/task/{thread}/children").read_text()
-            for child in children.split():
-                yield from _processes(int(child))
-    except OSError:
-        return  # it has ended
-
-
 def cpu_seconds(root: int | None = None) -> float:
     """Return the CPU seconds of a process, or of this one, and of all that it has started."""
-    ticks = 0
-    for process in _processes(root or os.getpid()):
+    ticks, root = 0, root or os.getpid()
+    for process in (root, *children(root)):
         try:
             fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         except OSError:

@@ -25,7 +25,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self, cast
@@ -43,11 +43,9 @@ from neyman.analysis.estimators.logistic import logistic
 from neyman.analysis.estimators.regression import regression
 from neyman.analysis.estimators.second_moments import covariance
 from neyman.analysis.estimators.shared_arguments import Shared, radius_of, relation_of
-from neyman.curves.tradeoff.tradeoff import Tradeoff
 from neyman.extras import require
 from neyman.ledger.ledger import Ledger
 from neyman.ledger.records import BudgetRefused
-from neyman.mechanisms.base import Mechanism
 from neyman.mechanisms.rounded_noise import RoundedGaussian
 from neyman.numerics import check
 from neyman.numerics.raw_values import as_floats, entries_of
@@ -70,8 +68,6 @@ __all__ = [
 ]
 
 Floats = NDArray[np.float64]
-Ends = tuple[Floats, Floats]
-"""The lower and upper ends of intervals."""
 Number = float | Fraction | str
 SPLITTERS = model_selection.KFold, model_selection.RepeatedKFold, model_selection.ShuffleSplit
 
@@ -90,9 +86,10 @@ LIMITS = Limits()
 
 
 _rehearsal: ContextVar[list[PrivateModel] | None] = ContextVar("rehearsal", default=None)
-"""During a search's check of its charges: the fits on rows of zeros, which cost nothing."""
+"""This list collects fits on rows of zeros, without a charge, while a search checks its cost."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateModel(base.BaseEstimator):
     """Represent a model whose `fit` is one charged release.
 
@@ -113,17 +110,12 @@ class PrivateModel(base.BaseEstimator):
         interval_: the lower and upper ends of confidence intervals.
     """
 
-    budget: Budget | None
-    neighboring: Neighboring
-    ledger: Ledger | str | Path | None
-    dataset: str | None
-    account: str | None
-    confidence: Number
-    receipt_: Mapping[str, Any]
-    mechanism_: Mechanism
-    tradeoff_: Tradeoff
-    interval_: Ends
-    n_features_in_: int
+    budget: Budget | None = None
+    neighboring: Neighboring = "replace-one"
+    ledger: Ledger | str | Path | None = None
+    dataset: str | None = None
+    account: str | None = None
+    confidence: Number = 0.95
 
     def __sklearn_tags__(self) -> Any:
         """Return tags that allow missing entries, because no content of a row raises an error."""
@@ -133,7 +125,7 @@ class PrivateModel(base.BaseEstimator):
         return tags
 
     def _check_arguments(self, *names: str) -> None:
-        """Refuse a missing argument that only the user can choose."""
+        """Refuse an argument that is None, if only the user can choose it."""
         for name in names:
             if getattr(self, name) is None:
                 raise ValueError(
@@ -178,7 +170,7 @@ class PrivateModel(base.BaseEstimator):
 
 
 def _array(data: object, name: str) -> NDArray[Any]:
-    """Return an array of two dimensions, with a type for real numbers."""
+    """Return the data as an array of two dimensions. Refuse types that hold no real numbers."""
     if hasattr(data, "tocsr"):
         raise TypeError(f"{name} has no method for sparse matrices; give X.toarray()")
     frame: Any = data
@@ -216,7 +208,7 @@ def _is_numeric(kind: object) -> bool:
 
 
 def _target(y: object, model: base.BaseEstimator) -> NDArray[Any]:
-    """Return the target with one entry per row. Each entry of a list is read separately."""
+    """Return the target as an array of one entry per row. Read each entry of a list by itself."""
     if y is None:
         raise ValueError(
             f"{type(model).__name__} requires y to be passed, but the target y is None"
@@ -242,6 +234,7 @@ def _pair(name: str, bounds: object) -> tuple[Fraction, Fraction]:
 # ---- linear models ----------------------------------------------------------------------------
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LinearRegression(base.RegressorMixin, PrivateModel):
     """Fit least squares from second moments with noise: `ny.estimate.regression`.
 
@@ -258,33 +251,15 @@ class LinearRegression(base.RegressorMixin, PrivateModel):
         intercept_interval_: the ends of the interval of ``intercept_``.
     """
 
-    coef_: Floats
-    intercept_: float
-    intercept_interval_: tuple[float, float]
-
-    def __init__(
-        self,
-        *,
-        budget: Budget | None = None,
-        radius: Number | None = None,
-        bounds: tuple[Number, Number] | None = None,
-        fit_intercept: bool = True,
-        neighboring: Neighboring = "replace-one",
-        ledger: Ledger | str | Path | None = None,
-        dataset: str | None = None,
-        account: str | None = None,
-        confidence: Number = 0.95,
-    ) -> None:
-        self.budget, self.radius, self.bounds = budget, radius, bounds
-        self.fit_intercept, self.neighboring = fit_intercept, neighboring
-        self.ledger, self.dataset, self.account = ledger, dataset, account
-        self.confidence = confidence
+    radius: Number | None = None
+    bounds: tuple[Number, Number] | None = None
+    fit_intercept: bool = True
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Charge, and fit the model by one release.
 
         Args:
-            X: real numbers, one row per record; a row with a nonfinite entry counts as a row of
+            X: real numbers, one row per record. A row with a nonfinite entry counts as a row of
                 zeros.
             y: one real number per row.
 
@@ -298,7 +273,7 @@ class LinearRegression(base.RegressorMixin, PrivateModel):
         return self
 
     def predict(self, X: ArrayLike) -> Floats:
-        """Return the prediction for each row; NaN if an entry is missing."""
+        """Return the prediction for each row. It is NaN if an entry is missing."""
         with np.errstate(all="ignore"):
             return self._floats(X) @ self.coef_ + self.intercept_
 
@@ -334,6 +309,7 @@ class LinearRegression(base.RegressorMixin, PrivateModel):
         self.intercept_interval_ = ends
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Ridge(LinearRegression):
     """Fit least squares with a penalty ``alpha`` |b|^2, like scikit-learn's `Ridge`.
 
@@ -349,32 +325,7 @@ class Ridge(LinearRegression):
         intercept_interval_: the ends of the interval of ``intercept_``.
     """
 
-    def __init__(
-        self,
-        alpha: float = 1.0,
-        *,
-        budget: Budget | None = None,
-        radius: Number | None = None,
-        bounds: tuple[Number, Number] | None = None,
-        fit_intercept: bool = True,
-        neighboring: Neighboring = "replace-one",
-        ledger: Ledger | str | Path | None = None,
-        dataset: str | None = None,
-        account: str | None = None,
-        confidence: Number = 0.95,
-    ) -> None:
-        self.alpha = alpha
-        super().__init__(
-            budget=budget,
-            radius=radius,
-            bounds=bounds,
-            fit_intercept=fit_intercept,
-            neighboring=neighboring,
-            ledger=ledger,
-            dataset=dataset,
-            account=account,
-            confidence=confidence,
-        )
+    alpha: float = field(default=1.0, kw_only=False)
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Charge, and fit the model by one release, as in `LinearRegression.fit`."""
@@ -409,6 +360,7 @@ class Ridge(LinearRegression):
         return self
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LogisticRegression(base.ClassifierMixin, PrivateModel):
     """Fit a logistic regression with a penalty: `ny.estimate.logistic`.
 
@@ -428,28 +380,10 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
             coefficients of the penalized fit to the distribution of the rows.
     """
 
-    classes_: NDArray[Any]
-    coef_: Floats
-    intercept_: Floats
-
-    def __init__(
-        self,
-        *,
-        budget: Budget | None = None,
-        radius: Number | None = None,
-        classes: Sequence[Any] | None = None,
-        alpha: float = 0.01,
-        fit_intercept: bool = True,
-        neighboring: Neighboring = "replace-one",
-        ledger: Ledger | str | Path | None = None,
-        dataset: str | None = None,
-        account: str | None = None,
-        confidence: Number = 0.95,
-    ) -> None:
-        self.budget, self.radius, self.classes, self.alpha = budget, radius, classes, alpha
-        self.fit_intercept, self.neighboring = fit_intercept, neighboring
-        self.ledger, self.dataset, self.account = ledger, dataset, account
-        self.confidence = confidence
+    radius: Number | None = None
+    classes: Sequence[Any] | None = None
+    alpha: float = 0.01
+    fit_intercept: bool = True
 
     def __sklearn_tags__(self) -> Any:
         """Return tags for two classes."""
@@ -461,7 +395,7 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
         """Charge, and fit the model by one release.
 
         Args:
-            X: real numbers, one row per record; a row with a nonfinite entry counts as a row of
+            X: real numbers, one row per record. A row with a nonfinite entry counts as a row of
                 zeros.
             y: one label per row.
 
@@ -511,12 +445,12 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
         return labels
 
     def decision_function(self, X: ArrayLike) -> Floats:
-        """Return the log odds of the second class at each row; NaN if an entry is missing."""
+        """Return the log odds of the second class for each row, or NaN if an entry is missing."""
         with np.errstate(all="ignore"):
             return self._floats(X) @ self.coef_[0] + self.intercept_[0]
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """Return the likelier class of each row; the first class if an entry is missing."""
+        """Return the likelier class of each row, or the first class if an entry is missing."""
         likelier = self.decision_function(X) > 0
         return self.classes_[likelier.astype(int)]
 
@@ -530,6 +464,7 @@ class LogisticRegression(base.ClassifierMixin, PrivateModel):
 # ---- transformers -----------------------------------------------------------------------------
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class StandardScaler(base.OneToOneFeatureMixin, base.TransformerMixin, PrivateModel):
     """Standardize columns by means and variances with noise: `ny.estimate.mean`.
 
@@ -549,27 +484,9 @@ class StandardScaler(base.OneToOneFeatureMixin, base.TransformerMixin, PrivateMo
             entries.
     """
 
-    mean_: Floats
-    var_: Floats
-    scale_: Floats
-
-    def __init__(
-        self,
-        *,
-        budget: Budget | None = None,
-        bounds: Sequence[Any] | None = None,
-        with_mean: bool = True,
-        with_std: bool = True,
-        neighboring: Neighboring = "replace-one",
-        ledger: Ledger | str | Path | None = None,
-        dataset: str | None = None,
-        account: str | None = None,
-        confidence: Number = 0.95,
-    ) -> None:
-        self.budget, self.bounds = budget, bounds
-        self.with_mean, self.with_std, self.neighboring = with_mean, with_std, neighboring
-        self.ledger, self.dataset, self.account = ledger, dataset, account
-        self.confidence = confidence
+    bounds: Sequence[Any] | None = None
+    with_mean: bool = True
+    with_std: bool = True
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Charge, and release the moments of each column.
@@ -612,14 +529,14 @@ class StandardScaler(base.OneToOneFeatureMixin, base.TransformerMixin, PrivateMo
         return self
 
     def transform(self, X: ArrayLike) -> Floats:
-        """Return the rows, centered and scaled; a missing entry gives NaN."""
+        """Return the rows, centered and scaled. A missing entry gives NaN."""
         rows = self._floats(X)
         with np.errstate(all="ignore"):
             rows = rows - self.mean_ if self.with_mean else rows
             return rows / self.scale_ if self.with_std else rows
 
     def inverse_transform(self, X: ArrayLike) -> Floats:
-        """Undo `transform`."""
+        """Return rows in their original units, as before `transform`."""
         rows = self._floats(X)
         with np.errstate(all="ignore"):
             rows = rows * self.scale_ if self.with_std else rows
@@ -671,6 +588,7 @@ class _Powers:
         return np.hstack([present - 0.5, z, np.where(present, z * z - 0.5, 0.0)])
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, PrivateModel):
     """Find principal components of a covariance with noise: `ny.estimate.covariance`.
 
@@ -687,34 +605,14 @@ class PCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, PrivateMo
         interval_: intervals of the entries of ``covariance_``, for the population.
     """
 
-    components_: Floats
-    explained_variance_: Floats
-    explained_variance_ratio_: Floats
-    mean_: Floats
-    covariance_: Floats
-    n_components_: int
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        budget: Budget | None = None,
-        radius: Number | None = None,
-        neighboring: Neighboring = "replace-one",
-        ledger: Ledger | str | Path | None = None,
-        dataset: str | None = None,
-        account: str | None = None,
-        confidence: Number = 0.95,
-    ) -> None:
-        self.n_components, self.budget, self.radius = n_components, budget, radius
-        self.neighboring, self.ledger = neighboring, ledger
-        self.dataset, self.account, self.confidence = dataset, account, confidence
+    n_components: int | None = field(default=None, kw_only=False)
+    radius: Number | None = None
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Charge, and release the covariance and the mean.
 
         Args:
-            X: real numbers, one row per record; a row with a nonfinite entry counts as 0.
+            X: real numbers, one row per record. A row with a nonfinite entry counts as zeros.
             y: ignored.
 
         Raises:
@@ -770,7 +668,7 @@ class PCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, PrivateMo
             return (self._floats(X) - self.mean_) @ self.components_.T
 
     def inverse_transform(self, X: ArrayLike) -> Floats:
-        """Return the rows that have these coordinates, in the plane of the components."""
+        """Return the rows with these coordinates along the components."""
         check_is_fitted(self)
         return as_floats(_array(X, "PCA")) @ self.components_ + self.mean_
 
@@ -781,11 +679,9 @@ class PCA(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, PrivateMo
 class GridSearchCV(model_selection.GridSearchCV):
     """Search a grid, after checking that the ledger would grant all fits.
 
-    A fit of each candidate on rows of zeros, without a charge, gives the cost of its fits.
-
     Each fit charges. Before the first fit, the sum of all charges is compared with each account's
-    balance. With scikit-learn's own `GridSearchCV`, the refusal comes only at the fit that
-    overspends.
+    balance. A fit of each candidate on rows of zeros, without a charge, gives the cost of its fits.
+    With scikit-learn's own `GridSearchCV`, the refusal comes only at the fit that overspends.
 
     Folds are `KFold` by default, also for classifiers. If one row changes, a splitter that reads
     labels may move many rows to another fold, and no fit's guarantee covers this.
@@ -843,7 +739,7 @@ class GridSearchCV(model_selection.GridSearchCV):
     def _prices(
         self, X: Any, y: Any, candidates: Iterable[Mapping[str, Any]], splits: int
     ) -> list[tuple[Payer, tuple[Fraction, Fraction]]]:
-        """Return the payers, and the sum of the charges of all fits.
+        """Return each account that pays, with the sums of charges and deltas of all fits.
 
         A fit on rows of zeros has the same mechanism as the fit on the data, and costs nothing.
         """
@@ -851,10 +747,10 @@ class GridSearchCV(model_selection.GridSearchCV):
         payers: dict[tuple[str, str, str], Payer] = {}
         totals: dict[tuple[str, str, str], list[Fraction]] = defaultdict(lambda: [Fraction(0)] * 4)
         for candidate in candidates:
-            started = _rehearsal.set([])
+            fits: list[PrivateModel] = []
+            started = _rehearsal.set(fits)
             try:
                 base.clone(self.estimator).set_params(**candidate).fit(rows, target)
-                fits = _rehearsal.get() or []
             finally:
                 _rehearsal.reset(started)
             prices: dict[tuple[str, str, str], list[Fraction]] = defaultdict(

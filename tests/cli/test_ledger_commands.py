@@ -196,7 +196,7 @@ def test_what_cannot_be_done_is_said_with_code_2(place: Path):
     assert "not registered" in ledger_json("show", "ledger.db", "dogs@1", code=2)["error"]
     assert "no entry 7" in ledger_json("void", "ledger.db", 7, code=2)["error"]
     large = ledger_json("allocate", "ledger.db", "people@1", "a", "--cap", "2", code=2)
-    assert "more than that of" in large["error"]
+    assert "must be at most that of" in large["error"]
     Path("text").write_text("x" * 5000)
     assert "is not a Neyman ledger" in ledger_json("verify", "text", code=2)["error"]
 

@@ -237,7 +237,7 @@ def test_an_entry_that_was_handed_out_is_the_one_that_is_meant(ledger: Ledger):
         **dict.fromkeys(("charge", "delta"), Fraction(7)),
     }
     for name, value in other.items():
-        with pytest.raises(LedgerError, match="is another spend than the one that was reserved"):
+        with pytest.raises(LedgerError, match="is not the charge that was reserved"):
             ledger.begin(dataclasses.replace(entry, **{name: value}))
     ledger.begin(entry)
 
@@ -278,7 +278,7 @@ def test_an_allocation_is_no_larger_than_what_it_is_part_of(ledger: Ledger):
         {"cap": 2, "of": "team"},
     ]
     for terms in large:
-        with pytest.raises(LedgerError, match="is more than that of"):
+        with pytest.raises(LedgerError, match="must be at most that of"):
             ledger.allocate("census@1", "alice", **terms)
     with pytest.raises(LedgerError, match="no allocation 'nobody'"):
         ledger.allocate("census@1", "alice", cap=1, of="nobody")

@@ -276,10 +276,10 @@ def test_an_entry_is_not_taken_for_another_of_its_number(tmp_path: Path):
     confirmed(here)
     with Ledger(here) as ledger:
         for call in (lambda: ledger.begin(mine), lambda: ledger.void(mine)):
-            with pytest.raises(LedgerError, match="another spend than the one that was reserved"):
+            with pytest.raises(LedgerError, match="not the charge that was reserved"):
                 call()
         assert ledger.begin(theirs).state == "reading"
-        with pytest.raises(LedgerError, match="another spend than the one that was reserved"):
+        with pytest.raises(LedgerError, match="not the charge that was reserved"):
             ledger.finish(mine, {"a": b"mine"})
         assert ledger.published(NAME, "theirs") is None
         assert ledger.finish(theirs, {"a": b"theirs"}).key == "theirs"

@@ -99,7 +99,7 @@ def test_a_turn_that_another_session_has_is_not_waited_for_without_a_limit(
         ledger.turn("a plan", 0.0),
         ledger.turn("another plan", 0.0),
         Ledger(postgres.url(schema)) as other,
-        pytest.raises(LedgerError, match=r"for 0.2 s; nothing was spent"),
+        pytest.raises(LedgerError, match=r"within 0.2 s, and this run spent nothing"),
         other.turn("a plan", 0.2),
     ):
         pass

@@ -116,5 +116,5 @@ def test_a_missing_driver_names_what_to_install():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == (
-        "a ledger on PostgreSQL needs psycopg: pip install 'neyman[postgres]'"
+        "ledgers on PostgreSQL need psycopg: pip install 'neyman[postgres]'"
     )

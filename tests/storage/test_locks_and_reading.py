@@ -100,7 +100,9 @@ def test_a_turn_passes_on_and_leaves_no_file(tmp_path: Path):
         (file,) = tmp_path.iterdir()
         with file_turn(ledger, "another plan", 0.0):
             assert len(list(tmp_path.iterdir())) == 2
-        with pytest.raises(LedgerError, match=r"going for 0.05 s; nothing was spent"):
+        with pytest.raises(
+            LedgerError, match=r"not ended within 0.05 s, and this run spent nothing"
+        ):
             file_turn(ledger, "plan", 0.05).__enter__()
         # The second waits for a file that the first removes, and makes it anew.
         with soon(lambda: first.__exit__(None, None, None)):

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from neyman.publishing.plan.plan import Plan
     from neyman.publishing.planning.accuracy import TableError
 
-FACTORS = tuple(
-    4.0**k for k in (-3, -2, -1, 0, 1, 2, 3)
-)  # factors of 1/rho, for errors of 1/8 to 8
+FACTORS = tuple(4.0**k for k in range(-3, 4))  # factors of 1/rho, for errors of 1/8 to 8
 EXAMPLE_ROWS = 1000  # rows in a cell, for which a ratio's error is reported
 
 
@@ -44,7 +42,7 @@ class Calibration:
 
     Args:
         rho: the exact rho. With ``[budget] zcdp`` of this value, the plan spends it.
-        point: the guarantee, and the error of ``table``.
+        point: the guarantee, and the error of the table.
         curve: the guarantees at other errors of the table, the smallest error first.
         rows: number of rows per cell, if the table's error depends on it. Otherwise None.
         delta: the delta that ``[budget]`` also needs if keys are discovered. Otherwise None.
@@ -60,7 +58,7 @@ class Calibration:
 
     @property
     def named(self) -> str:
-        """Return the table's name, with the number of rows if that matters."""
+        """Return the table's name, with the number of rows if its error depends on it."""
         return self.table if self.rows is None else f"{self.table} at {self.rows:,} rows"
 
     def to_dict(self) -> dict[str, Any]:
@@ -79,7 +77,7 @@ class Calibration:
 def at_error(
     plan: Plan, table: str, error: float, *, interval: bool = False, consistent: bool = False
 ) -> Calibration:
-    """Return the least rho at which a table has a given error. Arguments are as for `scale_for`.
+    """Find the least rho at which a table has a given error. Arguments are as for `scale_for`.
 
     Raises:
         ValueError: `scale_for` refuses the arguments, or no plan's budget can have the rho.
@@ -99,7 +97,7 @@ def at_error(
 
 
 def at_promise(plan: Plan, budget: dict[str, Any]) -> Calibration:
-    """Return the least error of each table at a guarantee.
+    """Find the least error of each table at a guarantee.
 
     Args:
         plan: the plan. Its own budget is ignored.

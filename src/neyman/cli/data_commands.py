@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from neyman.accounting.semantics.digits import many
 from neyman.cli.terminal import (
+    Engine,
     Json,
+    Master,
+    Memory,
+    PlanFile,
     answer,
     bound_tables,
     columns,
@@ -43,15 +46,11 @@ def _group() -> None:
 
 @data_app.command("check", epilog="Example: neyman data check plan.toml --data people=people.csv")
 def data_check(
-    plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],
+    plan: PlanFile,
     data: Annotated[list[str], typer.Option(help="TABLE=PATH: the file of a private table.")],
-    engine: Annotated[str, typer.Option(help="Engine that counts: duckdb or spark.")] = "duckdb",
-    memory: Annotated[
-        str | None, typer.Option(help="Largest memory of the engine, such as 4GB.")
-    ] = None,
-    master: Annotated[
-        str | None, typer.Option(help="Address of Spark, such as 'local[2]'.")
-    ] = None,
+    engine: Engine = "duckdb",
+    memory: Memory = None,
+    master: Master = None,
     most: Annotated[
         int, typer.Option(min=0, help="Number of lines per reason and values per column to list.")
     ] = 10,
@@ -86,9 +85,11 @@ def reading_rule(plan: Plan) -> str:
     source = plan.source
     names = (plan.table, *(table.name for table in plan.tables))
     mark = {"\t": "a tab"}.get(source.delimiter, f"'{source.delimiter}'")
-    given = (f"decimal {source.decimal!r}" if source.decimal != "." else "",)
-    given += (f"thousands {source.thousands!r}" if source.thousands else "",)
-    given += (f"dates {source.dates}" if source.dates else "",)
+    given = (
+        f"decimal {source.decimal!r}" if source.decimal != "." else "",
+        f"thousands {source.thousands!r}" if source.thousands else "",
+        f"dates {source.dates}" if source.dates else "",
+    )
     marks = "".join(f", {one}" for one in given if one)
     packed = ", gzip" if source.compression == "gzip" else ""
     return (
@@ -126,7 +127,7 @@ def _show(report: DataCheck, plan: Plan) -> None:
 
 
 def _head(text: str) -> None:
-    """Print the head of a page, with the notice that the page is private."""
+    """Print the notice that the following text is private, and a headline."""
     from neyman.publishing.engines.private_tables import NOTICE
 
     out.print(f"[bold red]{NOTICE}[/]")
@@ -308,7 +309,7 @@ def _show_assumed(unit: RowsOfUnits, plan: Plan) -> None:
 
 
 def _show_join(rows: JoinRows, plan: Plan) -> None:
-    """Print how the rows of a joined table with one row per unit match."""
+    """Print how many rows of a joined table, which has one row per unit, match the main table."""
     _page(f"Rows of {rows.table}, one per {plan.unit.protects}")
     out.say(
         f"{rows.missing:,} rows have no {rows.column}, and are dropped. "
@@ -320,7 +321,7 @@ def _show_join(rows: JoinRows, plan: Plan) -> None:
 
 
 def _quote_value(value: str | None) -> str:
-    """Return a value in quotes, to show its blanks, without characters that move a cursor."""
+    """Return a value in quotes, which show its blanks. Escape characters that move a cursor."""
     if value is None:
         return ""
     text = repr(value)

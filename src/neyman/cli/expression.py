@@ -186,7 +186,7 @@ def _key(node: ast.expr) -> object:
 
 
 def _callable(node: ast.expr, unknowns: Mapping[str, float]) -> Callable[..., Any] | None:
-    """Return what a text may call: a name, a constructor, or a combinator. Otherwise None."""
+    """Return what a text may call (a name, a constructor, or a combinator), or None."""
     match node:
         case ast.Name(id="Fraction"):
             return _fraction

@@ -10,7 +10,7 @@ _DOCUMENT = f'{{"error": "{_MESSAGE}", "exit_code": 4, "meaning": "interrupted"}
 
 
 def end(*_: object) -> None:
-    """End the process. An exception inside an import can be lost, or print a traceback."""
+    """End the process with exit code 4. An exception inside an import could be lost."""
     if "--json" in sys.argv:
         os.write(1, _DOCUMENT.encode())
     os.write(2, f"interrupted: {_MESSAGE}\n".encode())

@@ -55,7 +55,7 @@ def entry_dict(entry: Entry) -> dict[str, Any]:
 
 
 def standing_dict(book: Ledger, account: Account, last: int, curve: bool) -> dict[str, Any]:
-    """Return an account with its allocations, its last entries, and the exact curve."""
+    """Return an account, its allocations, last entries, and epsilon and power if ``curve``."""
     entries = book.entries(account.dataset, last) if last else ()
     return account_dict(account) | {
         "allocations": [account_dict(one) for one in book.allocations(account.dataset)],
@@ -65,7 +65,7 @@ def standing_dict(book: Ledger, account: Account, last: int, curve: bool) -> dic
 
 
 def _spent_curve(book: Ledger, account: Account) -> dict[str, Any]:
-    """Return the curve of all charges, in the part with the most charges, or why there is none."""
+    """Return epsilon and power of all charges to the most charged part, or why not."""
     from neyman.publishing.release.receipt import composed
 
     if not account.entries:
@@ -101,13 +101,13 @@ def _spent_curve(book: Ledger, account: Account) -> dict[str, Any]:
         return {"why": f"the mechanisms stored cannot be composed ({type(error).__name__}: {why})"}
 
 
-def standing(accounts: Iterable[Mapping[str, Any]]) -> None:
-    """Print accounts with their balances."""
-    some = False
-    for account in accounts:
-        if some:
+def standing(accounts: Sequence[Mapping[str, Any]]) -> None:
+    """Print accounts with their balances, as `standing_dict` returns them."""
+    if not accounts:
+        out.print("No dataset is registered: neyman ledger create registers one.")
+    for place, account in enumerate(accounts):
+        if place:
             out.print()
-        some = True
         rows = f"at most {many(account['rows'], 'row')}"
         totals = f", all totals of {account['totals']} kept" if "totals" in account else ""
         out.say(
@@ -125,8 +125,6 @@ def standing(accounts: Iterable[Mapping[str, Any]]) -> None:
         _show_parts(account)
         _show_allocations(account["allocations"])
         _show_entries(account["entries"])
-    if not some:
-        out.print("No dataset is registered: neyman ledger create registers one.")
 
 
 def _show_composed(account: Mapping[str, Any]) -> None:
@@ -193,7 +191,7 @@ def _show_entries(entries: Sequence[Mapping[str, Any]]) -> None:
 
 
 def history_list(book: Ledger, last: int) -> list[dict[str, Any]]:
-    """Return the last events (0: all), without their plans and mechanisms."""
+    """Return the last events without their plans and mechanisms. If ``last`` is 0, return all."""
     after = max(0, book.checkpoint().events - last) if last else 0
     events: list[dict[str, Any]] = []
     for line in book.lines(after):
@@ -205,7 +203,7 @@ def history_list(book: Ledger, last: int) -> list[dict[str, Any]]:
 
 
 def _event_fields(line: str) -> dict[str, Any]:
-    """Return the fields of an event for a history or for JSON."""
+    """Return the fields of an event, checked, without the long ones."""
     event = fields(line)
     for long in ("plan", "mechanisms", "files", "salt"):
         event.pop(long, None)
@@ -222,7 +220,7 @@ def _event_fields(line: str) -> dict[str, Any]:
 
 
 def history(events: Iterable[Mapping[str, Any]]) -> None:
-    """Print events."""
+    """Print events as a table, one row per event."""
     table = columns("event", "when", "what", "entry", "about")
     for event in events:
         entry = str(event.get("entry", ""))

@@ -10,7 +10,7 @@ import atexit
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -20,12 +20,16 @@ import typer
 
 from neyman import __version__
 from neyman.cli.data_commands import data_app
-from neyman.cli.ledger_commands import ledger_app
+from neyman.cli.ledger_commands import CheckpointFile, ledger_app
 from neyman.cli.plan_commands import calibrate_plan, plan_app
 from neyman.cli.release_commands import audit, explore, synthesize
 from neyman.cli.terminal import (
     CHARGED,
+    Engine,
     Json,
+    Master,
+    Memory,
+    PlanFile,
     answer,
     bound_tables,
     check_suffix,
@@ -97,11 +101,7 @@ def account(
     epsilon: Annotated[list[float], typer.Option(help="Epsilon at which to report delta.")] = [],  # noqa: B006
     level: Annotated[
         list[float], typer.Option(help="Level (false positive rate) at which to report power.")
-    ] = [  # noqa: B006
-        0.01,
-        0.05,
-        0.10,
-    ],
+    ] = [0.01, 0.05, 0.10],  # noqa: B006
     baseline: Annotated[
         list[float],
         typer.Option(
@@ -303,7 +303,7 @@ def _target(budget: Mapping[str, float]) -> Budget:
     " --out release"
 )
 def run(
-    plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],
+    plan: PlanFile,
     *,
     ledger: Annotated[str, typer.Option(help="The ledger: a path, or postgresql://...")],
     into: Annotated[Path, typer.Option("--out", help="Folder for the release, new or empty.")],
@@ -313,13 +313,9 @@ def run(
             help="TABLE=PATH: the file of a private table. A plan that is published needs none."
         ),
     ] = [],  # noqa: B006 (typer copies it)
-    engine: Annotated[str, typer.Option(help="Engine that counts: duckdb or spark.")] = "duckdb",
-    memory: Annotated[
-        str | None, typer.Option(help="Largest memory of the engine, such as 4GB.")
-    ] = None,
-    master: Annotated[
-        str | None, typer.Option(help="Address of Spark, such as 'local[2]'.")
-    ] = None,
+    engine: Engine = "duckdb",
+    memory: Memory = None,
+    master: Master = None,
     account: Annotated[
         str | None, typer.Option(help="Allocation to charge, such as team-a.")
     ] = None,
@@ -332,9 +328,7 @@ def run(
     sign: Annotated[
         Path | None, typer.Option(help="Ed25519 private key (PEM) that signs the receipt.")
     ] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Checkpoint file. A ledger that is behind it is refused.")
-    ] = None,
+    checkpoint: CheckpointFile = None,
     wait: Annotated[
         float, typer.Option(help="Seconds to wait for another run of this plan.")
     ] = 3600.0,
@@ -370,7 +364,15 @@ def run(
         _say_release(release, into, as_json)
 
 
-def _say_release(release: Release, folder: Path, as_json: bool, **more: Any) -> None:
+def _say_release(
+    release: Release,
+    folder: Path,
+    as_json: bool,
+    *,
+    seconds: Mapping[str, float] | None = None,
+    lines: Sequence[str] = (),
+) -> None:
+    """Print what was published, the attacker's power, and the charge. ``lines`` come last."""
     from neyman.accounting.semantics import sentences as words
     from neyman.accounting.semantics.digits import many
     from neyman.accounting.semantics.unchecked_claims import disjoint_parts, one_row_each
@@ -398,8 +400,7 @@ def _say_release(release: Release, folder: Path, as_json: bool, **more: Any) -> 
         if text := totals_sentence(receipt):
             out.say(text)
         unit = receipt.plan.get("unit", {})
-        assumed = one_row_each(receipt.unit.protects, unit.get("id"))
-        if assumed:
+        if assumed := one_row_each(receipt.unit.protects, unit.get("id")):
             out.say(assumed)
         if large:
             are = "is" if large == 1 else "are"
@@ -407,18 +408,18 @@ def _say_release(release: Release, folder: Path, as_json: bool, **more: Any) -> 
                 f"{many(large, 'table')} {are} too large for CSV, and published as Parquet alone."
             )
         if receipt.plan.get("part"):
-            subject = receipt.unit.protects
-            out.say(disjoint_parts(receipt.dataset, subject))
+            out.say(disjoint_parts(receipt.dataset, receipt.unit.protects))
         out.say(f"{cost} Read {folder / 'report.html'}")
-        for line in more.get("lines", ()):
+        for line in lines:
             out.say(line)
 
     content = {
         "folder": str(folder),
         "published_before": release.published_before,
         "receipt": receipt.to_dict(),
+        **({} if seconds is None else {"seconds": seconds}),
     }
-    answer(content | {k: v for k, v in more.items() if k != "lines"}, as_json, show)
+    answer(content, as_json, show)
 
 
 @app.command(epilog="Example: neyman verify release --key custodian.pub --ledger ledger.db")
@@ -563,7 +564,7 @@ def _word(_context: object, value: object) -> object:
 
 
 def _keep_words(command: Any) -> None:
-    """Let a completion leave words unchanged. Typer would load pydantic to convert them."""
+    """Leave the words of a shell completion unchanged. Typer would load pydantic for them."""
     parameters = command.get_params
 
     def unread(context: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""``neyman plan``: what a plan comes to, before any data."""
+"""Run ``neyman plan``: write, check, and improve a plan, before any data are read."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from neyman.accounting.semantics.digits import many, number, plain
 from neyman.cli.data_commands import reading_rule
 from neyman.cli.terminal import (
     Json,
+    PlanFile,
     answer,
     check_suffix,
     columns,
@@ -128,7 +129,7 @@ def plan_init(
 
 @plan_app.command("check", epilog="Example: neyman plan check plan.toml --concerning race")
 def plan_check(
-    plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],
+    plan: PlanFile,
     concerning: Annotated[
         list[str], typer.Option(help="Column or level whose risk to print.")
     ] = [],  # noqa: B006 (typer copies it)
@@ -145,7 +146,6 @@ def plan_check(
     With --concerning, print the risk for these attributes of one record, all of them together.
     """
     from neyman.accounting.semantics import sentences as words
-    from neyman.accounting.semantics.attacks import AttackSuccess
     from neyman.accounting.semantics.budget_warnings import budget_warnings
     from neyman.publishing.plan.plan import Plan
     from neyman.publishing.plan.public_keys import key_lists, key_warnings
@@ -208,35 +208,34 @@ def plan_check(
             out.say("\n" + reading_rule(read))
             _show_risks(risks, place, words.known(read.unit.protects, read.held), read.held)
 
-        listed = [error.to_dict() for error in tables]
-        content = {"plan_hash": read.hash, "mechanisms": [part.to_dict() for part in mechanisms]}
-        content["errors"] = listed
-        content |= fields
-        content["source"] = {**read.source.model_dump(), "rule": reading_rule(read)}
-        content["keys"] = [
-            {"hierarchy": keys.hierarchy, "file": keys.file, "places": dict(keys.places)}
-            for keys in lists
-        ]
-        content["warnings"] = list(warnings)
-        content["attacks"] = list(map(AttackSuccess.to_dict, risks))
-        content["rows"] = list(_rows(read))
-        content["disjoint"] = list(rules)
-        content["detail"] = list(details)
-        content |= {"totals": list(notes)} if notes else {}
-        if read.tables:
-            content["tables"] = {table.name: table.to_dict() for table in read.tables}
-        if split is not None:
-            content["split"] = split.to_dict()
-        answer(
-            content if asked is None else content | {"concerning": asked.to_dict()}, as_json, show
-        )
+        content = {
+            "plan_hash": read.hash,
+            "mechanisms": [part.to_dict() for part in mechanisms],
+            "errors": [error.to_dict() for error in tables],
+            **fields,
+            "source": {**read.source.model_dump(), "rule": reading_rule(read)},
+            "keys": [
+                {"hierarchy": keys.hierarchy, "file": keys.file, "places": dict(keys.places)}
+                for keys in lists
+            ],
+            "warnings": list(warnings),
+            "attacks": [risk.to_dict() for risk in risks],
+            "rows": list(_rows(read)),
+            "disjoint": list(rules),
+            "detail": list(details),
+            **({"totals": list(notes)} if notes else {}),
+            **({"tables": {t.name: t.to_dict() for t in read.tables}} if read.tables else {}),
+            **({} if split is None else {"split": split.to_dict()}),
+            **({} if asked is None else {"concerning": asked.to_dict()}),
+        }
+        answer(content, as_json, show)
 
 
 @plan_app.command(
     "split", epilog="Example: neyman plan split plan.toml --weight race.county=4 --out split.toml"
 )
 def plan_split(
-    plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],
+    plan: PlanFile,
     weight: Annotated[
         list[str],
         typer.Option(
@@ -376,7 +375,7 @@ def _is_text_of(plan: Plan, text: str, folder: Path) -> bool:
 
 
 def _clip(text: str) -> tuple[str, object]:
-    """Return a column and its clip: two numbers, or a word."""
+    """Return a column and its clip from "COLUMN=CLIP". The clip is a list of numbers, or a word."""
     name, _, ends = text.rpartition("=")
     if not name:
         raise ValueError(f"{text!r} must be COLUMN=LOW,HIGH, such as income=0,100000")
@@ -385,7 +384,7 @@ def _clip(text: str) -> tuple[str, object]:
 
 
 def _named_risks(plan: Plan) -> tuple[list[AttackSuccess], str]:
-    """Return the risk of each usual attack, and where the plan's power is on the scale."""
+    """Return the risk of each usual attack, and a comparison of the plan with other deployments."""
     from neyman.accounting.literature.deployments import scale_sentence
     from neyman.accounting.semantics.attacks import usual_attacks
     from neyman.accounting.semantics.budget import AtMost, within_limit
@@ -403,7 +402,7 @@ def _named_risks(plan: Plan) -> tuple[list[AttackSuccess], str]:
 def _show_risks(
     risks: Sequence[AttackSuccess], place: str, subject: str, held: Sequence[str]
 ) -> None:
-    """Print the place on the scale, a sentence per attack, and the conditions once."""
+    """Print the comparison ``place``, a sentence per attack, and the conditions of all attacks."""
     from neyman.accounting.semantics.sentences import held_conditions
 
     conditions = dict.fromkeys(held_conditions(held))
@@ -422,15 +421,10 @@ def calibrate_plan(
     into: Path | None,
     as_json: bool,
 ) -> None:
-    """``neyman calibrate plan.toml``: what a wanted error costs, or the errors at a guarantee.
+    """Run ``neyman calibrate plan.toml``: print the cost of an error, or errors at a guarantee.
 
-    Args:
-        path: of the plan, whose own budget is ignored.
-        budget: the guarantee as a plan's budget has it, or nothing.
-        error: a table and its wanted error, or None: exactly one of both.
-        interval: whether the half width of the 90% interval is meant.
-        consistent: whether the standard error after least squares is meant.
-        into: where to draw the curve.
+    Exactly one is given: ``error``, a table and its target, or ``budget``, fields of a plan's
+    budget. The plan's own budget is ignored. ``into`` is the SVG file for the curve.
     """
     from neyman.accounting.semantics import sentences as words
     from neyman.accounting.semantics.digits import exact_text
@@ -484,7 +478,7 @@ def calibrate_plan(
 
 
 def _rows(plan: Plan) -> Iterator[str]:
-    """Yield what the guarantee assumes, which rows count, and what happens to missing values."""
+    """Yield sentences on the guarantee's assumption, the rows that count, and missing values."""
     from neyman.publishing.planning.counted_rows import counted_rows
     from neyman.publishing.planning.missing_values import missing_by_sentence
 
@@ -496,7 +490,7 @@ def _rows(plan: Plan) -> Iterator[str]:
 
 
 def _tables(plan: Plan) -> Iterator[str]:
-    """Yield the private tables of a plan that has several, one a line."""
+    """Yield one line per private table, if the plan has several."""
     if not plan.tables:
         return
     subject = plan.unit.protects
@@ -510,7 +504,7 @@ def _tables(plan: Plan) -> Iterator[str]:
 
 
 def _noise_or_bounds(plan: Plan) -> tuple[tuple[str, ...], dict[str, object]]:
-    """Sentences about the kind of noise, or about bounds from the data, which need rounded one."""
+    """Return sentences about the kind of noise, or about bounds from the data, and JSON fields."""
     from neyman.publishing.planning.bound_search import search_notes, searched
     from neyman.publishing.planning.noise_kind import noise_choice
 
@@ -522,8 +516,9 @@ def _noise_or_bounds(plan: Plan) -> tuple[tuple[str, ...], dict[str, object]]:
 
 
 def _error_saving(plan: Plan) -> float:
-    """Return the part of the squared error that the best shares
-    save; 0 where finding it takes long.
+    """Return the share of the squared error that the best budget shares save.
+
+    Return 0 if the search would take long.
     """
     from neyman.publishing.planning.allocation import best_split
     from neyman.publishing.planning.bound_search import searched
@@ -592,7 +587,7 @@ def _show_errors(tables: Sequence[TableError], plan: Plan, *, gaps: bool = False
 
 
 def _gap(error: TableError) -> str:
-    """Return the ratio to the least error, rounded up; for a mean also its number of rows."""
+    """Return an error divided by the least possible error, rounded up. For a mean, add its rows."""
     if error.gap is None:
         return ""
     times = number(error.gap)

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from neyman.cli.terminal import Json, answer, check_suffix, columns, failing, out, working, writing
+from neyman.cli.terminal import (
+    Json,
+    PlanFile,
+    answer,
+    check_suffix,
+    columns,
+    failing,
+    out,
+    working,
+    writing,
+)
 
 if TYPE_CHECKING:
     from neyman.auditing.releases.release_path import ReleaseAudit
@@ -17,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def audit(
-    plan: Annotated[Path, typer.Argument(help="The plan, a TOML file.")],
+    plan: PlanFile,
     pairs: Annotated[int, typer.Option(min=1, help="Number of neighboring pairs of datasets.")] = 5,
     replays: Annotated[
         int, typer.Option(min=100, help="Number of new draws of the noise on each side.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+PlanFile = Annotated[Path, typer.Argument(help="The plan, a TOML file.")]
+Engine = Annotated[str, typer.Option(help="Engine that counts: duckdb or spark.")]
+Memory = Annotated[str | None, typer.Option(help="Largest memory of the engine, such as 4GB.")]
+Master = Annotated[str | None, typer.Option(help="Address of Spark, such as 'local[2]'.")]
 
 CODES = {
     0: "done",
@@ -38,9 +43,10 @@ CODES = {
 
 
 class _Paper:
-    """Print to a console whose reader may leave, such as ``| head -1``. Obey no text of others.
+    """Print to a console whose reader may leave, such as ``| head -1``.
 
-    The console is made at its first use, because ``--help`` and ``--version`` do not need it.
+    Escape control characters. The console is made at its first use, because ``--help`` and
+    ``--version`` do not need it.
     """
 
     def __init__(self, *, stderr: bool = False) -> None:
@@ -78,7 +84,7 @@ _errors = _Paper(stderr=True)
 
 
 def standard_streams() -> None:
-    """Let stdout and stderr accept any text. Closed ones drop it. "?" replaces bad characters."""
+    """Let stdout and stderr accept any text. "?" replaces characters that they cannot encode."""
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)
         if stream is None:
@@ -137,7 +143,7 @@ def bound_tables(data: Sequence[str]) -> dict[str, str]:
 
 
 def columns(*heads: str) -> Table:
-    """Return an empty table. In a narrow terminal, its words wrap and are not cut off."""
+    """Return a table with heads and no rows. In a narrow terminal, its words wrap."""
     from rich.table import Table
 
     table = Table(box=None)
@@ -178,7 +184,7 @@ def check_suffix(path: Path | None, *suffixes: str) -> None:
 
 @contextmanager
 def writing(path: Path) -> Generator[None]:
-    """Report which ``--out`` could not be written, and what to give instead."""
+    """Report an ``--out`` that cannot be written, and what to give instead."""
     try:
         yield
     except FileExistsError:
@@ -192,16 +198,8 @@ def writing(path: Path) -> Generator[None]:
 
 def ends(bound: Bound) -> dict[str, Any]:
     """Return a bound as JSON types. Infinities are text."""
-
-    def number(x: float) -> float | str:
-        return x if abs(x) != float("inf") else ("inf" if x > 0 else "-inf")
-
-    return {
-        "lower": number(bound.lower),
-        "upper": number(bound.upper),
-        "safe": bound.safe,
-        "method": bound.method,
-    }
+    lower, upper = (str(end) if math.isinf(end) else end for end in (bound.lower, bound.upper))
+    return {"lower": lower, "upper": upper, "safe": bound.safe, "method": bound.method}
 
 
 @contextmanager
@@ -246,35 +244,26 @@ def failing(
         except ImportError as error:
             failed(2, advice(error), as_json)
         except Exception as error:
-            code, charged = _code(error), _charge_errors()
-            if code == 1 and isinstance(error, charged):
+            refused, bad, charged = _kinds()
+            if isinstance(error, (*refused, *bad)):
+                failed(3 if isinstance(error, refused) else 2, _text(error), as_json)
+            if isinstance(error, charged):
                 failed(1, str(error), as_json)
-            if code == 1:
-                sys.stderr.write(visible("".join(traceback.format_exception(error))))
-                failed(1, f"{type(error).__name__}: {error} (this is an error of ours)", as_json)
-            failed(code, _text(error), as_json)
+            sys.stderr.write(visible("".join(traceback.format_exception(error))))
+            failed(1, f"{type(error).__name__}: {error} (this is an error of ours)", as_json)
 
 
-def _code(error: Exception) -> int:
-    refused, bad = _kinds()
-    return 3 if isinstance(error, refused) else 2 if isinstance(error, bad) else 1
+_Errors = tuple[type[Exception], ...]
 
 
-def _kinds() -> tuple[tuple[type[Exception], ...], tuple[type[Exception], ...]]:
+def _kinds() -> tuple[_Errors, _Errors, _Errors]:
+    """Return the errors of the budget, of bad input, and after a charge."""
     # The ledger's errors exist only if its library is installed.
     try:
-        from neyman.ledger.records import BudgetRefused, LedgerError
+        from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
     except ImportError:
-        return (), (ValueError, OSError)
-    return (BudgetRefused,), (ValueError, OSError, LedgerError)
-
-
-def _charge_errors() -> tuple[type[Exception], ...]:
-    try:
-        from neyman.ledger.records import ChargedError
-    except ImportError:
-        return ()
-    return (ChargedError,)
+        return (), (ValueError, OSError), ()
+    return (BudgetRefused,), (ValueError, OSError, LedgerError), (ChargedError,)
 
 
 def _text(error: Exception) -> str:

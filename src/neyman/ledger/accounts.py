@@ -25,7 +25,10 @@ class AccountTerms(NamedTuple):
 
 
 class Purse(NamedTuple):
-    """Hold the caps and charges of one holder in one part, in units [LE-2]."""
+    """Hold caps and charges of an account or allocation in one part of the data, in units [LE-2].
+
+    ``holder`` is the allocation's name, or "" for the account.
+    """
 
     holder: str
     part: str
@@ -77,11 +80,9 @@ def situation(db: Transaction, dataset: str, account: str, part: str, key: str =
         LedgerError: the dataset, allocation, or part does not exist.
     """
     names(dataset=dataset, account=account, part=part)
-    values = (dataset, key, account, dataset)
-    if part:
-        rows = typed_rows(db, _KINDS, f"{_SITUATION} AND p.part = ?", *values, part)
-    else:
-        rows = typed_rows(db, _KINDS, _SITUATION, *values)
+    query = f"{_SITUATION} AND p.part = ?" if part else _SITUATION
+    own = (part,) if part else ()
+    rows = typed_rows(db, _KINDS, query, dataset, key, account, dataset, *own)
     if not rows:
         raise LedgerError(_unknown(db, dataset, account, part))
     purses = tuple(Purse(*row[5:13]) for row in rows)
@@ -180,7 +181,7 @@ def admit(
 
 
 def _other_unit(dataset: str, unit: tuple[str, str, int], now: Situation) -> str:
-    """Return advice if a release has another privacy unit than its dataset."""
+    """Return advice for a release whose privacy unit is not the dataset's."""
     right = "give the release the registered unit"
     if KEEPING in now.terms.relation:
         right = "publish by plans with the registered [[totals]] alone"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from neyman.ledger.chain import KINDS, START, Checkpoint, digest
+from neyman.ledger.chain import KINDS, START, Checkpoint, canonical_json, digest
 from neyman.ledger.database import Transaction
 from neyman.ledger.events import ledger_id, paged
 from neyman.ledger.published_files import digest_of, stored
@@ -75,14 +75,14 @@ def behind(db: Transaction, checkpoint: Checkpoint) -> str:
         (last,) = one_row(db, (int,), "SELECT max(number) FROM event")
         return (
             f"the ledger has {last} events and had {checkpoint.events} at the checkpoint: it was"
-            " rolled back or restored from a backup, and has forgotten spends; bring back the"
-            " newest copy, or count as spent all that was released since"
+            " rolled back or restored from a backup, and lacks charges. Bring back the newest"
+            " copy, or count as spent all that was released since"
         )
     if digest(rows[0][0]) != checkpoint.head:
         return (
-            f"event {checkpoint.events} is not the one of the checkpoint: the ledger was restored"
-            " from an older copy and written to since, or rewritten; of two histories one is left"
-            " out here"
+            f"event {checkpoint.events} is not the one of the checkpoint: the ledger was rewritten,"
+            " or restored from an older copy and then changed. Its history lacks charges that the"
+            " checkpoint covers"
         )
     return ""
 
@@ -118,6 +118,8 @@ def audit(
 
 @dataclass(slots=True)
 class _Entry:
+    """Hold the columns of an entry after its id, in the order of the table."""
+
     dataset: str
     to: str
     part: str
@@ -128,15 +130,10 @@ class _Entry:
     state: str = "reserved"
     ended: int | None = None
 
-    def row(self) -> tuple[Any, ...]:
-        """Return the columns of the entry in the table, after its id."""
-        spent = (self.dataset, self.to, self.part, self.key, self.charge, self.delta)
-        return (*spent, self.event, self.state, self.ended)
-
 
 @dataclass
 class _Replay:
-    """Hold the state of a ledger that its events give, in plain dictionaries."""
+    """Hold the state of a ledger, computed from its events alone."""
 
     problems: list[str]
     id: str = ""
@@ -178,7 +175,7 @@ class _Replay:
             raise Damage(f"is of the kind {kind[:40]!r}, which no ledger writes")
         typed_field(event, "when", str)
         try:
-            written = json.dumps(event, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+            written = canonical_json(event)
         except RecursionError:
             raise Damage("is nested too deep") from None
         if written != line:
@@ -257,24 +254,18 @@ class _Replay:
     def _move(self, entry: _Entry, sign: int) -> None:
         if (entry.dataset, entry.to) not in self.above:
             raise Damage(f"spends of {entry.to or entry.dataset}, which does not exist")
-        hit = 0
         for holder in self.above[entry.dataset, entry.to]:
             parts = [entry.part] if entry.part else self.accounts[entry.dataset]["parts"] or [""]
             for part in parts:
-                purse = self._purse(entry.dataset, holder, part)
+                purse = self.purses.get((entry.dataset, holder, part))
+                if purse is None:
+                    whose = holder or entry.dataset
+                    raise Damage(f"spends of {whose}, which has no part {part!r}")
                 purse[2] += sign * entry.charge
                 purse[3] += sign * entry.delta
                 purse[4] += sign
-                hit += 1
                 if purse[2] > purse[0] or purse[3] > purse[1]:
                     raise Damage(f"spends more of {entry.dataset} than its cap")
-        if not hit:
-            raise Damage(f"spends of {entry.dataset}, which has no such part")
-
-    def _purse(self, dataset: str, holder: str, part: str) -> list[int]:
-        if (dataset, holder, part) not in self.purses:
-            raise Damage(f"spends of {holder or dataset}, which has no part {part!r}")
-        return self.purses[dataset, holder, part]
 
     def _begin(self, event: Mapping[str, Any]) -> None:
         self._change(event, "reserved", "reading")
@@ -348,7 +339,7 @@ class _Replay:
         met = 0
         for row in paged(db, _ENTRY, query):
             met += 1
-            if (own := self.entries.get(row[0])) is None or row[1:] != own.row():
+            if self.entries.get(row[0]) != _Entry(*row[1:]):
                 self.say(f"entry {row[0]} is not as the events have it")
         if met != len(self.entries):  # the other rows have impossible numbers
             self.say(f"{len(self.entries)} entries follow from the events, and {met} are numbered")
@@ -385,10 +376,9 @@ class _Replay:
         for entry, attempt in sorted(known):
             if entry not in self.files:
                 continue
-            there: dict[str, str] = {}
             query = "SELECT DISTINCT path FROM piece WHERE entry = ? AND attempt = ?"
-            for (path,) in typed_rows(db, (str,), query, entry, attempt):
-                there[path] = _hash_of(db, entry, attempt, path)
+            paths = [path for (path,) in typed_rows(db, (str,), query, entry, attempt)]
+            there = {path: _hash_of(db, entry, attempt, path) for path in paths}
             if there != self.files[entry]:
                 wrong = sorted(
                     path
@@ -399,6 +389,7 @@ class _Replay:
 
 
 def _hash_of(db: Transaction, entry: int, attempt: str, path: str) -> str:
+    """Return the SHA-256 of a stored file, or "a piece is missing"."""
     digest = hashlib.sha256()
     query = "SELECT count(*) FROM piece WHERE entry = ? AND attempt = ? AND path = ?"
     (count,) = one_row(db, (int,), query, entry, attempt, path)

@@ -28,12 +28,13 @@ from neyman.storage.reading import read_file
 KINDS = ("ledger", "location", "account", "allocation", "reserve", "begin", "void", "finish")
 START = "0" * 64
 _MAX_CHECKPOINT_BYTES = 400  # bytes of a checkpoint's file
-_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode
+canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode
+"""Write a value as JSON text with sorted keys, no blanks, and only ASCII."""
 _FORM = re.compile(r"neyman-ledger ([0-9a-f]{32}) ([1-9][0-9]{0,17}) ([0-9a-f]{64})\s*")
 
 
 def line_of(number: int, previous: str, kind: str, what: Mapping[str, Any]) -> str:
-    """Return the line of an event.
+    """Return the line of JSON that records an event.
 
     Args:
         number: the number of the event, from 1.
@@ -48,7 +49,7 @@ def line_of(number: int, previous: str, kind: str, what: Mapping[str, Any]) -> s
         "previous": previous,
         "salt": os.urandom(8).hex(),
     }
-    return _json(event)
+    return canonical_json(event)
 
 
 def line_around(kind: str, what: Mapping[str, Any]) -> tuple[str, str, str, str]:
@@ -66,12 +67,12 @@ def line_around(kind: str, what: Mapping[str, Any]) -> tuple[str, str, str, str]
 
 
 def line_between(parts: tuple[str, str, str, str], entry: int, number: int, previous: str) -> str:
-    """Return the line that `line_around` left open."""
+    """Return the line that `line_around` prepared, with these three values."""
     return f"{parts[0]}{entry}{parts[1]}{number}{parts[2]}{previous}{parts[3]}"
 
 
 def now_utc() -> str:
-    """Return the time by this machine's clock. It decides nothing."""
+    """Return the time by this machine's clock. No decision depends on it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
@@ -88,6 +89,8 @@ class Checkpoint:
     does not have this hash.
 
     Args:
+        ledger: the ledger's random id.
+        events: number of events.
         head: the hash of the last event.
     """
 

@@ -128,7 +128,7 @@ class Reservation(NamedTuple):
 
 
 def unlike(here: Mapping[tuple[str, str], Any], ours: Mapping[tuple[str, str], Any]) -> list[str]:
-    """Describe each difference between a database's objects and ours, both by kind and name."""
+    """Describe each difference of a database's objects from this version's, by kind and name."""
     differences: list[str] = []
     for kind, name in sorted(here.keys() | ours.keys()):
         if (kind, name) not in ours:

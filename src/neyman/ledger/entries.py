@@ -56,9 +56,8 @@ def meant(db: Transaction, asked: Entry | int) -> Entry:
     entry = entry_of(db, asked.id)
     if any(getattr(entry, name) != getattr(asked, name) for name in _FIXED):
         raise LedgerError(
-            f"entry {asked.id} is another spend than the one that was reserved: a copy of the"
-            " ledger was put in its place since; bring back the one that was there, and compare it"
-            " with a checkpoint"
+            f"entry {asked.id} is not the charge that was reserved: a copy has replaced the ledger"
+            " since. Bring back the original ledger, and compare it with a checkpoint"
         )
     return entry
 

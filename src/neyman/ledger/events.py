@@ -22,12 +22,14 @@ class Writer:
 
     Args:
         db: the only transaction that may write.
-        number: the number of the last event. It and ``head``, its hash, are given if they are
-            known.
+
+    Attributes:
+        number: the number of the last event, or 0 until it is read.
+        head: the hash of the last event.
     """
 
-    def __init__(self, db: Transaction, number: int = 0, head: str = "") -> None:
-        self.db, self.number, self.head = db, number, head
+    def __init__(self, db: Transaction) -> None:
+        self.db, self.number, self.head = db, 0, ""
 
     def at(self, number: int, head: str) -> None:
         """Set the number and the hash of the last event, if they were just read."""
@@ -100,9 +102,9 @@ class Writer:
             *(terms["units"], terms["delta_units"], event),
         )
 
-    def begin(self, entry: int, **more: object) -> None:
+    def begin(self, entry: int) -> None:
         """Record that a reserved entry begins reading."""
-        self.append("begin", {"entry": entry, **more})
+        self.append("begin", {"entry": entry})
         self.db.run("UPDATE entry SET state = 'reading' WHERE id = ?", entry)
 
     def void(self, entry: int, why: str) -> None:
@@ -110,9 +112,7 @@ class Writer:
         event = self.append("void", {"entry": entry, "why": why})
         self.db.run("UPDATE entry SET state = 'void', ended = ? WHERE id = ?", event, entry)
 
-    def finish(
-        self, entry: int, published: int, hashes: Mapping[str, str], attempt: str, **more: object
-    ) -> None:
+    def finish(self, entry: int, published: int, hashes: Mapping[str, str], attempt: str) -> None:
         """Record that a reading entry is released.
 
         Args:
@@ -127,7 +127,6 @@ class Writer:
                 "published": published,
                 "files": dict(hashes),
                 "digest": digest_of(hashes),
-                **more,
             },
         )
         if published == entry:
@@ -161,8 +160,8 @@ def paged(
             yield typed(row, kinds)
 
 
-def lines(db: Transaction, after: int = 0, most: int | None = None) -> Iterator[tuple[int, str]]:
-    """Return numbers and lines of the events after a number, in order."""
+def lines(db: Transaction, after: int, most: int) -> Iterator[tuple[int, str]]:
+    """Return numbers and lines of at most ``most`` events after a number, in order."""
     query = "SELECT number, line FROM event WHERE number > ? ORDER BY number LIMIT 500"
     return islice(paged(db, (int, str), query, after), most)
 
@@ -179,7 +178,7 @@ def checkpoint_of(db: Transaction) -> Checkpoint:
 
 
 def settle(write: Writer, dataset: str, key: str, again: bool) -> bool:
-    """Settle earlier entries of a key. Return True if any entry was made void."""
+    """Make reserved entries of a key void, and return True if there were any."""
     query = "SELECT id, state FROM entry WHERE dataset = ? AND key = ? ORDER BY id"
     tries = typed_rows(write.db, (int, str), query, dataset, key)
     for number, state in tries:
@@ -190,11 +189,11 @@ def settle(write: Writer, dataset: str, key: str, again: bool) -> bool:
             )
         if state == "reading" and not again:
             raise LedgerError(
-                f"entry {number} of {dataset} was reserved for this very plan and is unfinished:"
-                " its run is still going, or crashed after it began to read the data, and is spent"
-                " for ever. Wait for it, or ask to be charged again: --charge-again"
+                f"entry {number} of {dataset} was reserved for this plan and is unfinished: its run"
+                " continues, or crashed after it began to read the data. Its charge is permanent."
+                " Wait for that run, or ask to be charged again: --charge-again"
             )
-    for number, state in tries:
-        if state == "reserved":
-            write.void(number, "replaced by a later run of the same plan")
-    return any(state == "reserved" for _, state in tries)
+    replaced = [number for number, state in tries if state == "reserved"]
+    for number in replaced:
+        write.void(number, "replaced by a later run of the same plan")
+    return bool(replaced)

@@ -217,9 +217,8 @@ class Ledger:
                 ):
                     if units > most:
                         raise LedgerError(
-                            f"{word} = {Fraction(terms[word])} of {account} is more than that of"
-                            f" {of or dataset}, {getattr(above, word)}, which it is part of: give"
-                            " at most that"
+                            f"{word} = {Fraction(terms[word])} of {account} must be at most that of"
+                            f" {of or dataset}, which contains it: {getattr(above, word)}"
                         )
                 write.allocation(terms)
             return account_of(write.db, dataset, account)
@@ -289,8 +288,7 @@ class Ledger:
     def turn(self, key: str, wait: float) -> AbstractContextManager[None]:
         """Hold a plan's turn, so that one process at a time runs it on this ledger.
 
-        The turn ends with its process, so a waiting process knows that the other is alive. The
-        budget does not depend on turns.
+        The turn ends with its process. The budget does not depend on turns.
 
         Args:
             key: any text that identifies the plan.
@@ -328,10 +326,7 @@ class Ledger:
         Args:
             dataset: a registered "name@version".
             key: hash of the plan and of the dataset version, computed by the caller.
-            protects: what one unit is. ``protects``, ``neighboring``, and ``rows`` must be as
-                registered.
-            neighboring: "add-remove" or "replace-one".
-            rows: the largest number of rows per unit.
+            protects, neighboring, rows, totals: the privacy unit, as registered by `create`.
             charge: exact amount in the account's currency, at least 0. It counts rounded up.
             delta: the probability that the plan's steps fail outright, in [0, 1].
             mechanisms: the mechanism list, as JSON types. The guarantee is recomputed from it.
@@ -339,7 +334,6 @@ class Ledger:
             account: the allocation that pays. "" is the account itself.
             part: the only declared part that is read. "" is all the data.
             again: if True, charge although an earlier run of the key is unfinished.
-            totals: the hash of the plan's exact totals, as registered, or "".
 
         Raises:
             LedgerError: the dataset is not registered or has another privacy unit, or the key is
@@ -391,8 +385,8 @@ class Ledger:
                 why = {
                     "void": "is void: a later run of the same plan, or the operator, has taken its"
                     " place; run the plan again",
-                    "reading": "has begun already, in another run; reserve one of your own",
-                    "released": "is released already; the same files are to be had at no charge",
+                    "reading": "has begun already, in another run; reserve another entry",
+                    "released": "is released already; the same plan gives its files at no charge",
                 }
                 raise LedgerError(f"entry {entry.id} of {entry.dataset} {why[entry.state]}")
             write.begin(entry.id)
@@ -448,7 +442,7 @@ class Ledger:
             if entry.state != "reserved":
                 raise LedgerError(
                     f"entry {entry.id} of {entry.dataset} is {entry.state}: data were read, or may"
-                    " have been, so it is spent for ever"
+                    " have been, so its charge is permanent"
                 )
             write.void(entry.id, text("why", why))
             return entry_of(write.db, entry.id)
@@ -523,16 +517,10 @@ class Ledger:
         why = text("why", why)
         with _sound(self._store.where), self._store.relocating() as db:
             if db is not None:
-                if self._checkpoint_path:
-                    _refuse_behind(
-                        db, Checkpoint.load(self._checkpoint_path), str(self._checkpoint_path)
-                    )
+                self._refuse_rollback(db)
                 Writer(db).append("location", {"why": why})
-        return (
-            self.keep_checkpoint(self._checkpoint_path)
-            if self._checkpoint_path
-            else self.checkpoint()
-        )
+        path = self._checkpoint_path
+        return self.keep_checkpoint(path) if path else self.checkpoint()
 
     def verify(self, checkpoint: Checkpoint | None = None) -> Audit:
         """Recompute the hash chain and every balance that follows from it.
@@ -576,25 +564,24 @@ class Ledger:
         had = saved and Checkpoint.load(saved)
         with _sound(self._store.where), self._store.reading() as db:
             if had:
-                _refuse_behind(db, had, str(saved))
+                _refuse_behind(db, had, saved)
             yield db
 
     @contextmanager
     def _write_transaction(self) -> Generator[Writer]:
+        path = self._checkpoint_path
         with _sound(self._store.where), self._store.writing() as db:
-            if self._checkpoint_path:
-                _refuse_behind(
-                    db, Checkpoint.load(self._checkpoint_path), str(self._checkpoint_path)
-                )
+            self._refuse_rollback(db)
             write = Writer(db)
             yield write
-            checkpoint = (
-                Checkpoint(ledger_id(db), write.number, write.head)
-                if self._checkpoint_path
-                else None
-            )
-        if self._checkpoint_path and checkpoint and checkpoint.events:
-            write_checkpoint(self._checkpoint_path, checkpoint)
+            own = ledger_id(db) if path and write.number else ""
+        if path and own:
+            write_checkpoint(path, Checkpoint(own, write.number, write.head))
+
+    def _refuse_rollback(self, db: Transaction) -> None:
+        """Refuse a ledger that is behind its checkpoint file."""
+        if self._checkpoint_path:
+            _refuse_behind(db, Checkpoint.load(self._checkpoint_path), self._checkpoint_path)
 
 
 def _entry_or_number(entry: Entry | int) -> Entry | int:
@@ -623,10 +610,9 @@ def _sound(where: str) -> Generator[None]:
         raise damaged(where, damage) from damage
 
 
-def _refuse_behind(db: Transaction, checkpoint: Checkpoint, where: str) -> None:
-    why = behind(db, checkpoint)
-    if why:
-        raise LedgerError(f"{why} (checkpoint {where})")
+def _refuse_behind(db: Transaction, checkpoint: Checkpoint, path: Path | None) -> None:
+    if why := behind(db, checkpoint):
+        raise LedgerError(f"{why} (checkpoint {path})")
 
 
 def _store_at(url: str | os.PathLike[str], wait: float) -> Store:

@@ -83,8 +83,8 @@ def count_steps(write: Writer, asked: Entry | int, before: int | None, after: in
     entry = _reading(write, asked)
     if steps_of(write.db, entry.id) != before:
         raise LedgerError(
-            f"another process has begun steps of entry {entry.id} of {entry.dataset} since this one"
-            " looked; it draws none, and one of the two goes on"
+            f"another process has begun steps of entry {entry.id} of {entry.dataset}. This process"
+            " draws none, because only one of the two may continue"
         )
     _drop_pieces(write, entry.id)
     write.db.run(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping
+from io import BytesIO
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from neyman.ledger import chain
 from neyman.ledger.records import LedgerError
 from neyman.storage.reading import open_file
 
@@ -75,10 +76,7 @@ def stored(db: Transaction, entry: int, attempt: str, path: str, number: int) ->
 
 
 def _decompress(zipped: int, content: bytes) -> bytes:
-    """Decompress a piece. The hash of its file detects damage later.
-
-    At most one byte more than a piece can hold is decompressed.
-    """
+    """Decompress a piece, up to one byte more than it can hold. Return b"" if it is damaged."""
     if not isinstance(content, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
         return b""
     try:
@@ -127,21 +125,16 @@ def pieces(
 
 
 def _cut(content: bytes | Path) -> Iterator[bytes]:
-    if isinstance(content, bytes):
-        for start in range(0, len(content) or 1, PIECE_BYTES):
-            yield content[start : start + PIECE_BYTES]
-        return
+    """Yield a file's contents in pieces. An empty file has one empty piece."""
     try:
-        with open_file(content) as file:
-            first = True
-            while (piece := file.read(PIECE_BYTES)) or first:
+        with BytesIO(content) if isinstance(content, bytes) else open_file(content) as file:
+            yield file.read(PIECE_BYTES)
+            while piece := file.read(PIECE_BYTES):
                 yield piece
-                first = False
     except OSError as error:
         raise LedgerError(f"{os.fspath(content)} cannot be read: {error.strerror}") from error
 
 
 def digest_of(hashes: Mapping[str, str]) -> str:
     """Return the hash of a publication: SHA-256 of the JSON object of all files' hashes."""
-    text = json.dumps(dict(hashes), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return chain.digest(chain.canonical_json(dict(hashes)))

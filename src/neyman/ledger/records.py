@@ -50,7 +50,8 @@ class BudgetRefused(LedgerError):
 
     def _what_fits(self) -> str:
         if self.currency == "delta":
-            return f"{self._delta_fits()} {_DELTA_CAP}"
+            most = f"A delta of at most {plain(self.left)}" if self.left > 0 else "No delta"
+            return f"{most} would fit. {_DELTA_CAP}"
         if self.left <= 0:
             return "Nothing would fit."
         ratio = self.requested / self.left
@@ -58,11 +59,6 @@ class BudgetRefused(LedgerError):
         factor = plain_decimal(up.divide(Decimal(ratio.numerator), Decimal(ratio.denominator)))
         size = Currency.read(self.currency).noise_size
         return f"Noise with {size} {factor} times as large would fit."
-
-    def _delta_fits(self) -> str:
-        if self.left <= 0:
-            return "No delta would fit."
-        return f"A delta of at most {plain(self.left)} would fit."
 
 
 class ChargedError(RuntimeError):

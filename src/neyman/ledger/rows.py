@@ -28,8 +28,8 @@ class Damage(Exception):
 def damaged(where: str, damage: Damage) -> LedgerError:
     """Return the error that refuses a damaged ledger."""
     return LedgerError(
-        f"{where} is damaged or was tampered with ({damage}): `neyman ledger verify` says where;"
-        " restore it from a backup, and count as spent what was released since"
+        f"{where} is damaged or was tampered with ({damage}): `neyman ledger verify` lists the"
+        " damage. Restore it from a backup, and count as spent what was released since"
     )
 
 

@@ -22,8 +22,7 @@ class Throwaway(Ledger):
     """Store a ledger in a private temporary folder, removed with the object or its process.
 
     Within one process, it refuses charges over the cap, like any ledger. The next process starts
-    with the full cap again, so nothing is guaranteed across sessions. Each receipt, answer, and
-    report that it pays for says so.
+    with the full cap again, so nothing is guaranteed across sessions.
     """
 
     throwaway = True

@@ -1,7 +1,7 @@
 """Let one process at a time run a plan on a ledger.
 
 A turn ends with its process, so a waiting run knows that the other is alive. Turns do not affect
-the budget: a process without a turn can spend no more than one with a turn.
+the budget.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from neyman.storage.locks import lock, names
 
 @contextmanager
 def file_turn(ledger: Path, key: str, wait: float) -> Generator[None]:
-    """Hold the turn of a plan on a ledger in a file, by a lock on an empty file beside it.
+    """Let no other process run a plan on a SQLite ledger, by a lock on a file beside it.
 
     Args:
+        key: text that identifies the plan.
         wait: largest number of seconds to wait for another process.
     """
     path = ledger.with_name(f".{ledger.name}.{hashlib.sha256(key.encode()).hexdigest()[:16]}.run")
@@ -50,6 +51,6 @@ def file_turn(ledger: Path, key: str, wait: float) -> Generator[None]:
 def waited(wait: float) -> LedgerError:
     """Return the error of a process that did not get its turn in time."""
     return LedgerError(
-        f"another run of this plan has been going for {wait:g} s; nothing was spent by this one: "
-        "once that run ends, the same plan gives its files at no charge"
+        f"another run of this plan has not ended within {wait:g} s, and this run spent nothing. "
+        "After that run ends, the same plan gives its files at no charge"
     )

@@ -22,10 +22,10 @@ MOST_CAP = MOST // UNIT
 
 
 def units_up(amount: Fraction, per: int = UNIT) -> int:
-    """Return the least number of units that is at least ``amount``. Charges count so [LE-1]."""
+    """Return the least number of units that is at least ``amount``, for charges [LE-1]."""
     return -(-amount.numerator * per // amount.denominator)
 
 
 def units_down(amount: Fraction, per: int = UNIT) -> int:
-    """Return the greatest number of units that is at most ``amount``. Caps count so."""
+    """Return the greatest number of units that is at most ``amount``, for caps."""
     return amount.numerator * per // amount.denominator

@@ -19,7 +19,7 @@ from neyman.numerics import check
 from neyman.numerics.relation import NEIGHBORING, Neighboring
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_DATASET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9._-]*")
+_DATASET = re.compile(f"{_NAME.pattern}@{_NAME.pattern}")
 _MARK = re.compile(r"sha256:[0-9a-f]{64}")
 _MAX_PARTS = 10_000
 
@@ -211,8 +211,8 @@ def _caps(cap: object, delta_cap: object) -> dict[str, Any]:
     ):
         if asked and not has:
             raise ValueError(
-                f"{name} = {plain(asked)} must be at least 1/{per:,}: less than that"
-                " no ledger counts"
+                f"{name} = {plain(asked)} must be at least 1/{per:,}, the smallest amount that a"
+                " ledger counts"
             )
     return {
         "cap": ratio(most),

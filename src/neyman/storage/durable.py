@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 
@@ -21,16 +22,12 @@ def replace_file(path: Path, content: bytes) -> None:
     """
     new = path.with_name(f".{path.name}.new")
     new.unlink(missing_ok=True)  # left by a killed writer, or a link that leads elsewhere
-    with open(new, "xb", opener=_for_the_owner) as file:
+    with open(new, "xb", opener=partial(os.open, mode=0o600)) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     os.replace(new, path)
     sync_folder(path.parent)
-
-
-def _for_the_owner(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,9 +1,9 @@
 """Make temporary folders that only their owner can read. The next start removes old ones.
 
-A folder has permissions 0700. Files in it get 0600, and folders in it 0700. It holds a mark, and
-its process holds a lock on it. A killed process cannot remove its folder. So a process that makes a
-folder first removes sibling folders that belong to the same user, have the mark, and are not
-locked.
+A folder has permissions 0700. Files in it get 0600, and folders in it 0700. It holds a mark file,
+and its process holds a lock on it. A killed process cannot remove its folder. So a process that
+makes a folder first removes sibling folders that belong to the same user, have the mark file, and
+are not locked.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _sweep_one(path: Path) -> None:
 
 
 def _remove(path: Path, handle: int) -> None:
-    """Remove a locked folder if it is empty or has the mark. Remove the mark last.
+    """Remove a locked folder if it is empty or has the mark file. Remove this file last.
 
     If this process is killed while the folder is not empty, the folder still has its mark.
     """

@@ -170,7 +170,7 @@ def test_colors_stay_apart_and_names_can_be_read():
         (lambda: plots.composition(NOISE, delta=1.5), "delta = 1.5"),
         (lambda: plots.budget(ny.gdp(1)), "plan or a mechanism"),
         (lambda: plots.budget(ny.NonPrivate()), "zCDP"),
-        (lambda: plots.budget(ny.Mechanism.nothing()), "no shares"),
+        (lambda: plots.budget(ny.Mechanism.nothing()), "only a finite rho"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_by_name(ask, said):

@@ -171,7 +171,7 @@ def test_a_ledger_that_is_swapped_under_a_run_publishes_nothing_that_it_does_not
     assert before == "made"
     for line in after:
         assert line.startswith("ChargedError"), line
-        assert "another spend than the one that was reserved" in line
+        assert "not the charge that was reserved" in line
 
 
 if __name__ == "__main__":

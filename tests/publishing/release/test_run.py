@@ -606,7 +606,7 @@ def test_a_run_waits_for_its_plan_no_longer_than_it_is_asked_to_and_spends_nothi
     def race(stage, fraction):
         if stage == "counting" and not said:
             for out in ("out", "other"):
-                with pytest.raises(LedgerError, match=r"for 0.1 s; nothing was spent") as error:
+                with pytest.raises(LedgerError, match=r"within 0.1 s, and this run spent") as error:
                     make(place, out=out, wait=0.1)
                 said.append(str(error.value))
 

@@ -66,7 +66,7 @@ def edited(folder: Path) -> bool:
 
 
 def _plan(folder: Path) -> Path:
-    """Return the demo's plan. Write it and its public places if they do not exist."""
+    """Return the path of the demo's plan. Write the plan and its list of places if missing."""
     with tempfile.TemporaryDirectory() as fresh:
         for file in (write_plan(Path(fresh)), Path(fresh) / "places.csv"):
             if not (folder / file.name).exists():

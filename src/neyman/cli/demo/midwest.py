@@ -78,7 +78,7 @@ def write_plan(folder: Path) -> Path:
 
 
 def write_people(path: Path, progress: Callable[[float], None] | None = None) -> None:
-    """Write the person table as Parquet: state, county, race; 42,008,942 rows.
+    """Write the person table as Parquet: 42,008,942 rows of state, county, and race.
 
     Args:
         path: path of the file. It is written under another name first, so it is complete or absent.

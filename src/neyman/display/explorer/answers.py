@@ -40,7 +40,7 @@ PRIORS = tuple(0.5 - 0.5 * math.cos(math.pi * k / 60) for k in range(61))
 class Limits:
     """Set the sizes of a chart and of a summary."""
 
-    epsilons: int = 28
+    epsilons: int = 28  # points of a chart of delta against epsilon
     summarized_pairs: int = 4  # ordered pairs that get the nearest Gaussian curve
 
 
@@ -132,7 +132,7 @@ class Risk:
 
 @dataclass(frozen=True)
 class ShownProfile:
-    """Hold points of delta against epsilon."""
+    """Hold points of delta against epsilon, and the least delta that the chart shows."""
 
     curve: MarkedCurve
     least: float
@@ -159,7 +159,7 @@ class NamedCurve:
 
 @dataclass(frozen=True)
 class Scenarios:
-    """Describe what an attacker can learn about single attributes."""
+    """Describe what an attacker can learn about single attributes, at levels up to ``last``."""
 
     head: list[str]
     rows: list[list[str]]
@@ -234,7 +234,7 @@ class ShownGuarantee:
 
     @cached_property
     def attacks(self) -> list[str]:
-        """Return a sentence per usual attack. It uses a copy of the curve, like ``_summary``."""
+        """Return a sentence per usual attack, from a copy of the curve, like ``_summary``."""
         fresh = tuple(Composition(c.parts) for c in self.tradeoff.alternatives)
         curve = replace(self.tradeoff, alternatives=fresh)
         return [each.success(curve).sentence(self.subject) for each in usual_attacks()]
@@ -301,7 +301,7 @@ class Desk:
         return PageFacts("", False, "", None)
 
     def checks(self, witness: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Check the receipt, if one is open."""
+        """Return the results of checking the receipt. Without a receipt, there are none."""
         return []
 
     def answer(self, question: Question) -> Answer:
@@ -318,7 +318,7 @@ class Desk:
         return self.asked[_among(question, "ask", self.asked)](question)
 
     def risk(self, question: Question) -> Risk:
-        """Bound the power at all levels at once, and epsilon at the delta."""
+        """Bound the power at all levels at once, and epsilon at the question's delta."""
         guarantee, level = self.guarantee(question), number_in(question, "level")
         answer = self._risk(question, guarantee.powers(level)[1])
         return answer if guarantee.search else guarantee.summarized(answer)
@@ -379,11 +379,11 @@ class Desk:
         )
 
     def before(self, question: Question) -> list[Point]:
-        """Bound the power of the original plan, if the question has other settings."""
+        """Return points of the original plan's power. Without a plan, there are none."""
         return []
 
     def profile(self, question: Question) -> ShownProfile:
-        """Bound delta over a range of epsilons, beyond the epsilon at the delta."""
+        """Bound delta at epsilons from 0 to above the epsilon that has the question's delta."""
         guarantee, delta = self.guarantee(question), number_in(question, "delta")
         epsilon = guarantee.epsilon(delta)
         upto = max(0.05, float(f"{1.5 * (epsilon if math.isfinite(epsilon) else 8):.2g}"))
@@ -485,7 +485,7 @@ def _guarantee_curve(question: Question) -> tuple[Tradeoff, str]:
 
 
 def _normal(curve: Tradeoff) -> list[tuple[str, str, str]]:
-    """Return mu and rho of a curve that has both in closed form."""
+    """Return the figure (name, value, note) of mu and rho, if a curve has both in closed form."""
     mu, rho = _shortest(curve.gdp()), _shortest(curve.zcdp())
     return [("Mu (Gaussian)", digits.number(mu), f"rho (zCDP): {digits.number(rho)}")]
 

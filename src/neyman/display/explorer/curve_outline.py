@@ -62,13 +62,13 @@ def outline(curve: Tradeoff, levels: Sequence[float], level: float) -> tuple[lis
 
 
 def _tangent_heights(epsilons: Array, log_deltas: Array, levels: Array) -> Array:
-    """Return the height of every tangent at every level, rounded up."""
+    """Return the height of each tangent (row) at each level (column), rounded up, at most 1."""
     logs = np.logaddexp(log_deltas[:, None], epsilons[:, None] + np.log(levels))
     return np.minimum(np.exp(np.minimum(logs, 0.0)) * (1 + LIMITS.rounding), 1.0)
 
 
 def _closer(profile: Profile, epsilons: Array, log_deltas: Array, level: float) -> float:
-    """Return the least tangent at a level, with more tangents around the best one."""
+    """Bound the power at a level by the least height of tangents, refined around the best one."""
     best, at = 1.0, np.array([level])
     for left in range(LIMITS.level_rounds, -1, -1):
         heights = _tangent_heights(epsilons, log_deltas, at)[:, 0]

@@ -30,7 +30,7 @@ from neyman.display.report.report import page
 from neyman.mechanisms.base import Mechanism
 from neyman.publishing.consistency.adjusted_tables import Z90
 from neyman.publishing.plan.plan import Plan
-from neyman.publishing.plan.plan_sections import read_sections
+from neyman.publishing.plan.plan_sections import read_sections, sections_of
 from neyman.publishing.plan.query import Query
 from neyman.publishing.plan.query_resolution import declared_share
 from neyman.publishing.plan.scenarios import concerning, moves_total, usual
@@ -118,7 +118,6 @@ class PlanDesk(Desk):
         self.asked |= {"tables": self.tables, "scenarios": self.scenarios}
 
     def opening(self) -> PageFacts:
-        """Return the facts about the file that the page needs before its first question."""
         opened, plan = self.opened, None
         if opened.plan is not None:
             queries = self._measured_queries
@@ -128,23 +127,22 @@ class PlanDesk(Desk):
         return PageFacts(opened.name, opened.receipt is not None, opened.problem, plan)
 
     def checks(self, witness: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Check the receipt."""
+        """Return the result of each check of the receipt, as JSON types."""
         assert self.opened.receipt is not None
         checks = verify(self.opened.receipt, {"report.html": page}, **witness)
         return [asdict(check) for check in checks]
 
     def before(self, question: Question) -> list[Point]:
-        """Bound the power of the original plan, if the question has other settings."""
+        """Return the power of the original plan at levels, or [] if its settings are unchanged."""
         if question["about"] != "plan" or self._settings(question) == self._settings({}):
             return []
         return self._plan_guarantee.powers(number_in(question, "level"))[0]
 
     def of_plan(self, question: Question) -> ShownGuarantee:
-        """Return the guarantee of the plan with the settings of a question."""
         return self._guarantee_of(*self._split(question))
 
     def tables(self, question: Question) -> Tables:
-        """Return the error of every table without data, beside the error of the original plan."""
+        """Return the error of every table, beside its error in the original plan."""
         now = errors(*self._split(question))
         twice = any(error.consistent is not None for error in now)
         rows = [
@@ -165,8 +163,12 @@ class PlanDesk(Desk):
         note = f"{note} {GAP.format('the stated number of')}".strip()
         return Tables(head, rows, note, self._toml(question))
 
+    def plan_with(self, question: Question) -> Plan:
+        """Return the plan with the budget and the shares of a question."""
+        return Plan.from_dict(sections_of(self._toml(question)))
+
     def scenarios(self, question: Question) -> Scenarios:
-        """Bound what an attacker can learn about each single attribute."""
+        """Bound the power of tests of claims about each single attribute."""
         plan, scale = self._split(question)
         level, guarantee = number_in(question, "level"), self.guarantee(question)
         guessing, holder = words.percent(level, up=False), plan.unit.protects
@@ -251,7 +253,7 @@ class PlanDesk(Desk):
 
     @cached_property
     def _shares(self) -> list[Fraction]:
-        """Return the shares of these queries, including the histograms that bound them."""
+        """Return the share of each measured query, including the histogram that bounds it."""
         return [declared_share(query, self._plan.unit) for query in self._measured_queries]
 
     def _settings(self, question: Question) -> tuple[object, list[int]]:
@@ -268,7 +270,7 @@ class PlanDesk(Desk):
         return good
 
     def _split(self, question: Question) -> tuple[Plan, Fraction]:
-        """Return the plan with the question's shares, and 1/rho."""
+        """Return the plan with the question's shares, and 1/rho of the question."""
         key = json.dumps([question.get("rho"), question.get("weights")])
         if self._moved is None or self._moved[0] != key:
             self._moved = key, self._resplit(question)
@@ -309,7 +311,7 @@ def _margin(error: TableError) -> str:
 
 
 def _adding_up(error: TableError) -> str:
-    """Return the largest half width of a published interval after consistency."""
+    """Return the largest half width of a published interval after consistency, as text."""
     if error.consistent is None:
         return "–"
     largest = error.consistent[1]
@@ -317,7 +319,7 @@ def _adding_up(error: TableError) -> str:
 
 
 def _weights(shares: list[Fraction]) -> list[int]:
-    """Return shares in thousandths that add up to 1000. Each is at least one."""
+    """Return shares as whole thousandths, each at least 1, that add up to 1000."""
     total = sum(shares, Fraction(0))
     exact = [1000 * share / total for share in shares]
     weights = [max(1, math.floor(part)) for part in exact]

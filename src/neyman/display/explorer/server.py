@@ -49,12 +49,10 @@ _ASSETS = {
     "/": ("display/explorer/static/explore.html", "text/html; charset=utf-8"),
     "/page.css": ("display/report/static/page.css", _STYLE),
     "/explore.css": ("display/explorer/static/explore.css", _STYLE),
-    "/http_link.js": ("display/explorer/static/http_link.js", _SCRIPT),
-    "/charts.js": ("display/explorer/static/charts.js", _SCRIPT),
-    "/controls.js": ("display/explorer/static/controls.js", _SCRIPT),
-    "/notices.js": ("display/explorer/static/notices.js", _SCRIPT),
-    "/shares.js": ("display/explorer/static/shares.js", _SCRIPT),
-    "/explore.js": ("display/explorer/static/explore.js", _SCRIPT),
+    **{
+        f"/{name}.js": (f"display/explorer/static/{name}.js", _SCRIPT)
+        for name in ("http_link", "charts", "controls", "notices", "shares", "explore")
+    },
 }
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -152,7 +150,7 @@ class _ExplorerServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Handler)
 
     def process_request(self, request: _Request, client_address: object) -> None:
-        """Start a thread for a connection. Without room, end the oldest one without the cookie."""
+        """Start a thread for a connection. Without room, end the oldest that lacks the cookie."""
         if not self._places.acquire(blocking=False):
             for oldest in [*self.strangers][:1]:
                 self.strangers.pop(oldest, None)
@@ -178,7 +176,7 @@ class _ExplorerServer(ThreadingHTTPServer):
         self._places.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore a browser that goes away."""
+        """Ignore the errors of a browser that closes its connection."""
 
 
 def _listen(port: int | None) -> _ExplorerServer:

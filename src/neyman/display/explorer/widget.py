@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
-from decimal import Decimal
 from fractions import Fraction
 from importlib import resources
 from threading import Thread
@@ -118,13 +116,11 @@ class ExplorerWidget(anywidget.AnyWidget):
             ValueError: no plan is open.
         """
         from neyman.display.explorer.plan_desk import PlanDesk, opened_from
-        from neyman.publishing.plan.plan import Plan
 
         if self._source is None:
             raise ValueError("no plan is open: use ny.explore(plan)")
         question = {"rho": self.rho, "weights": list(self.weights)}
-        text = PlanDesk(opened_from(self._source)).tables(question).toml
-        return Plan.from_dict(tomllib.loads(text, parse_float=Decimal))
+        return PlanDesk(opened_from(self._source)).plan_with(question)
 
     def close(self) -> None:
         """Remove every view of the widget, and end the worker process."""

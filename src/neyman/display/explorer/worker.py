@@ -15,7 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from types import ModuleType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from neyman.display.explorer.answers import Task
 
 resource: ModuleType | None
 try:
@@ -26,7 +29,7 @@ except ModuleNotFoundError:  # on Windows
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the limits of a process that answers."""
+    """Set the time and memory limits of a process that answers questions."""
 
     start_seconds: float = 60.0
     memory_bytes: int = 6 * 2**30
@@ -44,7 +47,6 @@ _RARE = (
 )
 _OTHER = "Try other settings or another mechanism."
 
-Task = Literal["opening", "answer", "checks"]
 Source = str | dict[str, Any] | None
 
 
@@ -61,7 +63,7 @@ class Outdated(Exception):
 
 
 class Worker:
-    """Ask a process that holds one opened file. Only one thread at a time may use it."""
+    """Send questions to a process that has opened one file. One thread at a time may use it."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -100,7 +102,7 @@ class Worker:
                 self._end()
                 if self._unwanted:
                     raise Stopped from None
-                raise ValueError("working it out took more memory than there is") from None
+                raise ValueError("the answer needs more memory than this process may use") from None
         if not good:
             raise ValueError(said)
         return said
@@ -130,7 +132,7 @@ class Worker:
         try:
             good, said = ours.recv()
         except EOFError:
-            good, said = False, "the process that works out answers did not start"
+            good, said = False, "the process that computes answers did not start"
         if not good:
             self._end()
             raise ValueError(said)
@@ -245,7 +247,7 @@ class Answering:
 
 
 def _work(line: Connection, source: Source) -> None:
-    """Run the process: open the file, then answer until no one listens."""
+    """Open the file, and answer questions until the connection closes. The process runs this."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server
     with contextlib.suppress(ValueError, OSError):
         if resource is not None:

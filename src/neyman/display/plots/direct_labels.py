@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree  # pyright: ignore[reportMissingTypeStubs]
 
+from neyman.extras import require
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -52,10 +54,9 @@ class LabeledLine:
 
 def fresh(axes: Axes | None) -> Axes:
     """Return the axes, or axes of a new figure, without a frame above and on the right."""
-    try:
-        from matplotlib import pyplot as plt
-    except ModuleNotFoundError as missing:
-        raise ImportError("figures need matplotlib: pip install 'neyman[release]'") from missing
+    require("figures", "matplotlib")
+    from matplotlib import pyplot as plt
+
     if axes is None:
         _, axes = plt.subplots(layout="constrained")
     axes.spines[["top", "right"]].set_visible(False)
@@ -73,7 +74,7 @@ def draw(axes: Axes, name: str, x: Any, y: Any, color: str, **style: Any) -> Lab
 
 
 def percent(*sides: Any) -> None:
-    """Set ticks in percent."""
+    """Label the ticks of these sides of a figure in percent."""
     from matplotlib.ticker import PercentFormatter
 
     for side in sides:
@@ -96,32 +97,16 @@ def name_lines(axes: Axes, lines: Sequence[LabeledLine]) -> None:
     for line, path in zip(lines, paths, strict=True):
         if not line.name or not len(path):
             continue
-        text = axes.annotate(
-            line.name,
-            (0, 0),
-            xycoords="figure pixels",
-            color=readable(line.color),
-            fontsize="medium",
-            ha="center",
-            va="center",
-        )
+        look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": "medium"}
+        look["color"] = readable(line.color)
+        text = axes.annotate(line.name, (0, 0), xycoords="figure pixels", **look)
         box = text.get_window_extent()
         half = np.array([box.width, box.height]) / 2
         place = _best(path, [p for p in paths if p is not path], taken, half, frame)
         taken.append(np.concatenate([place - half, place + half]))
         text.remove()
         x, y = axes.transAxes.inverted().transform(place)
-        axes.text(
-            x,
-            y,
-            line.name,
-            transform=axes.transAxes,
-            color=readable(line.color),
-            fontsize="medium",
-            ha="center",
-            va="center",
-            zorder=5,
-        )
+        axes.text(x, y, line.name, transform=axes.transAxes, zorder=5, **look)
 
 
 def _pixels(axes: Axes, line: LabeledLine) -> Array:
@@ -146,7 +131,10 @@ def _pixels(axes: Axes, line: LabeledLine) -> Array:
 def _best(
     path: Array, others: Sequence[Array], taken: Sequence[Array], half: Array, frame: Any
 ) -> Array:
-    """Return the best center for a name, given half its size."""
+    """Return the center of a name beside its line where `_cost` is least.
+
+    ``taken`` has the boxes of placed names. ``half`` is half the name's width and height.
+    """
     height = 2 * half[1]
     every = np.concatenate([path, *others])
     # If another line runs along this one, a name may stand for both.
@@ -182,7 +170,7 @@ def _cost(
     frame: Any,
     height: float,
 ) -> float:
-    """Return the cost of a place: obstacles, the end of the frame, or another line nearby."""
+    """Return the cost of a name's center, by the lines, names, and frame in its way."""
     low, high = place - half, place + half
     wide = LIMITS.gap_letter_heights * height
     crossed = ((every > low - wide) & (every < high + wide)).all(axis=1).sum()
@@ -205,7 +193,7 @@ def _cost(
 
 
 def _distance(points: Array, low: Array, high: Array) -> float:
-    """Return the least distance between points and a box."""
+    """Return the least distance between points and a box with two opposite corners."""
     apart = np.maximum(np.maximum(low - points, points - high), 0)
     return float(np.hypot(*apart.T).min())
 

@@ -271,7 +271,7 @@ def budget(of: Any, *, axes: Axes | None = None) -> Axes:
     parts = _parts(of)
     total = sum(rho for _, rho, _ in parts)
     if not 0 < total < math.inf:
-        raise ValueError(f"of = {of!r}: its rho is {total}, which has no shares; leave out what is")
+        raise ValueError(f"of = {of!r}: its rho is {total}; only a finite rho above 0 has shares")
     alone, axes = axes is None, fresh(axes)
     if alone:
         cast("Figure", axes.figure).set_figheight(1.0 + 0.65 * len(parts))

@@ -54,7 +54,7 @@ def table_errors(receipt: Receipt, tables: Mapping[str, Table]) -> list[Reported
 
 
 def accuracy(receipt: Receipt, errors: Sequence[ReportedError]) -> Node:
-    """Return the margins of error. If there are many tables, list the least accurate ones."""
+    """Return the section on margins of error. Of many tables, it lists the least accurate ones."""
     if not errors:
         return ""
     shown, left = _least_accurate(errors, LIMITS.tables), ""
@@ -126,7 +126,7 @@ def _least_accurate(errors: Sequence[ReportedError], most: int) -> list[Reported
 
 
 def every_error(receipt: Receipt, errors: Sequence[ReportedError]) -> markup.Fold | None:
-    """Return every table's margin of error, with the least error that any release can have."""
+    """Return the section on every table's margin of error, and the least possible error."""
     if not errors:
         return None
     rows = [
@@ -184,14 +184,16 @@ def _fit(error: ReportedError) -> list[str]:
 
 
 def _gap(receipt: Receipt, entries: Entries) -> str:
-    """Return the ratio to a table's least error, or a dash if the receipt alone proves none."""
+    """Return a table's error divided by the least possible error, as text.
+
+    Return a dash if the receipt alone proves no bound.
+    """
     (part, *others) = entries
     mechanism = part.mechanism or {}
     if others or part.measure == "rank" or part.delta is not None:
         return "–"
-    if any(
-        query["name"] == part.query and "detail" in query for query in receipt.plan.get("query", ())
-    ):
+    queries = receipt.plan.get("query", ())
+    if any(query["name"] == part.query and "detail" in query for query in queries):
         return "–"
     vectors = mechanism.get("sensitivity")
     one = [[vectors]] if isinstance(vectors, int) else vectors

@@ -32,9 +32,7 @@ class Limits:
 
     curves: int = 6  # curves that a small figure can hold
     label_letters: int = 22  # letters of a label beside it
-    rare_chance: Fraction = Fraction(
-        1, 100_000
-    )  # a smaller probability has too many zeros to count
+    rare_chance: Fraction = Fraction(1, 100_000)  # a smaller one has too many zeros to count
     # The level of the sentence, if the receipt lacks the chosen level.
     sentence_level: Fraction = Fraction(1, 20)
     line_power: float = 0.0005  # in power: less than half the width of a line in the figure
@@ -186,7 +184,7 @@ def _epsilon(point: PosteriorPoint) -> Fraction:
 
 
 def power_points(powers: Iterable[PowerPoint], rho: Ends) -> list[tuple[Fraction, Fraction]]:
-    """Return levels with the largest power at each. Without risk, the power is the level."""
+    """Return each level with an upper bound on the power. If rho is 0, the power is the level."""
     nothing = words.value("rho", rho.upper) == 0
     points = [(proportion(p.level), proportion(p.upper)) for p in powers]
     return [(level, level if nothing else max(level, power)) for level, power in points]
@@ -294,7 +292,7 @@ def _all_claims(receipt: Receipt) -> str:
 
 
 def _comparable(receipt: Receipt) -> bool:
-    """Return True if the guarantee is about a changed record, like scenarios."""
+    """Return True if the guarantee is about a changed record, like the limits for attributes."""
     return receipt.neighboring == "replace-one"
 
 

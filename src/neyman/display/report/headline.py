@@ -16,7 +16,7 @@ from neyman.publishing.release.receipt_format import Receipt
 
 
 def headline(receipt: Receipt) -> Element:
-    """Return the headline sentence and its subject."""
+    """Return the section with the headline sentence and the warnings about the budget."""
     subject, rows = unit(receipt)
     level, power = chosen(receipt)
     adds, held = receipt.neighboring == "add-remove", receipt.guarantee.held
@@ -35,7 +35,7 @@ def headline(receipt: Receipt) -> Element:
             "attackers with unlimited computing power who know the plan and everyone else’s "
             f"records. It excludes group patterns that appear without this {subject}."
         ),
-        *_budget_warnings(receipt),
+        *(markup.paragraph(text, class_="warning") for text in budget_warnings(receipt.budget)),
     )
 
 
@@ -74,9 +74,3 @@ def kinds_of_disclosure(receipt: Receipt) -> str:
         f"{kinds}Each of them confirms a claim about the record, and the limit covers such claims. "
         "Presence in the data is not protected."
     )
-
-
-def _budget_warnings(receipt: Receipt) -> list[Element]:
-    """Return a paragraph for each way in which the budget protects almost nothing."""
-    warnings = budget_warnings(receipt.budget)
-    return [markup.paragraph(warning, class_="warning") for warning in warnings]

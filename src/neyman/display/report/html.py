@@ -62,12 +62,12 @@ def with_last_line(parts: Sequence[Node], last: str) -> Node:
 
 
 def blocks(*parts: Node) -> Node:
-    """Return parts that follow one another, separated in the file, too."""
+    """Return the parts with a line end of the file between any two."""
     return joined("\n", parts)
 
 
 def section(ident: str, title: str, *parts: Node) -> Element:
-    """Return a section with its heading, which has the id."""
+    """Return a section of the page. Its heading has the id, for links."""
     heading = element("h2", title, id=ident)
     return element("section", "\n", blocks(heading, *parts), "\n", aria_labelledby=ident)
 
@@ -172,7 +172,7 @@ def below(text: Node, more: str) -> Node:
 
 
 def bar(part: Fraction, mark: Fraction | None = None) -> Element:
-    """Return a bar for a share that is also written, so hidden from screen readers."""
+    """Return a bar for a share. Screen readers skip it, because the share is also written."""
     tick = "" if mark is None else element("b", style=f"left:{float(mark):.2%}")
     return element(
         "span",

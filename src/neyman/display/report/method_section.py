@@ -17,7 +17,7 @@ from neyman.publishing.release.receipt_format import Receipt
 
 
 def method(receipt: Receipt) -> markup.Fold:
-    """Return the section: tables, noise, filters, joins, columns, bounds, and neighbors."""
+    """Return the section on tables, noise, filters, joins, columns, bounds, and neighbors."""
     subject, rows = unit(receipt)
     noisy = tables_of(receipt)
     change = words.change(receipt.neighboring, subject, rows, receipt.guarantee.held)
@@ -45,7 +45,7 @@ _NOISE = {
 
 
 def _noise(receipt: Receipt) -> str:
-    """Describe the noise. Quantiles that are drawn have their own kind."""
+    """Describe the noise of the tables, and the random draws of quantiles."""
     measures = {part.measure for part in receipt.mechanisms if not part.public}
     kind = str(receipt.plan.get("noise", "discrete-gaussian"))
     texts: list[str] = []
@@ -116,20 +116,13 @@ def _derived_columns(receipt: Receipt) -> Node:
     derived: Mapping[str, Any] = receipt.plan.get("derive", {})
     texts = [[markup.strong(name), f" {_rule(part)}"] for name, part in derived.items()]
     lookups: Mapping[str, Any] = receipt.plan.get("lookup", {})
-    texts += [
-        [
-            markup.strong(name),
-            f" from a public list of {many(len(part['keys']), 'value')} "
-            f"of {_looked_up(part['column'])}",
-        ]
-        for name, part in lookups.items()
-    ]
+    for name, part in lookups.items():
+        column: str | list[str] = part["column"]
+        listed = [column] if isinstance(column, str) else column
+        of = " and ".join(map(expression_words, listed))
+        values = many(len(part["keys"]), "value")
+        texts.append([markup.strong(name), f" from a public list of {values} of {of}"])
     return markup.lines(texts)
-
-
-def _looked_up(column: str | list[str]) -> str:
-    texts = [column] if isinstance(column, str) else column
-    return " and ".join(expression_words(text) for text in texts)
 
 
 def _rule(part: Mapping[str, Any]) -> str:

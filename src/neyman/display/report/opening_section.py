@@ -1,4 +1,4 @@
-"""Write the first and the last words of a report's two printed pages."""
+"""Write a report's opening, and its section on what the limits do not cover."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIMITS = Limits()
 
 
 def opening(receipt: Receipt, plan: Plan | None = None, accuracy: Node = "") -> Element:
-    """Say who is protected, how well, how accurate the tables are, and which rows count.
+    """Return the header: who is protected, how well, how accurate tables are, which rows count.
 
     Args:
         plan: the receipt's plan. None omits which rows count.
@@ -88,7 +88,7 @@ def _totals(receipt: Receipt) -> str:
 
 
 def _row_counts(receipt: Receipt, plan: Plan | None) -> str:
-    """Say which rows count, and how ignoring the others affects the tables."""
+    """Say which rows count, and how the other rows affect the tables. Return "" without a plan."""
     if plan is None:
         return ""
     bounds = [part.clip[-1] for part in receipt.clips if part.histogram == f"{ROWS_TABLE}.{ALL}"]
@@ -126,7 +126,7 @@ def _filter(receipt: Receipt) -> Node:
 
 
 def caveats(receipt: Receipt) -> Element:
-    """Say what the limits do not cover, and what cannot be verified."""
+    """Return the section on what the limits do not cover, and what cannot be verified."""
     subject, rows = unit(receipt)
     lines = [
         kinds_of_disclosure(receipt),
@@ -155,7 +155,7 @@ def caveats(receipt: Receipt) -> Element:
 
 
 def contents_line(folds: Sequence[markup.Fold]) -> Element:
-    """Say where the rest of the report is. Only print shows this line."""
+    """Return a line on where the rest of the report is. Only print shows it."""
     titles = "; ".join(fold.title for fold in folds)
     return markup.paragraph(
         "More is in ",

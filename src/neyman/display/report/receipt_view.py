@@ -83,7 +83,7 @@ def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
 
 
 def place(level: str) -> str:
-    """Return a table's level in words."""
+    """Return a table's level in words, such as "overall" or "by county"."""
     return "overall" if level == "all" else f"by {level}"
 
 
@@ -144,7 +144,7 @@ def listing(receipt: Receipt, tables: Iterable[Entries], most: int | None = None
 
 
 def subject_of(receipt: Receipt) -> str:
-    """Return who is protected, with the attributes of the exact totals."""
+    """Return who is protected. Exact totals add attributes: "person with a known state"."""
     return words.known(receipt.unit.protects, receipt.guarantee.held)
 
 

@@ -16,7 +16,7 @@ from neyman.publishing.release.table_files import LIMITS as TABLE_FILES_LIMITS
 
 
 def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
-    """Return each table's share of the budget.
+    """Return the section with each table's share of the budget.
 
     Args:
         split: the budget split of the plan, if it gives weights of the tables' errors.
@@ -68,7 +68,7 @@ def spending(receipt: Receipt, split: Split | None = None) -> markup.Fold:
 
 
 def checking(receipt: Receipt) -> markup.Fold:
-    """Say what identifies the release, and which command verifies its guarantee."""
+    """Return the section on what identifies the release, and how to verify it."""
     ledger = receipt.ledger
     charged = f"{digits.number(ledger.charged)} ({ledger.currency})"
     if digits.value("charged_delta", ledger.charged_delta):
@@ -103,7 +103,7 @@ def checking(receipt: Receipt) -> markup.Fold:
 
 
 def footer(receipt: Receipt) -> Element:
-    """Say how numbers are rounded, and which software made them."""
+    """Return the footer: how numbers are rounded, and which software made them."""
     versions = ", ".join(f"{name} {version}" for name, version in receipt.versions.items())
     rounded = (
         "Risks are rounded up. Accuracy is rounded down. The receipt has every digit, with a "
@@ -114,7 +114,7 @@ def footer(receipt: Receipt) -> Element:
 
 
 def _costs(tables: Sequence[Entries], field: str) -> list[Fraction]:
-    """Return the cost of each table, or nothing if a cost is not finite."""
+    """Return the cost of each table, or [] if one is infinite. ``field`` names the cost."""
     costs = [
         [digits.value(field, getattr(entry, field)) for entry in entries] for entries in tables
     ]

@@ -80,11 +80,11 @@ def page_from(
     Raises:
         ValueError: the receipt has another schema, lacks a field, or has an invalid number.
     """
-    receipt = Receipt.read(receipt)
-    split = None
+    receipt, split = Receipt.read(receipt), None
+    weighted = any("weight" in query for query in receipt.plan.get("query", ()))
     if plan is None:
-        plan = Plan.from_dict(receipt.plan) if _has_weights(receipt) else _plan_of(receipt)
-    if _has_weights(receipt) and plan is not None and not (plan.disjoint or plan.has_detail):
+        plan = Plan.from_dict(receipt.plan) if weighted else _plan_of(receipt)
+    if weighted and plan is not None and not (plan.disjoint or plan.has_detail):
         split = best_split(plan, work=ALLOCATION_LIMITS.quick_operations)
     errors = accuracy_section.table_errors(receipt, tables)
     folds = [
@@ -125,8 +125,3 @@ def _plan_of(receipt: Receipt) -> Plan | None:
         return Plan.from_dict(receipt.plan)
     except PlanError:
         return None
-
-
-def _has_weights(receipt: Receipt) -> bool:
-    """Return True if the plan says how much the errors of its tables count."""
-    return any("weight" in query for query in receipt.plan.get("query", ()))

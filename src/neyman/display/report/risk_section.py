@@ -57,7 +57,7 @@ _PRIORS = tuple(
 
 
 def findings(receipt: receipt_format.Receipt) -> Element:
-    """Show how often a positive result is correct, for each prior probability of the claim."""
+    """Return the section on how often a positive result is correct, by the claim's prior."""
     level, power = chosen(receipt)
     claims = 10_000
     while level * claims < 20 and claims < 10**12:
@@ -168,7 +168,7 @@ def _crowd(count: Fraction, left: int, kind: str) -> Node:
 
 
 def attacks(receipt: receipt_format.Receipt) -> markup.Fold:
-    """Return a sentence per named attack, other baselines, and the conditions of the numbers."""
+    """Return the section on named attacks: sentences, other baselines, and conditions."""
     subject = subject_of(receipt)
     sentences = [
         attack.sentence(success_above(receipt, float(attack.baseline)), subject)
@@ -225,7 +225,7 @@ def success_above(receipt: receipt_format.Receipt, baseline: float) -> float:
 
 
 def scale(receipt: receipt_format.Receipt) -> markup.Fold:
-    """Return the scale with its two ends, published deployments, and this release."""
+    """Return the section that compares the power of this release with published deployments."""
     level, power = chosen(receipt)
     here = deployments.Mark("This release", "", float(power), "")
     marks = sorted([*deployments.scale(float(level)), here], key=lambda mark: mark.power)
@@ -279,7 +279,7 @@ def scale(receipt: receipt_format.Receipt) -> markup.Fold:
 
 
 def figure(receipt: receipt_format.Receipt) -> markup.Fold:
-    """Draw the true positive rate against the false positive rate, with the numbers behind it."""
+    """Return the section with the trade-off curve and the numbers behind it."""
     level, power = chosen(receipt)
     subject = subject_of(receipt)
     budget = receipt.budget
@@ -344,7 +344,7 @@ def _slider(ident: str, label: str) -> tuple[Element, Element]:
 
 
 def levels(receipt: receipt_format.Receipt) -> markup.Fold:
-    """Show the power at a few levels."""
+    """Return the section with the power at a few levels."""
     rows: list[list[str]] = []
     for point in receipt.guarantee.power:
         level = proportion(point.level)
@@ -379,7 +379,7 @@ def levels(receipt: receipt_format.Receipt) -> markup.Fold:
 
 
 def vocabularies(receipt: receipt_format.Receipt) -> markup.Fold:
-    """Return the guarantee in experts' terms."""
+    """Return the section on epsilon and delta, mu, rho, and total variation."""
     guarantee = receipt.guarantee
     subject, rows_each = unit(receipt)
     change = words.change(receipt.neighboring, subject, rows_each, guarantee.held)

@@ -10,13 +10,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
-
-from neyman.extras import advice
-
-try:
-    from pyarrow.parquet import ParquetFile
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(advice(missing), name=missing.name) from None
+from pyarrow.parquet import ParquetFile
 
 Table: TypeAlias = Any
 """A table is a `pyarrow.Table`, or an open `ParquetFile` if it is large. Neither has types."""
@@ -67,6 +61,7 @@ def accuracy(table: Table, proportions: tuple[float, ...]) -> TableAccuracy | No
 
 
 def _parts(table: Table) -> Iterator[tuple[Numbers, Numbers]]:
+    """Yield the values and the margins of error of a table in parts."""
     columns = ["value", "lower", "upper"]
     batches: Iterable[Any]
     if isinstance(table, ParquetFile):

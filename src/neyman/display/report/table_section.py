@@ -60,7 +60,7 @@ _MEASURES = {
 def contents(
     receipt: Receipt, tables: Mapping[str, Table], folder: str = "", plan: Plan | None = None
 ) -> markup.Fold | None:
-    """Say what each query measures, with the files and the first rows of its tables."""
+    """Return the section on what each query measures, with its tables' files and first rows."""
     by_sentence = missing_by_sentence(plan) if plan else {}
     missing = {name: sentence for sentence, names in by_sentence.items() for name in names}
     queries: Sequence[Mapping[str, Any]] = receipt.plan.get("query", ())
@@ -117,7 +117,7 @@ def _measure(receipt: Receipt, query: Mapping[str, Any]) -> Node:
 def _details(
     receipt: Receipt, query: Mapping[str, Any], folder: str, missing: str | None
 ) -> list[tuple[str, Node]]:
-    """Return terms with their values. "" if the query has no value."""
+    """Return facts about a query: a term, and its value, or "" if the query has none."""
     clips = [
         [markup.code(query[name]), f" {clip}"]
         for name, field in (("column", "clip"), ("over", "clip_over"))
@@ -190,11 +190,8 @@ def _coverage(receipt: Receipt, query: Mapping[str, Any]) -> list[Node]:
             lines.append([markup.code(name), ": discovered keys; missing values are dropped"])
             continue
         keys = column.get("keys")
-        size = (
-            f"{many(len(_values(keys)), 'listed key')}"
-            if isinstance(keys, Sequence)
-            else "listed keys"
-        )
+        listed = isinstance(keys, Sequence)
+        size = many(len(_values(keys)), "listed key") if listed else "listed keys"
         lines.append([markup.code(name), f": {size}", _others(column)])
     hierarchy: Mapping[str, Any] = receipt.plan.get("hierarchy", {})
     at = set(query.get("at", ()))

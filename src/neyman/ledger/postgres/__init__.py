@@ -1,1 +1,5 @@
 """Store the ledger in a schema of a PostgreSQL database."""
+
+from neyman.extras import require
+
+require("ledgers on PostgreSQL", "psycopg")

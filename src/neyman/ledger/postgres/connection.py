@@ -14,18 +14,13 @@ from datetime import datetime
 from typing import Any, LiteralString, cast
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.types.numeric import Int8BinaryDumper
+
 from neyman.ledger.postgres.schema import RULES
 from neyman.ledger.records import LedgerError
-
-try:
-    import psycopg
-    from psycopg import errors
-    from psycopg.conninfo import conninfo_to_dict
-    from psycopg.types.numeric import Int8BinaryDumper
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(
-        "a ledger on PostgreSQL needs psycopg: pip install 'neyman[postgres]'", name="psycopg"
-    ) from missing
 
 _MIN_SERVER_VERSION = 130000
 _SCHEMA = re.compile(r"[a-z][a-z0-9_]{0,62}")
@@ -78,7 +73,7 @@ class Address:
             raise unreadable from None
         user, at, hosts = parts.netloc.rpartition("@")
         given = parse_qsl(parts.query.replace("+", "%2B"), keep_blank_values=True)
-        schema = dict(given).pop("schema", "neyman")
+        schema = dict(given).get("schema", "neyman")
         rest = [(name, value) for name, value in given if name != "schema"]
         astray = "@" in user or "@" in parts.path or parts.fragment or "#" in url
         valid = all(_HOST.fullmatch(host) for host in hosts.split(","))
@@ -115,7 +110,7 @@ class Address:
         """Return a message of the server or of libpq on one line, without secrets."""
         line = " ".join(text.split())
         for name in _SECRET:
-            secret = self.parameters.get(name) or (os.environ.get("PGPASSWORD") or "")
+            secret = self.parameters.get(name) or os.environ.get("PGPASSWORD", "")
             if len(secret) > 2:
                 line = line.replace(secret, "***")
         return line
@@ -152,6 +147,12 @@ class PostgresSession:
         self.close()
 
 
+class _Thread(threading.local):
+    """Hold one thread's session."""
+
+    session: PostgresSession | None = None
+
+
 class Connections:
     """Hold one session for each thread of each process, made at the first use.
 
@@ -168,19 +169,19 @@ class Connections:
         inspect: Callable[[psycopg.Connection[Any], Address, float], None],
     ) -> None:
         self.address, self.wait, self._inspect = address, wait, inspect
-        self._local = threading.local()
+        self._thread = _Thread()
 
     def get(self) -> PostgresSession:
         """Return this thread's session."""
-        session: PostgresSession | None = getattr(self._local, "session", None)
+        session = self._thread.session
         if session and session.usable:
             return session
         self.drop()
         deadline = time.monotonic() + self.wait
         while True:
             try:
-                self._local.session = self._connect()
-                return self._local.session
+                self._thread.session = self._connect()
+                return self._thread.session
             except _Starting as error:
                 if time.monotonic() >= deadline:
                     raise LedgerError(str(error)) from None
@@ -188,14 +189,13 @@ class Connections:
 
     def drop(self) -> None:
         """Close this thread's session."""
-        session: PostgresSession | None = getattr(self._local, "session", None)
-        self._local.session = None
+        session, self._thread.session = self._thread.session, None
         if session:
             session.close()
 
     def give_up(self) -> None:
         """Roll back this thread's uncommitted changes, and keep its session if it works."""
-        session: PostgresSession | None = getattr(self._local, "session", None)
+        session = self._thread.session
         try:
             if session and session.usable:
                 # psycopg also forgets which statements it prepared, as some of them may not exist.
@@ -292,7 +292,7 @@ def after(commit: Callable[[], bool], address: Address) -> Generator[None]:
 
 @contextmanager
 def in_words(address: Address, wait: float) -> Generator[None]:
-    """Explain PostgreSQL's errors. Raise a broken connection as `Lost`."""
+    """Raise PostgreSQL's errors as `LedgerError`, and a broken connection as `Lost`."""
     where = address.shown
     try:
         yield

@@ -61,7 +61,7 @@ def _matches(value: str, form: str) -> str:
 
 
 def _line_rule(field: str) -> str:
-    """Return the condition that a field has 1 to 200 characters on one line."""
+    """Return the SQL condition that a field has 1 to 200 characters on one line."""
     value = f"told ->> '{field}'"
     return f"length({value}) BETWEEN 1 AND 200 AND {value} !~ '[[:cntrl:]]'"
 

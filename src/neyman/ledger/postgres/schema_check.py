@@ -59,7 +59,7 @@ WHERE n.nspname = %s ORDER BY p.proname"""
 
 
 def differences(connection: psycopg.Connection[Any], schema: str) -> list[str]:
-    """List the differences, in words.
+    """List differences of a ledger's tables and rules from this version, in words.
 
     Args:
         connection: a connection without an open transaction.
@@ -87,7 +87,7 @@ def _things(connection: psycopg.Connection[Any], schema: str) -> dict[tuple[str,
 
 
 def check_pins(connection: psycopg.Connection[Any], address: Address, wait: float) -> None:
-    """Refuse a ledger with functions without a pinned search path. Replace version 2.
+    """Refuse a ledger if a function has no pinned search path. Replace rules of version 2.
 
     Args:
         connection: a connection without an open transaction.

@@ -124,7 +124,6 @@ class PostgreSQL(Store):
 
     @contextmanager
     def reading(self) -> Generator[_Transaction]:
-        """Open a transaction that sees one moment of the ledger."""
         with (
             self._rolled_back("nothing was written"),
             self._transaction(
@@ -136,7 +135,6 @@ class PostgreSQL(Store):
 
     @contextmanager
     def writing(self) -> Generator[_Transaction]:
-        """Open the only transaction that may write. On exit, all of it is stored, or nothing."""
         transaction = None
         try:
             with self._transaction(
@@ -175,7 +173,7 @@ class PostgreSQL(Store):
 
     @contextmanager
     def _rolled_back(self, state: str) -> Generator[None]:
-        """Run operations that do no harm if they were done and no one knows."""
+        """Run operations that do no harm if no answer says whether they were done."""
         try:
             with in_words(self.address, self.wait):
                 yield
@@ -184,7 +182,6 @@ class PostgreSQL(Store):
             raise LedgerError(f"{self.where} was cut off ({lost}): {state}") from None
 
     def reserve_fast(self, asked: Reservation) -> int | None:
-        """Return the id of a new entry, or None if the ledger must use the slow path."""
         session = self._connections.get()
         values = (RULES, round(self.wait * 1000), *asked[:-1], *asked.line)
         try:
@@ -207,7 +204,7 @@ class PostgreSQL(Store):
             raise
 
     def _find_out(self, transaction: _Transaction, lost: Lost) -> None:
-        """Return if an unanswered commit was done. Raise an error otherwise."""
+        """Check that an unanswered commit was done. Raise an error otherwise."""
         if transaction.event is None:
             raise LedgerError(
                 f"{self.where} was cut off ({lost}) while files were stored, which do not count"
@@ -227,7 +224,7 @@ class PostgreSQL(Store):
     def _after(
         self, old: PostgresSession, lost: Lost, query: str, *values: object
     ) -> list[tuple[Any, ...]]:
-        """End a broken session, so it can write no more. Then return what the ledger says."""
+        """End a broken session, so it can write no more. Then return the rows of a query."""
         deadline = time.monotonic() + self.wait
         self._connections.drop()
         while True:
@@ -281,7 +278,6 @@ class PostgreSQL(Store):
             own.drop()
 
     def problems(self) -> list[str]:
-        """List the differences of the tables and rules from this version."""
         with self.reading():
             pass  # checks that a ledger of this version exists
         with self._rolled_back("nothing was written"):

@@ -13,15 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import apsw
+
 from neyman.ledger.records import LedgerError
 from neyman.ledger.rows import Damage
-
-try:
-    import apsw
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(
-        "the ledger needs apsw: pip install 'neyman[release]'", name="apsw"
-    ) from missing
 
 _APPLICATION_ID = 0x4E65796D  # "Neym"
 MARK = f"PRAGMA application_id = {_APPLICATION_ID};"
@@ -123,8 +118,8 @@ def _patience(wait: float) -> Callable[[int], bool]:
     """Return a handler that retries after random pauses. They do not grow, so waiting is fair.
 
     After a commit, SQLite admits the first writer that asks. With such pauses, each try of each
-    writer is equally likely to be first, whatever happened before. Longer pauses would favor
-    writers that have just committed. Shorter pauses would cost processor time.
+    writer is equally likely to be first. Longer pauses would favor writers that have just
+    committed. Shorter pauses would cost processor time.
     """
     deadline = 0.0
 
@@ -141,7 +136,7 @@ def _patience(wait: float) -> Callable[[int], bool]:
 
 @contextmanager
 def in_words(path: Path, wait: float) -> Generator[None]:
-    """Explain SQLite's errors."""
+    """Raise SQLite's errors as `LedgerError`, in words that say what to do."""
     try:
         yield
     except (apsw.BusyError, apsw.LockedError, apsw.ProtocolError) as error:

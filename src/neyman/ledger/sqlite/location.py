@@ -12,8 +12,6 @@ location as JSON, and the SHA-256 of this JSON.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
 import stat
@@ -22,6 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from neyman.ledger.chain import canonical_json, digest
 from neyman.ledger.database import Transaction, unlike
 from neyman.ledger.records import LedgerError
 from neyman.ledger.rows import Damage, fields, one_row, typed_field
@@ -103,16 +102,16 @@ def _refuse_names(path: Path, status: os.stat_result) -> None:
         raise LedgerError(f"{path} cannot be reached: {error.strerror}") from error
     if names > 1:
         raise LedgerError(
-            f"{path} has {names} names (hard links), and by each its cap could be spent"
-            f" anew: remove the others; `find -samefile {path.name}` lists them"
+            f"{path} has {names} names (hard links), and its cap could be spent under each name:"
+            f" remove the others; `find -samefile {path.name}` lists them"
         )
 
 
 def refuse_mount(path: Path) -> None:
     """Refuse a file on a network file system, and a file that is a mount point.
 
-    SQLite derives the name of the log from the name of the file. A file that is mounted by itself,
-    as ``docker run -v ledger.db:/ledger.db`` does, has another log under each name.
+    A file that is mounted by itself, as ``docker run -v ledger.db:/ledger.db`` does, has another
+    log under each name.
     """
     kind = filesystem(path)
     if kind in _NETWORK or (kind.startswith("fuse.") and kind not in _LOCAL_FUSE):
@@ -198,7 +197,7 @@ class Location:
 
     def text(self) -> str:
         """Return the location as the table stores it."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return canonical_json(asdict(self))
 
     @classmethod
     def parse(cls, text: str) -> Location:
@@ -221,7 +220,7 @@ class Location:
             )
         else:
             query = "INSERT INTO location SELECT 1, max(number), ?, ? FROM event"
-        db.run(query, text, _digest(text))
+        db.run(query, text, digest(text))
 
     def change(self, now: Location) -> str:
         """Describe how another location differs."""
@@ -236,8 +235,8 @@ class Location:
 
 def recorded(db: Transaction) -> Location:
     """Return the location that a ledger records."""
-    place, digest = one_row(db, (str, str), "SELECT place, hash FROM location")
-    if _digest(place) != digest:
+    place, own_hash = one_row(db, (str, str), "SELECT place, hash FROM location")
+    if digest(place) != own_hash:
         raise Damage("its location was changed")
     return Location.parse(place)
 
@@ -256,10 +255,7 @@ def refuse_elsewhere(db: SQLiteTransaction, path: Path) -> None:
             f" confirm-location {path}`, which also brings it up to date"
         )
     if version != FILE_VERSION:
-        raise LedgerError(
-            f"{path} has ledger schema {version}, and this version of neyman reads"
-            f" {FILE_VERSION}: use the version that made it"
-        )
+        raise unknown_version(path, version)
     belongs, here = recorded(db), Location.of(path)
     if belongs.identity != here.identity:
         raise LedgerError(
@@ -268,6 +264,14 @@ def refuse_elsewhere(db: SQLiteTransaction, path: Path) -> None:
             " back; or, if this is to be its place from now on and no other copy is used, confirm"
             f" that with `neyman ledger confirm-location {path}`"
         )
+
+
+def unknown_version(path: Path, version: int) -> LedgerError:
+    """Return the error that refuses a file of another version."""
+    return LedgerError(
+        f"{path} has ledger schema {version}, and this version of neyman reads {FILE_VERSION}: use"
+        " the version that made it"
+    )
 
 
 def file_problems(db: SQLiteTransaction, located: bool = True) -> list[str]:
@@ -298,18 +302,14 @@ def file_problems(db: SQLiteTransaction, located: bool = True) -> list[str]:
 
 def _location_problems(db: Transaction) -> list[str]:
     """List differences between the location and the events."""
-    event, place, digest = one_row(db, (int, str, str), "SELECT event, place, hash FROM location")
+    event, place, own_hash = one_row(db, (int, str, str), "SELECT event, place, hash FROM location")
     query = f"SELECT coalesce(max(number), 1) FROM event WHERE {_CONFIRMS}"
     (confirmed,) = one_row(db, (int,), query)
     problems: list[str] = []
-    if _digest(place) != digest:
+    if digest(place) != own_hash:
         problems.append("the location was changed")
     if event != confirmed:
         problems.append(
             f"the location is of event {event}, and event {confirmed} confirmed the last"
         )
     return problems
-
-
-def _digest(place: str) -> str:
-    return hashlib.sha256(place.encode()).hexdigest()

@@ -52,10 +52,8 @@ def relocating(path: Path, wait: float) -> Generator[SQLiteTransaction | None]:
     db, version = SQLiteTransaction(connection), connection.pragma("user_version")
     try:
         try:
-            here, belongs = (
-                location.Location.of(path),
-                location.recorded(db) if version == location.FILE_VERSION else None,
-            )
+            here = location.Location.of(path)
+            belongs = location.recorded(db) if version == location.FILE_VERSION else None
             if belongs and belongs.identity == here.identity:
                 yield None
                 return
@@ -112,10 +110,7 @@ def _update(connection: apsw.Connection, db: SQLiteTransaction, path: Path, vers
     if version == location.FILE_VERSION:
         return
     if version != 2:
-        raise LedgerError(
-            f"{path} has ledger schema {version}, and this version of neyman reads"
-            f" {location.FILE_VERSION}: use the version that made it"
-        )
+        raise location.unknown_version(path, version)
     for (name,) in db.rows("SELECT name FROM sqlite_schema WHERE type = 'trigger'"):
         db.run(f'DROP TRIGGER "{name}"')
     own = apsw.Connection(":memory:")

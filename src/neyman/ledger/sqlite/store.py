@@ -86,7 +86,6 @@ class SQLiteFile(Store):
         return type(self), (self.path, self.wait)
 
     def close(self) -> None:
-        """Close all idle connections."""
         _close_all(self._idle)
 
     def exists(self) -> bool:
@@ -140,28 +139,20 @@ class SQLiteFile(Store):
                 os.unlink(name)
         sync_folder(self.path.parent)
 
-    @contextmanager
-    def reading(self) -> Generator[SQLiteTransaction]:
-        """Open a transaction that sees one moment of the ledger."""
-        with self._transaction("BEGIN") as transaction:
-            yield transaction
+    def reading(self) -> AbstractContextManager[SQLiteTransaction]:
+        return self._transaction("BEGIN")
 
-    @contextmanager
-    def writing(self) -> Generator[SQLiteTransaction]:
-        """Open the only transaction that may write. On exit, all of it is stored, or nothing."""
-        with self._transaction("BEGIN IMMEDIATE") as transaction:
-            yield transaction
+    def writing(self) -> AbstractContextManager[SQLiteTransaction]:
+        return self._transaction("BEGIN IMMEDIATE")
 
     @contextmanager
     def relocating(self) -> Generator[SQLiteTransaction | None]:
-        """Open a transaction that confirms the ledger's location. Yield None if it is unchanged."""
         self._refuse_stranded()
         self.close()
         with in_words(self.path, self.wait), relocating(self.path, self.wait) as transaction:
             yield transaction
 
     def reserve_fast(self, asked: Reservation) -> int | None:
-        """Return the id of a new entry, or None if the ledger must use the slow path."""
         try:
             with self._connection() as connection:
                 whose = (asked.dataset, asked.protects, asked.relation, asked.rows)
@@ -186,7 +177,6 @@ class SQLiteFile(Store):
         return file_turn(self.path, key, wait)
 
     def problems(self) -> list[str]:
-        """List damage of the file, and differences of its tables and triggers from this version."""
         with self.reading() as db:
             return location.file_problems(db)
 
@@ -210,7 +200,7 @@ class SQLiteFile(Store):
                     opened.close()
                 elif not connection.get_autocommit():
                     connection.execute("ROLLBACK")
-                if not _is_closed(opened):
+                if connection in OPEN:
                     self._idle.append(opened)
                 raise
             self._idle.append(opened)
@@ -249,10 +239,6 @@ class SQLiteFile(Store):
                 f"{self.path} cannot be used here: this process was forked while a thread was"
                 " using a ledger, whose locks do not hold on this side; start processes by spawn"
             )
-
-
-def _is_closed(opened: _Open) -> bool:
-    return opened.connection not in OPEN
 
 
 def _close_all(idle: list[_Open]) -> None:
