@@ -79,7 +79,9 @@ def problems() -> list[str]:
     patterns = [*PAGES, *(f"src/neyman/{pattern}" for pattern in (*STRINGS, *SCREENS))]
     matches = {pattern: [*ROOT.glob(pattern)] for pattern in patterns}
     files = [path for paths in matches.values() for path in paths]
-    listed = [f"{pattern}: no file has this name" for pattern, paths in matches.items() if not paths]
+    listed = [
+        f"{pattern}: no file has this name" for pattern, paths in matches.items() if not paths
+    ]
     for path in sorted(files):
         relative = path.relative_to(ROOT).as_posix()
         for number, line in lines(path):
