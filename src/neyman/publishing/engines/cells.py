@@ -1,4 +1,4 @@
-"""Represent sparse exact tables, and add small cells up to larger cells."""
+"""Represent tables of exact integers by their nonzero cells, and add values up to cells."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ MAX_CELL_SIZE = 2**62
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Represent a flat table of integers within 2^62, by the rising indices of nonzero cells."""
+    """Represent a flat table of integers within +-2^62 by its nonzero cells.
+
+    Args:
+        size: the number of cells, zeros included.
+        index: the positions of the nonzero cells, rising.
+        values: the integers in these cells.
+    """
 
     size: int
     index: NDArray[np.int64]
@@ -34,7 +40,10 @@ class Cells:
 
 
 def added(size: int, index: NDArray[np.int64], values: NDArray[np.int64]) -> Cells:
-    """Add each value to its cell, in any order. The sum is exact, then clipped to +-2^62."""
+    """Return a table of ``size`` cells, the sums of the values with the index of the cell.
+
+    Each sum is exact, then clipped to +-2^62.
+    """
     order = np.argsort(index, kind="stable")
     index, values = index[order], values[order]
     first = np.flatnonzero(np.diff(index, prepend=-1))
@@ -51,7 +60,7 @@ def added(size: int, index: NDArray[np.int64], values: NDArray[np.int64]) -> Cel
 
 
 def together(parts: Sequence[Cells]) -> Cells:
-    """Return the sum of tables of one size."""
+    """Return the sum of tables of the same size, cell by cell."""
     if len(parts) == 1:
         return parts[0]
     index = np.concatenate([part.index for part in parts])

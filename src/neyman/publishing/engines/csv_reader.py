@@ -16,7 +16,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,7 +34,7 @@ MAX_LINE_BYTES = 1 << 20  # the most bytes of a line that is read
 _GZIP = b"\x1f\x8b"
 # pyright does not see the functions that Arrow makes on import.
 _compute: Any = pc
-_KIND = pa.dictionary(pa.int32(), pa.large_string())
+_KIND = pa.dictionary(pa.int32(), pa.large_string())  # each distinct text once
 
 
 class DataError(ValueError):
@@ -76,7 +76,7 @@ class MissingColumn(DataError):
 
 
 def check_names(present: Sequence[str], columns: Iterable[str], data: str = "data") -> None:
-    """Refuse a missing column (`MissingColumn`), and a name that several columns share."""
+    """Raise DataError if one of the columns is missing, or several present ones share its name."""
     counts = Counter(name.casefold() for name in present)
     exact = set(present)
     for name in columns:
@@ -92,7 +92,13 @@ def check_names(present: Sequence[str], columns: Iterable[str], data: str = "dat
 
 @dataclass(frozen=True)
 class Patterns:
-    """Hold the patterns of a row, of its values, and of a line with an unclosed quoted value."""
+    """Hold the patterns of lines with one delimiter.
+
+    Args:
+        row: matches an entire line whose quotes are in pairs.
+        values: finds each value of such a line.
+        unclosed: matches an entire line whose last value begins with a quote and does not end.
+    """
 
     row: re.Pattern[bytes]
     values: re.Pattern[bytes]
@@ -119,7 +125,7 @@ def read_csv(
     rows: bool = True,
     source: SourcePart = PLAIN_SOURCE,
 ) -> pa.Table:
-    """Return the columns of a CSV file as dictionaries of text.
+    """Return columns of a CSV file as a table of texts.
 
     The file has a header, then lines that end with LF or CRLF. A value that begins with a quote
     ends with a quote, and its inner quotes are doubled. Blank and ill-formed lines are dropped. A
@@ -130,7 +136,8 @@ def read_csv(
         columns: the names of the columns to read; None for all.
         rows: False for no rows. Then only the header is read, and a compressed file is decompressed
             to its end, so that a damaged file is refused.
-        source: the delimiter, the encoding, and the compression; `form_of` completes it.
+        source: the delimiter, the encoding, and the compression. If it declares none, `form_of`
+            derives them.
 
     Raises:
         DataError: the file or its header cannot be read, a column is missing or several share its
@@ -161,7 +168,7 @@ def header_of(path: str, source: SourcePart = PLAIN_SOURCE) -> list[str]:
 
 
 def form_of(path: str, source: SourcePart) -> SourcePart:
-    """Return the declared form of a CSV file. If none is declared, derive the form from the name.
+    """Return the declared form of a CSV file, or else the form that its name implies.
 
     A name that ends in .tsv means tabs, and .gz means compression. The content never decides,
     because it is private.
@@ -175,7 +182,7 @@ def form_of(path: str, source: SourcePart) -> SourcePart:
 
 
 def suffix_of(path: str | Path) -> tuple[str, bool]:
-    """Return a name's suffix before any .gz, and True if the name ends in .gz."""
+    """Return a file name's suffix before any .gz, and True if the name ends in .gz."""
     suffixes = ["", *(suffix.lower() for suffix in Path(path).suffixes)]
     packed = suffixes[-1] == ".gz"
     return suffixes[-2] if packed else suffixes[-1], packed
@@ -183,7 +190,7 @@ def suffix_of(path: str | Path) -> tuple[str, bool]:
 
 @contextmanager
 def opened(path: str, source: SourcePart) -> Generator[tuple[BinaryIO, list[str]]]:
-    """Open a CSV file, decompressed, after its header. Yield the file and the column names."""
+    """Open a CSV file. Yield its decompressed bytes after the header, and the column names."""
     try:
         with open(path, "rb") as raw:
             packed = raw.read(2) == _GZIP
@@ -202,8 +209,8 @@ def opened(path: str, source: SourcePart) -> Generator[tuple[BinaryIO, list[str]
                 yield cast(BinaryIO, file), _header(path, cast(BinaryIO, file), source)
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise DataError(
-            f"data = {path!r} is not a whole gzip file, which its name or the plan's [source] "
-            f"says; is it damaged, cut off, or not compressed?"
+            f"data = {path!r} is not a whole gzip file, but its name or the plan's [source] "
+            "says that it is one; is it damaged, cut off, or not compressed?"
         ) from None
     except OSError as error:
         raise DataError(f"data = {path!r} cannot be read: {error.strerror}") from None
@@ -221,19 +228,22 @@ def _header(path: str, file: BinaryIO, source: SourcePart) -> list[str]:
     if not names or len(line) > MAX_LINE_BYTES:
         raise DataError(
             f"data = {path!r}: the first line is not a header: it must be "
-            f"{source.encoding.upper()}, "
-            "at most a mebibyte long, with its quotes in pairs, and end with LF or CRLF"
+            f"{source.encoding.upper()}, at most a mebibyte long, with its quotes in pairs, and "
+            "end with LF or CRLF"
         )
     if len(set(names)) < len(names):
         raise DataError(
-            f"data = {path!r}: two of the {len(names)} columns that its first line names have the "
-            "same name; does the file start with column names, each once?"
+            f"data = {path!r}: two of the {len(names)} columns in its first line have the same "
+            "name; does the file start with column names, each once?"
         )
     return names
 
 
 def blocks(file: BinaryIO) -> Iterator[bytes]:
-    """Yield entire lines, each with an LF at its end. A line that is too long may be cut."""
+    """Yield large parts of a file. Each part has entire lines that end with LF.
+
+    A line of more than `MAX_LINE_BYTES` may be cut.
+    """
     left = b""
     while block := file.read(_CHUNK_BYTES):
         text = left + block
@@ -258,12 +268,14 @@ def split(line: bytes, delimiter: str) -> list[bytes] | None:
 
 @dataclass(frozen=True)
 class Block:
-    """Represent some lines of a file, and mark which lines are rows.
+    """Represent some lines of a file. A row is a line that is not ill-formed (see `read_csv`).
 
     Args:
-        rows: for each row, the number of its line in the block.
+        text: the bytes of the lines.
+        starts, ends: for each line, the positions of its first byte and of its LF.
+        rows: for each row, the number of its line, from 0.
         bounds: by column, the starts and ends of the values of the first rows.
-        others: the values of the other rows, which have quotes inside quotes.
+        others: the values of the remaining rows, which have quotes inside quotes.
     """
 
     text: bytes
@@ -274,9 +286,9 @@ class Block:
     others: list[list[bytes]]
 
     def values(self, column: int) -> pa.Array:
-        """Return the bytes of a column's values, one for each row, as a dictionary."""
+        """Return the bytes of a column's value in each row, as a dictionary array."""
         left, right = self.bounds[column]
-        # Build an array over the entire text. Every other entry is a value of ours.
+        # Build an array over the entire text. Every other entry is a value of the column.
         offsets = np.stack([left, right], axis=1).reshape(-1).astype(np.int32)
         values: Any = pa.array([], pa.binary())
         if len(left):
@@ -287,14 +299,18 @@ class Block:
         return pa.concat_arrays([values, more]).dictionary_encode()
 
     def dropped(self) -> NDArray[np.int64]:
-        """Return the block's line numbers that are no rows."""
-        left = np.ones(len(self.starts), dtype=bool)
-        left[self.rows] = False
-        return np.flatnonzero(left)
+        """Return the numbers of the lines that are no rows."""
+        return np.setdiff1d(np.arange(len(self.starts)), self.rows)
 
 
 def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Block:
-    """Return the rows in entire lines."""
+    """Split lines into rows and values.
+
+    Args:
+        text: entire lines, each with an LF at its end.
+        width: the number of columns of the header.
+        picked: the positions of the columns to read.
+    """
     data = np.frombuffer(text, np.uint8)
     feeds = np.flatnonzero(data == ord("\n"))
     starts = heads = np.append(0, feeds[:-1] + 1)
@@ -351,7 +367,7 @@ def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Bl
 
 
 def without_empty(indices: pa.Array, words: pa.Array) -> pa.DictionaryArray:
-    """Return a dictionary of texts in which an empty text is missing."""
+    """Return the words at these indices, as a dictionary array. An empty word is missing."""
     known = _compute.greater(_compute.binary_length(words), 0)
     places = _compute.if_else(known, pa.array(np.arange(len(words), dtype=np.int32)), None)
     return pa.DictionaryArray.from_arrays(places.take(indices), words)
@@ -360,10 +376,8 @@ def without_empty(indices: pa.Array, words: pa.Array) -> pa.DictionaryArray:
 def decoded(words: pa.Array, encoding: str) -> pa.Array:
     """Return texts for bytes. A text is empty if its bytes cannot be decoded."""
     if encoding == "utf-8":
-        try:
+        with suppress(pa.ArrowInvalid):
             return words.cast(pa.large_string())
-        except pa.ArrowInvalid:
-            pass
     return pa.array([_word(word, encoding) for word in words.to_pylist()], pa.large_string())
 
 

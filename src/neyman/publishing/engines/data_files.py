@@ -1,6 +1,6 @@
 """List the files that a path, a folder, or a pattern names, each once.
 
-This module resolves every name. Readers get exact names and never expand them again.
+Readers get these exact names and never expand them again.
 """
 
 from __future__ import annotations
@@ -76,28 +76,27 @@ def _files_of_path(path: str) -> Iterator[str]:
 
 
 def _matches(path: str) -> Iterator[str]:
-    """Yield the files that a pattern matches, and the files below a folder that it matches."""
-    last = Path(path).name
-    for match in matches(path):
-        if not os.path.isdir(match):
-            yield match
-        elif last != "**":
-            yield from _Search(path, match).files(match)
-
-
-def matches(path: str) -> Iterator[str]:
-    """Yield the files and folders that a pattern matches.
+    """Yield the files that a pattern matches, and the files below a folder that it matches.
 
     The part ``**`` matches folders at any depth, each once, even if links form a cycle.
     """
     parts = Path(path).parts
     fixed = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     top = str(Path(*parts[:fixed]))
-    yield from _Search(path, top).matches(top, parts[fixed:])
+    for match in _Search(path, top).matches(top, parts[fixed:]):
+        if not os.path.isdir(match):
+            yield match
+        elif parts[-1:] != ("**",):
+            yield from _Search(path, match).files(match)
 
 
 class _Search:
-    """Walk below a folder. Enter each folder once, and never leave the first folder."""
+    """Walk below a folder. Enter each folder once, and never leave the first folder.
+
+    Args:
+        path: the path as the caller wrote it, for errors.
+        top: the first folder.
+    """
 
     def __init__(self, path: str, top: str) -> None:
         self._path, self._root = path, os.path.realpath(top)
@@ -126,7 +125,7 @@ class _Search:
                     yield from self.matches(file, parts[1:])
 
     def _folders(self, folder: str, visited: set[_Identity]) -> Iterator[str]:
-        """Yield a folder and the folders below it, each under one name."""
+        """Yield a folder and the folders below it, each once, except folders in ``visited``."""
         identity = _identity(folder, _status(folder, self._path))
         if identity in visited or not os.path.isdir(folder):
             return
@@ -138,7 +137,11 @@ class _Search:
                 yield from self._folders(file, visited)
 
     def _entries(self, folder: str, begin: str = "") -> list[str]:
-        """List a folder. Skip names that begin with ``_`` or ``.``, except with ``begin``."""
+        """List a folder, sorted. Skip names that begin with ``_`` or ``.``, except for ``begin``.
+
+        Args:
+            begin: the first character of the pattern. A pattern such as ``_*`` matches such names.
+        """
         try:
             names = sorted(os.listdir(folder))
         except OSError as error:
@@ -148,7 +151,7 @@ class _Search:
         return [os.path.join(folder, n) for n in names if n[0] not in "_." or n[0] == begin]
 
     def _check_link(self, file: str) -> None:
-        """Refuse a link that leads out of the folder: no one named its target."""
+        """Raise DataError for a link that leads out of the folder: no one named its target."""
         if os.path.commonpath([os.path.realpath(file), self._root]) != self._root:
             raise DataError(
                 f"data = {self._path!r}: {file!r} is a link that leads out of the folder; move it "

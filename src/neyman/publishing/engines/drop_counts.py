@@ -1,7 +1,7 @@
 """Count the rows that each query and each join uses, and the rows that each step drops.
 
-`aggregate` defines the steps and their functions. Each run draws which rows of a unit stay. So if
-bounds drop rows, another run can use other rows, and the numbers after this step can differ.
+A run takes the same steps with the same functions of `aggregate`. Each run draws which rows of a
+unit stay. So if bounds drop rows, the numbers after this step can differ between runs.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -96,10 +96,10 @@ class QueryRows(Private):
 
 @dataclass(frozen=True, repr=False)
 class JoinRows(Private):
-    """Count the rows of a table with one row per unit, and the matching rows of the plan's table.
+    """Count the rows of a table that is joined with one row per unit, and the rows that match.
 
     Args:
-        table: the table.
+        table: the table's name.
         column: the table's column that names the unit.
         missing: rows of the table without a unit, which are dropped.
         units: the number of units in the table.
@@ -156,7 +156,7 @@ def unit_rows(plan: Plan, table: ibis.Table, column: str | None = None) -> RowsO
 
 
 def join_rows(plan: Plan, tables: Mapping[str, ibis.Table]) -> tuple[JoinRows, ...]:
-    """Count the rows of each table that has one row per unit."""
+    """Return the counts for each table that is joined with one row per unit."""
     counts: list[JoinRows] = []
     for table in plan.tables:
         if table.duplicates is None:
@@ -193,11 +193,11 @@ def join_rows(plan: Plan, tables: Mapping[str, ibis.Table]) -> tuple[JoinRows, .
 
 
 def query_rows(plan: Plan, table: ibis.Table, key: bytes | None = None) -> tuple[QueryRows, ...]:
-    """Count the rows of each query step by step.
+    """Return the counts of each query, in the order of the plan.
 
     Args:
         plan: the plan. A query whose tables are all declared public reads no row and is left out.
-        key: the key for the choice among a unit's rows; None for a new key.
+        key: the secret key that chooses which rows of a unit stay; None for a new key.
     """
     key = fresh_key() if key is None else key
     coding = Coding(plan, tuple(table.columns))
@@ -240,7 +240,7 @@ def _steps(query: Query, counts: Counter[str]) -> QueryRows:
 def _of_rows(
     coding: Coding, table: ibis.Table, queries: Sequence[Query], key: bytes
 ) -> Iterator[tuple[str, str, int]]:
-    """Yield the counts if each row is a unit. No bound drops a row."""
+    """Yield (query, step, rows left) if each row is a unit. No bound drops a row."""
     every = row_count(table)
     for query in queries:
         rows: Any = coding.read(table, aggregate.needed_columns(coding, query), unit=False)
@@ -265,7 +265,7 @@ def _with_keys(coding: Coding, table: ibis.Table, rows: ibis.Table, query: Query
 def _number_rows(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
     if query.delta is not None:
         return rows
-    axes = coding.axes(query, coding.lowest(query))
+    axes = coding.axes(query, coding.plan.finest(query))
     bins = [axis for axis in axes if axis.kind is Kind.BIN]
     return aggregate.with_numbers(coding, aggregate.known_rows(rows, bins), query)
 
@@ -273,7 +273,7 @@ def _number_rows(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
 def _of_units(
     coding: Coding, table: ibis.Table, queries: Sequence[Query], key: bytes
 ) -> Iterator[tuple[str, str, int]]:
-    """Yield the counts if units have ids. `aggregate_cells` and `discover` use the same bounds."""
+    """Yield (query, step, rows left) if units have ids, with the bounds of a run."""
     wanted = dict.fromkeys(
         one for query in queries for one in aggregate.needed_columns(coding, query)
     )
@@ -294,19 +294,17 @@ def _of_units(
 def _left(
     coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Table
 ) -> Iterator[tuple[str, ibis.Table]]:
-    """Yield the rows that are left after each step."""
+    """Yield each later step with the rows that are left after it."""
     unbounded = replace(query, groups=None, rows_per_group=None)
     grouped = replace(query, rows_per_group=None)
     yield "known", _known(coding, rows, query)
+    left = aggregate.bounded_rows if query.delta is None else aggregate.chosen_rows
     for step, bounds in zip(_BOUNDED, (unbounded, grouped, query), strict=True):
-        if query.delta is not None:
-            yield step, aggregate.chosen_rows(coding, rows, bounds, secret)
-        else:
-            yield step, aggregate.bounded_rows(coding, rows, bounds, secret)
+        yield step, left(coding, rows, bounds, secret)
 
 
 def _key_axes(coding: Coding, query: Query) -> list[CodeColumn]:
-    axes = coding.axes(query, coding.lowest(query))
+    axes = coding.axes(query, coding.plan.finest(query))
     return [axis for axis in axes if axis.kind is not Kind.BIN]
 
 

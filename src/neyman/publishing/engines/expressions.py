@@ -1,6 +1,7 @@
-"""Define the few expressions that engines run, with equal results on DuckDB, Spark, and Python.
+"""Define the expressions by which engines read keys and numbers, with equal results on each.
 
-A plan writes no SQL. Its expressions (see `row_values`) become the expressions below.
+An expression is a column that the engine computes. A plan writes no SQL: `row_values` compiles its
+conditions and derived columns to these expressions.
 
 - NaN is tested by name, and is NULL from then on.
 - No value is cast if the cast could fail or round. Patterns take text apart, decimals are text, and
@@ -56,7 +57,11 @@ LIMITS = Limits()
 
 
 def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.Table:
-    """Return a table in which an empty text is missing, as in CSV. ``coded`` columns have none."""
+    """Return a table in which an empty text is missing, as in CSV.
+
+    Args:
+        coded: columns that certainly have no empty text.
+    """
     texts = [name for name, kind in table.schema().items() if kind.is_string()]
     empty: Value = ""
     known = {name: table[name].nullif(empty) for name in texts if name not in coded}
@@ -64,7 +69,10 @@ def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.T
 
 
 def raw_key(column: Value, backend: Backend) -> Value:
-    """Return the value to group rows by before a look-up. A float gives its integer, or NULL."""
+    """Return the value by which rows are grouped before their keys are looked up.
+
+    A float gives the integer that it equals, or NULL.
+    """
     if column.type().is_floating():
         return _integer_of_float(column)
     return backend.group_key(column)
@@ -163,7 +171,7 @@ def integer_of(column: Value, backend: Backend, decimals: int, most: int = LIMIT
 
 
 def inside(number: Value, low: Value, high: Value) -> Value:
-    """Clip a number that is not NULL to a range. Ibis's ``clip`` would repeat the number."""
+    """Clip a number that is not NULL to [low, high]. Ibis's ``clip`` would compute it twice."""
     return ibis.least(ibis.greatest(number, low), high)
 
 
@@ -200,9 +208,10 @@ def _text_of_integer(text: Value) -> Value:
 
 
 def _digits(text: Value, decimals: int) -> tuple[Value, Value]:
-    """Return the digits of floor(|x| 10^decimals), and the digits that follow.
+    """Return the digits of floor(|x| 10^decimals) for the number x of a text, and the rest.
 
-    Without decimals, the digits have no leading zeros, and 0 has no digit.
+    The rest is the digits that follow. Without decimals, the digits have no leading zeros, and 0
+    has no digit.
     """
     before = text.re_extract(r"^-?0*([0-9]*)", 1)
     after = text.re_extract(r"\.([0-9]+)", 1)
@@ -223,13 +232,13 @@ def _digits(text: Value, decimals: int) -> tuple[Value, Value]:
 
 
 def _of_text(text: Value, decimals: int, most: int) -> Value:
-    """Return the integer floor(number 10^decimals) of a text, or NULL.
+    """Return the integer floor(number 10^decimals) of a text, within +-most; NULL for no number.
 
     Let x = number 10^decimals be less than 10^14 in size. If the text has at most 14 characters, x
     is an integer, or at least 10^-14 |x| away from each integer. The product of doubles is within
-    2^-52 |x| of x. So the product plus 2^-50 |x|, rounded down, is floor(x). If the text is longer,
-    the digits that count are cut out, and their double is rounded. Both ways are faster than
-    decimals.
+    2^-52 |x| of x. So the product plus 2^-50 |x|, rounded down, is floor(x). In a longer text, the
+    digits up to the last counted decimal are cut out, and their double is rounded. Both ways are
+    faster than decimals, which read the remaining texts.
     """
     scale = 10.0**decimals
     near = text.try_cast("float64") * scale
@@ -270,9 +279,10 @@ def _decimal(number: int) -> Value:
 
 
 def bin_of(number: Value, edges: Sequence[int], *, optional: bool = False) -> Value:
-    """Return the bin i with edges[i] <= x < edges[i + 1], for an integer x inside the edges.
+    """Return the bin i with edges[i] <= x < edges[i + 1], for integers x inside the edges.
 
     Args:
+        number: the integers x.
         edges: rising integers.
         optional: True if a number below the first edge means a missing number (see
             `scaled_integer`). Its bin is then the number of bins, the code for unknown values.
@@ -315,13 +325,13 @@ def remainder(number: Value, k: int) -> Value:
 
 
 def total(column: Value) -> Value:
-    """Return the exact sum of integers, clipped to +-2^62; 0 for no integers."""
+    """Return the exact sum of a column of integers, clipped to +-2^62; 0 for no integers."""
     sum_of_column = column.cast("decimal(38, 0)").sum().coalesce(_decimal(0))
     return inside(sum_of_column, _decimal(-MAX_CELL_SIZE), _decimal(MAX_CELL_SIZE)).cast("int64")
 
 
 def digest(key: Value, numbers: Sequence[Value], unit: Value) -> Value:
-    """Return the keyed SHA-256 of a row, in hexadecimal digits.
+    """Return the keyed SHA-256 of each row, in hexadecimal digits.
 
     The hashed text is the key, the numbers in decimal digits (bytes in hexadecimal, ``-`` if
     missing), each followed by a comma, then a colon, and the unit's bytes in hexadecimal. The key
@@ -342,10 +352,11 @@ def digest(key: Value, numbers: Sequence[Value], unit: Value) -> Value:
 def written_number(text: Value, source: SourcePart) -> Value:
     """Return the text of a number as `integer_of` reads it, from a text with a plan's marks.
 
-    Each group of digits has three digits, except the first, which has one to three and does not
-    begin with 0. So 0.123 is no number if the point separates groups. A text that is no number by
-    these marks is NULL, even if other marks would make it a number. A blank also stands for
-    no-break blanks, and an apostrophe for a curly apostrophe.
+    The marks are the decimal mark and the mark between groups of digits. Each group has three
+    digits, except the first, which has one to three and does not begin with 0. So 0.123 is no
+    number if the point separates groups. A text that is no number by these marks is NULL, even if
+    other marks would make it a number. A blank also stands for no-break blanks, and an apostrophe
+    for a curly apostrophe.
     """
     mark, before, plain = f"[{source.decimal}]", "[0-9]{1,40}", text
     if source.thousands is not None:
@@ -366,7 +377,7 @@ def written_boolean(text: Value, source: SourcePart) -> Value:
 
 
 def written_date(text: Value, dates: str) -> Value:
-    """Return the text YYYY-MM-DD of a date in a plan's form, as "%d.%m.%Y"; NULL for other texts.
+    """Return the text YYYY-MM-DD of a date in a plan's form, such as "%d.%m.%Y"; else NULL.
 
     A year has four digits. A day and a month have two digits, or one if the form has marks between
     all three parts. The text after a blank or a T stays. The day may not exist.
@@ -377,7 +388,7 @@ def written_date(text: Value, dates: str) -> Value:
 
 
 def written_day(text: Value, dates: str) -> Value:
-    """Return the key of a date in a plan's form: YYYY-MM-DD, without the time of day.
+    """Return the key of a date in a plan's form: the text YYYY-MM-DD, without the time of day.
 
     Other texts stay unchanged, but a text YYYY-MM-DD that the form does not read becomes NULL.
     """
@@ -390,7 +401,7 @@ def written_day(text: Value, dates: str) -> Value:
 
 
 def _iso_date(text: Value, dates: str) -> tuple[Value, str]:
-    """Return the text YYYY-MM-DD of a date in a form, and the pattern for the text's start."""
+    """Return the text YYYY-MM-DD of a date in a form, and the form's pattern from the start."""
     forms = re.split(r"%([Ymd])", dates)
     names, between = forms[1::2], forms[2:-1:2]
     few = "[0-9]{1,2}" if all(between) else "[0-9]{2}"

@@ -1,10 +1,9 @@
-"""Count the values that match no key, are no numbers, or are clipped.
+"""Count the values that match no key, are no numbers, or are clipped, before a release.
 
-A run counts with the same expressions: `Coding` reads and looks up the keys, and `scaled_integer`
-reads the numbers.
+A run reads keys and numbers with the same expressions, `Coding` and `scaled_integer`.
 
-For texts that are no numbers or dates, the module lists marks that would read more of them, for the
-custodian. A run always reads by the plan's marks, whatever the texts are.
+If texts are no numbers or dates, the module suggests marks that would read more of them. A run
+always reads by the plan's marks, whatever the texts are.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -139,7 +138,7 @@ class NumberMatch(Private):
 
 @dataclass(frozen=True, repr=False)
 class TextMatch(Private):
-    """Count the texts of a column that are numbers or dates, as the plan reads the column.
+    """Count the texts of a column that the plan reads as numbers or dates.
 
     Args:
         column: the column.
@@ -162,7 +161,12 @@ class TextMatch(Private):
 
 
 def key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
-    """Match the rows against places and keys. List the ``most`` frequent unmatched values."""
+    """Yield the counts for each used hierarchy, and for each column with keys that a query uses.
+
+    Args:
+        table: the rows, as `prepared` opens them.
+        most: the number of frequent unmatched values to list.
+    """
     coding = Coding(_strict(plan), tuple(table.columns))
     for own, hierarchy in zip(coding.plan.hierarchies, plan.hierarchies, strict=True):
         if hierarchy in used_hierarchies(plan):
@@ -183,7 +187,7 @@ def key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
 
 
 def _strict(plan: Plan) -> Plan:
-    """Return the plan without keys for unmatched values."""
+    """Return the plan in which an unmatched value has no key."""
     columns = tuple(replace(c, unknown=None) if c.keys else c for c in plan.columns)
     hierarchies = tuple(replace(one, unknown=None) for one in plan.hierarchies)
     return plan.changed(columns=columns, hierarchies=hierarchies)
@@ -213,7 +217,7 @@ def _match_keys(
 def _others(
     groups: Any, values: Sequence[str], most: int
 ) -> tuple[int, int, int, tuple[Frequent, ...]]:
-    """Count rows without and with a value, and values. Also return the most frequent values."""
+    """Return the rows without a value, the rows with one, the number of values, and `Frequent`."""
     absent: Any = ibis.and_(*(groups[name].isnull() for name in values))
     present: Any = groups.filter(~absent)
     unmatched = present.group_by(*values).aggregate(rows=present["rows"].sum())
@@ -230,7 +234,7 @@ def _discovered_match(coding: Coding, table: ibis.Table, column: Column) -> KeyM
 
 
 def with_texts(plan: Plan) -> Plan:
-    """Return the plan with extra derived columns: the texts that each map and lookup replaces."""
+    """Return the plan with extra derived columns: the texts that each map or lookup replaces."""
     more = [
         Derived(name, "expression", one.text, node)
         for one in plan.rows.derived
@@ -241,7 +245,12 @@ def with_texts(plan: Plan) -> Plan:
 
 
 def text_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ...]:
-    """Match the texts of maps and lookups, in rows `prepared` for the plan `with_texts`."""
+    """Return the counts for each map and lookup.
+
+    Args:
+        table: the rows, as `prepared` opens them for the plan `with_texts`.
+        most: the number of frequent unmatched texts to list.
+    """
     matches: list[KeyMatch] = []
     for one in plan.rows.derived:
         if one.rule not in _REPLACING:
@@ -270,7 +279,7 @@ def _text_columns(one: Derived) -> list[str]:
 
 
 def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatch, ...]:
-    """Read the numbers of each column to sum. List the ``most`` frequent other values."""
+    """Return the counts for each column to sum. List the ``most`` frequent other values."""
     matches: list[NumberMatch] = []
     for column in plan.columns:
         clips = _clips(plan, column)
@@ -296,8 +305,8 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
         for i, (low, high, _) in enumerate(clips):
             measures[f"below{i}"] = (rows["known"] & (rows["number"] < low)).sum()
             measures[f"above{i}"] = (rows["known"] & (rows["number"] > high)).sum()
-        counts = fetched(rows.aggregate(**measures)).to_pylist()[0]
-        counts = {name: int(value or 0) for name, value in counts.items()}
+        (row,) = fetched(rows.aggregate(**measures)).to_pylist()
+        counts = {name: int(value or 0) for name, value in row.items()}
         unmatched = counts["rows"] - counts["numbers"] - counts["missing"]
         frequent: tuple[Frequent, ...] = ()
         if unmatched:
@@ -342,7 +351,7 @@ def _opposite(values: Any) -> Any:
 
 
 def reading_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[TextMatch, ...]:
-    """Read each text column that the plan reads as numbers or dates.
+    """Return the counts for each column with texts that are no number or date by the plan's marks.
 
     All rows of the opened table are read. A filter on unreadable dates would leave out every row.
     """
@@ -380,7 +389,7 @@ def _text_match(plan: Plan, table: ibis.Table, name: str, reading: Reading, most
 
 
 def _is_read(text: Value, reading: Reading) -> Value:
-    """Return True if a text without a plan's marks is a number or a date; false for NULL."""
+    """Return True for texts that are a number or a date without a plan's marks; false for NULL."""
     if reading == "number":
         return integer_of(text, backend_of(text), 0).notnull()
     known = read_as(text, _DATE, backend_of(text)).notnull()
@@ -390,9 +399,9 @@ def _is_read(text: Value, reading: Reading) -> Value:
 def _suggestions(
     texts: Any, kind: Literal["number", "date"], read: int
 ) -> tuple[tuple[dict[str, str], ...], int]:
-    """Find the marks that read the most texts, and more than the plan's marks.
+    """Return the fields of [source] that read the most texts, and the number of these texts.
 
-    Among equals, return the marks with the fewest declared fields.
+    Return no fields if the plan's own fields read as many. Of several, return the shortest.
     """
     shown, fields = texts["shown"], [{"dates": form} for form in _DATE_FORMS]
     if kind == "number":
@@ -405,22 +414,18 @@ def _suggestions(
     if best <= read:
         return (), 0
     most = [field for field, number in zip(fields, numbers, strict=True) if number == best]
-    fewest = min(map(_declaration_count, most))
-    return tuple(field for field in most if _declaration_count(field) == fewest), best
+    sizes = [len(field) - (field.get("decimal") == ".") for field in most]  # "." is the default
+    return tuple(f for f, size in zip(most, sizes, strict=True) if size == min(sizes)), best
 
 
 def _with_marks(text: Value, source: SourcePart) -> Value:
-    return (
-        written_number(text, source) if source.dates is None else written_date(text, source.dates)
-    )
-
-
-def _declaration_count(fields: Mapping[str, str]) -> int:
-    return len(fields) - (fields.get("decimal") == ".")
+    if source.dates is not None:
+        return written_date(text, source.dates)
+    return written_number(text, source)
 
 
 def _clips(plan: Plan, column: Column) -> Mapping[tuple[int, int, bool], list[str]]:
-    """Return the ranges that queries clip a column's numbers to, with these queries."""
+    """Return each range (low, high, edges) of a column's numbers, with the queries that use it."""
     clips: dict[tuple[int, int, bool], list[str]] = {}
     for query in plan.queries:
         for name, clip in ((query.column, query.clip), (query.over, query.clip_over)):

@@ -24,7 +24,7 @@ from ibis.formats.pyarrow import PyArrowType
 from neyman.publishing.engines import duckdb as engine
 from neyman.publishing.engines.column_types import PLACEHOLDER, check_types, plain_type
 from neyman.publishing.engines.csv_reader import DataError, cause, check_names, fault
-from neyman.publishing.engines.data_frames import Frame, marked_text
+from neyman.publishing.engines.data_frames import Frame, object_text
 from neyman.publishing.engines.databases.table import DatabaseTable
 from neyman.publishing.engines.expressions import without_empty_text
 from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, SourcePart
@@ -150,16 +150,12 @@ def _reading(declared: str) -> tuple[Any, Callable[[Any, SourcePart], Any]]:
 
 def _text(value: object, marks: SourcePart) -> str | None:
     """Return the text of a value. A number has its shortest digits, with the plan's marks."""
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return None
-    if isinstance(value, float):
-        is_integral = value.is_integer() and abs(value) < 2**53
-        text = str(int(value)) if is_integral else repr(value)
-        return marked_text(value, text, marks)
-    return None if value is None else str(value)
+    if not isinstance(value, bytes):
+        return object_text(value, marks)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 _SCHEMES: Mapping[str, Callable[[str, str, str], Frame | DatabaseTable]] = {

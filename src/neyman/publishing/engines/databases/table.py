@@ -78,7 +78,6 @@ class ServerTable(DatabaseTable):
         return f"{type(self).__name__}({self.shown!r})"
 
     def share(self, other: DatabaseTable) -> None:
-        """Use the connection of another table, if server and login are the same."""
         if isinstance(other, type(self)) and other._parameters == self._parameters:
             self._open = other._open
 
