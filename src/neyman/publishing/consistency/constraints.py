@@ -1,4 +1,4 @@
-"""Solve least squares under custom linear constraints, if they form no tree."""
+"""Adjust values by least squares so that they meet any linear constraints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set when to decompose a full matrix, and when constraints count as met."""
+    """Set the size of a matrix to decompose in full, and when constraints count as met."""
 
     dense_entries: int = 1_000_000  # the most entries of a matrix to decompose in full
     relative_residual: float = 1e-6  # constraints that miss by more contradict each other
@@ -30,7 +30,7 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class ConsistentFit:
-    """Represent values that meet linear constraints.
+    """Represent the result of `least_squares`.
 
     Args:
         values: the estimates.
@@ -121,7 +121,10 @@ def _check(
 
 
 def _dense(scaled: Floats) -> tuple[Callable[[Floats], Floats], Floats]:
-    """Return a solver for the shortest solution, and the part of each variance that remains."""
+    """Return a function that finds the shortest solution u of ``scaled`` u = a right-hand side.
+
+    Also return the part of each value's variance that remains.
+    """
     left, sizes, right = np.linalg.svd(scaled, full_matrices=False)
     rank = int((sizes > max(scaled.shape) * 2.0**-52 * sizes.max(initial=0.0)).sum())
     left, sizes, right = left[:, :rank], sizes[:rank], right[:rank]

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set when the search for nonnegative values ends."""
+    """Set the errors and the number of steps at which the search for nonnegative values ends."""
 
     relative_tolerance: float = 1e-9
     relative_rounding: float = 1e-14  # relative to the largest value; rounding limits each step
@@ -33,12 +33,13 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Nonnegative:
-    """Represent tables that add up and are not negative.
+    """Represent tables that add up and have no negative cell.
 
     Args:
         values: the tables. Values below 0 by at most the residual have been set to 0.
         residual: the largest violation of the optimality conditions over all cells, in the units of
             a cell: |min(value, lift)|. A sum of n cells is exact to n times the residual.
+        steps: the number of least-squares fits.
     """
 
     values: list[Floats]

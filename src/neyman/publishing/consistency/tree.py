@@ -36,7 +36,7 @@ class Chain:
         return [self.places, *map(len, self.parents)]
 
     def above(self, upper: int, lower: int) -> Integers:
-        """Return the upper-level place that contains each place of the lower level."""
+        """Return, for each place of a lower level, the position of its place on an upper level."""
         index = np.arange(self.sizes[lower])
         for level in range(lower, upper, -1):
             index = self.parents[level - 1][index]
@@ -51,8 +51,8 @@ class PlaceTree:
     over all x with x[parent] = sum of x[children].
 
     Args:
-        parents: for each level but the top one, from the second on, the position in the level above
-            of each node's parent, int64 of shape (nodes,), in any order.
+        parents: for each level but the top one, the position in the level above of each node's
+            parent, int64 of shape (nodes,), in any order.
         variances: for each level from the top, the variance of the noise on each node, a number or
             an array of shape (nodes,): 0 for an exact value, inf for an unmeasured one. A node
             without children must be measured.
@@ -202,7 +202,7 @@ def _check_leaves(depth: int, variance: Floats) -> None:
 
 
 def _sums(values: Floats, parents: Integers, size: int) -> Floats:
-    """Return sums over the children of each node."""
+    """Return, for each of ``size`` nodes, the sum of its children's values."""
     if values.ndim == 1:
         return np.bincount(parents, weights=values, minlength=size).astype(np.float64, copy=False)
     from scipy.sparse import csc_array  # pyright: ignore[reportMissingTypeStubs]

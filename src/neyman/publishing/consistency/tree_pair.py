@@ -124,7 +124,7 @@ class TreePair:
         return [table.reshape(given.shape) for table, given in zip(flat, values, strict=True)]
 
     def _as_grid(self, i: int, table: Floats) -> Floats:
-        """Return a table by the nodes of one tree, the places of the other, and columns."""
+        """Return table i in the shape (nodes of one tree, places of the other tree, columns)."""
         m, n = self._shapes[i]
         if self._turned:
             return table.reshape(n, m, -1).swapaxes(0, 1)
@@ -132,13 +132,19 @@ class TreePair:
 
 
 def matrix_size(chain: Chain) -> int:
-    """Return the size of the matrices if the vectors are over the places of this tree."""
+    """Return the number of rows of `TreePair`'s matrices if this tree gives their places."""
     return chain.sizes[-2] if len(chain.sizes) > 1 else 1
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """Represent a table: the levels of its places, and a cell's variance by its place across."""
+    """Represent a noisy table of `_Sums`.
+
+    Args:
+        depth: the level of its nodes.
+        level: the level of its places in the other tree.
+        variances: the variance of the noise on a cell, by its place in the other tree.
+    """
 
     depth: int
     level: int
@@ -147,9 +153,12 @@ class _Measured:
 
 @dataclass(frozen=True)
 class _Update:
-    """Describe how far an observation moves a node, by class.
+    """Describe how an observation of a node's vector changes its estimate.
 
-    The observation is a table, or the sum of the nodes below (None).
+    Args:
+        table: the position of the observed table; None for the sum of the nodes below.
+        level: the level of the observation's places.
+        gains: for each class of nodes, the matrix to multiply observation minus estimate by.
     """
 
     table: int | None
@@ -159,14 +168,17 @@ class _Update:
 
 @dataclass(frozen=True)
 class _Nodes:
-    """Represent the nodes at one depth.
+    """Represent the nodes at one depth. Each has a vector over places of the other tree.
 
     Args:
         level: the level of the places in each node's vector.
         kinds: the class of each node. Nodes of one class have the same matrices.
-        prior: the table with which each vector starts; None for the sum of the nodes below.
-        variances: for each class, the variance of a vector, given all tables at the node and below.
-        below: for each class, the variance of the sum of the nodes below.
+        prior: the table from which the estimate of each vector starts; None for the sum of the
+            nodes below.
+        updates: the further observations, in order.
+        variances: for each class, the covariance matrix of a vector, given all tables at the node
+            and below.
+        below: for each class, the covariance matrix of the sum of the nodes below.
     """
 
     level: int
@@ -178,7 +190,10 @@ class _Nodes:
 
 
 class _Sums:
-    """Run the two passes, with vectors over the places of another tree."""
+    """Solve least squares on the nodes of a tree, with vectors over the places of another tree.
+
+    The first pass goes up, and uses the tables at each node and below. The second goes down.
+    """
 
     def __init__(self, nodes: Chain, across: Chain, tables: Sequence[_Measured]) -> None:
         self._nodes, self._across, self._tables = nodes, across, tables
@@ -190,7 +205,7 @@ class _Sums:
         self._downward()
 
     def _sum(self, lower: int, upper: int) -> Floats:
-        """Return the matrix of sums over the places of a lower level across."""
+        """Return the matrix that sums a vector over a lower level to an upper level."""
         matrix = np.zeros((self._across.sizes[upper], self._across.sizes[lower]))
         matrix[self._across.above(upper, lower), np.arange(matrix.shape[1])] = 1
         return matrix
@@ -261,7 +276,7 @@ class _Sums:
             self._state(depth, kinds, after)
 
     def _state(self, depth: int, kinds: Integers, after: list[Floats]) -> None:
-        """Set the variances of the tables at a depth."""
+        """Set the variances of the estimates of all tables at a depth."""
         level, exact = self._levels[depth].level, _RELATIVE_ROUNDING
         for i, table in enumerate(self._tables):
             if table.depth == depth:
@@ -329,7 +344,7 @@ def _apply_matrices(matrices: Sequence[Floats], kinds: Integers, vectors: Floats
 
 
 def _parent_sums(table: Floats, parents: Integers, axis: int, size: int = 0) -> Floats:
-    """Return sums of a table over the places of each place above."""
+    """Return sums of a table along an axis. ``parents`` has the position of each entry's sum."""
     size = size or int(parents.max()) + 1
     shape = list(table.shape)
     shape[axis] = size

@@ -1,7 +1,4 @@
-"""Describe published tables and build any part of a table from its noisy integers.
-
-All inputs are noisy integers and public numbers. No private data enters.
-"""
+"""Build the rows of a published table from its noisy integers and public numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """Describe one published table: its key columns, and how noisy integers become rows.
+    """Describe one published table: its key columns, and how rows follow from noisy integers.
 
     A cell is an integer that gets noise. Cells are ordered by places, then the keys of ``by``, then
     bins, and the last varies fastest. A table has one row per cell. A table of quantiles has one
@@ -78,7 +75,7 @@ class Form:
 
     @property
     def block(self) -> int:
-        """Return the number of cells that an estimate needs together."""
+        """Return the number of cells that one estimate uses, such as the bins of a quantile."""
         if self.query.inverse_sensitivity:
             return len(self.query.quantiles)
         bins = self.query.bins if self.query.ranked else None
@@ -86,16 +83,18 @@ class Form:
 
     @property
     def lines(self) -> int:
-        """Return the number of rows per block."""
+        """Return the number of rows that the cells of one `block` become."""
         return rows_of(self.query, self.block)
 
     @property
     def possible(self) -> tuple[float, float]:
-        """Return the possible range of a ratio-like value or a quantile, in the plan's units."""
+        """Return the least and the largest possible value, in the plan's units.
+
+        This is for a mean, a ratio, a variance, a standard deviation, or a quantile.
+        """
         low, high = self.query.clip or (0, 1)
         if self.query.measure == "ratio" and self.query.clip_over:
-            ranges = self.query.row_range("sum"), self.query.row_range("over")
-            least, most = ratio_range(*ranges)
+            least, most = ratio_range(self.query.row_range("sum"), self.query.row_range("over"))
             return least / 10.0**self.decimals, most / 10.0**self.decimals
         if self.query.measure == "standard_deviation":
             return 0.0, (high - low) / 2 / 10.0**self.decimals
@@ -133,7 +132,7 @@ class Form:
 
     @cached_property
     def detail_levels(self) -> Integers:
-        """Return the level of detail of each group, given its first count."""
+        """Return the position of each group's level of detail, given its first count."""
         query, sizes = self.query, self.plan.detail_sizes(self.query)
         if self.first_counts is None or query.detail is None:
             return np.full(self.plan.groups(query, self.level), np.argmax(sizes), np.int64)
@@ -146,9 +145,9 @@ class Form:
         return np.concatenate([[0], np.cumsum(sizes[self.detail_levels])])
 
     def _detailed_keys(self, detail: Detail, rows: Integers) -> dict[str, pa.Array]:
-        """Return the keys of some rows, and the columns that explain their group's level of detail.
+        """Return the key columns of some rows, and the columns that explain their level of detail.
 
-        If a group's level lacks a column, the column is missing in the group's rows.
+        If a group's level lacks a column, the rows of the group have no value in this column.
         """
         groups = np.searchsorted(self.starts, rows, side="right") - 1
         inside, level = rows - self.starts[groups], self.detail_levels[groups]
@@ -174,13 +173,13 @@ class Form:
         }
 
     def named(self, keys: pa.Table, noisy: Integers) -> pa.Table:
-        """Return the table for discovered keys."""
+        """Build the table for discovered keys, from their columns and their noisy integers."""
         table_columns = columns(self._estimate({self.shown.measure: noisy}))
         return pa.table({name: keys.column(name) for name in keys.column_names} | table_columns)
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Return the column names and types as built, with dictionary-encoded texts."""
+        """Return the names and types of the columns of `build`, with dictionary-encoded texts."""
         nothing = np.zeros(0, dtype=np.int64)
         if self.discovered:
             names = self.plan.key_columns(self.query, self.level)
@@ -190,7 +189,7 @@ class Form:
 
     @property
     def published(self) -> pa.Schema:
-        """Return the column names and types as published, with plain texts."""
+        """Return the names and types of the columns of the published file, with plain texts."""
         return as_published(self.schema)
 
     def _estimate(self, noisy: Mapping[str, Integers]) -> CellEstimates:
@@ -200,7 +199,7 @@ class Form:
 
     @property
     def decimals(self) -> int:
-        """Return the decimals of the column, minus the decimals of ``over``; 0 without a column."""
+        """Return the decimals of the query's column minus those of ``over``; 0 for no column."""
         column, over = self.query.column, self.query.over
         below = self.plan.column(over).decimals if over is not None else 0
         return self.plan.column(column).decimals - below if column is not None else 0
@@ -241,17 +240,15 @@ class Form:
 
 
 def columns(estimate: CellEstimates) -> dict[str, pa.Array]:
-    """Return the measured columns in the plan's units: int64, exact decimals, or doubles."""
+    """Return the columns of an estimate in the plan's units: int64, exact decimals, or doubles."""
     unit = 10.0**estimate.decimals
 
     def decimal_column(values: Array) -> pa.Array:
         if values.dtype != np.int64:
             return pa.array(values / unit)
-        return (
-            _decimal(values, estimate.decimals)
-            if estimate.decimals
-            else pa.array(values, pa.int64())
-        )
+        if estimate.decimals:
+            return _decimal(values, estimate.decimals)
+        return pa.array(values, pa.int64())
 
     return {
         "value": decimal_column(estimate.value),
@@ -277,7 +274,7 @@ def as_published(schema: pa.Schema) -> pa.Schema:
 
 
 def integers(column: pa.ChunkedArray) -> Integers:
-    """Return a column's integers. For decimals, drop the decimal point and the bits beyond 64."""
+    """Return a column's integers. A decimal gives its digits as an integer of 64 bits."""
     if not pa.types.is_decimal(column.type):
         return column.to_numpy()
     parts: list[Integers] = []
@@ -288,7 +285,11 @@ def integers(column: pa.ChunkedArray) -> Integers:
 
 
 def forms(plan: Plan, calibrated: Iterable[tuple[Entry, Fraction]]) -> tuple[Form, ...]:
-    """Return the form of every table of a plan in declared order, from its entries with noise."""
+    """Return the form of every table of a plan, in declared order.
+
+    Args:
+        calibrated: each entry of the plan with the sigma squared of its noise.
+    """
     by_table: dict[tuple[str, str], list[tuple[Entry, Fraction]]] = {}
     for entry, sigma_squared in calibrated:
         by_table.setdefault((entry.query, entry.level), []).append((entry, sigma_squared))
@@ -297,7 +298,7 @@ def forms(plan: Plan, calibrated: Iterable[tuple[Entry, Fraction]]) -> tuple[For
 
 @dataclass(frozen=True, eq=False)
 class _Key:
-    """Describe a key column: ``values[codes[(row // stride) % len(codes)]]`` for each row."""
+    """Describe a key column: row i has the key ``values[codes[(i // stride) % len(codes)]]``."""
 
     name: str
     values: pa.Array
@@ -305,13 +306,12 @@ class _Key:
     stride: int
 
     def column(self, rows: Integers) -> pa.Array:
-        return _dictionary_array(
-            self.values, pa.array(self.codes[rows // self.stride % len(self.codes)])
-        )
+        codes = self.codes[rows // self.stride % len(self.codes)]
+        return _dictionary_array(self.values, pa.array(codes))
 
 
 def _dictionary_array(values: pa.Array, index: pa.Array) -> pa.Array:
-    """Return the values at these indices. Texts are dictionary-encoded."""
+    """Return the values at these indices, texts as a dictionary array."""
     if pa.types.is_string(values.type):
         return pa.DictionaryArray.from_arrays(index, values)
     return values.take(index)

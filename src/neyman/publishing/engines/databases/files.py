@@ -34,7 +34,7 @@ _BATCH_ROWS = 1 << 16
 
 
 def file_table(url: str) -> Frame | DatabaseTable:
-    """Return the table that a file's URL names: ``duckdb://people.db?table=people``."""
+    """Return the table that a URL names, such as ``duckdb://people.db?table=people``."""
     scheme = url.partition(":")[0]
     match = _URL.fullmatch(url)
     given = parse_qsl(match[3], keep_blank_values=True) if match else []
@@ -85,7 +85,7 @@ class DuckDBTable(DatabaseTable):
 
 
 def _common_type(kind: pa.DataType, own: dt.DataType) -> pa.DataType:
-    """Return an Arrow type that DuckDB reads as its plain type, else an unusable type."""
+    """Return the Arrow type of a column if DuckDB's own type agrees, else an unusable type."""
     plain = plain_type(kind)
     same = plain is not None and str(PyArrowType.to_ibis(plain)) == str(own)
     same |= pa.types.is_timestamp(kind) and own.is_timestamp()
@@ -93,7 +93,7 @@ def _common_type(kind: pa.DataType, own: dt.DataType) -> pa.DataType:
 
 
 def _sqlite(url: str, path: str, table: str) -> Frame:
-    """Return a table of a SQLite file. Its rows are read on request."""
+    """Return a table of a SQLite file, without reading a row."""
     address = f"file:{quote(path)}?mode=ro"
     try:
         with closing(sqlite3.connect(address, uri=True)) as connection:
@@ -137,7 +137,10 @@ def _batches(
 
 
 def _reading(declared: str) -> tuple[Any, Callable[[Any, SourcePart], Any]]:
-    """Return the Arrow type for a declared type, by SQLite's affinities, and a value's reader."""
+    """Return the Arrow type of a declared type, by SQLite's rules, and a function that reads it.
+
+    The function takes a value and the plan's marks, and returns None for a value of another kind.
+    """
     kind = declared.upper()
     if "INT" in kind or "BOOL" in kind:
         return pa.int64(), lambda value, _: value if isinstance(value, int) else None

@@ -74,7 +74,7 @@ _COLUMNS = (
 
 
 class _MariaDBServer(Backend, Server):
-    """Represent an Ibis connection whose queries belong to one read-only transaction."""
+    """Extend Ibis's connection. All of its queries belong to one read-only transaction."""
 
     compiler = MariaDBCompiler()
     _fence = f"LIMIT {2**64 - 1}"
@@ -201,7 +201,7 @@ class MariaTable(ServerTable):
 def _rows_of_table(
     candidates: list[tuple[Any, ...]], place: tuple[str, str], shown: str
 ) -> list[tuple[Any, ...]]:
-    """Return the rows of `_COLUMNS` for this table, without their table names.
+    """Return the answer to `_COLUMNS` for one table, without the names of schema and table.
 
     Raises:
         DataError: the server, which opened the table, lists it under another name, or several.
@@ -223,7 +223,7 @@ def _rows_of_table(
 def _plain_type(
     name: str, kind: str, shown: str, charset: str | None, size: int | None, *rest: Any
 ) -> tuple[str, str] | None:
-    """Return a column's Ibis type and the SQL that reads it; None for unusable types."""
+    """Return a column's Ibis type and the SQL that reads the column; None if no plan can use it."""
     own, (precision, scale, extra) = quoted(name, "`"), rest
     if "VIRTUAL" in extra.upper():
         return None  # computed in each query, it can fail because of a row's value
@@ -257,7 +257,7 @@ def _refuse_type(name: str, _: str, shown: str, charset: str | None, *rest: Any)
 
 @contextmanager
 def _in_words(shown: str) -> Generator[None]:
-    """Explain MariaDB's errors in words that hold no value of a row."""
+    """Turn MariaDB's errors into DataError, without a value of a row."""
     try:
         yield
     except MySQLdb.Error as error:

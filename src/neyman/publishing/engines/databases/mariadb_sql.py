@@ -22,7 +22,7 @@ _DATE = r"^(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}\z"
 
 
 class MariaDBCompiler(MySQLCompiler):
-    """Compile Ibis expressions, with the results that the module's docstring lists."""
+    """Compile Ibis expressions to SQL of MariaDB."""
 
     __slots__ = ()
 
@@ -42,7 +42,7 @@ class MariaDBCompiler(MySQLCompiler):
         return self.f.anon.regexp_replace(arg, pattern, replacement)
 
     def visit_Cast(self, op: Any, *, arg: Sql, to: dt.DataType) -> Any:
-        """Cast without possible failure. A text becomes its bytes."""
+        """Cast a value. A text becomes its bytes."""
         if to.is_binary():
             return sge.Cast(this=arg, to=sge.DataType.build("BINARY", dialect="mysql"))
         return super().visit_Cast(op, arg=arg, to=to)
@@ -61,7 +61,7 @@ class MariaDBCompiler(MySQLCompiler):
         return self.f.anon.sha2(arg, 256)
 
     def visit_ScalarUDF(self, op: Any, **given: Any) -> Any:
-        """Return the functions that `expressions` names."""
+        """Write the functions that `backends` calls by name."""
         name, arg = self.__sql_name__(op), next(iter(given.values()))
         if name == "hex":
             return self.f.anon.hex(arg)

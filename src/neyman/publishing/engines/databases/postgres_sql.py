@@ -33,14 +33,14 @@ _DATE = r"^(?!0000)[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])\Z"
 
 
 class SnapshotCompiler(PostgresCompiler):
-    """Compile Ibis expressions, with the results that the module's docstring lists."""
+    """Compile Ibis expressions to SQL of PostgreSQL, see the module's docstring."""
 
     __slots__ = ()
 
     SIMPLE_OPS: dict[Any, str] = {}  # noqa: RUF012  # else Ibis would replace the methods below
 
     def visit_RegexSearch(self, op: Any, *, arg: Sql, pattern: Sql) -> Sql:
-        """Search for a pattern."""
+        """Write the search for a pattern."""
         return _matches(arg, _pattern(op.pattern))
 
     def visit_RegexExtract(self, op: Any, *, arg: Sql, pattern: Sql, index: Sql) -> Any:
@@ -67,7 +67,7 @@ class SnapshotCompiler(PostgresCompiler):
         return self._c(self.f.anon.encode(self.f.anon.sha256(self._bytes(arg)), "hex"))
 
     def visit_ScalarUDF(self, op: Any, **given: Any) -> Any:
-        """Return the functions that `expressions` names."""
+        """Write the functions that `backends` calls by name."""
         name, arg = self.__sql_name__(op), next(iter(given.values()))
         if name in ("scaled_text", "scaled_decimal"):
             return self._scaled_integer(*given.values(), is_text=name == "scaled_text")
@@ -101,7 +101,7 @@ class SnapshotCompiler(PostgresCompiler):
         return sge.Case(ifs=ifs)
 
     def visit_Cast(self, op: Any, *, arg: Sql, to: dt.DataType) -> Any:
-        """Cast without possible failure."""
+        """Cast a value. No value of these types fails."""
         kind = op.arg.dtype
         if kind.is_string() and to.is_binary():
             return self._bytes(arg)
@@ -125,7 +125,7 @@ class SnapshotCompiler(PostgresCompiler):
         return self.if_(_matches(arg, sge.convert(pattern)), self.cast(arg, to), sge.null())
 
     def _date(self, text: Sql) -> Sql:
-        """Return the date of a text YYYY-MM-DD, for a day of the years 1 to 9999."""
+        """Return the date of a text YYYY-MM-DD in the years 1 to 9999; else NULL."""
         month = self.f.concat(self.f.anon.substring(text, 1, 8), "01")
         days = sge.Cast(this=self.f.anon.substring(text, 9, 2), to=sge.DataType.build("INT"))
         date = sge.paren(sge.Cast(this=month, to=sge.DataType.build("DATE")) + days - 1)
@@ -160,7 +160,7 @@ class SnapshotCompiler(PostgresCompiler):
 
 
 def _pattern(node: Any) -> Sql:
-    """Return a pattern in PostgreSQL's form."""
+    """Return the literal of a pattern, in which PostgreSQL's ``\\Z`` replaces ``\\z``."""
     return sge.convert(node.value.replace(r"\z", r"\Z"))
 
 
