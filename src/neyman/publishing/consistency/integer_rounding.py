@@ -232,7 +232,6 @@ def _margin(table: NDArray[Number], columns: AbstractSet[int]) -> NDArray[Number
 
 
 def _round_parts(totals: Integers, parts: Floats) -> Integers:
-    """Round parts so that they add up to integer totals along the last axis."""
     index = np.repeat(np.arange(totals.size), parts.shape[-1])
     return rounded_parts(totals.ravel(), parts.ravel(), index).reshape(parts.shape)
 

@@ -276,7 +276,6 @@ class _Sums:
             self._state(depth, kinds, after)
 
     def _state(self, depth: int, kinds: Integers, after: list[Floats]) -> None:
-        """Set the variances of the estimates of all tables at a depth."""
         level, exact = self._levels[depth].level, _RELATIVE_ROUNDING
         for i, table in enumerate(self._tables):
             if table.depth == depth:
@@ -333,7 +332,6 @@ def _solve(matrix: Floats, right: Floats) -> Floats:
 
 
 def _apply_matrices(matrices: Sequence[Floats], kinds: Integers, vectors: Floats) -> Floats:
-    """Multiply each node's vectors by the matrix of the node's class."""
     result = np.empty((len(vectors), len(matrices[0]), vectors.shape[2]))
     order = np.argsort(kinds, kind="stable")
     ends = np.searchsorted(kinds[order], np.arange(len(matrices) + 1))

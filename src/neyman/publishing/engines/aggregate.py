@@ -92,7 +92,6 @@ def aggregate_cells(
 
 
 def _by_level_of_detail(plan: Plan) -> Plan:
-    """Return the plan with one query per level of detail."""
     return plan.changed(queries=tuple(one for query in plan.queries for one in query.counted))
 
 
@@ -226,7 +225,6 @@ def discover(
 
 
 def _by_key(coding: Coding, rows: ibis.Table, query: Query, group: Sequence[str]) -> ibis.Table:
-    """Count the units of each key as ``keys``. Add the query's other sums (see `_measures`)."""
     named = coding.plan.unit.id is not None
     if measures_of(query) == ("keys",):
         rows = rows.select("unit", *group).distinct() if named else rows
@@ -251,7 +249,6 @@ def _first_of_units(
     label: int,
     cell: Sequence[str],
 ) -> ibis.Table:
-    """Return the rows of each unit within a query's own bounds; see `first_rows`."""
     names = names_of(needed_columns(coding, query))
     if query.groups is not None:
         rows = first_cells(rows, names, query.groups, secret, label, cell)
@@ -263,7 +260,6 @@ def _first_of_units(
 def _key_numbers(
     coding: Coding, query: Query, level: str, table: pa.Table, group: Sequence[str]
 ) -> KeyNumbers:
-    """Return the keys as a sorted table of texts, and the numbers by measure."""
     of_measure = {part: _column_of(coding, query, part) for part in measures_of(query)}
     # Sums over several buckets could exceed 64 bits.
     table = table.group_by(group).aggregate([(name, "list") for name in set(of_measure.values())])
@@ -289,18 +285,12 @@ def _key_numbers(
         name: pa.array([row[i].decode() for row, _ in known], pa.string())
         for i, name in enumerate(order)
     }
-    place_of = [i for _, i in known]
-    exact = {
-        part: np.array(
-            [
-                max(-MAX_CELL_SIZE, min(MAX_CELL_SIZE, sum(v)))
-                for v in table[f"{name}_list"].to_pylist()
-            ],
-            np.int64,
-        )
-        for part, name in of_measure.items()
-    }
-    return pa.table(texts), {part: values[place_of] for part, values in exact.items()}
+    numbers: dict[str, NDArray[np.int64]] = {}
+    for part, name in of_measure.items():
+        sums = list(map(sum, table[f"{name}_list"].to_pylist()))
+        clipped = [max(-MAX_CELL_SIZE, min(MAX_CELL_SIZE, sums[i])) for _, i in known]
+        numbers[part] = np.array(clipped, np.int64)
+    return pa.table(texts), numbers
 
 
 def _column_of(coding: Coding, query: Query, part: str) -> str:
@@ -370,7 +360,6 @@ class _Dimensions:
 
 
 def _dimensions(coding: Coding, query: Query) -> _Dimensions:
-    """Return the dimensions of a query's finest table."""
     axes = coding.axes(query, coding.plan.finest(query))
     places = {coding.level(axis)[0].name: axis.index for axis in axes if axis.kind is Kind.PLACE}
     others = frozenset(axis for axis in axes if axis.kind is not Kind.PLACE)
@@ -395,7 +384,6 @@ def _shared_dimensions(
 def _row_unit_cells(
     coding: Coding, table: ibis.Table, queries: Sequence[Query], progress: Progress | None
 ) -> Iterator[tuple[Key, Cells]]:
-    """Yield the tables if each row is a unit. Group rows by raw keys, then by codes."""
     shared = list(_shared_dimensions(coding, queries))
     steps = Steps(len(shared), progress)
     for largest, served in shared:
@@ -530,7 +518,6 @@ def _cells(
 def _bounded_cells(
     coding: Coding, rows: ibis.Table, queries: Sequence[Query], secret: ibis.Table, steps: Steps
 ) -> Iterator[tuple[Key, Cells]]:
-    """Yield the tables of some units, whose rows already meet the plan's bound."""
     shared = [query for query in queries if not _has_own_rows(query)]
     for largest, served in _shared_dimensions(coding, shared):
         measures = _measures(coding, rows, served)
@@ -551,7 +538,6 @@ def _bounded_cells(
 
 
 def _has_own_rows(query: Query) -> bool:
-    """Return True if a query has its own bounds, or counts units."""
     is_bounded = query.groups is not None or query.rows_per_group is not None
     return is_bounded or query.measure == "units"
 

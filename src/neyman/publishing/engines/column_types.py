@@ -145,7 +145,6 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return timestamps in microseconds, rounded down."""
     unit, number = column.type.unit, column.cast(pa.int64())
     if unit == "ns":
         quotient = _compute.divide(number, 1000)

@@ -66,7 +66,6 @@ def data_files(source: Paths) -> list[str]:
 
 
 def _files_of_path(path: str) -> Iterator[str]:
-    """Yield the files that one path names, each under at least one name."""
     if os.path.isdir(path):
         yield from _Search(path, path).files(path)
     elif os.path.lexists(path):
@@ -125,7 +124,6 @@ class _Search:
                     yield from self.matches(file, parts[1:])
 
     def _folders(self, folder: str, visited: set[_Identity]) -> Iterator[str]:
-        """Yield a folder and the folders below it, each once, except folders in ``visited``."""
         identity = _identity(folder, _status(folder, self._path))
         if identity in visited or not os.path.isdir(folder):
             return

@@ -96,7 +96,6 @@ def _name(source: object) -> str:
 
 
 def _of_type(source: object) -> Frame | None:
-    """Return a frame for a type that this package imports; None for other types."""
     match source:
         case pa.RecordBatch():
             return _of_type(pa.Table.from_batches([source]))
@@ -299,7 +298,6 @@ def _array(series: Any, kind: pa.DataType, marks: SourcePart) -> pa.ChunkedArray
 
 
 def _scalars(series: Any, kind: pa.DataType) -> pa.Array:
-    """Return an array of a type. A value that does not fit the type is missing."""
     scalars: list[object] = []
     for value in series:
         try:

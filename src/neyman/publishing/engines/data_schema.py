@@ -168,7 +168,6 @@ def _check(plan: Plan, table: ibis.Table, untyped: Collection[str] | None) -> No
 
 
 def _check_number(name: str, kind: dt.DataType) -> None:
-    """Raise DataError for a column of texts, whose numbers the plan does not parse."""
     if kind.is_string():
         raise DataError(
             f"data column {name!r} has type {kind}, and the plan reads numbers from it; convert "
@@ -178,7 +177,6 @@ def _check_number(name: str, kind: dt.DataType) -> None:
 
 
 def _check_changes(plan: Plan, table: ibis.Table) -> None:
-    """Raise DataError if the plan has a text function that the table's engine lacks."""
     # Joined tables have no engine. Each table is checked separately.
     for place in table._find_backends()[0]:  # pyright: ignore[reportPrivateUsage]
         engine, lacking = _LACKING.get(place.name, ("", ()))
@@ -227,7 +225,6 @@ def _with_days(plan: Plan, schema: Mapping[str, dt.DataType]) -> dict[str, dt.Da
 
 
 def _reads_days(plan: Plan, name: str) -> bool:
-    """Return True if a plan reads a column as dates, or by keys that are texts."""
     dates = any(one == name and kind.type == "date" for one, kind in plan.rows.readings)
     keyed = (one for one in plan.columns if one.name == name and not one.integer)
     level = any(name in one.levels for one in plan.hierarchies)
@@ -245,7 +242,6 @@ def _check_days(plan: Plan, name: str) -> None:
 
 
 def _check_reading(name: str, kind: dt.DataType, reading: ColumnType) -> None:
-    """Raise DataError for a type that the plan's expressions can never read."""
     if reading.type == "text":
         check_key_type(name, kind)
         return
@@ -296,7 +292,6 @@ def check_key_type(name: str, kind: dt.DataType, keys: KeyKind = "text", advice:
 
 
 def _check_keys(name: str, kind: dt.DataType, keys: KeyKind, texts: Iterable[str]) -> None:
-    """Raise DataError for a key that no value of the column's type can equal."""
     for key in texts:
         if kind.is_date():
             fits = keys == "text"

@@ -294,7 +294,6 @@ def _of_units(
 def _left(
     coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Table
 ) -> Iterator[tuple[str, ibis.Table]]:
-    """Yield each later step with the rows that are left after it."""
     unbounded = replace(query, groups=None, rows_per_group=None)
     grouped = replace(query, rows_per_group=None)
     yield "known", _known(coding, rows, query)

@@ -282,7 +282,6 @@ def _text_for_null(table: ibis.Table) -> ibis.Table:
 
 
 def _is_text(table: ibis.Table) -> bool:
-    """Return True if DuckDB can read all texts of a table: they are UTF-8."""
     rows: Any = table
     names = [name for name, kind in table.schema().items() if kind.is_string()]
     measured = {f"c{i}": rows[name].length().max() for i, name in enumerate(names)}

@@ -279,7 +279,6 @@ class Coding:
         return keys
 
     def _trees(self, wanted: Iterable[CodeColumn]) -> Iterator[tuple[Hierarchy, list[CodeColumn]]]:
-        """Yield each hierarchy with wanted places, and these places."""
         places = sorted((o for o in wanted if o.kind is Kind.PLACE), key=lambda one: one.index)
         for hierarchy in self.plan.hierarchies:
             own = [place for place in places if self.level(place)[0] is hierarchy]
@@ -287,7 +286,6 @@ class Coding:
                 yield hierarchy, own
 
     def _key(self, source: CodeColumn, key: str) -> bytes | int:
-        """Return the look-up value of a key: its bytes or its number."""
         texts = self._texts.get(source)
         if texts is None:
             return key.encode("utf-8", "surrogatepass")

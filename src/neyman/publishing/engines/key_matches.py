@@ -187,7 +187,6 @@ def key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
 
 
 def _strict(plan: Plan) -> Plan:
-    """Return the plan in which an unmatched value has no key."""
     columns = tuple(replace(c, unknown=None) if c.keys else c for c in plan.columns)
     hierarchies = tuple(replace(one, unknown=None) for one in plan.hierarchies)
     return plan.changed(columns=columns, hierarchies=hierarchies)
@@ -310,10 +309,8 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
         unmatched = counts["rows"] - counts["numbers"] - counts["missing"]
         frequent: tuple[Frequent, ...] = ()
         if unmatched:
-            texts: Any = table.select(v=backend.plain_bytes(shown), known=known)
-            texts = texts.filter(~texts["known"] & texts["v"].notnull())
-            groups = texts.group_by("v").aggregate(rows=texts.count())
-            frequent = _frequent(groups, ["v"], most)
+            texts: Any = table.select(shown=shown, known=known)
+            frequent = _frequent_texts(texts.filter(texts["shown"].notnull()), most)
         matches.append(
             NumberMatch(
                 column.name,
@@ -380,10 +377,7 @@ def _text_match(plan: Plan, table: ibis.Table, name: str, reading: Reading, most
     kind: Literal["number", "date"] = "number" if reading == "number" else "date"
     if read == rows:
         return TextMatch(name, kind, rows, 0, (), (), 0)
-    unread: Any = texts.filter(~texts["known"])
-    values = unread.select(v=backend_of(table).plain_bytes(unread["shown"]))
-    groups = values.group_by("v").aggregate(rows=values.count())
-    frequent = _frequent(groups, ["v"], most)
+    frequent = _frequent_texts(texts, most)
     suggestions, suggested = _suggestions(texts, kind, read)
     return TextMatch(name, kind, rows, rows - read, frequent, suggestions, suggested)
 
@@ -436,6 +430,13 @@ def _clips(plan: Plan, column: Column) -> Mapping[tuple[int, int, bool], list[st
                 (query.bins[0], query.bins[-1] - 1, not query.inverse_sensitivity), []
             ).append(query.name)
     return clips
+
+
+def _frequent_texts(texts: Any, most: int) -> tuple[Frequent, ...]:
+    """Return the most frequent values of the column ``shown`` in rows that are not ``known``."""
+    unread = texts.filter(~texts["known"])
+    values = unread.select(v=backend_of(unread).plain_bytes(unread["shown"]))
+    return _frequent(values.group_by("v").aggregate(rows=values.count()), ["v"], most)
 
 
 def _frequent(groups: ibis.Table, values: Sequence[str], most: int) -> tuple[Frequent, ...]:

@@ -128,7 +128,6 @@ def _faults(
 
 
 def _reason(line: bytes, width: int, delimiter: str) -> Reason:
-    """Return the reason why a line, without its LF, is not a row."""
     if len(line) > lines.MAX_LINE_BYTES:
         return "too long"
     line = line.removesuffix(b"\r")

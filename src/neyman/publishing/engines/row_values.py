@@ -197,7 +197,6 @@ def _known_day(column: Value) -> Value:
 
 
 def _parts(number: Value) -> tuple[Value, Value, Value]:
-    """Return the year, month, and day of a date's number, which is at least 0."""
     month = quotient(number, _MONTH)
     return quotient(number, _YEAR), month % _MONTH, number % _MONTH
 
@@ -304,7 +303,6 @@ class _Compiler:
         return ibis.null(kinds.get(node.type, "int64"))
 
     def folded(self, node: Node) -> Value:
-        """Return the values of the parts, joined by a comparison or an operator."""
         sign = node.value if node.op == "compare" else node.op
         return reduce(_OPERATORS[sign], self.parts(node))
 
@@ -315,14 +313,12 @@ class _Compiler:
         return part.isin(list(node.value))
 
     def any_of(self, part: Value, texts: Sequence[str]) -> Value:
-        """Return True for texts in the list. Few texts are compared one by one, for speed."""
         literals = [self.text(text) for text in texts]
         if len(literals) > _MAX_COMPARED_TEXTS:
             return part.isin(literals)
         return reduce(operator.or_, [part == literal for literal in literals])
 
     def any_key(self, parts: Sequence[Value], keys: Sequence[Sequence[str]]) -> Value:
-        """Return True for rows whose values, one per part, are one of several keys."""
         if len(parts) == 1:
             return self.any_of(parts[0], [text for (text,) in keys])
         matches = [

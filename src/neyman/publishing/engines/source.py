@@ -205,13 +205,18 @@ def database_at(url: str) -> DatabaseTable | Frame | None:
 
 def _on_server(table: ibis.Table) -> ibis.Table | DatabaseTable:
     """Return a PostgreSQL table of Ibis on a new connection. Return other tables unchanged."""
-    nodes: Any = table.op()
-    places = {node.source for node in nodes.find((ops.DatabaseTable, ops.SQLQueryResult))}
+    places = _places(table)
     if {getattr(place, "name", None) for place in places} != {"postgres"} or len(places) > 1:
         return table
     from neyman.publishing.engines.databases.postgres import PostgresTable
 
     return PostgresTable.of(table, places.pop())
+
+
+def _places(table: ibis.Table) -> set[Any]:
+    """Return the connections that the tables in an Ibis expression are on."""
+    nodes: Any = table.op().find((ops.DatabaseTable, ops.SQLQueryResult))
+    return {node.source for node in nodes}
 
 
 def close_table(table: ibis.Table) -> None:
@@ -228,7 +233,6 @@ def _load_arrow(opening: Opening, data: pa.Table | ds.Dataset) -> ibis.Table:
 
 
 def _open_source(source: object, opening: Opening) -> ibis.Table:
-    """Open the result of `as_source` as a table on its engine."""
     if isinstance(source, ibis.Table):
         return _of_table(source, opening)
     if isinstance(source, Frame):
@@ -249,10 +253,7 @@ def _of_table(table: ibis.Table, opening: Opening) -> ibis.Table:
     table = table.select(*columns) if columns is not None else table
     if table.op().find(ops.Impure):
         raise DataError("data is an Ibis expression that is not the same each time (random)")
-    places = {
-        getattr(node, "source", None)
-        for node in table.op().find((ops.DatabaseTable, ops.SQLQueryResult))
-    }
+    places = _places(table)
     wanted = OWN[opening.engine].ibis_name
     if any(getattr(place, "name", None) != wanted for place in places) or len(places) > 1:
         raise DataError(

@@ -192,7 +192,6 @@ def _start_spark(master: str, memory: str | None) -> Any:
 
 
 def _gateway() -> object:
-    """Return the running Java process, or None."""
     from pyspark import SparkContext
 
     return SparkContext._gateway  # pyright: ignore[reportPrivateUsage]
@@ -229,7 +228,6 @@ def _check_folder(session: Any, folder: PrivateFolder) -> None:
 
 
 def _last(said: str) -> str:
-    """Return the last three lines of Java's output, without warnings and code locations."""
     lines = [line.strip() for line in said.splitlines()]
     errors = [line for line in lines if line and line[:3] != "at " and " WARN " not in line]
     return "".join(f"\n  {line[:200]}" for line in errors[-3:])
@@ -291,7 +289,6 @@ def registered(data: pa.Table, opening: Opening) -> ibis.Table:
 
 
 def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Convert a column of a plain type (see `column_types`) to a type that Spark has."""
     kind: Any = column.type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if pa.types.is_large_string(kind) or str(kind) == "string_view":

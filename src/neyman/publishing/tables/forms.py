@@ -92,17 +92,17 @@ class Form:
 
         This is for a mean, a ratio, a variance, a standard deviation, or a quantile.
         """
-        low, high = self.query.clip or (0, 1)
-        if self.query.measure == "ratio" and self.query.clip_over:
-            least, most = ratio_range(self.query.row_range("sum"), self.query.row_range("over"))
-            return least / 10.0**self.decimals, most / 10.0**self.decimals
-        if self.query.measure == "standard_deviation":
-            return 0.0, (high - low) / 2 / 10.0**self.decimals
-        if self.query.measure == "variance":
-            return 0.0, (high - low) ** 2 / 4 / 10.0 ** (2 * self.decimals)
-        if self.query.bins:
-            low, high = self.query.bins[0], self.query.bins[-1] - self.query.inverse_sensitivity
-        return low / 10.0**self.decimals, high / 10.0**self.decimals
+        query, unit = self.query, 10.0**self.decimals
+        low, high = query.clip or (0, 1)
+        if query.measure == "ratio" and query.clip_over:
+            low, high = ratio_range(query.row_range("sum"), query.row_range("over"))
+        elif query.measure == "standard_deviation":
+            low, high = 0, (high - low) / 2
+        elif query.measure == "variance":
+            low, high, unit = 0, (high - low) ** 2 / 4, 10.0 ** (2 * self.decimals)
+        elif query.bins:
+            low, high = query.bins[0], query.bins[-1] - query.inverse_sensitivity
+        return low / unit, high / unit
 
     def build(self, noisy: Mapping[str, Integers], start: int = 0) -> pa.Table:
         """Build the rows for the cells from ``start`` on.
@@ -311,7 +311,6 @@ class _Key:
 
 
 def _dictionary_array(values: pa.Array, index: pa.Array) -> pa.Array:
-    """Return the values at these indices, texts as a dictionary array."""
     if pa.types.is_string(values.type):
         return pa.DictionaryArray.from_arrays(index, values)
     return values.take(index)

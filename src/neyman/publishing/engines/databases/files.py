@@ -93,7 +93,6 @@ def _common_type(kind: pa.DataType, own: dt.DataType) -> pa.DataType:
 
 
 def _sqlite(url: str, path: str, table: str) -> Frame:
-    """Return a table of a SQLite file, without reading a row."""
     address = f"file:{quote(path)}?mode=ro"
     try:
         with closing(sqlite3.connect(address, uri=True)) as connection:

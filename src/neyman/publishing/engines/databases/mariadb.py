@@ -100,15 +100,11 @@ class _MariaDBServer(Backend, Server):
         text_type = f"VARCHAR({size})" if size <= _MAX_VARCHAR_LETTERS else "MEDIUMTEXT"
         text = json.dumps(list(zip(*hexed, strict=True)))
         own = {f.name: dt.binary if pa.types.is_binary(f.type) else dt.int64 for f in rows.schema}
-        chosen, typed = zip(
-            *(
-                (f"UNHEX(c{i}) AS {quoted(name, '`')}", f"c{i} {text_type} PATH '$[{i}]'")
-                if kind.is_binary()
-                else (f"c{i} AS {quoted(name, '`')}", f"c{i} BIGINT PATH '$[{i}]'")
-                for i, (name, kind) in enumerate(own.items())
-            ),
-            strict=True,
-        )
+        chosen, typed = list[str](), list[str]()
+        for i, (name, kind) in enumerate(own.items()):
+            value, sql = (f"UNHEX(c{i})", text_type) if kind.is_binary() else (f"c{i}", "BIGINT")
+            chosen.append(f"{value} AS {quoted(name, '`')}")
+            typed.append(f"c{i} {sql} PATH '$[{i}]'")
         listed = f"JSON_TABLE('{text}', '$[*]' COLUMNS({', '.join(typed)})) AS listed"
         query = f"SELECT {', '.join(chosen)} FROM {listed} {self._fence}"
         return self.table_of(query, ibis.schema(own))

@@ -74,7 +74,6 @@ class _PostgresServer(Backend, Server):
         self.con, self.shown, self._can_reconnect = connection, shown, False
 
     def check_public(self, table: str) -> None:
-        """Raise DataError if the schema ``public`` has no such table."""
         rows = self.asked(
             "SELECT nspname FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace"
             " WHERE relname = %s AND relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY nspname",
@@ -311,7 +310,6 @@ def _kind(kind: Any) -> str:
 
 
 def _literal(column: Any, kind: str) -> str:
-    """Return the SQL literal of an array of bytes or integers."""
     write = (lambda v: f'"\\\\x{v.hex()}"') if kind == "BYTEA" else (lambda v: str(int(v)))
     parts = ["NULL" if v is None else write(v) for v in column.to_pylist()]
     return "'{" + ",".join(parts) + "}'"

@@ -31,7 +31,6 @@ _EPOCH = date(1970, 1, 1).toordinal()
 
 
 def _second(year: int, month: int = 1) -> int:
-    """Return the second since 1970 at which a month of a year begins."""
     return (date(year, month, 1).toordinal() - _EPOCH) * _DAY_SECONDS
 
 

@@ -139,7 +139,6 @@ def check_tables(
 def _untyped_columns(
     plan: Plan, own: Plan, untyped: Mapping[str, Collection[str]]
 ) -> frozenset[str]:
-    """Return the untyped columns of a table and of the tables joined to it."""
     names = frozenset(untyped[own.table])
     if own.table == plan.table:
         for table in plan.tables:
@@ -199,7 +198,6 @@ def prepared_tables(
 
 @contextmanager
 def _rows(plan: Plan, own: Plan, tables: Mapping[str, ibis.Table]) -> Generator[ibis.Table]:
-    """Yield one table with all joined columns, and with one row per unit if the plan says so."""
     table = tables[own.table]
     further = None if own.table == plan.table else plan.further_table(own.table)
     if further is not None:
