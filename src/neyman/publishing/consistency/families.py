@@ -54,9 +54,9 @@ class Member:
     Args:
         at: the position of the table's level in each of the family's two trees.
         turned: True if the places of the family's first tree vary fastest.
-        axes: the columns and bins of the table, in order. ``sizes`` has their numbers of keys.
-        public: the declared count of everything; None if the table is noisy.
-        total: the declared table; None for a table of a query.
+        axes: the columns and bins of the table. ``sizes`` has their numbers of keys.
+        public: the declared total of a query's table; None if the table is noisy.
+        total: the declared table; None for a query's table.
     """
 
     name: Name

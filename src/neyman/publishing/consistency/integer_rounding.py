@@ -41,7 +41,6 @@ def rounded_parts(totals: Integers, parts: Floats, parents: Integers) -> Integer
     least 0 becomes negative.
 
     Args:
-        totals: the integer totals, of shape (m,).
         parts: values of shape (n,), at most 2^53 in size.
         parents: for each part the position of its total, of shape (n,). A total without parts is
             ignored.
@@ -174,12 +173,7 @@ def _join_margins(
 
 
 def _positions(shape: tuple[int, ...], level: int, margin: Margin, chain: Chain) -> Integers:
-    """Return, for each cell of a table, the position of its sum in a flat margin.
-
-    Args:
-        shape: the table's shape: places, 1, and a length per column.
-        level: the level of the table's places.
-    """
+    """Return, for each cell of a table at a level, the position of its sum in a flat margin."""
     place = chain.above(margin.level, level)
     sizes = [size if i in margin.columns else 1 for i, size in enumerate(shape[2:])]
     index = np.arange((int(place.max()) + 1) * math.prod(sizes)).reshape(-1, 1, *sizes)

@@ -61,7 +61,6 @@ class Margins:
     this column, else 1. ``alike`` is the number of independent problems.
 
     Args:
-        margins: the tables.
         sizes: the number of keys of each column.
         parents: for each level of places but the top one, the position in the level above of each
             place's parent.
@@ -163,9 +162,9 @@ class Margins:
         ]
 
     def _split(self, m: Margin, table: Floats) -> dict[Set, Floats]:
-        """Split a table into parts: along each column its sum, or its deviations from the mean.
+        """Split a table, along each column, into sums and deviations from the mean.
 
-        Return a dict from the set of columns with deviations to the part.
+        The key of a part is the set of columns along which it has deviations.
         """
         parts = {frozenset[int](): table}
         for i in sorted(m.columns):

@@ -39,7 +39,6 @@ class Nonnegative:
         values: the tables. Values below 0 by at most the residual have been set to 0.
         residual: the largest violation of the optimality conditions over all cells, in the units of
             a cell: |min(value, lift)|. A sum of n cells is exact to n times the residual.
-        steps: the number of least-squares fits.
     """
 
     values: list[Floats]

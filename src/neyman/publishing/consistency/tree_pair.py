@@ -124,7 +124,6 @@ class TreePair:
         return [table.reshape(given.shape) for table, given in zip(flat, values, strict=True)]
 
     def _as_grid(self, i: int, table: Floats) -> Floats:
-        """Return table i in the shape (nodes of one tree, places of the other tree, columns)."""
         m, n = self._shapes[i]
         if self._turned:
             return table.reshape(n, m, -1).swapaxes(0, 1)
@@ -138,32 +137,20 @@ def matrix_size(chain: Chain) -> int:
 
 @dataclass(frozen=True)
 class _Measured:
-    """Represent a noisy table of `_Sums`.
+    """Represent a noisy table of `_Sums`."""
 
-    Args:
-        depth: the level of its nodes.
-        level: the level of its places in the other tree.
-        variances: the variance of the noise on a cell, by its place in the other tree.
-    """
-
-    depth: int
-    level: int
-    variances: Floats
+    depth: int  # the level of its nodes
+    level: int  # the level of its places in the other tree
+    variances: Floats  # of the noise on a cell, by its place in the other tree
 
 
 @dataclass(frozen=True)
 class _Update:
-    """Describe how an observation of a node's vector changes its estimate.
+    """Describe how an observation of a node's vector changes the vector's estimate."""
 
-    Args:
-        table: the position of the observed table; None for the sum of the nodes below.
-        level: the level of the observation's places.
-        gains: for each class of nodes, the matrix to multiply observation minus estimate by.
-    """
-
-    table: int | None
-    level: int
-    gains: list[Floats]
+    table: int | None  # the observed table; None for the sum of the nodes below
+    level: int  # the level of the observation's places
+    gains: list[Floats]  # by class of nodes, the factor of observation minus estimate
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Bound each unit's contribution by a choice among its rows that depends on this unit alone [UN-1].
 
-Each row gets a keyed SHA-256 (`expressions.digest`). Its input is the numbers that decide what the
-row adds, the copy number among equal rows, and the unit. The rows of a unit with the smallest
-digests stay. The numbers break ties. The choice is the same on every engine for the same key. Cells
-are chosen in the same way. Each run draws a new key, which is stored only in a table of one row. No
-digest is published. The key makes the choice fair. The guarantee holds for every key.
+Each row gets a keyed SHA-256 (`expressions.digest`) of the numbers that decide what it adds, of its
+copy number among equal rows, and of the unit. The rows of a unit with the smallest digests stay.
+The numbers break ties. So each engine chooses the same rows for the same key. Cells are chosen in
+the same way. Each run draws a new key, stored only in a table of one row. No digest is published.
+The key makes the choice fair. The guarantee holds for every key.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -34,10 +34,9 @@ def first_rows(
     Args:
         rows: rows with the columns ``unit``, bytes without NULL, and ``names``.
         names: columns of integers without NULL, or of bytes, that determine what a row adds.
-        most: the largest number of rows that stay.
         key: a table of one row with the secret key.
-        label: an integer. Different labels make different choices with one key.
-        within: the names of the columns that form a cell; none for all of a unit's rows.
+        label: different labels make different choices with one key.
+        within: the columns that form a cell; none for all of a unit's rows.
     """
     single = backend_of(rows).copies(rows, ["unit", *names])
     numbered = _rank_rows(single, key, label, [*names, "copy"])

@@ -15,16 +15,10 @@ MAX_CELL_SIZE = 2**62
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Represent a flat table of integers within +-2^62 by its nonzero cells.
+    """Represent a flat table of integers within +-2^62 by the positions of its nonzero cells."""
 
-    Args:
-        size: the number of cells, zeros included.
-        index: the positions of the nonzero cells, rising.
-        values: the integers in these cells.
-    """
-
-    size: int
-    index: NDArray[np.int64]
+    size: int  # the number of cells, zeros included
+    index: NDArray[np.int64]  # the positions, rising
     values: NDArray[np.int64]
 
     def __len__(self) -> int:
@@ -40,10 +34,7 @@ class Cells:
 
 
 def added(size: int, index: NDArray[np.int64], values: NDArray[np.int64]) -> Cells:
-    """Return a table of ``size`` cells, the sums of the values with the index of the cell.
-
-    Each sum is exact, then clipped to +-2^62.
-    """
+    """Return a table: the exact sum of the values at each index, then clipped to +-2^62."""
     order = np.argsort(index, kind="stable")
     index, values = index[order], values[order]
     first = np.flatnonzero(np.diff(index, prepend=-1))

@@ -92,17 +92,11 @@ def check_names(present: Sequence[str], columns: Iterable[str], data: str = "dat
 
 @dataclass(frozen=True)
 class Patterns:
-    """Hold the patterns of lines with one delimiter.
+    """Hold the regular expressions of lines with one delimiter."""
 
-    Args:
-        row: matches an entire line whose quotes are in pairs.
-        values: finds each value of such a line.
-        unclosed: matches an entire line whose last value begins with a quote and does not end.
-    """
-
-    row: re.Pattern[bytes]
-    values: re.Pattern[bytes]
-    unclosed: re.Pattern[bytes]
+    row: re.Pattern[bytes]  # an entire line with its quotes in pairs
+    values: re.Pattern[bytes]  # each value of such a line
+    unclosed: re.Pattern[bytes]  # an entire line whose last value has no closing quote
 
 
 @cache
@@ -136,8 +130,7 @@ def read_csv(
         columns: the names of the columns to read; None for all.
         rows: False for no rows. Then only the header is read, and a compressed file is decompressed
             to its end, so that a damaged file is refused.
-        source: the delimiter, the encoding, and the compression. If it declares none, `form_of`
-            derives them.
+        source: the delimiter, the encoding, and the compression; `form_of` completes it.
 
     Raises:
         DataError: the file or its header cannot be read, a column is missing or several share its
@@ -240,10 +233,7 @@ def _header(path: str, file: BinaryIO, source: SourcePart) -> list[str]:
 
 
 def blocks(file: BinaryIO) -> Iterator[bytes]:
-    """Yield large parts of a file. Each part has entire lines that end with LF.
-
-    A line of more than `MAX_LINE_BYTES` may be cut.
-    """
+    """Yield parts of a file: entire lines that end with LF. A line that is too long may be cut."""
     left = b""
     while block := file.read(_CHUNK_BYTES):
         text = left + block
@@ -271,11 +261,10 @@ class Block:
     """Represent some lines of a file. A row is a line that is not ill-formed (see `read_csv`).
 
     Args:
-        text: the bytes of the lines.
-        starts, ends: for each line, the positions of its first byte and of its LF.
+        starts, ends: the positions in ``text`` of each line's first byte and LF.
         rows: for each row, the number of its line, from 0.
         bounds: by column, the starts and ends of the values of the first rows.
-        others: the values of the remaining rows, which have quotes inside quotes.
+        others: the values of the other rows, which have quotes inside quotes.
     """
 
     text: bytes
@@ -304,13 +293,7 @@ class Block:
 
 
 def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Block:
-    """Split lines into rows and values.
-
-    Args:
-        text: entire lines, each with an LF at its end.
-        width: the number of columns of the header.
-        picked: the positions of the columns to read.
-    """
+    """Return the rows of entire lines: lines with ``width`` values, read at the picked columns."""
     data = np.frombuffer(text, np.uint8)
     feeds = np.flatnonzero(data == ord("\n"))
     starts = heads = np.append(0, feeds[:-1] + 1)

@@ -90,12 +90,7 @@ def _matches(path: str) -> Iterator[str]:
 
 
 class _Search:
-    """Walk below a folder. Enter each folder once, and never leave the first folder.
-
-    Args:
-        path: the path as the caller wrote it, for errors.
-        top: the first folder.
-    """
+    """Walk below the folder ``top``. Enter each folder once, and never leave ``top``."""
 
     def __init__(self, path: str, top: str) -> None:
         self._path, self._root = path, os.path.realpath(top)
@@ -135,11 +130,7 @@ class _Search:
                 yield from self._folders(file, visited)
 
     def _entries(self, folder: str, begin: str = "") -> list[str]:
-        """List a folder, sorted. Skip names that begin with ``_`` or ``.``, except for ``begin``.
-
-        Args:
-            begin: the first character of the pattern. A pattern such as ``_*`` matches such names.
-        """
+        """List a folder, sorted, without names that begin with ``_`` or ``.``, except ``begin``."""
         try:
             names = sorted(os.listdir(folder))
         except OSError as error:

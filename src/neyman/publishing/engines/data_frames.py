@@ -338,7 +338,6 @@ def _text_of(value: object, marks: SourcePart) -> str | None:
 
 
 def _marked_text(value: object, text: str, marks: SourcePart) -> str:
-    """Return the text of a value with the plan's marks, if the value is a number or a date."""
     if isinstance(value, (float, np.floating, Decimal)):
         return text.replace(".", marks.decimal)
     if not isinstance(value, date) or marks.dates is None:  # a date and time is a date too

@@ -268,11 +268,7 @@ def key_kind(plan: Plan, name: str) -> KeyKind:
 
 
 def check_type(name: str, kind: dt.DataType, what: str = "keys are") -> None:
-    """Raise DataError for a type that no plan reads, or a timestamp: plans read its day or hour.
-
-    Args:
-        what: the beginning of the list of valid types in the error.
-    """
+    """Raise DataError for a type that no plan reads, or a timestamp: plans read its day or hour."""
     numbers = kind.is_integer() or kind.is_floating() or kind.is_decimal() or kind.is_boolean()
     if not (numbers or kind.is_string() or kind.is_date() or kind.is_null()):
         raise DataError(

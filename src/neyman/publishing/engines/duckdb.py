@@ -78,14 +78,7 @@ def connect(memory: str | None = None) -> Any:
 
 
 def spill_folder(above: str | Path | None = None) -> PrivateFolder:
-    """Make a folder for private rows that do not fit in memory.
-
-    Args:
-        above: the folder to make it in; None for the system's temporary folder.
-
-    Raises:
-        DataError: the folder cannot be made.
-    """
+    """Make a folder for private rows that do not fit in memory; see `private_folder`."""
     above = Path(tempfile.gettempdir() if above is None else above).absolute()
     try:
         return private_folder("spill", above)

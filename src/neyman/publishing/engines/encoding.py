@@ -92,7 +92,6 @@ class Coding:
 
     @cached_property
     def _texts(self) -> dict[CodeColumn, tuple[str, ...]]:
-        """Return the texts of each derived column whose rows have a `code_column`."""
         discovered = {column.name for column in self.plan.columns if column.discover}
         return {
             self.source(one.name): one.texts
@@ -320,5 +319,4 @@ class Coding:
 
 
 def _key_column(number: int, column: CodeColumn) -> str:
-    """Return a column's name in a table of public keys. The joins are numbered."""
     return f"j{number}{column.name}" if column.kind is Kind.SOURCE else column.name

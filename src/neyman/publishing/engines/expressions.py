@@ -57,11 +57,7 @@ LIMITS = Limits()
 
 
 def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.Table:
-    """Return a table in which an empty text is missing, as in CSV.
-
-    Args:
-        coded: columns that certainly have no empty text.
-    """
+    """Return a table in which an empty text is missing, as in CSV. ``coded`` columns have none."""
     texts = [name for name, kind in table.schema().items() if kind.is_string()]
     empty: Value = ""
     known = {name: table[name].nullif(empty) for name in texts if name not in coded}
@@ -69,10 +65,7 @@ def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.T
 
 
 def raw_key(column: Value, backend: Backend) -> Value:
-    """Return the value by which rows are grouped before their keys are looked up.
-
-    A float gives the integer that it equals, or NULL.
-    """
+    """Return `Backend.group_key`. A float gives the integer that it equals, or NULL."""
     if column.type().is_floating():
         return _integer_of_float(column)
     return backend.group_key(column)
@@ -208,10 +201,9 @@ def _text_of_integer(text: Value) -> Value:
 
 
 def _digits(text: Value, decimals: int) -> tuple[Value, Value]:
-    """Return the digits of floor(|x| 10^decimals) for the number x of a text, and the rest.
+    """Return the digits of floor(|x| 10^decimals) for a text x, and the digits that follow.
 
-    The rest is the digits that follow. Without decimals, the digits have no leading zeros, and 0
-    has no digit.
+    Without decimals, the digits have no leading zeros, and 0 has no digit.
     """
     before = text.re_extract(r"^-?0*([0-9]*)", 1)
     after = text.re_extract(r"\.([0-9]+)", 1)
@@ -237,8 +229,8 @@ def _of_text(text: Value, decimals: int, most: int) -> Value:
     Let x = number 10^decimals be less than 10^14 in size. If the text has at most 14 characters, x
     is an integer, or at least 10^-14 |x| away from each integer. The product of doubles is within
     2^-52 |x| of x. So the product plus 2^-50 |x|, rounded down, is floor(x). In a longer text, the
-    digits up to the last counted decimal are cut out, and their double is rounded. Both ways are
-    faster than decimals, which read the remaining texts.
+    digits up to the last decimal are cut out, and their double is rounded. Both ways are faster
+    than decimals.
     """
     scale = 10.0**decimals
     near = text.try_cast("float64") * scale
@@ -279,10 +271,9 @@ def _decimal(number: int) -> Value:
 
 
 def bin_of(number: Value, edges: Sequence[int], *, optional: bool = False) -> Value:
-    """Return the bin i with edges[i] <= x < edges[i + 1], for integers x inside the edges.
+    """Return the bin i with edges[i] <= x < edges[i + 1], for an integer x inside the edges.
 
     Args:
-        number: the integers x.
         edges: rising integers.
         optional: True if a number below the first edge means a missing number (see
             `scaled_integer`). Its bin is then the number of bins, the code for unknown values.
@@ -352,11 +343,10 @@ def digest(key: Value, numbers: Sequence[Value], unit: Value) -> Value:
 def written_number(text: Value, source: SourcePart) -> Value:
     """Return the text of a number as `integer_of` reads it, from a text with a plan's marks.
 
-    The marks are the decimal mark and the mark between groups of digits. Each group has three
-    digits, except the first, which has one to three and does not begin with 0. So 0.123 is no
-    number if the point separates groups. A text that is no number by these marks is NULL, even if
-    other marks would make it a number. A blank also stands for no-break blanks, and an apostrophe
-    for a curly apostrophe.
+    A mark can separate groups of digits. Each group has three digits, except the first, which has
+    one to three and does not begin with 0. So 0.123 is no number if the point separates groups. A
+    text that is no number by these marks is NULL, even if other marks would make it a number. A
+    blank also stands for no-break blanks, and an apostrophe for a curly apostrophe.
     """
     mark, before, plain = f"[{source.decimal}]", "[0-9]{1,40}", text
     if source.thousands is not None:

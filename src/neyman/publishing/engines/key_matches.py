@@ -161,11 +161,9 @@ class TextMatch(Private):
 
 
 def key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
-    """Yield the counts for each used hierarchy, and for each column with keys that a query uses.
+    """Yield the counts for each hierarchy and column of keys that queries use.
 
-    Args:
-        table: the rows, as `prepared` opens them.
-        most: the number of frequent unmatched values to list.
+    Each lists the ``most`` frequent unmatched values.
     """
     coding = Coding(_strict(plan), tuple(table.columns))
     for own, hierarchy in zip(coding.plan.hierarchies, plan.hierarchies, strict=True):
@@ -244,12 +242,7 @@ def with_texts(plan: Plan) -> Plan:
 
 
 def text_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ...]:
-    """Return the counts for each map and lookup.
-
-    Args:
-        table: the rows, as `prepared` opens them for the plan `with_texts`.
-        most: the number of frequent unmatched texts to list.
-    """
+    """Return the counts for each map and lookup, in rows `prepared` for the plan `with_texts`."""
     matches: list[KeyMatch] = []
     for one in plan.rows.derived:
         if one.rule not in _REPLACING:
@@ -383,7 +376,6 @@ def _text_match(plan: Plan, table: ibis.Table, name: str, reading: Reading, most
 
 
 def _is_read(text: Value, reading: Reading) -> Value:
-    """Return True for texts that are a number or a date without a plan's marks; false for NULL."""
     if reading == "number":
         return integer_of(text, backend_of(text), 0).notnull()
     known = read_as(text, _DATE, backend_of(text)).notnull()

@@ -84,7 +84,7 @@ def line_faults(
     """Return the counts of lines, and the lines of CSV files that are no rows, with reasons.
 
     Args:
-        columns: the columns that the plan reads. The values of others are not checked.
+        columns: the columns whose values must be text.
         most: the number of lines to list per reason, at least 0.
     """
     read = rows = 0

@@ -13,12 +13,7 @@ _INTERVAL_SECONDS = 0.1
 
 
 class Steps:
-    """Run queries one by one, and report the completed part of the work after each.
-
-    Args:
-        number: the number of queries, each an equal part of the work.
-        tell: receives the completed part, from 0 to 1; None to report nothing.
-    """
+    """Run ``number`` queries, each an equal part of the work. Report the completed part."""
 
     def __init__(self, number: int, tell: Progress | None) -> None:
         self._number, self._tell, self._done = number, tell, 0
@@ -40,10 +35,10 @@ class Steps:
 
 
 def followed(connection: Any, query: Callable[[], Answer], tell: Progress) -> Answer:
-    """Run a query of a DuckDB connection in a thread, and return its answer.
+    """Run a query in a thread, and return its answer. Report the completed part, 0 to 1.
 
-    Meanwhile, this thread reports the completed part, from 0 to 1, to ``tell``. Progress bars must
-    be enabled on the connection. If this thread is interrupted, so is the query.
+    Progress bars must be enabled on the DuckDB connection. If this thread is interrupted, so is the
+    query.
     """
     with ThreadPoolExecutor(1) as thread:
         answer, most = thread.submit(query), 0.0

@@ -202,11 +202,7 @@ def _parts(number: Value) -> tuple[Value, Value, Value]:
 
 
 def _value(one: Derived, result: _Compiler, label: Callable[[str], Value] | None = None) -> Value:
-    """Return the values of a derived column, without a join.
-
-    Args:
-        label: returns the value for a text of the plan; its bytes by default.
-    """
+    """Return a derived column, without a join. ``label`` gives the value for each text."""
     label = label or result.text
     unknown = label(one.unknown) if one.unknown is not None else None
     if one.rule == "case":
@@ -238,11 +234,7 @@ def _code(one: Derived) -> Callable[[str], Value]:
 def _join_label(
     table: ibis.Table, one: Derived, label: str, looked: Sequence[str], scope: ExitStack
 ) -> ibis.Table:
-    """Return the table with the texts that a lookup lists, in ``label``, and with their codes.
-
-    Args:
-        looked: the columns of the lookup's keys.
-    """
+    """Return the table with a lookup's texts in ``label``. Its keys are in ``looked``."""
     own = looked[0]
     codes = {text: code for code, text in enumerate(one.texts)}
     parts = [[text.encode() for text in part] for part in zip(*one.pairs, strict=True)]
@@ -274,11 +266,7 @@ def _batches(derived: Sequence[Derived]) -> Iterator[list[Derived]]:
 
 
 class _Compiler:
-    """Compile a plan's expressions, which are trees of nodes, on the columns of one table.
-
-    Args:
-        values: for each column of the plan, the column of the table with its values.
-    """
+    """Compile expressions on one table. ``values`` names its column for each column of the plan."""
 
     def __init__(self, table: ibis.Table, values: Mapping[str, str], backend: Backend) -> None:
         self.table, self.values, self.backend = table, dict(values), backend

@@ -313,10 +313,7 @@ def _fieller(s: Floats, n: Floats, variances: tuple[float, float], unit: float) 
 def _distances(
     clip: tuple[int, int], offset: Noisy, coverage: float, rounded: bool
 ) -> tuple[Floats, float, float]:
-    """Return sums of distances from the clip's middle, their standard error, and their half width.
-
-    The half width holds with probability ``coverage``.
-    """
+    """Return sums of distances from the clip's middle, their standard error, and half width."""
     (offsets, sigma_squared), part = offset, middle(clip).denominator
     half = half_width(sigma_squared, coverage, rounded=rounded)
     return offsets / part, standard_error(sigma_squared, rounded=rounded) / part, half / part
@@ -540,11 +537,7 @@ def _normal_margin(variance: Floats, sigma_squared: Fraction) -> Floats:
 def _locate_quantile(
     reached: Integers, q: float, sigma_squared: Fraction, edges: Integers, rounded: bool
 ) -> tuple[Integers, Integers, Integers]:
-    """Return the value and both edges of the q-quantile; see `quantiles`.
-
-    Args:
-        reached: cumulative noisy counts, one row per group of bins.
-    """
+    """Return the q-quantile, and its lower and upper edge, for each row of cumulative counts."""
     number = reached.shape[1]
     j = np.arange(1, number + 1, dtype=np.int64)
     above = reached - q * reached[:, -1:]

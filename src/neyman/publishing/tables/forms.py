@@ -88,10 +88,7 @@ class Form:
 
     @property
     def possible(self) -> tuple[float, float]:
-        """Return the least and the largest possible value, in the plan's units.
-
-        This is for a mean, a ratio, a variance, a standard deviation, or a quantile.
-        """
+        """Return the possible range of a quantile, or of a mean or other ratio, in plan units."""
         query, unit = self.query, 10.0**self.decimals
         low, high = query.clip or (0, 1)
         if query.measure == "ratio" and query.clip_over:
@@ -285,11 +282,7 @@ def integers(column: pa.ChunkedArray) -> Integers:
 
 
 def forms(plan: Plan, calibrated: Iterable[tuple[Entry, Fraction]]) -> tuple[Form, ...]:
-    """Return the form of every table of a plan, in declared order.
-
-    Args:
-        calibrated: each entry of the plan with the sigma squared of its noise.
-    """
+    """Return the form of every table of a plan, from its entries with their sigma squared."""
     by_table: dict[tuple[str, str], list[tuple[Entry, Fraction]]] = {}
     for entry, sigma_squared in calibrated:
         by_table.setdefault((entry.query, entry.level), []).append((entry, sigma_squared))

@@ -49,14 +49,9 @@ def threshold(sigma_squared: Fraction, delta: Fraction, *, rounded: bool = False
 
 
 def selected(keys: pa.Table, noisy: Integers, least: int) -> NDArray[np.int64]:
-    """Return the rows of the keys that a release shows, sorted by the keys' UTF-8 bytes.
+    """Return the rows of the keys whose noisy number reaches ``least``, sorted by UTF-8 bytes.
 
     The order reveals nothing about the order in the data.
-
-    Args:
-        keys: the columns of the keys.
-        noisy: the noisy number of units of each key.
-        least: the threshold, which the noisy number of a shown key reaches.
     """
     shown = np.flatnonzero(noisy >= least)
     columns = [column.take(shown).to_pylist() for column in keys.columns]
@@ -85,10 +80,7 @@ def _smallest_threshold(sigma_squared: Fraction, delta: Fraction) -> int:
 
 
 def _least_rounded(sigma_squared: Fraction, delta: Fraction) -> int:
-    """Return the least k >= 1 with P(X >= k) <= delta, X from round(N(0, sigma^2)) [UN-5].
-
-    Certified bounds on erf decide.
-    """
+    """Return the least k >= 1 with P(round(N(0, sigma^2)) >= k) <= delta, by erf's bounds [UN-5]."""
     precision = 128 + (delta.denominator // delta.numerator).bit_length()
     law = RoundedWeights(sigma_squared)
 

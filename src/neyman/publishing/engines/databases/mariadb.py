@@ -219,7 +219,6 @@ def _rows_of_table(
 def _plain_type(
     name: str, kind: str, shown: str, charset: str | None, size: int | None, *rest: Any
 ) -> tuple[str, str] | None:
-    """Return a column's Ibis type and the SQL that reads the column; None if no plan can use it."""
     own, (precision, scale, extra) = quoted(name, "`"), rest
     if "VIRTUAL" in extra.upper():
         return None  # computed in each query, it can fail because of a row's value

@@ -265,7 +265,6 @@ def _with_schemas(table: Any, backend: Any) -> Any:
 
 
 def _plain_type(column: Any) -> tuple[str, str] | None:
-    """Return a column's Ibis type and the SQL that reads the column; None if no plan can use it."""
     name, kind = quoted(column.name), column.type_code
     if kind == _FLOAT8:
         # Products of smaller numbers would underflow, an error. Numbers and keys stay the same.

@@ -66,12 +66,7 @@ class Server:
 
 
 class ServerTable(DatabaseTable):
-    """Represent a table on a server.
-
-    Args:
-        shown: the address without a password, for errors.
-        parameters: the arguments of the connection.
-    """
+    """Represent a table on a server. Errors show its address ``shown``, without a password."""
 
     _connect: ClassVar[Callable[[str, dict[str, Any]], Any]]
 

@@ -64,11 +64,9 @@ def columns_of(
     present: Mapping[str, Sequence[str]],
     folders: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, tuple[str, ...]]:
-    """Return, for each table, the columns that the plan reads.
+    """Return, for each table, the columns of its data that the plan reads.
 
-    Args:
-        present: for each table, the columns of its data.
-        folders: for each table, the column names in the paths of its files.
+    ``folders`` has the column names in the paths of files, for errors.
     """
     joined = [column for table in plan.tables for column in table.join]
     result: dict[str, tuple[str, ...]] = {}
@@ -107,7 +105,6 @@ def check_tables(
     """Raise DataError for tables whose columns or types cannot fit the plan. No row is read.
 
     Args:
-        forms: each table, perhaps without rows.
         sources: the source of each table. Errors name it if it is a path.
         untyped: the columns of each table whose type its schema does not give; None if unknown.
 
@@ -147,7 +144,6 @@ def _untyped_columns(
 
 
 def _form(plan: Plan, own: Plan, forms: Mapping[str, ibis.Table]) -> ibis.Table:
-    """Return a table without rows that also has the columns that are joined to it."""
     if own.table != plan.table or not plan.tables:
         return forms[own.table]
     kinds = dict(forms[own.table].schema().items())
@@ -157,7 +153,6 @@ def _form(plan: Plan, own: Plan, forms: Mapping[str, ibis.Table]) -> ibis.Table:
 
 
 def _kind(kind: dt.DataType) -> str | None:
-    """Return the kind of an id's values, by which ids can be equal; None for an all-null column."""
     if kind.is_null():
         return None
     if kind.is_string():
@@ -175,10 +170,8 @@ def prepared_tables(
 ) -> Generator[list[tuple[Plan, ibis.Table]]]:
     """Yield each table of the plan, ready to be counted, with the plan of the table's queries.
 
-    Args:
-        tables: the opened tables, by name.
-        widened: returns the plan to prepare in place of a table's own plan.
-        shown: True for tables that also have texts as written, see `as_written`.
+    ``widened`` returns the plan to prepare in place of a table's own plan. With ``shown``, the
+    tables also have texts as written, see `as_written`.
     """
     with ExitStack() as scope:
         single = {table.name for table in plan.tables if table.duplicates is not None}
@@ -264,13 +257,7 @@ def _order(column: Value, backend: Backend) -> Iterator[Value]:
 def _join_unit_table(
     rows: ibis.Table, unit: str, right: PrivateTable, scope: ExitStack, single: ibis.Table
 ) -> ibis.Table:
-    """Return the rows of the plan's table with the columns of a table of one row per unit.
-
-    Args:
-        unit: the column that names the unit in ``rows``.
-        right: the description of the joined table.
-        single: the joined table.
-    """
+    """Return the rows of the plan's table, joined with ``single``, which has one row per unit."""
     backend, other = backend_of(rows), backend_of(single)
     if other.name not in backend.sources:
         raise DataError(
