@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Array, Floats, Integers
 from neyman.publishing.consistency.families import Family, Name, families, without_part
 from neyman.publishing.consistency.integer_rounding import rounded_tables
 from neyman.publishing.consistency.nonnegative import nonnegative
@@ -22,8 +22,6 @@ from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.plan.query import ConsistencyMethod
 from neyman.publishing.tables.estimates import standard_error
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 METHODS = get_args(ConsistencyMethod)
 Z90 = 1.6448536269514722
 """A normal variable is within this many standard deviations with probability 90%."""
@@ -52,10 +50,10 @@ class ConsistentTable:
             of the integers. It is cut at 0, and widened to contain a value that was moved.
     """
 
-    value: NDArray[Any]
+    value: Array
     standard_error: Floats
-    lower: NDArray[Any]
-    upper: NDArray[Any]
+    lower: Array
+    upper: Array
 
 
 @dataclass(frozen=True)
@@ -208,7 +206,7 @@ def _fit_family(
     margins = family.margins(variances)
     values = [family.shaped(m, pairs[m.name][0].astype(np.float64)) for m in family.members]
     least = margins.fit(values)
-    estimates: list[NDArray[Any]] = [*least]
+    estimates: list[Array] = [*least]
     residual = 0.0
     moved = method != "least-squares" and not family.signed
     if moved and any(float(table.min(initial=0.0)) < 0 for table in least):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse  # pyright: ignore[reportMissingTypeStubs]
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from neyman.numerics.arrays import Floats
 
 if TYPE_CHECKING:
     from scipy.sparse import sparray  # pyright: ignore[reportMissingTypeStubs]
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Array
 from neyman.publishing.consistency.margins import Margin, Margins
 from neyman.publishing.consistency.tree import Chain
 from neyman.publishing.consistency.tree_pair import matrix_size
@@ -96,7 +96,7 @@ class Family:
         sizes = [self.sizes[a] for a in self.linked]
         return Margins(tables, sizes, first.parents, first.places, second)
 
-    def turned(self, member: Member, table: NDArray[Any], *, back: bool = False) -> NDArray[Any]:
+    def turned(self, member: Member, table: Array, *, back: bool = False) -> Array:
         """Reorder the pairs of places in a member's table to the family's order, or ``back``."""
         if not member.turned:
             return table
@@ -105,7 +105,7 @@ class Family:
         cells = table.reshape(*shape, *table.shape[1:]).swapaxes(0, 1)
         return cells.reshape(table.shape)
 
-    def shaped(self, member: Member, table: NDArray[Any]) -> NDArray[Any]:
+    def shaped(self, member: Member, table: Array) -> Array:
         """Return a flat table in the shape that `Margins` uses."""
         cells = self.turned(member, table.reshape(-1, *member.sizes))
         order = [a for a in (*self.linked, *self.alike) if a in member.axes]
@@ -113,7 +113,7 @@ class Family:
         linked = [self.sizes[a] if a in member.axes else 1 for a in self.linked]
         return np.ascontiguousarray(cells).reshape(len(cells), *linked, -1)
 
-    def flat(self, member: Member, table: NDArray[Any]) -> NDArray[Any]:
+    def flat(self, member: Member, table: Array) -> Array:
         """Return a table of shape `shaped` as a flat table, in the member's order of cells."""
         order = [a for a in (*self.linked, *self.alike) if a in member.axes]
         cells = self.turned(member, table, back=True)

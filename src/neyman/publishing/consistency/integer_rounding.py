@@ -11,12 +11,11 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Floats, Integers
 from neyman.publishing.consistency.margins import Margin, Margins
 from neyman.publishing.consistency.tree import Chain
 from neyman.publishing.plan.totals import joined_order
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Number = TypeVar("Number", np.float64, np.int64)
 
 

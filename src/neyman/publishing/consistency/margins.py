@@ -13,13 +13,11 @@ from functools import cached_property, reduce
 from itertools import combinations, pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Floats, Integers
 from neyman.publishing.consistency.tree import Chain, PlaceTree
 from neyman.publishing.consistency.tree_pair import TreePair
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Set = frozenset[int]
 Level = tuple[int, int]
 

@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Floats
 from neyman.publishing.consistency.margins import Margins
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from neyman.numerics.arrays import Floats, Integers
 
 _RELATIVE_TOLERANCE = 1e-9  # exact values with a larger relative difference contradict each other
 

@@ -14,12 +14,10 @@ from itertools import pairwise
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Floats, Integers
 from neyman.publishing.consistency.tree import Chain, PlaceTree
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Level = tuple[int, int]
 
 _RELATIVE_ROUNDING = 1e-13  # the most that rounding may reduce a variance, relative to the noise

@@ -30,8 +30,8 @@ from typing import Any
 import ibis
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Integers
 from neyman.publishing.engines.backends import Value, backend_of, fetched, fresh_key, held
 from neyman.publishing.engines.bounding import first_cells, first_rows
 from neyman.publishing.engines.cells import MAX_CELL_SIZE, Cells, added, ravelled, together
@@ -46,7 +46,7 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query, center, measures_of, middle
 
 Key = tuple[str, str, str]
-KeyNumbers = tuple[pa.Table, dict[str, NDArray[np.int64]]]  # keys, and their numbers by measure
+KeyNumbers = tuple[pa.Table, dict[str, Integers]]  # keys, and their numbers by measure
 _MAX_SQUARED_IN_64_BITS = 3 * 10**9  # its square fits in 64 bits
 _PREFIX = {"sum": "s", "over": "s", "offset": "o", "square": "q"}  # prefixes of the names of sums
 
@@ -285,7 +285,7 @@ def _key_numbers(
         name: pa.array([row[i].decode() for row, _ in known], pa.string())
         for i, name in enumerate(order)
     }
-    numbers: dict[str, NDArray[np.int64]] = {}
+    numbers: dict[str, Integers] = {}
     for part, name in of_measure.items():
         sums = list(map(sum, table[f"{name}_list"].to_pylist()))
         clipped = [max(-MAX_CELL_SIZE, min(MAX_CELL_SIZE, sums[i])) for _, i in known]
@@ -481,20 +481,20 @@ def _tables(
 
 def _group_rows(
     rows: ibis.Table, axes: Sequence[CodeColumn], measures: Mapping[str, Any], steps: Steps
-) -> tuple[pa.Table, dict[CodeColumn, NDArray[np.int64]]]:
+) -> tuple[pa.Table, dict[CodeColumn, Integers]]:
     grouped = rows.group_by(*names_of(axes)) if axes else rows
     table = fetched(grouped.aggregate(**measures), steps)
     return table, {axis: _integers(table[axis.name]) for axis in axes}
 
 
-def _integers(column: pa.ChunkedArray) -> NDArray[np.int64]:
+def _integers(column: pa.ChunkedArray) -> Integers:
     return column.to_numpy().astype(np.int64, copy=False)
 
 
 def _cells(
     coding: Coding,
-    codes: Mapping[CodeColumn, NDArray[np.int64]],
-    values: NDArray[np.int64],
+    codes: Mapping[CodeColumn, Integers],
+    values: Integers,
     query: Query,
     level: str,
     finest: str | None = None,

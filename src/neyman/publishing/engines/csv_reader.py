@@ -25,8 +25,8 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Integers
 from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, SourcePart
 
 _CHUNK_BYTES = 1 << 24
@@ -268,10 +268,10 @@ class Block:
     """
 
     text: bytes
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    bounds: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]
+    starts: Integers
+    ends: Integers
+    rows: Integers
+    bounds: dict[int, tuple[Integers, Integers]]
     others: list[list[bytes]]
 
     def values(self, column: int) -> pa.Array:
@@ -287,7 +287,7 @@ class Block:
         more = pa.array([row[column] for row in self.others], pa.binary())
         return pa.concat_arrays([values, more]).dictionary_encode()
 
-    def dropped(self) -> NDArray[np.int64]:
+    def dropped(self) -> Integers:
         """Return the numbers of the lines that are no rows."""
         return np.setdiff1d(np.arange(len(self.starts)), self.rows)
 
@@ -322,7 +322,7 @@ def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Bl
     first = np.searchsorted(marks, starts)
     fits = np.searchsorted(marks, ends) - first == width - 1
     simple = fits.copy()
-    bounds: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+    bounds: dict[int, tuple[Integers, Integers]] = {}
     for i in range(width) if len(quotes) else picked:
         left, right = starts.copy(), ends.copy()
         if i > 0:

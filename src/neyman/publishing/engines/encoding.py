@@ -15,8 +15,8 @@ from typing import Any
 import ibis
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Integers
 from neyman.publishing.engines.backends import Value, backend_of
 from neyman.publishing.engines.data_schema import (
     as_written,
@@ -301,11 +301,11 @@ class Coding:
         return len(declared.keys) if declared.unknown is None else declared.unknown
 
     def risen(
-        self, codes: Mapping[CodeColumn, NDArray[np.int64]], query: Query, level: str
-    ) -> list[NDArray[np.int64]]:
+        self, codes: Mapping[CodeColumn, Integers], query: Query, level: str
+    ) -> list[Integers]:
         """Return the codes on each axis of a table, from codes at the same or a lower level."""
         lowest = {one.name: place for one, (*_, place) in self._trees(codes)}
-        codes_above: list[NDArray[np.int64]] = []
+        codes_above: list[Integers] = []
         for axis in self.axes(query, level):
             if axis.kind is Kind.PLACE and axis not in codes:
                 hierarchy, own = self.level(axis)

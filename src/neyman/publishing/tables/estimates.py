@@ -15,16 +15,12 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import erfc, log_ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
 
-from neyman.numerics.arrays import Array
+from neyman.numerics.arrays import Array, Bools, Floats, Integers
 from neyman.publishing.plan.query import Query, center, middle, rank_unit
 from neyman.publishing.tables.key_selection import threshold
 
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 Noisy = tuple[Integers, Fraction]
 """Noisy integers and the sigma squared of their noise. It is 0 for declared values."""
 

@@ -13,13 +13,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from neyman.numerics.arrays import Array
+from neyman.numerics.arrays import Array, Integers
 from neyman.publishing.plan.measurement import Entry
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Detail, Query, detail_label
 from neyman.publishing.tables.estimates import CellEstimates, estimate, ratio_range, rows_of
-
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

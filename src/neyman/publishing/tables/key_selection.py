@@ -14,12 +14,10 @@ from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from neyman.noise.weights import RoundedWeights, exponential
+from neyman.numerics.arrays import Integers
 from neyman.numerics.roots import bisect_integers
-
-Integers = NDArray[np.int64]
 
 _SUMMED_SIGMA_SQUARED = 1000**2  # sigma squared up to which tails are summed term by term
 
@@ -48,7 +46,7 @@ def threshold(sigma_squared: Fraction, delta: Fraction, *, rounded: bool = False
     return 1 + (_least_rounded if rounded else _smallest_threshold)(sigma_squared, delta)
 
 
-def selected(keys: pa.Table, noisy: Integers, least: int) -> NDArray[np.int64]:
+def selected(keys: pa.Table, noisy: Integers, least: int) -> Integers:
     """Return the rows of the keys whose noisy number reaches ``least``, sorted by UTF-8 bytes.
 
     The order reveals nothing about the order in the data.
@@ -80,7 +78,7 @@ def _smallest_threshold(sigma_squared: Fraction, delta: Fraction) -> int:
 
 
 def _least_rounded(sigma_squared: Fraction, delta: Fraction) -> int:
-    """Return the least k >= 1 with P(round(N(0, sigma^2)) >= k) <= delta, by erf's bounds [UN-5]."""
+    """Return the least k >= 1 with P(round(N(0, sigma^2)) >= k) <= delta, by erf bounds [UN-5]."""
     precision = 128 + (delta.denominator // delta.numerator).bit_length()
     law = RoundedWeights(sigma_squared)
 
