@@ -111,10 +111,10 @@ def _check(
             f"y has shape {y.shape} and variances {variances.shape}; both must be of shape (n,)"
         )
     if shape != (len(b), len(y)):
-        raise ValueError(f"A has shape {shape}, and must have ({len(b)}, {len(y)})")
+        raise ValueError(f"A has shape {shape}; it must be ({len(b)}, {len(y)})")
     if not (np.isfinite(variances).all() and (variances >= 0).all()):
         raise ValueError(
-            "variances must be finite and at least 0; give what was not measured a large one"
+            "variances must be finite and at least 0; give an unmeasured value a large one"
         )
     if not (np.isfinite(y).all() and np.isfinite(b).all() and np.isfinite(entries).all()):
         raise ValueError("y, A and b must be finite")

@@ -219,7 +219,7 @@ def _family(
     if min(map(matrix_size, trees)) > LIMITS.matrix_rows:
         raise PlanError(
             f"consistency: both hierarchies have more than {LIMITS.matrix_rows} places above "
-            "their lowest level, which matrices are too large for; measure at fewer levels"
+            "their lowest level, and their matrices would be too large; measure at fewer levels"
         )
     placed = [
         replace(

@@ -127,11 +127,12 @@ def rounded_tables(
         integers[lower] = parts.reshape(finer.shape)
     sums: list[Integers] = []
     for m in margins.margins:
-        tree = 0 if (last[0], m.across) in integers else 1
-        source = (last[0], m.across) if tree == 0 else (m.level, last[1])
-        table = integers[m.at] if m.at in integers else integers[source]
-        if m.at not in integers:
-            table = _tree_sums(table, chains[tree].above(m.at[tree], last[tree]), tree)
+        if m.at in integers:
+            table = integers[m.at]
+        else:
+            tree = 0 if (last[0], m.across) in integers else 1
+            source = (last[0], m.across) if tree == 0 else (m.level, last[1])
+            table = _tree_sums(integers[source], chains[tree].above(m.at[tree], last[tree]), tree)
         table = _margin(table, m.columns)
         sums.append(table.reshape(-1, *table.shape[2:]))
     return sums

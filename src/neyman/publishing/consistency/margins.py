@@ -81,9 +81,7 @@ class Margins:
         subsets = {part for m in margins for part in _subsets(m.columns)}
         self._parts = sorted(subsets, key=lambda part: (len(part), sorted(part)))
         self._weights: dict[tuple[Set, Level], dict[int, float]] = {}
-        self._trees: dict[Set, tuple[list[Level], PlaceTree | TreePair]] = {}
-        for part in self._parts:
-            self._trees[part] = self._tree(part)
+        self._trees = {part: self._tree(part) for part in self._parts}
 
     def _tree(self, part: Set) -> tuple[list[Level], PlaceTree | TreePair]:
         """Return the levels of tables with a set of columns, and their least-squares problem."""

@@ -175,8 +175,8 @@ class PlaceTree:
         apart = np.abs(values[fixed] - total[fixed])
         if (apart > _RELATIVE_TOLERANCE * (size + np.abs(values[fixed]))).any():
             raise ValueError(
-                f"level {depth} has a value that is known exactly, and so are its children, whose "
-                "sum is another; make them agree or leave one out"
+                f"level {depth} has a value that is known exactly and differs from the sum of its "
+                "children, which are exact too; make them agree or leave one out"
             )
 
 
@@ -194,8 +194,8 @@ def _variance(depth: int, variance: Floats | float, size: int) -> Floats:
 def _check_leaves(depth: int, variance: Floats) -> None:
     if np.isinf(variance).any():
         raise ValueError(
-            f"variances[{depth}]: a node without children was not measured, so nothing is known of "
-            "it; leave it out"
+            f"variances[{depth}] is infinite for a node without children, which was not measured; "
+            "leave the node out"
         )
 
 

@@ -79,12 +79,8 @@ class TreePair:
             if depths
             else None
         )
-        self.after = [
-            np.minimum(table, variance).T.ravel()
-            if self._turned
-            else np.minimum(table, variance).ravel()
-            for table, variance in zip(self._after(), variances, strict=True)
-        ]
+        after = map(np.minimum, self._after(), variances)
+        self.after = [(table.T if self._turned else table).ravel() for table in after]
 
     def _order_level(self, level: Level) -> Level:
         return (level[1], level[0]) if self._turned else level

@@ -316,7 +316,7 @@ class DuckDB(OwnBackend):
             yield table.filter(part == bucket) if number > 1 else table
 
     def follow(self, query: Callable[[], Answer], tell: Progress) -> Answer:
-        """Answer a query, and report DuckDB's own progress."""
+        """Run a query and return its answer, with the progress that DuckDB reports."""
         return followed(self.connection.con, query, tell)
 
 

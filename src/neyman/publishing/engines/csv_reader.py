@@ -85,8 +85,8 @@ def check_names(present: Sequence[str], columns: Iterable[str], data: str = "dat
         count = counts[name.casefold()]
         if count > 1:
             raise DataError(
-                f"{data} has {count} columns called {name!r}, or so but for case; rename one, so "
-                "that it is clear which is meant"
+                f"{data} has {count} columns called {name!r} if case is ignored; give each its own "
+                "name"
             )
 
 

@@ -23,7 +23,7 @@ from itertools import pairwise, zip_longest
 
 import ibis
 
-from neyman.publishing.engines.backends import Backend, Value, hexadecimal
+from neyman.publishing.engines.backends import Backend, Value, hexadecimal, step_function
 from neyman.publishing.engines.cells import MAX_CELL_SIZE
 from neyman.publishing.plan.column import KeyKind
 from neyman.publishing.plan.derived import ISO_DATE
@@ -283,21 +283,13 @@ def bin_of(number: Value, edges: Sequence[int], *, optional: bool = False) -> Va
         return ibis.cases((number < edges[0], len(edges) - 1), else_=bin_of(inside_edges, edges))
     steps = {1} if isinstance(edges, range) else {b - a for a, b in pairwise(edges)}
     if len(steps) > 1:
-        return _tree(number, edges, 0, len(edges) - 2)
+        return step_function(number, list(edges[1:-1]), list(range(len(edges) - 1)))
     (step,) = steps
     above = number - edges[0]
     if step == 1:
         return above
     # The division is exact and the quotient is below 2^51, so rounding its double is exact.
     return ((above - above % step) / step).round().cast("int64")
-
-
-def _tree(number: Value, edges: Sequence[int], first: int, last: int) -> Value:
-    if first == last:
-        return ibis.literal(first, "int64")
-    middle = (first + last + 1) // 2
-    below = _tree(number, edges, first, middle - 1)
-    return ibis.cases((number < edges[middle], below), else_=_tree(number, edges, middle, last))
 
 
 def quotient(number: Value, k: int) -> Value:

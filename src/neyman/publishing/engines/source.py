@@ -252,7 +252,7 @@ def _of_table(table: ibis.Table, opening: Opening) -> ibis.Table:
     check_names(table.columns, columns or ())
     table = table.select(*columns) if columns is not None else table
     if table.op().find(ops.Impure):
-        raise DataError("data is an Ibis expression that is not the same each time (random)")
+        raise DataError("data is an Ibis expression with random values; write its rows to a file")
     places = _places(table)
     wanted = OWN[opening.engine].ibis_name
     if any(getattr(place, "name", None) != wanted for place in places) or len(places) > 1:

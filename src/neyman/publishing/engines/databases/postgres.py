@@ -332,8 +332,9 @@ def _in_words(shown: str) -> Generator[None]:
                 "a view of the rows that are meant, which the role can read as a whole"
             ) from None
         raise DataError(
-            f"data: {shown} does not permit it ({error.diag.message_primary}); the role needs"
-            " USAGE on the schema and SELECT on the table or on the columns that the plan uses"
+            f"data: {shown} does not permit the query ({error.diag.message_primary}); "
+            "the role needs USAGE on the schema and SELECT on the table or on the columns that the "
+            "plan uses"
         ) from None
     except psycopg.errors.UndefinedColumn as error:
         raise DataError(f"data: {shown}: {error.diag.message_primary}") from None
