@@ -190,8 +190,8 @@ class Backend(ABC):
 
     def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
         """Return some columns of all rows, and ``copy``, which numbers equal rows from 0."""
-        counted: Value = rows.group_by(columns).aggregate(copies=rows.count())
-        return counted.mutate(copy=ibis.range(0, counted["copies"]).unnest()).drop("copies")
+        groups: Value = rows.group_by(columns).aggregate(copies=rows.count())
+        return groups.mutate(copy=ibis.range(0, groups["copies"]).unnest()).drop("copies")
 
     def buckets(self, table: ibis.Table, unit: str) -> Iterator[ibis.Table]:
         """Yield parts of the rows. A part has all rows of its units and can be ranked in memory."""
@@ -515,12 +515,18 @@ def fetched(rows: ibis.Table, steps: Steps | None = None) -> pa.Table:
     return (steps or Steps(1, None)).run(backend.follow, lambda: backend.arrow(rows))
 
 
+def counted(rows: ibis.Table, **measures: Value) -> dict[str, int]:
+    """Return counts or sums over all rows, by name. A sum over no rows is 0."""
+    (row,) = fetched(rows.aggregate(**measures)).to_pylist()
+    return {name: int(value or 0) for name, value in row.items()}
+
+
 def row_sum(groups: ibis.Table) -> int:
     """Return the number of rows in all groups: the sum of the column ``rows``."""
-    counted: Any = groups
-    return int(fetched(groups.aggregate(n=counted["rows"].sum()))["n"][0].as_py() or 0)
+    columns: Any = groups
+    return counted(groups, rows=columns["rows"].sum())["rows"]
 
 
 def row_count(rows: ibis.Table) -> int:
     """Return the number of rows."""
-    return int(fetched(rows.aggregate(rows=rows.count()))["rows"][0].as_py())
+    return counted(rows, rows=rows.count())["rows"]

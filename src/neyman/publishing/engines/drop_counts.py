@@ -18,7 +18,7 @@ import ibis
 from neyman.publishing.engines import aggregate
 from neyman.publishing.engines.backends import (
     backend_of,
-    fetched,
+    counted,
     fresh_key,
     held,
     row_count,
@@ -134,16 +134,14 @@ def unit_rows(plan: Plan, table: ibis.Table, column: str | None = None) -> RowsO
     units: Any = rows.group_by("unit").aggregate(rows=rows.count())
     bound = plan.unit.rows
     least: Any = ibis.least(units["rows"], bound)
-    row = fetched(
-        units.aggregate(
-            units=units.count(),
-            rows=units["rows"].sum(),
-            largest=units["rows"].max(),
-            over=(units["rows"] > bound).sum(),
-            counted=least.sum(),
-        )
-    ).to_pylist()[0]
-    counts = {name: int(value or 0) for name, value in row.items()}
+    counts = counted(
+        units,
+        units=units.count(),
+        rows=units["rows"].sum(),
+        largest=units["rows"].max(),
+        over=(units["rows"] > bound).sum(),
+        counted=least.sum(),
+    )
     return RowsOfUnits(
         plan.unit.id,
         row_count(table) - counts["rows"],
@@ -220,7 +218,7 @@ def query_rows(plan: Plan, table: ibis.Table, key: bytes | None = None) -> tuple
 
 
 def _steps(query: Query, counts: Counter[str]) -> QueryRows:
-    taken, named, read, known, numbered, grouped, counted = (counts[step] for step in _STEPS)
+    taken, named, read, known, numbered, grouped, left = (counts[step] for step in _STEPS)
     return QueryRows(
         query=query.name,
         levels=tuple(level for level, _ in query.split),
@@ -231,9 +229,9 @@ def _steps(query: Query, counts: Counter[str]) -> QueryRows:
         unknown=read - known,
         without_number=known - numbered,
         groups=numbered - grouped,
-        rows_per_group=grouped - counted,
-        counted=counted,
-        lost=taken - counted,
+        rows_per_group=grouped - left,
+        counted=left,
+        lost=taken - left,
     )
 
 
@@ -283,11 +281,11 @@ def _of_units(
         yield from ((query.name, step, number) for step, number in first.items())
     with aggregate.coded_rows(coding, table, wanted, key) as (buckets, secret):
         for bounded in buckets:
-            with held(bounded) as counted:
-                read = row_count(counted)
+            with held(bounded) as rows:
+                read = row_count(rows)
                 for query in queries:
                     yield query.name, "read", read
-                    for step, left in _left(coding, counted, query, secret):
+                    for step, left in _left(coding, rows, query, secret):
                         yield query.name, step, row_count(left)
 
 

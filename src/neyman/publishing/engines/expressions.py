@@ -106,9 +106,7 @@ def _text(column: Value) -> Value:
     if kind.is_boolean():
         return ibis.cases((column, "true"), (~column, "false"))
     if kind.is_date():
-        # Outside the years 1 to 9999, each engine has its own form.
-        inside = column.between(date(1, 1, 1), date(9999, 12, 31))
-        return ibis.cases((inside, column.cast("string")))
+        return ibis.cases((known_day(column), column.cast("string")))
     text = column.cast("string")
     if kind.is_decimal() and kind.scale != 0:
         digits = text.re_replace(r"\.0+\z", "")
@@ -117,6 +115,11 @@ def _text(column: Value) -> Value:
             (~text.re_search(_INTEGER_DECIMAL), None), (digits == "", "0"), else_=digits
         )
     return text
+
+
+def known_day(column: Value) -> Value:
+    """Return True for dates in the years 1 to 9999. Outside, each engine has its own calendar."""
+    return column.between(date(1, 1, 1), date(9999, 12, 31))
 
 
 def scaled_integer(

@@ -18,7 +18,15 @@ import ibis
 import pyarrow as pa
 
 from neyman.publishing.engines.aggregate import listed
-from neyman.publishing.engines.backends import Value, backend_of, fetched, held, row_count, row_sum
+from neyman.publishing.engines.backends import (
+    Value,
+    backend_of,
+    counted,
+    fetched,
+    held,
+    row_count,
+    row_sum,
+)
 from neyman.publishing.engines.data_schema import as_written, level_columns, used_hierarchies
 from neyman.publishing.engines.encoding import CodeColumn, Coding, Kind, names_of
 from neyman.publishing.engines.expressions import (
@@ -225,9 +233,9 @@ def _others(
 def _discovered_match(coding: Coding, table: ibis.Table, column: Column) -> KeyMatch:
     source = coding.source(column.name)
     rows: Any = coding.read(table, {source}, unit=False)
-    counts = fetched(rows.aggregate(rows=rows.count(), known=rows[source.name].count()))
-    known, every = counts["known"][0].as_py(), counts["rows"][0].as_py()
-    return KeyMatch((column.name,), known, every - known, 0, 0, (), None)
+    counts = counted(rows, rows=rows.count(), known=rows[source.name].count())
+    missing = counts["rows"] - counts["known"]
+    return KeyMatch((column.name,), counts["known"], missing, 0, 0, (), None)
 
 
 def with_texts(plan: Plan) -> Plan:
@@ -277,9 +285,8 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
         clips = _clips(plan, column)
         if not clips:
             continue
-        values: Any = table[column.name]
+        values, backend = table[column.name], backend_of(table)
         shown: Any = as_written(table, column.name)
-        backend = backend_of(table)
         number, opposite = (
             scaled_integer(x, backend, column.decimals, -_SCALED_RANGE, _SCALED_RANGE, None)
             for x in (values, _opposite(values))
@@ -297,8 +304,7 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
         for i, (low, high, _) in enumerate(clips):
             measures[f"below{i}"] = (rows["known"] & (rows["number"] < low)).sum()
             measures[f"above{i}"] = (rows["known"] & (rows["number"] > high)).sum()
-        (row,) = fetched(rows.aggregate(**measures)).to_pylist()
-        counts = {name: int(value or 0) for name, value in row.items()}
+        counts = counted(rows, **measures)
         unmatched = counts["rows"] - counts["numbers"] - counts["missing"]
         frequent: tuple[Frequent, ...] = ()
         if unmatched:
@@ -365,8 +371,8 @@ def _text_match(plan: Plan, table: ibis.Table, name: str, reading: Reading, most
         known |= shown.isin(keys) if keys else False
     texts: Any = table.select(shown=shown, known=known)
     texts = texts.filter(texts["shown"].notnull() & (texts["shown"] != ""))
-    counts = fetched(texts.aggregate(rows=texts.count(), known=texts["known"].sum())).to_pylist()
-    rows, read = (int(counts[0][part] or 0) for part in ("rows", "known"))
+    counts = counted(texts, rows=texts.count(), known=texts["known"].sum())
+    rows, read = counts["rows"], counts["known"]
     kind: Literal["number", "date"] = "number" if reading == "number" else "date"
     if read == rows:
         return TextMatch(name, kind, rows, 0, (), (), 0)
@@ -393,9 +399,7 @@ def _suggestions(
     if kind == "number":
         fields = _NUMBER_MARKS
     known = [_is_read(_with_marks(shown, SourcePart.model_validate(f)), kind) for f in fields]
-    sums = {f"m{i}": one.sum() for i, one in enumerate(known)}
-    (counts,) = fetched(texts.aggregate(**sums)).to_pylist()
-    numbers = [int(counts[name] or 0) for name in sums]
+    numbers = counted(texts, **{f"m{i}": one.sum() for i, one in enumerate(known)}).values()
     best = max(numbers)
     if best <= read:
         return (), 0

@@ -30,6 +30,7 @@ from neyman.publishing.engines.expressions import (
     inside,
     integer_of,
     key_bytes,
+    known_day,
     quotient,
     remainder,
     written_boolean,
@@ -174,7 +175,7 @@ def read_as(column: Value, kind: ColumnType, backend: Backend) -> Value:
 
 def _date(column: Value) -> Value:
     if column.type().is_date():
-        known = _known_day(column)
+        known = known_day(column)
         day: Any = ibis.cases((known, column), else_=ibis.literal(date(1, 1, 1)))
         number = (day.year().cast("int64") * _YEAR) + day.month().cast("int64") * _MONTH
         return ibis.cases((known, number + day.day().cast("int64")))
@@ -189,11 +190,6 @@ def _hour(column: Value, day: Value) -> Value:
     text = column.cast("string")
     known = day.notnull() & text.re_search("^.{10}[T ][0-9]{2}:")
     return ibis.cases((known, text.substr(11, 2).try_cast("int64")))
-
-
-def _known_day(column: Value) -> Value:
-    """Return True for dates in the years 1 to 9999. Outside, each engine has its own calendar."""
-    return column.between(date(1, 1, 1), date(9999, 12, 31))
 
 
 def _parts(number: Value) -> tuple[Value, Value, Value]:
@@ -348,7 +344,7 @@ class _Compiler:
         if column is None or not column.type().is_date():
             return _parts(self.of(part))
         # Use the engine's functions, for days that have a number.
-        known, own = _known_day(column), (column.year(), column.month(), column.day())
+        known, own = known_day(column), (column.year(), column.month(), column.day())
         year, month, day = (ibis.cases((known, one.cast("int64"))) for one in own)
         return year, month, day
 

@@ -309,8 +309,10 @@ def _kind(kind: Any) -> str:
 
 
 def _literal(column: Any, kind: str) -> str:
-    write = (lambda v: f'"\\\\x{v.hex()}"') if kind == "BYTEA" else (lambda v: str(int(v)))
-    parts = ["NULL" if v is None else write(v) for v in column.to_pylist()]
+    parts = [
+        "NULL" if v is None else f'"\\\\x{v.hex()}"' if kind == "BYTEA" else str(int(v))
+        for v in column.to_pylist()
+    ]
     return "'{" + ",".join(parts) + "}'"
 
 

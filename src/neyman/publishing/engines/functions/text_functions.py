@@ -22,8 +22,9 @@ CASED = range(0x41, 0x590), range(0x1E00, 0x2000)
 """The code points of the letters that change case: Latin, Greek, Cyrillic, and Armenian."""
 
 _BLANK_RANGES = range(0x09, 0x0E), range(0x1C, 0x21), range(0x2000, 0x200B)
-BLANKS = "".join(chr(point) for points in _BLANK_RANGES for point in points)
-BLANKS += "\u0085\u00a0\u1680\u2028\u2029\u202f\u205f\u3000"
+BLANKS = "\u0085\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    chr(point) for points in _BLANK_RANGES for point in points
+)
 """The characters that ``strip`` removes."""
 
 _PICTURES = range(0x1F300, 0x1F650), range(0x1F900, 0x1FA00)
