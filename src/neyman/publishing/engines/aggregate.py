@@ -153,7 +153,8 @@ def _tables_of(
     with coded_rows(coding, table, wanted, key) as (buckets, secret):
         shared = [query for query in queries if not _has_own_rows(query)]
         uses = len(list(_shared_dimensions(coding, shared)))
-        uses += sum(len(query.split) for query in queries if _has_own_rows(query))
+        own = filter(_has_own_rows, queries)
+        uses += sum(len(query.split) if query.measure == "units" else 1 for query in own)
         steps = Steps(len(buckets) * (uses + (uses > 1)), progress)
         for bounded in buckets:
             with held(bounded, steps) if uses > 1 else nullcontext(bounded) as rows:

@@ -515,7 +515,7 @@ def fetched(rows: ibis.Table, steps: Steps | None = None) -> pa.Table:
     return (steps or Steps(1, None)).run(backend.follow, lambda: backend.arrow(rows))
 
 
-def counted(rows: ibis.Table, **measures: Value) -> dict[str, int]:
+def counted(rows: ibis.Table, /, **measures: Value) -> dict[str, int]:
     """Return counts or sums over all rows, by name. A sum over no rows is 0."""
     (row,) = fetched(rows.aggregate(**measures)).to_pylist()
     return {name: int(value or 0) for name, value in row.items()}
