@@ -75,18 +75,23 @@ def _files_of_path(path: str) -> Iterator[str]:
 
 
 def _matches(path: str) -> Iterator[str]:
-    """Yield the files that a pattern matches, and the files below a folder that it matches.
+    """Yield the files that a pattern matches, and the files below a folder that it matches."""
+    for match in matches(path):
+        if not os.path.isdir(match):
+            yield match
+        elif Path(path).name != "**":
+            yield from _Search(path, match).files(match)
+
+
+def matches(path: str) -> Iterator[str]:
+    """Yield the files and folders that a pattern matches.
 
     The part ``**`` matches folders at any depth, each once, even if links form a cycle.
     """
     parts = Path(path).parts
     fixed = next((i for i, part in enumerate(parts) if glob.has_magic(part)), len(parts))
     top = str(Path(*parts[:fixed]))
-    for match in _Search(path, top).matches(top, parts[fixed:]):
-        if not os.path.isdir(match):
-            yield match
-        elif parts[-1:] != ("**",):
-            yield from _Search(path, match).files(match)
+    yield from _Search(path, top).matches(top, parts[fixed:])
 
 
 class _Search:
