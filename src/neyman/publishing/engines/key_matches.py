@@ -338,9 +338,8 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
 def _opposite(values: Any) -> Any:
     """Return -x for each number x of a column of numbers, texts, or truth values."""
     if values.type().is_string():
-        return ibis.cases(
-            (values.startswith("-"), values.substr(1)), else_=ibis.literal("-").concat(values)
-        )
+        minus: Any = ibis.literal("-")
+        return ibis.cases((values.startswith("-"), values.substr(1)), else_=minus.concat(values))
     if values.type().is_boolean() or values.type().is_unsigned_integer():
         return -values.cast("int64")
     return -values
