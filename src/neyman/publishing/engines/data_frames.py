@@ -210,7 +210,6 @@ def _same_type(own: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _check_files(source: ds.FileSystemDataset, schema: pa.Schema, columns: Sequence[str]) -> None:
-    """Raise DataError for files without a schema, with differing types, or listed twice."""
     kind = source.format.default_extname
     if kind not in _FORMATS:
         raise DataError(
