@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 real_part: Callable[[Array], Array] = attrgetter("real")

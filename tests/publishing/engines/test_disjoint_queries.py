@@ -423,6 +423,9 @@ def test_an_error_after_a_partition_names_the_query_as_it_is_written():
         a_plan([SPLIT, wrong])
     with pytest.raises(PlanError, match=r"disjoint = false: query\[0\].partition"):
         a_plan([SPLIT], disjoint=False)
+    long = {**SPLIT, "name": "more", "where": "age > 3" + " " * 1990}  # too long with a key
+    with pytest.raises(PlanError, match=r"^query\[1\].where \(of query 'more'\) .* is 2000$"):
+        a_plan([SPLIT, long])
 
 
 def test_a_filter_with_a_comment_is_joined_to_each_key():

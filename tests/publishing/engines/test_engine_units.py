@@ -307,6 +307,15 @@ def test_spark_moves_the_rows_of_a_unit_once(spark_running):
     assert {re.sub(r"#\d+L?", "", columns) for columns in shuffles} == {"unit", "code"}
 
 
+def test_progress_ends_at_1_if_one_aggregation_serves_several_levels():
+    """A count with its own bound has one aggregation for both of its levels, and no more."""
+    query = {"name": "c", "measure": "count", "at": ["north", "town"], "groups": 1, "share": 1}
+    source = pa.table({"id": ["u", "v"], "north": ["N", "S"], "town": ["a", "c"]})
+    parts = []
+    aggregate_cells(a_plan([query]), open_table(source), progress=parts.append)
+    assert parts == [0, 1]
+
+
 def test_rows_are_bounded_within_a_memory_limit_and_spill_to_a_private_folder(tmp_path):
     """2 million rows are ranked in 200 MB."""
     rng = np.random.default_rng(2)

@@ -325,11 +325,11 @@ def test_every_measure_of_a_fixed_point_column_is_exact(engine, folders, rows, c
 
 def test_squares_of_the_widest_clip_are_exact(engine):
     """(2^53 - (-2^53) / 2)^2 is past 64 bits: it stops at 2^62, and below that is exact."""
-    from neyman.publishing.engines.aggregate import _square
+    from neyman.publishing.engines.aggregate import _summand
 
     values = [2**53, -(2**53), 2**30, 0, 3]
     table = open_table(pa.table({"x": values}), engine)
-    square = _square(table["x"], (-(2**53), 2**53)).cast("int64")
+    square = _summand(table["x"], "square", (-(2**53), 2**53)).cast("int64")
     result = fetched(table.select("x", s=square))
     squares = dict(zip(result["x"].to_pylist(), result["s"].to_pylist(), strict=True))
     assert squares == {v: min(v * v, 2**62) for v in values}

@@ -13,7 +13,7 @@ from neyman.accounting.charge import charge
 from neyman.publishing.plan.measurement import failure
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.scenarios import moved
-from neyman.publishing.tables.key_selection import selected, tail, threshold
+from neyman.publishing.tables.key_selection import _terms, selected, threshold
 
 SIGMAS = [
     Fraction(1, 10),
@@ -30,6 +30,15 @@ DELTAS = [
     Fraction(1, 10**9),
     Fraction(1, 10**300),
 ]
+
+
+def tail(sigma_squared, k, precision=1200):
+    """Bounds on P(X >= k) below and above, by the terms that the threshold sums."""
+    terms = list(_terms(sigma_squared, precision))
+    low, high = sum(a for a, _ in terms[k:]), sum(b for _, b in terms[k:]) + 1
+    all_low = 2 * sum(a for a, _ in terms) - terms[0][1]
+    all_high = 2 * (sum(b for _, b in terms) + 1) - terms[0][0]
+    return Fraction(low, all_high), Fraction(high, all_low)
 
 
 def tails(sigma_squared):

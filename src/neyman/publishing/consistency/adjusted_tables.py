@@ -1,4 +1,4 @@
-"""Adjust tables so that they add up. Anyone can repeat this from the noisy tables alone.
+"""Adjust noisy tables so that they add up. Anyone can repeat this from the noisy tables alone.
 
 The plan decides which tables must add up (`families`). Least squares moves each table as little as
 its noise warrants. Declared totals are taken as true, and the guarantee does not cover them.
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Array, Floats, Integers
 from neyman.publishing.consistency.families import Family, Name, families, without_part
 from neyman.publishing.consistency.integer_rounding import rounded_tables
 from neyman.publishing.consistency.nonnegative import nonnegative
@@ -22,8 +22,6 @@ from neyman.publishing.plan.plan_fields import PlanError
 from neyman.publishing.plan.query import ConsistencyMethod
 from neyman.publishing.tables.estimates import standard_error
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 METHODS = get_args(ConsistencyMethod)
 Z90 = 1.6448536269514722
 """A normal variable is within this many standard deviations with probability 90%."""
@@ -52,10 +50,10 @@ class ConsistentTable:
             of the integers. It is cut at 0, and widened to contain a value that was moved.
     """
 
-    value: NDArray[Any]
+    value: Array
     standard_error: Floats
-    lower: NDArray[Any]
-    upper: NDArray[Any]
+    lower: Array
+    upper: Array
 
 
 @dataclass(frozen=True)
@@ -63,8 +61,10 @@ class Consistent:
     """Represent a release's consistent tables of counts and sums.
 
     Args:
-        tables: by (query, level).
-        invariants: declared totals, which the guarantee does not cover.
+        tables: the tables, by (query, level).
+        families: for each family, the names of the tables that add up to each other.
+        invariants: the names of declared totals, which the guarantee does not cover.
+        left_out: for each table that was not adjusted, the reason.
         residual: for the method "nonnegative" (and "integer", before rounding), the largest
             violation of the optimality conditions by any cell, in units of a cell; 0 for least
             squares.
@@ -114,7 +114,7 @@ def consistent_tables(
     tables: dict[Name, ConsistentTable] = {}
     left_out = dict(without_part(plan))
     residual = 0.0
-    variances_of: list[tuple[Name, ...]] = []
+    names: list[tuple[Name, ...]] = []
     for family in families(plan):
         pairs = {
             m.name: noisy[*m.name, m.measure]
@@ -122,35 +122,28 @@ def consistent_tables(
             else (m.total.table.ravel(), Fraction(0))
             for m in family.members
         }
-        if any(
-            float(np.abs(values.astype(float)).sum()) > LIMITS.exact_integer
-            for values, _ in pairs.values()
-        ):
+        sizes = (float(np.abs(values.astype(float)).sum()) for values, _ in pairs.values())
+        if max(sizes) > LIMITS.exact_integer:
             left_out |= dict.fromkeys(pairs, "its values add up to more than doubles can count")
             continue
         fitted, rest = _fit_family(family, pairs, method, plan.rounded)
         tables |= fitted
         residual = max(residual, rest)
-        variances_of.append(tuple(m.name for m in family.members if m.total is None))
+        names.append(tuple(m.name for m in family.members if m.total is None))
     order = [(query.name, level) for query in plan.queries for level in query.levels]
-    invariants = [
-        (query.name, level)
-        for query in plan.queries
-        for level in query.levels
-        if level in dict(query.public) and (query.name, level) in tables
-    ]
+    declared = {(query.name, level) for query in plan.queries for level, _ in query.public}
     return Consistent(
         method,
         {name: tables[name] for name in order if name in tables},
-        tuple(variances_of),
-        tuple(invariants),
+        tuple(names),
+        tuple(name for name in order if name in declared and name in tables),
         {name: left_out[name] for name in order if name in left_out},
         residual,
     )
 
 
 def check_consistency(plan: Plan, method: str) -> None:
-    """Refuse tables that cannot be adjusted to add up. No data are needed.
+    """Check that a plan's tables can be adjusted to add up. No data are needed.
 
     Raises:
         PlanError: the method is unknown, the plan has no count or sum, declared totals contradict
@@ -181,7 +174,7 @@ def check_consistency(plan: Plan, method: str) -> None:
 
 
 def consistent_variances(plan: Plan, variances: Mapping[Name, float]) -> dict[Name, Floats]:
-    """Return the variance of each cell after least squares, by table: an entry per place.
+    """Return the variance of the cells of each table after least squares, one number per place.
 
     Args:
         variances: by (query, level), the variance of the noise on each cell; 0 for declared values.
@@ -204,18 +197,16 @@ def _fit_family(
     method: ConsistencyMethod,
     rounded: bool,
 ) -> tuple[dict[Name, ConsistentTable], float]:
-    errors = {
-        name: standard_error(sigma_squared, rounded=rounded)
-        for name, (_, sigma_squared) in pairs.items()
-    }
     variances = {
-        name: max(errors[name] ** 2, LIMITS.least_variance) if sigma_squared else 0.0
-        for name, (_, sigma_squared) in pairs.items()
+        name: max(standard_error(noise, rounded=rounded) ** 2, LIMITS.least_variance)
+        if noise
+        else 0.0
+        for name, (_, noise) in pairs.items()
     }
     margins = family.margins(variances)
     values = [family.shaped(m, pairs[m.name][0].astype(np.float64)) for m in family.members]
     least = margins.fit(values)
-    estimates: list[NDArray[Any]] = [*least]
+    estimates: list[Array] = [*least]
     residual = 0.0
     moved = method != "least-squares" and not family.signed
     if moved and any(float(table.min(initial=0.0)) < 0 for table in least):

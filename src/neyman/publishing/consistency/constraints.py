@@ -1,4 +1,4 @@
-"""Solve least squares under custom linear constraints, if they form no tree."""
+"""Adjust values by least squares so that they meet any linear constraints."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse  # pyright: ignore[reportMissingTypeStubs]
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from neyman.numerics.arrays import Floats
 
 if TYPE_CHECKING:
     from scipy.sparse import sparray  # pyright: ignore[reportMissingTypeStubs]
 
-Floats = NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class Limits:
-    """Set when to decompose a full matrix, and when constraints count as met."""
+    """Set the size of a matrix to decompose in full, and when constraints count as met."""
 
     dense_entries: int = 1_000_000  # the most entries of a matrix to decompose in full
     relative_residual: float = 1e-6  # constraints that miss by more contradict each other
@@ -30,7 +30,7 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class ConsistentFit:
-    """Represent values that meet linear constraints.
+    """Represent the result of `least_squares`.
 
     Args:
         values: the estimates.
@@ -111,17 +111,20 @@ def _check(
             f"y has shape {y.shape} and variances {variances.shape}; both must be of shape (n,)"
         )
     if shape != (len(b), len(y)):
-        raise ValueError(f"A has shape {shape}, and must have ({len(b)}, {len(y)})")
+        raise ValueError(f"A has shape {shape}; it must be ({len(b)}, {len(y)})")
     if not (np.isfinite(variances).all() and (variances >= 0).all()):
         raise ValueError(
-            "variances must be finite and at least 0; give what was not measured a large one"
+            "variances must be finite and at least 0; give an unmeasured value a large one"
         )
     if not (np.isfinite(y).all() and np.isfinite(b).all() and np.isfinite(entries).all()):
         raise ValueError("y, A and b must be finite")
 
 
 def _dense(scaled: Floats) -> tuple[Callable[[Floats], Floats], Floats]:
-    """Return a solver for the shortest solution, and the part of each variance that remains."""
+    """Return a function that finds the shortest solution u of ``scaled`` u = a right-hand side.
+
+    Also return the part of each value's variance that remains.
+    """
     left, sizes, right = np.linalg.svd(scaled, full_matrices=False)
     rank = int((sizes > max(scaled.shape) * 2.0**-52 * sizes.max(initial=0.0)).sum())
     left, sizes, right = left[:, :rank], sizes[:rank], right[:rank]

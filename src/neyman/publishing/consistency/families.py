@@ -1,4 +1,4 @@
-"""Find which of a plan's tables must add up to each other (families), from the plan alone.
+"""Find the families of a plan: sets of tables that must add up to each other.
 
 - Counts and histograms must add up to each other, and so must sums of one column with one clip.
 - A table by a column adds up to a table without the column only if each row has one of its keys: if
@@ -21,8 +21,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Array
 from neyman.publishing.consistency.margins import Margin, Margins
 from neyman.publishing.consistency.tree import Chain
 from neyman.publishing.consistency.tree_pair import matrix_size
@@ -35,7 +35,7 @@ from neyman.publishing.plan.totals import Total
 
 @dataclass(frozen=True)
 class Limits:
-    """Limit the trees of a family."""
+    """Limit the hierarchies along which the tables of a family add up."""
 
     trees: int = 2  # the most hierarchies of a family's tables
     matrix_rows: int = 1000  # the most rows of the matrices of two trees
@@ -49,11 +49,14 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True)
 class Member:
-    """Represent a table of a family: its levels, and the order of its cells.
+    """Represent a table of a family: its level, and the order of its cells.
 
     Args:
-        at: the position of its level in each of the family's two trees.
+        at: the position of the table's level in each of the family's two trees.
         turned: True if the places of the family's first tree vary fastest.
+        axes: the columns and bins of the table. ``sizes`` has their numbers of keys.
+        public: the declared total of a query's table; None if the table is noisy.
+        total: the declared table; None for a query's table.
     """
 
     name: Name
@@ -79,7 +82,7 @@ class Family:
     signed: bool  # True if a true value can be negative
 
     def margins(self, variances: Mapping[Name, float]) -> Margins:
-        """Return the structure of the members, for noise of these variances."""
+        """Return the least-squares problem of the members, for noise of these variances."""
         tables = [
             Margin(
                 member.at[0],
@@ -93,8 +96,8 @@ class Family:
         sizes = [self.sizes[a] for a in self.linked]
         return Margins(tables, sizes, first.parents, first.places, second)
 
-    def turned(self, member: Member, table: NDArray[Any], *, back: bool = False) -> NDArray[Any]:
-        """Return a table in the family's order of pairs of places; ``back`` to the member's own."""
+    def turned(self, member: Member, table: Array, *, back: bool = False) -> Array:
+        """Reorder the pairs of places in a member's table to the family's order, or ``back``."""
         if not member.turned:
             return table
         first, second = (tree.sizes[at] for tree, at in zip(self.trees, member.at, strict=True))
@@ -102,7 +105,7 @@ class Family:
         cells = table.reshape(*shape, *table.shape[1:]).swapaxes(0, 1)
         return cells.reshape(table.shape)
 
-    def shaped(self, member: Member, table: NDArray[Any]) -> NDArray[Any]:
+    def shaped(self, member: Member, table: Array) -> Array:
         """Return a flat table in the shape that `Margins` uses."""
         cells = self.turned(member, table.reshape(-1, *member.sizes))
         order = [a for a in (*self.linked, *self.alike) if a in member.axes]
@@ -110,8 +113,8 @@ class Family:
         linked = [self.sizes[a] if a in member.axes else 1 for a in self.linked]
         return np.ascontiguousarray(cells).reshape(len(cells), *linked, -1)
 
-    def flat(self, member: Member, table: NDArray[Any]) -> NDArray[Any]:
-        """Return a `shaped` table as a flat one, in the table's own order of cells."""
+    def flat(self, member: Member, table: Array) -> Array:
+        """Return a table of shape `shaped` as a flat table, in the member's order of cells."""
         order = [a for a in (*self.linked, *self.alike) if a in member.axes]
         cells = self.turned(member, table, back=True)
         cells = cells.reshape(len(table), *(self.sizes[axis] for axis in order))
@@ -119,14 +122,13 @@ class Family:
 
 
 def _takes_part(query: Query) -> str | None:
-    """Return the measure that adds up; None if the query takes no part."""
-    if query.delta is not None:
-        return None
-    return {"count": "count", "histogram": "count", "sum": "sum"}.get(query.measure)
+    """Return "count" or "sum", the measure that adds up; None if the query's tables do not."""
+    measures = {"count": "count", "histogram": "count", "sum": "sum"}
+    return measures.get(query.measure) if query.delta is None else None
 
 
 def without_part(plan: Plan) -> Mapping[Name, str]:
-    """Return the tables that belong to no family, each with the reason."""
+    """Return a dict from each table of a query that belongs to no family to the reason."""
     return {
         (query.name, level): "keys that were found in the data do not add up"
         if query.delta is not None
@@ -217,7 +219,7 @@ def _family(
     if min(map(matrix_size, trees)) > LIMITS.matrix_rows:
         raise PlanError(
             f"consistency: both hierarchies have more than {LIMITS.matrix_rows} places above "
-            "their lowest level, which matrices are too large for; measure at fewer levels"
+            "their lowest level, and their matrices would be too large; measure at fewer levels"
         )
     placed = [
         replace(
@@ -241,7 +243,7 @@ def _family(
 
 
 def _chain(hierarchy: Hierarchy, levels: Sequence[str | None]) -> Chain:
-    """Return the chain of some levels of a hierarchy. The level None is everything."""
+    """Return the tree of some levels of a hierarchy, from the top. The level None is everything."""
     parents = [
         np.zeros(len(hierarchy.paths(lower)), np.int64)
         if upper is None

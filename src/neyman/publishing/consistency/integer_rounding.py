@@ -1,4 +1,4 @@
-"""Round tables that add up to integer tables that add up."""
+"""Round tables that add up to tables of integers that add up."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Floats, Integers
 from neyman.publishing.consistency.margins import Margin, Margins
 from neyman.publishing.consistency.tree import Chain
 from neyman.publishing.plan.totals import joined_order
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Number = TypeVar("Number", np.float64, np.int64)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Set which values and remainders count as equal."""
+    """Set the distances within which values or remainders count as equal."""
 
     integer_distance: float = 1e-6  # a value this near to an integer counts as the integer
     tie_distance: float = 1e-4  # remainders this near to each other mostly count as equal
@@ -128,11 +127,12 @@ def rounded_tables(
         integers[lower] = parts.reshape(finer.shape)
     sums: list[Integers] = []
     for m in margins.margins:
-        tree = 0 if (last[0], m.across) in integers else 1
-        source = (last[0], m.across) if tree == 0 else (m.level, last[1])
-        table = integers[m.at] if m.at in integers else integers[source]
-        if m.at not in integers:
-            table = _tree_sums(table, chains[tree].above(m.at[tree], last[tree]), tree)
+        if m.at in integers:
+            table = integers[m.at]
+        else:
+            tree = 0 if (last[0], m.across) in integers else 1
+            source = (last[0], m.across) if tree == 0 else (m.level, last[1])
+            table = _tree_sums(integers[source], chains[tree].above(m.at[tree], last[tree]), tree)
         table = _margin(table, m.columns)
         sums.append(table.reshape(-1, *table.shape[2:]))
     return sums
@@ -141,7 +141,7 @@ def rounded_tables(
 def _join_margins(
     exact: Sequence[tuple[Margin, Integers]], tables: Mapping[tuple[int, int], Floats], chain: Chain
 ) -> tuple[Margin, Integers]:
-    """Return one integer table, near the estimates, of which all exact tables are margins.
+    """Return one integer table near the estimates, and its margin. It adds up to all exact tables.
 
     One earlier table contains all axes that an exact table shares with earlier ones, and both agree
     on these axes. So the cells of one common cell form a matrix with known row and column sums of
@@ -173,7 +173,7 @@ def _join_margins(
 
 
 def _positions(shape: tuple[int, ...], level: int, margin: Margin, chain: Chain) -> Integers:
-    """Return the position in a flat margin of each cell of a table at a level."""
+    """Return, for each cell of a table at a level, the position of its sum in a flat margin."""
     place = chain.above(margin.level, level)
     sizes = [size if i in margin.columns else 1 for i, size in enumerate(shape[2:])]
     index = np.arange((int(place.max()) + 1) * math.prod(sizes)).reshape(-1, 1, *sizes)
@@ -188,11 +188,12 @@ def _matrices(
     columns: Integers,
     groups: Integers,
 ) -> Integers:
-    """Return integers of at least 0 with given row and column sums, near a target.
+    """Return integers of at least 0 near ``target``, with given row and column sums.
 
-    The rows are rounded first. Then units move within a row, from a column with too many to a
-    column with too few, wherever this brings the numbers nearest to the target. Each move is
-    possible, because a column with too many has a cell above 0.
+    ``rows`` and ``columns`` have, for each number, the positions of its sums, and ``groups`` the
+    matrix to which it belongs. The rows are rounded first. Then units move within a row, from a
+    column with too many to a column with too few, wherever this brings the numbers nearest to the
+    target. Each move is possible, because a column with too many has a cell above 0.
     """
     integers = rounded_parts(row_sums, target, rows)
     lacking = column_sums.copy()
@@ -219,19 +220,18 @@ def _matrices(
 
 
 def _margin(table: NDArray[Number], columns: AbstractSet[int]) -> NDArray[Number]:
-    """Return a table's sums over the other columns, each of which then has length 1."""
+    """Sum a table over all columns but these. A column that is summed gets length 1."""
     gone = tuple(i + 2 for i in range(table.ndim - 3) if i not in columns)
     return table.sum(axis=gone, keepdims=True) if gone else table
 
 
 def _round_parts(totals: Integers, parts: Floats) -> Integers:
-    """Round parts along the last axis to integer totals, whose last axis has length 1."""
     index = np.repeat(np.arange(totals.size), parts.shape[-1])
     return rounded_parts(totals.ravel(), parts.ravel(), index).reshape(parts.shape)
 
 
 def _tree_sums(table: NDArray[Number], above: Integers, tree: int) -> NDArray[Number]:
-    """Return a table's sums over the places of one tree's level above."""
+    """Sum a table over the places of one tree. ``above`` has the position of each place's sum."""
     sums = np.zeros_like(
         table, shape=(int(above.max()) + 1, *np.moveaxis(table, tree, 0).shape[1:])
     )

@@ -13,13 +13,11 @@ from functools import cached_property, reduce
 from itertools import combinations, pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Floats, Integers
 from neyman.publishing.consistency.tree import Chain, PlaceTree
 from neyman.publishing.consistency.tree_pair import TreePair
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Set = frozenset[int]
 Level = tuple[int, int]
 
@@ -28,11 +26,11 @@ ONE_PLACE = Chain()
 
 @dataclass(frozen=True)
 class Margin:
-    """Represent one noisy table.
+    """Represent one noisy table: the levels of its places, its columns, and its noise.
 
     Args:
-        level: the level of its cells' places, 0 for the top one.
-        across: the level of its cells' places in a second tree.
+        level: the level of the table's places, 0 for the top one.
+        across: the level of the table's places in a second tree.
         columns: the columns of the table, as positions in the sizes of all columns.
         variance: the variance of the noise on each cell; 0 for exact cells.
     """
@@ -48,7 +46,7 @@ class Margin:
         return self.level, self.across
 
     def of(self, other: Margin) -> bool:
-        """Return True if this table is a margin of the other, or has the same cells."""
+        """Return True if sums of the other table's cells give this table."""
         above = self.level <= other.level and self.across <= other.across
         return above and self.columns <= other.columns
 
@@ -61,7 +59,10 @@ class Margins:
     this column, else 1. ``alike`` is the number of independent problems.
 
     Args:
-        parents: for each level of places but the top one, each place's position in the level above.
+        sizes: the number of keys of each column.
+        parents: for each level of places but the top one, the position in the level above of each
+            place's parent.
+        places: the number of places of the top level.
         across: the second tree.
 
     ``variances`` has, for each table, the variance of a cell's estimate, by place.
@@ -80,12 +81,10 @@ class Margins:
         subsets = {part for m in margins for part in _subsets(m.columns)}
         self._parts = sorted(subsets, key=lambda part: (len(part), sorted(part)))
         self._weights: dict[tuple[Set, Level], dict[int, float]] = {}
-        self._trees: dict[Set, tuple[list[Level], PlaceTree | TreePair]] = {}
-        for part in self._parts:
-            self._trees[part] = self._tree(part)
+        self._trees = {part: self._tree(part) for part in self._parts}
 
     def _tree(self, part: Set) -> tuple[list[Level], PlaceTree | TreePair]:
-        """Return the levels at which a part is measured, and their tree or pair of trees."""
+        """Return the levels of tables with a set of columns, and their least-squares problem."""
         variances: dict[Level, float] = {}
         for level in sorted({m.at for m in self.margins if part <= m.columns}):
             known = {
@@ -112,7 +111,7 @@ class Margins:
 
     @cached_property
     def variances(self) -> list[Floats]:
-        """Return the variance of the estimate of each table's cells, by place."""
+        """Return, for each table, the variance of the estimate of a cell at each place."""
         variances: list[Floats] = []
         for m in self.margins:
             total = np.zeros(self.places.sizes[m.level] * self.across.sizes[m.across])
@@ -159,7 +158,10 @@ class Margins:
         ]
 
     def _split(self, m: Margin, table: Floats) -> dict[Set, Floats]:
-        """Return a table's parts: along each column its sum, and the deviations from its mean."""
+        """Split a table, along each column, into sums and deviations from the mean.
+
+        The key of a part is the set of columns along which it has deviations.
+        """
         parts = {frozenset[int](): table}
         for i in sorted(m.columns):
             for part, piece in list(parts.items()):
@@ -168,7 +170,7 @@ class Margins:
         return parts
 
     def finest(self) -> list[int]:
-        """Return the positions of tables that are margins of no other one, one of each kind."""
+        """Return the positions of tables that are sums of no other, one of each kind."""
         kinds = {(m.at, m.columns): i for i, m in reversed(list(enumerate(self.margins)))}
         return sorted(
             i

@@ -12,16 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Floats
 from neyman.publishing.consistency.margins import Margins
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Set when the search for nonnegative values ends."""
+    """Set the errors and the number of steps at which the search for nonnegative values ends."""
 
     relative_tolerance: float = 1e-9
     relative_rounding: float = 1e-14  # relative to the largest value; rounding limits each step
@@ -33,7 +31,7 @@ LIMITS = Limits()
 
 @dataclass(frozen=True)
 class Nonnegative:
-    """Represent tables that add up and are not negative.
+    """Represent tables that add up and have no negative cell.
 
     Args:
         values: the tables. Values below 0 by at most the residual have been set to 0.

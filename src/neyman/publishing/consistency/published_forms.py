@@ -27,7 +27,7 @@ from neyman.publishing.tables.estimates import CellEstimates
 from neyman.publishing.tables.forms import Form, integers
 from neyman.storage.reading import open_file
 
-FOLDER = "tables/consistent"  # their folder within a release
+FOLDER = "tables/consistent"  # the folder of consistent tables within a release
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class ConsistentForm:
         return self.build(range(0)).schema
 
     def build(self, part: range) -> pa.Table:
-        """Build some rows of the table, in the plan's units."""
+        """Build the rows whose numbers are in ``part``, in the plan's units."""
         rows = slice(part.start, part.stop)
         columns = (self.table.value, self.table.standard_error, self.table.lower, self.table.upper)
         value, error, lower, upper = (np.ascontiguousarray(numbers[rows]) for numbers in columns)
@@ -68,11 +68,11 @@ def from_published(plan: Plan, forms: Iterable[Form], folder: Path) -> Consisten
 
 
 def members(plan: Plan) -> dict[tuple[str, str], Member]:
-    """Return the tables that take part, by query and level."""
+    """Return the tables that must add up to others, by query and level."""
     return {member.name: member for family in families(plan) for member in family.members}
 
 
 def consistent_forms(result: Consistent, forms: Iterable[Form]) -> tuple[ConsistentForm, ...]:
-    """Return the consistent tables, in declared order."""
+    """Return the consistent tables with their keys, in declared order."""
     by_name = {(form.query.name, form.level): form for form in forms}
     return tuple(ConsistentForm(by_name[name], table) for name, table in result.tables.items())

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+from neyman.numerics.arrays import Floats, Integers
 
 _RELATIVE_TOLERANCE = 1e-9  # exact values with a larger relative difference contradict each other
 
@@ -36,7 +34,7 @@ class Chain:
         return [self.places, *map(len, self.parents)]
 
     def above(self, upper: int, lower: int) -> Integers:
-        """Return the upper-level place that contains each place of the lower level."""
+        """Return, for each place of a lower level, the position of its place on an upper level."""
         index = np.arange(self.sizes[lower])
         for level in range(lower, upper, -1):
             index = self.parents[level - 1][index]
@@ -51,8 +49,8 @@ class PlaceTree:
     over all x with x[parent] = sum of x[children].
 
     Args:
-        parents: for each level but the top one, from the second on, the position in the level above
-            of each node's parent, int64 of shape (nodes,), in any order.
+        parents: for each level but the top one, the position in the level above of each node's
+            parent, int64 of shape (nodes,), in any order.
         variances: for each level from the top, the variance of the noise on each node, a number or
             an array of shape (nodes,): 0 for an exact value, inf for an unmeasured one. A node
             without children must be measured.
@@ -177,8 +175,8 @@ class PlaceTree:
         apart = np.abs(values[fixed] - total[fixed])
         if (apart > _RELATIVE_TOLERANCE * (size + np.abs(values[fixed]))).any():
             raise ValueError(
-                f"level {depth} has a value that is known exactly, and so are its children, whose "
-                "sum is another; make them agree or leave one out"
+                f"level {depth} has a value that is known exactly and differs from the sum of its "
+                "children, which are exact too; make them agree or leave one out"
             )
 
 
@@ -196,13 +194,13 @@ def _variance(depth: int, variance: Floats | float, size: int) -> Floats:
 def _check_leaves(depth: int, variance: Floats) -> None:
     if np.isinf(variance).any():
         raise ValueError(
-            f"variances[{depth}]: a node without children was not measured, so nothing is known of "
-            "it; leave it out"
+            f"variances[{depth}] is infinite for a node without children, which was not measured; "
+            "leave the node out"
         )
 
 
 def _sums(values: Floats, parents: Integers, size: int) -> Floats:
-    """Return sums over the children of each node."""
+    """Return, for each of ``size`` nodes, the sum of its children's values."""
     if values.ndim == 1:
         return np.bincount(parents, weights=values, minlength=size).astype(np.float64, copy=False)
     from scipy.sparse import csc_array  # pyright: ignore[reportMissingTypeStubs]

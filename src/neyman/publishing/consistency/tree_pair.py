@@ -14,12 +14,10 @@ from itertools import pairwise
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Floats, Integers
 from neyman.publishing.consistency.tree import Chain, PlaceTree
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Level = tuple[int, int]
 
 _RELATIVE_ROUNDING = 1e-13  # the most that rounding may reduce a variance, relative to the noise
@@ -81,12 +79,8 @@ class TreePair:
             if depths
             else None
         )
-        self.after = [
-            np.minimum(table, variance).T.ravel()
-            if self._turned
-            else np.minimum(table, variance).ravel()
-            for table, variance in zip(self._after(), variances, strict=True)
-        ]
+        after = map(np.minimum, self._after(), variances)
+        self.after = [(table.T if self._turned else table).ravel() for table in after]
 
     def _order_level(self, level: Level) -> Level:
         return (level[1], level[0]) if self._turned else level
@@ -124,7 +118,6 @@ class TreePair:
         return [table.reshape(given.shape) for table, given in zip(flat, values, strict=True)]
 
     def _as_grid(self, i: int, table: Floats) -> Floats:
-        """Return a table by the nodes of one tree, the places of the other, and columns."""
         m, n = self._shapes[i]
         if self._turned:
             return table.reshape(n, m, -1).swapaxes(0, 1)
@@ -132,41 +125,41 @@ class TreePair:
 
 
 def matrix_size(chain: Chain) -> int:
-    """Return the size of the matrices if the vectors are over the places of this tree."""
+    """Return the number of rows of `TreePair`'s matrices if this tree gives their places."""
     return chain.sizes[-2] if len(chain.sizes) > 1 else 1
 
 
 @dataclass(frozen=True)
 class _Measured:
-    """Represent a table: the levels of its places, and a cell's variance by its place across."""
+    """Represent a noisy table of `_Sums`."""
 
-    depth: int
-    level: int
-    variances: Floats
+    depth: int  # the level of its nodes
+    level: int  # the level of its places in the other tree
+    variances: Floats  # of the noise on a cell, by its place in the other tree
 
 
 @dataclass(frozen=True)
 class _Update:
-    """Describe how far an observation moves a node, by class.
+    """Describe how an observation of a node's vector changes the vector's estimate."""
 
-    The observation is a table, or the sum of the nodes below (None).
-    """
-
-    table: int | None
-    level: int
-    gains: list[Floats]
+    table: int | None  # the observed table; None for the sum of the nodes below
+    level: int  # the level of the observation's places
+    gains: list[Floats]  # by class of nodes, the factor of observation minus estimate
 
 
 @dataclass(frozen=True)
 class _Nodes:
-    """Represent the nodes at one depth.
+    """Represent the nodes at one depth. Each has a vector over places of the other tree.
 
     Args:
         level: the level of the places in each node's vector.
         kinds: the class of each node. Nodes of one class have the same matrices.
-        prior: the table with which each vector starts; None for the sum of the nodes below.
-        variances: for each class, the variance of a vector, given all tables at the node and below.
-        below: for each class, the variance of the sum of the nodes below.
+        prior: the table from which the estimate of each vector starts; None for the sum of the
+            nodes below.
+        updates: the further observations, in order.
+        variances: for each class, the covariance matrix of a vector, given all tables at the node
+            and below.
+        below: for each class, the covariance matrix of the sum of the nodes below.
     """
 
     level: int
@@ -178,7 +171,10 @@ class _Nodes:
 
 
 class _Sums:
-    """Run the two passes, with vectors over the places of another tree."""
+    """Solve least squares on the nodes of a tree, with vectors over the places of another tree.
+
+    The first pass goes up, and uses the tables at each node and below. The second goes down.
+    """
 
     def __init__(self, nodes: Chain, across: Chain, tables: Sequence[_Measured]) -> None:
         self._nodes, self._across, self._tables = nodes, across, tables
@@ -190,7 +186,7 @@ class _Sums:
         self._downward()
 
     def _sum(self, lower: int, upper: int) -> Floats:
-        """Return the matrix of sums over the places of a lower level across."""
+        """Return the matrix that sums a vector over a lower level to an upper level."""
         matrix = np.zeros((self._across.sizes[upper], self._across.sizes[lower]))
         matrix[self._across.above(upper, lower), np.arange(matrix.shape[1])] = 1
         return matrix
@@ -261,7 +257,6 @@ class _Sums:
             self._state(depth, kinds, after)
 
     def _state(self, depth: int, kinds: Integers, after: list[Floats]) -> None:
-        """Set the variances of the tables at a depth."""
         level, exact = self._levels[depth].level, _RELATIVE_ROUNDING
         for i, table in enumerate(self._tables):
             if table.depth == depth:
@@ -318,7 +313,6 @@ def _solve(matrix: Floats, right: Floats) -> Floats:
 
 
 def _apply_matrices(matrices: Sequence[Floats], kinds: Integers, vectors: Floats) -> Floats:
-    """Multiply each node's vectors by the matrix of the node's class."""
     result = np.empty((len(vectors), len(matrices[0]), vectors.shape[2]))
     order = np.argsort(kinds, kind="stable")
     ends = np.searchsorted(kinds[order], np.arange(len(matrices) + 1))
@@ -329,7 +323,7 @@ def _apply_matrices(matrices: Sequence[Floats], kinds: Integers, vectors: Floats
 
 
 def _parent_sums(table: Floats, parents: Integers, axis: int, size: int = 0) -> Floats:
-    """Return sums of a table over the places of each place above."""
+    """Return sums of a table along an axis. ``parents`` has the position of each entry's sum."""
     size = size or int(parents.max()) + 1
     shape = list(table.shape)
     shape[axis] = size

@@ -1,10 +1,10 @@
 """Compute exact tables from private rows: the nonzero counts and sums of each measure of a plan.
 
 If each row is a unit, rows are first grouped by their raw keys. The few groups are matched with the
-public keys and grouped again by code. One aggregation per largest set of dimensions serves all
-tables, which sum its cells. If units have ids, each row gets its codes first, and each unit's rows
-are cut to the plan's bound. The work goes through buckets of units one after another, so memory
-stays bounded.
+public keys and grouped again by code. A code is the number of a key. Queries whose columns are
+among the columns of another query share one aggregation, and sum its cells. If units have ids, each
+row gets its codes first, and each unit's rows are cut to the plan's bound. The work goes through
+buckets of units one after another, so memory stays bounded.
 
 - `expressions.key_bytes` defines how a value is read as a key, and `expressions.scaled_integer` how
   it is read as a number. NULL, fractions for integer keys, and unlisted values are unknown.
@@ -15,8 +15,7 @@ stays bounded.
   each row is a unit.
 
 Sums are exact and clipped to +-2^62 in each group, which cannot raise the change that one row
-causes. Unknown values have one extra code, so a query that does not use this dimension loses no
-row.
+causes. Unknown values have one extra code, so a query without this column loses no row.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -31,8 +30,8 @@ from typing import Any
 import ibis
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Integers
 from neyman.publishing.engines.backends import Value, backend_of, fetched, fresh_key, held
 from neyman.publishing.engines.bounding import first_cells, first_rows
 from neyman.publishing.engines.cells import MAX_CELL_SIZE, Cells, added, ravelled, together
@@ -47,7 +46,7 @@ from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Query, center, measures_of, middle
 
 Key = tuple[str, str, str]
-KeyNumbers = tuple[pa.Table, dict[str, NDArray[np.int64]]]  # keys, and their numbers by measure
+KeyNumbers = tuple[pa.Table, dict[str, Integers]]  # keys, and their numbers by measure
 _MAX_SQUARED_IN_64_BITS = 3 * 10**9  # its square fits in 64 bits
 _PREFIX = {"sum": "s", "over": "s", "offset": "o", "square": "q"}  # prefixes of the names of sums
 
@@ -62,7 +61,7 @@ def aggregate_cells(
         "offset", or "square" (see `Entry`). Cells are in declared order: places, then the keys of
         each ``by`` column, then bins, with the last varying fastest. A query with detail has the
         cells of each level under the names of `Query.counted`. If ``key`` is None, a new key
-        chooses among a unit's rows.
+        chooses which rows of a unit stay.
     """
     key = fresh_key() if key is None else key
     plan = _by_level_of_detail(plan)
@@ -93,18 +92,17 @@ def aggregate_cells(
 
 
 def _by_level_of_detail(plan: Plan) -> Plan:
-    """Return the plan with one query per level of detail."""
     return plan.changed(queries=tuple(one for query in plan.queries for one in query.counted))
 
 
 def selected(plan: Plan, table: ibis.Table, where: str | None) -> ibis.Table:
-    """Return the rows of a `prepared` table that meet a query's filter."""
+    """Return the rows that meet a query's filter, from the table that `prepared` opens."""
     rows: Any = table
     return table if where is None else rows.filter(rows[filter_column(plan, where)])
 
 
 def _unit_rows(coding: Coding, table: ibis.Table, query: Query) -> Cells:
-    """Count units by their number of rows. A unit's cell depends only on that unit's rows."""
+    """Count the units in each bin of a unit's number of rows."""
     edges = query.bins or range(2)
     parts: list[Cells] = []
     for bucket in buckets_of(coding.plan, table):
@@ -119,7 +117,7 @@ def _unit_rows(coding: Coding, table: ibis.Table, query: Query) -> Cells:
 
 
 def _largest_values(coding: Coding, table: ibis.Table, query: Query) -> Cells:
-    """Count units by the bin of their value farthest from 0. In a tie, use the positive value."""
+    """Count units by the bin of their value farthest from 0. Of two such values, use the larger."""
     edges = query.bins or range(2)
     middle = (len(edges) - 1) // 2 if edges[0] < 0 else 0
     (axis,) = coding.axes(query, ALL)
@@ -148,20 +146,19 @@ def _tables_of(
     key: bytes,
     progress: Progress | None,
 ) -> dict[Key, Cells]:
-    plan = coding.plan
-    if plan.unit.id is None:
+    if coding.plan.unit.id is None:
         return dict(_row_unit_cells(coding, table, queries, progress))
     wanted = dict.fromkeys(one for query in queries for one in needed_columns(coding, query))
     parts: dict[Key, list[Cells]] = {}
     with coded_rows(coding, table, wanted, key) as (buckets, secret):
-        uses = sum(len(query.split) for query in queries if _has_own_rows(query))
-        uses += sum(
-            1 for _ in _shared_dimensions(coding, [q for q in queries if not _has_own_rows(q)])
-        )
+        shared = [query for query in queries if not _has_own_rows(query)]
+        uses = len(list(_shared_dimensions(coding, shared)))
+        own = filter(_has_own_rows, queries)
+        uses += sum(len(query.split) if query.measure == "units" else 1 for query in own)
         steps = Steps(len(buckets) * (uses + (uses > 1)), progress)
         for bounded in buckets:
-            with held(bounded, steps) if uses > 1 else nullcontext(bounded) as shared:
-                for target, cells in _bounded_cells(coding, shared, queries, secret, steps):
+            with held(bounded, steps) if uses > 1 else nullcontext(bounded) as rows:
+                for target, cells in _bounded_cells(coding, rows, queries, secret, steps):
                     parts.setdefault(target, []).append(cells)
     return {target: together(cells) for target, cells in parts.items()}
 
@@ -179,7 +176,7 @@ def _distinct(
     with coded_rows(coding, table, needed_columns(coding, query), key) as (buckets, secret):
         for bucket in buckets:
             named = coding.plan.unit.id is not None
-            known = known_rows(bucket, coding.axes(query, coding.lowest(query)))
+            known = known_rows(bucket, coding.axes(query, coding.plan.finest(query)))
             rows: Any = bounded_rows(coding, bucket, query, secret) if named else known
             for level, tables in parts.items():
                 cell = names_of(coding.axes(query, level))
@@ -207,10 +204,10 @@ def discover(
     """Return the keys that occur in the rows, with exact numbers. The result is not yet private.
 
     Returns:
-        The table's key columns as text (places by their declared names, then ``by``), sorted by
-        their bytes. For each row, numbers by measure: "keys", the number of distinct units with the
-        key, 1 or more, and "count" or "sum" if the query measures it. NULL and non-UTF-8 values are
-        no keys.
+        An Arrow table with one row per key, sorted by the bytes of its texts. Its columns are the
+        places by their declared names, then ``by``. Also a dict from measure to one number per row:
+        "keys", the number of distinct units with the key, 1 or more, and "count" or "sum" if the
+        query measures it. NULL and non-UTF-8 values are no keys.
     """
     key = fresh_key() if key is None else key
     coding = Coding(plan, tuple(table.columns))
@@ -229,7 +226,6 @@ def discover(
 
 
 def _by_key(coding: Coding, rows: ibis.Table, query: Query, group: Sequence[str]) -> ibis.Table:
-    """Count the units of each key, "keys". Add other measures under the names of `_measures`."""
     named = coding.plan.unit.id is not None
     if measures_of(query) == ("keys",):
         rows = rows.select("unit", *group).distinct() if named else rows
@@ -240,21 +236,31 @@ def _by_key(coding: Coding, rows: ibis.Table, query: Query, group: Sequence[str]
 
 
 def chosen_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Table) -> ibis.Table:
-    """Return the rows with all keys of a query with discovered keys, after the query's bounds."""
-    lowest, unknown = coding.axes(query, coding.lowest(query)), coding.discovered(query)
+    """Return the rows that a query with discovered keys counts: with a key, within the bounds."""
+    lowest, unknown = coding.axes(query, coding.plan.finest(query)), coding.discovered(query)
     rows = known_rows(rows, lowest, unknown)
-    cell, wanted = names_of([*lowest, *unknown]), names_of(needed_columns(coding, query))
+    return _first_of_units(coding, rows, query, secret, 1, names_of([*lowest, *unknown]))
+
+
+def _first_of_units(
+    coding: Coding,
+    rows: ibis.Table,
+    query: Query,
+    secret: ibis.Table,
+    label: int,
+    cell: Sequence[str],
+) -> ibis.Table:
+    names = names_of(needed_columns(coding, query))
     if query.groups is not None:
-        rows = first_cells(rows, wanted, query.groups, secret, 1, cell)
+        rows = first_cells(rows, names, query.groups, secret, label, cell)
     if query.rows_per_group is not None:
-        rows = first_rows(rows, wanted, query.rows_per_group, secret, 2, cell)
+        rows = first_rows(rows, names, query.rows_per_group, secret, label + 1, cell)
     return rows
 
 
 def _key_numbers(
     coding: Coding, query: Query, level: str, table: pa.Table, group: Sequence[str]
 ) -> KeyNumbers:
-    """Return the keys as a sorted table of texts, and the numbers by measure."""
     of_measure = {part: _column_of(coding, query, part) for part in measures_of(query)}
     # Sums over several buckets could exceed 64 bits.
     table = table.group_by(group).aggregate([(name, "list") for name in set(of_measure.values())])
@@ -280,22 +286,16 @@ def _key_numbers(
         name: pa.array([row[i].decode() for row, _ in known], pa.string())
         for i, name in enumerate(order)
     }
-    place_of = [i for _, i in known]
-    exact = {
-        part: np.array(
-            [
-                max(-MAX_CELL_SIZE, min(MAX_CELL_SIZE, sum(v)))
-                for v in table[f"{name}_list"].to_pylist()
-            ],
-            np.int64,
-        )
-        for part, name in of_measure.items()
-    }
-    return pa.table(texts), {part: values[place_of] for part, values in exact.items()}
+    numbers: dict[str, Integers] = {}
+    for part, name in of_measure.items():
+        sums = list(map(sum, table[f"{name}_list"].to_pylist()))
+        clipped = [max(-MAX_CELL_SIZE, min(MAX_CELL_SIZE, sums[i])) for _, i in known]
+        numbers[part] = np.array(clipped, np.int64)
+    return pa.table(texts), numbers
 
 
 def _column_of(coding: Coding, query: Query, part: str) -> str:
-    """Return the name that `_by_key` and `_measures` give to a part of the measure."""
+    """Return the column in which `_by_key` or `_measures` counts or sums a part of a measure."""
     if part == "keys":
         return part
     value, needed = coding.value(query, part), coding.numbers(query, part)
@@ -339,10 +339,12 @@ def rehearse(plan: Plan, table: ibis.Table) -> None:
 
 @dataclass(frozen=True)
 class _Dimensions:
-    """Represent a set of dimensions: places and other axes.
+    """Represent the columns that a table is grouped by.
 
     Args:
-        places: for each hierarchy of the plan, the axis index of its lowest places; -1 for none.
+        places: for each hierarchy of the plan, the index of the column with its lowest places; -1
+            for none.
+        others: the columns of keys and of bins.
     """
 
     places: tuple[int, ...]
@@ -359,8 +361,7 @@ class _Dimensions:
 
 
 def _dimensions(coding: Coding, query: Query) -> _Dimensions:
-    """Return the dimensions of a query's finest table."""
-    axes = coding.axes(query, coding.lowest(query))
+    axes = coding.axes(query, coding.plan.finest(query))
     places = {coding.level(axis)[0].name: axis.index for axis in axes if axis.kind is Kind.PLACE}
     others = frozenset(axis for axis in axes if axis.kind is not Kind.PLACE)
     return _Dimensions(tuple(places.get(one.name, -1) for one in coding.plan.hierarchies), others)
@@ -369,7 +370,7 @@ def _dimensions(coding: Coding, query: Query) -> _Dimensions:
 def _shared_dimensions(
     coding: Coding, queries: Sequence[Query]
 ) -> Iterator[tuple[_Dimensions, list[Query]]]:
-    """Yield each largest set of dimensions, with the queries that it answers."""
+    """Yield each set of columns that no other set includes, with the queries that it answers."""
     left = {query.name: (query, _dimensions(coding, query)) for query in queries}
     kinds = list(dict.fromkeys(own for _, own in left.values()))
     for largest in kinds:
@@ -384,7 +385,6 @@ def _shared_dimensions(
 def _row_unit_cells(
     coding: Coding, table: ibis.Table, queries: Sequence[Query], progress: Progress | None
 ) -> Iterator[tuple[Key, Cells]]:
-    """Yield tables if each row is a unit. Rows are grouped by raw keys, then by codes."""
     shared = list(_shared_dimensions(coding, queries))
     steps = Steps(len(shared), progress)
     for largest, served in shared:
@@ -406,7 +406,7 @@ def _row_unit_cells(
 def listed(
     coding: Coding, table: ibis.Table, wanted: Iterable[CodeColumn]
 ) -> Generator[list[ibis.Table]]:
-    """Put the public keys of the wanted axes into tables on the engine of the rows."""
+    """Put the public keys of the wanted columns into tables on the engine of the rows."""
     with ExitStack() as scope:
         yield [scope.enter_context(backend_of(table).put(keys)) for keys in coding.keys(wanted)]
 
@@ -415,7 +415,11 @@ def listed(
 def coded_rows(
     coding: Coding, table: ibis.Table, wanted: Iterable[CodeColumn], key: bytes
 ) -> Generator[tuple[list[ibis.Table], ibis.Table]]:
-    """Code each bucket's rows, up to the plan's bound per unit. Also yield ``key`` as a table."""
+    """Yield each bucket's coded rows, at most the plan's bound per unit, and the table of ``key``.
+
+    Args:
+        wanted: the columns of the coded rows.
+    """
     wanted, unit = list(wanted), coding.plan.unit
     named = unit.id is not None
     with backend_of(table).secret(key) as secret, listed(coding, table, wanted) as keys:
@@ -430,7 +434,7 @@ def coded_rows(
 
 
 def _measures(coding: Coding, rows: Any, queries: Sequence[Query]) -> dict[str, Value]:
-    """Count rows, and sum each column of values, see `_column_of` [UN-10]."""
+    """Return the counts and sums that queries need, by the names of `_column_of` [UN-10]."""
     measures: dict[str, Any] = {"rows": rows.count()}
     for query in queries:
         for measure in measures_of(query):
@@ -451,10 +455,8 @@ def _summand(value: Value, measure: str, clip: tuple[int, int]) -> Value:
     if measure == "offset":
         about = middle(clip)
         return value * about.denominator - about.numerator
-    return _square(value, clip) if measure == "square" else value
-
-
-def _square(value: Value, clip: tuple[int, int]) -> Value:
+    if measure != "square":
+        return value
     about = center(clip)
     away: Any = value - about
     if max(clip[1] - about, about - clip[0]) > _MAX_SQUARED_IN_64_BITS:
@@ -480,30 +482,30 @@ def _tables(
 
 def _group_rows(
     rows: ibis.Table, axes: Sequence[CodeColumn], measures: Mapping[str, Any], steps: Steps
-) -> tuple[pa.Table, dict[CodeColumn, NDArray[np.int64]]]:
+) -> tuple[pa.Table, dict[CodeColumn, Integers]]:
     grouped = rows.group_by(*names_of(axes)) if axes else rows
     table = fetched(grouped.aggregate(**measures), steps)
     return table, {axis: _integers(table[axis.name]) for axis in axes}
 
 
-def _integers(column: pa.ChunkedArray) -> NDArray[np.int64]:
+def _integers(column: pa.ChunkedArray) -> Integers:
     return column.to_numpy().astype(np.int64, copy=False)
 
 
 def _cells(
     coding: Coding,
-    codes: Mapping[CodeColumn, NDArray[np.int64]],
-    values: NDArray[np.int64],
+    codes: Mapping[CodeColumn, Integers],
+    values: Integers,
     query: Query,
     level: str,
     finest: str | None = None,
 ) -> Cells:
-    """Return one table from rows with these codes.
+    """Return one table: the sum of ``values`` in each cell that the codes name.
 
-    A row without a place in the query's finest table is in none of the query's tables. If
-    ``finest`` is given, this level decides, and the other rows are already left out.
+    A row without a place at the level ``finest`` is left out. By default, this is the level of the
+    query's finest table, so that all tables of the query count the same rows.
     """
-    finest = coding.lowest(query) if finest is None else finest
+    finest = coding.plan.finest(query) if finest is None else finest
     shape = [axis.size for axis in coding.axes(query, level)]
     if not shape:
         return added(1, np.zeros(len(values), dtype=np.int64), values)
@@ -517,14 +519,11 @@ def _cells(
 def _bounded_cells(
     coding: Coding, rows: ibis.Table, queries: Sequence[Query], secret: ibis.Table, steps: Steps
 ) -> Iterator[tuple[Key, Cells]]:
-    """Yield tables of some units, whose rows already meet the plan's bound."""
-    alone = [query for query in queries if _has_own_rows(query)]
-    for largest, served in _shared_dimensions(
-        coding, [query for query in queries if not _has_own_rows(query)]
-    ):
+    shared = [query for query in queries if not _has_own_rows(query)]
+    for largest, served in _shared_dimensions(coding, shared):
         measures = _measures(coding, rows, served)
         yield from _tables(coding, rows, largest.columns, measures, served, steps)
-    for query in alone:
+    for query in filter(_has_own_rows, queries):
         own = bounded_rows(coding, rows, query, secret)
         if query.measure != "units":
             axes, measures = _dimensions(coding, query).columns, _measures(coding, own, [query])
@@ -540,34 +539,29 @@ def _bounded_cells(
 
 
 def _has_own_rows(query: Query) -> bool:
-    """Return True if a query has its own bounds, or counts units."""
-    bounds = (query.groups, query.rows_per_group)
-    return query.measure == "units" or any(bound is not None for bound in bounds)
+    is_bounded = query.groups is not None or query.rows_per_group is not None
+    return is_bounded or query.measure == "units"
 
 
 def bounded_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Table) -> ibis.Table:
     """Return each unit's rows that meet a query's own bounds.
 
-    All levels of detail of a query use the same rows. A unit's groups may differ in level, and the
-    bound is for all groups together [UN-12].
+    All levels of detail of a query use the same rows. A unit's groups may differ in their level of
+    detail. The bound is for all groups together [UN-12].
     """
     names = [one.detail.first if one.detail else one.name for one in coding.plan.queries]
     label = 1 + 2 * names.index(query.detail.first if query.detail else query.name)
-    axes = coding.axes(replace(query, by=query.group_by), coding.lowest(query))
+    axes = coding.axes(replace(query, by=query.group_by), coding.plan.finest(query))
     # Values of drawn quantiles are no cells. Their groups are.
     is_value = query.inverse_sensitivity
     cell = names_of(axis for axis in axes if not (is_value and axis.kind is Kind.BIN))
     needed = names_of(needed_columns(coding, query))
     rows = with_numbers(coding, known_rows(rows, axes), query).select("unit", *needed)
-    if query.groups is not None:
-        rows = first_cells(rows, needed, query.groups, secret, label, cell)
-    if query.rows_per_group is not None:
-        rows = first_rows(rows, needed, query.rows_per_group, secret, label + 1, cell)
-    return rows
+    return _first_of_units(coding, rows, query, secret, label, cell)
 
 
 def with_numbers(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
-    """Return the rows that contribute to the measure, so that other rows use up no bound."""
+    """Return the rows with the numbers that the measure needs. Other rows use up no bound."""
     parts = [coding.numbers(query, part) for part in measures_of(query)]
     every: Any = rows
     known = [ibis.and_(*(every[o.name] >= low for o, low in part.items())) for part in parts]
@@ -590,7 +584,7 @@ def needed_columns(coding: Coding, query: Query) -> dict[CodeColumn, None]:
     They are the same, in the same order, for each level of detail of a query.
     """
     alone = query.measure in ("units", "distinct") or query.delta is not None
-    levels = query.levels if alone else (coding.lowest(query),)
+    levels = query.levels if alone else (coding.plan.finest(query),)
     own = replace(query, by=query.group_by)
     axes = dict.fromkeys(axis for level in levels for axis in coding.axes(own, level))
     if query.detail is not None:
@@ -599,6 +593,6 @@ def needed_columns(coding: Coding, query: Query) -> dict[CodeColumn, None]:
 
 
 def buckets_of(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
-    """Split rows into parts that keep each unit's rows together and can be ranked in memory."""
+    """Yield parts of the rows. A part has all rows of its units and can be ranked in memory."""
     unit = plan.unit.id
     yield from [table] if unit is None else backend_of(table).buckets(table, unit)

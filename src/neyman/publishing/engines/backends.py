@@ -1,7 +1,7 @@
-"""Run what Ibis does not unify: one class per engine, with the same methods.
+"""Define one class per engine, with the same methods, for what Ibis does not do alike on each.
 
-Each expression has the same result on all engines. `expressions` has the expressions whose SQL is
-the same on each engine.
+Ibis writes a query in the SQL of each engine. Each expression here has the same result on all
+engines. `expressions` has the expressions that Ibis writes alike for every engine.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -49,7 +49,12 @@ _SIMPLE = (
 
 
 def _sql(name: str, given: Sequence[object], result: object) -> Callable[..., Value]:
-    """Return a function that an engine has under this name, or that ``postgres_sql`` writes."""
+    """Return a function of the engine with this name, or one that ``postgres_sql`` writes.
+
+    Args:
+        given: the types of the arguments.
+        result: the type of the result.
+    """
 
     def own(a: object, b: object, c: object) -> None: ...
 
@@ -72,7 +77,7 @@ _scaled_decimal = _sql("scaled_decimal", [dt.decimal, dt.int64, dt.int64], dt.in
 
 
 class Backend(ABC):
-    """Represent an engine: its expressions and its Ibis connection, None if not connected."""
+    """Represent an engine: its expressions, and its Ibis connection if it has one."""
 
     name: ClassVar[str]
     ibis_name: ClassVar[str]
@@ -98,24 +103,24 @@ class Backend(ABC):
         return self.encode(column) if column.type().is_string() else column
 
     def group_key(self, column: Value) -> Value:
-        """Return the value to group rows by before a look-up of keys: for texts, their bytes."""
+        """Return the value by which rows are grouped before keys are looked up: a text's bytes."""
         return self.plain_bytes(column)
 
     def integer_value(self, column: Value, decimals: int, most: int) -> Value | None:
-        """Return the integer of `integer_of` within +-most; None if the engine has no function."""
+        """Return the result of `integer_of`; None if the engine has no function for it."""
         return None
 
     def barrier(self, value: Value) -> Value:
-        """Return a value that is computed once per row, even if a filter reads it."""
+        """Return the same value. The engine computes it once per row, even if a filter reads it."""
         return value
 
     def decode(self, data: Value) -> tuple[Value, Value, Value]:
-        """Return the text of bytes, True if they are UTF-8, and True if they are plain ASCII."""
+        """Return three columns: the text of bytes, True for UTF-8, and True for plain ASCII."""
         text = data.cast("string")
         return text, self.is_text(text), ~text.re_search("[^\x01-\x7f]")
 
     def is_text(self, text: Value) -> Value:
-        """Return True if the bytes of a text are UTF-8."""
+        """Return True for each text whose bytes are UTF-8."""
         return ibis.literal(True)
 
     strip = staticmethod(_btrim)  # a text without some characters at its ends
@@ -137,37 +142,37 @@ class Backend(ABC):
         if column.type().scale != 9:
             return micros
         # The ends of 64 bits stand for infinity or for missing values.
-        return ibis.cases(
-            (
-                micros.between(-COLUMN_TYPES_LIMITS.microseconds, COLUMN_TYPES_LIMITS.microseconds),
-                micros,
-            )
-        )
+        most = COLUMN_TYPES_LIMITS.microseconds
+        return ibis.cases((micros.between(-most, most), micros))
 
     def step_value(self, number: Value, starts: list[int], values: list[int]) -> Value:
-        """Return the value of the last start that is at most ``number``; see `step_function`."""
+        """Return the result of `step_function`."""
         return step_function(number, starts, values)
 
     # Tables
 
     @abstractmethod
     def put(self, rows: pa.Table) -> AbstractContextManager[ibis.Table]:
-        """Put rows into a table of this connection, which is dropped after use."""
+        """Put rows into a temporary table of this connection, and drop the table after use."""
 
     @abstractmethod
     def hold(self, rows: ibis.Table, steps: Steps) -> AbstractContextManager[ibis.Table]:
-        """Compute rows once, as the next step, in a temporary table that is dropped after use."""
+        """Compute rows once, into a temporary table, and drop the table after use.
+
+        Args:
+            steps: reports the progress of this query.
+        """
 
     @abstractmethod
     def arrow(self, rows: ibis.Table) -> pa.Table:
-        """Return a result as an Arrow table."""
+        """Compute rows, and return them as an Arrow table."""
 
     @abstractmethod
     def copy(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
         """Compute rows of another connection once, and put them on this connection."""
 
     def import_rows(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
-        """Compute rows of an engine in `sources` once, for this connection."""
+        """Compute rows once, for use on this connection. Their engine is one of `sources`."""
         other = backend_of(rows)
         return held(rows) if other.connection is self.connection else self.copy(rows, other)
 
@@ -176,28 +181,28 @@ class Backend(ABC):
         return self.put(pa.table({"key": [_key_text(key)]}))
 
     def view(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
-        """Return rows that Ibis neither merges into a query nor compiles again."""
+        """Return the same rows as a named table, whose query Ibis does not write again."""
         return nullcontext(rows)
 
     def fence(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
-        """Return a `view`, also on an engine that replaces names by their expressions."""
+        """Return the same rows. The engine computes their expressions once."""
         return self.view(rows)
 
     def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-        """Return columns of rows, and ``copy``, which numbers equal rows from 0."""
-        counted: Value = rows.group_by(columns).aggregate(copies=rows.count())
-        return counted.mutate(copy=ibis.range(0, counted["copies"]).unnest()).drop("copies")
+        """Return some columns of all rows, and ``copy``, which numbers equal rows from 0."""
+        groups: Value = rows.group_by(columns).aggregate(copies=rows.count())
+        return groups.mutate(copy=ibis.range(0, groups["copies"]).unnest()).drop("copies")
 
     def buckets(self, table: ibis.Table, unit: str) -> Iterator[ibis.Table]:
-        """Split rows into parts that keep each unit's rows together and can be ranked in memory."""
+        """Yield parts of the rows. A part has all rows of its units and can be ranked in memory."""
         yield table  # a server, and Spark, sort on disk anyway
 
     def follow(self, query: Callable[[], Answer], tell: Progress) -> Answer:
-        """Answer a query, and report its progress if known."""
+        """Run a query and return its answer. Report the completed part, 0 to 1, to ``tell``."""
         return query()
 
     def stream(self, rows: ibis.Table) -> pa.Table | pa.RecordBatchReader:
-        """Return a result, in parts if the engine supports parts."""
+        """Compute rows, and return them in parts if the engine supports parts."""
         return self.arrow(rows)
 
 
@@ -209,7 +214,7 @@ class OwnBackend(Backend):
     """True if a run with this engine, or without a named one, counts database tables in place."""
 
     register: ClassVar[Callable[[Any, Opening], ibis.Table]]
-    """Return Arrow data of plain types as a table on a new connection."""
+    """Return Arrow data of plain types (see `column_types`) as a table on a new connection."""
     parquet: ClassVar[Callable[[Sequence[str], pa.Schema, Opening], ibis.Table]]
     """Return Parquet files as a table on a new connection, given the schema of its columns."""
     accept: ClassVar[Callable[[ibis.Table], ibis.Table]] = staticmethod(lambda table: table)
@@ -244,7 +249,7 @@ class DuckDB(OwnBackend):
         return ibis.cases((draw < 2, value))
 
     def decode(self, data: Value) -> tuple[Value, Value, Value]:
-        """Return the text of bytes and both conditions. Non-UTF-8 bytes raise an error."""
+        """Return the text and both conditions. Reading the text of other bytes is an error."""
         digits = hexadecimal(data)
         return _decode(data), digits.re_search(_UTF8_HEX), digits.re_search(_ASCII_HEX)
 
@@ -253,7 +258,6 @@ class DuckDB(OwnBackend):
         return ibis.cases((text.re_search(_SIMPLE), own), else_=replaced)
 
     def micros(self, column: Value) -> Value:
-        """Return the microseconds of a timestamp."""
         kind = column.type()
         if kind.timezone is None and kind.scale in range(6):
             # A cast of seconds or milliseconds fails if the microseconds overflow 64 bits.
@@ -262,7 +266,6 @@ class DuckDB(OwnBackend):
 
     @contextmanager
     def put(self, rows: pa.Table | pa.RecordBatchReader) -> Generator[ibis.Table]:
-        """Put rows into a temporary table."""
         name = _name()
         # Do not use the Arrow table itself: DuckDB reports progress only for its own tables.
         self.connection.con.register(f"{name}_arrow", rows)
@@ -272,7 +275,6 @@ class DuckDB(OwnBackend):
 
     @contextmanager
     def hold(self, rows: ibis.Table, steps: Steps) -> Generator[ibis.Table]:
-        """Put rows into a temporary table."""
         name, create = _name(), self.connection.create_table
         table = steps.run(self.follow, lambda: create(name, rows, temp=True))
         yield from self._temporary_table(table, f"TABLE {name}")
@@ -294,7 +296,6 @@ class DuckDB(OwnBackend):
         self.connection.con.execute(query).fetchall()
 
     def arrow(self, rows: ibis.Table) -> pa.Table:
-        """Return a result as an Arrow table."""
         return rows.to_pyarrow()
 
     def copy(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
@@ -302,7 +303,6 @@ class DuckDB(OwnBackend):
         return self.put(other.stream(rows))
 
     def stream(self, rows: ibis.Table) -> pa.RecordBatchReader:
-        """Return a result in parts."""
         source = self.connection
         source._run_pre_execute_hooks(rows)
         return pa.RecordBatchReader.from_stream(source.con.sql(source.compile(rows)))
@@ -311,13 +311,12 @@ class DuckDB(OwnBackend):
         """Split rows by a hash of the unit. Each unit is ranked alone, so no result changes."""
         number = 1 + row_count(table) // _RANKED_ROWS
         for bucket in range(number):
-            # A hash may be negative, and then so is its remainder. A second remainder corrects
-            # this.
+            # A hash may be negative, and then so is its remainder. A second one corrects this.
             part = (table[unit].hash() % number + number) % number
             yield table.filter(part == bucket) if number > 1 else table
 
     def follow(self, query: Callable[[], Answer], tell: Progress) -> Answer:
-        """Answer a query, and report DuckDB's own progress."""
+        """Run a query and return its answer, with the progress that DuckDB reports."""
         return followed(self.connection.con, query, tell)
 
 
@@ -332,7 +331,6 @@ class Spark(OwnBackend):
     close = staticmethod(spark.close)
 
     def micros(self, column: Value) -> Value:
-        """Return the microseconds of a timestamp."""
         return _unix_micros(column.cast("timestamp('UTC')"))
 
     def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
@@ -340,7 +338,7 @@ class Spark(OwnBackend):
         return numbered(rows, columns)
 
     def step_value(self, number: Value, starts: list[int], values: list[int]) -> Value:
-        """Return an element of an array: Spark takes half a minute to plan so many cases."""
+        """Return an element of an array: Spark takes half a minute to plan nested cases."""
         if not starts:
             return step_function(number, starts, values)
         listed: Value = ibis.literal(starts, "array<int64>")
@@ -367,7 +365,6 @@ class Spark(OwnBackend):
             yield cached
 
     def arrow(self, rows: ibis.Table) -> pa.Table:
-        """Return a result as an Arrow table."""
         # Ibis uses pandas here, which turns integers beside NULL into floats.
         return self._frame(rows).toArrow()
 
@@ -396,12 +393,12 @@ class Spark(OwnBackend):
 
 
 class ServerBackend(Backend):
-    """Represent a snapshot of a server, without writes (see `databases.table.Server`)."""
+    """Read one state of a server's tables, without writes (see `databases.table.Server`)."""
 
     close = staticmethod(lambda connection: connection.closed or connection.con.close())
 
     def group_key(self, column: Value) -> Value:
-        """Return the column itself: a text compares by its bytes."""
+        """Return the column itself: the server compares a text by its bytes."""
         return column
 
     def put(self, rows: pa.Table) -> AbstractContextManager[ibis.Table]:
@@ -413,7 +410,7 @@ class ServerBackend(Backend):
         return nullcontext(self.connection.secret(_key_text(key)))
 
     def fence(self, rows: ibis.Table) -> AbstractContextManager[ibis.Table]:
-        """Return rows whose expressions the server computes once."""
+        """Return the same rows. The server computes their expressions once."""
         return nullcontext(self.connection.fenced(rows))
 
     @contextmanager
@@ -423,7 +420,6 @@ class ServerBackend(Backend):
         yield rows
 
     def arrow(self, rows: ibis.Table) -> pa.Table:
-        """Return a result as an Arrow table."""
         return self.connection.fetched(rows)
 
     def copy(self, rows: ibis.Table, other: Backend) -> AbstractContextManager[ibis.Table]:
@@ -480,11 +476,12 @@ def fresh_key() -> bytes:
 
 
 def numbered(rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-    """Return columns of rows, and ``copy``, which numbers equal rows from 0.
+    """Return some columns of all rows, and ``copy``, which numbers equal rows from 0.
+
+    One window sorts a unit's rows. So the engine gathers them only once, for all later choices.
 
     Args:
-        columns: the unit first. One window sorts a unit's rows by the other columns. So all choices
-            among the unit's rows need them in one place only once.
+        columns: the unit first, then the columns by which rows are equal.
     """
     unit, *names = columns
     alike: Value = ibis.window(group_by=unit, order_by=names or unit)
@@ -493,7 +490,7 @@ def numbered(rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
 
 
 def step_function(number: Value, starts: list[int], values: list[int]) -> Value:
-    """Return the value of the last start that ``number`` reaches, or the first value if none."""
+    """Return values[i], with i the number of rising ``starts`` that are at most ``number``."""
     if not starts:
         return ibis.literal(values[0], "int64")
     middle = len(starts) // 2
@@ -508,22 +505,28 @@ def _key_text(key: bytes) -> str:
 
 
 def held(rows: ibis.Table, steps: Steps | None = None) -> AbstractContextManager[ibis.Table]:
-    """Compute rows once, as the next step, in a temporary table. A server repeats this."""
+    """Compute rows once, into a temporary table. A server computes them at each use."""
     return backend_of(rows).hold(rows, steps or Steps(1, None))
 
 
 def fetched(rows: ibis.Table, steps: Steps | None = None) -> pa.Table:
-    """Return a result as an Arrow table, as the next step."""
+    """Compute rows, and return them as an Arrow table. Report progress to ``steps``."""
     backend = backend_of(rows)
     return (steps or Steps(1, None)).run(backend.follow, lambda: backend.arrow(rows))
 
 
+def counted(rows: ibis.Table, /, **measures: Value) -> dict[str, int]:
+    """Return counts or sums over all rows, by name. A sum over no rows is 0."""
+    (row,) = fetched(rows.aggregate(**measures)).to_pylist()
+    return {name: int(value or 0) for name, value in row.items()}
+
+
 def row_sum(groups: ibis.Table) -> int:
-    """Return the number of rows of groups, the sum of their column ``rows``."""
-    counted: Any = groups
-    return int(fetched(groups.aggregate(n=counted["rows"].sum()))["n"][0].as_py() or 0)
+    """Return the number of rows in all groups: the sum of the column ``rows``."""
+    columns: Any = groups
+    return counted(groups, rows=columns["rows"].sum())["rows"]
 
 
 def row_count(rows: ibis.Table) -> int:
     """Return the number of rows."""
-    return int(fetched(rows.aggregate(rows=rows.count()))["rows"][0].as_py())
+    return counted(rows, rows=rows.count())["rows"]

@@ -1,9 +1,9 @@
 """Bound each unit's contribution by a choice among its rows that depends on this unit alone [UN-1].
 
-Rows are ranked by a keyed SHA-256 (`expressions.digest`). Its input is the numbers that decide what
-a row adds, the copy number among equal rows, and the unit. These numbers break ties. The first rows
-of each unit stay. They are the same on every engine for the same key. Cells are ranked in the same
-way. Each call draws a new key, which is stored only in a table of one row. No digest is published.
+Each row gets a keyed SHA-256 (`expressions.digest`) of the numbers that decide what it adds, of its
+copy number among equal rows, and of the unit. The rows of a unit with the smallest digests stay.
+The numbers break ties. So each engine chooses the same rows for the same key. Cells are chosen in
+the same way. Each run draws a new key, stored only in a table of one row. No digest is published.
 The key makes the choice fair. The guarantee holds for every key.
 """
 
@@ -29,14 +29,14 @@ def first_rows(
     label: int,
     within: Sequence[str] = (),
 ) -> ibis.Table:
-    """Return the first ``most`` rows of each unit, or of each unit and cell [UN-1].
+    """Return at most ``most`` rows of each unit, or of each unit and cell [UN-1].
 
     Args:
-        rows: the bytes ``unit`` (no NULL), and the ``names``.
-        names: columns of integers without NULL, and of bytes. They determine a row.
-        key: the table of the secret key.
+        rows: rows with the columns ``unit``, bytes without NULL, and ``names``.
+        names: columns of integers without NULL, or of bytes, that determine what a row adds.
+        key: a table of one row with the secret key.
         label: different labels make different choices with one key.
-        within: the names that form the cell.
+        within: the columns that form a cell; none for all of a unit's rows.
     """
     single = backend_of(rows).copies(rows, ["unit", *names])
     numbered = _rank_rows(single, key, label, [*names, "copy"])
@@ -52,7 +52,7 @@ def first_cells(
     label: int,
     cell: Sequence[str],
 ) -> ibis.Table:
-    """Return all rows of the first ``most`` cells of each unit; see `first_rows`."""
+    """Return all rows in at most ``most`` cells of each unit, with arguments as in `first_rows`."""
     if not cell:
         return rows
     numbered = _rank_rows(rows, key, label, cell)

@@ -1,4 +1,4 @@
-"""Represent sparse exact tables, and add small cells up to larger cells."""
+"""Represent tables of exact integers by their nonzero cells, and add values up to cells."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from neyman.numerics.arrays import Array, Integers
 
 # The largest size of a cell. Clipping to it cannot raise the change that one row causes.
 MAX_CELL_SIZE = 2**62
@@ -15,16 +16,16 @@ MAX_CELL_SIZE = 2**62
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Represent a flat table of integers within 2^62, by the rising indices of nonzero cells."""
+    """Represent a flat table of integers within +-2^62 by the positions of its nonzero cells."""
 
-    size: int
-    index: NDArray[np.int64]
-    values: NDArray[np.int64]
+    size: int  # the number of cells, zeros included
+    index: Integers  # the positions, rising
+    values: Integers
 
     def __len__(self) -> int:
         return self.size
 
-    def dense(self, start: int = 0, stop: int | None = None) -> NDArray[np.int64]:
+    def dense(self, start: int = 0, stop: int | None = None) -> Integers:
         """Return the cells start <= i < stop as a new array, zeros included."""
         stop = self.size if stop is None else stop
         first, last = np.searchsorted(self.index, [start, stop])
@@ -33,8 +34,8 @@ class Cells:
         return dense
 
 
-def added(size: int, index: NDArray[np.int64], values: NDArray[np.int64]) -> Cells:
-    """Add each value to its cell, in any order. The sum is exact, then clipped to +-2^62."""
+def added(size: int, index: Integers, values: Integers) -> Cells:
+    """Return a table: the exact sum of the values at each index, then clipped to +-2^62."""
     order = np.argsort(index, kind="stable")
     index, values = index[order], values[order]
     first = np.flatnonzero(np.diff(index, prepend=-1))
@@ -51,14 +52,14 @@ def added(size: int, index: NDArray[np.int64], values: NDArray[np.int64]) -> Cel
 
 
 def together(parts: Sequence[Cells]) -> Cells:
-    """Return the sum of tables of one size."""
+    """Return the sum of tables of the same size, cell by cell."""
     if len(parts) == 1:
         return parts[0]
     index = np.concatenate([part.index for part in parts])
     return added(parts[0].size, index, np.concatenate([part.values for part in parts]))
 
 
-def ravelled(codes: Iterable[NDArray[Any]], shape: Sequence[int]) -> NDArray[np.int64]:
+def ravelled(codes: Iterable[Array], shape: Sequence[int]) -> Integers:
     """Return flat indices of cells from their codes on each axis. The last axis varies fastest."""
     index: Any = 0
     for code, size in zip(codes, shape, strict=True):

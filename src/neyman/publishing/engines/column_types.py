@@ -1,8 +1,7 @@
-"""Map each Arrow type to the type that engines read, without looking at rows.
+"""Map each Arrow type to a plain type: a type that every engine reads with the same meaning.
 
-Both engines, and both of DuckDB's readers of Parquet, give these types the same meaning. If a plan
-needs a column of another type, the column is refused by its type, before any row is read. No
-conversion raises an error because of a row.
+If a plan needs a column without a plain type, the column is refused by its type, before any row is
+read. No conversion raises an error because of a row.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ PLACEHOLDER = pa.binary()
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType | None:
-    """Return the type in which a column of an Arrow type is read; None if no plan can use it.
+    """Return the plain type of a column of an Arrow type; None if no plan can use the column.
 
     Text of every layout is one type. Half floats become single floats, and decimals have 128 bits.
     Dates count days. Timestamps count microseconds, in UTC if they have a time zone. Dictionaries
@@ -71,7 +70,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType | None:
 
 
 def is_plain(kind: pa.DataType) -> bool:
-    """Return True if engines accept a type unchanged: a plain type, or text in another layout."""
+    """Return True if engines read a type unchanged: a plain type, or text in another layout."""
     return str(kind) in _TEXT or kind == plain_type(kind)
 
 
@@ -86,7 +85,7 @@ def reads_as_is(kind: pa.DataType) -> bool:
 
 
 def check_types(schema: pa.Schema, columns: Iterable[str] | None) -> None:
-    """Raise DataError for columns that no plan can use."""
+    """Raise DataError if one of the named columns has no plain type."""
     for name in columns or ():
         kind = schema.field(name).type
         if plain_type(kind) is None:
@@ -98,7 +97,7 @@ def check_types(schema: pa.Schema, columns: Iterable[str] | None) -> None:
 
 
 def plain_form(schema: pa.Schema) -> pa.Table:
-    """Make a table without rows in plain types. Unusable columns are present by name only."""
+    """Return a table without rows, in plain types. A column without one gets `PLACEHOLDER`."""
     kinds = [(field.name, plain_type(field.type) or PLACEHOLDER) for field in schema]
     return pa.schema(kinds or [("", PLACEHOLDER)]).empty_table()
 
@@ -112,7 +111,7 @@ def plain_table(data: pa.Table) -> pa.Table:
 
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column with a plain type in the form that engines accept.
+    """Convert a column to its plain type, which must exist.
 
     Text keeps its layout, also in dictionaries: engines read every layout. Missing values replace a
     decimal or a date outside its type's range, an empty text of a dictionary, and a timestamp more
@@ -130,11 +129,9 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_dictionary(kind):
         return plain(column.cast(kind.value_type))
     if pa.types.is_date64(kind):
-        ends = (
-            pa.scalar(-LIMITS.days * _DAY_MILLISECONDS),
-            pa.scalar(LIMITS.days * _DAY_MILLISECONDS),
-        )
-        return _null_outside(column, column.cast(pa.int64()), *ends).cast(pa.date32(), safe=False)
+        most = LIMITS.days * _DAY_MILLISECONDS
+        known = _null_outside(column, column.cast(pa.int64()), -most, most)
+        return known.cast(pa.date32(), safe=False)
     if pa.types.is_timestamp(kind):
         return _microseconds(column)
     if pa.types.is_decimal(kind):
@@ -148,22 +145,21 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return timestamps in microseconds, rounded down."""
     unit, number = column.type.unit, column.cast(pa.int64())
     if unit == "ns":
         quotient = _compute.divide(number, 1000)
         below = _compute.less(number, _compute.multiply(quotient, 1000)).cast(pa.int64())
         number = _compute.subtract(quotient, below)
-        ends = -LIMITS.microseconds, LIMITS.microseconds
-        return _null_outside(number, number, *map(pa.scalar, ends)).cast(plain_type(column.type))
-    ends = (second * _PER_SECOND[unit] for second in (_FIRST_SECOND, _LAST_SECOND))
-    number = _null_outside(number, number, *map(pa.scalar, ends))
+        most = LIMITS.microseconds
+        return _null_outside(number, number, -most, most).cast(plain_type(column.type))
+    least, most = (second * _PER_SECOND[unit] for second in (_FIRST_SECOND, _LAST_SECOND))
+    number = _null_outside(number, number, least, most)
     number = _compute.multiply(number, _PER_SECOND["us"] // _PER_SECOND[unit])
     return number.cast(plain_type(column.type))
 
 
 def _null_outside(
-    column: pa.ChunkedArray, number: pa.ChunkedArray, least: pa.Scalar, most: pa.Scalar
+    column: pa.ChunkedArray, number: pa.ChunkedArray, least: int | pa.Scalar, most: int | pa.Scalar
 ) -> pa.ChunkedArray:
     inside = _compute.and_(_compute.greater_equal(number, least), _compute.less_equal(number, most))
     return _compute.if_else(inside, column, pa.scalar(None, column.type))

@@ -16,7 +16,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,8 +25,8 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Integers
 from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, SourcePart
 
 _CHUNK_BYTES = 1 << 24
@@ -34,7 +34,7 @@ MAX_LINE_BYTES = 1 << 20  # the most bytes of a line that is read
 _GZIP = b"\x1f\x8b"
 # pyright does not see the functions that Arrow makes on import.
 _compute: Any = pc
-_KIND = pa.dictionary(pa.int32(), pa.large_string())
+_KIND = pa.dictionary(pa.int32(), pa.large_string())  # each distinct text once
 
 
 class DataError(ValueError):
@@ -76,7 +76,7 @@ class MissingColumn(DataError):
 
 
 def check_names(present: Sequence[str], columns: Iterable[str], data: str = "data") -> None:
-    """Refuse a missing column (`MissingColumn`), and a name that several columns share."""
+    """Raise DataError if one of the columns is missing, or several present ones share its name."""
     counts = Counter(name.casefold() for name in present)
     exact = set(present)
     for name in columns:
@@ -85,18 +85,18 @@ def check_names(present: Sequence[str], columns: Iterable[str], data: str = "dat
         count = counts[name.casefold()]
         if count > 1:
             raise DataError(
-                f"{data} has {count} columns called {name!r}, or so but for case; rename one, so "
-                "that it is clear which is meant"
+                f"{data} has {count} columns called {name!r} if case is ignored; give each its own "
+                "name"
             )
 
 
 @dataclass(frozen=True)
 class Patterns:
-    """Hold the patterns of a row, of its values, and of a line with an unclosed quoted value."""
+    """Hold the regular expressions of lines with one delimiter."""
 
-    row: re.Pattern[bytes]
-    values: re.Pattern[bytes]
-    unclosed: re.Pattern[bytes]
+    row: re.Pattern[bytes]  # an entire line with its quotes in pairs
+    values: re.Pattern[bytes]  # each value of such a line
+    unclosed: re.Pattern[bytes]  # an entire line whose last value has no closing quote
 
 
 @cache
@@ -119,7 +119,7 @@ def read_csv(
     rows: bool = True,
     source: SourcePart = PLAIN_SOURCE,
 ) -> pa.Table:
-    """Return the columns of a CSV file as dictionaries of text.
+    """Return columns of a CSV file as a table of texts.
 
     The file has a header, then lines that end with LF or CRLF. A value that begins with a quote
     ends with a quote, and its inner quotes are doubled. Blank and ill-formed lines are dropped. A
@@ -161,7 +161,7 @@ def header_of(path: str, source: SourcePart = PLAIN_SOURCE) -> list[str]:
 
 
 def form_of(path: str, source: SourcePart) -> SourcePart:
-    """Return the declared form of a CSV file. If none is declared, derive the form from the name.
+    """Return the declared form of a CSV file, or else the form that its name implies.
 
     A name that ends in .tsv means tabs, and .gz means compression. The content never decides,
     because it is private.
@@ -175,7 +175,7 @@ def form_of(path: str, source: SourcePart) -> SourcePart:
 
 
 def suffix_of(path: str | Path) -> tuple[str, bool]:
-    """Return a name's suffix before any .gz, and True if the name ends in .gz."""
+    """Return a file name's suffix before any .gz, and True if the name ends in .gz."""
     suffixes = ["", *(suffix.lower() for suffix in Path(path).suffixes)]
     packed = suffixes[-1] == ".gz"
     return suffixes[-2] if packed else suffixes[-1], packed
@@ -183,7 +183,7 @@ def suffix_of(path: str | Path) -> tuple[str, bool]:
 
 @contextmanager
 def opened(path: str, source: SourcePart) -> Generator[tuple[BinaryIO, list[str]]]:
-    """Open a CSV file, decompressed, after its header. Yield the file and the column names."""
+    """Open a CSV file. Yield its decompressed bytes after the header, and the column names."""
     try:
         with open(path, "rb") as raw:
             packed = raw.read(2) == _GZIP
@@ -202,8 +202,8 @@ def opened(path: str, source: SourcePart) -> Generator[tuple[BinaryIO, list[str]
                 yield cast(BinaryIO, file), _header(path, cast(BinaryIO, file), source)
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise DataError(
-            f"data = {path!r} is not a whole gzip file, which its name or the plan's [source] "
-            f"says; is it damaged, cut off, or not compressed?"
+            f"data = {path!r} is not a whole gzip file, but its name or the plan's [source] "
+            "says that it is one; is it damaged, cut off, or not compressed?"
         ) from None
     except OSError as error:
         raise DataError(f"data = {path!r} cannot be read: {error.strerror}") from None
@@ -221,19 +221,19 @@ def _header(path: str, file: BinaryIO, source: SourcePart) -> list[str]:
     if not names or len(line) > MAX_LINE_BYTES:
         raise DataError(
             f"data = {path!r}: the first line is not a header: it must be "
-            f"{source.encoding.upper()}, "
-            "at most a mebibyte long, with its quotes in pairs, and end with LF or CRLF"
+            f"{source.encoding.upper()}, at most a mebibyte long, with its quotes in pairs, and "
+            "end with LF or CRLF"
         )
     if len(set(names)) < len(names):
         raise DataError(
-            f"data = {path!r}: two of the {len(names)} columns that its first line names have the "
-            "same name; does the file start with column names, each once?"
+            f"data = {path!r}: two of the {len(names)} columns in its first line have the same "
+            "name; does the file start with column names, each once?"
         )
     return names
 
 
 def blocks(file: BinaryIO) -> Iterator[bytes]:
-    """Yield entire lines, each with an LF at its end. A line that is too long may be cut."""
+    """Yield parts of a file: entire lines that end with LF. A line that is too long may be cut."""
     left = b""
     while block := file.read(_CHUNK_BYTES):
         text = left + block
@@ -258,25 +258,26 @@ def split(line: bytes, delimiter: str) -> list[bytes] | None:
 
 @dataclass(frozen=True)
 class Block:
-    """Represent some lines of a file, and mark which lines are rows.
+    """Represent some lines of a file. A row is a line that is not ill-formed (see `read_csv`).
 
     Args:
-        rows: for each row, the number of its line in the block.
+        starts, ends: the positions in ``text`` of each line's first byte and LF.
+        rows: for each row, the number of its line, from 0.
         bounds: by column, the starts and ends of the values of the first rows.
         others: the values of the other rows, which have quotes inside quotes.
     """
 
     text: bytes
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    rows: NDArray[np.int64]
-    bounds: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]
+    starts: Integers
+    ends: Integers
+    rows: Integers
+    bounds: dict[int, tuple[Integers, Integers]]
     others: list[list[bytes]]
 
     def values(self, column: int) -> pa.Array:
-        """Return the bytes of a column's values, one for each row, as a dictionary."""
+        """Return the bytes of a column's value in each row, as a dictionary array."""
         left, right = self.bounds[column]
-        # Build an array over the entire text. Every other entry is a value of ours.
+        # Build an array over the entire text. Every other entry is a value of the column.
         offsets = np.stack([left, right], axis=1).reshape(-1).astype(np.int32)
         values: Any = pa.array([], pa.binary())
         if len(left):
@@ -286,15 +287,13 @@ class Block:
         more = pa.array([row[column] for row in self.others], pa.binary())
         return pa.concat_arrays([values, more]).dictionary_encode()
 
-    def dropped(self) -> NDArray[np.int64]:
-        """Return the block's line numbers that are no rows."""
-        left = np.ones(len(self.starts), dtype=bool)
-        left[self.rows] = False
-        return np.flatnonzero(left)
+    def dropped(self) -> Integers:
+        """Return the numbers of the lines that are no rows."""
+        return np.setdiff1d(np.arange(len(self.starts)), self.rows)
 
 
 def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Block:
-    """Return the rows in entire lines."""
+    """Return the rows of entire lines: lines with ``width`` values, read at the picked columns."""
     data = np.frombuffer(text, np.uint8)
     feeds = np.flatnonzero(data == ord("\n"))
     starts = heads = np.append(0, feeds[:-1] + 1)
@@ -323,7 +322,7 @@ def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Bl
     first = np.searchsorted(marks, starts)
     fits = np.searchsorted(marks, ends) - first == width - 1
     simple = fits.copy()
-    bounds: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
+    bounds: dict[int, tuple[Integers, Integers]] = {}
     for i in range(width) if len(quotes) else picked:
         left, right = starts.copy(), ends.copy()
         if i > 0:
@@ -351,7 +350,7 @@ def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Bl
 
 
 def without_empty(indices: pa.Array, words: pa.Array) -> pa.DictionaryArray:
-    """Return a dictionary of texts in which an empty text is missing."""
+    """Return the words at these indices, as a dictionary array. An empty word is missing."""
     known = _compute.greater(_compute.binary_length(words), 0)
     places = _compute.if_else(known, pa.array(np.arange(len(words), dtype=np.int32)), None)
     return pa.DictionaryArray.from_arrays(places.take(indices), words)
@@ -360,10 +359,8 @@ def without_empty(indices: pa.Array, words: pa.Array) -> pa.DictionaryArray:
 def decoded(words: pa.Array, encoding: str) -> pa.Array:
     """Return texts for bytes. A text is empty if its bytes cannot be decoded."""
     if encoding == "utf-8":
-        try:
+        with suppress(pa.ArrowInvalid):
             return words.cast(pa.large_string())
-        except pa.ArrowInvalid:
-            pass
     return pa.array([_word(word, encoding) for word in words.to_pylist()], pa.large_string())
 
 

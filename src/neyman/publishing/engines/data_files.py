@@ -1,6 +1,6 @@
 """List the files that a path, a folder, or a pattern names, each once.
 
-This module resolves every name. Readers get exact names and never expand them again.
+Readers get these exact names and never expand them again.
 """
 
 from __future__ import annotations
@@ -66,7 +66,6 @@ def data_files(source: Paths) -> list[str]:
 
 
 def _files_of_path(path: str) -> Iterator[str]:
-    """Yield the files that one path names, each under at least one name."""
     if os.path.isdir(path):
         yield from _Search(path, path).files(path)
     elif os.path.lexists(path):
@@ -77,11 +76,10 @@ def _files_of_path(path: str) -> Iterator[str]:
 
 def _matches(path: str) -> Iterator[str]:
     """Yield the files that a pattern matches, and the files below a folder that it matches."""
-    last = Path(path).name
     for match in matches(path):
         if not os.path.isdir(match):
             yield match
-        elif last != "**":
+        elif Path(path).name != "**":
             yield from _Search(path, match).files(match)
 
 
@@ -97,7 +95,7 @@ def matches(path: str) -> Iterator[str]:
 
 
 class _Search:
-    """Walk below a folder. Enter each folder once, and never leave the first folder."""
+    """Walk below the folder ``top``. Enter each folder once, and never leave ``top``."""
 
     def __init__(self, path: str, top: str) -> None:
         self._path, self._root = path, os.path.realpath(top)
@@ -126,7 +124,6 @@ class _Search:
                     yield from self.matches(file, parts[1:])
 
     def _folders(self, folder: str, visited: set[_Identity]) -> Iterator[str]:
-        """Yield a folder and the folders below it, each under one name."""
         identity = _identity(folder, _status(folder, self._path))
         if identity in visited or not os.path.isdir(folder):
             return
@@ -138,7 +135,7 @@ class _Search:
                 yield from self._folders(file, visited)
 
     def _entries(self, folder: str, begin: str = "") -> list[str]:
-        """List a folder. Skip names that begin with ``_`` or ``.``, except with ``begin``."""
+        """List a folder, sorted, without names that begin with ``_`` or ``.``, except ``begin``."""
         try:
             names = sorted(os.listdir(folder))
         except OSError as error:
@@ -148,7 +145,7 @@ class _Search:
         return [os.path.join(folder, n) for n in names if n[0] not in "_." or n[0] == begin]
 
     def _check_link(self, file: str) -> None:
-        """Refuse a link that leads out of the folder: no one named its target."""
+        """Raise DataError for a link that leads out of the folder: no one named its target."""
         if os.path.commonpath([os.path.realpath(file), self._root]) != self._root:
             raise DataError(
                 f"data = {self._path!r}: {file!r} is a link that leads out of the folder; move it "

@@ -1,7 +1,7 @@
 """Read rows that are not in files: Arrow data, data frames, streams, and DuckDB relations.
 
-The kind of data and its schema are known before the charge. Its rows are read once after the
-charge, into memory. Only an Arrow Dataset is read in place.
+The kind of the data and their schema are known before the charge to the budget. The rows are read
+once after the charge, into memory. Only an Arrow Dataset is read in place.
 """
 
 # pyright: reportMissingTypeStubs=false
@@ -36,6 +36,7 @@ class Frame:
     """Represent rows that an engine can read.
 
     Args:
+        schema: the names and Arrow types of the columns.
         read: returns some columns of all rows, as an Arrow table or Arrow Dataset.
         check: refuses inconsistent types within the data, for some columns, before a row is read.
         single_use: True if it may be a stream, whose rows can be read once only.
@@ -52,7 +53,7 @@ class Frame:
     marked: Callable[[Sequence[str], SourcePart], pa.Table] | None = None
 
     def rows(self, columns: Sequence[str], marks: SourcePart) -> pa.Table | ds.Dataset:
-        """Return some columns of all rows, from ``marked`` if set, else from ``read``."""
+        """Return some columns of all rows, with a plan's marks where numbers and texts mix."""
         return self.read(columns) if self.marked is None else self.marked(columns, marks)
 
 
@@ -95,7 +96,6 @@ def _name(source: object) -> str:
 
 
 def _of_type(source: object) -> Frame | None:
-    """Return rows of a type that this package imports; None for other types."""
     match source:
         case pa.RecordBatch():
             return _of_type(pa.Table.from_batches([source]))
@@ -118,7 +118,7 @@ def _stream_frame(schema: pa.Schema, rows: Callable[[], pa.Table]) -> Frame:
 
 
 def _of_protocol(source: Any) -> Frame | None:
-    """Return rows of a package that may not be installed, recognized by their methods."""
+    """Return a frame for a type of another package, recognized by its methods; None if unknown."""
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(source, pandas.DataFrame):
         return _of_pandas(source)
@@ -200,7 +200,7 @@ def _parts(source: ds.Dataset) -> list[ds.Dataset]:
 
 
 def _same_type(own: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return True if Arrow converts each value of a file to the dataset's type without failure.
+    """Return True if Arrow converts each value of the type ``own`` to ``wanted`` without failure.
 
     A cast to another unit of time, or to another index of a dictionary, can fail on a value.
     """
@@ -210,7 +210,6 @@ def _same_type(own: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _check_files(source: ds.FileSystemDataset, schema: pa.Schema, columns: Sequence[str]) -> None:
-    """Refuse files whose types are guessed from rows, or differ, or files that are listed twice."""
     kind = source.format.default_extname
     if kind not in _FORMATS:
         raise DataError(
@@ -238,9 +237,8 @@ def _check_files(source: ds.FileSystemDataset, schema: pa.Schema, columns: Seque
             wanted = schema.field(name).type
             if name in own.names and not _same_type(own.field(name).type, wanted):
                 raise DataError(
-                    f"data is an Arrow Dataset whose column {name!r} has type "
-                    f"{schema.field(name).type}, and {own.field(name).type} in {file!r}; "
-                    "it must have one type in all files"
+                    f"data is an Arrow Dataset whose column {name!r} has type {wanted}, and "
+                    f"{own.field(name).type} in {file!r}; it must have one type in all files"
                 )
 
 
@@ -265,7 +263,7 @@ def _of_pandas(source: Any) -> Frame:
 
 
 _UNDECLARED = ("object", "str")
-"""The dtypes that pandas gives to values without a declared type. The values decide which one."""
+"""The dtypes that pandas gives to a column of texts or mixed objects, as its values are."""
 
 
 def _declared_type(empty: Any) -> pa.DataType | None:
@@ -292,14 +290,13 @@ def _array(series: Any, kind: pa.DataType, marks: SourcePart) -> pa.ChunkedArray
             return array if array.type == kind else array.cast(kind)
         return pa.chunked_array([_scalars(series, kind)])
     if hasattr(series.dtype, "categories"):
-        texts = [_object_text(value, marks) for value in series.dtype.categories]
+        texts = [object_text(value, marks) for value in series.dtype.categories]
         codes = series.array.codes
         return pa.array(texts, pa.large_string()).take(pa.array(codes, mask=codes < 0))
-    return pa.array([_object_text(value, marks) for value in series], type=pa.string())
+    return pa.array([object_text(value, marks) for value in series], type=pa.string())
 
 
 def _scalars(series: Any, kind: pa.DataType) -> pa.Array:
-    """Return the values one by one. A value that does not fit the type is missing."""
     scalars: list[object] = []
     for value in series:
         try:
@@ -309,11 +306,11 @@ def _scalars(series: Any, kind: pa.DataType) -> pa.Array:
     return pa.array(scalars, kind)
 
 
-def _object_text(value: object, marks: SourcePart) -> str | None:
-    """Return the text that the engine writes for a Python object; None for NaN.
+def object_text(value: object, marks: SourcePart) -> str | None:
+    """Return the text of a Python object in a column that may mix texts, numbers, and dates.
 
-    A number or a date gets the plan's marks, so that it is read back as itself. An object that
-    raises an error has no text.
+    A number or a date gets the plan's marks, so that it is read back as itself. A missing value,
+    NaN, or an object that raises an error has no text: the result is None.
     """
     try:
         return _text_of(value, marks)
@@ -331,15 +328,15 @@ def _text_of(value: object, marks: SourcePart) -> str | None:
     if isinstance(value, float):
         integral = abs(value) < 2**53 and value.is_integer()
         text = str(int(value)) if integral else None if value != value else repr(value)
-        return text and marked_text(value, text, marks)
-    text = None if value is None else _safe_text(value)
-    if text is None or (not isinstance(value, str) and text in ("<NA>", "NaT", "nan")):
+        return text and _marked_text(value, text, marks)
+    text = str(value)
+    text.encode()  # raises an error if the text is no UTF-8
+    if value is None or (not isinstance(value, str) and text in ("<NA>", "NaT", "nan")):
         return None
-    return marked_text(value, text, marks)
+    return _marked_text(value, text, marks)
 
 
-def marked_text(value: object, text: str, marks: SourcePart) -> str:
-    """Return the text of a value, with the plan's marks, in a column that also holds texts."""
+def _marked_text(value: object, text: str, marks: SourcePart) -> str:
     if isinstance(value, (float, np.floating, Decimal)):
         return text.replace(".", marks.decimal)
     if not isinstance(value, date) or marks.dates is None:  # a date and time is a date too
@@ -348,12 +345,3 @@ def marked_text(value: object, text: str, marks: SourcePart) -> str:
     for part, digits in {"%Y": text[:4], "%m": text[5:7], "%d": text[8:10]}.items():
         written = written.replace(part, digits)
     return written + text[10:]
-
-
-def _safe_text(value: object) -> str | None:
-    try:
-        text = str(value)
-        text.encode()
-    except Exception:
-        return None
-    return text

@@ -27,9 +27,11 @@ _LACKING = {
 
 
 def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that counting reads: present levels, keys, values, the id, and filters.
+    """Return the columns that counting reads: levels, keys, values, the id, and filters.
 
-    ``present`` includes derived columns. A missing level must follow from the other levels.
+    Args:
+        present: the columns of the rows, with derived ones. If it lacks a level, the level must
+            follow from the other levels.
     """
     used = dict.fromkeys(name for query in plan.queries for name in query.by)
     used |= dict.fromkeys(name for query in plan.queries for name in query.columns)
@@ -45,14 +47,14 @@ def columns_needed(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
 
 
 def columns_read(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of the data that the plan reads, including its expressions."""
+    """Return the columns of the data that the plan's queries and expressions read."""
     rows = plan.rows
     twins = {name.casefold() for name in rows.names}
     for name in present:
         if name.casefold() in twins:
             raise DataError(
-                f"data has a column {name!r}, and the plan derives one of that name; rename it in "
-                "[derive] or [lookup]"
+                f"data has a column {name!r}, and the plan derives a column of that name; rename "
+                "it in [derive] or [lookup]"
             )
     derived = {*rows.names, *(filter_column(plan, text) for text, _ in rows.filters)}
     reads = [name for name, _ in rows.readings]
@@ -64,22 +66,22 @@ def columns_read(plan: Plan, present: Sequence[str]) -> tuple[str, ...]:
 
 
 def filter_column(plan: Plan, text: str) -> str:
-    """Return the column that states for each row if it meets a condition of the plan."""
+    """Return the name of the column that is true for the rows that meet a condition of the plan."""
     return f"neyman:where:{[known for known, _ in plan.rows.filters].index(text)}"
 
 
 def code_column(name: str) -> str:
-    """Return the column with the number of a derived column's text among `Derived.texts`."""
+    """Return the name of the column with the position of each row's text in `Derived.texts`."""
     return f"neyman:code:{name}"
 
 
 def written_column(name: str) -> str:
-    """Return the column with a text as written, beside the text without a plan's marks."""
+    """Return the name of the column with a column's texts as the data have them."""
     return f"neyman:written:{name}"
 
 
 def as_written(table: ibis.Table, name: str) -> Any:
-    """Return a column as written, if the table has it, else the column itself."""
+    """Return the column's texts as the data have them, or else the column itself."""
     written = written_column(name)
     return table[written if written in table.columns else name]
 
@@ -92,7 +94,7 @@ def used_hierarchies(plan: Plan) -> tuple[Hierarchy, ...]:
 
 
 def level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ...]:
-    """Return the levels that are columns of the data."""
+    """Return the levels that are columns of the data. They must determine the other levels."""
     levels = [level for level in hierarchy.levels if level in present]
     absent = [level for level in hierarchy.levels if level not in present]
     at = [hierarchy.depth(level) for level in levels]
@@ -110,7 +112,7 @@ def level_columns(hierarchy: Hierarchy, present: Sequence[str]) -> tuple[str, ..
 def check_schema(
     plan: Plan, table: ibis.Table, source: object = None, untyped: Collection[str] | None = None
 ) -> None:
-    """Refuse data whose columns or types cannot fit the plan. No row is read.
+    """Raise DataError if a column is missing or has a type that cannot fit. No row is read.
 
     Args:
         source: the source of the data. Errors name it if it is a path.
@@ -166,7 +168,6 @@ def _check(plan: Plan, table: ibis.Table, untyped: Collection[str] | None) -> No
 
 
 def _check_number(name: str, kind: dt.DataType) -> None:
-    """Refuse text for a number if the schema gives the type and the plan does not parse it."""
     if kind.is_string():
         raise DataError(
             f"data column {name!r} has type {kind}, and the plan reads numbers from it; convert "
@@ -176,7 +177,6 @@ def _check_number(name: str, kind: dt.DataType) -> None:
 
 
 def _check_changes(plan: Plan, table: ibis.Table) -> None:
-    """Refuse a text function that the engine lacks."""
     # Joined tables have no engine. Each table is checked separately.
     for place in table._find_backends()[0]:  # pyright: ignore[reportPrivateUsage]
         engine, lacking = _LACKING.get(place.name, ("", ()))
@@ -190,7 +190,7 @@ def _check_changes(plan: Plan, table: ibis.Table) -> None:
 
 
 def _with_days(plan: Plan, schema: Mapping[str, dt.DataType]) -> dict[str, dt.DataType]:
-    """Return the types of the columns that the plan reads, with dates in place of timestamps."""
+    """Return the types of columns, with dates in place of timestamps. Check zones and hours."""
     kinds = dict(schema)
     zones = dict(plan.rows.zones)
     for name, kind in kinds.items():
@@ -225,7 +225,6 @@ def _with_days(plan: Plan, schema: Mapping[str, dt.DataType]) -> dict[str, dt.Da
 
 
 def _reads_days(plan: Plan, name: str) -> bool:
-    """Return True if a plan reads a column as dates, or by keys that are texts."""
     dates = any(one == name and kind.type == "date" for one, kind in plan.rows.readings)
     keyed = (one for one in plan.columns if one.name == name and not one.integer)
     level = any(name in one.levels for one in plan.hierarchies)
@@ -243,7 +242,6 @@ def _check_days(plan: Plan, name: str) -> None:
 
 
 def _check_reading(name: str, kind: dt.DataType, reading: ColumnType) -> None:
-    """Refuse a type that the plan's expressions can never read. This is a mistake in the plan."""
     if reading.type == "text":
         check_key_type(name, kind)
         return
@@ -262,7 +260,7 @@ def _check_reading(name: str, kind: dt.DataType, reading: ColumnType) -> None:
 
 
 def key_kind(plan: Plan, name: str) -> KeyKind:
-    """Return the kind of keys in a column or level, which decides how its values are read."""
+    """Return the kind of the keys of a column or level. It decides how values are read as keys."""
     for hierarchy in plan.hierarchies:
         if name in hierarchy.levels:
             return "whole" if name in hierarchy.integer else "text"
@@ -270,7 +268,7 @@ def key_kind(plan: Plan, name: str) -> KeyKind:
 
 
 def check_type(name: str, kind: dt.DataType, what: str = "keys are") -> None:
-    """Refuse a type that no plan reads. Timestamps fail: plans read their day and hour."""
+    """Raise DataError for a type that no plan reads, or a timestamp: plans read its day or hour."""
     numbers = kind.is_integer() or kind.is_floating() or kind.is_decimal() or kind.is_boolean()
     if not (numbers or kind.is_string() or kind.is_date() or kind.is_null()):
         raise DataError(
@@ -279,7 +277,7 @@ def check_type(name: str, kind: dt.DataType, what: str = "keys are") -> None:
 
 
 def check_key_type(name: str, kind: dt.DataType, keys: KeyKind = "text", advice: str = "") -> None:
-    """Refuse a type that no plan reads, and floats for text keys such as unit names."""
+    """Raise DataError for a type that no plan reads, or floats for keys that are texts."""
     check_type(name, kind)
     if kind.is_floating() and keys == "text":
         advice = advice or "make it whole numbers or text"
@@ -290,7 +288,6 @@ def check_key_type(name: str, kind: dt.DataType, keys: KeyKind = "text", advice:
 
 
 def _check_keys(name: str, kind: dt.DataType, keys: KeyKind, texts: Iterable[str]) -> None:
-    """Refuse keys that no value of the type can equal. They are a mistake in the plan."""
     for key in texts:
         if kind.is_date():
             fits = keys == "text"

@@ -1,7 +1,7 @@
 """Count the rows that each query and each join uses, and the rows that each step drops.
 
-`aggregate` defines the steps and their functions. Each run draws which rows of a unit stay. So if
-bounds drop rows, another run can use other rows, and the numbers after this step can differ.
+A run takes the same steps with the same functions of `aggregate`. Each run draws which rows of a
+unit stay. So if bounds drop rows, the numbers after this step can differ between runs.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -18,7 +18,7 @@ import ibis
 from neyman.publishing.engines import aggregate
 from neyman.publishing.engines.backends import (
     backend_of,
-    fetched,
+    counted,
     fresh_key,
     held,
     row_count,
@@ -96,10 +96,10 @@ class QueryRows(Private):
 
 @dataclass(frozen=True, repr=False)
 class JoinRows(Private):
-    """Count the rows of a table with one row per unit, and the matching rows of the plan's table.
+    """Count the rows of a table that is joined with one row per unit, and the rows that match.
 
     Args:
-        table: the table.
+        table: the table's name.
         column: the table's column that names the unit.
         missing: rows of the table without a unit, which are dropped.
         units: the number of units in the table.
@@ -134,16 +134,14 @@ def unit_rows(plan: Plan, table: ibis.Table, column: str | None = None) -> RowsO
     units: Any = rows.group_by("unit").aggregate(rows=rows.count())
     bound = plan.unit.rows
     least: Any = ibis.least(units["rows"], bound)
-    row = fetched(
-        units.aggregate(
-            units=units.count(),
-            rows=units["rows"].sum(),
-            largest=units["rows"].max(),
-            over=(units["rows"] > bound).sum(),
-            counted=least.sum(),
-        )
-    ).to_pylist()[0]
-    counts = {name: int(value or 0) for name, value in row.items()}
+    counts = counted(
+        units,
+        units=units.count(),
+        rows=units["rows"].sum(),
+        largest=units["rows"].max(),
+        over=(units["rows"] > bound).sum(),
+        counted=least.sum(),
+    )
     return RowsOfUnits(
         plan.unit.id,
         row_count(table) - counts["rows"],
@@ -156,7 +154,7 @@ def unit_rows(plan: Plan, table: ibis.Table, column: str | None = None) -> RowsO
 
 
 def join_rows(plan: Plan, tables: Mapping[str, ibis.Table]) -> tuple[JoinRows, ...]:
-    """Count the rows of each table that has one row per unit."""
+    """Return the counts for each table that is joined with one row per unit."""
     counts: list[JoinRows] = []
     for table in plan.tables:
         if table.duplicates is None:
@@ -193,11 +191,11 @@ def join_rows(plan: Plan, tables: Mapping[str, ibis.Table]) -> tuple[JoinRows, .
 
 
 def query_rows(plan: Plan, table: ibis.Table, key: bytes | None = None) -> tuple[QueryRows, ...]:
-    """Count the rows of each query step by step.
+    """Return the counts of each query, in the order of the plan.
 
     Args:
         plan: the plan. A query whose tables are all declared public reads no row and is left out.
-        key: the key for the choice among a unit's rows; None for a new key.
+        key: the secret key that chooses which rows of a unit stay; None for a new key.
     """
     key = fresh_key() if key is None else key
     coding = Coding(plan, tuple(table.columns))
@@ -220,7 +218,7 @@ def query_rows(plan: Plan, table: ibis.Table, key: bytes | None = None) -> tuple
 
 
 def _steps(query: Query, counts: Counter[str]) -> QueryRows:
-    taken, named, read, known, numbered, grouped, counted = (counts[step] for step in _STEPS)
+    taken, named, read, known, numbered, grouped, left = (counts[step] for step in _STEPS)
     return QueryRows(
         query=query.name,
         levels=tuple(level for level, _ in query.split),
@@ -231,16 +229,16 @@ def _steps(query: Query, counts: Counter[str]) -> QueryRows:
         unknown=read - known,
         without_number=known - numbered,
         groups=numbered - grouped,
-        rows_per_group=grouped - counted,
-        counted=counted,
-        lost=taken - counted,
+        rows_per_group=grouped - left,
+        counted=left,
+        lost=taken - left,
     )
 
 
 def _of_rows(
     coding: Coding, table: ibis.Table, queries: Sequence[Query], key: bytes
 ) -> Iterator[tuple[str, str, int]]:
-    """Yield the counts if each row is a unit. No bound drops a row."""
+    """Yield (query, step, rows left) if each row is a unit. No bound drops a row."""
     every = row_count(table)
     for query in queries:
         rows: Any = coding.read(table, aggregate.needed_columns(coding, query), unit=False)
@@ -265,7 +263,7 @@ def _with_keys(coding: Coding, table: ibis.Table, rows: ibis.Table, query: Query
 def _number_rows(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
     if query.delta is not None:
         return rows
-    axes = coding.axes(query, coding.lowest(query))
+    axes = coding.axes(query, coding.plan.finest(query))
     bins = [axis for axis in axes if axis.kind is Kind.BIN]
     return aggregate.with_numbers(coding, aggregate.known_rows(rows, bins), query)
 
@@ -273,7 +271,7 @@ def _number_rows(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
 def _of_units(
     coding: Coding, table: ibis.Table, queries: Sequence[Query], key: bytes
 ) -> Iterator[tuple[str, str, int]]:
-    """Yield the counts if units have ids. `aggregate_cells` and `discover` use the same bounds."""
+    """Yield (query, step, rows left) if units have ids, with the bounds of a run."""
     wanted = dict.fromkeys(
         one for query in queries for one in aggregate.needed_columns(coding, query)
     )
@@ -283,30 +281,27 @@ def _of_units(
         yield from ((query.name, step, number) for step, number in first.items())
     with aggregate.coded_rows(coding, table, wanted, key) as (buckets, secret):
         for bounded in buckets:
-            with held(bounded) as counted:
-                read = row_count(counted)
+            with held(bounded) as rows:
+                read = row_count(rows)
                 for query in queries:
                     yield query.name, "read", read
-                    for step, left in _left(coding, counted, query, secret):
+                    for step, left in _left(coding, rows, query, secret):
                         yield query.name, step, row_count(left)
 
 
 def _left(
     coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Table
 ) -> Iterator[tuple[str, ibis.Table]]:
-    """Yield the rows that are left after each step."""
     unbounded = replace(query, groups=None, rows_per_group=None)
     grouped = replace(query, rows_per_group=None)
     yield "known", _known(coding, rows, query)
+    left = aggregate.bounded_rows if query.delta is None else aggregate.chosen_rows
     for step, bounds in zip(_BOUNDED, (unbounded, grouped, query), strict=True):
-        if query.delta is not None:
-            yield step, aggregate.chosen_rows(coding, rows, bounds, secret)
-        else:
-            yield step, aggregate.bounded_rows(coding, rows, bounds, secret)
+        yield step, left(coding, rows, bounds, secret)
 
 
 def _key_axes(coding: Coding, query: Query) -> list[CodeColumn]:
-    axes = coding.axes(query, coding.lowest(query))
+    axes = coding.axes(query, coding.plan.finest(query))
     return [axis for axis in axes if axis.kind is not Kind.BIN]
 
 

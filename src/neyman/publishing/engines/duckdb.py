@@ -1,4 +1,4 @@
-"""Run our own DuckDB: embedded, in memory, and on disk in a private folder if needed."""
+"""Open a DuckDB in this process for private rows, with a private folder for what exceeds memory."""
 
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MEMORY = re.compile(r"[0-9]+(\.[0-9]+)? ?([KMGT]i?B|[kmgt])")
 
 @dataclass(frozen=True)
 class Opening:
-    """Set how to open a table; see `open_table`."""
+    """Hold the arguments of `open_table`, for the functions that open one kind of data."""
 
     engine: str
     columns: Sequence[str] | None
@@ -90,14 +90,14 @@ def spill_folder(above: str | Path | None = None) -> PrivateFolder:
 
 
 def check_memory(memory: str) -> str:
-    """Return an amount of memory, as engines write it."""
+    """Return an amount of memory with the unit's B, as engines write it: "4GB" for "4G"."""
     if not isinstance(memory, str) or not _MEMORY.fullmatch(memory):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DataError(f"memory = {memory!r}: must be an amount such as '4GB' or '500MB'")
     return memory if memory.endswith("B") else f"{memory}B"
 
 
 def close(connection: Any) -> None:
-    """Close a connection of ours. Leave others open."""
+    """Close a connection that `connect` opened, and remove its folder. Leave others open."""
     folder = getattr(connection, "neyman_close", None)
     if folder is not None:
         connection.disconnect()
@@ -116,16 +116,11 @@ def registered(data: pa.Table | ds.Dataset, opening: Opening) -> ibis.Table:
 
 
 def untaken(error: Exception, engine: str, schema: pa.Schema) -> Exception:
-    """Return the error for data with columns that an engine cannot accept."""
+    """Return the error to raise if an engine does not accept data, with the data's types."""
     kinds = ", ".join(sorted({str(field.type) for field in schema}))
     name = type(error).__name__
     text = f"data has columns that {engine} cannot take ({name}); its types are {kinds}"
     return fault(error, text)
-
-
-def parquet_names(files: Sequence[str]) -> list[list[str]]:
-    """Return the names of the columns of each Parquet file, with repetitions."""
-    return [list(footer(file).names) for file in files]
 
 
 def parquet_schema(files: Sequence[str], columns: Sequence[str] | None) -> pa.Schema:
@@ -196,7 +191,7 @@ def _unreadable(file: str, error: Exception) -> Exception:
 
 
 def _parquet(connection: Any, files: Sequence[str], columns: Sequence[str]) -> ibis.Table:
-    """Read only these columns of Parquet files on DuckDB; without columns, a constant per row."""
+    """Return columns of Parquet files as a table. Without columns, it has a constant per row."""
     places = ", ".join(quoted(_exact(connection, file), "'") for file in files)
     chosen = ", ".join(quoted(name) for name in columns) or "1 AS one"
     connection.con.execute(
@@ -207,7 +202,7 @@ def _parquet(connection: Any, files: Sequence[str], columns: Sequence[str]) -> i
 
 
 def quoted(text: str, mark: str = '"') -> str:
-    """Return a text quoted for SQL: a name, or with another mark a literal."""
+    """Return a text in quotation marks for SQL: a name, or a literal if the mark is "'"."""
     return mark + text.replace(mark, 2 * mark) + mark
 
 
@@ -239,7 +234,7 @@ def _exact(connection: Any, file: str) -> str:
 
 
 def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.Table:
-    """Return Parquet files of one form as a table on a new DuckDB."""
+    """Return Parquet files with one schema as a table on a new DuckDB."""
     if not opening.rows:
         return registered(plain_form(schema), opening)
     kinds = {field.name: plain_type(field.type) for field in schema}
@@ -259,7 +254,7 @@ def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.T
 
 
 def _by_arrow(files: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Table | ds.Dataset:
-    """Return Parquet files as Arrow reads them: in place, or in memory to convert timestamps."""
+    """Return Parquet files as an Arrow Dataset, or as a table if timestamps must be converted."""
     data = ds.dataset(
         [os.path.abspath(file) for file in files],
         pa.schema(list(types.items())),
@@ -280,7 +275,6 @@ def _text_for_null(table: ibis.Table) -> ibis.Table:
 
 
 def _is_text(table: ibis.Table) -> bool:
-    """Return True if all text is UTF-8, so that DuckDB can read it."""
     rows: Any = table
     names = [name for name, kind in table.schema().items() if kind.is_string()]
     measured = {f"c{i}": rows[name].length().max() for i, name in enumerate(names)}

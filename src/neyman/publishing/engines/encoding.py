@@ -1,4 +1,7 @@
-"""Encode rows as integers: the code of each key, and the bin and value that each query uses."""
+"""Encode rows as integers: the code of each key, and the bin and value that each query uses.
+
+A code is the position of a key among the public keys of its column, or of a place in its level.
+"""
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
 from __future__ import annotations
@@ -12,8 +15,8 @@ from typing import Any
 import ibis
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from neyman.numerics.arrays import Integers
 from neyman.publishing.engines.backends import Value, backend_of
 from neyman.publishing.engines.data_schema import (
     as_written,
@@ -32,13 +35,13 @@ from neyman.publishing.plan.query import Query
 class Kind(Enum):
     """Name the content of a column of coded rows. The value begins the column's name in SQL."""
 
-    PLACE = "p"  # the codes of places, by the position of their level among those of the plan
-    KEY = "b"  # the codes of keys, by the column of the plan
+    PLACE = "p"  # the codes of places; the index is the position of their level in the plan
+    KEY = "b"  # the codes of keys; the index is the position of their column in the plan
     BIN = "h"  # the codes of bins
     VALUE = "s"  # values to add up
     SOURCE = "t"
-    """Values to look keys up by, or discovered keys, by the column of the data."""
-    WRITTEN = "v"  # the data's values behind those of `SOURCE`
+    """Values of the data in the form that keys are looked up by, or discovered keys."""
+    WRITTEN = "v"  # the data's values as written, for which ``SOURCE`` has another form
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class CodeColumn:
     """Represent a column of coded rows. Engines ignore case in names, so the name has a number.
 
     Args:
+        index: the position of the column's level, column, bins, or clip among those of the plan.
         size: for an axis, the number of its keys. A row with an unknown key has the code ``size``,
             unless the plan declares a key for unknown values.
     """
@@ -88,7 +92,6 @@ class Coding:
 
     @cached_property
     def _texts(self) -> dict[CodeColumn, tuple[str, ...]]:
-        """Return the texts of the columns for which rows have codes."""
         discovered = {column.name for column in self.plan.columns if column.discover}
         return {
             self.source(one.name): one.texts
@@ -100,7 +103,7 @@ class Coding:
         }
 
     def source(self, name: str) -> CodeColumn:
-        """Return the column with the values to look up keys of a data column by."""
+        """Return the column with the values of a data column by which its keys are looked up."""
         return CodeColumn(Kind.SOURCE, self.names.index(name))
 
     def value(self, query: Query, part: str = "sum") -> CodeColumn | None:
@@ -109,7 +112,10 @@ class Coding:
         return CodeColumn(Kind.VALUE, self._clips.index((name, clip))) if clip else None
 
     def numbers(self, query: Query, part: str) -> dict[CodeColumn, int]:
-        """Return the values that a part needs. Below its low end, a value is missing."""
+        """Return the columns of values that a part of a measure needs, each with its low end.
+
+        A value below the low end stands for a missing number.
+        """
         names = query.required(part)
         parts = ("sum", "over") if query.complete else (part if part == "over" else "sum",)
         ends = {self.value(query, one): query.measured(one) for one in parts}
@@ -127,21 +133,16 @@ class Coding:
         values = (self.value(query, part) for part in ("sum", "over"))
         return dict.fromkeys(value for value in values if value)
 
-    def lowest(self, query: Query) -> str:
-        """Return the level of a query's finest table."""
-        return self.plan.finest(query)
-
     @cached_property
     def _levels(self) -> list[tuple[Hierarchy, str]]:
-        """Return the levels of all hierarchies, by the index of the column of their places."""
+        """Return each hierarchy with each of its levels, by the index of the column of places."""
         return [(one, level) for one in self.plan.hierarchies for level in one.levels]
 
     def place(self, hierarchy: Hierarchy, level: str) -> CodeColumn:
         """Return the axis of a level's places."""
         names = [(one.name, name) for one, name in self._levels]
-        return CodeColumn(
-            Kind.PLACE, names.index((hierarchy.name, level)), len(hierarchy.paths(level))
-        )
+        index = names.index((hierarchy.name, level))
+        return CodeColumn(Kind.PLACE, index, len(hierarchy.paths(level)))
 
     def level(self, place: CodeColumn) -> tuple[Hierarchy, str]:
         """Return the hierarchy and the level of an axis of places."""
@@ -157,7 +158,7 @@ class Coding:
         return CodeColumn(Kind.KEY, names.index(name), len(self.plan.column(name).keys))
 
     def axes(self, query: Query, level: str) -> tuple[CodeColumn, ...]:
-        """Return the axes of a query's table at a level: any places, known keys, any bins."""
+        """Return the axes of a query's table at a level: places, public keys, and bins, if any."""
         axes = self.places(level)
         axes += [self.key(name) for name in query.by if not self.plan.column(name).discover]
         if query.bins:
@@ -172,11 +173,11 @@ class Coding:
     def read(
         self, table: ibis.Table, wanted: Iterable[CodeColumn], *, unit: bool, shown: bool = False
     ) -> ibis.Table:
-        """Return rows with the values to look keys up by, and with their bins and values.
+        """Return rows with the values by which keys are looked up, and with bins and values.
 
         Args:
             unit: True to include the bytes of the unit. Rows without a unit are then dropped.
-            shown: True to include the values that keys are read from, with texts as bytes.
+            shown: True to include the data's values as written, with texts as bytes.
         """
         backend = backend_of(table)
         wanted = set(wanted)
@@ -222,13 +223,13 @@ class Coding:
         return names
 
     def sources(self, rows: ibis.Table) -> list[CodeColumn]:
-        """Return the columns of rows that keys are looked up by."""
+        """Return the columns of rows by which keys are looked up."""
         return [one for one in map(self.source, self.names) if one.name in rows.columns]
 
     def looked_up(
         self, rows: ibis.Table, wanted: Iterable[CodeColumn], keys: Sequence[ibis.Table]
     ) -> ibis.Table:
-        """Replace keys with codes by joins, so that the rows stay in place."""
+        """Return rows with codes for keys. Left joins with ``keys`` give each row its codes."""
         backend, sources = backend_of(rows), self.sources(rows)
         joined: Any = rows.mutate(
             **{
@@ -252,7 +253,7 @@ class Coding:
         return joined.select(**columns)
 
     def keys(self, wanted: Iterable[CodeColumn]) -> list[pa.Table]:
-        """Return tables of public keys: their look-up values and their codes."""
+        """Return tables of public keys, with look-up values and codes, for the wanted columns."""
         return [
             pa.table({_key_column(number, one): right[one] for one in right})
             for number, right in enumerate(self._keys(set(wanted)))
@@ -277,7 +278,6 @@ class Coding:
         return keys
 
     def _trees(self, wanted: Iterable[CodeColumn]) -> Iterator[tuple[Hierarchy, list[CodeColumn]]]:
-        """Yield each hierarchy with wanted places, and these places."""
         places = sorted((o for o in wanted if o.kind is Kind.PLACE), key=lambda one: one.index)
         for hierarchy in self.plan.hierarchies:
             own = [place for place in places if self.level(place)[0] is hierarchy]
@@ -285,7 +285,6 @@ class Coding:
                 yield hierarchy, own
 
     def _key(self, source: CodeColumn, key: str) -> bytes | int:
-        """Return the look-up value of a key: its bytes or its number."""
         texts = self._texts.get(source)
         if texts is None:
             return key.encode("utf-8", "surrogatepass")
@@ -295,19 +294,18 @@ class Coding:
         """Return the code for unknown values: the declared key's code, or the number of keys."""
         if column.kind is Kind.PLACE:
             hierarchy, level = self.level(column)
-            goes = hierarchy.unknown
-            return (
-                len(hierarchy.paths(level)) if goes is None else int(hierarchy.codes(level)[goes])
-            )
+            if hierarchy.unknown is None:
+                return len(hierarchy.paths(level))
+            return int(hierarchy.codes(level)[hierarchy.unknown])
         declared = self.plan.columns[column.index]
         return len(declared.keys) if declared.unknown is None else declared.unknown
 
     def risen(
-        self, codes: Mapping[CodeColumn, NDArray[np.int64]], query: Query, level: str
-    ) -> list[NDArray[np.int64]]:
-        """Return the codes on a table's axes, from row codes at the same or a lower level."""
+        self, codes: Mapping[CodeColumn, Integers], query: Query, level: str
+    ) -> list[Integers]:
+        """Return the codes on each axis of a table, from codes at the same or a lower level."""
         lowest = {one.name: place for one, (*_, place) in self._trees(codes)}
-        codes_above: list[NDArray[np.int64]] = []
+        codes_above: list[Integers] = []
         for axis in self.axes(query, level):
             if axis.kind is Kind.PLACE and axis not in codes:
                 hierarchy, own = self.level(axis)
@@ -321,5 +319,4 @@ class Coding:
 
 
 def _key_column(number: int, column: CodeColumn) -> str:
-    """Return a column's name in a table of public keys. The joins are numbered."""
     return f"j{number}{column.name}" if column.kind is Kind.SOURCE else column.name

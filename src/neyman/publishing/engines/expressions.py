@@ -1,6 +1,7 @@
-"""Define the few expressions that engines run, with equal results on DuckDB, Spark, and Python.
+"""Define the expressions by which engines read keys and numbers, with equal results on each.
 
-A plan writes no SQL. Its expressions (see `row_values`) become the expressions below.
+An expression is a column that the engine computes. A plan writes no SQL: `row_values` compiles its
+conditions and derived columns to these expressions.
 
 - NaN is tested by name, and is NULL from then on.
 - No value is cast if the cast could fail or round. Patterns take text apart, decimals are text, and
@@ -22,7 +23,7 @@ from itertools import pairwise, zip_longest
 
 import ibis
 
-from neyman.publishing.engines.backends import Backend, Value, hexadecimal
+from neyman.publishing.engines.backends import Backend, Value, hexadecimal, step_function
 from neyman.publishing.engines.cells import MAX_CELL_SIZE
 from neyman.publishing.plan.column import KeyKind
 from neyman.publishing.plan.derived import ISO_DATE
@@ -64,7 +65,7 @@ def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.T
 
 
 def raw_key(column: Value, backend: Backend) -> Value:
-    """Return the value to group rows by before a look-up. A float gives its integer, or NULL."""
+    """Return `Backend.group_key`. A float gives the integer that it equals, or NULL."""
     if column.type().is_floating():
         return _integer_of_float(column)
     return backend.group_key(column)
@@ -105,9 +106,7 @@ def _text(column: Value) -> Value:
     if kind.is_boolean():
         return ibis.cases((column, "true"), (~column, "false"))
     if kind.is_date():
-        # Outside the years 1 to 9999, each engine has its own form.
-        inside = column.between(date(1, 1, 1), date(9999, 12, 31))
-        return ibis.cases((inside, column.cast("string")))
+        return ibis.cases((known_day(column), column.cast("string")))
     text = column.cast("string")
     if kind.is_decimal() and kind.scale != 0:
         digits = text.re_replace(r"\.0+\z", "")
@@ -116,6 +115,11 @@ def _text(column: Value) -> Value:
             (~text.re_search(_INTEGER_DECIMAL), None), (digits == "", "0"), else_=digits
         )
     return text
+
+
+def known_day(column: Value) -> Value:
+    """Return True for dates in the years 1 to 9999. Outside, each engine has its own calendar."""
+    return column.between(date(1, 1, 1), date(9999, 12, 31))
 
 
 def scaled_integer(
@@ -163,7 +167,7 @@ def integer_of(column: Value, backend: Backend, decimals: int, most: int = LIMIT
 
 
 def inside(number: Value, low: Value, high: Value) -> Value:
-    """Clip a number that is not NULL to a range. Ibis's ``clip`` would repeat the number."""
+    """Clip a number that is not NULL to [low, high]. Ibis's ``clip`` would compute it twice."""
     return ibis.least(ibis.greatest(number, low), high)
 
 
@@ -200,7 +204,7 @@ def _text_of_integer(text: Value) -> Value:
 
 
 def _digits(text: Value, decimals: int) -> tuple[Value, Value]:
-    """Return the digits of floor(|x| 10^decimals), and the digits that follow.
+    """Return the digits of floor(|x| 10^decimals) for a text x, and the digits that follow.
 
     Without decimals, the digits have no leading zeros, and 0 has no digit.
     """
@@ -223,13 +227,13 @@ def _digits(text: Value, decimals: int) -> tuple[Value, Value]:
 
 
 def _of_text(text: Value, decimals: int, most: int) -> Value:
-    """Return the integer floor(number 10^decimals) of a text, or NULL.
+    """Return the integer floor(number 10^decimals) of a text, within +-most; NULL for no number.
 
     Let x = number 10^decimals be less than 10^14 in size. If the text has at most 14 characters, x
     is an integer, or at least 10^-14 |x| away from each integer. The product of doubles is within
-    2^-52 |x| of x. So the product plus 2^-50 |x|, rounded down, is floor(x). If the text is longer,
-    the digits that count are cut out, and their double is rounded. Both ways are faster than
-    decimals.
+    2^-52 |x| of x. So the product plus 2^-50 |x|, rounded down, is floor(x). In a longer text, the
+    digits up to the last decimal are cut out, and their double is rounded. Both ways are faster
+    than decimals.
     """
     scale = 10.0**decimals
     near = text.try_cast("float64") * scale
@@ -282,21 +286,13 @@ def bin_of(number: Value, edges: Sequence[int], *, optional: bool = False) -> Va
         return ibis.cases((number < edges[0], len(edges) - 1), else_=bin_of(inside_edges, edges))
     steps = {1} if isinstance(edges, range) else {b - a for a, b in pairwise(edges)}
     if len(steps) > 1:
-        return _tree(number, edges, 0, len(edges) - 2)
+        return step_function(number, list(edges[1:-1]), list(range(len(edges) - 1)))
     (step,) = steps
     above = number - edges[0]
     if step == 1:
         return above
     # The division is exact and the quotient is below 2^51, so rounding its double is exact.
     return ((above - above % step) / step).round().cast("int64")
-
-
-def _tree(number: Value, edges: Sequence[int], first: int, last: int) -> Value:
-    if first == last:
-        return ibis.literal(first, "int64")
-    middle = (first + last + 1) // 2
-    below = _tree(number, edges, first, middle - 1)
-    return ibis.cases((number < edges[middle], below), else_=_tree(number, edges, middle, last))
 
 
 def quotient(number: Value, k: int) -> Value:
@@ -315,13 +311,13 @@ def remainder(number: Value, k: int) -> Value:
 
 
 def total(column: Value) -> Value:
-    """Return the exact sum of integers, clipped to +-2^62; 0 for no integers."""
+    """Return the exact sum of a column of integers, clipped to +-2^62; 0 for no integers."""
     sum_of_column = column.cast("decimal(38, 0)").sum().coalesce(_decimal(0))
     return inside(sum_of_column, _decimal(-MAX_CELL_SIZE), _decimal(MAX_CELL_SIZE)).cast("int64")
 
 
 def digest(key: Value, numbers: Sequence[Value], unit: Value) -> Value:
-    """Return the keyed SHA-256 of a row, in hexadecimal digits.
+    """Return the keyed SHA-256 of each row, in hexadecimal digits.
 
     The hashed text is the key, the numbers in decimal digits (bytes in hexadecimal, ``-`` if
     missing), each followed by a comma, then a colon, and the unit's bytes in hexadecimal. The key
@@ -342,10 +338,10 @@ def digest(key: Value, numbers: Sequence[Value], unit: Value) -> Value:
 def written_number(text: Value, source: SourcePart) -> Value:
     """Return the text of a number as `integer_of` reads it, from a text with a plan's marks.
 
-    Each group of digits has three digits, except the first, which has one to three and does not
-    begin with 0. So 0.123 is no number if the point separates groups. A text that is no number by
-    these marks is NULL, even if other marks would make it a number. A blank also stands for
-    no-break blanks, and an apostrophe for a curly apostrophe.
+    A mark can separate groups of digits. Each group has three digits, except the first, which has
+    one to three and does not begin with 0. So 0.123 is no number if the point separates groups. A
+    text that is no number by these marks is NULL, even if other marks would make it a number. A
+    blank also stands for no-break blanks, and an apostrophe for a curly apostrophe.
     """
     mark, before, plain = f"[{source.decimal}]", "[0-9]{1,40}", text
     if source.thousands is not None:
@@ -366,7 +362,7 @@ def written_boolean(text: Value, source: SourcePart) -> Value:
 
 
 def written_date(text: Value, dates: str) -> Value:
-    """Return the text YYYY-MM-DD of a date in a plan's form, as "%d.%m.%Y"; NULL for other texts.
+    """Return the text YYYY-MM-DD of a date in a plan's form, such as "%d.%m.%Y"; else NULL.
 
     A year has four digits. A day and a month have two digits, or one if the form has marks between
     all three parts. The text after a blank or a T stays. The day may not exist.
@@ -377,7 +373,7 @@ def written_date(text: Value, dates: str) -> Value:
 
 
 def written_day(text: Value, dates: str) -> Value:
-    """Return the key of a date in a plan's form: YYYY-MM-DD, without the time of day.
+    """Return the key of a date in a plan's form: the text YYYY-MM-DD, without the time of day.
 
     Other texts stay unchanged, but a text YYYY-MM-DD that the form does not read becomes NULL.
     """
@@ -390,7 +386,7 @@ def written_day(text: Value, dates: str) -> Value:
 
 
 def _iso_date(text: Value, dates: str) -> tuple[Value, str]:
-    """Return the text YYYY-MM-DD of a date in a form, and the pattern for the text's start."""
+    """Return the text YYYY-MM-DD of a date in a form, and the form's pattern from the start."""
     forms = re.split(r"%([Ymd])", dates)
     names, between = forms[1::2], forms[2:-1:2]
     few = "[0-9]{1,2}" if all(between) else "[0-9]{2}"

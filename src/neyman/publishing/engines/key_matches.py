@@ -1,10 +1,9 @@
-"""Count the values that match no key, are no numbers, or are clipped.
+"""Count the values that match no key, are no numbers, or are clipped, before a release.
 
-A run counts with the same expressions: `Coding` reads and looks up the keys, and `scaled_integer`
-reads the numbers.
+A run reads keys and numbers with the same expressions, `Coding` and `scaled_integer`.
 
-For texts that are no numbers or dates, the module lists marks that would read more of them, for the
-custodian. A run always reads by the plan's marks, whatever the texts are.
+If texts are no numbers or dates, the module suggests marks that would read more of them. A run
+always reads by the plan's marks, whatever the texts are.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -19,7 +18,15 @@ import ibis
 import pyarrow as pa
 
 from neyman.publishing.engines.aggregate import listed
-from neyman.publishing.engines.backends import Value, backend_of, fetched, held, row_count, row_sum
+from neyman.publishing.engines.backends import (
+    Value,
+    backend_of,
+    counted,
+    fetched,
+    held,
+    row_count,
+    row_sum,
+)
 from neyman.publishing.engines.data_schema import as_written, level_columns, used_hierarchies
 from neyman.publishing.engines.encoding import CodeColumn, Coding, Kind, names_of
 from neyman.publishing.engines.expressions import (
@@ -139,7 +146,7 @@ class NumberMatch(Private):
 
 @dataclass(frozen=True, repr=False)
 class TextMatch(Private):
-    """Count the texts of a column that are numbers or dates, as the plan reads the column.
+    """Count the texts of a column that the plan reads as numbers or dates.
 
     Args:
         column: the column.
@@ -162,7 +169,10 @@ class TextMatch(Private):
 
 
 def key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
-    """Match the rows against places and keys. List the ``most`` frequent unmatched values."""
+    """Yield the counts for each hierarchy and column of keys that queries use.
+
+    Each lists the ``most`` frequent unmatched values.
+    """
     coding = Coding(_strict(plan), tuple(table.columns))
     for own, hierarchy in zip(coding.plan.hierarchies, plan.hierarchies, strict=True):
         if hierarchy in used_hierarchies(plan):
@@ -183,7 +193,6 @@ def key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
 
 
 def _strict(plan: Plan) -> Plan:
-    """Return the plan without keys for unmatched values."""
     columns = tuple(replace(c, unknown=None) if c.keys else c for c in plan.columns)
     hierarchies = tuple(replace(one, unknown=None) for one in plan.hierarchies)
     return plan.changed(columns=columns, hierarchies=hierarchies)
@@ -213,7 +222,7 @@ def _match_keys(
 def _others(
     groups: Any, values: Sequence[str], most: int
 ) -> tuple[int, int, int, tuple[Frequent, ...]]:
-    """Count rows without and with a value, and values. Also return the most frequent values."""
+    """Return the rows without a value, the rows with one, the number of values, and `Frequent`."""
     absent: Any = ibis.and_(*(groups[name].isnull() for name in values))
     present: Any = groups.filter(~absent)
     unmatched = present.group_by(*values).aggregate(rows=present["rows"].sum())
@@ -224,13 +233,13 @@ def _others(
 def _discovered_match(coding: Coding, table: ibis.Table, column: Column) -> KeyMatch:
     source = coding.source(column.name)
     rows: Any = coding.read(table, {source}, unit=False)
-    counts = fetched(rows.aggregate(rows=rows.count(), known=rows[source.name].count()))
-    known, every = counts["known"][0].as_py(), counts["rows"][0].as_py()
-    return KeyMatch((column.name,), known, every - known, 0, 0, (), None)
+    counts = counted(rows, rows=rows.count(), known=rows[source.name].count())
+    missing = counts["rows"] - counts["known"]
+    return KeyMatch((column.name,), counts["known"], missing, 0, 0, (), None)
 
 
 def with_texts(plan: Plan) -> Plan:
-    """Return the plan with extra derived columns: the texts that each map and lookup replaces."""
+    """Return the plan with extra derived columns: the texts that each map or lookup replaces."""
     more = [
         Derived(name, "expression", one.text, node)
         for one in plan.rows.derived
@@ -241,7 +250,7 @@ def with_texts(plan: Plan) -> Plan:
 
 
 def text_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[KeyMatch, ...]:
-    """Match the texts of maps and lookups, in rows `prepared` for the plan `with_texts`."""
+    """Return the counts for each map and lookup, in rows `prepared` for the plan `with_texts`."""
     matches: list[KeyMatch] = []
     for one in plan.rows.derived:
         if one.rule not in _REPLACING:
@@ -270,15 +279,14 @@ def _text_columns(one: Derived) -> list[str]:
 
 
 def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatch, ...]:
-    """Read the numbers of each column to sum. List the ``most`` frequent other values."""
+    """Return the counts for each column to sum. List the ``most`` frequent other values."""
     matches: list[NumberMatch] = []
     for column in plan.columns:
         clips = _clips(plan, column)
         if not clips:
             continue
-        values: Any = table[column.name]
+        values, backend = table[column.name], backend_of(table)
         shown: Any = as_written(table, column.name)
-        backend = backend_of(table)
         number, opposite = (
             scaled_integer(x, backend, column.decimals, -_SCALED_RANGE, _SCALED_RANGE, None)
             for x in (values, _opposite(values))
@@ -296,15 +304,12 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
         for i, (low, high, _) in enumerate(clips):
             measures[f"below{i}"] = (rows["known"] & (rows["number"] < low)).sum()
             measures[f"above{i}"] = (rows["known"] & (rows["number"] > high)).sum()
-        counts = fetched(rows.aggregate(**measures)).to_pylist()[0]
-        counts = {name: int(value or 0) for name, value in counts.items()}
+        counts = counted(rows, **measures)
         unmatched = counts["rows"] - counts["numbers"] - counts["missing"]
         frequent: tuple[Frequent, ...] = ()
         if unmatched:
-            texts: Any = table.select(v=backend.plain_bytes(shown), known=known)
-            texts = texts.filter(~texts["known"] & texts["v"].notnull())
-            groups = texts.group_by("v").aggregate(rows=texts.count())
-            frequent = _frequent(groups, ["v"], most)
+            texts: Any = table.select(shown=shown, known=known)
+            frequent = _frequent_texts(texts.filter(texts["shown"].notnull()), most)
         matches.append(
             NumberMatch(
                 column.name,
@@ -333,16 +338,15 @@ def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatc
 def _opposite(values: Any) -> Any:
     """Return -x for each number x of a column of numbers, texts, or truth values."""
     if values.type().is_string():
-        return ibis.cases(
-            (values.startswith("-"), values.substr(1)), else_=ibis.literal("-").concat(values)
-        )
+        minus: Any = ibis.literal("-")
+        return ibis.cases((values.startswith("-"), values.substr(1)), else_=minus.concat(values))
     if values.type().is_boolean() or values.type().is_unsigned_integer():
         return -values.cast("int64")
     return -values
 
 
 def reading_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[TextMatch, ...]:
-    """Read each text column that the plan reads as numbers or dates.
+    """Return the counts for each column with texts that are no number or date by the plan's marks.
 
     All rows of the opened table are read. A filter on unreadable dates would leave out every row.
     """
@@ -366,21 +370,17 @@ def _text_match(plan: Plan, table: ibis.Table, name: str, reading: Reading, most
         known |= shown.isin(keys) if keys else False
     texts: Any = table.select(shown=shown, known=known)
     texts = texts.filter(texts["shown"].notnull() & (texts["shown"] != ""))
-    counts = fetched(texts.aggregate(rows=texts.count(), known=texts["known"].sum())).to_pylist()
-    rows, read = (int(counts[0][part] or 0) for part in ("rows", "known"))
+    counts = counted(texts, rows=texts.count(), known=texts["known"].sum())
+    rows, read = counts["rows"], counts["known"]
     kind: Literal["number", "date"] = "number" if reading == "number" else "date"
     if read == rows:
         return TextMatch(name, kind, rows, 0, (), (), 0)
-    unread: Any = texts.filter(~texts["known"])
-    values = unread.select(v=backend_of(table).plain_bytes(unread["shown"]))
-    groups = values.group_by("v").aggregate(rows=values.count())
-    frequent = _frequent(groups, ["v"], most)
+    frequent = _frequent_texts(texts, most)
     suggestions, suggested = _suggestions(texts, kind, read)
     return TextMatch(name, kind, rows, rows - read, frequent, suggestions, suggested)
 
 
 def _is_read(text: Value, reading: Reading) -> Value:
-    """Return True if a text without a plan's marks is a number or a date; false for NULL."""
     if reading == "number":
         return integer_of(text, backend_of(text), 0).notnull()
     known = read_as(text, _DATE, backend_of(text)).notnull()
@@ -390,37 +390,31 @@ def _is_read(text: Value, reading: Reading) -> Value:
 def _suggestions(
     texts: Any, kind: Literal["number", "date"], read: int
 ) -> tuple[tuple[dict[str, str], ...], int]:
-    """Find the marks that read the most texts, and more than the plan's marks.
+    """Return the fields of [source] that read the most texts, and the number of these texts.
 
-    Among equals, return the marks with the fewest declared fields.
+    Return no fields if the plan's own fields read as many. Of several, return the shortest.
     """
     shown, fields = texts["shown"], [{"dates": form} for form in _DATE_FORMS]
     if kind == "number":
         fields = _NUMBER_MARKS
     known = [_is_read(_with_marks(shown, SourcePart.model_validate(f)), kind) for f in fields]
-    sums = {f"m{i}": one.sum() for i, one in enumerate(known)}
-    (counts,) = fetched(texts.aggregate(**sums)).to_pylist()
-    numbers = [int(counts[name] or 0) for name in sums]
+    numbers = counted(texts, **{f"m{i}": one.sum() for i, one in enumerate(known)}).values()
     best = max(numbers)
     if best <= read:
         return (), 0
     most = [field for field, number in zip(fields, numbers, strict=True) if number == best]
-    fewest = min(map(_declaration_count, most))
-    return tuple(field for field in most if _declaration_count(field) == fewest), best
+    sizes = [len(field) - (field.get("decimal") == ".") for field in most]  # "." is the default
+    return tuple(f for f, size in zip(most, sizes, strict=True) if size == min(sizes)), best
 
 
 def _with_marks(text: Value, source: SourcePart) -> Value:
-    return (
-        written_number(text, source) if source.dates is None else written_date(text, source.dates)
-    )
-
-
-def _declaration_count(fields: Mapping[str, str]) -> int:
-    return len(fields) - (fields.get("decimal") == ".")
+    if source.dates is not None:
+        return written_date(text, source.dates)
+    return written_number(text, source)
 
 
 def _clips(plan: Plan, column: Column) -> Mapping[tuple[int, int, bool], list[str]]:
-    """Return the ranges that queries clip a column's numbers to, with these queries."""
+    """Return each range (low, high, edges) of a column's numbers, with the queries that use it."""
     clips: dict[tuple[int, int, bool], list[str]] = {}
     for query in plan.queries:
         for name, clip in ((query.column, query.clip), (query.over, query.clip_over)):
@@ -431,6 +425,13 @@ def _clips(plan: Plan, column: Column) -> Mapping[tuple[int, int, bool], list[st
                 (query.bins[0], query.bins[-1] - 1, not query.inverse_sensitivity), []
             ).append(query.name)
     return clips
+
+
+def _frequent_texts(texts: Any, most: int) -> tuple[Frequent, ...]:
+    """Return the most frequent values of the column ``shown`` in rows that are not ``known``."""
+    unread = texts.filter(~texts["known"])
+    values = unread.select(v=backend_of(unread).plain_bytes(unread["shown"]))
+    return _frequent(values.group_by("v").aggregate(rows=values.count()), ["v"], most)
 
 
 def _frequent(groups: ibis.Table, values: Sequence[str], most: int) -> tuple[Frequent, ...]:

@@ -1,7 +1,6 @@
 """List the lines of CSV files that are no rows, with reasons, and the values that are no text.
 
-The lines are the lines that `csv_reader.parsed` drops. Each reason follows from the line alone, as
-in reading.
+A line is listed if `csv_reader.parsed` drops it. Each reason follows from the line alone.
 """
 
 from __future__ import annotations
@@ -82,9 +81,10 @@ class Lines(Private):
 def line_faults(
     files: Sequence[str], columns: Sequence[str], source: SourcePart, most: int
 ) -> Lines:
-    """Return the lines of CSV files that are not read as rows, with reasons.
+    """Return the counts of lines, and the lines of CSV files that are no rows, with reasons.
 
     Args:
+        columns: the columns whose values must be text.
         most: the number of lines to list per reason, at least 0.
     """
     read = rows = 0
@@ -113,7 +113,7 @@ def line_faults(
 def _faults(
     block: lines.Block, width: int, picked: Sequence[int], source: SourcePart
 ) -> Iterator[tuple[int, Reason, int | None]]:
-    """Yield each fault's line number in the block, reason, and column."""
+    """Yield each fault: the line's number in the block, the reason, and the column's position."""
     for i in block.dropped():
         line = block.text[block.starts[i] : block.ends[i]]
         yield int(i), _reason(line, width, source.delimiter), None
@@ -128,7 +128,6 @@ def _faults(
 
 
 def _reason(line: bytes, width: int, delimiter: str) -> Reason:
-    """Return the reason why a line, without its LF, is not a row."""
     if len(line) > lines.MAX_LINE_BYTES:
         return "too long"
     line = line.removesuffix(b"\r")

@@ -1,4 +1,4 @@
-"""Report progress: by query, and inside a query by DuckDB's own progress."""
+"""Report the completed part of a run's queries, with DuckDB's own progress inside a query."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INTERVAL_SECONDS = 0.1
 
 
 class Steps:
-    """Run queries one by one, each an equal part of the work, and report progress to ``tell``."""
+    """Run ``number`` queries, each an equal part of the work. Report the completed part."""
 
     def __init__(self, number: int, tell: Progress | None) -> None:
         self._number, self._tell, self._done = number, tell, 0
@@ -23,7 +23,7 @@ class Steps:
         follow: Callable[[Callable[[], Answer], Progress], Answer],
         query: Callable[[], Answer],
     ) -> Answer:
-        """Return the answer of the next query; see `Backend.follow`."""
+        """Run the next query, and return its answer. ``follow`` is `Backend.follow`."""
         tell, done = self._tell, self._done
         if tell is None:
             return query()
@@ -35,9 +35,10 @@ class Steps:
 
 
 def followed(connection: Any, query: Callable[[], Answer], tell: Progress) -> Answer:
-    """Return a query's answer. The query runs in a thread while this thread reports its progress.
+    """Run a query in a thread, and return its answer. Report the completed part, 0 to 1.
 
-    Progress bars must be enabled on the connection. If this thread is interrupted, so is the query.
+    Progress bars must be enabled on the DuckDB connection. If this thread is interrupted, so is the
+    query.
     """
     with ThreadPoolExecutor(1) as thread:
         answer, most = thread.submit(query), 0.0

@@ -1,6 +1,6 @@
-"""Compute a plan's row expressions on an engine: derived columns and filters, row by row.
+"""Compile a plan's derived columns and filters to expressions of an engine, row by row.
 
-Each step gives the same result on DuckDB, on Spark, and in plain Python:
+Each step gives the same result on every engine, and in plain Python:
 
 - Numbers are 64-bit integers within +-2^53 (see `row_expression`). A division is always exact, so
   the quotient's double is exact. Text is compared as bytes, in UTF-8.
@@ -30,6 +30,7 @@ from neyman.publishing.engines.expressions import (
     inside,
     integer_of,
     key_bytes,
+    known_day,
     quotient,
     remainder,
     written_boolean,
@@ -57,7 +58,7 @@ _YEAR, _MONTH = DATE
 
 @contextmanager
 def prepared(plan: Plan, table: ibis.Table) -> Generator[ibis.Table]:
-    """Open the table with its derived columns, without the rows that fail its filter.
+    """Yield the table with the plan's derived columns, without rows that fail the plan's filter.
 
     A derived column with listed texts also has a `code_column`, because numbers are grouped faster.
     """
@@ -120,7 +121,7 @@ def prepared(plan: Plan, table: ibis.Table) -> Generator[ibis.Table]:
 def with_plain_texts(
     plan: Plan, table: ibis.Table, *, shown: bool = False
 ) -> Generator[ibis.Table]:
-    """Open the table with numbers and dates in texts as programs write them.
+    """Yield the table. Texts of numbers and dates lose the marks that the plan declares.
 
     Without declared marks, or for a column that is no text, nothing changes. A text that is no
     number or date by the declared marks is missing, whatever other marks would make of it. With
@@ -141,7 +142,7 @@ def with_plain_texts(
 
 
 def _plain_text(text: Value, reading: Reading, source: SourcePart) -> Value:
-    """Return a text without a plan's marks; None if the plan declares no marks for this reading."""
+    """Return texts without a plan's marks; None if the plan declares no marks for this reading."""
     if reading in ("date", "day"):
         written = written_date if reading == "date" else written_day
         return None if source.dates is None else written(text, source.dates)
@@ -151,14 +152,14 @@ def _plain_text(text: Value, reading: Reading, source: SourcePart) -> Value:
 
 
 def _column_value(column: Value, kind: ColumnType, backend: Backend) -> Value:
-    """Return `read_as`, computed once per row if a text is read, which takes long."""
+    """Return `read_as`. It is computed once per row if it reads a text, which is slow."""
     value = read_as(column, kind, backend)
     is_read = column.type().is_string() and kind.type != "text"
     return backend.barrier(value) if is_read else value
 
 
 def read_as(column: Value, kind: ColumnType, backend: Backend) -> Value:
-    """Return a column's values as an expression reads them; NULL for unreadable values."""
+    """Return a column's values in a type of expressions; NULL for unreadable values."""
     if kind.type == "text":
         return key_bytes(column, backend)
     if kind.type == "number":
@@ -174,7 +175,7 @@ def read_as(column: Value, kind: ColumnType, backend: Backend) -> Value:
 
 def _date(column: Value) -> Value:
     if column.type().is_date():
-        known = _known_day(column)
+        known = known_day(column)
         day: Any = ibis.cases((known, column), else_=ibis.literal(date(1, 1, 1)))
         number = (day.year().cast("int64") * _YEAR) + day.month().cast("int64") * _MONTH
         return ibis.cases((known, number + day.day().cast("int64")))
@@ -185,19 +186,13 @@ def _date(column: Value) -> Value:
 
 
 def _hour(column: Value, day: Value) -> Value:
-    """Return the hour of a text whose day is known; NULL if it has no hour."""
+    """Return the hour in a text of a date and time; NULL if it has none, or ``day`` is NULL."""
     text = column.cast("string")
     known = day.notnull() & text.re_search("^.{10}[T ][0-9]{2}:")
     return ibis.cases((known, text.substr(11, 2).try_cast("int64")))
 
 
-def _known_day(column: Value) -> Value:
-    """Return True for the years 1 to 9999. Outside, each engine has its own calendar."""
-    return column.between(date(1, 1, 1), date(9999, 12, 31))
-
-
 def _parts(number: Value) -> tuple[Value, Value, Value]:
-    """Return year, month, and day of a date, which is never below 0."""
     month = quotient(number, _MONTH)
     return quotient(number, _YEAR), month % _MONTH, number % _MONTH
 
@@ -235,7 +230,7 @@ def _code(one: Derived) -> Callable[[str], Value]:
 def _join_label(
     table: ibis.Table, one: Derived, label: str, looked: Sequence[str], scope: ExitStack
 ) -> ibis.Table:
-    """Return the table with the label that a public list gives for the key columns ``looked``."""
+    """Return the table with a lookup's texts in ``label``. Its keys are in ``looked``."""
     own = looked[0]
     codes = {text: code for code, text in enumerate(one.texts)}
     parts = [[text.encode() for text in part] for part in zip(*one.pairs, strict=True)]
@@ -255,7 +250,7 @@ def _join_label(
 
 
 def _batches(derived: Sequence[Derived]) -> Iterator[list[Derived]]:
-    """Yield the derived columns in groups. No column reads another column of its group."""
+    """Yield the derived columns in groups, in order. No column reads another of its group."""
     batch: list[Derived] = []
     for one in derived:
         if not one.sources.isdisjoint({other.name for other in batch}):
@@ -267,7 +262,7 @@ def _batches(derived: Sequence[Derived]) -> Iterator[list[Derived]]:
 
 
 class _Compiler:
-    """Compile expressions on the columns of one table."""
+    """Compile expressions on one table. ``values`` names its column for each column of the plan."""
 
     def __init__(self, table: ibis.Table, values: Mapping[str, str], backend: Backend) -> None:
         self.table, self.values, self.backend = table, dict(values), backend
@@ -292,7 +287,6 @@ class _Compiler:
         return ibis.null(kinds.get(node.type, "int64"))
 
     def folded(self, node: Node) -> Value:
-        """Return values joined by an operator: the comparison sign, or the step itself."""
         sign = node.value if node.op == "compare" else node.op
         return reduce(_OPERATORS[sign], self.parts(node))
 
@@ -303,14 +297,12 @@ class _Compiler:
         return part.isin(list(node.value))
 
     def any_of(self, part: Value, texts: Sequence[str]) -> Value:
-        """Return True if a text is in the list. Few texts are compared one by one, for speed."""
         literals = [self.text(text) for text in texts]
         if len(literals) > _MAX_COMPARED_TEXTS:
             return part.isin(literals)
         return reduce(operator.or_, [part == literal for literal in literals])
 
     def any_key(self, parts: Sequence[Value], keys: Sequence[Sequence[str]]) -> Value:
-        """Return True if the values, one per part, are one of several keys."""
         if len(parts) == 1:
             return self.any_of(parts[0], [text for (text,) in keys])
         matches = [
@@ -331,7 +323,7 @@ class _Compiler:
         return hexadecimal(part).startswith(node.value.encode().hex().upper())
 
     def changed(self, node: Node) -> Value:
-        """Return a text after a chain of changes, computed in one step."""
+        """Return a text after a chain of changes, such as strip and lower, in one step."""
         changes: list[str] = []
         while node.op in TEXT_CHANGES:
             changes.insert(0, node.op)
@@ -351,8 +343,8 @@ class _Compiler:
         column = self.table[part.value] if part.value in self.table.columns else None
         if column is None or not column.type().is_date():
             return _parts(self.of(part))
-        # The engine's own parts, for days that have a number.
-        known, own = _known_day(column), (column.year(), column.month(), column.day())
+        # Use the engine's functions, for days that have a number.
+        known, own = known_day(column), (column.year(), column.month(), column.day())
         year, month, day = (ibis.cases((known, one.cast("int64"))) for one in own)
         return year, month, day
 

@@ -1,4 +1,4 @@
-"""Open the private table robustly from files, Arrow, data frames, and Ibis tables.
+"""Open the private table on an engine, from files, Arrow data, data frames, and databases.
 
 Only the schema can cause an error here, and no error shows a value. Data that are not on the
 caller's engine go onto an engine of ours. If they do not fit in memory, the engine writes them to a
@@ -92,7 +92,7 @@ def open_table(
 
 
 def check_engine(engine: str, memory: str | None, master: str | None) -> None:
-    """Refuse an unknown engine, and a setting that the engine does not have."""
+    """Raise DataError for an unknown engine, or a setting that the engine does not have."""
     if engine not in OWN:
         raise DataError(f"engine = {engine!r}: must be 'duckdb' or 'spark'")
     if master is not None and not isinstance(cast("object", master), str):
@@ -106,19 +106,19 @@ def check_engine(engine: str, memory: str | None, master: str | None) -> None:
 
 
 def csv_files(source: object) -> list[str]:
-    """List the CSV files that a source names, or no files for another source."""
+    """Return the CSV files that a source names; no files for another source."""
     files = _files(source)
     return files if {suffix_of(file)[0] for file in files} <= _CSV else []
 
 
 def _files(source: object) -> list[str]:
-    """Return the files that a source names, or no files for another source."""
+    """Return the files that a source names; no files for another source."""
     named = isinstance(source, (ibis.Table, Frame, DatabaseTable))
     return [] if named else data_files(cast("Paths", source))
 
 
 def column_names(source: object, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
-    """Return the names of all columns of a source, with repetitions. No row is read."""
+    """Return the names of all columns of a source. No row is read."""
     if isinstance(source, ibis.Table):
         return list(source.columns)
     if isinstance(source, Frame):
@@ -126,11 +126,8 @@ def column_names(source: object, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
     if isinstance(source, DatabaseTable):
         return list(source.open(None, rows=False, memory=None).columns)
     files = _files(source)
-    headers = (
-        duckdb.parquet_names(files)
-        if _are_parquet(files)
-        else [header_of(file, csv) for file in files]
-    )
+    parquet = _are_parquet(files)
+    headers = (duckdb.footer(file).names if parquet else header_of(file, csv) for file in files)
     return list(dict.fromkeys(name for header in headers for name in header))
 
 
@@ -153,22 +150,18 @@ def untyped_columns(source: object, csv: SourcePart = PLAIN_SOURCE) -> frozenset
 
 
 def _of_nothing(schema: pa.Schema) -> frozenset[str]:
-    kinds = {field.name: field.type for field in schema}
-    return frozenset(
-        name
-        for name, kind in kinds.items()
-        if pa.types.is_null(getattr(kind, "value_type", None) or kind)
-    )
+    kinds = {field.name: getattr(field.type, "value_type", None) or field.type for field in schema}
+    return frozenset(name for name, kind in kinds.items() if pa.types.is_null(kind))
 
 
 def folder_columns(source: object) -> frozenset[str]:
-    """Return the names in folders of Parquet files, such as ``day`` in ``day=1/x.parquet``."""
+    """Return the column names in the paths of files, such as ``day`` in ``day=1/x.parquet``."""
     folders = (part for file in _files(source) for part in Path(file).parts[:-1])
     return frozenset(part.partition("=")[0] for part in folders if "=" in part)
 
 
 def as_source(source: object) -> object:
-    """Recognize paths, an Ibis table, a `Frame`, or a `DatabaseTable`, without reading a row.
+    """Return paths, an Ibis table, a `Frame`, or a `DatabaseTable` for a source. No row is read.
 
     A stream gives its rows once only, and a run uses one connection to a database. So always open
     the returned object.
@@ -211,9 +204,8 @@ def database_at(url: str) -> DatabaseTable | Frame | None:
 
 
 def _on_server(table: ibis.Table) -> ibis.Table | DatabaseTable:
-    """Return an Ibis table of a server on its own connection. Return other tables unchanged."""
-    nodes: Any = table.op()
-    places = {node.source for node in nodes.find((ops.DatabaseTable, ops.SQLQueryResult))}
+    """Return a PostgreSQL table of Ibis on a new connection. Return other tables unchanged."""
+    places = _places(table)
     if {getattr(place, "name", None) for place in places} != {"postgres"} or len(places) > 1:
         return table
     from neyman.publishing.engines.databases.postgres import PostgresTable
@@ -221,20 +213,26 @@ def _on_server(table: ibis.Table) -> ibis.Table | DatabaseTable:
     return PostgresTable.of(table, places.pop())
 
 
+def _places(table: ibis.Table) -> set[Any]:
+    """Return the connections that the tables in an Ibis expression are on."""
+    nodes: Any = table.op().find((ops.DatabaseTable, ops.SQLQueryResult))
+    return {node.source for node in nodes}
+
+
 def close_table(table: ibis.Table) -> None:
-    """Close the engine of a table if it is ours, as happens when the table is deleted."""
+    """Close the engine of a table if it is ours. Deleting the table has the same effect."""
     backend = backend_of(table)
     type(backend).close(backend.connection)
 
 
 def _load_arrow(opening: Opening, data: pa.Table | ds.Dataset) -> ibis.Table:
-    """Put Arrow data on the engine, without empty texts. A dictionary of texts has none."""
+    """Return Arrow data as a table on the engine. An empty text is missing."""
+    # `csv_reader` and `plain` leave no empty text in a dictionary.
     coded = [field.name for field in data.schema if pa.types.is_dictionary(field.type)]
     return without_empty_text(OWN[opening.engine].register(data, opening), coded)
 
 
 def _open_source(source: object, opening: Opening) -> ibis.Table:
-    """Open the result of `as_source` as a table on its engine."""
     if isinstance(source, ibis.Table):
         return _of_table(source, opening)
     if isinstance(source, Frame):
@@ -254,11 +252,8 @@ def _of_table(table: ibis.Table, opening: Opening) -> ibis.Table:
     check_names(table.columns, columns or ())
     table = table.select(*columns) if columns is not None else table
     if table.op().find(ops.Impure):
-        raise DataError("data is an Ibis expression that is not the same each time (random)")
-    places = {
-        getattr(node, "source", None)
-        for node in table.op().find((ops.DatabaseTable, ops.SQLQueryResult))
-    }
+        raise DataError("data is an Ibis expression with random values; write its rows to a file")
+    places = _places(table)
     wanted = OWN[opening.engine].ibis_name
     if any(getattr(place, "name", None) != wanted for place in places) or len(places) > 1:
         raise DataError(

@@ -1,4 +1,4 @@
-"""Run our own Spark: a session for one table, on which every expression has one result.
+"""Open a Spark session for one private table, with settings that fix the result of expressions.
 
 The settings of the session, with reasons:
 
@@ -68,7 +68,7 @@ _ANSWER_SECONDS = 10
 _LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 # Spark expands every name that it gets, except characters after a backslash.
 _WILDCARD, _ESCAPED = re.compile(r"[*?\[\]{}\\]"), r"\\\g<0>"
-# Spark has no unsigned types.
+# For each unsigned type, which Spark lacks: a signed type with all of its values.
 _SIGNED: dict[Any, Any] = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
 _SIGNED[pa.uint64()] = pa.decimal128(20, 0)
 
@@ -87,13 +87,13 @@ def installed() -> None:
 
 
 def shown_master(master: str) -> str:
-    """Return a master for an error message, without the value if it is an address with a token."""
+    """Return a master for an error message, without its value if that may contain a token."""
     is_address = "://" in master and not master.strip().startswith("spark://")
     return "master" if is_address or ";" in master else f"master = {master!r}"
 
 
 def connect(memory: str | None = None, master: str | None = None) -> Any:
-    """Return a new session, as an Ibis connection. Use a Spark that runs in this process, if any.
+    """Return a new Spark session as an Ibis connection, on a Spark of this process if one runs.
 
     Args:
         memory: the memory of the driver, such as "4GB", if Spark is not running yet.
@@ -130,7 +130,7 @@ def connect(memory: str | None = None, master: str | None = None) -> Any:
 
 
 def _remote(address: str, memory: str | None) -> Any:
-    """Return a session of a Spark Connect server. Errors omit the address: it can hold a token."""
+    """Return a session of a Spark Connect server. No error shows the address and its token."""
     if memory is not None:
         raise DataError("memory is for a Spark of this machine; leave it out for Spark Connect")
     if find_spec("grpc") is None:
@@ -158,7 +158,7 @@ def _remote(address: str, memory: str | None) -> Any:
 
 
 def _start_spark(master: str, memory: str | None) -> Any:
-    """Start a Spark of ours. It writes data that do not fit in memory to its own folder."""
+    """Start Spark, and return its session. Data that exceed memory go to its own private folder."""
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
@@ -192,14 +192,13 @@ def _start_spark(master: str, memory: str | None) -> Any:
 
 
 def _gateway() -> object:
-    """Return the running Java process, or None."""
     from pyspark import SparkContext
 
     return SparkContext._gateway  # pyright: ignore[reportPrivateUsage]
 
 
 def _launch(conf: Any, said: Any, folder: PrivateFolder) -> None:
-    """Start Java so that only this user can read its output, and it writes to our folder alone."""
+    """Start Java. Only this user can read its output, and it writes to our folder alone."""
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -215,7 +214,7 @@ def _launch(conf: Any, said: Any, folder: PrivateFolder) -> None:
 
 
 def _check_folder(session: Any, folder: PrivateFolder) -> None:
-    """Refuse a Spark of ours that would write private rows elsewhere."""
+    """Raise DataError if a Spark that we started would write private rows to another folder."""
     context = session.sparkContext
     if getattr(context._gateway, "neyman_folder", None) is not folder:
         return  # the caller started Java, and chose where it writes
@@ -229,7 +228,6 @@ def _check_folder(session: Any, folder: PrivateFolder) -> None:
 
 
 def _last(said: str) -> str:
-    """Return the end of Java's output, without warnings and code locations."""
     lines = [line.strip() for line in said.splitlines()]
     errors = [line for line in lines if line and line[:3] != "at " and " WARN " not in line]
     return "".join(f"\n  {line[:200]}" for line in errors[-3:])
@@ -246,7 +244,7 @@ def _close_spark(ours: Any, remote: Any) -> None:
 
 
 def close(connection: Any) -> None:
-    """Close a connection of ours, and Spark with the last of them. Leave others open."""
+    """Close a connection that `connect` opened, and Spark with the last one. Leave others open."""
     finish = getattr(connection, "neyman_close", None)
     if finish is not None and finish.alive:
         _tables.discard(connection)
@@ -254,7 +252,7 @@ def close(connection: Any) -> None:
 
 
 def accept(table: ibis.Table) -> ibis.Table:
-    """Return a table of a caller's session. Its settings must give our results."""
+    """Return a table of a caller's session. Raise DataError if its settings change results."""
     session: Any = table.get_backend()._session  # pyright: ignore[reportAttributeAccessIssue]
     wrong = [
         f"{name} = {value}"
@@ -291,7 +289,6 @@ def registered(data: pa.Table, opening: Opening) -> ibis.Table:
 
 
 def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of a plain type in a type that Spark has."""
     kind: Any = column.type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if pa.types.is_large_string(kind) or str(kind) == "string_view":
@@ -300,7 +297,7 @@ def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.Table:
-    """Return Parquet files of one form as a table on Spark."""
+    """Return Parquet files with one schema as a table on Spark."""
     from pyspark.sql.types import StructField, StructType
 
     odd = [file for file in files if Path(file).name[:1] in ("_", ".")]
@@ -338,7 +335,10 @@ def parquet(files: Sequence[str], schema: pa.Schema, opening: Opening) -> ibis.T
 
 
 def _with_zones(table: ibis.Table) -> ibis.Table:
-    """Give each timestamp that is an instant a time zone: Ibis has one type for Spark's two."""
+    """Return the table with UTC in the type of each timestamp that is an instant.
+
+    Spark has two types of timestamps, and Ibis reads both as one.
+    """
     if not any(kind.is_timestamp() for kind in table.schema().values()):
         return table
     backend: Any = table.get_backend()
@@ -366,7 +366,7 @@ def _spark_type(kind: pa.DataType) -> Any:
 
 
 def _read(connection: Any, files: Sequence[str], schema: Any) -> Any:
-    """Return exactly these files as a Spark frame. No row is read."""
+    """Return these Parquet files, and no other, as a Spark frame. No row is read."""
     paths = {
         path: f"file://{_WILDCARD.sub(_ESCAPED, path)}" for path in map(os.path.abspath, files)
     }

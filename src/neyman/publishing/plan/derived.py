@@ -9,7 +9,7 @@ rows, which apply to the unit's filtered rows alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -23,6 +23,7 @@ from neyman.publishing.plan.plan_fields import (
     ColumnPart,
     DerivePart,
     LookupPart,
+    Origin,
     PlanDocument,
     PlanError,
     show,
@@ -229,15 +230,21 @@ class Rows:
 NO_ROWS = Rows()  # a plan without derived columns and filters
 
 
-def read_rows_of(document: PlanDocument, folder: Path | None, problems: list[str]) -> Rows:
-    """Parse a plan's derived columns and filters. Report their problems."""
+def read_rows_of(
+    document: PlanDocument, folder: Path | None, problems: list[str], origins: Sequence[Origin]
+) -> Rows:
+    """Parse a plan's derived columns and filters. Report their problems.
+
+    Args:
+        origins: for each query of the document, the query of the author's plan.
+    """
     types = dict(_declared_types(document))
     derived = _derive_columns(document, types, folder, problems)
     filters: dict[str, Node] = {}
     places = [("where", "", document.where)]
     places += [
-        (f"query[{index}].where", f" (of query {part.name!r})", part.where)
-        for index, part in enumerate(document.query)
+        (f"{origin.where}.where", f" (of query {origin.name!r})", part.where)
+        for origin, part in zip(origins, document.query, strict=True)
     ]
     failed = (document.derive.keys() | document.lookup.keys()) - {one.name for one in derived}
     for where, of, text in places:
@@ -246,7 +253,8 @@ def read_rows_of(document: PlanDocument, folder: Path | None, problems: list[str
         try:
             filters[text] = condition(text, types)
         except ExpressionError as error:
-            problems.append(f"{where}{of} = {show(text)}: {error}")
+            problem = f"{where}{of} = {show(text)}: {error}"
+            problems += [] if problem in problems else [problem]  # keys of a partition may share it
     nodes = {name for node in filters.values() for name in sources(node)}
     used = nodes.union(*(one.sources for one in derived))
     names = {one.name for one in derived}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from neyman.publishing.plan.column import Column, key_text
 from neyman.publishing.plan.disjoint import LIMITS as DISJOINT_LIMITS
 from neyman.publishing.plan.plan_fields import (
     LIMITS,
     KeyPart,
+    Origin,
     PlanDocument,
     QueryPart,
     show,
@@ -23,13 +24,13 @@ _PLAIN = KeyPart.model_validate({})
 
 def without_partitions(
     document: PlanDocument, columns: Mapping[str, Column], problems: list[str]
-) -> tuple[PlanDocument, list[int]]:
+) -> tuple[PlanDocument, list[Origin]]:
     """Replace each query with a partition by a query for each of its keys.
 
-    Return the new document, and the index in the plan for each of its queries.
+    Return the new document, and for each of its queries the author's query.
     """
     queries: list[QueryPart] = []
-    indices: list[int] = []
+    origins: list[Origin] = []
     for index, part in enumerate(document.query):
         where = f"query[{index}]"
         errors = [*_problems(part, where, columns)]
@@ -43,27 +44,8 @@ def without_partitions(
             queries.append(part)
         else:
             queries += _one_by_one(part, columns[part.partition])
-        indices += [index] * (len(queries) - len(indices))
-    return document.model_copy(update={"query": tuple(queries)}), indices
-
-
-def as_written(
-    problems: Iterable[str], written: PlanDocument, split: PlanDocument, indices: Sequence[int]
-) -> Iterator[str]:
-    """Yield problems of the split document with the query indices of the author's plan.
-
-    A problem of several keys of a partition comes once.
-    """
-    problems_by_text: dict[str, list[str]] = {}
-    for problem in problems:
-        text = every = problem
-        if at := re.match(r"query\[(\d+)\]", problem):
-            one, index = split.query[int(at[1])], indices[int(at[1])]
-            text = every = f"query[{index}]{problem[at.end() :]}"
-            every = every.replace(f"{one.name!r})", f"{written.query[index].name!r})", 1)
-        problems_by_text.setdefault(every, []).append(text)
-    for every, texts in problems_by_text.items():
-        yield every if len(texts) > 1 else texts[0]
+        origins += [Origin(where, part.name)] * (len(queries) - len(origins))
+    return document.model_copy(update={"query": tuple(queries)}), origins
 
 
 def _gives_disjoint(document: PlanDocument) -> bool:

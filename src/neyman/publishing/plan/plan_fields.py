@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
@@ -73,6 +73,17 @@ class PlanError(ValueError):
         else:
             lines = "".join(f"\n  - {problem}" for problem in self.problems)
             super().__init__(f"the plan has {len(self.problems)} problems:{lines}")
+
+
+class Origin(NamedTuple):
+    """Name the query of the author's plan that an error is about.
+
+    Args:
+        where: its place in the plan, such as "query[0]".
+    """
+
+    where: str
+    name: str
 
 
 def suggest(word: object, known: Iterable[object]) -> str:

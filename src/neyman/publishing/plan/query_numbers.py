@@ -13,7 +13,7 @@ from neyman.publishing.plan.clip_search import LIMITS as CLIP_SEARCH_LIMITS
 from neyman.publishing.plan.clip_search import ClipSearch
 from neyman.publishing.plan.column import Column, scaled
 from neyman.publishing.plan.measurement import fitting_delta
-from neyman.publishing.plan.plan_fields import PlanDocument, QueryPart, show, suggest
+from neyman.publishing.plan.plan_fields import Origin, PlanDocument, QueryPart, show, suggest
 from neyman.publishing.plan.query import MEASURES, Mean, Query, Sum, range_in
 
 
@@ -53,12 +53,12 @@ class QueryContext:
 
     Args:
         part: the query as written. A discovered clip is set to the largest candidate.
-        where: the query's name in errors, such as "query[0]".
+        origin: the location and the name of the query in errors.
         columns: the plan's valid columns, by name.
     """
 
     part: QueryPart
-    where: str
+    origin: Origin
     document: PlanDocument
     columns: Mapping[str, Column]
 
@@ -82,7 +82,7 @@ class QueryContext:
 
     def spot(self, field: str) -> str:
         """Return the name of one of the query's fields in errors."""
-        return f"{self.where}.{field} (of query {self.part.name!r})"
+        return f"{self.origin.where}.{field} (of query {self.origin.name!r})"
 
     def given(self, field: str) -> str:
         """Return a field and its value, as errors show them."""

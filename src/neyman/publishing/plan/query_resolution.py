@@ -14,7 +14,14 @@ from neyman.publishing.plan.clip_search import ROWS_TABLE, ClipSearch, edges_of,
 from neyman.publishing.plan.column import Column
 from neyman.publishing.plan.hierarchy import ALL, CROSSED, Hierarchy, is_above, parts_of, places_of
 from neyman.publishing.plan.plan_fields import LIMITS as DOCUMENT_LIMITS
-from neyman.publishing.plan.plan_fields import PlanDocument, QueryPart, UnitPart, show, suggest
+from neyman.publishing.plan.plan_fields import (
+    Origin,
+    PlanDocument,
+    QueryPart,
+    UnitPart,
+    show,
+    suggest,
+)
 from neyman.publishing.plan.query import (
     Count,
     Detail,
@@ -48,29 +55,42 @@ def read_queries(
     columns: Mapping[str, Column],
     hierarchies: Sequence[Hierarchy],
     problems: list[str],
+    origins: Sequence[Origin],
 ) -> list[Query]:
-    """Return the valid queries of a plan. Ignore an invalid hierarchy."""
+    """Return the valid queries of a plan. Ignore an invalid hierarchy.
+
+    Args:
+        origins: for each query of the document, the query of the author's plan. A problem of
+            several queries with one origin comes once, with the author's name.
+    """
     queries: list[Query] = []
-    for index, part in enumerate(document.query):
-        context = QueryContext(part, f"query[{index}]", document, columns)
-        query = _query(context, hierarchies, problems)
+    by_author: dict[str, list[str]] = {}
+    for part, origin in zip(document.query, origins, strict=True):
+        context = QueryContext(part, origin._replace(name=part.name), document, columns)
+        found, same = list[str](), list[str]()
+        query = _query(context, hierarchies, found)
+        if found:
+            _query(replace(context, origin=origin), hierarchies, same)
+        for problem, authors in zip(found, same, strict=True):
+            by_author.setdefault(authors, []).append(problem)
         queries += [] if query is None else [query]
+    problems += (one if len(found) > 1 else found[0] for one, found in by_author.items())
     names = Counter(part.name.casefold() for part in document.query)
     searched = document.unit.search is not None or any(query.search for query in queries)
     names.update([ROWS_TABLE] if searched else [])
     names.update(q.search.histogram.casefold() for q in queries if q.search is not None)
     names.update(q.detail.first.casefold() for q in queries if q.detail is not None)
     problems += (
-        f"query[{index}].name = {part.name!r}: queries need names that differ in more than case, "
+        f"{origin.where}.name = {part.name!r}: queries need names that differ in more than case, "
         "since files are named after them"
-        for index, part in enumerate(document.query)
+        for origin, part in zip(origins, document.query, strict=True)
         if names[part.name.casefold()] > 1
     )
     titles = Counter(part.title for part in document.query)
     problems += (
-        f"query[{index}].title = {part.title!r}: another query has this title; give each its own, "
+        f"{origin.where}.title = {part.title!r}: another query has this title; give each its own, "
         "since a report names tables by it"
-        for index, part in enumerate(document.query)
+        for origin, part in zip(origins, document.query, strict=True)
         if part.title is not None and titles[part.title] > 1
     )
     if not problems:
@@ -210,7 +230,7 @@ def _key_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> It
         crossed = field == "at" and len(hierarchies) > 1
         for position, value in enumerate(names):
             before = names[:position]
-            spot = f"{context.where}.{field}[{position}] (of query {part.name!r}) = {value!r}"
+            spot = f"{context.spot(f'{field}[{position}]')} = {value!r}"
             parts = {*value.split(CROSSED)} if crossed else {value}
             if any(parts == ({*name.split(CROSSED)} if crossed else {name}) for name in before):
                 yield f"{spot}: is listed twice"
@@ -448,8 +468,8 @@ def _size_problems(
         )
     if cells * places > LIMITS.cells:
         yield (
-            f"{context.where} (of query {query.name!r}) has {cells * places} cells; the most is "
-            f"{LIMITS.cells}: group by less"
+            f"{context.origin.where} (of query {context.origin.name!r}) has {cells * places} "
+            f"cells; the most is {LIMITS.cells}: group by less"
         )
 
 

@@ -27,11 +27,12 @@ from neyman.publishing.plan.hierarchy import (
     read_rows,
 )
 from neyman.publishing.plan.listed_keys import Listed, file_keys, range_keys
-from neyman.publishing.plan.partition import as_written, without_partitions
+from neyman.publishing.plan.partition import without_partitions
 from neyman.publishing.plan.plan_fields import (
     ColumnPart,
     KeyFilePart,
     KeyRangePart,
+    Origin,
     PlanDocument,
     PlanError,
     show,
@@ -59,7 +60,8 @@ def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
     problems: list[str] = []
     document, files = _list_keys(document, folder, problems)
     tables = read_tables(document, problems)
-    rows = read_rows_of(document, folder, problems)
+    origins = [Origin(f"query[{index}]", part.name) for index, part in enumerate(document.query)]
+    rows = read_rows_of(document, folder, problems, origins)
     columns = _columns(document, files, problems)
     check_columns(rows, columns, problems)
     unknown = None if document.unknown_number == "drop" else document.unknown_number
@@ -72,20 +74,18 @@ def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
     check_marks(document, readings_of(columns, hierarchies, rows), problems)
     _unit_and_budget(document, problems)
     known = {column.name: column for column in columns}
-    written, indices, before = document, [*range(len(document.query))], len(problems)
     if not problems:
-        document, indices = without_partitions(document, known, problems)
-        before = len(problems)
-        if document.query != written.query:
-            rows = read_rows_of(document, folder, problems)
+        split, origins = without_partitions(document, known, problems)
+        if split.query != document.query:
+            rows = read_rows_of(split, folder, problems, origins)
+        document = split
     document = _with_pairs(document, hierarchies)
-    queries = read_queries(document, known, hierarchies, problems)
+    queries = read_queries(document, known, hierarchies, problems, origins)
     totals: tuple[Total, ...] = ()
     if not problems:
         totals = read_totals(document, known, hierarchies, queries, folder, problems)
     if problems:
-        later = as_written(problems[before:], written, document, indices)
-        raise PlanError([*problems[:before], *later])
+        raise PlanError(problems)
     return columns, hierarchies, with_histograms(queries, document), rows, tables, totals
 
 

@@ -1,4 +1,4 @@
-"""Compute published tables: estimates, errors, and the keys that a release may show."""
+"""Compute published tables from noisy integers: estimates, errors, and the keys to show."""
 
 from neyman.extras import require
 

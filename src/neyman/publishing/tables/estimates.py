@@ -15,16 +15,12 @@ from fractions import Fraction
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import erfc, log_ndtr, ndtri  # pyright: ignore[reportMissingTypeStubs]
 
-from neyman.numerics.arrays import Array
+from neyman.numerics.arrays import Array, Bools, Floats, Integers
 from neyman.publishing.plan.query import Query, center, middle, rank_unit
 from neyman.publishing.tables.key_selection import threshold
 
-Integers = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 Noisy = tuple[Integers, Fraction]
 """Noisy integers and the sigma squared of their noise. It is 0 for declared values."""
 
@@ -33,8 +29,8 @@ Noisy = tuple[Integers, Fraction]
 class Limits:
     """Set the noise scales from which sums of noise count as normal."""
 
-    wide_sigma: float = 50.0
-    summed_size: float = 1e6
+    wide_sigma: float = 50.0  # sigma from which standard errors and tails are the normal ones
+    summed_size: float = 1e6  # sigma from which no margin is summed term by term
     large_sigma: int = 1000  # sigma from which sum and integral agree within .01 in k
     normal_quantile: float = 1.6448536269514722  # the normal distribution's 95th percentile
     # The sigma squared from which `_normal_margin` bounds sums of integer noise by a normal one.
@@ -48,10 +44,10 @@ _ONE_SIDED = LIMITS.normal_quantile * (1 + 1e-9)
 
 @dataclass(frozen=True, eq=False)
 class CellEstimates:
-    """Represent values with their errors. Each array has one entry per row of a table.
+    """Represent estimates with their errors. Each array has one entry per row of a table.
 
     Args:
-        value, lower, upper: arrays of one type, int64 or double.
+        value, lower, upper: estimates and 90% intervals, arrays of one type, int64 or double.
         decimals: all four arrays are in units of 10^-decimals. A variance counts twice the decimals
             of its column.
     """
@@ -66,7 +62,7 @@ class CellEstimates:
 def estimate(
     query: Query, decimals: int, noisy: Mapping[str, Noisy], *, rounded: bool = False
 ) -> CellEstimates:
-    """Return the estimate for each row of a query's table.
+    """Return the estimate and its errors for each row of a query's table.
 
     Args:
         decimals: the decimals of the query's column, minus the decimals of ``over``. 0 without a
@@ -74,8 +70,8 @@ def estimate(
         noisy: the noisy integers by measure ("count", "units", "sum", "offset", "square", "keys").
             All measures list the same cells, flat, in declared order. For quantiles they list
             entire groups of bins.
-        rounded: True for rounded Gaussian noise, False for discrete Gaussian noise. The functions
-            below use the same flag.
+        rounded: True for rounded Gaussian noise, False for discrete Gaussian noise. All functions
+            of this module use the same flag.
 
     Returns:
         One row per cell. For quantiles, one row per quantile for each group of bins.
@@ -106,7 +102,7 @@ def estimate(
 
 
 def rows_of(query: Query, cells: int) -> int:
-    """Return the number of rows of a table with this number of cells."""
+    """Return the number of rows of a query's table with this number of cells."""
     if query.ranked and query.bins and not query.inverse_sensitivity:
         return cells // (len(query.bins) - 1) * len(query.quantiles)
     return cells
@@ -170,7 +166,7 @@ def half_width(sigma_squared: Fraction, coverage: float = 0.9, *, rounded: bool 
 def with_margin(
     values: Integers, sigma_squared: Fraction, *, rounded: bool = False
 ) -> CellEstimates:
-    """Return the estimate of a count or a sum: the noisy number and its 90% margin."""
+    """Return the estimates of counts or sums: the noisy numbers with their 90% margin."""
     half = half_width(sigma_squared, rounded=rounded)
     error = np.full(len(values), standard_error(sigma_squared, rounded=rounded))
     return CellEstimates(values, error, values - half, values + half)
@@ -179,11 +175,11 @@ def with_margin(
 def shown(
     values: Integers, sigma_squared: Fraction, least: int, *, rounded: bool = False
 ) -> CellEstimates:
-    """Return estimates for numbers of units that are published because they reached the threshold.
+    """Return estimates of numbers of units that are published because they reached the threshold.
 
-    The interval accounts for this selection. If the true number is c >= 1, the published Y is c + X
-    given that c + X >= t, the threshold. For a published y, the interval contains each c that meets
-    both conditions:
+    The interval accounts for this selection. Let c >= 1 be the true number, X its noise, and t the
+    threshold ``least``. The published number is c + X, given that c + X >= t. For a published y,
+    the interval contains each c that meets both conditions:
 
         P(c + X >= y) / P(c + X >= t) > 0.05    and    P(t <= c + X <= y) / P(c + X >= t) > 0.05.
 
@@ -197,10 +193,10 @@ def shown(
     def log_tail(k: Integers) -> Floats:
         return _log_tail(k, sigma_squared, rounded)
 
-    def high_enough(c: Integers) -> NDArray[np.bool_]:
+    def high_enough(c: Integers) -> Bools:
         return log_tail(distinct - c) > log_tail(least - c) + math.log(0.05 * (1 + 1e-9))
 
-    def low_enough(c: Integers) -> NDArray[np.bool_]:
+    def low_enough(c: Integers) -> Bools:
         return log_tail(distinct + 1 - c) < log_tail(least - c) + math.log(0.95 * (1 - 1e-9))
 
     lower = _bisect(one, np.maximum(distinct, 1), high_enough)
@@ -219,10 +215,10 @@ def _bisect(low: Integers, high: Integers, passed: Callable[[Integers], Bools]) 
 
 
 def _log_tail(k: Integers, sigma_squared: Fraction, rounded: bool) -> Floats:
-    """Return log P(X >= k) by sums.
+    """Return log P(X >= k) of the noise X, summed term by term up to sigma = 50.
 
-    Above sigma = 50, and for rounded noise, use the normal tail at k - 1/2: the midpoint rule. It
-    is exact for rounded noise.
+    Above, and for rounded noise, it is the normal tail at k - 1/2: the midpoint rule. The rule is
+    exact for rounded noise.
     """
     sigma = math.sqrt(sigma_squared)
     if rounded or sigma > LIMITS.wide_sigma:
@@ -242,9 +238,10 @@ def mean(
 ) -> CellEstimates:
     """Return the mean of clipped values: the middle of the clip plus the mean distance from it.
 
-    With S the sum of the distances from the middle and n the count, the mean is the middle plus S /
-    n. A distance is at most half of the clip's width. So hiding a distance takes less noise than
-    hiding a value. The standard error of the ratio is to first order.
+    An offset is a sum of d x - m over values x, with m / d the middle of the clip. With S the sum
+    of the distances from the middle and n the count, the mean is the middle plus S / n. A distance
+    is at most half of the clip's width. So hiding a distance takes less noise than hiding a value.
+    The standard error of the ratio is to first order.
 
     The interval contains the distances d = S / n that a test of level 10% does not reject. The test
     uses the noisy S - d n, which is X - d Y at the true d. X and Y are the noise of S and n. Two
@@ -257,7 +254,7 @@ def mean(
       This is Fieller's interval with a correction for integers.
 
     The interval is the intersection of both tests' intervals, cut to the clip, which contains every
-    mean. An offset is a sum of d x - m over values x, with m / d the middle of the clip.
+    mean.
 
     Source: Fieller 1954, "Some problems in interval estimation".
     """
@@ -291,11 +288,12 @@ def mean(
 
 
 def _fieller(s: Floats, n: Floats, variances: tuple[float, float], unit: float) -> Floats:
-    """Return the least d with s - d n <= z sqrt(A + d^2 B) + unit + |d|; -inf if n is noise [IN-2].
+    """Return the lower end of the interval for d = S / n of `mean`, the second test [IN-2].
 
-    A and B are the two ``variances``. The right side minus the left side rises with d if n > z
-    sqrt(B) + 1. Its root solves z^2 (A + d^2 B) = (r - d m)^2 with r = s - unit. Here m is n + 1 if
-    the root is positive, else n - 1.
+    This is the least d with s - d n <= z sqrt(A + d^2 B) + unit + |d|. A and B are the
+    ``variances`` of the noisy sum s and the noisy count n. The right side minus the left side rises
+    with d if n > z sqrt(B) + 1; else the result is -inf. Its root solves z^2 (A + d^2 B) =
+    (r - d m)^2 with r = s - unit. Here m is n + 1 if the root is positive, else n - 1.
     """
     above, below = variances
     z2 = _ONE_SIDED**2
@@ -431,7 +429,7 @@ def ratio(
 
 
 def ratio_range(clip: tuple[int, int], clip_over: tuple[int, int]) -> tuple[float, float]:
-    """Return the range of a ratio of sums of clipped values."""
+    """Return the least and the largest ratio of two sums of clipped values; may be infinite."""
     (low, high), (low_over, high_over) = clip, clip_over
     if low_over == 0:
         return (0.0 if low >= 0 else -math.inf, 0.0 if high <= 0 else math.inf)
@@ -486,10 +484,10 @@ def quantiles(
 
 
 def quantile_draws(points: Sequence[int], values: Integers) -> CellEstimates:
-    """Return the estimate of drawn quantiles, with the clip as the interval.
+    """Return the estimates of quantiles that inverse sensitivity drew, with the clip as interval.
 
     Nothing else is known about the data near a draw. `neyman.publishing.planning.accuracy` computes
-    the rank error before any data. ``points`` has one more entry than the draw's candidates.
+    the rank error before any data. ``points`` are the candidates of the draw, and one more integer.
     """
     low, high = np.full(len(values), points[0]), np.full(len(values), points[-1] - 1)
     error = (high - low).astype(float) / (2 * LIMITS.normal_quantile)
@@ -509,9 +507,10 @@ def rank_error(query: Query, sigma_squared: Fraction) -> tuple[float, float]:
 
 
 def _rounded_margin(factor: Floats, weight: Floats, sigma_squared: Fraction) -> Floats:
-    """Return the margin of `_normal_margin` for rounded Gaussian noise [IN-4].
+    """Return a margin that W exceeds with probability at most 5% on either side, if rounded [IN-4].
 
-    The squared coefficients of W sum to ``factor``, and their absolute values sum to ``weight``.
+    W is a weighted sum of rounded Gaussian noises. Its squared weights sum to ``factor``, and their
+    absolute values sum to ``weight``.
     """
     if sigma_squared < LIMITS.smooth_variance:
         return _ONE_SIDED * np.sqrt(float(sigma_squared) * factor) + weight / 2
@@ -521,10 +520,9 @@ def _rounded_margin(factor: Floats, weight: Floats, sigma_squared: Fraction) -> 
 def _normal_margin(variance: Floats, sigma_squared: Fraction) -> Floats:
     """Return a margin that W = (1 - q) A - q B exceeds with probability at most 5% on either side.
 
-    [IN-1] A and B are sums of integer noise with this sigma squared. ``variance`` is the variance
-    factor of W. W is sub-Gaussian: P(W >= w) <= exp(-w^2 / (2 v)) for the variance v (Canonne,
-    Kamath and Steinke 2020). From sigma = 2 on, W is also stochastically below a normal variable of
-    variance v, plus 1.
+    [IN-1] A and B are sums of discrete Gaussian noise with this sigma squared. ``variance`` is the
+    variance factor v of W: P(W >= w) <= exp(-w^2 / (2 v)) (Canonne, Kamath and Steinke 2020). From
+    sigma = 2 on, W is also stochastically below a normal variable of variance v, plus 1.
     """
     margin = np.sqrt(2 * math.log(20) * variance)
     if sigma_squared < LIMITS.smooth_variance:
@@ -535,7 +533,7 @@ def _normal_margin(variance: Floats, sigma_squared: Fraction) -> Floats:
 def _locate_quantile(
     reached: Integers, q: float, sigma_squared: Fraction, edges: Integers, rounded: bool
 ) -> tuple[Integers, Integers, Integers]:
-    """Return the value, lower, and upper edge of one quantile for each row of cumulative counts."""
+    """Return the q-quantile, and its lower and upper edge, for each row of cumulative counts."""
     number = reached.shape[1]
     j = np.arange(1, number + 1, dtype=np.int64)
     above = reached - q * reached[:, -1:]
@@ -559,7 +557,7 @@ def _locate_quantile(
     return value, edges[first], edges[last + 1]
 
 
-def _search(passed: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return, by bisection, a position per row where False turns True. The last counts as True."""
+def _search(passed: Bools) -> Integers:
+    """Return, for each row, a position where False turns True. The last position counts as True."""
     row = np.arange(len(passed))
     return _bisect(0 * row, 0 * row + passed.shape[1] - 1, lambda at: passed[row, at])

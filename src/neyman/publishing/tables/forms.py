@@ -1,7 +1,4 @@
-"""Describe published tables and build any part of a table from its noisy integers.
-
-All inputs are noisy integers and public numbers. No private data enters.
-"""
+"""Build the rows of a published table from its noisy integers and public numbers."""
 
 from __future__ import annotations
 
@@ -16,18 +13,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from neyman.numerics.arrays import Array
+from neyman.numerics.arrays import Array, Integers
 from neyman.publishing.plan.measurement import Entry
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import Detail, Query, detail_label
 from neyman.publishing.tables.estimates import CellEstimates, estimate, ratio_range, rows_of
 
-Integers = NDArray[np.int64]
-
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """Describe one published table: its key columns, and how noisy integers become rows.
+    """Describe one published table: its key columns, and how rows follow from noisy integers.
 
     A cell is an integer that gets noise. Cells are ordered by places, then the keys of ``by``, then
     bins, and the last varies fastest. A table has one row per cell. A table of quantiles has one
@@ -78,7 +73,7 @@ class Form:
 
     @property
     def block(self) -> int:
-        """Return the number of cells that an estimate needs together."""
+        """Return the number of cells that one estimate uses, such as the bins of a quantile."""
         if self.query.inverse_sensitivity:
             return len(self.query.quantiles)
         bins = self.query.bins if self.query.ranked else None
@@ -86,24 +81,23 @@ class Form:
 
     @property
     def lines(self) -> int:
-        """Return the number of rows per block."""
+        """Return the number of rows that the cells of one `block` become."""
         return rows_of(self.query, self.block)
 
     @property
     def possible(self) -> tuple[float, float]:
-        """Return the possible range of a ratio-like value or a quantile, in the plan's units."""
-        low, high = self.query.clip or (0, 1)
-        if self.query.measure == "ratio" and self.query.clip_over:
-            ranges = self.query.row_range("sum"), self.query.row_range("over")
-            least, most = ratio_range(*ranges)
-            return least / 10.0**self.decimals, most / 10.0**self.decimals
-        if self.query.measure == "standard_deviation":
-            return 0.0, (high - low) / 2 / 10.0**self.decimals
-        if self.query.measure == "variance":
-            return 0.0, (high - low) ** 2 / 4 / 10.0 ** (2 * self.decimals)
-        if self.query.bins:
-            low, high = self.query.bins[0], self.query.bins[-1] - self.query.inverse_sensitivity
-        return low / 10.0**self.decimals, high / 10.0**self.decimals
+        """Return the possible range of a quantile, or of a mean or other ratio, in plan units."""
+        query, unit = self.query, 10.0**self.decimals
+        low, high = query.clip or (0, 1)
+        if query.measure == "ratio" and query.clip_over:
+            low, high = ratio_range(query.row_range("sum"), query.row_range("over"))
+        elif query.measure == "standard_deviation":
+            low, high = 0, (high - low) / 2
+        elif query.measure == "variance":
+            low, high, unit = 0, (high - low) ** 2 / 4, 10.0 ** (2 * self.decimals)
+        elif query.bins:
+            low, high = query.bins[0], query.bins[-1] - query.inverse_sensitivity
+        return low / unit, high / unit
 
     def build(self, noisy: Mapping[str, Integers], start: int = 0) -> pa.Table:
         """Build the rows for the cells from ``start`` on.
@@ -133,7 +127,7 @@ class Form:
 
     @cached_property
     def detail_levels(self) -> Integers:
-        """Return the level of detail of each group, given its first count."""
+        """Return the position of each group's level of detail, given its first count."""
         query, sizes = self.query, self.plan.detail_sizes(self.query)
         if self.first_counts is None or query.detail is None:
             return np.full(self.plan.groups(query, self.level), np.argmax(sizes), np.int64)
@@ -146,9 +140,9 @@ class Form:
         return np.concatenate([[0], np.cumsum(sizes[self.detail_levels])])
 
     def _detailed_keys(self, detail: Detail, rows: Integers) -> dict[str, pa.Array]:
-        """Return the keys of some rows, and the columns that explain their group's level of detail.
+        """Return the key columns of some rows, and the columns that explain their level of detail.
 
-        If a group's level lacks a column, the column is missing in the group's rows.
+        If a group's level lacks a column, the rows of the group have no value in this column.
         """
         groups = np.searchsorted(self.starts, rows, side="right") - 1
         inside, level = rows - self.starts[groups], self.detail_levels[groups]
@@ -174,13 +168,13 @@ class Form:
         }
 
     def named(self, keys: pa.Table, noisy: Integers) -> pa.Table:
-        """Return the table for discovered keys."""
+        """Build the table for discovered keys, from their columns and their noisy integers."""
         table_columns = columns(self._estimate({self.shown.measure: noisy}))
         return pa.table({name: keys.column(name) for name in keys.column_names} | table_columns)
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Return the column names and types as built, with dictionary-encoded texts."""
+        """Return the names and types of the columns of `build`, with dictionary-encoded texts."""
         nothing = np.zeros(0, dtype=np.int64)
         if self.discovered:
             names = self.plan.key_columns(self.query, self.level)
@@ -190,7 +184,7 @@ class Form:
 
     @property
     def published(self) -> pa.Schema:
-        """Return the column names and types as published, with plain texts."""
+        """Return the names and types of the columns of the published file, with plain texts."""
         return as_published(self.schema)
 
     def _estimate(self, noisy: Mapping[str, Integers]) -> CellEstimates:
@@ -200,7 +194,7 @@ class Form:
 
     @property
     def decimals(self) -> int:
-        """Return the decimals of the column, minus the decimals of ``over``; 0 without a column."""
+        """Return the decimals of the query's column minus those of ``over``; 0 for no column."""
         column, over = self.query.column, self.query.over
         below = self.plan.column(over).decimals if over is not None else 0
         return self.plan.column(column).decimals - below if column is not None else 0
@@ -241,17 +235,15 @@ class Form:
 
 
 def columns(estimate: CellEstimates) -> dict[str, pa.Array]:
-    """Return the measured columns in the plan's units: int64, exact decimals, or doubles."""
+    """Return the columns of an estimate in the plan's units: int64, exact decimals, or doubles."""
     unit = 10.0**estimate.decimals
 
     def decimal_column(values: Array) -> pa.Array:
         if values.dtype != np.int64:
             return pa.array(values / unit)
-        return (
-            _decimal(values, estimate.decimals)
-            if estimate.decimals
-            else pa.array(values, pa.int64())
-        )
+        if estimate.decimals:
+            return _decimal(values, estimate.decimals)
+        return pa.array(values, pa.int64())
 
     return {
         "value": decimal_column(estimate.value),
@@ -277,7 +269,7 @@ def as_published(schema: pa.Schema) -> pa.Schema:
 
 
 def integers(column: pa.ChunkedArray) -> Integers:
-    """Return a column's integers. For decimals, drop the decimal point and the bits beyond 64."""
+    """Return a column's integers. A decimal gives its digits as an integer of 64 bits."""
     if not pa.types.is_decimal(column.type):
         return column.to_numpy()
     parts: list[Integers] = []
@@ -288,7 +280,7 @@ def integers(column: pa.ChunkedArray) -> Integers:
 
 
 def forms(plan: Plan, calibrated: Iterable[tuple[Entry, Fraction]]) -> tuple[Form, ...]:
-    """Return the form of every table of a plan in declared order, from its entries with noise."""
+    """Return the form of every table of a plan, from its entries with their sigma squared."""
     by_table: dict[tuple[str, str], list[tuple[Entry, Fraction]]] = {}
     for entry, sigma_squared in calibrated:
         by_table.setdefault((entry.query, entry.level), []).append((entry, sigma_squared))
@@ -297,7 +289,7 @@ def forms(plan: Plan, calibrated: Iterable[tuple[Entry, Fraction]]) -> tuple[For
 
 @dataclass(frozen=True, eq=False)
 class _Key:
-    """Describe a key column: ``values[codes[(row // stride) % len(codes)]]`` for each row."""
+    """Describe a key column: row i has the key ``values[codes[(i // stride) % len(codes)]]``."""
 
     name: str
     values: pa.Array
@@ -305,13 +297,11 @@ class _Key:
     stride: int
 
     def column(self, rows: Integers) -> pa.Array:
-        return _dictionary_array(
-            self.values, pa.array(self.codes[rows // self.stride % len(self.codes)])
-        )
+        codes = self.codes[rows // self.stride % len(self.codes)]
+        return _dictionary_array(self.values, pa.array(codes))
 
 
 def _dictionary_array(values: pa.Array, index: pa.Array) -> pa.Array:
-    """Return the values at these indices. Texts are dictionary-encoded."""
     if pa.types.is_string(values.type):
         return pa.DictionaryArray.from_arrays(index, values)
     return values.take(index)

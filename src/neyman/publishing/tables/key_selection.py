@@ -1,8 +1,8 @@
 """Select which discovered keys a release may show.
 
-Each present key has a number of units that hold the key. Neyman adds noise to this number. It
-publishes the key and the noisy number if the noisy number reaches the threshold. A key that only
-one unit holds is published with probability at most delta.
+Neyman adds noise to the number of units with a key. It publishes the key and the noisy number if
+the noisy number reaches the threshold. A key that only one unit holds is published with probability
+at most delta.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from neyman.noise.weights import RoundedWeights, exponential
+from neyman.numerics.arrays import Integers
 from neyman.numerics.roots import bisect_integers
-
-Integers = NDArray[np.int64]
 
 _SUMMED_SIGMA_SQUARED = 1000**2  # sigma squared up to which tails are summed term by term
 
@@ -34,7 +32,7 @@ def threshold(sigma_squared: Fraction, delta: Fraction, *, rounded: bool = False
         rounded: True if X is round(N(0, sigma^2)) instead. Then t is the least for every sigma.
 
     Returns:
-        t, which certainly meets the condition. Up to sigma = 1000, integer interval arithmetic
+        t, which is certified to meet the condition. Up to sigma = 1000, integer interval arithmetic
         shows that t is the least. Above, t exceeds the least by at most one part in 10^6 plus 2 if
         delta is up to 1/10. For a greater delta, t is the threshold for 1/10.
 
@@ -48,17 +46,8 @@ def threshold(sigma_squared: Fraction, delta: Fraction, *, rounded: bool = False
     return 1 + (_least_rounded if rounded else _smallest_threshold)(sigma_squared, delta)
 
 
-def tail(sigma_squared: Fraction, k: int, precision: int = 1200) -> tuple[Fraction, Fraction]:
-    """Bound P(X >= k) below and above, for sigma up to 1000 and k >= 0."""
-    terms = list(_terms(sigma_squared, precision))
-    low, high = sum(a for a, _ in terms[k:]), sum(b for _, b in terms[k:]) + 1
-    all_low = 2 * sum(a for a, _ in terms) - terms[0][1]
-    all_high = 2 * (sum(b for _, b in terms) + 1) - terms[0][0]
-    return Fraction(low, all_high), Fraction(high, all_low)
-
-
-def selected(keys: pa.Table, noisy: Integers, least: int) -> NDArray[np.int64]:
-    """Return the row numbers of the keys that reach the threshold, sorted by the keys' UTF-8 bytes.
+def selected(keys: pa.Table, noisy: Integers, least: int) -> Integers:
+    """Return the rows of the keys whose noisy number reaches ``least``, sorted by UTF-8 bytes.
 
     The order reveals nothing about the order in the data.
     """
@@ -70,7 +59,7 @@ def selected(keys: pa.Table, noisy: Integers, least: int) -> NDArray[np.int64]:
 
 
 def _smallest_threshold(sigma_squared: Fraction, delta: Fraction) -> int:
-    """Return the least k with P(X >= k) <= delta [UN-5].
+    """Return the least k with P(X >= k) <= delta, X from N_Z(0, sigma^2) [UN-5].
 
     k is at least 1, since P(X >= 0) is above 1/2.
     """
@@ -89,7 +78,7 @@ def _smallest_threshold(sigma_squared: Fraction, delta: Fraction) -> int:
 
 
 def _least_rounded(sigma_squared: Fraction, delta: Fraction) -> int:
-    """Return the least k >= 1 with P(X >= k) <= delta, by certified bounds on erf [UN-5]."""
+    """Return the least k >= 1 with P(round(N(0, sigma^2)) >= k) <= delta, by erf bounds [UN-5]."""
     precision = 128 + (delta.denominator // delta.numerator).bit_length()
     law = RoundedWeights(sigma_squared)
 
@@ -103,12 +92,12 @@ def _least_rounded(sigma_squared: Fraction, delta: Fraction) -> int:
 
 
 def _terms(sigma_squared: Fraction, precision: int) -> Iterator[tuple[int, int]]:
-    """Yield integers around 2^precision exp(-j^2 / (2 sigma^2)), j = 0, 1, ..., while above a unit.
+    """Yield integers below and above w(j) = 2^precision exp(-j^2 / (2 sigma^2)), j = 0, 1, ....
 
-    w(j+1) = w(j) r(j) and r(j+1) = r(j) s. Products of lower bounds are rounded down and products
-    of upper bounds are rounded up, with 128 extra bits. The ratios fall. So, with w(n) the first
-    omitted term, the omitted terms add up to less than w(n) / (1 - r(n)). The loop ends when this
-    bound is below a unit.
+    w(j+1) = w(j) r(j) and r(j+1) = r(j) s, for a ratio r(j) and a constant s. Products of lower
+    bounds are rounded down and products of upper bounds are rounded up, with 128 extra bits. The
+    ratios fall. So, with w(n) the first omitted term, the omitted terms add up to less than
+    w(n) / (1 - r(n)). The loop ends when this bound is below 1.
     """
     extra = 128
     wide = precision + extra
@@ -128,7 +117,7 @@ def _terms(sigma_squared: Fraction, precision: int) -> Iterator[tuple[int, int]]
 
 
 def _distant_threshold(sigma_squared: Fraction, delta: Fraction) -> int:
-    """Return the threshold of `_smallest_threshold` if the tail has too many terms to sum.
+    """Return a k with P(X >= k) <= delta if the tail has too many terms to sum.
 
     P(X >= k) <= Q((k - 1/2) / sigma) for k from sigma on [UN-5], with Q the normal tail. A margin
     of 1e-6 in k is far larger than the rounding of the normal quantile.

@@ -24,7 +24,7 @@ from ibis.formats.pyarrow import PyArrowType
 from neyman.publishing.engines import duckdb as engine
 from neyman.publishing.engines.column_types import PLACEHOLDER, check_types, plain_type
 from neyman.publishing.engines.csv_reader import DataError, cause, check_names, fault
-from neyman.publishing.engines.data_frames import Frame, marked_text
+from neyman.publishing.engines.data_frames import Frame, object_text
 from neyman.publishing.engines.databases.table import DatabaseTable
 from neyman.publishing.engines.expressions import without_empty_text
 from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, SourcePart
@@ -34,7 +34,7 @@ _BATCH_ROWS = 1 << 16
 
 
 def file_table(url: str) -> Frame | DatabaseTable:
-    """Return the table that a file's URL names: ``duckdb://people.db?table=people``."""
+    """Return the table that a URL names, such as ``duckdb://people.db?table=people``."""
     scheme = url.partition(":")[0]
     match = _URL.fullmatch(url)
     given = parse_qsl(match[3], keep_blank_values=True) if match else []
@@ -85,7 +85,7 @@ class DuckDBTable(DatabaseTable):
 
 
 def _common_type(kind: pa.DataType, own: dt.DataType) -> pa.DataType:
-    """Return an Arrow type that DuckDB reads as its plain type, else an unusable type."""
+    """Return the Arrow type of a column if DuckDB's own type agrees, else an unusable type."""
     plain = plain_type(kind)
     same = plain is not None and str(PyArrowType.to_ibis(plain)) == str(own)
     same |= pa.types.is_timestamp(kind) and own.is_timestamp()
@@ -93,7 +93,6 @@ def _common_type(kind: pa.DataType, own: dt.DataType) -> pa.DataType:
 
 
 def _sqlite(url: str, path: str, table: str) -> Frame:
-    """Return a table of a SQLite file. Its rows are read on request."""
     address = f"file:{quote(path)}?mode=ro"
     try:
         with closing(sqlite3.connect(address, uri=True)) as connection:
@@ -137,7 +136,10 @@ def _batches(
 
 
 def _reading(declared: str) -> tuple[Any, Callable[[Any, SourcePart], Any]]:
-    """Return the Arrow type for a declared type, by SQLite's affinities, and a value's reader."""
+    """Return the Arrow type of a declared type, by SQLite's rules, and a function that reads it.
+
+    The function takes a value and the plan's marks, and returns None for a value of another kind.
+    """
     kind = declared.upper()
     if "INT" in kind or "BOOL" in kind:
         return pa.int64(), lambda value, _: value if isinstance(value, int) else None
@@ -150,16 +152,12 @@ def _reading(declared: str) -> tuple[Any, Callable[[Any, SourcePart], Any]]:
 
 def _text(value: object, marks: SourcePart) -> str | None:
     """Return the text of a value. A number has its shortest digits, with the plan's marks."""
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return None
-    if isinstance(value, float):
-        is_integral = value.is_integer() and abs(value) < 2**53
-        text = str(int(value)) if is_integral else repr(value)
-        return marked_text(value, text, marks)
-    return None if value is None else str(value)
+    if not isinstance(value, bytes):
+        return object_text(value, marks)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 _SCHEMES: Mapping[str, Callable[[str, str, str], Frame | DatabaseTable]] = {

@@ -74,7 +74,7 @@ _COLUMNS = (
 
 
 class _MariaDBServer(Backend, Server):
-    """Represent an Ibis connection whose queries belong to one read-only transaction."""
+    """Extend Ibis's connection. All of its queries belong to one read-only transaction."""
 
     compiler = MariaDBCompiler()
     _fence = f"LIMIT {2**64 - 1}"
@@ -100,15 +100,11 @@ class _MariaDBServer(Backend, Server):
         text_type = f"VARCHAR({size})" if size <= _MAX_VARCHAR_LETTERS else "MEDIUMTEXT"
         text = json.dumps(list(zip(*hexed, strict=True)))
         own = {f.name: dt.binary if pa.types.is_binary(f.type) else dt.int64 for f in rows.schema}
-        chosen, typed = zip(
-            *(
-                (f"UNHEX(c{i}) AS {quoted(name, '`')}", f"c{i} {text_type} PATH '$[{i}]'")
-                if kind.is_binary()
-                else (f"c{i} AS {quoted(name, '`')}", f"c{i} BIGINT PATH '$[{i}]'")
-                for i, (name, kind) in enumerate(own.items())
-            ),
-            strict=True,
-        )
+        chosen, typed = list[str](), list[str]()
+        for i, (name, kind) in enumerate(own.items()):
+            value, sql = (f"UNHEX(c{i})", text_type) if kind.is_binary() else (f"c{i}", "BIGINT")
+            chosen.append(f"{value} AS {quoted(name, '`')}")
+            typed.append(f"c{i} {sql} PATH '$[{i}]'")
         listed = f"JSON_TABLE('{text}', '$[*]' COLUMNS({', '.join(typed)})) AS listed"
         query = f"SELECT {', '.join(chosen)} FROM {listed} {self._fence}"
         return self.table_of(query, ibis.schema(own))
@@ -201,7 +197,7 @@ class MariaTable(ServerTable):
 def _rows_of_table(
     candidates: list[tuple[Any, ...]], place: tuple[str, str], shown: str
 ) -> list[tuple[Any, ...]]:
-    """Return the rows of `_COLUMNS` for this table, without their table names.
+    """Return the answer to `_COLUMNS` for one table, without the names of schema and table.
 
     Raises:
         DataError: the server, which opened the table, lists it under another name, or several.
@@ -223,7 +219,6 @@ def _rows_of_table(
 def _plain_type(
     name: str, kind: str, shown: str, charset: str | None, size: int | None, *rest: Any
 ) -> tuple[str, str] | None:
-    """Return a column's Ibis type and the SQL that reads it; None for unusable types."""
     own, (precision, scale, extra) = quoted(name, "`"), rest
     if "VIRTUAL" in extra.upper():
         return None  # computed in each query, it can fail because of a row's value
@@ -257,7 +252,7 @@ def _refuse_type(name: str, _: str, shown: str, charset: str | None, *rest: Any)
 
 @contextmanager
 def _in_words(shown: str) -> Generator[None]:
-    """Explain MariaDB's errors in words that hold no value of a row."""
+    """Turn MariaDB's errors into DataError, without a value of a row."""
     try:
         yield
     except MySQLdb.Error as error:

@@ -22,14 +22,13 @@ _DATE = r"^(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}\z"
 
 
 class MariaDBCompiler(MySQLCompiler):
-    """Compile Ibis expressions, with the results that the module's docstring lists."""
+    """Compile Ibis expressions to SQL of MariaDB."""
 
     __slots__ = ()
 
     UNSUPPORTED_OPS = ()
 
     def visit_RegexExtract(self, op: Any, *, arg: Sql, pattern: Sql, index: Sql) -> Any:
-        """Extract a group of a pattern, or the empty text."""
         part = self.f.anon.regexp_substr(arg, pattern)
         if op.index.value:
             part = self.f.anon.regexp_replace(part, pattern, "\\1")
@@ -38,17 +37,14 @@ class MariaDBCompiler(MySQLCompiler):
         )
 
     def visit_RegexReplace(self, op: Any, *, arg: Sql, pattern: Sql, replacement: Sql) -> Any:
-        """Replace all matches of a pattern."""
         return self.f.anon.regexp_replace(arg, pattern, replacement)
 
     def visit_Cast(self, op: Any, *, arg: Sql, to: dt.DataType) -> Any:
-        """Cast without possible failure. A text becomes its bytes."""
         if to.is_binary():
             return sge.Cast(this=arg, to=sge.DataType.build("BINARY", dialect="mysql"))
         return super().visit_Cast(op, arg=arg, to=to)
 
     def visit_Substring(self, op: Any, *, arg: Sql, start: Sql, length: Sql | None) -> Any:
-        """Return a part of a text from a nonnegative position."""
         given = [sge.paren(start) + 1] if length is None else [sge.paren(start) + 1, length]
         return self.f.anon.substring(arg, *given)
 
@@ -57,11 +53,10 @@ class MariaDBCompiler(MySQLCompiler):
         return sge.false()
 
     def visit_HexDigest(self, op: Any, *, arg: Sql, how: str) -> Any:
-        """Return the SHA-256 of a text, in hexadecimal digits."""
         return self.f.anon.sha2(arg, 256)
 
     def visit_ScalarUDF(self, op: Any, **given: Any) -> Any:
-        """Return the functions that `expressions` names."""
+        """Write the functions that `backends` calls by name."""
         name, arg = self.__sql_name__(op), next(iter(given.values()))
         if name == "hex":
             return self.f.anon.hex(arg)

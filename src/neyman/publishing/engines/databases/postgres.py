@@ -64,7 +64,7 @@ _RAW = "binary"  # stands for a type that no plan can use
 
 
 class _PostgresServer(Backend, Server):
-    """Represent an Ibis connection whose queries belong to one read-only transaction."""
+    """Extend Ibis's connection. All of its queries belong to one read-only transaction."""
 
     compiler = SnapshotCompiler()
     _fence = "OFFSET 0"
@@ -74,7 +74,6 @@ class _PostgresServer(Backend, Server):
         self.con, self.shown, self._can_reconnect = connection, shown, False
 
     def check_public(self, table: str) -> None:
-        """Refuse a name without a schema if the schema ``public`` has no such table."""
         rows = self.asked(
             "SELECT nspname FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace"
             " WHERE relname = %s AND relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY nspname",
@@ -105,13 +104,9 @@ class _PostgresServer(Backend, Server):
         )
         names = ", ".join(quoted(name) for name in rows.column_names)
         types = {"BYTEA": "binary", "BIGINT": "int64", "TEXT": "string"}
-        schema = ibis.schema(
-            {
-                name: dt.dtype(types[kind])
-                for name, kind in zip(rows.column_names, kinds, strict=True)
-            }
-        )
-        return self.table_of(f"SELECT * FROM UNNEST({arrays}) AS listed({names})", schema)
+        own = dict(zip(rows.column_names, (types[kind] for kind in kinds), strict=True))
+        query = f"SELECT * FROM UNNEST({arrays}) AS listed({names})"
+        return self.table_of(query, ibis.schema(own))
 
     def secret(self, key: str) -> Any:
         """Return a table of one row that holds a key. No query text shows the key."""
@@ -197,7 +192,7 @@ class PostgresTable(ServerTable):
 
     @classmethod
     def of(cls, table: Any, backend: Any) -> PostgresTable:
-        """Return an Ibis table on the caller's connection, which is opened a second time."""
+        """Return the table of an Ibis expression. A new connection with the same login opens it."""
         if table.op().find(ops.InMemoryTable):
             raise DataError(
                 "data is an Ibis expression of PostgreSQL with a table in memory, which would have"
@@ -252,7 +247,10 @@ class PostgresTable(ServerTable):
 
 
 def _with_schemas(table: Any, backend: Any) -> Any:
-    """Return the Ibis table. Each table in it names the schema where its connection finds it."""
+    """Return the Ibis expression in which each table names its schema.
+
+    Without a schema, the new connection could find another table of that name.
+    """
     query = (
         "SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n"
         " ON n.oid OPERATOR(pg_catalog.=) c.relnamespace"
@@ -267,7 +265,6 @@ def _with_schemas(table: Any, backend: Any) -> Any:
 
 
 def _plain_type(column: Any) -> tuple[str, str] | None:
-    """Return a column's Ibis type and the SQL that reads it; None for unusable types."""
     name, kind = quoted(column.name), column.type_code
     if kind == _FLOAT8:
         # Products of smaller numbers would underflow, an error. Numbers and keys stay the same.
@@ -312,17 +309,16 @@ def _kind(kind: Any) -> str:
 
 
 def _literal(column: Any, kind: str) -> str:
-    """Return the literal of an array. Keys are bytes and numbers."""
-    if kind == "BYTEA":
-        parts = ["NULL" if v is None else f'"\\\\x{v.hex()}"' for v in column.to_pylist()]
-    else:
-        parts = ["NULL" if v is None else str(int(v)) for v in column.to_pylist()]
+    parts = [
+        "NULL" if v is None else f'"\\\\x{v.hex()}"' if kind == "BYTEA" else str(int(v))
+        for v in column.to_pylist()
+    ]
     return "'{" + ",".join(parts) + "}'"
 
 
 @contextmanager
 def _in_words(shown: str) -> Generator[None]:
-    """Explain PostgreSQL's errors in words that hold no value of a row."""
+    """Turn PostgreSQL's errors into DataError, without a value of a row."""
     try:
         yield
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
@@ -338,8 +334,9 @@ def _in_words(shown: str) -> Generator[None]:
                 "a view of the rows that are meant, which the role can read as a whole"
             ) from None
         raise DataError(
-            f"data: {shown} does not permit it ({error.diag.message_primary}); the role needs"
-            " USAGE on the schema and SELECT on the table or on the columns that the plan uses"
+            f"data: {shown} does not permit the query ({error.diag.message_primary}); "
+            "the role needs USAGE on the schema and SELECT on the table or on the columns that the "
+            "plan uses"
         ) from None
     except psycopg.errors.UndefinedColumn as error:
         raise DataError(f"data: {shown}: {error.diag.message_primary}") from None

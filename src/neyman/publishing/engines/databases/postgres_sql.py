@@ -33,25 +33,22 @@ _DATE = r"^(?!0000)[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])\Z"
 
 
 class SnapshotCompiler(PostgresCompiler):
-    """Compile Ibis expressions, with the results that the module's docstring lists."""
+    """Compile Ibis expressions to SQL of PostgreSQL, see the module's docstring."""
 
     __slots__ = ()
 
     SIMPLE_OPS: dict[Any, str] = {}  # noqa: RUF012  # else Ibis would replace the methods below
 
     def visit_RegexSearch(self, op: Any, *, arg: Sql, pattern: Sql) -> Sql:
-        """Search for a pattern."""
         return _matches(arg, _pattern(op.pattern))
 
     def visit_RegexExtract(self, op: Any, *, arg: Sql, pattern: Sql, index: Sql) -> Any:
-        """Extract a group of a pattern, or the empty text."""
         text = _pattern(op.pattern)
         group = text if op.index.value else sge.convert(f"({text.this})")
         part = self.f.anon.substring(arg, group)
         return self.if_(arg.is_(sg.not_(sge.null())), self.f.coalesce(part, ""), sge.null())
 
     def visit_RegexReplace(self, op: Any, *, arg: Sql, pattern: Sql, replacement: Sql) -> Any:
-        """Replace all matches of a pattern."""
         return self.f.anon.regexp_replace(arg, _pattern(op.pattern), replacement, "g")
 
     def visit_Substring(self, op: Any, *, arg: Sql, start: Sql, length: Sql | None) -> Any:
@@ -61,13 +58,12 @@ class SnapshotCompiler(PostgresCompiler):
         return self.f.anon.substring(arg, *places)
 
     def visit_HexDigest(self, op: Any, *, arg: Sql, how: str) -> Sql:
-        """Return the SHA-256 of a text, in hexadecimal digits."""
         if how != "sha256":
             return super().visit_Unsupported(op, arg=arg, how=how)
         return self._c(self.f.anon.encode(self.f.anon.sha256(self._bytes(arg)), "hex"))
 
     def visit_ScalarUDF(self, op: Any, **given: Any) -> Any:
-        """Return the functions that `expressions` names."""
+        """Write the functions that `backends` calls by name."""
         name, arg = self.__sql_name__(op), next(iter(given.values()))
         if name in ("scaled_text", "scaled_decimal"):
             return self._scaled_integer(*given.values(), is_text=name == "scaled_text")
@@ -101,7 +97,6 @@ class SnapshotCompiler(PostgresCompiler):
         return sge.Case(ifs=ifs)
 
     def visit_Cast(self, op: Any, *, arg: Sql, to: dt.DataType) -> Any:
-        """Cast without possible failure."""
         kind = op.arg.dtype
         if kind.is_string() and to.is_binary():
             return self._bytes(arg)
@@ -125,7 +120,6 @@ class SnapshotCompiler(PostgresCompiler):
         return self.if_(_matches(arg, sge.convert(pattern)), self.cast(arg, to), sge.null())
 
     def _date(self, text: Sql) -> Sql:
-        """Return the date of a text YYYY-MM-DD, for a day of the years 1 to 9999."""
         month = self.f.concat(self.f.anon.substring(text, 1, 8), "01")
         days = sge.Cast(this=self.f.anon.substring(text, 9, 2), to=sge.DataType.build("INT"))
         date = sge.paren(sge.Cast(this=month, to=sge.DataType.build("DATE")) + days - 1)
@@ -160,7 +154,6 @@ class SnapshotCompiler(PostgresCompiler):
 
 
 def _pattern(node: Any) -> Sql:
-    """Return a pattern in PostgreSQL's form."""
     return sge.convert(node.value.replace(r"\z", r"\Z"))
 
 

@@ -1,4 +1,4 @@
-"""Define the interface of database tables to engines. A server's tables are counted in place."""
+"""Define a table of a database that an engine can open, and what servers have in common."""
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
@@ -21,7 +21,7 @@ class LostConnection(DataError):
 
 
 class DatabaseTable(ABC):
-    """Represent a table or a query on one connection, which opens at first use."""
+    """Represent a table or a query of a database, on a connection that opens at first use."""
 
     name = ""  # the table of a server with its schema, once it has been opened; empty for any other
 
@@ -43,12 +43,12 @@ class DatabaseTable(ABC):
 class Server:
     """Extend an Ibis connection to a server, for the queries of one transaction."""
 
-    _fence: ClassVar[str]  # the end of a query that the server merges into no other
+    _fence: ClassVar[str]  # ends a query, so that the server does not merge it into another
     asked: Callable[..., list[tuple[Any, ...]]]  # the rows of a query
     compile: Any  # Ibis's method
 
     def fetched(self, rows: Any) -> pa.Table:
-        """Return a result as an Arrow table."""
+        """Compute rows, and return them as an Arrow table."""
         schema = PyArrowSchema.from_ibis(rows.schema())
         values = list(zip(*self.asked(self.compile(rows)), strict=True)) or [()] * len(schema)
         return pa.table(
@@ -66,7 +66,7 @@ class Server:
 
 
 class ServerTable(DatabaseTable):
-    """Represent a table on a server. Only ``shown`` is ever printed of its address."""
+    """Represent a table on a server. Errors show its address ``shown``, without a password."""
 
     _connect: ClassVar[Callable[[str, dict[str, Any]], Any]]
 
@@ -78,12 +78,11 @@ class ServerTable(DatabaseTable):
         return f"{type(self).__name__}({self.shown!r})"
 
     def share(self, other: DatabaseTable) -> None:
-        """Use the connection of another table, if server and login are the same."""
         if isinstance(other, type(self)) and other._parameters == self._parameters:
             self._open = other._open
 
     def server(self, memory: str | None) -> Any:
-        """Return the open connection, or a new one. A server takes no memory limit."""
+        """Return the open connection, or a new one. Raise DataError for a memory limit."""
         if memory is not None:
             raise DataError(
                 f"memory = {memory!r}: is for an engine of this machine; leave it out for a server"
@@ -104,7 +103,7 @@ def _array(values: Sequence[Any], kind: Any) -> pa.Array:
 
 
 def _fitting(value: Any, kind: Any) -> Any:
-    """Return a decimal. Replace one too large for its type by one beyond every clip and key."""
+    """Return a decimal. If it exceeds its type, return one that is beyond every clip and key."""
     most = 10 ** (kind.precision - kind.scale)
     if value is None or (value.is_finite() and abs(value) < most):
         return value
@@ -112,7 +111,7 @@ def _fitting(value: Any, kind: Any) -> Any:
 
 
 def on_one_connection(sources: Iterable[object]) -> None:
-    """Give tables of one server one connection, so that a run sees one state of all tables."""
+    """Let the tables with one server and login share a connection, so that a run sees one state."""
     earlier: list[DatabaseTable] = []
     for source in sources:
         if isinstance(source, DatabaseTable):

@@ -1,4 +1,4 @@
-"""Compute the day and the hour of timestamps, in the plan's zone if they have a time zone.
+"""Compute the local day and hour of timestamps, in the plan's zone if they have a time zone.
 
 A timestamp is the integer number of its microseconds since 1970, rounded down. Days and hours
 follow from this number by the same arithmetic on every engine. No engine's calendar or time zones
@@ -31,7 +31,6 @@ _EPOCH = date(1970, 1, 1).toordinal()
 
 
 def _second(year: int, month: int = 1) -> int:
-    """Return the second at which a month begins."""
     return (date(year, month, 1).toordinal() - _EPOCH) * _DAY_SECONDS
 
 
@@ -43,7 +42,7 @@ _SHORT_CYCLE, _SHORT_START = 10_227 * _DAY_SECONDS, _second(2101)
 
 
 def hour_column(name: str) -> str:
-    """Return the column with the hour of a column's time of day."""
+    """Return the name of the column with the hours of a column's timestamps."""
     return f"neyman:hour:{name}"
 
 
@@ -53,52 +52,36 @@ def local_days(
     """Return the table with a date in place of each timestamp, and the hours that the plan reads.
 
     Args:
-        staged: returns a table whose columns are not computed again at each use.
+        staged: returns the same rows; the engine computes their columns only once.
     """
     backend, zones = backend_of(table), dict(plan.rows.zones)
     kinds = table.schema()  # no plan has a timestamp as an id
     times = [name for name, kind in kinds.items() if kind.is_timestamp() and name != plan.unit.id]
     if not times:
         return table
-    ready = table.mutate(
-        **{_function_name("utc", name): _seconds(table[name], backend) for name in times}
+    utc, listed, local = (
+        {name: f"neyman:{stage}:{name}" for name in times} for stage in ("utc", "listed", "local")
     )
-    ready = staged(ready)
-    listed = {
-        name: _listed_second(ready[_function_name("utc", name)], zones.get(name)) for name in times
-    }
-    ready = staged(
-        ready.mutate(**{_function_name("listed", name): one for name, one in listed.items()})
-    )
-    ready = staged(
-        ready.mutate(
-            **{
-                _function_name("local", name): _seconds_in_range(
-                    ready[_function_name("utc", name)]
-                    + backend.step_value(
-                        ready[_function_name("listed", name)], *offsets(zones.get(name) or "UTC")
-                    ),
-                    backend,
-                )
-                for name in times
-            }
-        )
-    )
+    ready = staged(table.mutate(**{utc[name]: _seconds(table[name], backend) for name in times}))
+    own = {name: _listed_second(ready[utc[name]], zones.get(name) or "UTC") for name in times}
+    ready = staged(ready.mutate(**{listed[name]: second for name, second in own.items()}))
+    for name in times:
+        ahead = backend.step_value(ready[listed[name]], *offsets(zones.get(name) or "UTC"))
+        second = ready[utc[name]] + ahead
+        inside = ibis.cases((second.between(_FIRST, _LAST), second))
+        own[name] = backend.barrier(inside)
+    ready = staged(ready.mutate(**{local[name]: second for name, second in own.items()}))
     columns: dict[str, Any] = {name: ready[name] for name in table.columns}
     for name in times:
-        seconds = ready[_function_name("local", name)]
-        columns[name] = backend.date_of(quotient(seconds, _DAY_SECONDS).cast("int32"))
+        second = ready[local[name]]
+        columns[name] = backend.date_of(quotient(second, _DAY_SECONDS).cast("int32"))
         if name in plan.rows.hours:
-            columns[hour_column(name)] = quotient(remainder(seconds, _DAY_SECONDS), 3600)
+            columns[hour_column(name)] = quotient(remainder(second, _DAY_SECONDS), 3600)
     return ready.select(**columns)
 
 
-def _function_name(kind: str, name: str) -> str:
-    return f"neyman:{kind}:{name}"
-
-
 def _seconds(column: Value, backend: Backend) -> Value:
-    """Return the seconds since 1970; NULL more than a day outside the years 1 to 9999."""
+    """Return a timestamp's seconds since 1970; NULL more than a day outside the years 1 to 9999."""
     micros = backend.micros(column)
     near = micros.between(
         (_FIRST - _DAY_SECONDS) * _SECOND_MICROSECONDS,
@@ -107,18 +90,13 @@ def _seconds(column: Value, backend: Backend) -> Value:
     return quotient(ibis.cases((near, micros)), _SECOND_MICROSECONDS)
 
 
-def _seconds_in_range(seconds: Value, backend: Backend) -> Value:
-    """Return the seconds since 1970; NULL outside the years 1 to 9999."""
-    return backend.barrier(ibis.cases((seconds.between(_FIRST, _LAST), seconds)))
-
-
-def _listed_second(seconds: Value, zone: str | None) -> Value:
-    """Return a second with the same offset in the range of `offsets`.
+def _listed_second(seconds: Value, zone: str) -> Value:
+    """Return a second, up to the year 2128, at which the zone has the same offset from UTC.
 
     A second from the year 2129 on maps to the years 2101 to 2128, with the same weekday and
     calendar day.
     """
-    starts, _ = offsets(zone or "UTC")
+    starts, _ = offsets(zone)
     if not starts or starts[-1] < _SHORT_START:
         return seconds
     place = _RULED + remainder(seconds - _RULED, _CALENDAR_CYCLE_SECONDS)

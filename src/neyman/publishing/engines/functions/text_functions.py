@@ -21,14 +21,9 @@ from neyman.publishing.engines.backends import Backend, Value
 CASED = range(0x41, 0x590), range(0x1E00, 0x2000)
 """The code points of the letters that change case: Latin, Greek, Cyrillic, and Armenian."""
 
-BLANKS = "".join(
-    map(
-        chr,
-        [
-            *(*range(0x09, 0x0E), *range(0x1C, 0x21), 0x85, 0xA0, 0x1680),
-            *(*range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F, 0x205F, 0x3000),
-        ],
-    )
+_BLANK_RANGES = range(0x09, 0x0E), range(0x1C, 0x21), range(0x2000, 0x200B)
+BLANKS = "\u0085\u00a0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    chr(point) for points in _BLANK_RANGES for point in points
 )
 """The characters that ``strip`` removes."""
 
@@ -52,21 +47,17 @@ def changed_text(data: Value, changes: Sequence[str], backend: Backend) -> Value
         elif change == "normalize":
             long = ibis.cases((long.re_search(f"[^{_stable_points()}]"), long), else_=_nfc(long))
         else:
-            short = _native(short, change)
-            long = backend.change_case(long, _native(long, change), long.translate(*_cases(change)))
+            short, own = (t.lower() if change == "lower" else t.upper() for t in (short, long))
+            long = backend.change_case(long, own, long.translate(*_cases(change)))
     # The first true condition decides, and later branches are not computed.
     return ibis.cases(
         (~is_text, data), (is_ascii, backend.encode(short)), else_=backend.encode(long)
     )
 
 
-def _native(text: Value, change: str) -> Value:
-    return text.lower() if change == "lower" else text.upper()
-
-
 @cache
 def _cases(change: str) -> tuple[str, str]:
-    """Return the letters that a change of case replaces, and their replacements."""
+    """Return the letters that ``lower`` or ``upper`` replaces, and their replacements, in order."""
     letters = [chr(point) for points in CASED for point in points]
     pairs = [(one, getattr(one, change)()) for one in letters]
     single = [(a, b) for a, b in pairs if a != b and b in letters]
@@ -74,7 +65,7 @@ def _cases(change: str) -> tuple[str, str]:
 
 
 def is_settled(point: int) -> bool:
-    """Return True for a code point whose normal form no engine's Unicode version changes.
+    """Return True for a code point whose form NFC is the same in every engine's Unicode version.
 
     The code point is in Unicode 3.2, which Python has beside its own version, or is a picture such
     as an emoji, which has no other form.
@@ -89,7 +80,7 @@ def is_settled(point: int) -> bool:
 
 @cache
 def _stable_points() -> str:
-    """Return the settled code points, as ranges of a pattern."""
+    """Return the code points that are `is_settled`, as ranges for a regular expression."""
     parts: list[str] = []
     for settled, points in groupby(range(_CODE_POINT_END), is_settled):
         if settled:

@@ -1,9 +1,10 @@
 """Join a plan's private tables on one engine by the unit's id, with one row per unit [UN-7].
 
-A row without an id belongs to no unit. With "drop", a unit with several rows has no row. With
-"least", it has its least row. Rows compare by the columns in `order_of`, and texts as bytes. A
-missing value comes last, after NaN. A join gives each row of the plan's table the columns of its
-unit's row, or missing values. It adds and drops no row.
+A joined table must have one row per unit. A row without an id belongs to no unit. If the table's
+``duplicates`` is "drop", a unit with several rows loses them all. If it is "least", the unit's
+least row stays. Rows compare by the columns in `order_of`, and texts as bytes. A missing value
+comes last, after NaN. A join gives each row of the plan's table the columns of its unit's row, or
+missing values. It adds and drops no row.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -35,7 +36,7 @@ _PLACE = "neyman:place"
 
 @contextmanager
 def named_errors(plan: Plan, name: str) -> Generator[None]:
-    """Name the table in an error about its data, if the plan has several tables."""
+    """Put the table's name before an error about its data, if the plan has several tables."""
     try:
         yield
     except DataError as error:
@@ -46,7 +47,7 @@ def named_errors(plan: Plan, name: str) -> Generator[None]:
 
 @contextmanager
 def _in_folders(names: Collection[str]) -> Generator[None]:
-    """Explain a missing column that only the names of folders have."""
+    """Explain a missing column if one of the folders is named after it, as in ``day=1``."""
     try:
         yield
     except MissingColumn as error:
@@ -63,7 +64,10 @@ def columns_of(
     present: Mapping[str, Sequence[str]],
     folders: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, tuple[str, ...]]:
-    """Return the columns of each table that the plan reads."""
+    """Return, for each table, the columns of its data that the plan reads.
+
+    ``folders`` has the column names in the paths of files, for errors.
+    """
     joined = [column for table in plan.tables for column in table.join]
     result: dict[str, tuple[str, ...]] = {}
     folders = folders or {}
@@ -84,8 +88,8 @@ def columns_of(
             for name in names:
                 if name.casefold() in folded:
                     raise DataError(
-                        f"data has a column {name!r}, and the plan joins one of that name to this "
-                        "table; rename one of them in the data and in the plan"
+                        f"data has a column {name!r}, and the plan joins a column of that name to "
+                        "this table; rename one of them in the data and in the plan"
                     )
             read = columns_read(own, (*names, *joined))
             result[own.table] = tuple(name for name in read if name not in joined)
@@ -98,7 +102,7 @@ def check_tables(
     sources: Mapping[str, Any] | None = None,
     untyped: Mapping[str, Collection[str]] | None = None,
 ) -> None:
-    """Refuse tables whose columns or types cannot fit the plan. No row is read.
+    """Raise DataError for tables whose columns or types cannot fit the plan. No row is read.
 
     Args:
         sources: the source of each table. Errors name it if it is a path.
@@ -132,7 +136,6 @@ def check_tables(
 def _untyped_columns(
     plan: Plan, own: Plan, untyped: Mapping[str, Collection[str]]
 ) -> frozenset[str]:
-    """Return the untyped columns of a table and of the tables joined to it."""
     names = frozenset(untyped[own.table])
     if own.table == plan.table:
         for table in plan.tables:
@@ -141,7 +144,6 @@ def _untyped_columns(
 
 
 def _form(plan: Plan, own: Plan, forms: Mapping[str, ibis.Table]) -> ibis.Table:
-    """Return a table's form, with the columns that are joined to it."""
     if own.table != plan.table or not plan.tables:
         return forms[own.table]
     kinds = dict(forms[own.table].schema().items())
@@ -151,7 +153,6 @@ def _form(plan: Plan, own: Plan, forms: Mapping[str, ibis.Table]) -> ibis.Table:
 
 
 def _kind(kind: dt.DataType) -> str | None:
-    """Return the kind of an id's values; None for an all-null column."""
     if kind.is_null():
         return None
     if kind.is_string():
@@ -167,7 +168,7 @@ def prepared_tables(
     *,
     shown: bool = False,
 ) -> Generator[list[tuple[Plan, ibis.Table]]]:
-    """Yield each table of the plan, ready to be counted, with the plan of its queries.
+    """Yield each table of the plan, ready to be counted, with the plan of the table's queries.
 
     ``widened`` returns the plan to prepare in place of a table's own plan. With ``shown``, the
     tables also have texts as written, see `as_written`.
@@ -190,7 +191,6 @@ def prepared_tables(
 
 @contextmanager
 def _rows(plan: Plan, own: Plan, tables: Mapping[str, ibis.Table]) -> Generator[ibis.Table]:
-    """Open one table's rows with all joined columns, one row per unit if the plan says so."""
     table = tables[own.table]
     further = None if own.table == plan.table else plan.further_table(own.table)
     if further is not None:
@@ -206,7 +206,7 @@ def _rows(plan: Plan, own: Plan, tables: Mapping[str, ibis.Table]) -> Generator[
 
 
 def one_row_per_unit(table: PrivateTable, rows: ibis.Table) -> ibis.Table:
-    """Return at most one row of each unit, chosen from this unit's rows alone [UN-7].
+    """Return at most one row of each unit; only this unit's rows decide which one [UN-7].
 
     Each text is given as bytes: DuckDB holds no text that is not UTF-8.
     """
@@ -232,13 +232,13 @@ def one_row_per_unit(table: PrivateTable, rows: ibis.Table) -> ibis.Table:
 
 
 def order_of(table: PrivateTable, columns: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns that order rows: ``join`` in order, then others by name, no id."""
+    """Return the columns by which rows compare: ``join`` in order, then others by name. No id."""
     others = sorted(name for name in columns if name not in table.join and name != table.id)
     return (*(name for name in table.join if name != table.id), *others)
 
 
 def _order(column: Value, backend: Backend) -> Iterator[Value]:
-    """Yield values without NULL that order a column's values equally on each engine."""
+    """Yield columns without NULL. Sorting by them sorts a column alike on each engine."""
     kind = column.type()
     yield column.isnull().cast("int32")
     if kind.is_floating():
@@ -257,7 +257,7 @@ def _order(column: Value, backend: Backend) -> Iterator[Value]:
 def _join_unit_table(
     rows: ibis.Table, unit: str, right: PrivateTable, scope: ExitStack, single: ibis.Table
 ) -> ibis.Table:
-    """Return the rows of the plan's table, joined with a table that has one row per unit."""
+    """Return the rows of the plan's table, joined with ``single``, which has one row per unit."""
     backend, other = backend_of(rows), backend_of(single)
     if other.name not in backend.sources:
         raise DataError(
