@@ -30,7 +30,7 @@ from rich.table import Table
 
 from neyman.noise import LIMITS as NOISE_LIMITS
 from neyman.noise import SecureBits, discrete_gaussian, discrete_laplace, lookup_table, rejection
-from neyman.noise.strips import Strips
+from neyman.noise.large_gaussian import Strips
 
 SCALES = (1, 10, 100, 1000, 10**4, 10**5, 10**6)
 CHUNK = 1 << 20  # draws of one call: a release draws in chunks

@@ -22,7 +22,6 @@ _PROFILE_FAMILIES = {
     "sampled_steps": (
         "bracket_sum",
         "few_steps",
-        "largest_step",
         "log_sum_density",
         "one_subsampled_step",
         "real_sums",
@@ -45,6 +44,7 @@ FORMER_MODULES: dict[str, str] = {
     for name in names
 } | {
     "neyman.estimators.namespace": "neyman.estimate",
+    "neyman.profiles.largest_step": "neyman.curves.profiles.sampled_steps.many_steps",
     "neyman.plan.document": "neyman.publishing.plan.plan_fields",
     "neyman.publishing.plan.document": "neyman.publishing.plan.plan_fields",
     **{

@@ -141,7 +141,7 @@ def train(
     Source: [TR-1] to [TR-9].
     """
     require("private training runs of networks", "torch")
-    from neyman.analysis.training.network import train_network
+    from neyman.analysis.training.torch_training import train_network
 
     request = Request(ledger, dataset, out, delta, save_every, account, charge_again, sign)
     gradient = NoisyGradient(

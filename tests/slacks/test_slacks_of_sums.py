@@ -29,8 +29,8 @@ from neyman.curves.profiles.contour.continuous_parts import (
 from neyman.curves.profiles.lattice.lattice import Side
 from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum
 from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile
-from neyman.curves.profiles.sampled_steps.largest_step import LargestStepProfile
 from neyman.curves.profiles.sampled_steps.log_sum_density import Step, density_of_step
+from neyman.curves.profiles.sampled_steps.many_steps import LargestStepProfile
 from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import Atoms
@@ -50,7 +50,7 @@ def log_kernel(c: float) -> mpf:
     return c * mpmath.log(c) - (mpf(c) + 1) * mpmath.log1p(c)
 
 
-@needed("curves/profiles/sampled_steps/largest_step.py:LargestStepProfile._chernoff_bound")
+@needed("curves/profiles/sampled_steps/many_steps.py:LargestStepProfile._chernoff_bound")
 def test_chernoff_by_a_few_tilts_of_steps() -> Iterator[bool]:
     for tilt, above, epsilon in numbers(1, 60, (1e3, 1e6), (0.0, 90.0), (0.0, 1e-3)):
         bracket = SimpleNamespace(tilts=np.array([tilt]), log_f_above=lambda _, a=above: a)

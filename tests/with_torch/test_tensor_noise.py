@@ -20,8 +20,8 @@ from scipy.stats import chi2, norm
 
 from neyman import noise
 from neyman.noise import tensor_laws, tensor_noise, tensor_operations
+from neyman.noise.large_gaussian import CELLS, Strips
 from neyman.noise.lookup_table import rounded_table, weights_table
-from neyman.noise.strips import CELLS, Strips
 from neyman.noise.tensor_laws import (
     GROUP_BLOCKS,
     OPEN_DRAW,

@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 import neyman as ny
 from neyman.analysis.training.checkpoint import CHECKPOINT, CheckpointError
 from neyman.analysis.training.device_products import LIMITS as DEVICE_PRODUCTS_LIMITS
-from neyman.analysis.training.network import SCHEMA
 from neyman.analysis.training.result import Trained
+from neyman.analysis.training.torch_training import SCHEMA
 from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError
 
 pytestmark = pytest.mark.needs("release")
@@ -483,9 +483,9 @@ def test_a_run_that_goes_on_equals_an_unbroken_one(tmp_path):
 
 def test_steps_over_all_processes_are_those_that_were_charged(tmp_path, monkeypatch):
     """Killed at each write of a checkpoint: noise is drawn at most ten times for ten steps."""
-    from neyman.analysis.training import network, noisy_gradient
+    from neyman.analysis.training import noisy_gradient, torch_training
 
-    real, real_write = noisy_gradient.rounded_gaussian, network.write
+    real, real_write = noisy_gradient.rounded_gaussian, torch_training.write
     for stop in (1, 2, 3, 5):
         folder = tmp_path / str(stop)
         folder.mkdir()
@@ -503,7 +503,7 @@ def test_steps_over_all_processes_are_those_that_were_charged(tmp_path, monkeypa
             real_write(*arguments, **more)
 
         monkeypatch.setattr(noisy_gradient, "rounded_gaussian", noise)
-        monkeypatch.setattr(network, "write", stopping)
+        monkeypatch.setattr(torch_training, "write", stopping)
         with pytest.raises(Stop):
             call(folder, ledger, save_every=3)
         with warnings.catch_warnings():
@@ -518,14 +518,14 @@ def test_steps_over_all_processes_are_those_that_were_charged(tmp_path, monkeypa
 
 def test_a_killed_process_is_charged_and_goes_on(tmp_path, monkeypatch):
     """SIGKILL in its own process, with a checkpoint that the ledger has not counted yet."""
-    from neyman.analysis.training import network
+    from neyman.analysis.training import torch_training
 
     books(tmp_path).close()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a fork where other threads wait
         child = os.fork()
     if child == 0:
-        real, writes = network.write, []
+        real, writes = torch_training.write, []
 
         def killing(*arguments, **more):
             real(*arguments, **more)
@@ -533,7 +533,7 @@ def test_a_killed_process_is_charged_and_goes_on(tmp_path, monkeypatch):
             if len(writes) == 4:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        monkeypatch.setattr(network, "write", killing)
+        monkeypatch.setattr(torch_training, "write", killing)
         try:
             call(tmp_path, ny.Ledger(tmp_path / "ledger.db"), save_every=1)
         finally:

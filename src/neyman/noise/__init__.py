@@ -3,9 +3,9 @@
 `SecureBits` supplies words of the operating system's randomness through a stream cipher.
 `discrete_gaussian`, `discrete_laplace`, and `rounded_gaussian` turn words of any `Bits` into noise
 with exactly the stated probabilities. They use look-up tables for common scales
-(`neyman.noise.lookup_table`), strips for larger scales (`neyman.noise.strips`), and rejection for
-few draws and large Laplace scales (`neyman.noise.rejection`). Real noise is drawn bit by bit and
-rounded to a grid (`neyman.noise.real_noise`). A torch tensor is filled on its own device
+(`neyman.noise.lookup_table`), strips for larger scales (`neyman.noise.large_gaussian`), and
+rejection for few draws and large Laplace scales (`neyman.noise.rejection`). Real noise is drawn bit
+by bit and rounded to a grid (`neyman.noise.real_noise`). A torch tensor is filled on its own device
 (`neyman.noise.tensor_noise`). If the noise does not fit in memory, draw it in parts: the table of a
 scale is stored, and a part needs little memory besides its own array.
 
@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 
 from neyman.noise import rejection
 from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.large_gaussian import LEAST_SIGMA_SQUARED, strips
 from neyman.noise.lookup_table import rounded_table, weights_table
 from neyman.noise.parameters import Out, Room, Tensor, is_tensor, positive_rational, room, source
-from neyman.noise.strips import LEAST_SIGMA_SQUARED, strips
 
 __all__ = ["Bits", "SecureBits", "discrete_gaussian", "discrete_laplace", "rounded_gaussian"]
 

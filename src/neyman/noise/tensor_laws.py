@@ -20,8 +20,15 @@ import torch
 from numpy.typing import NDArray
 
 from neyman.noise.bits import SecureBits
+from neyman.noise.large_gaussian import (
+    CELLS,
+    FIRST_WORD_BITS,
+    SECOND_STAGE_BITS,
+    Lanes,
+    Strips,
+    Words,
+)
 from neyman.noise.lookup_table import Table
-from neyman.noise.strips import CELLS, FIRST_WORD_BITS, SECOND_STAGE_BITS, Lanes, Strips, Words
 
 OPEN_DRAW = -(1 << 62)  # an open draw is stored as this plus its first word; no other is this small
 OPEN_LIMIT = -(1 << 61)

@@ -24,10 +24,10 @@ import torch
 from neyman import noise
 from neyman.noise import tensor_operations
 from neyman.noise.bits import Bits, SecureBits
+from neyman.noise.large_gaussian import LEAST_SIGMA_SQUARED, Strips
+from neyman.noise.large_gaussian import LIMITS as STRIPS_LIMITS
 from neyman.noise.lookup_table import rounded_table, weights_table
 from neyman.noise.parameters import Tensor
-from neyman.noise.strips import LEAST_SIGMA_SQUARED, Strips
-from neyman.noise.strips import LIMITS as STRIPS_LIMITS
 from neyman.noise.tensor_laws import (
     TAIL_SIGMAS,
     Engine,

@@ -14,7 +14,7 @@ from neyman.curves.losses.composition import Composition
 from neyman.curves.losses.gaussian import GaussianLoss
 from neyman.curves.losses.subsampled import FixedSizeLoss, SubsampledGaussianLoss
 from neyman.curves.profiles.sampled_steps.distant_steps import DistantStepsProfile
-from neyman.curves.profiles.sampled_steps.largest_step import LargestStepProfile
+from neyman.curves.profiles.sampled_steps.many_steps import LargestStepProfile
 from neyman.numerics.operations import MOST_OPERATIONS, question_meter
 
 ORDERS = ["removed", "added", "symmetric"]

@@ -19,7 +19,7 @@ from neyman.curves.losses.laplace import LaplaceLoss
 from neyman.curves.losses.subsampled import SubsampledGaussianLoss
 from neyman.curves.profiles.contour.conditioning import ConditionedProfile, conditioned
 from neyman.curves.profiles.lattice.convolution import dots_profile
-from neyman.curves.profiles.sampled_steps.largest_step import LargestStepProfile
+from neyman.curves.profiles.sampled_steps.many_steps import LargestStepProfile
 from neyman.curves.profiles.selection import select
 from random_laws import examples
 

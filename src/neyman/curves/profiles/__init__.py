@@ -11,7 +11,7 @@ from neyman.curves.profiles.profile import Interval, Profile
 from neyman.curves.profiles.sampled_steps import (
     distant_steps,
     finite_steps,
-    largest_step,
+    many_steps,
     one_subsampled_step,
 )
 from neyman.curves.profiles.selection import Rule, register, rules, select
@@ -29,7 +29,7 @@ __all__ = [
     "convolution",
     "distant_steps",
     "finite_steps",
-    "largest_step",
+    "many_steps",
     "one_subsampled_step",
     "rare_choice",
     "register",

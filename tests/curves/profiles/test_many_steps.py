@@ -29,7 +29,7 @@ from neyman.curves.profiles.contour.contour import contour_profile
 from neyman.curves.profiles.lattice.convolution import dots_profile
 from neyman.curves.profiles.sampled_steps.bracket_sum import BracketSum
 from neyman.curves.profiles.sampled_steps.few_steps import FewStepsProfile
-from neyman.curves.profiles.sampled_steps.largest_step import LIMITS, LargestStepProfile, StepSum
+from neyman.curves.profiles.sampled_steps.many_steps import LIMITS, LargestStepProfile, StepSum
 from neyman.curves.profiles.sampled_steps.real_sums import RealSums
 from neyman.curves.profiles.sampled_steps.step_grid import StepGrid
 from neyman.curves.profiles.sampled_steps.step_nodes import StepNodes, log_sum
@@ -530,7 +530,7 @@ def test_added_steps_beside_a_gaussian_release_have_the_delta_of_one_line(
 ):
     """The transform of the release is not conjugated with those of the added steps."""
     monkeypatch.setattr(
-        "neyman.curves.profiles.sampled_steps.largest_step.line_at", lambda *_, **__: None
+        "neyman.curves.profiles.sampled_steps.many_steps.line_at", lambda *_, **__: None
     )
     low, high = LargestStepProfile(ADDED_BESIDE).log_delta(epsilon)
     one = contour_profile(ADDED_BESIDE, release=False).log_delta(epsilon)

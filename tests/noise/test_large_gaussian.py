@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from attacks import SIZE
 from neyman.noise import Bits, SecureBits, discrete_gaussian, rounded_gaussian
-from neyman.noise.strips import (
+from neyman.noise.large_gaussian import (
     CELLS,
     FIXED_POINT_ONE,
     LEAST_SIGMA_SQUARED,
