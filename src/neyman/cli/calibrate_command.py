@@ -96,7 +96,7 @@ def at_error(
     return _calibrate_plan(other, scale, ".".join(table_named(plan, table)), consistent=consistent)
 
 
-def at_promise(plan: Plan, budget: dict[str, Any]) -> Calibration:
+def at_guarantee(plan: Plan, budget: dict[str, Any]) -> Calibration:
     """Find the least error of each table at a guarantee.
 
     Args:
@@ -127,16 +127,10 @@ def _delta(plan: Plan) -> Fraction | None:
 
 
 def _calibrate_plan(plan: Plan, scale: Fraction, table: str, *, consistent: bool) -> Calibration:
-    from neyman.publishing.planning.accuracy import errors, promise
+    from neyman.publishing.planning.accuracy import errors, guarantee_at
 
     def point(at: Fraction) -> Point:
-        numbers = promise(plan, at)
-        return Point(
-            numbers["rho"],
-            numbers["epsilon"],
-            numbers["power"],
-            _error(plan, at, table, consistent),
-        )
+        return Point(**guarantee_at(plan, at), error=_error(plan, at, table, consistent))
 
     curve: list[Point] = []
     for factor in FACTORS:

@@ -428,7 +428,7 @@ def calibrate_plan(
     """
     from neyman.accounting.semantics import sentences as words
     from neyman.accounting.semantics.digits import exact_text
-    from neyman.cli.calibrate_command import at_error, at_promise, figure
+    from neyman.cli.calibrate_command import at_error, at_guarantee, figure
     from neyman.publishing.plan.plan import Plan
 
     with failing(as_json):
@@ -443,7 +443,7 @@ def calibrate_plan(
         plan = Plan.load(path)
         with working("finding the noise"):
             if error is None:
-                calibrated = at_promise(plan, budget)
+                calibrated = at_guarantee(plan, budget)
             else:
                 calibrated = at_error(plan, *error, interval=interval, consistent=consistent)
         if into is not None:

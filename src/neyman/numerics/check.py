@@ -169,8 +169,12 @@ def _in_range(number: Fraction) -> Fraction:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return shortened(repr(value))
+
+
+def shortened(text: str, most: int = 80) -> str:
+    """Return a text for an error message, cut to ``most`` characters."""
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def log_probability(name: str, value: float | None, logarithm: float | None) -> float:

@@ -787,7 +787,7 @@ def test_shares_that_could_be_better_are_not_praised(weighed):
     section = budget_section(html)
     assert "more than with equal shares. Other shares would lower it by" in section
     assert "<code>neyman plan split</code>" in html
-    assert "once the tables are made to add up" in section
+    assert "after the tables are made consistent" in section
 
 
 def test_a_plan_without_weights_has_the_page_it_always_had(weighed):

@@ -357,6 +357,18 @@ def test_the_errors_of_a_search_are_named_before_any_data():
         assert "0.01 of the units" in note
 
 
+def test_a_search_is_explained_beside_a_declared_total():
+    """A declared total has no noise, and the notes on a search of the same plan leave it out."""
+    total, pay = ny.query.count(name="n", public={"all": 100}), ny.query.sum("pay", clip="discover")
+    unit = ny.Unit("person", neighboring="replace-one", rows=1)
+    terms = {"name": "a", "dataset": "a@1", "table": "t", "noise": "rounded-gaussian"}
+    columns = {"pay": {"integer": True}}
+    terms |= {"unit": unit, "columns": columns, "budget": ny.zcdp("1/10")}
+    plan = ny.Plan(**terms, queries=[total, pay])
+    (note,) = search_notes(plan)
+    assert "'sum-clip'" in note
+
+
 GOOD: dict[str, Any] = {
     "name": "bounds", "dataset": "d@1", "table": "t", "columns": COLUMNS,
     "budget": {"zcdp": "1/10"},

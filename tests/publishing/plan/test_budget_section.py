@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 
 from neyman.accounting.semantics.budget import Approximate, AtMost, Zcdp, budget_of, within_limit
-from neyman.cli.calibrate_command import at_promise
+from neyman.cli.calibrate_command import at_guarantee
 from neyman.display.explorer.plan_desk import Opened, PlanDesk
 from neyman.display.report.risk_section import vocabularies
 from neyman.numerics.bound import Bound
@@ -90,7 +90,7 @@ def test_calibrate_and_the_explorer_print_the_limit_that_was_chosen():
     """At its own budget a plan has epsilon 3, not 3.0000003."""
     budget = {"epsilon": 3, "delta": Decimal("1e-6")}
     plan = plan_of(budget)
-    assert at_promise(plan, {"epsilon": 3, "delta": "1e-6"}).point.epsilon <= 3
+    assert at_guarantee(plan, {"epsilon": 3, "delta": "1e-6"}).point.epsilon <= 3
     desk = PlanDesk(Opened("plan.toml", plan=plan))
     question = {"about": "plan", "level": 0.05, "prior": 0.01, "delta": 1e-6}
     assert printed_epsilon(desk, question) == "3"

@@ -368,7 +368,7 @@ def test_the_usual_scenarios_are_the_columns_and_each_level_within_the_one_above
         (("state",), "state", "for the attribute 'state' must be within = 'land'"),
         (("county", "state"), "state", "for the attribute 'state' must be within = 'land'"),
         (("county",), "stat", "must be within = 'land' or within = 'state'"),
-        (("land",), "land", "nothing is above"),
+        (("land",), "land", "no level is above"),
         (("race",), "state", "no attribute is a level"),
     ],
 )

@@ -232,7 +232,7 @@ REFUSED = [
     ("SELECT age * 2 AS a, COUNT(*) FROM people GROUP BY a", 8, "has no public keys of its own"),
     ("SELECT county, COUNT(*) FROM people GROUP BY county", 46, "needs those above"),
     ("SELECT sex, COUNT(*) FROM people GROUP BY sex, 1", 48, "twice"),
-    ("SELECT sex, COUNT(*) FROM people GROUP BY 3", 43, "no number of a column"),
+    ("SELECT sex, COUNT(*) FROM people GROUP BY 3", 43, "not the number of a column"),
     ("SELECT sex, COUNT(*) FROM people GROUP BY ROLLUP (sex)", 51, "one statement for each"),
     ("SELECT COUNT(*) n, COUNT(*) n FROM people", 20, "second column 'n'"),
     ("SELECT COUNT(*) FROM people HAVING SUM(income) > 1", 36, "is about many rows"),

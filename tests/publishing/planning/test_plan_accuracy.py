@@ -14,7 +14,7 @@ from neyman.noise import discrete_gaussian
 from neyman.publishing.consistency.adjusted_tables import consistent_tables
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.query import center
-from neyman.publishing.planning.accuracy import errors, promise, scale_for, table_named
+from neyman.publishing.planning.accuracy import errors, guarantee_at, scale_for, table_named
 from neyman.publishing.tables import estimates
 from seeded import Seeded
 
@@ -163,7 +163,7 @@ def test_the_least_rho_with_a_wanted_error_after_least_squares():
 
 def test_the_promise_is_that_of_the_mechanism():
     """rho, epsilon and power at a scale are the safe sides of the plan's curve."""
-    answer = promise(PLAN, Fraction(10))
+    answer = guarantee_at(PLAN, Fraction(10))
     curve = PLAN.at_scale(Fraction(10)).tradeoff()
     assert answer["rho"] == pytest.approx(0.1)
     assert answer["epsilon"] == curve.epsilon(delta=1e-6).upper

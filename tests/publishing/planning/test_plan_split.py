@@ -231,7 +231,7 @@ def test_how_good_a_plan_s_shares_are_is_said(plan, said):
 def test_what_the_errors_are_is_said_for_whom_they_are_about():
     """Least squares is named only where there is one."""
     answer = best_split(PLAN).measured("person")
-    assert "once the tables are made to add up" in answer
+    assert "after the tables are made consistent" in answer
     assert "A mean or a variance adds up those of the sums" in answer
     assert "A mean" not in best_split(apart(a=("1/2", 9), b=("1/2", 1))).measured("person")
     answer = best_split(PLAN, consistent=False).measured("household")
@@ -273,7 +273,7 @@ def test_what_a_split_does_is_said():
     assert "after least squares" in said
     assert "race.county gets" in said
     assert "its weight is 4 of 10" in said
-    assert "Against equal shares" in said
+    assert "Compared with equal shares" in said
 
 
 def test_what_rounding_shares_costs_is_not_called_a_rise():
@@ -285,7 +285,7 @@ def test_what_rounding_shares_costs_is_not_called_a_rise():
         part.pop("split")
     said.pop("consistency")
     lines = best_split(Plan.from_dict(said)).explained()
-    assert "Against equal shares the weighed squared error is the same." in lines
+    assert "Compared with equal shares, the weighted squared error is the same." in lines
 
 
 @pytest.mark.parametrize(

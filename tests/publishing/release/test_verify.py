@@ -433,7 +433,7 @@ def test_the_ledger_vouches_for_what_it_published_and_nothing_else(honest, folde
     tell(folder, swap("ledger.date", "2020-02-02"))
     ok, detail = said(folder, check_published, book)
     assert not ok
-    assert "ledger.date is '2020-02-02', and follows as" in detail
+    assert "ledger.date is '2020-02-02', and is recomputed as" in detail
     tell(folder, swap("ledger.entry", "2"))
     assert said(folder, check_published, book)[0] is False
 

@@ -1,9 +1,9 @@
-"""Derive a clip from a noisy histogram over powers of two, by post-processing alone.
+"""Derive a query's clip from a noisy histogram whose bins end at powers of two.
 
-Each unit puts one of its rows into one cell. So the histogram moves by one cell under add-remove,
-and by two cells under replace-one. The bound is the least power of two such that the noisy counts
-above it are at most a declared part of the units. Noise of the main tables is proportional to the
-bound, so their curve is the same for each candidate [UN-9].
+Each unit puts one of its rows into one bin. So one unit changes one bin under add-remove, and at
+most two under replace-one. The bound B of the clip is the least power of two such that the noisy
+counts above B are at most a declared part of the units. The noise of the query's tables is
+proportional to B, so their trade-off curve is the same for each candidate [UN-9].
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROWS_TABLE = "unit-rows"
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the candidates of a clip, and the slack of a tail."""
+    """Limit the candidates for a clip, and the noise that a count outside the clip may have."""
 
     exponent: int = 40  # the largest candidate is at most two to this power
     # The square of 2: noise alone explains a tail within two standard errors.
@@ -37,7 +37,7 @@ class ClipSearch:
         share: the histogram's part of the query's share, in (0, 1).
         above: the part of the units that may be outside the clip, in (0, 1).
         signed: True if the clip is [-B, B], False if it is [0, B].
-        most: the exponent of the largest candidate.
+        most: the largest exponent: B is at most 2^most.
     """
 
     histogram: str
@@ -48,14 +48,14 @@ class ClipSearch:
 
 
 def top_clip(search: ClipSearch) -> tuple[int, int]:
-    """Return the clip of the largest candidate."""
+    """Return the largest clip that the search can choose, as (low, high)."""
     return _clip(search, search.most)
 
 
 def edges_of(search: ClipSearch) -> tuple[int, ...]:
-    """Return the edges of the histogram. With [0, B], cell j holds the values of (2^(j-1), 2^j].
+    """Return the edges of the bins. For a clip [0, B], bin j holds the values in (2^(j-1), 2^j].
 
-    With [-B, B], each candidate has a cell on either side, and [-1, 1] has one cell.
+    For [-B, B], each candidate has a bin on either side, and [-1, 1] is one bin.
     """
     right = (2, *(2**j + 1 for j in range(1, search.most + 1)))
     left = tuple(-(2**j) for j in range(search.most, -1, -1)) if search.signed else (0,)
@@ -65,16 +65,16 @@ def edges_of(search: ClipSearch) -> tuple[int, ...]:
 def chosen_clip(
     search: ClipSearch, counts: Sequence[int], sigma_squared: Fraction
 ) -> tuple[int, int]:
-    """Return the clip that noisy counts lead to: a function of published numbers only.
+    """Choose the clip from the published, noisy count of each bin.
 
-    The clip has the least B such that the noisy counts outside add up to at most the declared part
-    of all counts, or exceed it by at most two standard errors. Noise alone leads to a small B,
+    The clip has the least B such that the counts outside add up to at most the declared part of all
+    counts, or exceed this part by at most two standard errors. Noise alone leads to a small B,
     never to an error.
     """
-    right = list(range(search.most + 1))  # the least exponent that contains the values of each cell
+    right = list(range(search.most + 1))  # the least exponent that contains the values of each bin
     needed = [*reversed(right[1:]), *right] if search.signed else right
     allowed = search.above * max(sum(counts), 0)
-    for exponent in range(search.most + 1):
+    for exponent in range(search.most):
         outside = [n for n, least in zip(counts, needed, strict=True) if least > exponent]
         excess = sum(outside) - allowed
         if excess <= 0 or excess**2 <= LIMITS.squared_deviations * len(outside) * sigma_squared:

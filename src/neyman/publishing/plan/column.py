@@ -27,8 +27,7 @@ class Column:
             or from the statistics of its numbers [UN-10].
         decimals: digits after the point of a column to sum. A value in the plan's units is integer
             / 10^decimals. Clips, edges, and ``unknown`` are stored as this integer.
-        discover: True if keys are discovered in the data. Then rows with a missing value are
-            dropped.
+        discover: True to discover keys in the data. Rows with a missing value are then dropped.
     """
 
     name: str
@@ -41,7 +40,7 @@ class Column:
 
     @property
     def integer(self) -> bool:
-        """Return True if the column has integer or fixed-point numbers to sum."""
+        """Return True if the column has numbers to sum, and False if it has keys."""
         return not self.keys and not self.discover
 
     @property
@@ -66,7 +65,7 @@ class Column:
 
 
 def key_text(key: str | int | bool) -> str:
-    """Return the text to compare a key by: ``true``/``false``, decimal digits, or the key."""
+    """Return a key as a text for comparisons: ``true``/``false``, decimal digits, or the key."""
     return str(key).lower() if isinstance(key, bool) else str(key)
 
 
@@ -80,5 +79,5 @@ def scaled(value: object, decimals: int) -> int | None:
 
 
 def unscaled(value: int, column: Column) -> int | str:
-    """Return a scaled integer in the plan's units: an integer, or an exact decimal in text."""
+    """Return a scaled integer in the plan's units: an integer, or the text of an exact decimal."""
     return exact_text(Fraction(value, 10**column.decimals)) if column.decimals else value

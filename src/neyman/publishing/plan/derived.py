@@ -1,9 +1,9 @@
-"""Compute derived columns and filters of a plan from each row, before anything is counted.
+"""Read the derived columns and the filters of a plan, which apply to each row before it is counted.
 
 Each is a function of one row alone. So a derived column moves a table like a column of the data:
 before and after a change, the row falls in one cell or in none, and `shifts` covers both. A filter
-sends a row to no cell. It never lets a row count twice. It comes before the bounds on a unit's
-rows, which apply to the unit's filtered rows alone.
+can only send a row to no cell. It comes before the bounds on a unit's rows, which apply to the
+unit's filtered rows alone.
 """
 
 from __future__ import annotations
@@ -49,12 +49,18 @@ ISO_DATE = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"  # the pattern of a date's text, as key
 # The most values of an integer that count as public keys without a list.
 MAX_LISTED_VALUES = 1000
 
-_RULES = ("expression", "cut", "map", "case")
+_FIELDS_OF_RULES = {
+    "expression": ["range"],
+    "cut": ["edges", "labels", "unknown"],
+    "map": ["to", "unknown"],
+    "case": ["unknown"],
+}
+"""The rules of a derived column, each with the fields that it takes."""
 
 
 @dataclass(frozen=True)
 class Derived:
-    """Represent a column computed from a row.
+    """Represent a column computed from other columns of a row.
 
     Args:
         rule: "expression", "cut", "map", "case" or "lookup".
@@ -87,7 +93,7 @@ class Derived:
 
     @property
     def type(self) -> ColumnType:
-        """Return the type as which other expressions read the column."""
+        """Return the column's type for other expressions."""
         if self.rule == "expression" and self.value is not None:
             return ColumnType(self.value.type, self.value.scale)
         return ColumnType("text")
@@ -106,14 +112,14 @@ class Derived:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Return the texts that a rule can give, each once, in order; none for an expression."""
+        """Return the texts that the column can have, in order; () for an expression."""
         given = [*self.labels, *(label for *_, label in self.pairs)]
         given += [label for *_, label in self.cases]
         given += [self.unknown] if self.unknown is not None else []
         return tuple(dict.fromkeys(given))
 
     def column(self, unknown: int | None) -> Column | None:
-        """Return the column for queries if the plan declares none; None for open keys.
+        """Return the column for queries, or None if its keys do not follow from the rule.
 
         Args:
             unknown: the number that replaces a missing one; None if such a row takes no part.
@@ -195,7 +201,7 @@ class Rows:
         return frozenset(derived.name for derived in self.derived)
 
     def bases(self, names: Iterable[str]) -> frozenset[str]:
-        """Return the columns of the data from which these columns, derived or not, are computed."""
+        """Return the columns of the data that these columns are, or are computed from."""
         by_name = {derived.name: derived for derived in self.derived}
         left, bases = list(names), set[str]()
         visited = set[str]()
@@ -211,7 +217,7 @@ class Rows:
         return frozenset(bases)
 
     def following(self, names: Iterable[str]) -> frozenset[str]:
-        """Return these columns of the data, and each derived column that one of them can change."""
+        """Return these columns of the data, and each derived column that depends on one of them."""
         result = set(names)
         for derived in self.derived:
             if not result.isdisjoint(derived.sources):
@@ -219,7 +225,7 @@ class Rows:
         return frozenset(result)
 
     def read_by(self, text: str | None) -> frozenset[str]:
-        """Return the columns that a filter reads, including derived ones; none for None."""
+        """Return the columns that a filter reads, including derived ones; none for no filter."""
         return frozenset(sources(self.filter(text))) if text is not None else frozenset()
 
     def filter(self, text: str) -> Node:
@@ -329,12 +335,12 @@ def _derive_columns(
         if name in parts:
             problems.append(f"lookup.{name}: is also in [derive]; name it once")
         parts[name] = part
-    own = f"{document.unit.id}" if document.unit.id is not None else None
+    own = document.unit.id
     if own in parts:
         problems.append(f"unit.id = {own!r}: is a derived column; name a column of the data")
     result: list[Derived] = []
     failed: set[str] = set()
-    left = dict(parts)
+    left = parts
     while left:
         # A column that reads a remaining column waits for it.
         ready = [name for name, part in left.items() if not _waits(part, left.keys() - {name})]
@@ -359,9 +365,8 @@ def _derive_columns(
                     else _of_part(name, part, types, errors)
                 )
             except (ExpressionError, HierarchyError) as error:
-                rule = "column"
-                if not isinstance(part, LookupPart):
-                    rule = next((r for r in _RULES if getattr(part, r) is not None), "expression")
+                rules = ("column",) if isinstance(part, LookupPart) else _FIELDS_OF_RULES
+                rule = next(rule for rule in rules if getattr(part, rule) is not None)
                 problems.append(f"{section}.{name}.{rule}: {error}")
                 failed.add(name)
                 continue
@@ -413,16 +418,8 @@ def _of_part(name: str, part: DerivePart, types: ColumnTypes, errors: list[str])
     return Derived(name, "case", "", None, cases=cases, unknown=unknown)
 
 
-_FIELDS_OF_RULES = {
-    "expression": ["range"],
-    "cut": ["edges", "labels", "unknown"],
-    "map": ["to", "unknown"],
-    "case": ["unknown"],
-}
-
-
 def _misfit(part: DerivePart) -> str | None:
-    given = [rule for rule in _RULES if getattr(part, rule) is not None]
+    given = [rule for rule in _FIELDS_OF_RULES if getattr(part, rule) is not None]
     if len(given) != 1:
         return ": give exactly one of expression, cut, map, or case"
     (rule,) = given
@@ -542,7 +539,7 @@ def _check_labels(labels: Iterable[str], errors: list[str]) -> None:
 
 
 def _labels(node: Node) -> list[str] | None:
-    """Return the texts that an expression can give, if they follow from the plan."""
+    """Return the texts that an expression can give; None if they do not follow from the plan."""
     if node.op == "literal":
         return [node.value]
     if node.op == "none":
@@ -576,7 +573,7 @@ def check_columns(rows: Rows, columns: Iterable[Column], problems: list[str]) ->
 def readings_of(
     columns: Iterable[Column], hierarchies: Iterable[Hierarchy], rows: Rows
 ) -> dict[str, Reading]:
-    """Return how each column of the data is read, except for columns that are read as texts."""
+    """Return, by name, how each column of the data is read. Leave out columns read as texts."""
     given: dict[str, Reading] = {}
     for name, kind in rows.readings:
         if kind.type != "text":
@@ -600,16 +597,16 @@ def readings_of(
 def check_marks(
     document: PlanDocument, readings: Mapping[str, Reading], problems: list[str]
 ) -> None:
-    """Report ids that are also read as numbers or dates with declared marks.
+    """Report an id column that is also read as numbers or dates with marks that [source] declares.
 
     Ids compare as written texts, and numbers compare after the marks are applied. So one column
     cannot be both.
     """
-    source = document.source
-    marked = (
-        {"number", "boolean"} if (source.decimal, source.thousands) != (".", None) else set[str]()
-    )
-    marked |= {"date", "day"} if source.dates is not None else set[str]()
+    source, marked = document.source, set[str]()
+    if (source.decimal, source.thousands) != (".", None):
+        marked |= {"number", "boolean"}
+    if source.dates is not None:
+        marked |= {"date", "day"}
     ids = [("unit.id", document.unit.id)]
     ids += [(f"tables.{name}.id", part.id) for name, part in document.tables.items()]
     problems += [

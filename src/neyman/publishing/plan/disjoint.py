@@ -35,12 +35,15 @@ _MIRRORED = {"==": "==", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
 def are_disjoint(one: Node, other: Node) -> bool:
-    """Return True if no row, provably, makes both conditions true."""
+    """Return True if it is proved that no row makes both conditions true."""
     return _exclude(_cases(one, True), _cases(other, True))
 
 
 def largest_sets(filters: Mapping[str, Node | None]) -> Sets | None:
-    """Return the largest sets of queries that one row can meet; None above `LIMITS.sets`."""
+    """Return the largest sets of queries whose filters one row can meet together.
+
+    Return None above `LIMITS.sets` sets. The filter None takes every row.
+    """
     nodes = list(dict.fromkeys(filters.values()))
     cases = {node: None if node is None else _cases(node, True) for node in nodes}
     beside: dict[Node | None, set[Node | None]] = {node: set() for node in nodes}
@@ -58,7 +61,7 @@ def largest_sets(filters: Mapping[str, Node | None]) -> Sets | None:
 
 
 def _exclude(some: list[Case] | None, others: list[Case] | None) -> bool:
-    """Return True if no case of one list is possible beside a case of the other list.
+    """Return True if no case of one list can hold together with a case of the other list.
 
     None stands for no filter, or for too many cases. It excludes nothing.
     """
@@ -68,7 +71,7 @@ def _exclude(some: list[Case] | None, others: list[Case] | None) -> bool:
 
 
 def _cases(node: Node, truth: bool) -> list[Case] | None:
-    """Return cases of which one holds if ``node`` has this truth; None if there are too many."""
+    """Return cases, one of which holds if ``node`` has this truth value; None if too many."""
     match node.op:
         case "not":
             return _cases(node.parts[0], not truth)
@@ -118,7 +121,7 @@ def _comparison(sign: str, constant: Any) -> tuple[str, Any]:
 
 
 def _core(node: Node) -> Node:
-    """Return the equal number before it was given more decimals."""
+    """Return the same number without the step that adds decimals to it."""
     while node.op == "multiply":
         part, factor = node.parts
         more = node.scale - part.scale
@@ -129,16 +132,16 @@ def _core(node: Node) -> Node:
 
 
 def _scale_constant(part: Node, value: Any) -> Any:
-    """Return a constant in units of the last digit of the core of the expression beside it.
+    """Return the constant in a comparison with ``part``, in units of the last digit of its core.
 
-    A constant beside text, a date, or a truth value stays unchanged.
+    If ``part`` is a text, a date, or a truth value, the constant stays unchanged.
     """
     number = part.type == "number"
     return Fraction(value, 10 ** (part.scale - _core(part).scale)) if number else value
 
 
 def _is_impossible(case: Case) -> bool:
-    """Return True if the claims leave no value, missing or not, to some expression."""
+    """Return True if some expression can have no value, missing or not, that meets all claims."""
     own: dict[Node, dict[str, list[Any]]] = {}
     for node, kind, values in case:
         own.setdefault(node, {}).setdefault(kind, []).append(values)

@@ -37,7 +37,7 @@ _TEXTS: Mapping[str, str] = {
 
 
 def words(text: str) -> str:
-    """Return an expression in words, or the expression itself if it has no words."""
+    """Return an expression in words, or the expression itself if some part has no words."""
     try:
         return _words(parsed(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError, KeyError, IndexError):

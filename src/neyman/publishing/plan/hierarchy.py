@@ -23,7 +23,7 @@ from neyman.storage.reading import open_file
 
 MAX_KEY_FILE_BYTES = 2**28  # the most bytes of a key file
 CROSSED = " x "  # between the levels of different hierarchies
-ALL = "all"  # the level name of a table over everything
+ALL = "all"  # the level name of a table that no level splits
 
 _RIGHT = "give a CSV file in UTF-8, its path relative to the plan"
 _INTEGER = re.compile(r"-?[0-9]{1,40}", re.ASCII)
@@ -35,7 +35,7 @@ class HierarchyError(ValueError):
 
 @dataclass(frozen=True)
 class KeyFile:
-    """Identify the file that lists a hierarchy's places."""
+    """Identify a file of public keys by its path in the plan, its device, and its inode."""
 
     path: str
     device: int
@@ -94,7 +94,7 @@ class Hierarchy:
                 )
 
     def key(self, level: str, name: str) -> str:
-        """Return the text to compare values with: a number's digits, or the name."""
+        """Return a place's name for comparisons. On an integer level, drop leading zeros."""
         return str(int(name)) if level in self.integer else name
 
     def to_dict(self) -> dict[str, object]:
@@ -113,11 +113,11 @@ class Hierarchy:
         return self._places[self.depth(level)][0]
 
     def codes(self, level: str) -> np.ndarray:
-        """Return the index in ``paths(level)`` of the place of each row of ``rows``."""
+        """Return, for each lowest-level place, the index in ``paths(level)`` of its place there."""
         return self._places[self.depth(level)][1]
 
     def parents(self, lower: str, upper: str) -> np.ndarray:
-        """Return the index of the ``upper`` place that contains each ``lower`` place."""
+        """Return, for each place of level ``lower``, the index of the ``upper`` place around it."""
         parents = np.empty(len(self.paths(lower)), dtype=np.int64)
         parents[self.codes(lower)] = self.codes(upper)
         return parents
@@ -136,7 +136,7 @@ def parts_of(hierarchies: Sequence[Hierarchy], level: str) -> tuple[tuple[Hierar
     """Return the hierarchies that a level combines, each with its own level; none for `ALL`.
 
     Raises:
-        KeyError: the name is no level, or combines two levels of one hierarchy.
+        KeyError: ``level`` names no level, or combines two levels of one hierarchy.
     """
     if level == ALL:
         return ()
@@ -165,7 +165,7 @@ def read_rows(
     """Read the rows of a public CSV file (UTF-8, a header, a column for each level).
 
     The file must be in the plan's folder or below, and no link may lead out. So a plan can name no
-    other file of the machine. Pipes and devices are refused, as they could block the reader.
+    other file of the machine. Pipes and devices, which could block the reader, are refused.
 
     Raises:
         HierarchyError: the file cannot be read, lacks a column, or has a ragged row.
@@ -231,11 +231,10 @@ def _check_row(number: int, row: Sequence[str], levels: Sequence[str]) -> None:
         raise HierarchyError(
             f"row {number} has {len(row)} values, {list(row)!r}; the levels are {list(levels)}"
         )
-    lowest = row[-1]
     for level, value in zip(levels, row, strict=True):
         if not value.strip():
-            what = "has no name" if level == levels[-1] else f"{lowest!r} is an orphan: it"
-            what = what if level == levels[-1] else f"{what} has no {level}"
+            orphan = f"{row[-1]!r} is an orphan: it has no {level}"
+            what = "has no name" if level == levels[-1] else orphan
             raise HierarchyError(
                 f"row {number} {what} ({level} = {value!r}); every place needs a name on each level"
             )

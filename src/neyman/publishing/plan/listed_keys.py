@@ -1,7 +1,7 @@
 """List public keys from a range or a file.
 
-The plan that is hashed and published contains the keys themselves. So a range, a file, and a list
-with the same keys give the same plan.
+The published plan contains the keys themselves. So a range, a file, and a list with the same keys
+give the same plan.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 @dataclass(frozen=True)
 class Listed:
-    """Represent keys and their file."""
+    """Hold the keys of a column, and their file, if any."""
 
     keys: tuple[str | int, ...]
     file: KeyFile | None = field(default=None, compare=False)

@@ -36,7 +36,9 @@ class Entry:
         share: exact part of the whole budget; 0 for a declared value.
         shifts: the maximal absolute shifts when one unit changes; empty if there are too many to
             list.
+        public: the declared value of a table without noise.
         squared: the largest squared l2 norm of a shift, times ``draws``.
+        keys: the largest number of unknown keys with rows of one unit.
         draws: for "rank", the number of quantiles drawn from each group, else 1. The shifts of
             "rank" are rank changes in units of `query.rank_unit`.
         delta: the largest allowed probability of publishing a key of a single unit.
@@ -66,19 +68,20 @@ class Entry:
         return failure(self.delta, self.keys) if self.delta is not None else Fraction(0)
 
     def moved(self, shifts: Shifts) -> Entry:
-        """Return the table with other shifts, for a record that is in both datasets."""
+        """Return the table with the shifts of a change that keeps the record in the dataset."""
         relation = "any" if self.delta is None else "replace-one"
         return replace(
             self, shifts=shifts.vectors, squared=self.draws * shifts.squared, relation=relation
         )
 
     def sigma_squared(self, scale: Fraction) -> Fraction:
-        """Return squared * scale / (2 share). With ``scale`` = 1/rho the entry spends share * rho.
+        """Return squared * scale / (2 share), or 0 for a declared value.
 
-        A quantile is drawn with the rate 1/sigma. If its rank moves by v, the loss has the range 2
-        v / sigma, which costs v^2 / (2 sigma^2), as Gaussian noise does.
+        With ``scale`` = 1/rho, the entry spends share * rho. A quantile is drawn with the rate
+        1/sigma. If its rank moves by v, the loss has the range 2 v / sigma, which costs v^2 / (2
+        sigma^2), as Gaussian noise does.
         """
-        return self.squared * scale / (2 * self.share)
+        return Fraction(0) if self.public is not None else self.squared * scale / (2 * self.share)
 
     def noise(self, sigma_squared: Fraction, *, listed: bool = True) -> Mechanism:
         """Return the mechanism that publishes the table.
@@ -130,7 +133,7 @@ def failure(delta: Fraction, keys: int) -> Fraction:
 
 
 def fitting_delta(limit: Fraction, keys: int) -> str:
-    """Return a delta, as a plan writes it, for which the failure of ``keys`` keys fits a limit."""
+    """Return a delta, as text, for which the `failure` of ``keys`` keys fits a limit."""
     places = next(k for k in range(1, 301) if 2 * keys * Fraction(1, 10**k) <= limit)
     return f"1e-{places}"
 
@@ -148,7 +151,7 @@ def listed(entries: Iterable[Entry]) -> bool:
 
 
 def together(parts: Calibrated) -> Mechanism:
-    """Return the release of several tables, each with its sigma squared."""
+    """Return the mechanism that publishes several tables, each with its sigma squared."""
     curves = listed(entry for entry, _ in parts)
     total = Mechanism.nothing()
     for entry, sigma_squared in parts:
@@ -157,12 +160,12 @@ def together(parts: Calibrated) -> Mechanism:
 
 
 def at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
-    """Return the release of tables, each with its `sigma_squared` at 1/rho = ``scale``."""
+    """Return the mechanism that publishes the tables, with the noise for 1/rho = ``scale``."""
     return together([(entry, entry.sigma_squared(scale)) for entry in _noisy_entries(entries)])
 
 
 def normal_at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
-    """Return the release of tables with normal noise instead of rounded noise [RG-1]."""
+    """Return the mechanism of `at_scale` with normal noise instead of rounded noise [RG-1]."""
     measured = _noisy_entries(entries)
     share = sum((entry.share for entry in measured if entry.rounded), Fraction(0))
     total = Gaussian(sigma=math.sqrt(scale / (2 * share))) if share else Mechanism.nothing()
@@ -175,9 +178,9 @@ def normal_at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
 
 
 def calibrates_as_normal(entries: Iterable[Entry]) -> bool:
-    """Return True if rounded noise is calibrated as normal noise.
+    """Return True if the release has rounded noise, which is then calibrated as normal noise.
 
-    The exception is a release whose only listed shift moves one cell.
+    Return False if its only listed shift moves one cell.
     """
     measured = _noisy_entries(entries)
     single = [len(vector) for entry in measured for vector in entry.shifts] == [1]
@@ -185,7 +188,10 @@ def calibrates_as_normal(entries: Iterable[Entry]) -> bool:
 
 
 def claims_rho_alone(cases: Cases) -> bool:
-    """Return True if too many shifts allow only a claim of rho and the curve that it implies."""
+    """Return True if there are too many shifts to list.
+
+    The release then claims only rho and the curve that rho implies.
+    """
     # Rounded noise has a curve for all shifts of one norm.
     listed_ones = [[e for e in _noisy_entries(entries) if not e.rounded] for entries in cases]
     measured = [entry for entries in listed_ones for entry in entries]

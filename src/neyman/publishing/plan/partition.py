@@ -25,16 +25,17 @@ _PLAIN = KeyPart.model_validate({})
 def without_partitions(
     document: PlanDocument, columns: Mapping[str, Column], problems: list[str]
 ) -> tuple[PlanDocument, list[Origin]]:
-    """Replace each query with a partition by a query for each of its keys.
+    """Replace each query with a partition by one query per key of its column.
 
     Return the new document, and for each of its queries the author's query.
     """
     queries: list[QueryPart] = []
     origins: list[Origin] = []
+    forbids_disjoint = "disjoint" in document.model_fields_set and not document.disjoint
     for index, part in enumerate(document.query):
         where = f"query[{index}]"
         errors = [*_problems(part, where, columns)]
-        if part.partition is not None and not document.disjoint and _gives_disjoint(document):
+        if part.partition is not None and forbids_disjoint:
             errors.append(
                 f"disjoint = false: {where}.partition (of query {part.name!r}) charges the worst "
                 "of its keys; leave disjoint out"
@@ -46,10 +47,6 @@ def without_partitions(
             queries += _one_by_one(part, columns[part.partition])
         origins += [Origin(where, part.name)] * (len(queries) - len(origins))
     return document.model_copy(update={"query": tuple(queries)}), origins
-
-
-def _gives_disjoint(document: PlanDocument) -> bool:
-    return "disjoint" in document.model_fields_set
 
 
 def _problems(part: QueryPart, where: str, columns: Mapping[str, Column]) -> Iterator[str]:
@@ -103,7 +100,7 @@ def _one_by_one(part: QueryPart, column: Column) -> Iterator[QueryPart]:
 
 
 def _condition(column: Column, place: int) -> str:
-    """Return the filter of one key. The key for unlisted values takes all remaining rows."""
+    """Return the filter of the key at index ``place``. Unlisted values go to one key."""
     plain = column.name.isidentifier() and column.name.isascii()  # else Python changes names
     plain = plain and not keyword.iskeyword(column.name)
     name = column.name if plain else f"column({column.name!r})"

@@ -190,7 +190,7 @@ class Plan(PlanModel):
 
     @property
     def rows_not_stated(self) -> str:
-        """Return the warning for a unit without ``id`` and ``rows``; "" for none.
+        """Return the warning for a unit that has neither ``id`` nor ``rows``; "" for other units.
 
         A canonical plan states ``rows``. So a plan from a receipt has no warning.
         """
@@ -258,7 +258,7 @@ class Plan(PlanModel):
         return totals_sections(self.totals, columns, self.hierarchy)
 
     def _outright(self) -> Iterator[str]:
-        """Yield a problem if the chance of publishing a unit's key exceeds the budget's delta."""
+        """Yield an error if a key of one unit is published with more than the budget's delta."""
         chances = [(entry, entry.failure) for entry in self.entries() if entry.delta is not None]
         total = sum((chance for _, chance in chances), Fraction(0))
         shortage = self.budget.shortage(total)
@@ -276,7 +276,7 @@ class Plan(PlanModel):
             )
 
     def _curve_problems(self) -> Iterator[str]:
-        """Yield a problem if the budget needs a curve but the plan claims only rho."""
+        """Yield an error if the budget needs a trade-off curve but the plan claims only rho."""
         if not self.bare or not self.budget.curve_needed:
             return
         yield (
@@ -290,7 +290,7 @@ class Plan(PlanModel):
 
     @cached_property
     def bare(self) -> bool:
-        """Return True if the plan claims only rho and its curve: it has too many shifts."""
+        """Return True if the plan has too many shifts to claim more than rho and its curve."""
         return claims_rho_alone(self.cases)
 
     def at_scale(self, scale: Fraction) -> Mechanism:
@@ -313,9 +313,8 @@ class Plan(PlanModel):
 
         ``plan.concerning("race").tradeoff()`` bounds what an attacker can learn about a person's
         race if they know everything else about the person.
-        ``plan.concerning("county", within="state")`` is about the county within a known state.
-        ``plan.concerning("race", "county", within="state")`` is about both together. The noise is
-        the noise of `mechanism()`.
+        ``plan.concerning("race", "county", within="state")`` is about race and county together, in
+        a known state. The noise is the noise of `mechanism()`.
 
         The neighbors are two datasets in which one record differs in these attributes alone. This
         is a restricted replace-one relation, whatever relation the plan has. So under add-remove it
@@ -331,9 +330,9 @@ class Plan(PlanModel):
                 several hierarchies change, a level of each: "state x sector".
 
         Returns:
-            Exactly the tables whose answers can change, each with its possible shifts. It assumes
-            that all tables move at once, which is conservative. `Mechanism.nothing()` if no answer
-            can change; `NonPrivate` if the change can move an exact total.
+            Exactly the tables whose answers can change, each with its possible shifts. All are
+            assumed to move at once, which is conservative. `Mechanism.nothing()` if no answer can
+            change; `NonPrivate` if the change can move an exact total.
 
         Raises:
             ValueError: the plan does not have an attribute, or ``within`` does not fit.
@@ -348,7 +347,7 @@ class Plan(PlanModel):
 
     @contextmanager
     def _budget_named(self) -> Generator[None]:
-        """Name the plan's own fields in an error about a budget that cannot be met."""
+        """Replace a numerical error by a PlanError that names the budget, which cannot be met."""
         try:
             yield
         except PlanError:
@@ -361,7 +360,7 @@ class Plan(PlanModel):
 
     @cached_property
     def scale(self) -> Fraction:
-        """Return 1/rho of the calibrated plan: exact for zCDP, else the least certified one."""
+        """Return 1/rho of the calibrated plan: exact for zCDP, else the least certified value."""
         scale = self.normal_scale
         if isinstance(self.budget, Zcdp):
             return scale
@@ -374,7 +373,7 @@ class Plan(PlanModel):
 
     @cached_property
     def normal_scale(self) -> Fraction:
-        """Return `scale` up to its last digits, from the curve of normal noise if noise is rounded.
+        """Return `scale` except for its last digits. For rounded noise, use normal noise's curve.
 
         The curve of rounded normal noise is at least the curve of the underlying normal noise
         [RG-1], which is faster to compute.
@@ -389,7 +388,7 @@ class Plan(PlanModel):
 
     @cached_property
     def target(self) -> Budget:
-        """Return the target to which the noise is calibrated."""
+        """Return the guarantee to which the noise is calibrated."""
         return self.budget.target
 
     def admits(self, mechanism: Mechanism) -> bool:
@@ -401,19 +400,15 @@ class Plan(PlanModel):
 
         Returns:
             A data frame with a row per table: query, level, measure, cells, share, standard_error,
-            and half_width_90, in the plan's units. The last two are missing if the error depends on
-            the number of rows in a cell. Then a last column bounds the standard error for 1,000
-            rows.
+            and half_width_90, in the plan's units. If the error depends on the number of rows in a
+            cell, a further column bounds the standard error for 1,000 rows instead.
         """
         return _error_tables().error_frame(self)
 
     def __repr__(self) -> str:
         names = [query.name for query in self.queries]
-        more = (
-            f" and {len(names) - _MAX_QUERIES_SHOWN} more"
-            if len(names) > _MAX_QUERIES_SHOWN
-            else ""
-        )
+        left = len(names) - _MAX_QUERIES_SHOWN
+        more = f" and {left} more" if left > 0 else ""
         return (
             f"<Plan {self.name} of {self.dataset}: {', '.join(names[:_MAX_QUERIES_SHOWN])}{more}; "
             f"{self.unit.protects}, {self._relation_text()}; {self._budget_text()}>"
@@ -431,7 +426,7 @@ class Plan(PlanModel):
         return notebook.safe_html(self._shown, self)
 
     def _shown(self) -> Iterator[Node]:
-        """Yield the parts of the notebook's view: the settings, and the error of each table."""
+        """Yield the parts of the notebook's view."""
         yield notebook.title(f"Plan {self.name}")
         rows = [
             ["Dataset", self.dataset],
@@ -445,10 +440,7 @@ class Plan(PlanModel):
     def calibrated(self) -> tuple[tuple[Entry, Fraction], ...]:
         """Return every entry with its exact sigma squared (0 for a declared value)."""
         _ = self._calibrate  # raises if the noise cannot be drawn
-        return tuple(
-            (entry, Fraction(0) if entry.public is not None else entry.sigma_squared(self.scale))
-            for entry in self.entries()
-        )
+        return tuple((entry, entry.sigma_squared(self.scale)) for entry in self.entries())
 
     def budget_dict(self) -> dict[str, Any]:
         """Return the budget's kind and its exact numbers as text."""

@@ -1,4 +1,4 @@
-"""Read a plan as written: check its fields and types strictly, and report clear errors."""
+"""Define the fields of a plan's file, check their types and ranges, and report all errors."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Origin(NamedTuple):
 
 
 def suggest(word: object, known: Iterable[object]) -> str:
-    """Return words for an error: the nearest known name if one is near, then the known names."""
+    """Return the end of an error: the known name nearest to ``word``, if any is near, then all."""
     names = [str(name) for name in known]
     if not names:
         return "none is declared"
@@ -225,7 +225,7 @@ def _date_format(value: str) -> str:
 
 
 def as_tuple(value: object) -> object:
-    """Return a list as a tuple, as pydantic's strict mode accepts no list for a tuple."""
+    """Return a list as a tuple, because Pydantic's strict mode accepts no list."""
     return tuple(value) if check.is_list(value) else value
 
 
@@ -288,13 +288,13 @@ Encoding = Literal[
 
 
 def _choices(words: object) -> str:
-    """Return the words of a Literal as a field's description lists them."""
+    """Return the words of a Literal as a list for a field's description."""
     *most, last = map(repr, get_args(words))
     return f"{', '.join(most)} or {last}"
 
 
 class Strict(BaseModel):
-    """Define a part of a document: frozen, strictly typed, and without unknown fields."""
+    """Define a section of a file: frozen, strictly typed, and without unknown fields."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -364,7 +364,7 @@ class UnitPart(Strict):
     @model_validator(mode="before")
     @classmethod
     def _with_search(cls, data: object) -> object:
-        """Replace rows = 'discover' by the largest candidate. Add the histogram's terms."""
+        """Replace rows = 'discover' by the largest candidate. Fill in rows_share and rows_above."""
         if not check.is_mapping(data):
             return data
         if data.get("rows") == "discover":
@@ -680,11 +680,6 @@ class QueryPart(Strict):
             return {"name": data["measure"], **data}
         return data
 
-    @property
-    def ends(self) -> tuple[Fraction, Fraction] | None:
-        """Return the clip if it is declared."""
-        return self.clip if isinstance(self.clip, tuple) else None
-
 
 class TotalsPart(Strict):
     """Declare exact public totals: the number of rows for each key of some columns."""
@@ -741,16 +736,16 @@ class SourcePart(Strict):
 
     @property
     def form(self) -> SourcePart:
-        """Return only the form of a CSV file."""
+        """Return a copy with only the form of a CSV file."""
         return self.model_copy(update={"decimal": ".", "thousands": None, "dates": None})
 
     @property
     def marks(self) -> SourcePart:
-        """Return only how texts write numbers and dates."""
+        """Return a copy with only the marks of numbers and dates."""
         return SourcePart(decimal=self.decimal, thousands=self.thousands, dates=self.dates)
 
     def to_dict(self) -> dict[str, str]:
-        """Return the section of a canonical plan, without marks that are not declared."""
+        """Return the section of a canonical plan, without undeclared marks of numbers and dates."""
         content = self.model_dump(exclude_none=True)
         if self.decimal == ".":
             del content["decimal"]
@@ -819,7 +814,7 @@ class PlanDocument(Strict):
 
     @property
     def unknown_number(self) -> Literal["drop", 0]:
-        """Return the default number for a missing one in a column; 'drop' to drop the row.
+        """Return what replaces a missing number if its column does not say; 'drop' to drop the row.
 
         Version 1 read a missing number as 0 without a notice. Stored plans keep this meaning.
         """
@@ -865,7 +860,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def parse(data: Mapping[str, Any]) -> PlanDocument:
-    """Return the document of a dictionary of plain types.
+    """Read a plan's document from a dictionary.
 
     Raises:
         PlanError: with every field that is unknown, missing, or of the wrong type or range.
@@ -890,7 +885,7 @@ def parse(data: Mapping[str, Any]) -> PlanDocument:
 
 
 def _locate(loc: tuple[int | str, ...]) -> tuple[str, type[BaseModel], str]:
-    """Return the path in words, the model of the field, and the field's name."""
+    """Return the path of Pydantic's error as text, the model of its section, and the field."""
     model: type[BaseModel] = PlanDocument
     depth, path = 1, str(loc[0]) if loc else "plan"
     if len(loc) > 1 and loc[0] in PARTS:
@@ -937,7 +932,7 @@ def _describe(
     if kind == "value_error":
         reason = str(problem.get("ctx", {})["error"])
     elif kind == "literal_error":
-        known = re.findall(r"'([^']+)'", right or "")
+        known = re.findall(r"'([^']+)'", right)
         near = difflib.get_close_matches(str(value), known, n=1)
         other = SYNONYMS.get(str(value).casefold().replace("_", " ")) if field == "measure" else ""
         near = [other] if other in known else near
@@ -953,14 +948,11 @@ def _describe(
 
 
 def show(value: object) -> str:
-    """Return a value as its author wrote it, shortened."""
-    text = _value_text(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _value_text(value: object) -> str:
+    """Return a value as its author wrote it, cut to 80 characters."""
     if isinstance(value, Fraction):
-        return plain(value)
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, Decimal) else repr(value)
+        text = plain(value)
+    elif isinstance(value, bool):
+        text = str(value).lower()
+    else:
+        text = str(value) if isinstance(value, Decimal) else repr(value)
+    return check.shortened(text)

@@ -1,4 +1,4 @@
-"""Represent the resolved sections of a plan, and the tables that it publishes."""
+"""Represent a plan whose names are resolved, and the integer tables that it publishes."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from neyman.publishing.plan.measurement import Cases, Entry
 from neyman.publishing.plan.plan_fields import PLAIN_SOURCE, SourcePart, UnitPart, suggest
 from neyman.publishing.plan.query import ConsistencyMethod, NoiseKind, Query, measures_of, range_of
 from neyman.publishing.plan.shifts import Shifts, shifts
-from neyman.publishing.plan.tables import PrivateTable, read_by_queries, unit_in
+from neyman.publishing.plan.tables import PrivateTable, read_by_queries
 from neyman.publishing.plan.totals import Total
 
 
 @dataclass(frozen=True, init=False, repr=False)
 class PlanModel:
-    """Represent a plan's sections and its integer tables, with how far one unit moves each."""
+    """Represent a plan's sections, its integer tables, and how far one unit can move each table."""
 
     name: str
     dataset: str
@@ -59,7 +59,7 @@ class PlanModel:
         return plan
 
     def changed(self, **parts: object) -> Self:
-        """Return the plan with other resolved parts (`Query`, `Column`). Do not check them."""
+        """Return the plan with some fields replaced by resolved parts. Check nothing."""
         return self._of({field.name: getattr(self, field.name) for field in fields(self)} | parts)
 
     @property
@@ -81,7 +81,7 @@ class PlanModel:
 
     @property
     def has_detail(self) -> bool:
-        """Return True if first counts decide on the detail of some query's groups [UN-12]."""
+        """Return True if some query has detail: first counts decide how its groups are split."""
         return any(query.detail is not None for query in self.queries)
 
     def column(self, name: str) -> Column:
@@ -126,8 +126,8 @@ class PlanModel:
     def table_plans(self) -> tuple[Self, ...]:
         """Return one plan per table, with the queries that read this table [UN-8].
 
-        A plan of one table is returned unchanged. Otherwise each plan leaves out the other tables,
-        their queries, and their filters, and its unit has the table's id and rows.
+        A plan of one table stays unchanged. Otherwise each plan leaves out the other tables, with
+        their queries and filters, and its unit has the table's id and rows.
         """
         if not self.tables:
             return (self,)
@@ -137,10 +137,10 @@ class PlanModel:
             queries = [query for query in self.queries if query.table == name]
             if not queries:
                 continue
-            own: dict[str, Any] = {"where": self.rows.where}
+            where, own = self.rows.where, dict[str, Any]()
             if table is not None:
-                own = {"where": None, "table": table.name, "unit": unit_in(self.unit, table)}
-            where = own.pop("where")
+                unit = self.unit.model_copy(update={"id": table.id, "rows": table.rows})
+                where, own = None, {"table": table.name, "unit": unit}
             rows = read_by_queries(self.rows, queries, where, self.hierarchies)
             alone = tuple(replace(query, table=None) for query in queries)
             plans.append(self.changed(queries=alone, rows=rows, tables=(), **own))
@@ -158,11 +158,11 @@ class PlanModel:
 
     def finest(self, query: Query) -> str:
         """Return the level of a query's finest table, which has all others as margins [UN-13]."""
-        every = (low for low in query.levels if all(self._is_above(up, low) for up in query.levels))
-        return next(every)
-
-    def _is_above(self, upper: str, lower: str) -> bool:
-        return is_above(self.hierarchies, upper, lower)
+        return next(
+            low
+            for low in query.levels
+            if all(is_above(self.hierarchies, up, low) for up in query.levels)
+        )
 
     def shape(self, query: Query, level: str) -> tuple[int, ...]:
         """Return a table's shape: places (1 without levels), keys of each ``by``, then bins if any.
@@ -180,12 +180,12 @@ class PlanModel:
         If first counts decide on the detail of groups, assume that all groups have the level with
         the most cells.
         """
-        shape = self.shape(query, level)
         if query.detail is not None and query.detail.level is None:
             return self.groups(query, level) * max(self.detail_sizes(query))
-        return math.prod(
-            (*shape[:-1], len(query.quantiles)) if query.inverse_sensitivity else shape
-        )
+        shape = self.shape(query, level)
+        if query.inverse_sensitivity:
+            shape = (*shape[:-1], len(query.quantiles))
+        return math.prod(shape)
 
     def groups(self, query: Query, level: str) -> int:
         """Return the number of groups of a table with detail: places times keys of ``group_by``."""
@@ -202,7 +202,7 @@ class PlanModel:
 
     @cached_property
     def _entries(self) -> tuple[Entry, ...]:
-        """Return the entries, with shares as parts of the worst case's total share [UN-11]."""
+        """Return the tables. Divide their shares by the total share of the worst case [UN-11]."""
         entries = self._declared_entries()
         if len(self.row_sets) == 1:
             return entries
@@ -212,7 +212,7 @@ class PlanModel:
 
     @cached_property
     def row_sets(self) -> Sets:
-        """Return the largest sets of queries that one unit can meet; one set if none is proved."""
+        """Return the largest sets of queries that can count one unit; one set if none is proved."""
         every = (frozenset(query.name for query in self.queries),)
         discovers = any(query.delta is not None for query in self.queries)
         if not self.disjoint or self.unit.id is not None or discovers:
@@ -225,14 +225,11 @@ class PlanModel:
 
     @cached_property
     def cases(self) -> Cases:
-        """Return the entries that one unit's change can move together, by case [UN-11]."""
+        """Return, for each case of a change of one unit, the tables that it can move [UN-11]."""
         return self.cases_of(self.entries(), crossing=self.unit.neighboring == "replace-one")
 
     def cases_of(self, entries: Iterable[Entry], *, crossing: bool) -> Cases:
-        """Return the entries that move together, by case. Merge cases with equal noise.
-
-        If ``crossing``, a unit may be in other queries after the change.
-        """
+        """Return `every_case` of these entries, without cases that have the noise of another."""
         cases: dict[object, tuple[Entry, ...]] = {}
         for case in self.every_case(entries, crossing=crossing):
             noise = Counter(replace(entry, query="", level="", cells=None) for entry in case)
@@ -242,7 +239,10 @@ class PlanModel:
     def every_case(
         self, entries: Iterable[Entry], *, crossing: bool
     ) -> Iterator[tuple[Entry, ...]]:
-        """Yield the entries that move together, by case. Do not merge cases."""
+        """Yield the entries that move together, for each case of a change of one unit.
+
+        If ``crossing``, a unit may be in other queries afterward.
+        """
         sets = self.row_sets
         if len(sets) == 1:
             yield tuple(entries)
@@ -258,7 +258,7 @@ class PlanModel:
             yield tuple(entry for part in parts for entry in part)
 
     def _one_way(self, entry: Entry) -> Entry:
-        """Return a table that a unit leaves or enters, with the part of its share that it uses."""
+        """Return a table that a unit only leaves or enters, with the part of its share in use."""
         query = self.query(entry.query)
         moved = entry.moved(self.shifts(query, entry.level, entry.measure, relation="add-remove"))
         return replace(moved, share=entry.share * moved.squared / (entry.squared or 1))
@@ -349,7 +349,7 @@ class PlanModel:
         )
 
     def _finer(self, query: Query, level: str) -> int:
-        """Return the most places of a query's finest level within one place of a level."""
+        """Return the most places that the query's finest level has in one place of ``level``."""
         above = {one.name: name for one, name in self.parts(level)}
         return math.prod(
             int(np.bincount(one.parents(low, above[one.name])).max())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
 
@@ -71,26 +70,24 @@ def plan_sections(fields: Mapping[str, Any]) -> Section:
     if isinstance(queries, (str, Mapping)) or not isinstance(queries, Iterable):
         raise PlanError(f"queries = {queries!r}: must be a list, such as [ny.query.count(share=1)]")
     del data["queries"]
-    data["query"] = _relative(
-        [dict(q) if check.is_mapping(q) else q for q in cast("Iterable[object]", queries)]
-    )
+    given = cast("Iterable[object]", queries)
+    data["query"] = [dict(query) if check.is_mapping(query) else query for query in given]
+    _divide_shares(data["query"])
     return data
 
 
-def _relative(queries: Sequence[Any]) -> list[Any]:
-    """Return the queries with shares that add up to 1. A measured query without a share has 1."""
-    parts = list(queries)
-    measured: list[dict[str, Any]] = [part for part in parts if isinstance(part, dict)]
-    for part in measured:
-        if "share" not in part and "public" not in part:
-            part["share"] = 1
-    shared = [part for part in measured if "share" in part]
+def _divide_shares(queries: Sequence[object]) -> None:
+    """Divide the queries' shares by their sum. The default share is 1."""
+    measured: list[dict[str, Any]] = [query for query in queries if isinstance(query, dict)]
+    for query in measured:
+        if "public" not in query:
+            query.setdefault("share", 1)
+    shared = [query for query in measured if "share" in query]
     try:
-        shares = [check.exact("share", part["share"]) for part in shared]
+        shares = [check.exact("share", query["share"]) for query in shared]
     except (TypeError, ValueError):
-        return parts  # the plan's own check names the share that is none
-    total = sum(shares, Fraction(0))
-    if total > 0 and all(share > 0 for share in shares):
-        for part, share in zip(shared, shares, strict=True):
-            part["share"] = share / total
-    return parts
+        return  # the plan's own check names the share that is none
+    if shares and min(shares) > 0:
+        total = sum(shares)
+        for query, share in zip(shared, shares, strict=True):
+            query["share"] = share / total

@@ -55,7 +55,7 @@ class KeyList:
 
 
 def key_lists(plan: Plan) -> tuple[KeyList, ...]:
-    """Return the public keys of the plan's hierarchies, and of files."""
+    """Return the public keys of each hierarchy, and of columns with a key file."""
     columns = [
         KeyList(None, column.file.path, ((column.name, len(column.keys)),))
         for column in plan.columns
@@ -81,7 +81,11 @@ def key_warnings(plan: Plan) -> Iterator[str]:
     totals = [total for query in plan.queries for _, total in query.public]
     totals += [plan.most_rows] if plan.most_rows is not None else []
     rows = min(totals, default=None)
-    for what, name, number in _key_counts(plan):
+    levels = [
+        ("level", name, len(one.paths(name))) for one in plan.hierarchies for name in one.levels
+    ]
+    columns = [("column", one.name, len(one.keys)) for one in plan.columns if one.keys]
+    for what, name, number in levels + columns:
         if _IDENTIFIER.fullmatch(re.sub(r"[\W\d_]", "", name.casefold())):
             yield (
                 f"The {what} {name!r} is named like an identifier of a {plan.unit.protects}, and a "
@@ -92,13 +96,3 @@ def key_warnings(plan: Plan) -> Iterator[str]:
                 f"The {what} {name!r} has {number:,} keys, and the plan declares {rows:,} rows. A "
                 "release publishes each key. Check that the list was not made from private rows."
             )
-
-
-def _key_counts(plan: Plan) -> Iterator[tuple[str, str, int]]:
-    """Yield each level and column with public keys, and its number of keys."""
-    for one in plan.hierarchies:
-        for level in one.levels:
-            yield "level", level, len(one.paths(level))
-    for column in plan.columns:
-        if column.keys:
-            yield "column", column.name, len(column.keys)

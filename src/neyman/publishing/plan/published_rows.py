@@ -31,7 +31,7 @@ _OPERATIONS = {"literal", "column", "compare", "member", "missing", "and", "or",
 
 @dataclass(frozen=True)
 class Selection:
-    """Describe what a statement selects from the tables of its queries.
+    """Describe which rows and columns a statement selects from the tables of its queries.
 
     Args:
         columns: for each column its name, the query or the key that it shows, and the key's type.
@@ -82,7 +82,7 @@ def _value(node: Node, row: Row) -> object:
 
 
 class _PublishedRow:
-    """Resolve the names of a published row in HAVING and ORDER BY."""
+    """Find the published column that a name in HAVING or ORDER BY means."""
 
     def __init__(
         self,
@@ -107,11 +107,9 @@ class _PublishedRow:
         self.forms = {type(form.unnest()) for form in grouped}
 
     def read(self, part: exp.Expr, *, alias_first: bool) -> Node:
-        """Return a form as an expression of columns of SELECT.
+        """Return a part of a clause as an expression of columns of SELECT.
 
-        Args:
-            part: the form.
-            alias_first: True to read a name as a column of SELECT before a grouped column.
+        If ``alias_first``, read a name as a column of SELECT before a grouped column.
         """
         selected = part.transform(self._shown, alias_first)
         selected.parent = part.parent  # the place of a form without one
@@ -125,7 +123,7 @@ class _PublishedRow:
         return node
 
     def _shown(self, part: exp.Expr, alias_first: bool) -> exp.Expr:
-        """Return the column of SELECT that shows an aggregate or a key."""
+        """Return the column of SELECT that shows an aggregate or a key, else the part itself."""
         query, key = self.queries.get(part), None
         if query is None and type(part) in self.forms:
             aliased = any(self._is_alias(one, alias_first) for one in part.walk())
@@ -152,7 +150,7 @@ class _PublishedRow:
         return key is None or (alias_first and self.key_labels.get(key) != part.name)
 
     def _key_of(self, part: exp.Expr) -> str | None:
-        """Return the key column that equals a form; None if there is none."""
+        """Return the name of the key column that equals this part; None if no column does."""
         try:
             return self.keys.get(self.reader.read(part).text)
         except PlanError:
@@ -167,7 +165,7 @@ def selection(
     queries: Mapping[exp.Expr, str],
     level: str,
 ) -> Selection:
-    """Read the clauses that act on published rows.
+    """Read the clauses that act on published rows: HAVING, ORDER BY, LIMIT, and OFFSET.
 
     HAVING reads a name first as a grouped column, then as a column of SELECT. ORDER BY reads a
     column of SELECT first, unless a table stands before the name.
@@ -175,11 +173,9 @@ def selection(
     Args:
         reader: the reader of the statement's row expressions.
         tree: the statement.
-        columns: for each column of SELECT its name, the query or the key that it shows, and the
-            key's type.
+        columns, level: as for `Selection`.
         keys: the key column of each row expression in GROUP BY, by its text.
         queries: the query of each aggregate.
-        level: the level of the tables.
     """
     source, row = reader.source, _PublishedRow(reader, tree, columns, keys, queries)
 

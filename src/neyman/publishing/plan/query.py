@@ -1,4 +1,4 @@
-"""Represent a query of a plan after its names are resolved. Each measure has a class."""
+"""Represent a query of a plan whose names are resolved. Each measure, such as sum, has a class."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def first_table(name: str) -> str:
 
 @dataclass(frozen=True)
 class Detail:
-    """Describe how a first noisy count decides on the detail of each group [UN-12].
+    """Describe how a first noisy count of each group decides by which columns to split it [UN-12].
 
     Args:
         first: the name of the query with the first counts.
@@ -71,7 +71,7 @@ def detail_label(columns: Sequence[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """Represent one measure by columns at some levels, with its exact part of the budget.
+    """Represent one measure, by some columns and levels, with its exact part of the budget.
 
     Args:
         title: the name of its tables in a report; None for the query's name.
@@ -85,18 +85,18 @@ class Query:
         rows_per_group: the largest number of rows of one unit that one such cell counts.
         inverse_sensitivity: True to draw quantiles by inverse sensitivity. Then ``bins`` are the
             points of the clip, as a range.
-        bins: rising edges, in scaled integers. n edges make n - 1 bins; bin i holds edges[i] <= x <
-            edges[i+1]. Values outside go into the first or last bin.
+        bins: rising edges, in scaled integers. Bin i holds edges[i] <= x < edges[i+1]. Values
+            outside go into the first or last bin.
         quantiles: the quantiles to publish, in (0, 1), rising.
         over, clip_over: the column of a ratio's denominator, and its clip.
-        optional: the measured columns in which a row may lack a number. Such a row takes no part
-            (see `required`). In the other columns a number replaces a missing one.
+        optional: the measured columns in which a row may lack a number; see `required`. In others,
+            a number replaces a missing one.
         delta: for unknown keys, the largest allowed probability of publishing a key that only one
             unit holds.
         row_per_cell: True if the query counts rows and a unit has at most one in each cell.
         search: how the clip follows from a noisy histogram; then ``clip`` is the largest candidate.
-        searched: True if the query is such a histogram or has the first counts of a query with
-            detail. The plan's document does not list it.
+        searched: True for such a histogram, and for the first counts of a query with detail. The
+            plan's document does not list them.
         detail: how a first count decides by which columns a group is split.
 
     Attributes:
@@ -171,7 +171,7 @@ class Query:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Return the measured columns."""
+        """Return the measured columns: ``column`` and ``over``."""
         return tuple(name for name in (self.column, self.over) if name is not None)
 
     def measured(self, part: str) -> tuple[str | None, tuple[int, int] | None]:
@@ -181,9 +181,8 @@ class Query:
     def required(self, part: str) -> tuple[str, ...]:
         """Return the columns in which a row needs a number to count in a part of the measure.
 
-        A row without a needed number adds nothing to this part. So a mean counts the rows with a
-        number, and a sum counts a missing number as 0. A ratio is SUM(a) / SUM(b) as in SQL, unless
-        it is ``complete``.
+        Other rows add nothing to this part. So a mean counts the rows with a number, and a sum
+        counts a missing number as 0. A ratio is SUM(a) / SUM(b) as in SQL, unless ``complete``.
         """
         if part in ("keys", "units", "distinct", "rows"):
             return ()
@@ -384,9 +383,8 @@ def measures_of(query: Query) -> tuple[str, ...]:
     """Return the measures of the integer tables that make up a query. They divide its share."""
     if query.delta is not None:
         # If a unit has one row per cell, each row of a count is a unit.
-        return (
-            ("keys",) if query.measure == "units" or query.row_per_cell else ("keys", query.measure)
-        )
+        units_alone = query.measure == "units" or query.row_per_cell
+        return ("keys",) if units_alone else ("keys", query.measure)
     return ("rank",) if query.inverse_sensitivity else query.parts
 
 
@@ -396,15 +394,16 @@ def rank_unit(query: Query) -> Fraction:
 
 
 def _widest(query: Query) -> Fraction:
-    """Return the largest q or 1 - q of a query's quantiles: the most that one row moves a rank."""
+    """Return the largest q or 1 - q of a query's quantiles q: the most that a row moves a rank."""
     return max(max(level, 1 - level) for level in query.quantiles)
 
 
 def range_of(query: Query, measure: str) -> tuple[int, int]:
     """Return the least and the most that one row in a cell adds to a table of this measure.
 
-    A row moves #{x < t} - q n by 1 - q or by -q. For "rank", the range is that of the quantile with
-    the largest q or 1 - q, in units of `rank_unit` [IS-2].
+    For the quantile q of n values x, a row moves the rank #{x < t} - q n of a point t by 1 - q or
+    by -q. For "rank", the range is for the quantile with the largest q or 1 - q, in units of
+    `rank_unit` [IS-2].
     """
     if measure == "rank":
         widest = _widest(query)
@@ -425,10 +424,10 @@ def range_in(clip: tuple[int, int], measure: str) -> tuple[int, int]:
 
 
 def middle(clip: tuple[int, int]) -> Fraction:
-    """Return the middle n/d of a clip. A value x counts in an offset as d x - n; d is 1 or 2."""
+    """Return the middle n/d of a clip, with d = 1 or 2. An offset adds d x - n for a value x."""
     return Fraction(clip[0] + clip[1], 2)
 
 
 def center(clip: tuple[int, int]) -> int:
-    """Return the center of the squares: the middle of the clip, rounded down to an integer."""
+    """Return the number about which values are squared: the middle of the clip, rounded down."""
     return (clip[0] + clip[1]) // 2

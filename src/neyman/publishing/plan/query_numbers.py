@@ -1,4 +1,4 @@
-"""Check the fields of a query's measure, and scale its numbers."""
+"""Check the fields of a query's measure, and scale its clips and edges to integers."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _INVERSE_SENSITIVITY = "inverse-sensitivity"
 _FIELDS = ("column", "clip", "over", "clip_over", "edges", "quantiles", "method")
 """The fields that a measure may not take, in the order in which errors name them."""
 
-_TERMS = {
+_SUMMANDS = {
     **dict.fromkeys(("sum", "over"), "value"),
     "offset": "distance from the middle",
     "square": "square about the middle",
 }
-"""The terms of the tables of sums."""
+"""What one row adds to each table of sums, in words."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class QueryContext:
 
     @property
     def measure(self) -> type[Query]:
-        """Return the class of the query's measure."""
+        """Return the class that represents the query's measure."""
         return MEASURES[self.part.measure]
 
     @property
@@ -74,18 +74,18 @@ class QueryContext:
 
     @property
     def taken(self) -> tuple[str, ...]:
-        """Return the fields that the query takes beyond those of every query."""
+        """Return the fields that the query takes beyond the fields of every query."""
         takes = self.measure.takes
         if "method" not in takes or not self.inverse_sensitivity:
             return takes
         return tuple("clip" if field == "edges" else field for field in takes)
 
     def spot(self, field: str) -> str:
-        """Return the name of one of the query's fields in errors."""
+        """Return the name of a field for error messages, as "query[0].clip (of query 'pay')"."""
         return f"{self.origin.where}.{field} (of query {self.origin.name!r})"
 
     def given(self, field: str) -> str:
-        """Return a field and its value, as errors show them."""
+        """Return the name and the value of a field for error messages."""
         value: object = getattr(self.part, field)
         text = show(value)
         if isinstance(value, tuple):
@@ -96,7 +96,7 @@ class QueryContext:
 
 
 def numbers_of(context: QueryContext, problems: list[str]) -> Mapping[str, tuple[int, ...]] | None:
-    """Return a query's clips and edges as scaled integers; None if a field is wrong."""
+    """Return a query's clips and edges as scaled integers, by field; None if a field is wrong."""
     part, columns = context.part, context.columns
     errors = [*_fields(context), *_bounds(context), *_discovery(context)]
     numbers: dict[str, tuple[int, ...]] = {}
@@ -115,7 +115,7 @@ def numbers_of(context: QueryContext, problems: list[str]) -> Mapping[str, tuple
 
 
 def clip_search(context: QueryContext, problems: list[str]) -> ClipSearch | None:
-    """Return the search for the clip of a query; None if the clip is declared."""
+    """Return the search for a clip to discover, and add its errors; None for a declared clip."""
     part, document = context.part, context.document
     given = [f for f in ("clip_share", "clip_above") if getattr(part, f) is not None]
     if part.clip not in SEARCHES:
@@ -150,7 +150,7 @@ def _search_problems(context: QueryContext, given: Iterable[str]) -> Iterator[st
 
 
 def _fields(context: QueryContext) -> Iterator[str]:
-    """Yield fields that the measure does not take, and fields that it lacks."""
+    """Yield an error for each field that the measure does not take, or that is missing."""
     part, measure, taken = context.part, context.measure, context.taken
     how = f" with method = {_INVERSE_SENSITIVITY!r}" if context.inverse_sensitivity else ""
     for field in _FIELDS:
@@ -222,7 +222,7 @@ def _bounds(context: QueryContext) -> Iterator[str]:
 
 
 def _discovery(context: QueryContext) -> Iterator[str]:
-    """Yield faults of a query with discovered keys, or of a delta without discovered keys."""
+    """Yield errors of a query with discovered keys, or of a delta without discovered keys."""
     delta = context.part.delta
     discovers = any(context.columns[n].discover for n in context.part.by if n in context.columns)
     if discovers and not context.measure.unknown_keys:
@@ -242,7 +242,7 @@ def _discovery(context: QueryContext) -> Iterator[str]:
 
 
 def _fitting(document: PlanDocument) -> str:
-    """Return a delta that fits the budget for each query that needs a delta and has none."""
+    """Return the end of an error, with a delta that fits the budget; "" if none is known."""
     budget = document.budget
     limit = Fraction(1, 10**12) if budget.delta is None else budget.delta
     discovered = {name for name, column in document.columns.items() if column.discover}
@@ -260,7 +260,7 @@ def _fitting(document: PlanDocument) -> str:
 def _scale_field(
     context: QueryContext, field: str, column: Column, problems: list[str]
 ) -> tuple[int, ...]:
-    """Return the numbers of a field as integers in units of the column's last decimal."""
+    """Return the numbers of a field in units of the column's last decimal, or report an error."""
     values = [scaled(value, column.decimals) for value in getattr(context.part, field)]
     numbers = tuple(value for value in values if value is not None)
     problem = None
@@ -280,14 +280,14 @@ def _scale_field(
 
 
 def _overflow(context: QueryContext, field: str, clip: tuple[int, int]) -> Iterator[str]:
-    """Yield clips whose sums could exceed 64 bits, or let one unit move a cell too far."""
+    """Yield an error for a clip whose sums could exceed 64 bits, or move too far by one unit."""
     document, largest, moves, what = context.document, 0, 0, ""
     for part in context.measure.parts:
-        if part in _TERMS and (part == "over") == (field == "clip_over"):
+        if part in _SUMMANDS and (part == "over") == (field == "clip_over"):
             low, high = range_in(clip, part)
             moves = max(moves, max(high, 0) - min(low, 0))
             if max(abs(low), abs(high)) > largest:
-                largest, what = max(abs(low), abs(high)), _TERMS[part]
+                largest, what = max(abs(low), abs(high)), _SUMMANDS[part]
     rows, own = document.most_rows or LIMITS.table_rows, document.rows_of(context.part)
     if largest * rows > LIMITS.cell:
         yield (

@@ -1,4 +1,4 @@
-"""Resolve the names and numbers of a plan's queries. Report every problem."""
+"""Turn the queries of a plan's document into `Query` objects, and report every problem."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def read_queries(
     problems: list[str],
     origins: Sequence[Origin],
 ) -> list[Query]:
-    """Return the valid queries of a plan. Ignore an invalid hierarchy.
+    """Return the valid queries of a plan, and report all problems. Take valid hierarchies only.
 
     Args:
         origins: for each query of the document, the query of the author's plan. A problem of
@@ -120,7 +120,7 @@ def _left(query: Query, unit: UnitPart) -> Fraction:
 
 
 def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterator[Query]:
-    """Yield the histograms for clips. Each unit puts one row into one cell [UN-9]."""
+    """Yield the queries whose histograms lead to clips. Each unit has one row in one bin [UN-9]."""
     one = None if document.unit.id is None else 1
     rows, every = document.unit.search, ((ALL, Fraction(1)),)
     if rows is not None:
@@ -166,7 +166,7 @@ def _first_counts(queries: Iterable[Query]) -> Iterator[Query]:
 def _query(
     context: QueryContext, hierarchies: Sequence[Hierarchy], problems: list[str]
 ) -> Query | None:
-    """Return a query; None if the query, or something that it uses, is wrong."""
+    """Return a query, or None if the query or something that it uses has an error."""
     errors = [*_key_problems(context, hierarchies)]
     search = clip_search(context, errors)
     if search is not None:
@@ -184,20 +184,19 @@ def _query(
 
 
 def _levels(part: QueryPart) -> tuple[tuple[str, ...], list[str]]:
-    """Return the levels of a query, and its measured levels."""
+    """Return the levels of a query's tables, and the levels whose tables are measured."""
     names = part.at or (ALL,)
     return names, [level for level in names if level not in (part.public or {})]
 
 
 def _by(part: QueryPart) -> tuple[str, ...]:
-    """Return all key columns of a query: of its groups, and of its detail."""
-    return tuple(
-        dict.fromkeys((*part.by, *(name for level in part.detail or () for name in level)))
-    )
+    """Return all key columns of a query: the columns of ``by``, then the columns of ``detail``."""
+    inner = (name for level in part.detail or () for name in level)
+    return tuple(dict.fromkeys((*part.by, *inner)))
 
 
 def _failed_columns(context: QueryContext) -> list[str]:
-    """Return the columns with errors of their own, so that their queries report no second error."""
+    """Return the columns with errors of their own. Their queries report no second error."""
     declared = context.document.columns.items()
     return [name for name, one in declared if one.type is None and name not in context.columns]
 
@@ -210,7 +209,7 @@ def _has_failed_parts(context: QueryContext, hierarchies: Sequence[Hierarchy]) -
 
 
 def _with_clip(context: QueryContext, clip: tuple[int, int]) -> QueryContext:
-    """Return the query with a scaled clip instead of a discovered one."""
+    """Return the query with this clip, in scaled integers, instead of a clip to discover."""
     column = context.columns.get(context.part.column or "")
     decimals = column.decimals if column is not None else 0
     low, high = (Fraction(end, 10**decimals) for end in clip)
@@ -255,7 +254,7 @@ def _key_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> It
 
 
 def _detail_problems(context: QueryContext, hierarchies: Sequence[Hierarchy]) -> Iterator[str]:
-    """Report invalid levels of detail, and settings that detail does not allow."""
+    """Yield an error for each invalid level of detail, and each setting that detail rules out."""
     part, document = context.part, context.document
     if part.detail is None:
         for field in ("thresholds", "first_share"):
@@ -319,14 +318,14 @@ def _is_level(hierarchies: Sequence[Hierarchy], level: str) -> bool:
 
 
 def _levels_above(hierarchies: Sequence[Hierarchy], level: str) -> Iterator[str]:
-    """Yield the levels whose columns a table at a level has; none if it is not a level."""
+    """Yield the levels whose names are columns of a table at ``level``; none if it is no level."""
     if _is_level(hierarchies, level):
         for one, name in parts_of(hierarchies, level):
             yield from one.levels[: one.depth(name) + 1]
 
 
 def _deepest(hierarchies: Sequence[Hierarchy], levels: Iterable[str]) -> list[str]:
-    """Return the lowest of some levels in each hierarchy that they use."""
+    """Return, for each hierarchy that these levels use, the lowest one among them."""
     depths: dict[str, int] = {}
     for level in levels:
         for one, name in parts_of(hierarchies, level):
@@ -401,8 +400,9 @@ def _resolve_query(
     split = part.split or dict.fromkeys(measured, Fraction(1, max(1, len(measured))))
     public, ends = part.public or {}, _ends(numbers, "clip")
     columns = [context.columns[name] for name in dict.fromkeys((part.column, part.over)) if name]
-    single = part.rows_per_group == 1 and len(measured) == 1
-    single = single or context.document.rows_of(part) == 1
+    single = (part.rows_per_group == 1 and len(measured) == 1) or (
+        context.document.rows_of(part) == 1
+    )
     return measure(
         name=part.name,
         title=part.title,
@@ -474,7 +474,7 @@ def _size_problems(
 
 
 def _unused_share(document: PlanDocument) -> str:
-    """Return a share that makes the sum 1, for queries without a share."""
+    """Return the end of an error, with the share that is left; "" for none."""
     left = 1 - sum((part.share or Fraction(0) for part in document.query), Fraction(0))
     open_ = sum(part.share is None for part in document.query)
     return f", such as '{left / open_}'" if left > 0 else ""

@@ -1,4 +1,4 @@
-"""Resolve the names of a plan, check its shares, and report all problems."""
+"""Resolve the names in a plan's document, check its sections together, and report all problems."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ ALL_PAIRS = "all pairs"  # each level of one of two hierarchies with each of the
 
 
 def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
-    """Resolve columns, hierarchies, queries, rows, tables, and totals, or list the problems."""
+    """Return the resolved sections of a document, or raise a `PlanError` with all problems."""
     problems: list[str] = []
     document, files = _list_keys(document, folder, problems)
     tables = read_tables(document, problems)
@@ -92,7 +92,7 @@ def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
 def _list_keys(
     document: PlanDocument, folder: Path | None, problems: list[str]
 ) -> tuple[PlanDocument, Mapping[str, KeyFile | None]]:
-    """List the keys of ranges and files. A column whose keys cannot be listed has no file."""
+    """Replace ranges and files by their keys. Return each valid column's file beside it."""
     columns, files = dict(document.columns), dict[str, KeyFile | None]()
     for name, part in document.columns.items():
         are_integers = False
@@ -102,10 +102,8 @@ def _list_keys(
                     are_integers = type(keys.from_) is int
                     listed = range_keys(keys.from_, keys.to, keys.step)
                 case KeyFilePart() as keys:
-                    are_integers, column = (
-                        keys.integer,
-                        name if keys.column is None else keys.column,
-                    )
+                    are_integers = keys.integer
+                    column = name if keys.column is None else keys.column
                     listed = file_keys(keys.file, column, folder or Path(), integer=are_integers)
                 case _:
                     files[name] = None
@@ -119,11 +117,10 @@ def _list_keys(
 
 
 def _twins(document: PlanDocument, problems: list[str]) -> None:
-    """Report columns whose names differ only in case: SQL confuses them and answers wrongly."""
+    """Report columns whose names differ only in case, because SQL takes them for one column."""
     by_folded_name: dict[str, tuple[str, str]] = {}
-    names = [("columns", name) for name in document.columns]
-    names += [("derive", name) for name in document.derive]
-    names += [("lookup", name) for name in document.lookup]
+    sections = {"columns": document.columns, "derive": document.derive, "lookup": document.lookup}
+    names = [(where, name) for where, section in sections.items() for name in section]
     names += [
         (f"hierarchy.{name}.levels", level)
         for name, part in document.hierarchy.items()
@@ -242,13 +239,9 @@ def _keyed_columns(
     texts = [key_text(key) for key in keys]
     twice = [text for text, times in Counter(texts).items() if times > 1]
     default = part.unknown
-    unknown = (
-        "drop"
-        if default is None
-        else str(default)
-        if isinstance(default, Fraction)
-        else key_text(default)
-    )
+    unknown = "drop" if default is None else str(default)
+    if isinstance(default, bool):
+        unknown = key_text(default)
     if not texts:
         problems.append(f"{where}.keys = []: must list at least one public key")
     elif twice:
@@ -272,7 +265,7 @@ def _keyed_columns(
 def _hierarchies(
     document: PlanDocument, folder: Path | None, problems: list[str]
 ) -> tuple[Hierarchy, ...]:
-    """Return the valid hierarchies."""
+    """Return the valid hierarchies. Report the problems of others."""
     owners: dict[str, str] = {}
     hierarchies: list[Hierarchy] = []
     for name, part in document.hierarchy.items():
@@ -393,7 +386,7 @@ def _unit_and_budget(document: PlanDocument, problems: list[str]) -> None:
 
 
 def _searched_rows(document: PlanDocument) -> Iterable[str]:
-    """Yield settings that do not allow a number of rows from a histogram."""
+    """Yield an error for each setting that rules out unit.rows = "discover"."""
     unit = document.unit
     spot = "unit.rows = 'discover'"
     if document.noise != "rounded-gaussian":

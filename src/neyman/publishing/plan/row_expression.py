@@ -1,4 +1,4 @@
-"""Parse row expressions: a small typed language for one row, in which no value can raise an error.
+"""Parse row expressions: formulas on one row of a table, in which no value can raise an error.
 
 A plan writes filters and derived columns as expressions such as ``age >= 18 and state in ['IL']``.
 Python's own parser reads the text. `read` accepts few of its forms and gives each a type.
@@ -27,6 +27,8 @@ from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, TypeAlias, cast
 
+from neyman.numerics import check
+
 Type = Literal["number", "text", "boolean", "date"]  # the type of an expression's value
 COLUMN_LIMIT = 10**15  # the largest size of a column's number, in units of its last digit
 NUMBER_LIMIT = 2**53  # the largest size of any number of an expression: a double holds each exactly
@@ -34,13 +36,13 @@ NUMBER_LIMIT = 2**53  # the largest size of any number of an expression: a doubl
 
 @dataclass(frozen=True)
 class Limits:
-    """Limit the size of an expression."""
+    """Limit the size of a row expression."""
 
     letters: int = 2000  # the most characters of an expression
     # The most steps of an expression. A step counts each time that an engine repeats it.
     steps: int = 200
     decimals: int = 9
-    ordinal_steps: int = 60  # the steps of the number of a day
+    ordinal_steps: int = 60  # the steps to compute the number of a day
 
 
 LIMITS = Limits()
@@ -64,7 +66,7 @@ TEXT_CHANGES = ("lower", "upper", "strip", "normalize")
 
 
 class ExpressionError(ValueError):
-    """Refuse an expression, with the place, the reason, and the valid forms.
+    """Report why an expression is refused: the place, the reason, and the valid forms.
 
     ``reason`` is the message without the place in the expression.
     """
@@ -76,7 +78,10 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True)
 class ColumnType:
-    """Describe how an expression reads a column. A timed date may have a time of day."""
+    """Describe how an expression reads a column. ``scale`` counts a number's decimals.
+
+    A timed date may have a time of day.
+    """
 
     type: Type
     scale: int = 0
@@ -88,7 +93,7 @@ ColumnTypes: TypeAlias = Mapping[str, ColumnType]
 
 @dataclass(frozen=True)
 class Node:
-    """Represent one step of an expression.
+    """Represent one step of an expression. ``parts`` are the steps of its operands.
 
     Args:
         op: "literal", "column", "none", "compare", "member", "missing", "and", "or", "not", "add",
@@ -172,7 +177,7 @@ def parsed(text: str) -> ast.expr:
 
 
 def without_comment(text: str) -> str:
-    """Return an expression that can be parsed without its comment, as it is if it has none."""
+    """Return a valid expression without its comment, or unchanged if it has none."""
     line = _line(text)
     tokens = tokenize.generate_tokens(io.StringIO(line).readline)
     marks = [token.start[1] for token in tokens if token.type == tokenize.COMMENT]
@@ -180,7 +185,7 @@ def without_comment(text: str) -> str:
 
 
 def _comment_hides_text(text: str, tree: ast.expr) -> bool:
-    """Return True if a comment swallows later lines, because lines are joined before parsing."""
+    """Return True if a comment would hide later lines, because lines are joined before parsing."""
     if len(text.strip().splitlines()) == 1 or without_comment(text) == text:
         return False
     try:
@@ -195,7 +200,7 @@ def _line(text: str) -> str:
 
 
 def condition(text: str, types: ColumnTypes) -> Node:
-    """Parse an expression whose value is true or false."""
+    """Parse an expression whose value is true or false. Raise an `ExpressionError` otherwise."""
     node = read(text, types)
     if node.type != "boolean":
         raise ExpressionError(
@@ -257,16 +262,20 @@ _VALID = (
 )
 
 
+def _number(value: int, scale: int = 0) -> Node:
+    """Return the literal number value / 10^scale."""
+    return Node("literal", "number", value=value, low=value, high=value, scale=scale)
+
+
 class _Reader:
-    """Give a type to each form of Python's syntax tree that the language has."""
+    """Turn Python's syntax tree of an expression into typed steps. Refuse all other forms."""
 
     def __init__(self, text: str, types: ColumnTypes) -> None:
         self.text, self.types = text, types
 
     def refuse(self, tree: ast.AST, reason: str) -> ExpressionError:
         node = cast("ast.expr", tree)
-        segment = ast.get_source_segment(self.text, node) or ""
-        shown = segment if len(segment) <= 60 else segment[:57] + "..."
+        shown = check.shortened(ast.get_source_segment(self.text, node) or "", 60)
         at = len(self.text.encode()[: node.col_offset].decode(errors="replace")) + 1
         return ExpressionError(f"at character {at}, {shown!r}: {reason}", reason)
 
@@ -299,7 +308,7 @@ class _Reader:
             case str():
                 return Node("literal", "text", value=value)
             case int():
-                return Node("literal", "number", value=value, low=value, high=value)
+                return _number(value)
             case float():
                 return self.decimal(tree)
             case _:
@@ -314,8 +323,7 @@ class _Reader:
         places = max(0, -cast("int", exponent))
         if places > LIMITS.decimals or abs(number) > NUMBER_LIMIT:
             raise self.refuse(tree, f"must have at most {LIMITS.decimals} decimals, within +-2^53")
-        scaled = int(number.scaleb(places))
-        return Node("literal", "number", value=scaled, low=scaled, high=scaled, scale=places)
+        return _number(int(number.scaleb(places)), places)
 
     def name(self, tree: ast.Name) -> Node:
         if ast.get_source_segment(self.text, tree) != tree.id:  # as Python's parser reads it
@@ -390,7 +398,10 @@ class _Reader:
         return Node("member", "boolean", (part,), tuple(values), weight=weight)
 
     def alike(self, tree: ast.expr, a: Node, b: Node, *, raised: bool = True) -> tuple[Node, Node]:
-        """Return both numbers with one type and scale."""
+        """Return both steps with one scale. Refuse different types.
+
+        Unless ``raised``, ``a`` gets no more decimals.
+        """
         if a.type != b.type:
             hint = ""
             if {a.type, b.type} == {"date", "text"}:
@@ -417,7 +428,7 @@ class _Reader:
         if size * 10**more <= NUMBER_LIMIT:
             return constant
         value = -(-constant.value // 10**more) if up else constant.value // 10**more
-        return replace(constant, value=value, low=value, high=value, scale=other.scale)
+        return _number(value, other.scale)
 
     def scaled(self, tree: ast.expr, node: Node, scale: int) -> Node:
         """Return the same number with more decimals."""
@@ -425,10 +436,8 @@ class _Reader:
             return node
         factor = 10 ** (scale - node.scale)
         if node.op == "literal":
-            value = node.value * factor
-            return replace(node, value=value, low=value, high=value, scale=scale)
-        times = Node("literal", "number", value=factor, low=factor, high=factor)
-        wide = self.product(node, times)
+            return _number(node.value * factor, scale)
+        wide = self.product(node, _number(factor))
         if max(abs(wide.low), abs(wide.high)) > NUMBER_LIMIT:
             raise self.refuse(
                 tree, f"could leave the range of -2^53 to 2^53 with {scale} decimals; {CLIP_FIRST}"
@@ -470,11 +479,10 @@ class _Reader:
         return node
 
     def ordinal(self, tree: ast.expr, node: Node) -> Node:
-        """Return the number of a day, 1 for 0001-01-01."""
+        """Return the step that gives the number of a date's day, 1 for 0001-01-01."""
         if node.op == "literal":
             year, month_and_day = divmod(node.value, DATE[0])
-            number = date(year, *divmod(month_and_day, DATE[1])).toordinal()
-            return Node("literal", "number", value=number, low=number, high=number)
+            return _number(date(year, *divmod(month_and_day, DATE[1])).toordinal())
         if node.op != "column":
             raise self.refuse(
                 tree,
@@ -497,9 +505,8 @@ class _Reader:
 
     def opposite(self, node: Node) -> Node:
         if node.op == "literal":
-            return replace(node, value=-node.value, low=-node.high, high=-node.low)
-        zero = Node("literal", "number", value=0, scale=node.scale)
-        return self.sum("subtract", zero, node)
+            return _number(-node.value, node.scale)
+        return self.sum("subtract", _number(0, node.scale), node)
 
     def binary(self, tree: ast.BinOp) -> Node:
         op = _ARITHMETIC.get(type(tree.op))

@@ -1,9 +1,9 @@
 """Derive what a plan reveals about some attributes of one record: which tables move, and how far.
 
 A scenario compares two datasets in which one record differs in the named attributes alone. This is
-a restricted replace-one relation, whatever relation the plan has: under add-remove too, the record
-is in both datasets. AT-1 proves the shifts. A derived column changes if a source column changes. A
-filter that reads a changed column can drop the row from a table, or add it.
+a restricted replace-one relation, even if the plan has add-remove. AT-1 proves the shifts. A
+derived column changes if a source column changes. A filter that reads a changed column can drop the
+row from a table, or add it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ Scenario = tuple[tuple[str, ...], str | None]
 
 @dataclass(frozen=True)
 class _Change:
-    """Describe what may change: columns, and places below a fixed depth (-1: any place).
+    """Describe what may change in a record.
 
-    The columns include derived columns that change with them, and changed levels that expressions
-    read. A hierarchy whose places stay is not in ``below``. A held column keeps its key, but its
-    value may become another value of this key.
+    Args:
+        columns: the columns, the derived columns that change with them, and the changed levels that
+            expressions read.
+        below: for each hierarchy whose places change, the depth of the level whose place stays; -1
+            if no place stays.
+        held: columns that keep their key. Their value may become another value of this key.
     """
 
     columns: frozenset[str]
@@ -48,18 +51,18 @@ class _Change:
         return below is not None and at > below and _several(hierarchy, at, below)
 
     def loses(self, hierarchy: Hierarchy) -> bool:
-        """Return True if a place can become unknown, so that the row has none."""
+        """Return True if a row's place can become an unlisted one, which drops the row."""
         return self.below.get(hierarchy.name, 0) < 0 and hierarchy.unknown is None
 
 
 def concerning(
     plan: PlanModel, attributes: tuple[str, ...], within: str | None, scale: Fraction
 ) -> Mechanism:
-    """Return the part of a plan that a change of these attributes can move.
+    """Return the mechanism of the tables that a change of these attributes can move.
 
-    The noise is the noise of the whole plan, with 1/rho = ``scale``. A change that can move an
-    exact total is revealed: `NonPrivate`. If the change can move a record from one of disjoint
-    queries to another, both queries move [UN-11].
+    The noise is the noise of the whole plan, with 1/rho = ``scale``. If the change can move an
+    exact total, it is revealed: return `NonPrivate`. If the change can move a record from one of
+    disjoint queries to another, both queries move [UN-11].
     """
     change = _change(plan, attributes, within)
     if _moves_total(plan, change):
@@ -71,10 +74,10 @@ def concerning(
 
 
 def moved_most(plan: PlanModel, attributes: tuple[str, ...], within: str | None) -> Iterator[Entry]:
-    """Return the movable entries, for every number of rows that a histogram can choose [UN-9].
+    """Return `moved` for the worst number of rows per unit that a histogram can choose [UN-9].
 
-    Noise is proportional to the plan's shift. So only the ratio of the squared shifts matters. Each
-    entry gets the largest ratio over all candidates, as a shift of the largest candidate.
+    Noise is proportional to the plan's shift, so only the ratio of both squared shifts matters.
+    Each entry gets the largest ratio of all candidates, as a shift of the largest candidate.
     """
     entries = moved(plan, attributes, within)
     search = plan.unit.search
@@ -98,7 +101,7 @@ def _table(entry: Entry) -> tuple[str, str, str]:
 def moved(
     plan: PlanModel, attributes: tuple[str, ...], within: str | None = None
 ) -> tuple[Entry, ...]:
-    """Return the entries that a change of these attributes can move, with the possible shifts.
+    """Return the tables that a change of these attributes can move, with the possible shifts.
 
     Args:
         attributes: columns of the plan, levels of its hierarchies, or a hierarchy by its name.
@@ -110,8 +113,8 @@ def moved(
         alone.
 
     Raises:
-        ValueError: no attribute, an attribute that the plan does not have, a lower level without
-            ``within``, or a ``within`` that is not a level above.
+        ValueError: an attribute is missing or unknown, a lower level has no ``within``, or
+            ``within`` is not a level above.
     """
     change = _change(plan, attributes, within)
     if plan.unit.id is not None:
@@ -128,16 +131,16 @@ def moves_total(plan: PlanModel, attributes: tuple[str, ...], within: str | None
 
 
 def keeping_totals(plan: PlanModel, entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Return the entries with the shifts of one-row changes that move no total [UN-14]."""
+    """Return the entries with the shifts of the changes of one row that move no total [UN-14]."""
     change = _change_within_totals(plan)
     still = Shifts((), 0)
     return tuple(entry.moved(_shifts(plan, entry, change) or still) for entry in entries)
 
 
 def unmoved(plan: PlanModel) -> Iterator[str]:
-    """Yield a problem for each table that no change moves if all totals stay.
+    """Yield an error for each table that no change moves if all totals stay.
 
-    Such a table would have no noise. Then a run would compute exact numbers from private rows.
+    Such a table would have no noise, so a run would publish exact numbers from private rows.
     """
     if not plan.totals:
         return
@@ -174,17 +177,17 @@ def usual(plan: PlanModel) -> tuple[Scenario, ...]:
 
 
 def _any_change(plan: PlanModel) -> _Change:
-    """Return a change of everything in a record."""
+    """Return the change in which everything in a record may change."""
     everything = {column.name for column in plan.columns}
     everything |= {name for name, _ in plan.rows.readings}
     return _widen_change(plan, everything, {one.name: -1 for one in plan.hierarchies})
 
 
 def _change_within_totals(plan: PlanModel) -> _Change:
-    """Return a change of everything in a record except its cell in each table of totals.
+    """Return the change of everything in a record except its cell in each table of totals.
 
-    A value may become another value that counts in the same cell, as an unlisted one. So everything
-    that reads the values themselves may change.
+    A value may become another value that counts in the same cell, such as an unlisted one. So
+    everything that reads the values themselves may change.
     """
     level, columns = held(plan.totals, plan.hierarchy)
     change = replace(_any_change(plan), held=columns)
@@ -217,7 +220,7 @@ def _shifts(plan: PlanModel, entry: Entry, change: _Change) -> Shifts | None:
 
 
 def _moves(plan: PlanModel, query: Query, entry: Entry, change: _Change) -> bool:
-    """Return True if the cell of a record can become another cell."""
+    """Return True if a record can move to another cell of the table."""
     if _relocates(plan, query.by, entry.level, change):
         return True
     several_bins = len(query.bins or ()) > 2 and not query.inverse_sensitivity
@@ -225,7 +228,7 @@ def _moves(plan: PlanModel, query: Query, entry: Entry, change: _Change) -> bool
 
 
 def _relocates(plan: PlanModel, by: Iterable[str], level: str, change: _Change) -> bool:
-    """Return True if the place or the key of a column can become another."""
+    """Return True if the change can move a record to another place at ``level``, or another key."""
     free = [plan.column(name) for name in by if name in change.columns - change.held]
     if any(len(column.keys) > 1 or column.discover for column in free):
         return True
@@ -248,7 +251,7 @@ def _vanishes(plan: PlanModel, query: Query, entry: Entry, change: _Change) -> b
 
 
 def _several(hierarchy: Hierarchy, lower: int, upper: int) -> bool:
-    """Return True if some place at a depth (-1: everything) contains several lower places."""
+    """Return True if a place at the depth ``upper`` (-1: everything) has several at ``lower``."""
     above = len(hierarchy.paths(hierarchy.levels[upper])) if upper >= 0 else 1
     return len(hierarchy.paths(hierarchy.levels[lower])) > above
 
@@ -260,7 +263,7 @@ def _attributes(plan: PlanModel) -> list[str]:
 
 
 def _widen_change(plan: PlanModel, columns: set[str], below: Mapping[str, int]) -> _Change:
-    """Return a change of columns and places, with everything derived from them."""
+    """Return the change of these columns and places, and of everything derived from them."""
     changed = set(plan.rows.following(plan.rows.bases(columns)))
     places = dict(below)
     for one in plan.hierarchies:
@@ -344,7 +347,7 @@ def _change(plan: PlanModel, attributes: tuple[str, ...], within: str | None) ->
 
 
 def _levels_in(plan: PlanModel, within: str | None) -> tuple[str, ...]:
-    """Return the single-hierarchy levels that form a level; the name itself if it is no level."""
+    """Return the levels in a combination such as "state x sector"; the name if it is no level."""
     if within is None:
         return ()
     try:
@@ -354,7 +357,10 @@ def _levels_in(plan: PlanModel, within: str | None) -> tuple[str, ...]:
 
 
 def _fixed_depth(hierarchy: Hierarchy, highest: int, stays: Collection[str]) -> int:
-    """Return the depth of the place that stays, for places that change from a depth downward."""
+    """Return the depth of the level whose place stays, or -1.
+
+    The levels from the depth ``highest`` downward change, within the levels ``stays``.
+    """
     level, above = hierarchy.levels[highest], hierarchy.levels[:highest]
     choice = " or ".join(f"within = {name!r}" for name in above)
     if not stays:
@@ -367,7 +373,7 @@ def _fixed_depth(hierarchy: Hierarchy, highest: int, stays: Collection[str]) -> 
         return -1
     for within in stays:
         if within not in above:
-            right = "is not possible: nothing is above; leave it out"
+            right = "is not possible: no level is above it; leave within out"
             right = f"must be {choice}" if above else right
             raise ValueError(f"within = {within!r} for the attribute {level!r} {right}")
     return max(map(hierarchy.depth, stays))

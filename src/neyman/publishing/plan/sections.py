@@ -25,9 +25,8 @@ class Unit:
         protects: the privacy unit, such as "person".
         neighboring: "replace-one" or "add-remove".
         rows: the largest number of rows of one unit that count. More than 1 needs ``id``.
-            "discover" takes a power of two from a noisy histogram. None stands for 1: without
-            ``id``, a plan then warns that it assumes one row per unit, unless the unit's name says
-            that it is a row.
+            "discover" takes a power of two from a noisy histogram. None stands for 1, and without
+            ``id`` a plan warns of this assumption, unless the unit's name says that it is a row.
         id: the column that names the unit.
         rows_share: the part of the budget for this histogram.
         rows_above: the part of the units that may have more rows.
@@ -90,9 +89,9 @@ def keys(values: object, unknown: object = None) -> Section:
         unknown: "drop" (the default), or the key for rows with another value.
 
     Raises:
-        TypeError: ``values`` is none of these, or a set. The hash of a plan depends on the order of
-            its keys, and a set's order changes between Python processes.
-        ValueError: a Python range of more than a million numbers.
+        TypeError: ``values`` is none of these, or a set. A plan's hash depends on the order of its
+            keys, and a set's order changes between Python processes.
+        ValueError: a Python range has more than a million numbers.
 
     Examples:
         >>> import neyman as ny
@@ -166,8 +165,7 @@ def mean(column: str, *, clip: Pair | str, **options: Unpack[QueryOptions]) -> S
 
     Args:
         column: the column to average.
-        clip: [low, high], in the column's units; "discover" for [0, B]; or "discover-signed" for
-            [-B, B]. B is a power of two from a noisy histogram.
+        clip: as for `sum`.
         **options: the fields of a query.
 
     Examples:
@@ -275,8 +273,7 @@ def min(column: str, **fields: Unpack[QuantileOptions]) -> Section:  # noqa: A00
 
     Args:
         column: the column to measure.
-        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``; and the
-            fields of a query.
+        **fields: as for `median`.
 
     Examples:
         >>> import neyman as ny
@@ -291,8 +288,7 @@ def max(column: str, **fields: Unpack[QuantileOptions]) -> Section:  # noqa: A00
 
     Args:
         column: the column to measure.
-        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``; and the
-            fields of a query.
+        **fields: as for `median`.
 
     Examples:
         >>> import neyman as ny
@@ -326,8 +322,7 @@ def quantiles(
     Args:
         column: the column to measure.
         quantiles: rising numbers between 0 and 1. 0.5 is the median.
-        **fields: ``edges`` of the bins, or ``clip`` and ``method="inverse-sensitivity"``; and the
-            fields of a query.
+        **fields: as for `median`.
 
     Examples:
         >>> import neyman as ny

@@ -1,9 +1,9 @@
-"""Bound how far one unit can move a table: the finite set of integer shift vectors.
+"""Bound how far one unit can move a table: list the vectors of changes in its cells.
 
 UN-2 proves the possible shifts and the largest squared norm. UN-3 drops a shift if another one
 covers it. A row with unknown keys adds nothing, so the range of contributions is extended to
 contain 0. Noise is independent, symmetric, and equal in all cells. So neither the order of the
-cells nor the signs matter.
+cells nor the signs of the changes matter.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Shifts:
     Args:
         vectors: the maximal absolute shifts, each sorted downward, largest first; empty if there
             are more than ``LIMITS.vectors``, or if nothing moves.
+        squared: the largest squared l2 norm of a shift.
     """
 
     vectors: tuple[Vector, ...]
@@ -46,12 +47,12 @@ class Shifts:
 
 
 class _TooMany(Exception):
-    """Report too many vectors to list, without listing them."""
+    """Report that there are too many vectors to list."""
 
 
 @dataclass(frozen=True)
 class _Side:
-    """Describe how the rows of one version of a unit can fill cells.
+    """Describe how the rows of a unit before (or after) a change can fill cells.
 
     The ``total`` rows go to at most ``cells`` cells. At most ``most`` rows fit in a cell. k rows in
     one cell use ceil(k / size) of ``room``.
@@ -65,10 +66,11 @@ class _Side:
 
     @property
     def full(self) -> bool:
-        """Return True if all rows fit in one cell, or must fill every cell completely."""
+        """Return True if all rows fit in one cell, or if they fill every cell completely."""
         return self.total in (self.most, self.most * self.cells)
 
     def cost(self, k: int) -> int:
+        """Return how much ``room`` k rows in one cell use."""
         return -(-k // self.size)
 
 
@@ -98,8 +100,8 @@ def shifts(
             rows that leave a group need not meet rows that enter it [UN-12].
 
     Returns:
-        The cells of every realized shift fit into the cells of one vector [UN-3]. Some unit
-        realizes each vector. ``squared`` is exact.
+        Every possible shift fits, cell by cell, into one of the vectors [UN-3]. Some unit causes
+        each vector. ``squared`` is exact.
     """
     if cells < 1 or not 1 <= rows <= LIMITS.rows or high < low:
         raise ValueError(f"no shifts for cells = {cells}, rows = {rows}, clip = [{low}, {high}]")
@@ -118,7 +120,7 @@ def shifts(
 
 
 def maximal(vectors: Iterable[Vector]) -> tuple[Vector, ...]:
-    """Return the vectors (sorted downward) that do not fit into another, largest first [UN-3]."""
+    """Return the vectors (each sorted downward) that fit into no other, largest first [UN-3]."""
     result: list[Vector] = []
     for vector in sorted(set(vectors), key=lambda v: (sum(x * x for x in v), v), reverse=True):
         if not any(_dominates(other, vector) for other in result):
@@ -142,7 +144,7 @@ def _dominates(a: Vector, b: Vector) -> bool:
 
 
 def _few(vectors: Iterator[Vector]) -> tuple[Vector, ...]:
-    """Return the maximal vectors; none if there are too many."""
+    """Return the maximal vectors; () if there are too many to list."""
     try:
         tried = list(islice(vectors, LIMITS.candidates + 1))
     except _TooMany:
@@ -155,7 +157,7 @@ def _few(vectors: Iterator[Vector]) -> tuple[Vector, ...]:
 
 
 def _partitions(side: _Side) -> Iterator[list[int]]:
-    """Yield the ways to place all rows of one side, each sorted downward.
+    """Yield the ways to place all rows of one side: the rows per cell, sorted downward.
 
     If all rows fit in one cell, yield only this placement, because all others fit into it. If every
     cell must be full, there is only one way.
@@ -181,7 +183,10 @@ def _partitions(side: _Side) -> Iterator[list[int]]:
 
 
 def _both(side: _Side, cells: int, up: int, down: int) -> Iterator[Vector]:
-    """Yield the shifts when rows leave and others enter."""
+    """Yield the shifts under replace-one, if rows leave cells and others enter.
+
+    One row adds at most ``up`` and subtracts at most ``down``.
+    """
     if up == down and side.full:
         # A cell moves by up (k + n). So sides in different cells fit into sides in the same cells.
         yield tuple(2 * up * k for parts in _partitions(side) for k in parts)
@@ -202,7 +207,7 @@ def _both(side: _Side, cells: int, up: int, down: int) -> Iterator[Vector]:
 
 
 def _fit_side(side: _Side, cells: int) -> _Side:
-    """Return the side with fewer cells. Fewer of its rows may fit."""
+    """Return the side with fewer cells, and with only the rows that fit in them."""
     return _Side(min(side.total, cells * side.most), cells, side.most, side.size, side.room)
 
 
@@ -211,7 +216,7 @@ def _placements(
 ) -> Iterator[list[tuple[int, int]]]:
     """Yield the ways to place the rows of both sides in at most ``cells`` cells.
 
-    No pair of row numbers is above ``most``.
+    A pair (k, n), at most ``most``, means that k rows leave a cell and n enter it.
     """
     if min(leave.cells, leave.room, enter.cells, enter.room) < 0:
         return
@@ -237,7 +242,7 @@ def _less(side: _Side, k: int) -> _Side:
 
 
 def _joint_norm(side: _Side, cells: int, up: int, down: int) -> int:
-    """Return the largest squared norm when rows leave and others enter [UN-2]."""
+    """Return the largest squared norm of a shift of `_both` [UN-2]."""
 
     def square(k: int, n: int) -> int:
         return max(k * up + n * down, n * up + k * down) ** 2

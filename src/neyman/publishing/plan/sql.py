@@ -85,7 +85,7 @@ class Statement:
     places: Mapping[str, str]
 
     def placed(self, error: PlanError) -> PlanError:
-        """Return an error of the plan, with the places in the SQL that caused it."""
+        """Return an error of the plan that also names the places in the SQL that caused it."""
         problems: list[str] = []
         for problem in error.problems:
             query = re.match(r"query\[(\d+)\]", problem)
@@ -126,7 +126,7 @@ def translate(
 
 
 def _parse(source: SqlText) -> exp.Select:
-    """Return the one statement of a text."""
+    """Return the SELECT statement of a text, parsed. Refuse any other text."""
     text = source.text
     if len(text) > MAX_STATEMENT_LETTERS:
         raise PlanError(f"the SQL has {len(text)} characters; the most is {MAX_STATEMENT_LETTERS}")
@@ -163,7 +163,7 @@ def _parse(source: SqlText) -> exp.Select:
 
 
 class _Translator:
-    """Translate one SELECT."""
+    """Translate one SELECT, part by part."""
 
     def __init__(
         self,
@@ -192,7 +192,7 @@ class _Translator:
         self.items = [(item.unalias().unnest(), item.alias) for item in tree.expressions]
 
     def statement(self) -> Statement:
-        """Translate each clause."""
+        """Translate each clause, and return the result."""
         where = self._clause("where")
         condition = None if where is None else self.rows.condition(where.this)
         keys = self._keys()
@@ -225,7 +225,7 @@ class _Translator:
         return clause
 
     def _from(self) -> tuple[str, str]:
-        """Return the table to read, and its name in columns."""
+        """Return the table in FROM, and the name that may stand before its columns."""
         clause = self.tree.args.get("from_")
         table: exp.Expr | None = None if clause is None else clause.this
         known = [self.document.table, *self.document.tables]
@@ -245,7 +245,7 @@ class _Translator:
     # Groups
 
     def _keys(self) -> dict[str, str]:
-        """Return the key column of each row expression in GROUP BY."""
+        """Return the key column for each row expression in GROUP BY, by the expression's text."""
         group, keys = self._clause("group"), dict[str, str]()
         for spot in [] if group is None else group.expressions:
             tree, alias = self._item(spot.unnest())
@@ -258,10 +258,10 @@ class _Translator:
         return keys
 
     def _item(self, tree: exp.Expr) -> tuple[exp.Expr, str]:
-        """Return the grouped form: a column of SELECT by number or alias, or the form itself."""
+        """Return the column of SELECT that a number or alias means, or the part itself."""
         number = number_of(tree)
         if number is not None and not 1 <= number <= len(self.items):
-            raise self.source.refuse(tree, "is no number of a column of SELECT")
+            raise self.source.refuse(tree, "is not the number of a column of SELECT")
         if number is not None:
             return self.items[number - 1]
         named = isinstance(tree, exp.Column) and tree.name not in self.rows.types
@@ -301,9 +301,8 @@ class _Translator:
         discovered = any(column is not None and column.discover for column in columns)
         if names:
             text = "the groups are the plan's keys, each with rows or without"
-            text = (
-                "the groups are discovered: a key of few units is left out" if discovered else text
-            )
+            if discovered:
+                text = "the groups are discovered: a key of few units is left out"
             self.notes.append(
                 f"GROUP BY {', '.join(names)}: {text}. A row whose key is NULL or not listed takes "
                 "no part, or goes to the plan's unknown. SQL has a group for NULL, and none for a "
@@ -312,7 +311,7 @@ class _Translator:
         return {"by": by, "at": at, "delta": self.delta if discovered else None}
 
     def _derive_column(self, tree: exp.Expr, alias: str, section: Section) -> str:
-        """Return the name of a derived column. Reuse the column if the section is known."""
+        """Return the name of a derived column with this section. Reuse a column that has it."""
         declared = {
             name: {"expression": part.expression, "range": part.range and [*part.range]}
             for name, part in self.document.derive.items()
@@ -326,7 +325,7 @@ class _Translator:
         return name
 
     def _fresh(self, tree: exp.Expr, alias: str, taken: set[str]) -> str:
-        """Return a name for a form that differs from all others in more than case."""
+        """Return a new name for a query or a column. It differs from others in more than case."""
         text = alias or tree.sql("duckdb").replace("*", "")
         if not _NAME.fullmatch(text) or not alias:
             text = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()[:40] or "column"
@@ -374,10 +373,8 @@ class _Translator:
         if measure in _NOTES:
             self.notes.append(_NOTES[measure])
         if measure != "quantiles":
-            return {
-                "measure": measure,
-                **self._bounded_column(tree.this, alias, measure in _RANKED),
-            }
+            bounded = self._bounded_column(tree.this, alias, measure in _RANKED)
+            return {"measure": measure, **bounded}
         value, level = tree.this, tree.args.get("quantile") or tree.expression
         if isinstance(tree, exp.WithinGroup):
             level, order = tree.this.this, tree.expression
@@ -388,11 +385,8 @@ class _Translator:
             value = ordered[0].this
         if not isinstance(level, exp.Literal) or level.is_string:
             raise self.source.refuse(tree, "takes one quantile, a number such as 0.25")
-        return {
-            "measure": measure,
-            "quantiles": [level.this],
-            **self._bounded_column(value, alias, True),
-        }
+        bounded = self._bounded_column(value, alias, True)
+        return {"measure": measure, "quantiles": [level.this], **bounded}
 
     def _count(self, tree: exp.Expr, where: list[SqlPiece]) -> Section:
         part, one = tree.this, tree.this
@@ -430,7 +424,7 @@ class _Translator:
         return {"measure": "distinct", "column": name}
 
     def _bounded_column(self, tree: exp.Expr, alias: str, ranked: bool) -> Section:
-        """Return the column to sum (or to draw quantiles from) for a form, and its clip."""
+        """Return the fields ``column`` and ``clip`` of an aggregate, and ``method`` if ranked."""
         piece = self.rows.read(tree)
         if piece.node.type != "number":
             raise self.source.refuse(tree, f"is of type {piece.node.type}, and must be a number")
@@ -455,10 +449,8 @@ class _Translator:
             raise self.source.refuse(tree, f"needs a clip, which bounds what a row adds: {how}")
         pair = cast("list[object]", ends) if isinstance(ends, list) else []
         if not summed and (piece.node.scale or len(pair) < 2):
-            reason = (
-                "is not a column to sum, and a derived one has whole numbers and a clip of them"
-            )
-            raise self.source.refuse(tree, f"{reason}; declare a column to sum")
+            reason = "is not a column to sum, and a derived one has whole numbers and a clip"
+            raise self.source.refuse(tree, f"{reason} of them; declare a column to sum")
         if not summed:
             name = self._derive_column(tree, alias, {"expression": piece.text, "range": pair})
         method = {"method": "inverse-sensitivity"} if ranked else {}
@@ -466,13 +458,13 @@ class _Translator:
 
 
 def _is_row(tree: exp.Expr) -> bool:
-    """Return True if a form is about one row."""
+    """Return True if a part of SQL has no aggregate or subquery."""
     kinds = (exp.AggFunc, exp.Filter, exp.WithinGroup, exp.Window, exp.Star, exp.Anonymous)
     return tree.find(*kinds, exp.Query) is None
 
 
 def _no_measure(tree: exp.Expr) -> str:
-    """Return the reason why a column of SELECT is no aggregate of a plan."""
+    """Return the reason why a column of SELECT is not an aggregate that a plan has."""
     if isinstance(tree, (exp.Variance, exp.Stddev, exp.StddevSamp)):
         return _SAMPLE
     if _is_row(tree):
@@ -482,5 +474,5 @@ def _no_measure(tree: exp.Expr) -> str:
 
 
 def _name(piece: SqlPiece) -> str:
-    """Return the column that an expression equals; blank if it is no column."""
+    """Return the name of the column that an expression is; "" if it is more than a column."""
     return piece.node.value if piece.node.op == "column" else ""

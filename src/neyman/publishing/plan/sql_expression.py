@@ -10,6 +10,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, cast
 
 from neyman.extras import require
+from neyman.numerics import check
 from neyman.publishing.plan.plan_fields import PlanError, suggest
 from neyman.publishing.plan.row_expression import (
     CLIP_FIRST,
@@ -37,7 +38,7 @@ _TEMPLATES: Mapping[type[exp.Expr], str] = {
     exp.Day: "day({})", exp.DayOfMonth: "day({})", exp.DayOfWeekIso: "weekday({})",
     exp.Hour: "hour({})",
 }
-"""Forms of SQL whose row expression contains their operands."""
+"""The row expression for each form of SQL. Operands replace the braces."""
 
 _ARGUMENTS: Mapping[type[exp.Expr], tuple[str, ...]] = {
     exp.Between: ("this", "low", "high"), exp.Column: ("this", "table"), exp.Cast: ("this", "to"),
@@ -89,7 +90,7 @@ _REASONS: tuple[tuple[tuple[type[exp.Expr], ...], str], ...] = (
 
 
 def reason_against(tree: exp.Expr) -> str:
-    """Return the reason why a form of SQL is refused."""
+    """Return the reason why a part of SQL is refused, for an error message."""
     if isinstance(tree, exp.Anonymous):
         changing = tree.name.lower() in _CHANGING_NAMES
         return _CHANGING if changing else f"is not a known function, and none is run. It {_VALID}"
@@ -97,7 +98,7 @@ def reason_against(tree: exp.Expr) -> str:
 
 
 def number_of(tree: exp.Expr) -> int | None:
-    """Return a form's value if it is an integer literal below 10^15, else None."""
+    """Return the value of a part of SQL if it is an integer literal below 10^15, else None."""
     digits = tree.this if isinstance(tree, exp.Literal) and not tree.is_string else ""
     return int(digits) if digits.isdecimal() and len(digits) < 16 else None
 
@@ -109,7 +110,7 @@ class SqlText:
         self.text = text
 
     def place(self, tree: exp.Expr) -> str:
-        """Return the line, the column, and the text of a form."""
+        """Return the line, the column, and the text of a part of the statement."""
         node: exp.Expr | None = tree
         marks: list[Mapping[str, Any]] = []
         while node is not None and not marks:
@@ -128,20 +129,17 @@ class SqlText:
         return self.at(start, end)
 
     def at(self, start: int, end: int) -> str:
-        """Return the line, the column, and the text between two characters."""
+        """Return the line, the column, and the text from one character index to another."""
         line, column = self.text.count("\n", 0, start) + 1, start - self.text.rfind("\n", 0, start)
-        shown = " ".join(self.text[start:end].split())
-        shown = (
-            shown if len(shown) <= _MAX_LETTERS_SHOWN else shown[: _MAX_LETTERS_SHOWN - 3] + "..."
-        )
+        shown = check.shortened(" ".join(self.text[start:end].split()), _MAX_LETTERS_SHOWN)
         return f"line {line}, column {column}, {shown!r}"
 
     def refuse(self, tree: exp.Expr, reason: str | None = None) -> PlanError:
-        """Return the error for a refused form."""
+        """Return the error that refuses a part of the statement."""
         return PlanError(f"{self.place(tree)}: {reason or reason_against(tree)}")
 
     def check_arguments(self, tree: exp.Expr, allowed: Collection[str]) -> None:
-        """Refuse a form with an argument that its translation would ignore."""
+        """Raise the error for a part with an argument that its translation would ignore."""
         for name, value in tree.args.items():
             if name in allowed or value is None or value is False or value == []:
                 continue
@@ -154,7 +152,7 @@ class SqlText:
 
 @dataclass(frozen=True)
 class SqlPiece:
-    """Represent a typed row expression. An ``atom`` needs no parentheses inside another one."""
+    """Hold a row expression, as text and parsed. An ``atom`` needs no parentheses inside others."""
 
     text: str
     node: Node
@@ -162,18 +160,18 @@ class SqlPiece:
 
     @property
     def part(self) -> str:
-        """Return the text as a part of another expression."""
+        """Return the text for use inside another expression, in parentheses if needed."""
         return self.text if self.atom else f"({self.text})"
 
 
 class RowReader:
-    """Translate forms of SQL to row expressions; ``table`` may precede the dot of a column."""
+    """Translate parts of SQL to row expressions. ``table`` may precede the dot of a column."""
 
     def __init__(self, source: SqlText, types: ColumnTypes, table: str) -> None:
         self.source, self.types, self.table = source, types, table
 
     def read(self, tree: exp.Expr) -> SqlPiece:
-        """Return a form as a row expression, or refuse it."""
+        """Return a part of SQL as a row expression. Raise PlanError if it has none."""
         form, template = self.forms.get(type(tree)), _TEMPLATES.get(type(tree))
         names = _ARGUMENTS.get(type(tree), ("this", "expression"))
         if form is None and template is None:
@@ -189,14 +187,14 @@ class RowReader:
         return self.typed(tree, text, atom=(template or "").endswith(")"))
 
     def condition(self, tree: exp.Expr) -> SqlPiece:
-        """Return a form whose value is true or false."""
+        """Return a part of SQL as a row expression that is true or false."""
         piece = self.read(tree)
         if piece.node.type != "boolean" or piece.node.op == "none":
             raise self.source.refuse(tree, "is not a condition; write one such as age >= 18")
         return piece
 
     def typed(self, tree: exp.Expr, text: str, *, atom: bool = False) -> SqlPiece:
-        """Return a typed row expression, or refuse the form that it represents."""
+        """Parse the row expression of a part of SQL. Raise PlanError if it is refused."""
         try:
             return SqlPiece(text, read(text, self.types), atom)
         except ExpressionError as error:
@@ -204,7 +202,7 @@ class RowReader:
             raise self.source.refuse(tree, reason) from None
 
     def _operands(self, *trees: exp.Expr) -> list[SqlPiece]:
-        """Read the operands of a form. A text beside a date is a date, as in SQL."""
+        """Return the operands as row expressions. A text beside a date is a date, as in SQL."""
         pieces = [self.read(tree) for tree in trees]
         dated = any(piece.node.type == "date" for piece in pieces)
         return [
@@ -273,7 +271,7 @@ class RowReader:
         return self.typed(tree, word.join(self.read(part).part for part in tree.flatten()))
 
     def _divide(self, tree: exp.Expr) -> SqlPiece:
-        """Translate a quotient: SQL rounds it toward 0, and a row expression rounds it down."""
+        """Translate a quotient or remainder. SQL rounds toward 0, a row expression rounds down."""
         a, b = self.read(tree.this), self.read(tree.expression)
         if b.node.op != "literal" or b.node.type != "number" or b.node.scale or b.node.value < 1:
             raise self.source.refuse(tree, "can fail; divide by a whole number above 0")

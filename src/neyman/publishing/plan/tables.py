@@ -1,9 +1,8 @@
-"""Read the private tables of a plan: its table, and further tables with rows of the same units.
+"""Read the further private tables of a plan, which have rows of the same units as its main table.
 
-The data of a unit are its rows in all tables. Each table bounds a unit's rows by itself, and each
-query reads one table. A further table can also give columns to the rows of the plan's table. Then
-it has at most one row per unit, so each row of the plan's table has at most one value of each
-column.
+The data of a unit are its rows in all tables. Each table limits a unit's rows by itself, and each
+query reads one table. A further table can also add columns to the rows of the main table. Then it
+has at most one row per unit, so each row of the main table gets at most one value per column.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 
 from neyman.publishing.plan.derived import Rows
 from neyman.publishing.plan.hierarchy import Hierarchy, parts_of
-from neyman.publishing.plan.plan_fields import PlanDocument, TablePart, UnitPart, show, suggest
+from neyman.publishing.plan.plan_fields import PlanDocument, TablePart, show, suggest
 from neyman.publishing.plan.query import Duplicates, Query
 
 
@@ -25,8 +24,8 @@ class PrivateTable:
     Args:
         rows: the largest number of rows of one unit that count in it, 1 to 1000.
         join: the table's columns that are joined to the rows of the plan's table.
-        duplicates: the row to use for a unit with several rows: "drop" for none, or "least". None
-            if the table may have several rows per unit.
+        duplicates: the row to use for a unit with several rows: "drop" for none, or "least"; None
+            if several rows may count.
     """
 
     name: str
@@ -45,13 +44,8 @@ class PrivateTable:
         return content
 
 
-def unit_in(unit: UnitPart, table: PrivateTable) -> UnitPart:
-    """Return the unit with a further table's id and number of rows."""
-    return unit.model_copy(update={"id": table.id, "rows": table.rows})
-
-
 def read_tables(document: PlanDocument, problems: list[str]) -> tuple[PrivateTable, ...]:
-    """Return the further tables of a plan. Report their problems."""
+    """Return the further tables of a plan. Add their problems to ``problems``."""
     problems += _problems(document)
     tables: list[PrivateTable] = []
     for name, part in document.tables.items():
@@ -120,7 +114,7 @@ def _column_problems(
 def read_by_queries(
     rows: Rows, queries: Iterable[Query], where: str | None, hierarchies: Sequence[Hierarchy]
 ) -> Rows:
-    """Return only the derived columns and filters that some queries need."""
+    """Return the derived columns and filters that these queries need, ``where`` included."""
     queries = tuple(queries)
     texts = {query.where for query in queries} | {where}
     used = {name for query in queries for name in (*query.by, *query.columns)}

@@ -36,9 +36,9 @@ class Total:
     """Represent a table of exact public totals.
 
     Args:
-        by: columns and at most one level, in the plan's order.
+        by: the columns and at most one level, in the plan's order.
         level: the level; `query.ALL` if there is none.
-        columns: the columns of ``by``, in its order.
+        columns: ``by`` without the level.
         shape: the number of places, and the number of keys of each column.
         values: the totals in the order of the cells: places first, then keys.
     """
@@ -57,12 +57,12 @@ class Total:
 
     @property
     def table(self) -> Integers:
-        """Return the totals as an array of their shape."""
+        """Return the totals as an array of ``shape``."""
         return np.array(self.values, dtype=np.int64).reshape(self.shape)
 
     @property
     def rows(self) -> int:
-        """Return the number of all rows."""
+        """Return the sum of the totals, which is the number of rows."""
         return sum(self.values)
 
 
@@ -74,7 +74,7 @@ def read_totals(
     folder: Path | None,
     problems: list[str],
 ) -> tuple[Total, ...]:
-    """Return the totals of a plan. Report their problems."""
+    """Return the totals of a plan. Add their problems to ``problems``."""
     if not document.totals:
         return ()
     own_problems = [*_unfit(document)]
@@ -104,9 +104,9 @@ def read_totals(
 
 
 def held(totals: Iterable[Total], hierarchy: Hierarchy | None) -> tuple[str | None, frozenset[str]]:
-    """Return the level and the columns that a change of one row must preserve to move no total.
+    """Return the level and the columns in which a row must stay the same to move no total.
 
-    The lowest level decides the levels above it, because its places are known by their whole paths.
+    The lowest level decides the levels above it, because its places are known by whole paths.
     """
     totals = tuple(totals)
     levels = [total.level for total in totals if total.level != ALL]
@@ -115,7 +115,7 @@ def held(totals: Iterable[Total], hierarchy: Hierarchy | None) -> tuple[str | No
 
 
 def held_names(totals: Iterable[Total], hierarchy: Hierarchy | None) -> tuple[str, ...]:
-    """Return the lowest level and the columns of totals, in the order of the totals."""
+    """Return the names of the lowest level and of the columns, in the order of the totals."""
     totals = tuple(totals)
     level, columns = held(totals, hierarchy)
     names = dict.fromkeys(name for total in totals for name in total.by)
@@ -139,7 +139,7 @@ def totals_sections(
 
 
 def rows_sorted(section: Section) -> Section:
-    """Return a section of a canonical plan with its listed rows in order of their text."""
+    """Return a section of a canonical plan with its keys and values sorted as JSON texts."""
     return {
         name: sorted(map(json.dumps, cast("list[object]", value)))
         if name in ("keys", "values")
@@ -152,7 +152,7 @@ def rows_sorted(section: Section) -> Section:
 
 
 def _unfit(document: PlanDocument) -> Iterator[str]:
-    """Yield the settings of a plan that totals do not allow."""
+    """Yield an error for each setting of a plan that totals do not allow."""
     unit, reason = document.unit, "a total counts the rows of units with one row each"
     if unit.neighboring != "replace-one":
         yield (
@@ -254,7 +254,7 @@ def _total(
 
 
 def _total_in(spot: str, value: object) -> int:
-    """Return the number in a row of totals, as the plan or a file writes it."""
+    """Return the total of a row of a plan or a file. Raise HierarchyError if it is no count."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -279,10 +279,7 @@ def _keys(
 
 
 def axes_of(total: Total, hierarchy: Hierarchy | None) -> frozenset[str]:
-    """Return the axes of a total: the levels down to its own, and its columns.
-
-    Margins are subsets of the axes.
-    """
+    """Return the names by which a total splits the rows: levels down to its own, and columns."""
     depth = hierarchy.depth(total.level) + 1 if hierarchy and total.level != ALL else 0
     return frozenset((hierarchy.levels[:depth] if hierarchy else ()) + total.columns)
 
@@ -290,7 +287,7 @@ def axes_of(total: Total, hierarchy: Hierarchy | None) -> frozenset[str]:
 def joined_order(sets: Sequence[frozenset[str]]) -> tuple[int, ...] | None:
     """Order sets so that one earlier set contains each set's overlap with all earlier ones [CO-5].
 
-    Return None if no such order exists.
+    Return indices, or None if no such order exists.
 
     Source: Graham (1979), for acyclic hypergraphs: remove ears.
     """
@@ -315,7 +312,7 @@ def _contradictions(
     queries: Iterable[Query],
     most_rows: int | None,
 ) -> Iterator[str]:
-    """Yield totals that no single table can have, with both numbers."""
+    """Yield an error for totals that no single table can have, with the numbers that differ."""
     for one, other in combinations(totals, 2):
         axes = axes_of(one, hierarchy) & axes_of(other, hierarchy)
         first, second = (_margin(total, axes, hierarchy) for total in (one, other))
@@ -357,7 +354,7 @@ def _lowest(axes: frozenset[str], hierarchy: Hierarchy | None) -> str | None:
 
 
 def _margin(total: Total, axes: frozenset[str], hierarchy: Hierarchy | None) -> Integers:
-    """Return the sums of a total over the axes not in ``axes``, with columns ordered by name."""
+    """Return the margin of a total: an axis for places, then the columns in ``axes``, by name."""
     table, level = total.table, _lowest(axes, hierarchy)
     sizes = len(hierarchy.paths(level)) if hierarchy and level else 1
     above = np.zeros(total.shape[0], dtype=np.int64)

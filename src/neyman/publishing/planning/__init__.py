@@ -1,4 +1,4 @@
-"""Compute the error of every table, and the split of the budget, before any data."""
+"""Compute the errors of a plan's tables, and the best shares of its budget, without data."""
 
 from neyman.extras import require
 

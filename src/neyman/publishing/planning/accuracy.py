@@ -1,4 +1,4 @@
-"""Compute how far off a release's tables will be, before any data, from the plan alone.
+"""Compute the errors of a release's tables from the plan alone, before any data are read.
 
 A count or a sum has the standard error and the 90% interval of its noise in every cell. A mean, a
 variance, and a quantile divide by a number of rows, on which their error depends. These formulas
@@ -55,13 +55,14 @@ class TableError:
         share: the table's part of the budget; 0 for a declared table.
         standard_error, half_width: the standard error and the half width of the 90% interval of
             each cell; None for ratios.
-        by_rows: for ratios, by number of rows in a cell, upper bounds on both errors to first
-            order; for quantiles as a part of the rows. Half the clip's range if nothing is known.
-        by_rank: True if ``by_rows`` has ranks, as parts of the rows, instead of values.
-        gap: an upper bound on the standard error over the smallest one of any release with the same
-            zCDP guarantee; for a mean, at the largest number of rows; None if no bound is proven.
-        consistent: the least and largest standard error of the cells after least squares, if the
-            plan asks for consistent tables and this table takes part.
+        by_rows: for ratios, upper bounds on both errors to first order, by number of rows in a
+            cell. Half the clip's range if nothing is known.
+        by_rank: True if ``by_rows`` has errors of ranks, as parts of the rows.
+        gap: an upper bound on the standard error divided by the smallest one of any release with
+            the same zCDP guarantee; for a mean, at the largest number of rows; None if no bound is
+            proven.
+        consistent: the least and largest standard error of the cells after least squares; None if
+            this table takes no part.
         threshold: the smallest noisy number of units for which a discovered key is published.
         published_from: the number of units from which on a key is published with probability 95%.
     """
@@ -86,7 +87,7 @@ class TableError:
         return f"{self.query}.{self.level}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON types."""
+        """Return the errors as JSON types."""
         return {
             "table": self.name,
             "measure": self.measure,
@@ -107,7 +108,7 @@ class TableError:
 
 
 def _json(number: float) -> float | str:
-    """Return a number for JSON. JSON has no infinity, so it becomes a text, as in a receipt."""
+    """Return a number for JSON, which has no infinity: "inf" stands for it, as in a receipt."""
     return number if math.isfinite(number) else "inf"
 
 
@@ -121,14 +122,12 @@ def errors(
         scale: 1/rho to use instead of the calibrated one.
         rows: numbers of rows in a cell at which to give a ratio's error.
     """
-    after = _after(plan, plan.scale if scale is None else scale)
+    scale = plan.scale if scale is None else scale
+    after = _after(plan, scale)
     tables: list[TableError] = []
-    for (name, level), entries in _tables(plan).items():
+    for (name, level), entries in entries_by_table(plan).items():
         query = plan.query(name)
-        noise = {
-            entry.measure: _noise(entry, plan.scale if scale is None else scale)
-            for entry in entries
-        }
+        noise = {entry.measure: entry.sigma_squared(scale) for entry in entries}
         unit = _unit(plan, query)
         least = after.get((name, level))
         single = (len(noise) == 1 or query.delta is not None) and not query.ranked
@@ -160,7 +159,10 @@ def _gap(
     noise: Mapping[str, Fraction],
     by_rows: Sequence[tuple[int, float, float]],
 ) -> float | None:
-    """Bound the ratio of the error to the least possible error; None if no bound is proven."""
+    """Return the ``gap`` of `TableError`; None if no bound is proven.
+
+    noise: the sigma squared of each entry, by measure.
+    """
     relation = plan.unit.neighboring
     if plan.totals or query.detail is not None:  # the bounds are for one table, any replaced row
         return None
@@ -181,11 +183,10 @@ def _gap(
 def _key_threshold(
     plan: Plan, query: Query, noise: Mapping[str, Fraction]
 ) -> tuple[int | None, int | None]:
-    """Return the threshold of discovered keys, and a number of units that passes at 95%.
+    """Return ``threshold`` and ``published_from`` of `TableError`; None for known keys.
 
-    A key of n units passes if its noise is at least threshold - n. By symmetry, the probability
-    that it fails equals the probability of noise above n - threshold. A 90% interval bounds it by
-    5%.
+    A key of n units passes if its noise is at least threshold - n. By symmetry, it fails with the
+    probability of noise above n - threshold. A 90% interval bounds this probability by 5%.
     """
     if query.delta is None:
         return None, None
@@ -194,7 +195,7 @@ def _key_threshold(
 
 
 def table_named(plan: Plan, text: str) -> Name:
-    """Return the table that a text names.
+    """Return the (query, level) of the table that a text names.
 
     Args:
         text: "query.level", as in file names, or "level query" as in speech; the query alone if it
@@ -206,7 +207,8 @@ def table_named(plan: Plan, text: str) -> Name:
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"table = {text!r} must be a text, such as 'total.county'")
     names: dict[str, list[Name]] = {}
-    for name, level in _tables(plan):
+    tables = entries_by_table(plan)
+    for name, level in tables:
         said = {f"{name}.{level}", f"{level} {name}"}
         if len(plan.query(name).levels) == 1:
             said.add(name)
@@ -215,9 +217,10 @@ def table_named(plan: Plan, text: str) -> Name:
     wanted = names.get(" ".join(text.split()), [])
     if len(wanted) == 1:
         return wanted[0]
-    known = [f"{name}.{level}" for name, level in _tables(plan)]
     if wanted:
-        raise ValueError(f"table = {text!r} may be each of {wanted}; write it as query.level")
+        several = " and ".join(map(".".join, wanted))
+        raise ValueError(f"table = {text!r} names several tables, {several}; give one of these")
+    known = map(".".join, tables)
     raise ValueError(f"table = {text!r}: there is no such table; {suggest(text, known)}")
 
 
@@ -229,10 +232,10 @@ def scale_for(
     interval: bool = False,
     consistent: bool = False,
 ) -> Fraction:
-    """Return the largest 1/rho at which a table's error is at most ``error``: the least rho.
+    """Return the largest 1/rho, for the least rho, at which a table's error is at most ``error``.
 
     Args:
-        plan: its shares decide how much of rho a table gets. Its budget is ignored.
+        plan: the plan, for its shares. Its budget is ignored.
         table: a table of counts, sums or units; see `table_named`.
         error: the wanted standard error of each cell, above 0, in the plan's units.
         interval: True if ``error`` is the half width of the 90% interval instead.
@@ -249,18 +252,18 @@ def scale_for(
     if wanted <= 0:
         raise ValueError(f"error = {error!r} must be above 0")
     query = plan.query(name)
-    entries = _tables(plan)[name, level]
-    if len(entries) > 1 or query.ranked:
+    entry, *further = entries_by_table(plan)[name, level]
+    if further or query.ranked:
         raise ValueError(
             f"table = {table!r} is a {query.measure}, whose error depends on how many rows are in "
             "a cell; name a table of counts or sums"
         )
-    if entries[0].searched:
+    if entry.searched:
         raise ValueError(
             f"table = {table!r}: its error depends on a bound that a noisy histogram leads to; "
             "name another one, or declare the bound"
         )
-    if entries[0].public is not None:
+    if entry.public is not None:
         raise ValueError(f"table = {table!r} is declared and has no error; name another one")
     wanted *= _unit(plan, query)
     if consistent:
@@ -271,15 +274,18 @@ def scale_for(
                 f"table = {table!r} is not made consistent with others; the plan must have a "
                 "[consistency] section and the table be of counts or sums"
             )
-        return _largest(entries[0], lambda scale: _after(plan, scale)[name, level][1] <= wanted)
+        return _largest(entry, lambda scale: _after(plan, scale)[name, level][1] <= wanted)
     measure: Callable[..., float] = half_width if interval else standard_error
     return _largest(
-        entries[0], lambda scale: measure(_noise(entries[0], scale), rounded=plan.rounded) <= wanted
+        entry, lambda scale: measure(entry.sigma_squared(scale), rounded=plan.rounded) <= wanted
     )
 
 
-def promise(plan: Plan, scale: Fraction) -> dict[str, float]:
-    """Return upper bounds on rho, epsilon at 1e-6, and power at 5%, none above the budget's."""
+def guarantee_at(plan: Plan, scale: Fraction) -> dict[str, float]:
+    """Return upper bounds on rho, epsilon at delta 1e-6, and power at level 5%.
+
+    They are at most the budget's, if ``scale`` is the plan's.
+    """
     mechanism = plan.at_scale(scale)
     curve = mechanism.tradeoff()
     met = plan.budget if scale == plan.scale and plan.admits(mechanism) else None
@@ -291,11 +297,14 @@ def promise(plan: Plan, scale: Fraction) -> dict[str, float]:
 
 
 def _largest(entry: Entry, meets: Callable[[Fraction], bool]) -> Fraction:
-    """Return the largest scale of eight digits that passes ``meets``, if all smaller ones do."""
+    """Return the largest scale of eight digits that passes ``meets``.
+
+    All smaller scales must pass.
+    """
     one = entry.sigma_squared(Fraction(1))
     low, high = LEAST_NOISE / one, MOST_NOISE / one
     if meets(high):
-        raise ValueError("error: larger than any noise gives that can be drawn; ask for less")
+        raise ValueError("error: no noise that can be drawn has such an error; give a smaller one")
     return bisect(
         meets,
         low,
@@ -305,19 +314,16 @@ def _largest(entry: Entry, meets: Callable[[Fraction], bool]) -> Fraction:
     )[0]
 
 
-def _tables(plan: Plan) -> dict[Name, list[Entry]]:
+def entries_by_table(plan: Plan) -> dict[Name, list[Entry]]:
+    """Return the entries of each table, by query and level, in declared order."""
     tables: dict[Name, list[Entry]] = {}
     for entry in plan.entries():
         tables.setdefault((entry.query, entry.level), []).append(entry)
     return tables
 
 
-def _noise(entry: Entry, scale: Fraction) -> Fraction:
-    return Fraction(0) if entry.public is not None else entry.sigma_squared(scale)
-
-
 def _unit(plan: Plan, query: Query) -> float | int:
-    """Return the number of the table's integer steps in one of the plan's units."""
+    """Return how many of a table's integers make one unit of the plan: 100 for two decimals."""
     counts = ("count", "units", "distinct", "histogram")
     if query.column is None or query.ranked or query.measure in counts:
         return 1
@@ -331,10 +337,9 @@ def _after(plan: Plan, scale: Fraction) -> Mapping[Name, tuple[float, float]]:
     """Return the least and largest standard error after least squares, by table that takes part."""
     if plan.consistency is None:
         return {}
-    tables = _tables(plan)
     noise = {
-        name: standard_error(_noise(entries[0], scale), rounded=plan.rounded) ** 2
-        for name, entries in tables.items()
+        name: standard_error(entries[0].sigma_squared(scale), rounded=plan.rounded) ** 2
+        for name, entries in entries_by_table(plan).items()
     }
     variances = consistent_variances(plan, noise)
     return {
@@ -346,7 +351,7 @@ def _after(plan: Plan, scale: Fraction) -> Mapping[Name, tuple[float, float]]:
 def _ratio(
     plan: Plan, query: Query, noise: Mapping[str, Fraction], unit: float, rows: int
 ) -> tuple[int, float, float]:
-    """Return the number of rows, and the standard error and half width at this number."""
+    """Return an entry of ``by_rows`` in `TableError`: rows, standard error, and half width."""
     n = check.integer("rows", rows, 1)
     if query.inverse_sensitivity:
         error, half = rank_error(query, noise["rank"])
@@ -385,7 +390,7 @@ def _ratio(
 def _ratio_of_sums(
     plan: Plan, query: Query, noise: Mapping[str, Fraction], unit: float, rows: int
 ) -> tuple[int, float, float]:
-    """Return `_ratio` for a ratio of sums, if the denominator's values average mid-clip."""
+    """Return `_ratio` for a ratio of sums whose denominator's values average mid-clip."""
     below = rows * sum(query.clip_over or (0, 1)) / 2
     slope = max(abs(end) for end in query.clip or (0, 1)) * rows / below
     parts = noise["sum"], noise["over"]

@@ -1,4 +1,4 @@
-"""Find the split of a plan's budget over its tables with the least weighted error.
+"""Find the shares of a plan's budget, one per table, that give the least weighted error.
 
 Errors are relative to the largest shift of one unit. The error of a table is the mean over its
 cells of variance / squared shift, times the table's weight.
@@ -10,8 +10,8 @@ cells of variance / squared shift, times the table's weight.
 - For disjoint queries, no case of a change may take more than the whole budget [UN-11]. Weights on
   the cases stand for the worst one. They bound the error from below as a single case does.
 
-Shares are positive multiples of 1/1000 (finer for over 50 tables) that sum to 1 exactly. The plan's
-own shares are returned if no others are better by more than the accuracy of the search.
+Shares are positive multiples of 1/1000 (finer for over 50 tables) that sum to 1 exactly. If none
+are better than the plan's by more than the accuracy of the search, the result is the plan's shares.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from neyman.publishing.consistency.adjusted_tables import consistent_variances
 from neyman.publishing.plan.plan import Plan
 from neyman.publishing.plan.plan_fields import LIMITS as DOCUMENT_LIMITS
 from neyman.publishing.plan.plan_fields import suggest
-from neyman.publishing.planning.accuracy import table_named
+from neyman.publishing.planning.accuracy import entries_by_table, table_named
 
 Name = tuple[str, str]
 Floats = NDArray[np.float64]
@@ -41,7 +42,7 @@ Floats = NDArray[np.float64]
 class Limits:
     """Set the limits and tolerances of the search for shares."""
 
-    parts: int = 1000
+    parts: int = 1000  # a share is a multiple of 1 divided by this number
     steps: int = 400
     relative_width: float = 1e-4
     difference_step: float = 1e-4  # relative step of the difference quotients
@@ -61,10 +62,11 @@ class SharePart:
     """Describe one table's part of the declared shares.
 
     Args:
-        share: exact part of all declared shares; of the whole budget if all tables add up.
+        share: exact part of all declared shares; of the budget unless queries are disjoint.
         before: the same part in the plan as given.
         error: the standard error of the cells (root of their mean variance) at rho = 1, divided by
             the largest l2 norm of a unit's shift; after least squares if the split is consistent.
+        error_before: the same error in the plan as given.
         made_of: the number of integer tables. Each gets the same part.
     """
 
@@ -83,12 +85,12 @@ class Split:
     """Represent the best split that the search found.
 
     Args:
-        parts: by table, in declared order. Shares sum to 1.
-        value, before, equal: the objective with these shares, with the plan's, and with equal ones.
-        gap: the largest relative excess of the objective over the best one (an estimate if
-            ``consistent``); infinite if this would have taken too long to compute.
-        cases: the number of changes of one unit that share the budget differently; 1 if all tables
-            add up.
+        parts: each table's part, in declared order. Shares sum to 1.
+        consistent: True for errors after least squares.
+        value, before, equal: the weighted error with these shares, the plan's, and equal ones.
+        gap: the largest relative excess of ``value`` above the least possible one (an estimate if
+            ``consistent``); infinite if it takes too long to compute.
+        cases: the number of cases of a change; 1 unless queries are disjoint.
     """
 
     parts: tuple[SharePart, ...]
@@ -100,7 +102,7 @@ class Split:
     cases: int = 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON types."""
+        """Return the split as JSON types."""
         return {
             "shares": [
                 {
@@ -133,8 +135,8 @@ class Split:
                 "neyman plan split finds them."
             )
         else:
-            upto = f" (by {_up(most)}% at most)" if math.isfinite(self.gap) else ""
-            text = f"Whether others would lower it{upto} is what neyman plan split finds out."
+            upto = f", by at most {_up(most)}%" if math.isfinite(self.gap) else ""
+            text = f"Use neyman plan split to check if other shares would lower it{upto}."
         return [
             "The weight of a table, which the plan states, says how much its errors count.",
             f"So counted, the sum of squared errors is {self._beside_equal()}.",
@@ -143,7 +145,7 @@ class Split:
 
     def measured(self, protects: str) -> str:
         """Return a sentence that defines a squared error, for a unit such as "person"."""
-        after = " once the tables are made to add up," if self.consistent else ""
+        after = " after the tables are made consistent," if self.consistent else ""
         summed = any(part.made_of > 1 for part in self.parts)
         return (
             f"A squared error is the mean over a table’s cells,{after} in units of the most that "
@@ -175,7 +177,7 @@ class Split:
         budget = "the budget" if self.cases == 1 else "the declared shares"
         which = "after least squares" if self.consistent else "table by table"
         lines = [
-            f"The shares minimize the weighed sum of the tables' mean squared errors, {which}, at "
+            f"The shares minimize the weighted sum of the tables' mean squared errors, {which}, at "
             "the same guarantee."
         ]
         lines += [
@@ -189,7 +191,7 @@ class Split:
             way = f"falls by {saved:.1f}%" if saved >= 0 else f"rises by {-saved:.1f}%"
             if abs(saved) < 0.05:
                 way = "is the same"
-            lines.append(f"Against {name} the weighed squared error {way}.")
+            lines.append(f"Compared with {name}, the weighted squared error {way}.")
         return lines
 
 
@@ -198,7 +200,7 @@ def _percent(share: Fraction) -> str:
 
 
 def _up(part: float) -> int:
-    """Return a part in integer percent, rounded against the shown shares."""
+    """Return a part in whole percent, rounded up."""
     return math.ceil(100 * part - LIMITS.rounding_share)
 
 
@@ -214,43 +216,35 @@ def best_split(
     Args:
         plan: the plan. Its own shares serve only for comparison.
         weights: from 1e-60 to 1e60, by table (see `table_named`), or by query for all of its
-            levels. The default is the plan's own weight, or 1 if it states none.
-        consistent: True to minimize the error after least squares. The default is the plan's
-            setting.
-        work: the largest amount of work, in places whose variances are computed (about 10^8 per
-            second). Without it the search runs to its end. ``gap`` bounds the remaining error.
+            levels. The default is the plan's own weight, or 1.
+        consistent: True to minimize the error after least squares; by default as in the plan.
+        work: the largest number of places whose variances are computed (about 10^8 per second). By
+            default, the search runs to its end. ``gap`` bounds the remaining error.
 
     Raises:
-        ValueError: a weight is for no table of the plan, for a declared table, or the second for a
-            table.
+        ValueError: a weight names no measured table, or a table that has a weight already.
     """
     if plan.has_detail:
         raise ValueError(
             "a query with detail: how much its first counts should take depends on the thresholds, "
             "and no shares are known to be best; choose your own"
         )
-    entries: dict[Name, list[Fraction]] = {}
-    for entry in plan.entries():
-        if entry.public is None:
-            entries.setdefault((entry.query, entry.level), []).append(entry.share)
-    names = list(entries)
+    tables = {name: own for name, own in entries_by_table(plan).items() if own[0].public is None}
+    names = list(tables)
     if not names:
         raise ValueError("plan: all of its tables are declared, and none gets a share")
     given = _weights(plan, names, weights or {})
     joint = plan.consistency is not None if consistent is None else consistent
-    sums = [sum(entries[name], Fraction(0)) for name in names]
+    sums = [sum((entry.share for entry in own), Fraction(0)) for own in tables.values()]
     own, declared = np.array([float(share) for share in sums]), sum(sums, Fraction(0))
     before_shares = [share / declared for share in sums]
-    cases = _cases(plan, names)
-    many = np.array([len(entries[name]) for name in names], dtype=float)
+    cases = _cases(plan, dict(zip(names, sums, strict=True)))
+    many = np.array([len(tables[name]) for name in names], dtype=float)
     weighing = np.array([float(given[name]) for name in names])
 
     def variances(shares: Floats) -> Floats:
         noise_variances = many / (2 * shares)
         return _after(plan, names, noise_variances) if joint else noise_variances
-
-    def spent(shares: Floats) -> Floats:
-        return shares / float((cases @ shares).max())
 
     def value(shares: Floats) -> float:
         return float(weighing @ variances(shares))
@@ -264,45 +258,46 @@ def best_split(
     else:
         lower = value(best)
     exact = _round_shares(best)
-    shares = spent(np.array([float(share) for share in exact]))
+    shares = _spend_all(np.array([float(share) for share in exact]), cases)
     if value(own) <= value(shares) * (1 + LIMITS.relative_width):
         exact, shares = before_shares, own
     after, before = np.sqrt(variances(shares)), np.sqrt(variances(own))
     parts = tuple(
-        SharePart(*name, given[name], share, own_share, float(e), float(b), len(entries[name]))
+        SharePart(*name, given[name], share, own_share, float(e), float(b), len(tables[name]))
         for name, share, own_share, e, b in zip(
             names, exact, before_shares, after, before, strict=True
         )
     )
     least = value(shares)
-    equal = value(spent(np.full(len(names), 1 / len(names))))
+    equal = value(_spend_all(np.full(len(names), 1 / len(names)), cases))
     gap = max(0.0, least / lower - 1) if lower else math.inf
     return Split(parts, joint, least, value(own), equal, gap, len(cases))
 
 
-def _cases(plan: Plan, names: list[Name]) -> Floats:
+def _spend_all(shares: Floats, cases: Floats) -> Floats:
+    """Scale shares so that the worst case takes exactly the budget."""
+    return shares / float((cases @ shares).max())
+
+
+def _cases(plan: Plan, shares: Mapping[Name, Fraction]) -> Floats:
     """Return the part of each table's share that each case of a change takes, a row per case."""
     entries = [entry for entry in plan.entries() if entry.public is None]
-    crossing = plan.unit.neighboring == "replace-one"
     rows: list[list[Fraction]] = []
-    shares = dict.fromkeys(names, Fraction(0))
-    for entry in entries:
-        shares[entry.query, entry.level] += entry.share
-    for case in plan.every_case(entries, crossing=crossing):
-        taken = dict.fromkeys(names, Fraction(0))
+    for case in plan.every_case(entries, crossing=plan.unit.neighboring == "replace-one"):
+        taken = dict.fromkeys(shares, Fraction(0))
         for entry in case:
             taken[entry.query, entry.level] += entry.share
-        rows.append([taken[name] / shares[name] for name in names])
+        rows.append([taken[name] / share for name, share in shares.items()])
     return np.unique(np.array(rows, dtype=float), axis=0)
 
 
 def _places(plan: Plan, names: list[Name]) -> int:
-    """Count the places of trees that one computation of all tables' variances visits."""
-    count = 0
-    for name, level in names:
-        query = plan.query(name)
-        count += 2 ** len(query.by) * (plan.shape(query, level)[0] + LIMITS.tree_places)
-    return count
+    """Return the number of places that one computation of all variances visits."""
+    queries = ((plan.query(name), level) for name, level in names)
+    return sum(
+        2 ** len(query.by) * (plan.shape(query, level)[0] + LIMITS.tree_places)
+        for query, level in queries
+    )
 
 
 def _weights(
@@ -337,7 +332,7 @@ def _weights(
 
 
 def _after(plan: Plan, names: list[Name], alone: Floats) -> Floats:
-    """Return mean variances after least squares, from those before. Both are per squared shift."""
+    """Return mean variances after least squares from those before. Both are per squared shift."""
     squared = {(e.query, e.level): float(e.squared or 1) for e in plan.entries()}
     noise = dict.fromkeys(squared, 0.0)
     noise |= {n: v * squared[n] for n, v in zip(names, alone.tolist(), strict=True)}
@@ -353,19 +348,16 @@ def _after(plan: Plan, names: list[Name], alone: Floats) -> Floats:
 def _search_shares(
     value: Callable[[Floats], float], starts: Iterable[Floats], steps: int, cases: Floats
 ) -> tuple[Floats, float]:
-    """Return nearly best shares, and a lower bound on the objective: 0 without steps to compute it.
+    """Return nearly best shares, and a lower bound on the least ``value``, or 0 after no steps.
 
-    The objective is convex and inversely proportional to the shares. Take shares y of which no case
-    takes more than 1, and any weights of the cases that sum to 1. At y, the objective is at least
-    value^2 / sum(slope * y) >= value^2 / max(slope / (weights @ cases)).
+    ``value`` is convex and inversely proportional to the shares. Take shares y of which no case
+    takes more than 1, and any weights of the cases that sum to 1. At y, it is at least value^2 /
+    sum(slope * y) >= value^2 / max(slope / (weights @ cases)).
     """
-
-    def spent(shares: Floats) -> Floats:
-        return shares / float((cases @ shares).max())
-
     weights = np.full(len(cases), 1 / len(cases))
-    floored = (spent(np.maximum(start, LIMITS.least_share)) for start in starts)
-    now, shares = min(((value(s), s) for s in floored), key=_first)
+    floored = (_spend_all(np.maximum(start, LIMITS.least_share), cases) for start in starts)
+    first = itemgetter(0)
+    now, shares = min(((value(s), s) for s in floored), key=first)
     best, lower = (now, shares), 0.0
     for _ in range(steps):
         slope = np.empty(len(shares))
@@ -379,21 +371,17 @@ def _search_shares(
         lower = max(lower, now**2 / float((slope / prices).max()))
         if best[0] <= lower * (1 + LIMITS.relative_width):
             break
-        shares = spent(shares * np.sqrt(np.maximum(slope, 0.0) / prices))
-        shares = spent(np.maximum(shares, LIMITS.least_share))
+        shares = _spend_all(shares * np.sqrt(np.maximum(slope, 0.0) / prices), cases)
+        shares = _spend_all(np.maximum(shares, LIMITS.least_share), cases)
         weights = weights * (cases @ shares)
         weights /= weights.sum()
         now = value(shares)
-        best = min(best, (now, shares), key=_first)
+        best = min(best, (now, shares), key=first)
     return best[1], lower
 
 
-def _first(result: tuple[float, Floats]) -> float:
-    return result[0]
-
-
 def _round_shares(shares: Floats) -> list[Fraction]:
-    """Round shares to thousandths (finer for many tables), at least one each, with sum 1."""
+    """Round shares to multiples of 1/1000 (finer for many tables), each above 0, with sum 1."""
     parts = LIMITS.parts
     while parts < 20 * len(shares):
         parts *= 10

@@ -1,4 +1,4 @@
-"""Explain the bounds of a plan that follow from noisy histograms, before any data."""
+"""Explain the clips and row numbers of a plan that a run will derive from noisy histograms."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from neyman.publishing.plan.plan import Plan
 
 
 def searched(plan: Plan) -> bool:
-    """Return True if some bound follows from a histogram."""
+    """Return True if a clip, or the rows per unit, must be discovered."""
     return plan.unit.search is not None or any(query.search for query in plan.queries)
 
 
 def refuse_searched(plan: Plan) -> None:
-    """Refuse a plan whose errors depend on bounds that are not known yet."""
+    """Raise ValueError if a plan's errors depend on bounds that are not known yet."""
     if searched(plan):
         raise ValueError(
             "plan: its errors depend on bounds that noisy histograms lead to (clip or rows = "
@@ -24,10 +24,10 @@ def refuse_searched(plan: Plan) -> None:
 
 
 def search_notes(plan: Plan) -> tuple[str, ...]:
-    """Return a sentence or more for each bound that follows from a histogram.
+    """Return a text for each bound that follows from a histogram, with the errors that it causes.
 
-    They name the errors that the search causes: noise is proportional to the bound, the bound is up
-    to twice as large as needed, and no interval covers values outside it.
+    Noise is proportional to the bound, the bound is up to twice as large as needed, and no interval
+    covers values outside it.
     """
     noise = {entry.query: entry.sigma_squared(plan.scale) for entry in plan.entries()}
     notes: list[str] = []
@@ -46,8 +46,8 @@ def search_notes(plan: Plan) -> tuple[str, ...]:
 
 
 def _note(start: str, search: ClipSearch, sigma: float, what: str, candidate: str) -> str:
-    cells = search.most * (1 + search.signed)
-    units = 2 * sigma * math.sqrt(cells)
+    bins = search.most * (1 + search.signed)
+    units = 2 * sigma * math.sqrt(bins)
     return (
         f"{start} from {search.histogram!r}, a histogram over powers of two. The errors"
         f" above are for the largest candidate, {candidate};"

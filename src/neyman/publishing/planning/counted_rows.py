@@ -1,7 +1,6 @@
 """Say in words which rows a plan's tables count, from the plan alone.
 
-The number of rows that do not count is private. No release states it, and `neyman data check` shows
-it to the custodian.
+The number of rows that do not count is private. Only `neyman data check` shows it.
 """
 
 from __future__ import annotations
@@ -16,26 +15,39 @@ _COUNTS = frozenset({"count", "units", "distinct", "histogram"})
 
 
 def counted_rows(plan: Plan, rows: int | None = None) -> tuple[str, str]:
-    """Return which rows count, and how leaving out the other rows affects the tables.
+    """Return two texts: which rows count, and how leaving out the other rows affects the tables.
 
-    Both are sentences. The second is "" if every row counts. ``rows`` is the largest number of rows
-    of one unit, if a noisy histogram has set it.
+    The second is "" if every row counts. ``rows`` is the largest number of rows of one unit, if a
+    noisy histogram has set it.
     """
     queries = [query for query in plan.queries if query.split and not query.searched]
-    dropping = [query for query in queries if plan.unit.id is not None or any(_lost(plan, query))]
+    lost = [set(_lost(plan, query)) for query in queries]
+    dropping = [
+        query
+        for query, kinds in zip(queries, lost, strict=True)
+        if plan.unit.id is not None or kinds
+    ]
     if not dropping:
         filtered = plan.rows.where is not None or any(query.where for query in queries)
         which = f"Every row {'that the filter takes ' if filtered else ''}counts"
         skipping = any(query.optional for query in queries)
         return f"{which}{', apart from missing values' if skipping else ''}.", ""
-    first = "; ".join([*_bound(plan, queries, rows), *_uncounted_rows(plan, queries)])
-    sentences = [first, *_in_some(plan, queries), *_further(plan, queries)]
+    uncounted = ["rows without an id"] if plan.unit.id is not None else []
+    uncounted += [text for kind, (text, _) in _LOST.items() if all(kind in own for own in lost)]
+    listed = [f"{' and '.join(uncounted)} are not counted"] if uncounted else []
+    first = "; ".join([*_bound(plan, queries, rows), *listed])
+    in_some = (
+        text
+        for kind, (_, text) in _LOST.items()
+        if 0 < sum(kind in own for own in lost) < len(lost)
+    )
+    sentences = [first, *in_some, *_further(plan, queries)]
     which = " ".join(f"{text[0].upper()}{text[1:]}." for text in sentences if text)
     return which, _effect(dropping)
 
 
 def _bound(plan: Plan, queries: Sequence[Query], rows: int | None) -> Iterator[str]:
-    """Yield the largest number of rows of one unit, in each table that queries read."""
+    """Yield a clause on the largest number of rows of one unit in each table that queries read."""
     subject = plan.unit.protects
     if plan.unit.id is None:
         return
@@ -59,23 +71,6 @@ def _row_bound(plan: Plan, name: str | None, rows: int | None) -> int:
     return plan.unit.rows if rows is None else rows
 
 
-def _uncounted_rows(plan: Plan, queries: Sequence[Query]) -> Iterator[str]:
-    """Yield the kinds of rows that no table counts."""
-    kinds = ["rows without an id"] if plan.unit.id is not None else []
-    lost = [set(_lost(plan, query)) for query in queries]
-    kinds += [always for kind, (always, _) in _LOST.items() if all(kind in own for own in lost)]
-    if kinds:
-        yield f"{' and '.join(kinds)} are not counted"
-
-
-def _in_some(plan: Plan, queries: Sequence[Query]) -> Iterator[str]:
-    """Yield the kinds of rows that some tables do not count."""
-    lost = [set(_lost(plan, query)) for query in queries]
-    for kind, (_, sometimes) in _LOST.items():
-        if {kind in own for own in lost} == {True, False}:
-            yield sometimes
-
-
 _LOST = {
     "listed": (
         "rows outside the listed keys",
@@ -90,7 +85,7 @@ _LOST = {
 
 
 def _lost(plan: Plan, query: Query) -> Iterator[str]:
-    """Yield the kinds of rows that the keys of a query drop."""
+    """Yield the kinds of rows that the keys of a query drop, as keys of `_LOST`."""
     if any(one.unknown is None for one, _ in plan.parts(plan.finest(query))):
         yield "listed"
     for name in (*query.by, *([query.column] if query.measure == "distinct" else [])):
@@ -102,7 +97,7 @@ def _lost(plan: Plan, query: Query) -> Iterator[str]:
 
 
 def _further(plan: Plan, queries: Sequence[Query]) -> Iterator[str]:
-    """Yield the bounds that the queries add to the plan's."""
+    """Yield a clause on the queries' own bounds on the rows of one unit."""
     subject = plan.unit.protects
     own = {(query.groups, query.rows_per_group) for query in queries}
     if own == {(None, None)}:

@@ -10,7 +10,7 @@ from neyman.publishing.tables.estimates import half_width
 
 def detail_notes(plan: Plan) -> tuple[str, ...]:
     """Return a sentence or more for each query whose detail depends on first counts."""
-    noise = {(e.query, e.level): e.sigma_squared(plan.scale) for e in plan.entries() if e.share}
+    noise = {(e.query, e.level): e.sigma_squared(plan.scale) for e in plan.entries()}
     notes: list[str] = []
     for query in plan.queries:
         if query.detail is None:

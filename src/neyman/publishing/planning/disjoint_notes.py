@@ -20,7 +20,7 @@ _RULES = {
 
 
 def disjoint_notes(plan: Plan) -> tuple[str, ...]:
-    """Return the rule for charging disjoint queries, and the pairs that are not proved disjoint."""
+    """Return sentences on how disjoint queries are charged, and on pairs not proved disjoint."""
     texts = dict.fromkeys(q.where for q in plan.queries if q.split and q.where is not None)
     proved: list[str] = []
     left: list[str] = []
@@ -41,12 +41,9 @@ def disjoint_notes(plan: Plan) -> tuple[str, ...]:
         )
         more = f"Charged as a sum, because one row may meet both: {_list_queries(left)}."
         return (rule, more) if left else (rule,)
-    no_filters = "no two queries have different filters"
-    why = (
-        _list_queries(left) or no_filters
-        if not proved
-        else f"more than {DISJOINT_LIMITS.sets} sets are possible"
-    )
+    why = _list_queries(left) or "no two queries have different filters"
+    if proved:
+        why = f"more than {DISJOINT_LIMITS.sets} sets are possible"
     blocked = plan.unit.id is not None or any(query.delta is not None for query in plan.queries)
     if plan.unit.id is not None:
         why = (
@@ -62,7 +59,5 @@ def disjoint_notes(plan: Plan) -> tuple[str, ...]:
 
 
 def _list_queries(texts: list[str]) -> str:
-    more = (
-        f"; and {len(texts) - _MAX_QUERIES_SHOWN} more" if len(texts) > _MAX_QUERIES_SHOWN else ""
-    )
-    return "; ".join(texts[:_MAX_QUERIES_SHOWN]) + more
+    left = len(texts) - _MAX_QUERIES_SHOWN
+    return "; ".join(texts[:_MAX_QUERIES_SHOWN]) + (f"; and {left} more" if left > 0 else "")

@@ -15,7 +15,7 @@ from neyman.publishing.planning.accuracy import errors
 
 @dataclass(frozen=True)
 class Limits:
-    """Limit the tables that a notebook lists."""
+    """Limit the tables that a notebook lists, and set the rows of an example."""
 
     example_rows: int = 1000
     tables: int = 50  # tables that a notebook lists

@@ -54,6 +54,21 @@ level = 0.05                # if they confirm 5 of 100 false ones
 name = "rows"
 measure = "count"
 share = "1"                 # the shares of all queries add up to 1
+
+# Rows without a number take no part in a mean and add nothing to a sum, as in SQL.
+# unknown = 40 in a column replaces a missing number by 40.
+# More queries; see the plan's reference for every measure:
+# [[query]]
+# name = "by key"
+# measure = "count"
+# by = [{key}]      # a column with keys
+# share = "1/2"
+# [[query]]
+# name = "average"
+# measure = "mean"
+# column = {number}
+# clip = [0, 100]            # values outside count as the nearer end
+# share = "1/4"
 """
 
 
@@ -90,7 +105,7 @@ def schema_at(url: str) -> tuple[str, Schema] | None:
 
 
 def _usual(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a column. A decimal with too many digits after the point is a double."""
+    """Return a column's type, but a double for decimals with too many digits after the point."""
     wide = pa.types.is_decimal(kind) and kind.scale > LIMITS.decimals
     return pa.float64() if wide else kind
 
@@ -171,20 +186,18 @@ def first_plan(
             f"--id {id!r}: the file has {names.count(id)} columns of that name among its "
             f"{len(names)}; name one that it has once"
         )
-    return "\n".join(_lines(_safe(name), schema, id, protects, neighboring)) + "\n"
-
-
-def _lines(
-    name: str, schema: Schema, unit: str | None, protects: str, neighboring: Neighboring
-) -> Iterator[str]:
-    yield from _sections(name, schema, unit, protects, neighboring)
+    lines = [*_sections(_safe(name), schema, id, protects, neighboring)]
     if any(kind is None for _, kind in schema.columns):
-        yield _UNTYPED
-    yield from _columns(schema, unit)
-    yield _CLOSING
-    numbers = [c for c, kind in schema.columns if kind is not None and _numeric(kind) and c != unit]
-    keyed = [c for c, _ in schema.columns if c != unit and c not in numbers]
-    yield from _more_queries(keyed[0] if keyed else "column", numbers[0] if numbers else "column")
+        lines.append(_UNTYPED)
+    others = [(column, kind) for column, kind in schema.columns if column != id]
+    numbers = [
+        column
+        for column, kind in others
+        if kind is not None and (pa.types.is_integer(kind) or pa.types.is_floating(kind))
+    ]
+    keyed = [column for column, _ in others if column not in numbers]
+    key, number = (_text(found[0] if found else "column") for found in (keyed, numbers))
+    return "\n".join([*lines, *_columns(schema, id), _CLOSING.format(key=key, number=number)])
 
 
 def _sections(
@@ -230,23 +243,6 @@ def _columns(schema: Schema, unit: str | None) -> Iterator[str]:
         yield ""
 
 
-def _more_queries(keyed: str, number: str) -> Iterator[str]:
-    yield "# Rows without a number take no part in a mean and add nothing to a sum, as in SQL."
-    yield "# unknown = 40 in a column replaces a missing number by 40."
-    yield "# More queries; see the plan's reference for every measure:"
-    yield "# [[query]]"
-    yield '# name = "by key"'
-    yield '# measure = "count"'
-    yield f"# by = [{_text(keyed)}]      # a column with keys"
-    yield '# share = "1/2"'
-    yield "# [[query]]"
-    yield '# name = "average"'
-    yield '# measure = "mean"'
-    yield f"# column = {_text(number)}"
-    yield "# clip = [0, 100]            # values outside count as the nearer end"
-    yield '# share = "1/4"'
-
-
 def _column(name: str, kind: pa.DataType | None) -> Iterator[str]:
     head = f"[columns.{name if _BARE.fullmatch(name) else _text(name)}]"
     keys = '# keys = ["...", "..."]      # or public keys, to group by; then leave type out'
@@ -276,21 +272,16 @@ def _column(name: str, kind: pa.DataType | None) -> Iterator[str]:
         yield f"# {_comment(name)}: of type {kind_text}, which a plan cannot use; convert it first"
 
 
-def _numeric(kind: pa.DataType) -> bool:
-    types = pa.types
-    return types.is_integer(kind) or types.is_floating(kind)
-
-
 def _safe(name: str) -> str:
     safe = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-_")[:60]
     return safe or "data"
 
 
 def _text(value: str) -> str:
-    """Return a text as TOML writes it."""
+    """Return a text as a TOML string, in quotes."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _comment(value: str) -> str:
-    """Return a text on one line of a comment."""
+    """Return a text on one line, with control characters escaped."""
     return _text(value)[1:-1]

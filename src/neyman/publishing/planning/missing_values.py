@@ -1,9 +1,8 @@
 """Explain how each query of a plan treats rows without a number, and how it rounds numbers.
 
-A row takes part in a mean, a variance, a standard deviation, quantiles, a minimum, a maximum, and a
-histogram only if it has a number. A missing number adds nothing to a sum. A ratio is the quotient
-of two such sums. This is SQL's rule. A column can state a number that replaces a missing one. A
-number is rounded down to the digits that its column states.
+A missing number adds nothing to a sum. A ratio is the quotient of two such sums. Any other
+statistic of a column's numbers leaves the row out. This is SQL's rule. A column can state a number
+that replaces a missing one. A number is rounded down to the digits that its column states.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ def _sentence(query: Query, column: Column) -> str:
 
 
 def _counted_as(query: Query, column: Column, unknown: int) -> str:
-    """Return the number that replaces a missing one, and how the query's range changes it."""
+    """Return the number that replaces a missing one, in words. Say if a clip or edges move it."""
     number = str(unscaled(unknown, column))
     ranges = [(query.bins[0], query.bins[-1] - 1)] if query.bins else []
     ranges += [query.clip] if query.clip and column.name == query.column else []

@@ -30,8 +30,8 @@ LIMITS = Limits()
 class NoiseChoice:
     """Compare the kind of a plan's noise with the other kind at the same budget.
 
-    ``ratio`` is the other kind's standard error over the plan's: the geometric mean over integer
-    tables. It is None with a ``reason`` if it is unknown.
+    ``ratio`` is the other kind's standard error divided by the plan's, as the geometric mean of the
+    integer tables. If it is unknown, it is None, and ``reason`` says why.
     """
 
     kind: NoiseKind
@@ -42,11 +42,8 @@ class NoiseChoice:
     @property
     def better(self) -> NoiseKind:
         """Return the kind with the smaller errors, or the plan's own if they are about equal."""
-        return (
-            self.other
-            if self.ratio is not None and self.ratio < 1 - LIMITS.relative_difference
-            else self.kind
-        )
+        smaller = self.ratio is not None and self.ratio < 1 - LIMITS.relative_difference
+        return self.other if smaller else self.kind
 
     def text(self) -> str:
         """Return one or two sentences that name the better kind."""
@@ -66,7 +63,7 @@ class NoiseChoice:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON types."""
+        """Return the comparison as JSON types."""
         return {
             "kind": self.kind,
             "other": self.other,
@@ -100,6 +97,6 @@ def noise_choice(plan: Plan) -> NoiseChoice:
             for entry in measured
         ]
     except (PlanError, ValueError, ZeroDivisionError):
-        reason = f"{other} noise cannot meet this budget."
-        return NoiseChoice(plan.noise, other, None, reason[0].upper() + reason[1:])
+        reason = f"{other.capitalize()} noise cannot meet this budget."
+        return NoiseChoice(plan.noise, other, None, reason)
     return NoiseChoice(plan.noise, other, math.exp(math.fsum(logs) / len(logs)))

@@ -1,4 +1,4 @@
-"""Write plans as TOML: with other shares, or from their sections."""
+"""Write plans as TOML, with other shares or other queries, or from their sections."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def rewritten(text: str, split: Split) -> str:
 def with_queries(
     text: str, queries: Sequence[Mapping[str, Any]], derive: Mapping[str, Any], comment: str
 ) -> str:
-    """Return a plan's TOML with other queries, more derived columns, and a comment."""
+    """Return a plan's TOML with these queries, more derived columns, and a comment."""
     document: Any = tomlkit.parse(text)
     document.pop("query", None)
     if derive:

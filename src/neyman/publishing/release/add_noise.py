@@ -1,4 +1,4 @@
-"""Add noise to exact private tables and write the public tables, a part at a time."""
+"""Add noise to exact private tables, and write the public tables part by part."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from neyman.publishing.tables.key_selection import selected, threshold
 
 @dataclass(frozen=True)
 class Exact:
-    """Hold private counts without noise: cells by table and measure, and keys by table."""
+    """Hold private numbers without noise: cells by query, level, and measure, and discovered keys.
+
+    ``discovered`` has the keys by query and level, with their numbers by measure.
+    """
 
     cells: Mapping[tuple[str, str, str], Cells]
     discovered: Mapping[tuple[str, str], tuple[pa.Table, Mapping[str, NDArray[np.int64]]]]
@@ -33,7 +36,7 @@ class Exact:
 def write_tables(
     stage: Staging, tables: Sequence[Form], exact: Exact, done: Callable[[float], None]
 ) -> list[ReceiptTable]:
-    """Draw the noise and write every table, a part at a time."""
+    """Draw the noise and write every table, part by part. Return the files for the receipt."""
     bits = SecureBits()
     cells, written = sum(form.cells for form in tables), 0
 
@@ -97,7 +100,7 @@ def noisy_part(
 def _quantiles_of_groups(
     form: Form, truth: Cells, part: range, sigma_squared: Fraction, bits: Bits
 ) -> NDArray[np.int64]:
-    """Draw the quantiles of some groups. Sort each group's draws, which needs no data."""
+    """Draw the quantiles of the groups in ``part``, and sort the draws of each group."""
     levels, points = form.query.quantiles, form.query.bins or range(2)
     size, ends = len(points) - 1, (points[0], points[-1] - 1)
     rate = rate_of(sigma_squared) / rank_unit(form.query)

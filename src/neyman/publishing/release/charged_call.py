@@ -1,9 +1,8 @@
-"""Run one charged call: check, charge, begin, read the data and draw the noise, and finish.
+"""Charge a ledger before private data are read, and store what the call published afterward.
 
-The order is the guarantee. `Payer.check` confirms that the ledger would grant the charge.
-`Payer.reserve` makes the charge durable. Entering a `ChargedCall` durably marks the entry as
-reading. Only this block reads private data and draws randomness. `ChargedCall.finish` stores the
-receipt and marks the entry as released.
+`Payer.check` confirms that the ledger would grant the charge. `Payer.reserve` makes the charge
+durable. Entering a `ChargedCall` durably marks the entry as reading. Only this block reads private
+data and draws randomness. `ChargedCall.finish` stores the receipt and marks the entry as released.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _log = logging.getLogger("neyman")
 
 
 class Payment(TypedDict, total=False):
-    """Set the public arguments for the payer. The dataset is "name@version"."""
+    """Define the public arguments that say who pays. The dataset is "name@version"."""
 
     ledger: Ledger | str | Path | None
     dataset: str | None
@@ -64,8 +63,8 @@ class Payer:
     def of(cls, ledger: Ledger, account: Account, part: str = "", totals: str = "") -> Payer:
         """Return the payer for an account, with the privacy unit of the account's registration.
 
-        A release must pass its own mark of totals. Without the mark, a marked account refuses the
-        charge.
+        ``totals`` is the `totals_hash` of the release's plan. An account that is registered with
+        totals refuses a charge with another hash, or without one.
         """
         unit = account.protects, account.neighboring, account.rows
         return cls(ledger, account.dataset, *unit, account.to, part, account.currency, totals)
@@ -148,8 +147,8 @@ class ChargedCall:
         message: a function from the name of the error's type and its public message, or "", to the
             message of the `ChargedError`.
         public_errors: errors whose messages hold nothing from the data.
-        unchanged_errors: errors that hold nothing from the data and leave the block unchanged.
-        logs_errors: if True, other errors are logged at debug level.
+        unchanged_errors: errors that hold nothing from the data and are not replaced.
+        logs_errors: True to log other errors at debug level.
     """
 
     payer: Payer | None
@@ -213,5 +212,5 @@ def call_guarantee(mechanism: Mechanism) -> parts.CallGuarantee:
 
 
 def _finite(epsilon: float) -> float | None:
-    """Return an epsilon for JSON: null if it is infinite."""
+    """Return an epsilon for JSON: None, which becomes null, if it is infinite."""
     return float(epsilon) if epsilon < math.inf else None

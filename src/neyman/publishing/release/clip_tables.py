@@ -1,45 +1,38 @@
-"""Compute the clips that published histograms lead to, and the noise for these clips."""
+"""Compute discovered clips from published histograms, and the noise of tables with these clips."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-
-import pyarrow.parquet as pq
 
 from neyman.accounting.semantics.digits import exact_text
 from neyman.publishing.plan.clip_search import ROWS_TABLE, ClipSearch, chosen_clip, top_clip
 from neyman.publishing.plan.hierarchy import ALL
 from neyman.publishing.release.receipt_format import ClipNoise, ClipPart
-from neyman.publishing.release.table_files import listing
-from neyman.publishing.tables.forms import Form, forms, integers
+from neyman.publishing.release.table_files import FileCheck, published_integers
+from neyman.publishing.tables.forms import Form, forms
 
 Clips = Mapping[str, tuple[int, int]]
 
 
-def chosen_clips(
-    tables: Sequence[Form], folder: Path, check: Callable[[Form, Path], None] = lambda f, p: None
-) -> Clips:
-    """Return the clip of each query whose clip is discovered.
+def chosen_clips(tables: Sequence[Form], folder: Path, check: FileCheck | None = None) -> Clips:
+    """Return the clip of each query whose clip is discovered, from the files in a folder.
 
-    The function calls ``check`` before it reads a file.
+    ``check`` is as for `published_integers`.
     """
     clips: dict[str, tuple[int, int]] = {}
     by_name = {form.query.name: form for form in tables}
     for name, search in searches(tables).items():
         histogram = by_name[search.histogram]
-        path = folder / listing(search.histogram, histogram.level, histogram.rows)[0].path
-        check(histogram, path)
-        table = pq.read_table(path, columns=["value"], use_threads=False)
         ((_, sigma_squared),) = histogram.entries
-        counts = [int(count) for count in integers(table.column("value"))]
+        counts = published_integers(histogram, folder, check).tolist()
         clips[name] = chosen_clip(search, counts, sigma_squared)
     return clips
 
 
 def forms_with(tables: Sequence[Form], clips: Clips) -> tuple[Form, ...]:
-    """Return the forms of the tables for known clips. Sigma is proportional to the shift [UN-9]."""
+    """Return each table's `Form` for these clips. Sigma is proportional to the shift [UN-9]."""
     if not clips:
         return tuple(tables)
     plan = tables[0].plan.with_clips(clips)
@@ -52,13 +45,13 @@ def forms_with(tables: Sequence[Form], clips: Clips) -> tuple[Form, ...]:
 
 
 def extreme_forms(tables: Sequence[Form]) -> tuple[Form, ...]:
-    """Return the forms with the smallest candidate for each clip: the least possible noise."""
+    """Return each table's `Form` for the smallest possible clips, with the least noise."""
     tops = {name: top_clip(one) for name, one in searches(tables).items()}
     return forms_with(tables, {name: (low // high, 1) for name, (low, high) in tops.items()})
 
 
 def searches(tables: Sequence[Form]) -> dict[str, ClipSearch]:
-    """Return the search for each clip by the query's name, and the search for the rows per unit."""
+    """Return the search for each clip by the query's name, and for the rows by `ROWS_TABLE`."""
     by_query = {form.query.name: form.query.search for form in tables}
     if tables:
         by_query[ROWS_TABLE] = tables[0].plan.unit.search
@@ -66,7 +59,7 @@ def searches(tables: Sequence[Form]) -> dict[str, ClipSearch]:
 
 
 def clip_parts(tables: Sequence[Form], clips: Clips) -> tuple[ClipPart, ...]:
-    """List the clips that published histograms led to, as in a receipt."""
+    """Return the parts of a receipt about discovered clips."""
     known = searches(tables)
     later = [form for form in forms_with(tables, clips) if not form.query.searched]
     parts: list[ClipPart] = []

@@ -1,7 +1,7 @@
 """Report which private rows a run would read and drop, for the custodian alone.
 
-The check publishes, charges, and writes nothing. The answer describes private rows and states so.
-It uses the same reader, keys, and bounds as a release.
+The check uses the same reader, keys, and bounds as a release. It publishes, charges, and writes
+nothing. Its answer is private and states so.
 """
 
 from __future__ import annotations
@@ -96,26 +96,25 @@ def check_data(
 
     A run silently drops an ill-formed line of a CSV file and a row with an unknown key, since an
     error would reveal their presence. This check names them. It reads the data as a run does. It
-    charges nothing, opens no ledger, and writes no file (an engine that runs out of memory spills
-    to a private folder, as in a run).
+    charges nothing, opens no ledger, and writes no file except private spill files of the engine.
 
-    The result is private and may not be shared. Use it to correct the data. Do not choose keys,
-    clips, or bounds by it, since the plan is published.
+    The result is private. Use it to correct the data, not to choose keys, clips, or bounds, since
+    the plan is published.
 
     Args:
         plan: a plan, or the path of a plan.
-        data: the private table, as for `run`. The check uses up a stream: give the run a new one.
+        data: the private table, as for `run`. The check uses up a stream.
         engine: "duckdb" or "spark".
         memory: the largest memory of the engine, such as "4GB".
         master: the Spark master, such as "local[2]".
         most: the number of lines to list per reason, and of values per column, at least 0.
-        id: a column of the plan's table that names the unit. The field ``assumed`` then counts the
-            values of this column that have more rows than ``unit.rows`` among the rows that meet
-            the plan's filter. The guarantee assumes that no such value exists.
+        id: a column of the plan's table that names the unit. The field ``assumed`` then counts its
+            values with more than ``unit.rows`` rows that meet the plan's filter. The guarantee
+            assumes that no such value exists.
 
     Returns:
-        The check. A run draws which rows of a unit it uses. So if bounds drop rows, the number of
-        rows that a query counts can differ between runs. All other numbers are exact.
+        The check. Its numbers are exact, except if bounds drop rows: a run draws which rows of a
+        unit it uses, so the number of rows that a query counts can differ between runs.
 
     Raises:
         PlanError, DataError: an error that a run raises before its charge.
@@ -150,7 +149,7 @@ def check_data(
     try:
         read = {
             name: _read(one, needed[name], tables[name], most)
-            for name, one in {plan.table: source, **source.others}.items()
+            for name, one in source.by_name(plan).items()
         }
         readings = {
             name: key_matches.reading_matches(plan, table, most) for name, table in tables.items()
@@ -189,7 +188,7 @@ def check_data(
 def _read(
     source: Source, columns: tuple[str, ...], table: ibis.Table, most: int
 ) -> tuple[int, Lines | None]:
-    """Return the number of rows of a table, and the lines of its CSV files."""
+    """Return the number of rows of a table, and the faults in its CSV files; None for others."""
     files = csv_files(source.data)
     lines = line_faults(files, columns, source.csv, most) if files else None
     rows = row_count(table)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from neyman.publishing.engines.cells import Cells, added
-from neyman.publishing.release.table_files import listing
-from neyman.publishing.tables.forms import Form, integers
+from neyman.publishing.release.table_files import FileCheck, published_integers
+from neyman.publishing.tables.forms import Form
 
 Key = tuple[str, str, str]
 
 
 def forms_with_first_counts(
-    tables: Sequence[Form], folder: Path, check: Callable[[Form, Path], None] = lambda f, p: None
+    tables: Sequence[Form], folder: Path, check: FileCheck | None = None
 ) -> tuple[Form, ...]:
-    """Return the forms with the levels of detail that follow from published first counts [UN-12].
+    """Return each table's `Form`, with detail that follows from published first counts [UN-12].
 
-    The function calls ``check`` before it reads a file.
+    ``check`` is as for `published_integers`.
     """
     by_name = {(form.query.name, form.level): form for form in tables}
     changed: list[Form] = []
@@ -30,17 +29,15 @@ def forms_with_first_counts(
             changed.append(form)
             continue
         first = by_name[form.query.detail.first, form.level]
-        path = folder / listing(first.query.name, first.level, first.rows)[0].path
-        check(first, path)
-        table = pq.read_table(path, columns=["value"], use_threads=False)
-        changed.append(replace(form, first_counts=integers(table.column("value"))))
+        counts = published_integers(first, folder, check)
+        changed.append(replace(form, first_counts=counts))
     return tuple(changed)
 
 
 def detailed_cells(
     tables: Sequence[Form], cells: Mapping[Key, Cells]
 ) -> Iterator[tuple[Key, Cells]]:
-    """Yield the cells of each table with detail, selected from the counts at each level."""
+    """Yield the cells of each table with detail: each group's counts at its level of detail."""
     for form in tables:
         if form.query.detail is None:
             continue

@@ -1,4 +1,4 @@
-"""Compare the fields of a receipt with what follows from its terms."""
+"""Compare the fields of a receipt with recomputed fields, and name the first that differs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ more than rounding. Bounds that do not overlap ours, or that claim more than thi
 
 
 class Differs(Exception):
-    """Report a field of a receipt that does not follow from its terms."""
+    """Report a field of a receipt that differs from the recomputed one."""
 
 
 def ratio(text: object) -> Fraction:
-    """Return the exact nonnegative number in a text."""
+    """Return the exact nonnegative number in a text. Raise `Differs` for anything else."""
     if not isinstance(text, str) or not re.fullmatch(r"[0-9]{1,1300}(/[0-9]{1,1300})?", text):
         raise Differs(f"{short(text)} is not an exact number such as '1/4'")
     return Fraction(text)
@@ -33,12 +33,11 @@ def ratio(text: object) -> Fraction:
 
 def short(value: object) -> str:
     """Return the representation of a value, cut to 80 characters for a message."""
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return check.shortened(repr(value))
 
 
 def keys(where: str, own: Iterable[object], said: object) -> None:
-    """Require a mapping with exactly the expected keys."""
+    """Raise `Differs` unless ``said`` is a mapping with exactly the keys ``own``."""
     if not check.is_mapping(said):
         raise Differs(f"{where} is {short(said)}, and must be an object")
     for missing in (key for key in own if key not in said):
@@ -48,7 +47,10 @@ def keys(where: str, own: Iterable[object], said: object) -> None:
 
 
 def _pairs(where: str, own: object, said: Any) -> list[tuple[str, Any, Any]] | None:
-    """Return the parts of a mapping or a list, each with its path; None for a plain value."""
+    """Pair the parts of a mapping or a list: path, own value, and stored value.
+
+    Return None for a plain value.
+    """
     if check.is_mapping(own):
         keys(where, own, said)
         return [(f"{where}.{key}", value, said[key]) for key, value in own.items()]
@@ -68,13 +70,13 @@ def same(where: str, own: object, said: object) -> None:
             same(place, value, other)
     elif isinstance(own, float):
         if not math.isclose(number(where, said), own, rel_tol=1e-9):
-            raise Differs(f"{where} is {short(said)}, and follows as {own!r}")
+            raise Differs(f"{where} is {short(said)}, and is recomputed as {own!r}")
     elif type(said) is not type(own) or said != own:
-        raise Differs(f"{where} is {short(said)}, and follows as {short(own)}")
+        raise Differs(f"{where} is {short(said)}, and is recomputed as {short(own)}")
 
 
 def number(where: str, said: object) -> float:
-    """Return a number of a receipt. "inf" becomes infinity."""
+    """Return a number of a receipt as a float. "inf" becomes infinity."""
     if said == "inf":
         return math.inf
     if isinstance(said, bool) or not isinstance(said, (int, float)):
@@ -86,8 +88,8 @@ def intervals(where: str, own: object, said: Any) -> Iterator[bool]:
     """Compare stored bounds with ours. Both must answer the same questions.
 
     Yields:
-        For each pair of bounds, True if ours prove the stored bounds. If False, the two intervals
-        overlap and differ by less than two versions can.
+        For each pair of bounds, True if ours prove the stored bounds. If False, both intervals
+        overlap and differ no more than two versions may.
     """
     pairs = _pairs(where, own, said)
     if pairs is None:
@@ -106,13 +108,12 @@ def intervals(where: str, own: object, said: Any) -> Iterator[bool]:
     most = 1.0 if re.search("power|curve|total_variation|posterior", where) else math.inf
     if not 0 <= said_low <= said_high <= most:
         raise Differs(f"{where} is stated in [{said_low}, {said_high}], which is not an interval")
+
+    def contain_ours(tolerance: float) -> bool:
+        return said_high >= high * (1 - tolerance) and said_low <= low * (1 + tolerance)
+
     # Another version may give wider bounds. Narrower bounds claim more than is proven here.
-    proven = said_high >= high * (1 - MACHINE_TOLERANCE) and said_low <= low * (
-        1 + MACHINE_TOLERANCE
-    )
-    near = said_high >= high * (1 - _VERSION_TOLERANCE) and said_low <= low * (
-        1 + _VERSION_TOLERANCE
-    )
+    proven, near = contain_ours(MACHINE_TOLERANCE), contain_ours(_VERSION_TOLERANCE)
     if not proven and not (near and said_low <= high and low <= said_high):
         raise Differs(
             f"{where} is stated in [{said_low}, {said_high}], and computed in [{low}, {high}]"

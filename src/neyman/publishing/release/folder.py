@@ -1,4 +1,4 @@
-"""Write and read a release folder. It appears as a unit or not at all, and replaces nothing."""
+"""Write and read a release folder, which appears at once or not at all, and replaces nothing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class OutputError(ValueError):
 
 
 class Contents(Protocol):
-    """Represent files by their path in a folder, with forward slashes, each read in pieces."""
+    """Represent files by their path in a folder, with forward slashes, and read them in pieces."""
 
     def __iter__(self) -> Iterator[str]: ...
 
@@ -106,8 +106,7 @@ class Release:
     Args:
         folder: the release folder.
         receipt: the content of ``receipt.json``.
-        published_before: True if an earlier run made the release. Then this run charged nothing and
-            did not read the data.
+        published_before: True if an earlier run made the release, so that this run charged nothing.
         known: the plan in the receipt, if it has been read.
     """
 
@@ -129,7 +128,7 @@ class Release:
 
         Args:
             folder: the folder.
-            receipt: the release's receipt, if it has been read. Default: read ``receipt.json``.
+            receipt: the content of ``receipt.json``, if it has been read.
             published_before: True if an earlier run made the release.
             plan: the plan in the receipt, if it has been read. A large plan takes seconds.
 
@@ -159,7 +158,7 @@ class Release:
         return notebook.safe_html(self._shown, self)
 
     def _shown(self) -> Iterator[Node]:
-        """Yield the parts of the notebook's view: the guarantee and the tables' first rows."""
+        """Yield the parts of the notebook's view."""
         receipt = self.receipt
         yield notebook.title(f"Release of {receipt.dataset}")
         if receipt.ledger.throwaway:
@@ -313,11 +312,11 @@ def check_folder(out: Path, files: Contents | None) -> None:
 
 @contextmanager
 def staging(out: Path, wait: float = LIMITS.wait_seconds) -> Generator[Staging]:
-    """Open a hidden folder beside ``out`` to write in. It is removed unless it is published.
+    """Open a hidden folder beside ``out`` to write in. Remove it unless it is published.
 
-    The folder is locked and marked as Neyman's. Marked folders of killed runs are removed, and so
-    are empty ones with such a name. While one run writes to ``out``, another run is refused. If
-    another process has locked the parent folder, this call waits up to ``wait`` seconds.
+    The folder is locked and marked as Neyman's. Folders of killed runs are removed. While one run
+    writes to ``out``, another run is refused. If another process has locked the parent folder, this
+    call waits up to ``wait`` seconds.
     """
     held = None
     missing: list[Path] = []
@@ -362,7 +361,7 @@ def staging(out: Path, wait: float = LIMITS.wait_seconds) -> Generator[Staging]:
 
 @dataclass(frozen=True)
 class Staging:
-    """Represent a release folder while it is written."""
+    """Represent a release folder while it is written. ``out`` is its later place."""
 
     folder: Path
     out: Path
@@ -398,8 +397,8 @@ class Staging:
                     file.write(piece)
 
     def publish(self) -> None:
-        """Rename the folder to ``out`` in one step, durably, unless ``out`` is taken by now."""
-        for folder in {self.folder, *(parent for parent in self.folder.rglob("*"))}:
+        """Rename the folder to ``out`` in one durable step. Raise OutputError if it now exists."""
+        for folder in (self.folder, *self.folder.rglob("*")):
             if folder.is_dir():
                 _sync(folder)
         try:
@@ -454,7 +453,7 @@ def _sync(folder: Path) -> None:
 
 
 def sweep(out: Path) -> None:
-    """Remove leftovers of killed runs for this ``out``, as far as locks permit at once."""
+    """Remove leftovers of killed runs for this ``out``, unless a lock is held."""
     with suppress(OSError):
         parent = lock(out.parent)
         try:

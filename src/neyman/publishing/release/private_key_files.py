@@ -16,14 +16,13 @@ from neyman.publishing.plan.plan_fields import PlanError
 
 
 def check_key_files(plan: Plan, data: object) -> None:
-    """Refuse a key file that is also data of the run, even under another name.
+    """Raise PlanError if a key file is also data of the run, even under another name.
 
     Files are compared by device and inode, so a link or another path to a file counts as this file.
 
     Args:
-        data: the private data, as for `release`: a path, a pattern, a folder (each file in it at
-            any depth is data), several of these, or a mapping of names to them. Data that are not
-            paths have no file to compare.
+        data: the private data, as for `release`: a path, a pattern, a folder (with all files below
+            it), several of these, or a mapping of names to them. Other data have no file.
     """
     lists = [(f"lookup.{one.name}.keys", one.file) for one in plan.rows.derived]
     lists += [(f"columns.{column.name}.keys", column.file) for column in plan.columns]
@@ -71,7 +70,7 @@ def _files(data: object) -> Iterator[str]:
 
 
 def _files_below(folder: str) -> Iterator[str]:
-    """Yield each file below a folder, also behind links. Enter each folder once: links may loop."""
+    """Yield the paths of all files below a folder. Follow links, and enter each folder once."""
     identities: set[tuple[int, int]] = set()
     for place, folders, names in os.walk(folder, followlinks=True):
         yield from (os.path.join(place, name) for name in names)

@@ -1,4 +1,4 @@
-"""Compute the receipt: what a release may reveal, recomputable without the data."""
+"""Compute a receipt, which states what a release may reveal, without the data."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ BELIEVERS = ("arbitrary-prior", "knows-the-rest")
 def draft(
     plan: Plan, calibrated: Calibrated, currency: str, *, throwaway: bool = False
 ) -> parts.Receipt:
-    """Return the receipt that follows from the plan, without tables and the ledger's entry."""
+    """Return the receipt that follows from the plan, without its files and the ledger's entry."""
     mechanism = plan.mechanism()
     charged, charged_delta = charge(mechanism, currency)
     receipt = parts.Receipt(
@@ -86,12 +86,11 @@ def guarantee(
 
     If the budget admits the mechanism, no number is above the budget's. A plan adds three parts.
     ``zcdp_route`` is the noise that accounting by zCDP alone needs for the same guarantee.
-    ``posterior`` is the probability that a posterior exceeds its counterfactual (absent under
-    add-remove, since no record is replaced). ``scenarios`` has the same numbers for some attributes
-    of one record. ``outright`` is present only for discovered keys: the delta that a key is
-    revealed, and the rho of everything else. ``scale`` is 1/rho of the plan, which sets the noise.
-    The mechanism's own rho can be slightly smaller, because drawn quantiles cost less than their
-    share.
+    ``posterior`` is the probability that a posterior exceeds its counterfactual (only under
+    replace-one). ``scenarios`` has the same numbers for some attributes of one record. For
+    discovered keys, ``outright`` has the delta that a key is revealed, and the rho of everything
+    else. ``scale`` is 1/rho of the plan, which sets the noise. The mechanism's own rho can be
+    slightly smaller, because drawn quantiles cost less than their share.
     """
     replaced = plan is not None and plan.unit.neighboring == "replace-one"
     answers = _answers(mechanism, replaced)
@@ -128,7 +127,7 @@ def guarantee(
 
 
 class _Answers(NamedTuple):
-    """Hold a mechanism's numbers at the deltas and levels of a receipt."""
+    """Hold bounds on a mechanism's guarantee, at the deltas and levels of a receipt."""
 
     curve: tuple[parts.PowerPoint, ...]
     epsilons: tuple[Bound, ...]
@@ -141,7 +140,7 @@ class _Answers(NamedTuple):
 
     @property
     def findings(self) -> dict[str, Any]:
-        """Return the findings of a scenario in which everything moves as in the entire release."""
+        """Return the fields of a `Scenario` that moves every table as any other change can."""
         return {
             "rho": parts.Ends(**_ends(self.rho)),
             "power": _points(zip(LEVELS, self.powers, strict=True)),
@@ -152,7 +151,7 @@ class _Answers(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _answers(mechanism: Mechanism, replaced: bool) -> _Answers:
-    """Compute the numbers once for both a run and a verification of one release."""
+    """Compute the bounds once for both a run and a verification of one release."""
     with question_meter(OPERATIONS_LIMITS.batches):  # one question: its parts share their engines
         curve = mechanism.tradeoff()
         # Levels are dense at both ends, since the curve is steep there.
@@ -182,13 +181,16 @@ def scenario(
     *,
     known: Mapping[Mechanism, Mapping[str, Any]] | None = None,
 ) -> parts.Scenario:
-    """Return a scenario as stored in the receipt. ``known`` findings are not computed again."""
-    findings = (known or {}).get(mechanism) or _findings(mechanism)
-    entries = moved(plan, tuple(attributes), within)
-    tables = tuple(dict.fromkeys(f"{entry.query}.{entry.level}" for entry in entries))
+    """Return a scenario as stored in the receipt.
+
+    known: findings of mechanisms, which are not computed again.
+    """
     asked = tuple(attributes)
-    more = {"no_limit": True} if moves_total(plan, asked, within) else {}
-    content: dict[str, Any] = {**findings, **more}
+    content = dict((known or {}).get(mechanism) or _findings(mechanism))
+    if moves_total(plan, asked, within):
+        content["no_limit"] = True
+    entries = moved(plan, asked, within)
+    tables = tuple(dict.fromkeys(f"{entry.query}.{entry.level}" for entry in entries))
     return parts.Scenario(attributes=asked, within=within, tables=tables, **content)
 
 
@@ -226,11 +228,10 @@ def _json_number(x: float) -> float | str:
 
 
 def _zcdp_route(budget: PlanBudget, own: Fraction) -> parts.RoutePart | None:
-    """Return the noise that accounting by rho alone needs for the budget's first claim.
+    """Return the largest rho that alone implies the budget's guarantee, and the noise it needs.
 
-    ``own`` is the rho of the release, for comparison. The route is the largest rho whose zCDP curve
-    meets the power at the budget's level (or the delta at its epsilon). zCDP implies no GDP, so a
-    budget in mu has no route.
+    ``own`` is the rho of the release, for comparison. zCDP implies no GDP, so a budget in mu has no
+    such rho: return None.
     """
     if not budget.claim:
         return None
@@ -246,7 +247,7 @@ def _zcdp_route(budget: PlanBudget, own: Fraction) -> parts.RoutePart | None:
 
 
 def _meets_zcdp(budget: PlanBudget, rho: Fraction) -> bool:
-    """Return True if rho-zCDP alone implies the budget's power at its level, or its delta."""
+    """Return True if rho-zCDP alone implies the budget's guarantee."""
     return budget.claimed_by(zcdp(Fraction(float(rho))))
 
 
@@ -305,7 +306,7 @@ def mechanism_of(receipt: parts.Receipt) -> Mechanism:
 
 
 def composed(parts: Iterable[tuple[Mapping[str, Any] | None, int]]) -> Mechanism:
-    """Compose mechanisms given as JSON types, each ``count`` times. Declared tables have none."""
+    """Compose mechanisms, given as JSON types with a count each. A declared table has None."""
     mechanisms = (Mechanism.from_dict(mechanism) * count for mechanism, count in parts if mechanism)
     return reduce(add, mechanisms)
 

@@ -111,8 +111,8 @@ class Guarantee(ReceiptPart):
     """State the guarantee in each vocabulary.
 
     Args:
-        held: attributes that exact totals fix. The guarantee is for two records that agree in these
-            attributes. Every other claim has no limit.
+        held: attributes that exact totals fix. The guarantee compares two records that agree in
+            these attributes. Claims about these attributes have no limit.
     """
 
     epsilon: Several[EpsilonPoint]
@@ -214,7 +214,7 @@ class LedgerPart(ReceiptPart):
         entry: object = "",
         throwaway: bool,
     ) -> Self:
-        """Return the part. Only a throwaway ledger is marked."""
+        """Return the part. Set the field ``throwaway`` only if True."""
         part = cls(
             account=account,
             entry=str(entry),
@@ -279,7 +279,7 @@ class ClipPart(ReceiptPart):
 
 
 class BaseReceipt(ReceiptPart):
-    """Hold the fields of every receipt, recomputable without the data.
+    """Hold the fields that receipts of all kinds have.
 
     A field can also be read by its name in the file: ``receipt["ledger"]["charged"]``.
 
@@ -388,7 +388,7 @@ _PLACES = {name: place for place, name in enumerate(FIRST)}
 
 
 class FiniteEpsilon(ReceiptPart):
-    """Bound epsilon at a delta. null if no finite epsilon holds."""
+    """Bound epsilon at a delta. An infinite bound is null."""
 
     delta: Number
     lower: Number | None
@@ -450,7 +450,7 @@ class TestReceipt(StatisticReceipt):
 
 
 class StepsPart(ReceiptPart):
-    """Count the steps that ran, and the charged steps without a result."""
+    """Count the training steps that ran, and the charged steps without a result."""
 
     run: int
     lost: int

@@ -1,6 +1,6 @@
 """Make a release: run every check that needs no data, charge the ledger, and then read the data.
 
-The order is the guarantee. The ledger reserves the charge durably, then records that reading
+This order ensures the guarantee. The ledger reserves the charge durably, then records that reading
 begins. Only then is the first private row read.
 """
 
@@ -82,7 +82,7 @@ _LAST = "putting in place"
 
 @dataclass(frozen=True)
 class Remedy:
-    """Set the advice after a run fails with its charge, without or with files in the ledger."""
+    """Set the advice after a charged run fails, without or with its files in the ledger."""
 
     unpublished: str = "running the plan again is refused, unless it is to be charged again"
     published: str = (
@@ -95,7 +95,10 @@ WAIT_SECONDS = 3600.0  # seconds that a run waits for another run of its plan
 
 @dataclass(frozen=True)
 class FirstRun:
-    """Make a release and its pages in a first run. ``again`` charges an unfinished plan anew."""
+    """Make a release and its pages in the first run of a plan.
+
+    ``again`` also charges a plan whose earlier run failed.
+    """
 
     plan: Plan
     source: Source
@@ -161,7 +164,7 @@ class FirstRun:
         tables: tuple[Form, ...],
         receipt: Receipt,
     ) -> None:
-        """Read the data and write every file. ``form`` stays in memory, so Spark starts once."""
+        """Read the data and write every file. ``form`` is kept so that Spark starts only once."""
         tell("counting", 0.55)
         files: list[ReceiptTable] = []
         deciding = [form for form in tables if form.query.searched]
@@ -277,7 +280,10 @@ def _table_plan(own: Plan, tables: Sequence[Form], names: AbstractSet[str]) -> P
 
 @dataclass(frozen=True)
 class Source:
-    """Describe the unopened private tables. A stream has given its schema (`as_source`)."""
+    """Describe an unopened private table, and the plan's other tables by name.
+
+    `as_source` has already asked a stream for its schema.
+    """
 
     data: Any
     engine: str
@@ -315,7 +321,7 @@ class Source:
         return replace(one, others=dict(zip(names[1:], others, strict=True)))
 
     def open(self, columns: tuple[str, ...] | None = None, *, rows: bool = True) -> ibis.Table:
-        """Return the table. Without ``rows``, read only its form."""
+        """Open and return the table. Without ``rows``, read only its schema."""
         given = {"memory": self.memory, "master": self.master}
         limits = {name: value for name, value in given.items() if value is not None}
         # A plan that only counts rows still needs one column, to have rows at all.
@@ -328,28 +334,28 @@ class Source:
         data = [self.data, *(other.data for other in self.others.values())]
         return [one.name for one in data if isinstance(one, DatabaseTable) and one.name]
 
+    def by_name(self, plan: Plan) -> dict[str, Source]:
+        """Return all tables by name."""
+        return {plan.table: self, **self.others}
+
     def columns(self, plan: Plan) -> Mapping[str, tuple[str, ...]]:
         """Return the columns of each table that the plan reads. No engine starts."""
-        sources = {plan.table: self, **self.others}
         names: dict[str, list[str]] = {}
         folders: dict[str, frozenset[str]] = {}
-        for name, source in sources.items():
+        for name, source in self.by_name(plan).items():
             with joined_tables.named_errors(plan, name):
                 names[name] = column_names(source.data, source.csv)
                 folders[name] = folder_columns(source.data)
         return joined_tables.columns_of(plan, names, folders)
 
     def rehearse(self, plan: Plan) -> Mapping[str, ibis.Table]:
-        """Return the forms of the tables, after a rehearsal without rows of the plan's tables."""
-        sources = {plan.table: self, **self.others}
+        """Return the tables without rows, after a trial of everything that the run will compute."""
+        sources = self.by_name(plan)
         # Only the needed columns, as the run will read them. Other columns may hold anything.
         forms = self._open_tables(self.columns(plan), plan, rows=False)
-        untyped = {
-            name: untyped_columns(source.data, source.csv) for name, source in sources.items()
-        }
-        joined_tables.check_tables(
-            plan, forms, {name: source.data for name, source in sources.items()}, untyped
-        )
+        data = {name: one.data for name, one in sources.items()}
+        untyped = {name: untyped_columns(one.data, one.csv) for name, one in sources.items()}
+        joined_tables.check_tables(plan, forms, data, untyped)
         with joined_tables.prepared_tables(plan, forms) as prepared:
             for own, rows in prepared:
                 with joined_tables.named_errors(plan, own.table):
@@ -370,7 +376,7 @@ class Source:
         self, columns: Mapping[str, tuple[str, ...]], plan: Plan, *, rows: bool
     ) -> dict[str, ibis.Table]:
         tables: dict[str, ibis.Table] = {}
-        for name, source in {plan.table: self, **self.others}.items():
+        for name, source in self.by_name(plan).items():
             with joined_tables.named_errors(plan, name):
                 tables[name] = source.open(columns[name], rows=rows)
         return tables
@@ -396,7 +402,7 @@ def _bound_of_several(plan: Plan, name: str, data: object) -> object:
 
 
 def _checked_tables(plan: Plan, calibrated: Calibrated) -> tuple[Form, ...]:
-    """Return the forms of a plan's tables. Raise PlanError if one of them cannot be made."""
+    """Return each table's `Form`. Raise PlanError if a table cannot be made."""
     for entry, sigma_squared in calibrated:
         if entry.public is None and entry.measure != "rank" and sigma_squared < LEAST_NOISE:
             raise PlanError(

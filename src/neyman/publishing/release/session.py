@@ -1,4 +1,4 @@
-"""Ask questions one by one. Each is a small plan, charged before the data are read."""
+"""Ask questions about private data one by one, each charged before the data are read."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _MAX_ROWS_SHOWN = 20  # rows
 
 
 class BudgetFields(TypedDict, total=False):
-    """Set the fields of a plan's budget."""
+    """Define the fields of a plan's budget."""
 
     zcdp: Exact
     gdp: Exact
@@ -56,7 +56,7 @@ class BudgetFields(TypedDict, total=False):
 
 
 class Sections(TypedDict, total=False):
-    """Set the sections of a plan that all questions of a session share."""
+    """Define the sections of a plan that all questions of a session share."""
 
     derive: Mapping[str, Any]
     lookup: Mapping[str, Any]
@@ -152,7 +152,7 @@ class Answer:
         return "\n".join([*shown, *self.notes, self.note])
 
     def _parts(self) -> Mapping[str, pa.Table]:
-        """Return the displayed tables by name."""
+        """Return the tables to display, by name."""
         selected = {} if self.selected is None else {"SELECT": self.selected}
         return {**selected, **self.tables}
 
@@ -160,7 +160,7 @@ class Answer:
         return notebook.safe_html(self._shown, self)
 
     def _shown(self) -> Iterator[Node]:
-        """Yield the parts of the notebook's view: the first rows of each table, and the charge."""
+        """Yield the parts of the notebook's view."""
         for name, table in self._parts().items():
             rows = table.slice(0, _MAX_ROWS_SHOWN).to_pylist()
             yield notebook.title(name)
@@ -178,7 +178,7 @@ class Session:
 
     Args:
         data: private data as for `run`, but no stream, since each question reads the data again.
-            Under one dataset version the data must not change.
+            The data of a dataset version must not change.
         ledger: a `Ledger` with the registered dataset, or its path, or a `throwaway`.
         dataset: "name@version".
         unit: a `Unit`, the privacy unit.
@@ -274,13 +274,11 @@ class Session:
         """Charge a question to the ledger, read the data, and return the question's noisy tables.
 
         All checks without the data come first. Then the ledger records the charge durably. Only
-        then is a row read. A repeated question is a new charge with new noise. `answer` returns an
-        old answer at no charge.
+        then is a row read. A repeated question is a new charge with new noise; see `answer`.
 
         Args:
             question: a query, such as ``ny.query.count(by="sex")``, or a list of queries that share
-                one charge. If the queries' filters prove that no row is in two of them, only the
-                worst query is charged.
+                one charge. Of queries with provably disjoint filters, only the worst is charged.
             **budget: the fields of a plan's budget: ``zcdp``; ``gdp``; ``power`` and ``level``;
                 ``epsilon`` and ``delta``; ``delta`` beside ``zcdp`` for discovered keys.
 
@@ -304,9 +302,9 @@ class Session:
     ) -> Answer:
         """Translate a SELECT statement to queries of one plan, and ask the queries as `ask` does.
 
-        Each aggregate is a query. All queries have equal shares of the budget. The statement itself
-        is never executed. ``answer.table`` has the columns that the statement selects.
-        ``answer.tables`` has the table of each query, with its errors.
+        Each aggregate is a query with an equal share of the budget. The statement is never
+        executed. ``answer.table`` has the columns that it selects. ``answer.tables`` has the table
+        of each query, with its errors.
 
         Args:
             statement: such as ``"SELECT sex, AVG(age) FROM people GROUP BY sex"``.

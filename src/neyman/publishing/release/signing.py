@@ -1,9 +1,9 @@
-"""Sign receipts with Ed25519. A signature shows who made a release. Recomputation cannot show it.
+"""Sign receipts with Ed25519, to show who made a release. Recomputation cannot show it.
 
 A consistent forgery (another plan and noise, with tables and digests that fit) passes every check
 that uses the receipt alone. It lacks a signature by a key that the reader got from the custodian,
-separately from the release. The signature file is JSON. It holds the public key and the signature
-of the receipt's bytes, both in hexadecimal.
+separately from the release. The signature file is JSON with the public key and the signature of the
+receipt's bytes, both in hexadecimal.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def create_key(path: str | Path) -> tuple[Path, str]:
 
 
 def sign(receipt: bytes, key: str | Path) -> bytes:
-    """Return the signature file of a receipt. Only this user may have access to the key file."""
+    """Return the bytes of a receipt's signature file. Only the user may have access to the key."""
     public, mark = sign_bytes(receipt, key)
     content = {
         "schema": _SCHEMA,
@@ -85,7 +85,7 @@ def public_bytes(key: str | Path) -> bytes:
 
 
 def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = None) -> str:
-    """Return who signed a receipt, if the signature is valid.
+    """Return a text that says who signed a receipt, if the signature is valid.
 
     Without ``key``, any key passes, and only the fingerprint identifies the signer. The release may
     contain this key itself.
@@ -105,7 +105,7 @@ def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = N
 
 
 def check_signer(public: bytes, mark: bytes, message: bytes, key: str | Path | None = None) -> str:
-    """Return who signed a message, given a public key of 32 bytes and a signature of 64 bytes.
+    """Return a text that says who signed a message: 32 bytes of public key, 64 of signature.
 
     Raises:
         SignatureError: the signature is not of this message, or not by ``key``.

@@ -28,7 +28,7 @@ _MAX_SIGNATURE_BYTES = 100_000
 
 
 def ssh_sign(receipt: bytes, key: str | Path) -> bytes:
-    """Return the signature file of a receipt, in OpenSSH's armored form."""
+    """Return the bytes of a receipt's signature file, in OpenSSH's armored form."""
     public, mark = sign_bytes(_signed_block(receipt), key)
     blob = (
         _MAGIC
@@ -44,7 +44,7 @@ def ssh_sign(receipt: bytes, key: str | Path) -> bytes:
 
 
 def check_ssh_signature(receipt: bytes, signature: bytes, key: str | Path | None = None) -> str:
-    """Return who signed a receipt in OpenSSH's form; see `check_signature`."""
+    """Check an OpenSSH signature as `check_signature` does, with the same result."""
     public, mark = _parts(signature)
     return check_signer(public, mark, _signed_block(receipt), key)
 

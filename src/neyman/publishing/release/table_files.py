@@ -1,12 +1,12 @@
 """Write a published table as files: Parquet in row groups, and CSV if the table is small enough.
 
-A table is written a part at a time, so the disk bounds its size and memory does not. If a table has
+A table is written part by part, so the disk bounds its size and memory does not. If a table has
 more cells than a spreadsheet holds, Neyman writes no CSV. The receipt and the report state this.
 
-Only in CSV, a text that a spreadsheet would read as a formula gets an apostrophe in front. Such a
-text begins with ``=``, ``+``, ``-``, or ``@``, possibly after apostrophes, and is no plain number.
-Remove one apostrophe to get the key. Also only in CSV, a control character is written as
-``\\u001b``, since a terminal would obey it: see `escaped`.
+In CSV, a text that a spreadsheet would read as a formula gets an apostrophe in front. Such a text
+begins with ``=``, ``+``, ``-``, or ``@``, possibly after apostrophes, and is no plain number.
+Remove one apostrophe to get the key. A control character, which a terminal would obey, is written
+as ``\\u001b``: see `escaped`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,21 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
+from numpy.typing import NDArray
 
 from neyman.publishing.release.folder import Hashed, Staging
 from neyman.publishing.release.receipt_format import ReceiptTable
-from neyman.publishing.tables.forms import Form
+from neyman.publishing.tables.forms import Form, integers
 from neyman.storage.visible_text import escaped
 
 Writer = pyarrow.csv.CSVWriter | pyarrow.parquet.ParquetWriter
+FileCheck = Callable[[Form, Path], None]  # a check of a table's file before it is read
 
 
 @dataclass(frozen=True)
@@ -47,18 +51,26 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 def listing(query: str, level: str, rows: int, folder: str = "tables") -> list[ReceiptTable]:
     """List a table's files as in a receipt, without digests. ``cells`` is the number of rows."""
-    name = f"{folder}/{query}.{level}"
-    large = (
-        {"without_csv": f"more than {LIMITS.csv_cells} cells"} if rows > LIMITS.csv_cells else {}
-    )
+    name, large = f"{folder}/{query}.{level}", dict[str, str]()
+    if rows > LIMITS.csv_cells:
+        large = {"without_csv": f"more than {LIMITS.csv_cells} cells"}
     return [
         ReceiptTable(query=query, level=level, path=f"{name}.{ending}", cells=rows, **large)
         for ending in (("parquet",) if large else ("parquet", "csv"))
     ]
 
 
+def published_integers(form: Form, folder: Path, check: FileCheck | None) -> NDArray[np.int64]:
+    """Read a table of counts, after ``check`` of its file."""
+    path = folder / listing(form.query.name, form.level, form.rows)[0].path
+    if check is not None:
+        check(form, path)
+    table = pyarrow.parquet.read_table(path, columns=["value"], use_threads=False)
+    return integers(table.column("value"))
+
+
 def parts(form: Form) -> Iterator[range]:
-    """Yield the ranges of a table's cells that are built one after another, in entire blocks."""
+    """Return the ranges of cells in which a table is built part by part, in entire blocks."""
     step = max(LIMITS.chunk_cells // form.block, 1) * form.block
     return (range(first, min(first + step, form.cells)) for first in range(0, form.cells, step))
 
@@ -66,7 +78,7 @@ def parts(form: Form) -> Iterator[range]:
 def write(
     stage: Staging, listed: list[ReceiptTable], schema: pa.Schema, tables: Iterable[pa.Table]
 ) -> list[ReceiptTable]:
-    """Write the files of one table from its parts, in order. Return the receipt's list of files."""
+    """Write the files of one table from its parts, in order. Return ``listed`` with digests."""
     digests: list[Hashed] = []
     with ExitStack() as stack:
         writers: list[Writer] = []
@@ -92,7 +104,7 @@ def _writer(file: Hashed, path: str, schema: pa.Schema) -> Writer:
 
 
 def csv_form(table: pa.Table, safe: Callable[[str], str] | None = None) -> pa.Table:
-    """Return a table as CSV shows it. For earlier versions, ``safe`` is `formula_free`."""
+    """Return a table with its texts as CSV shows them. For earlier versions, ``safe`` differs."""
     safe = safe or (lambda text: formula_free(escaped(text)))
     columns = [_shown(column, safe) for column in table.columns]
     return pa.Table.from_arrays(columns, names=[safe(name) for name in table.column_names])

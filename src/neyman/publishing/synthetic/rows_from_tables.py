@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -48,10 +49,10 @@ class TableFit:
     Args:
         table: the name of the table.
         columns: the key columns of the table.
-        total_variation: half the sum over the cells of |share of the rows - share in the table|. A
-            share in the table is a value over the sum of values, also if negative.
-        from_noise: half the expected sum of |share| of the table's noise. If ``total_variation`` is
-            smaller, the rows fit the table's noise.
+        total_variation: half the sum of |share of the rows - share in the table|, cell by cell. A
+            share in the table is a value divided by the sum of values, also if negative.
+        from_noise: half the expected sum of |noise of a cell| divided by the sum of values. If
+            ``total_variation`` is smaller, the rows fit the table's noise.
     """
 
     table: str
@@ -68,8 +69,8 @@ class SyntheticRows:
         rows: one row per unit of the estimated total, and a text column for each key column.
         tables: the fit to each table that was used.
         unused: the other tables, with the reason.
-        independent: pairs of columns that no table shows together. The rows relate such a pair only
-            through columns that tables relate to both.
+        independent: pairs of columns that no table shows together. Only columns that tables relate
+            to both can relate them.
     """
 
     rows: pa.Table
@@ -98,7 +99,7 @@ class SyntheticRows:
 
 @dataclass(frozen=True)
 class _MeasuredTable:
-    """Represent a released table as an array over its columns' keys."""
+    """Hold a released table as an array, with an axis per column, and its standard error."""
 
     table: str
     columns: tuple[str, ...]
@@ -111,8 +112,8 @@ def synthesize(release: Release, people: int | None = None) -> SyntheticRows:
 
     The rows follow the maximum-entropy graphical model that fits the noisy counts by weighted least
     squares (McKenna, Sheldon, Miklau, "Graphical-model based estimation and inference for
-    differential privacy", ICML 2019). The library `mbi` computes the model. This is
-    post-processing. It reads only the published tables, no private rows and no ledger.
+    differential privacy", ICML 2019). The library `mbi` computes the model. This is post-processing
+    of the published tables alone.
 
     Args:
         release: a release with tables of counts by known keys. Its other tables are not used.
@@ -215,7 +216,7 @@ def _total(measured: Sequence[_MeasuredTable]) -> int:
 def _fit_rows(
     measured: Sequence[_MeasuredTable], sizes: Mapping[str, int], total: int
 ) -> dict[str, NDArray[np.int64]]:
-    """Return the key codes of the synthetic rows, by column."""
+    """Return the synthetic rows: for each column, the index of each row's key."""
     try:
         import jax
     except ModuleNotFoundError:
@@ -257,12 +258,5 @@ def _fit(one: _MeasuredTable, codes: Mapping[str, NDArray[np.int64]], total: int
 def _separate_pairs(
     measured: Sequence[_MeasuredTable], names: Sequence[str]
 ) -> tuple[tuple[str, str], ...]:
-    together = {
-        frozenset((a, b)) for one in measured for a in one.columns for b in one.columns if a != b
-    }
-    return tuple(
-        (a, b)
-        for i, a in enumerate(names)
-        for b in names[i + 1 :]
-        if frozenset((a, b)) not in together
-    )
+    together = {frozenset(pair) for one in measured for pair in combinations(one.columns, 2)}
+    return tuple(pair for pair in combinations(names, 2) if frozenset(pair) not in together)

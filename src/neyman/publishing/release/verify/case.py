@@ -56,11 +56,8 @@ class Case:
 
     @cached_property
     def calibrated(self) -> list[tuple[Entry, Fraction]]:
-        """Return the entries with their noise. Only the total rho comes from the receipt."""
-        return [
-            (entry, Fraction(0) if entry.public is not None else entry.sigma_squared(self.scale))
-            for entry in self.plan.entries()
-        ]
+        """Return each entry with its sigma squared. Only the total rho comes from the receipt."""
+        return [(entry, entry.sigma_squared(self.scale)) for entry in self.plan.entries()]
 
     @cached_property
     def scale(self) -> Fraction:
@@ -77,7 +74,7 @@ class Case:
         try:
             same("mechanisms", [part.to_dict() for part in listed], self.receipt["mechanisms"])
         except Differs as error:
-            raise Differs(f"not looked at, since the mechanisms are wrong: {error}") from None
+            raise Differs(f"not checked, because the mechanisms are wrong: {error}") from None
         if self.plan.disjoint:
             mechanism = self.plan.at_scale(self.scale)
             same("mechanism", mechanism.to_dict(), self.receipt["mechanism"])
@@ -105,14 +102,14 @@ class Case:
 
     @cached_property
     def forms(self) -> tuple[Form, ...]:
-        """Return the form of each table, given the published histograms and first counts."""
+        """Return each table's `Form`, given the published histograms and first counts."""
         return forms_with_first_counts(
             forms_with(self.widest, self.clips), self.folder, self._check_footer
         )
 
     @cached_property
     def widest(self) -> tuple[Form, ...]:
-        """Return the form of each table with the largest candidate for each clip."""
+        """Return each table's `Form` for the largest possible clips."""
         return forms(self.plan, self.calibrated)
 
     @cached_property
@@ -121,12 +118,13 @@ class Case:
         return chosen_clips(self.widest, self.folder, self._check_footer)
 
     def _check_footer(self, form: Form, path: Path) -> None:
-        """Check the footer of a file that is read at once."""
-        with self.memory.table(path, form.published, form.rows, form.rows):
+        """Check the sizes that a file's footer states, before the file is read at once."""
+        rows = self.rows(form)
+        with self.memory.table(path, form.published, rows, rows):
             pass
 
     def form(self, query: str, level: str) -> Form:
-        """Return the form of one table."""
+        """Return the `Form` of one table."""
         return next(f for f in self.forms if (f.query.name, f.level) == (query, level))
 
     @cached_property
@@ -138,14 +136,12 @@ class Case:
         raw = [form for form in self.forms if (form.query.name, form.level) in taking_part]
         self.memory.check_consistent(sum(self.rows(form) for form in raw))
         for form in raw:
-            path = self.folder / listing(form.query.name, form.level, 0)[0].path
-            with self.memory.table(path, form.published, self.rows(form), self.rows(form)):
-                pass  # only its footer is checked
+            self._check_footer(form, self.folder / listing(form.query.name, form.level, 0)[0].path)
         return from_published(self.plan, self.forms, self.folder)
 
     @cached_property
     def consistent(self) -> dict[tuple[str, str], ConsistentForm]:
-        """Return each consistent table."""
+        """Return each consistent table by query and level."""
         if self.added_up is None:
             return {}
         consistent_ones = consistent_forms(self.added_up, self.forms)

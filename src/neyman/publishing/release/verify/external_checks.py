@@ -27,7 +27,7 @@ _UNSIGNED = (
 
 
 def check_signed(case: Case, key: str | Path | None) -> str:
-    """Check that the receipt is signed, by ``key`` if given."""
+    """Check that the receipt is signed, by ``key`` if given. Return who signed it."""
     text = _signer(case, key, SIGNATURE, check_signature)
     ssh = _signer(case, key, SSH_SIGNATURE, check_ssh_signature)
     if text and ssh and text != ssh:

@@ -1,6 +1,6 @@
 """Check that a release's folder holds its tables and pages, and nothing else.
 
-Tables are read a part at a time, so the disk bounds their size and memory does not.
+Tables are read part by part, so the disk bounds their size and memory does not.
 """
 
 from __future__ import annotations
@@ -46,11 +46,9 @@ def check_table(case: Case, query: str, level: str, ending: str) -> str:
     """Check that a table's file has the listed digest, and content that fits the plan."""
     form = case.form(query, level)
     rows = case.rows(form)
-    size = (
-        rows
-        if form.discovered
-        else max(TABLE_FILES_LIMITS.chunk_cells // form.lines, 1) * form.lines
-    )
+    size = max(TABLE_FILES_LIMITS.chunk_cells // form.lines, 1) * form.lines
+    if form.discovered:
+        size = max(rows, 1)
     return _looked_through(
         case,
         f"tables/{query}.{level}",
@@ -58,7 +56,7 @@ def check_table(case: Case, query: str, level: str, ending: str) -> str:
         form.published,
         rows,
         lambda start, table: _check_values(form, start, table, case.memory),
-        max(size, 1),
+        size,
     )
 
 
@@ -112,7 +110,7 @@ def _file_of(case: Case, path: str) -> Path:
 
 
 def _check_alike(table: pa.Table, own: pa.Table) -> None:
-    """Check some rows of a consistent table. Machines may differ in a double's last digits."""
+    """Compare some rows of a consistent table with ours, except for a double's last digits."""
     for name in table.column_names[: -len(_MEASURED)]:
         if not size_limits.same_texts(table.column(name), own.column(name)):
             raise Differs(f"the keys in column {name!r} are not the public ones, in order")
@@ -127,9 +125,9 @@ def _check_alike(table: pa.Table, own: pa.Table) -> None:
 
 
 def _check_values(form: Form, start: int, table: pa.Table, memory: size_limits.MemoryLimit) -> None:
-    """Check some rows of a file against the public keys and their own values.
+    """Check some rows of a file against the public keys, and against their own values.
 
-    If the value is the noisy integer itself, the rest of the row follows from the value.
+    If the value is a noisy integer, the rest of the row follows from it.
     """
     if any(table.column(name).null_count for name in _MEASURED):
         raise Differs("a value is missing")
@@ -170,7 +168,7 @@ def _check_possible(form: Form, columns: Sequence[NDArray[np.float64]]) -> None:
 
 
 def _check_discovered(form: Form, table: pa.Table, memory: size_limits.MemoryLimit) -> None:
-    """Check that discovered keys are possible, and in the order that reveals nothing."""
+    """Check that discovered keys are possible, and sorted so that their order reveals nothing."""
     plan, query = form.plan, form.query
     names = plan.key_columns(query, form.level)
     memory.check_texts(table)
@@ -271,7 +269,7 @@ def check_files(case: Case, pages: Mapping[str, Any] | None) -> str:
                 raise Differs(f"{short(path)} is not an ordinary file")
             there.add(path)
     if pages is None and _REPORT in there:
-        return f"nothing else is there; {_REPORT} was not looked at"
+        return f"nothing else is there; {_REPORT} was not checked"
     return "nothing else is there"
 
 

@@ -1,8 +1,8 @@
 """Check the sizes that a release states against a memory limit, before any decoding.
 
-A Parquet file of a few kilobytes can expand to gigabytes: one long text repeated, or one number a
-billion times. The file's footer states the number of rows and the size of their encoding. Texts are
-read as dictionary codes, so a repeated text is in memory once.
+A Parquet file of a few kilobytes can expand to gigabytes, if a text or a number repeats. The file's
+footer states the number of rows and the size of their encoding. Texts are read as dictionary codes,
+so a repeated text is in memory once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNITS = {"K": 1, "M": 2, "G": 3, "T": 4}
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the memory estimates for verifying a release."""
+    """Set the factors that estimate the memory for a verification from stated sizes."""
 
     # Bytes for a compared value: as read, as recomputed, and as doubles.
     value_bytes: int = 96
@@ -62,7 +62,7 @@ class MemoryLimit:
         return cls(text, size)
 
     def check(self, what: str, size: int) -> None:
-        """Refuse an estimated size above the limit."""
+        """Raise `Differs` if an estimated size, in bytes, is above the limit."""
         if size > self.size:
             raise Differs(
                 f"{what} would take about {size / 1e9:,.2g} GB, and memory = {self.text!r}; if the "

@@ -1,8 +1,8 @@
 """Check without the data that a release states exactly what follows from its own plan.
 
 Everything in a receipt, except the ledger's entry, the versions, and the tables' digests, follows
-from the plan and its charge. The check recomputes all of it and compares every field. Missing
-fields, extra fields, and different fields fail.
+from the plan and its charge. The check recomputes and compares every field. Missing, extra, and
+different fields fail.
 """
 
 from __future__ import annotations
@@ -108,18 +108,7 @@ def verify(
         schema = repr(content_fields.get("schema"))[:80]
         return [Check("schema", False, f"{schema}: this version reads {SCHEMA!r}")]
     case = Case(path, content_fields, content, limit)
-    checks: list[Check] = []
-    for name, check in (
-        ("schema", _schema),
-        ("plan hash", _plan_hash),
-        ("plan", _plan),
-        ("mechanisms", _mechanisms),
-        ("budget", _budget),
-        ("charge", _charge),
-        ("guarantee", _guarantee),
-        ("tables", _listing),
-    ):
-        checks.append(_try_check(name, partial(check, case)))
+    checks = [_try_check(name, partial(check, case)) for name, check in _CHECKS.items()]
     if checks[-1].ok:
         for one in case.files:
             ending = one.path.rpartition(".")[2]
@@ -211,7 +200,7 @@ def _mechanisms(case: Case) -> str:
 
 
 def _older(own: list[dict[str, Any]], said: Iterable[dict[str, Any]]) -> str:
-    """Return an explanation if an earlier version made the release, or an empty text."""
+    """Return the end of an error that explains a release by an earlier version; "" for others."""
     reason = ""
     for ours, theirs in zip(own, said, strict=False):
         if (ours["measure"], theirs.get("measure")) == ("offset", "sum"):
@@ -275,7 +264,7 @@ def _charge(case: Case) -> str:
         own if Currency.read(said["currency"]).exact else own * (1 - Fraction(MACHINE_TOLERANCE))
     )
     if charged < least:
-        raise Differs(f"ledger.charged is {short(said['charged'])}, and follows as {own}")
+        raise Differs(f"ledger.charged is {short(said['charged'])}, and is recomputed as {own}")
     same("ledger.charged_delta", str(own_delta), said["charged_delta"])
     more = charged > own * (1 + Fraction(MACHINE_TOLERANCE))
     needed = f" (a looser proof than today's, which needs {plain(own)})" if more else ""
@@ -304,7 +293,9 @@ def _guarantee(case: Case) -> str:
     ):
         ours = float(Fraction(route[name]))
         if not math.isclose(value, ours, rel_tol=_ROUTE_TOLERANCE):
-            raise Differs(f"guarantee.zcdp_route.{name} is {value!r}, and follows as {ours!r}")
+            raise Differs(
+                f"guarantee.zcdp_route.{name} is {value!r}, and is recomputed as {ours!r}"
+            )
     return f"{many(numbers + 1, 'number')} recomputed from the mechanisms{note}"
 
 
@@ -328,3 +319,16 @@ def _listing(case: Case) -> str:
         )
     left = sum("without_csv" in one for one in own)
     return "all are listed, as Parquet and as CSV" + (f"; {left} without CSV" if left else "")
+
+
+_CHECKS = {
+    "schema": _schema,
+    "plan hash": _plan_hash,
+    "plan": _plan,
+    "mechanisms": _mechanisms,
+    "budget": _budget,
+    "charge": _charge,
+    "guarantee": _guarantee,
+    "tables": _listing,
+}
+"""The checks of the receipt itself, in order, by name."""
