@@ -480,7 +480,7 @@ def test_no_content_of_the_data_raises_an_error(make):
         ),
         (
             lambda: ny.estimate.quantile([1], 0.5, lower=0, upper=1, step=0.3, budget=RHO),
-            "whole number of them",
+            "into a whole number of steps",
         ),
         (
             lambda: ny.estimate.quantile([1], 0.5, lower=1, upper=0, step=1, budget=RHO),
