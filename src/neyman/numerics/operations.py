@@ -108,9 +108,11 @@ def charge(count: float, most_cells: float = 0.0) -> None:
         meter.count += count
     if most_cells > meter.most_cells:
         meter.most_cells = most_cells
-    if meter.strict and not meter.fits(0.0, most_cells):
-        meter.reached = True
-        raise OperationLimit
+    if meter.strict:  # this is `Meter.fits`, without a call
+        used, most = (meter.spared, meter.reserve) if meter.spare else (meter.count, meter.most)
+        if used > most or most_cells > LIMITS.array_cells:
+            meter.reached = True
+            raise OperationLimit
 
 
 def overhead(count: float) -> None:

@@ -200,8 +200,10 @@ class Composition:
 
     def places(self, tilt: float, height: float) -> float:
         """Estimate the number of terms of K(z) at z = tilt + i height."""
-        each = self._by_class
-        return math.fsum(kind.sum_of_places(losses, tilt, height) for kind, losses, _ in each)
+        total = 0.0
+        for kind, losses, _ in self._by_class:
+            total += kind.sum_of_places(losses, tilt, height)
+        return total
 
     def mgf(self, z: Array, log_rest: Array | None = None) -> tuple[Array, Array]:
         """Return K(z), and a bound on the error of e^K relative to e^{K(Re z)} [C-3].
