@@ -37,7 +37,7 @@ DERIVED = (
     "curves/losses/finite.py:OffLatticeLoss.reverse",
     "curves/losses/finite.py:PLACE_ERROR",
     "curves/losses/finite.py:_rho_of_values",
-    "curves/losses/likelihood_ratio.py:LikelihoodRatioLoss._decay_beside",
+    "curves/losses/likelihood_ratio.py:LikelihoodRatioLoss._decay_beyond",
     "curves/losses/likelihood_ratio.py:LikelihoodRatioLoss.mu",
     "curves/losses/piecewise_analytic.py:PiecewiseAnalyticLoss.point_masses",
     "curves/losses/random_allocation.py:RandomAllocationLoss",

@@ -34,7 +34,7 @@ from neyman.curves.profiles.contour.complement_line import (
     _largest,
 )
 from neyman.curves.profiles.contour_line import Line
-from neyman.curves.profiles.duality import Conjugate, log_power_by_duality
+from neyman.curves.profiles.duality import CHORDS, Conjugate, log_power_by_duality
 from neyman.curves.profiles.lattice.lattice import LatticeProfile, Side
 from neyman.curves.profiles.profile import Interval, log_delta_below_zero
 from neyman.curves.profiles.sampled_steps.bracket_sum import Telescope
@@ -271,7 +271,7 @@ def test_a_line_that_is_added_to_delta() -> Iterator[bool]:
 def test_chords_that_meet_at_a_kink() -> Iterator[bool]:
     known = Conjugate(Perfect(0, 0).log_deltas, np.zeros(2), np.zeros(2))
     for level, star in numbers(17, 20, (-9.0, -1.0), (-1e-3, 1e-3)):
-        low, high, _ = known.chords(np.array([star]), 0.01, np.array([level]))
+        low, high, _ = known.chords(np.array([star]), 0.01 * CHORDS, np.array([level]))
         yield held((float(low[0]), float(high[0])), mpf(level))
 
 

@@ -176,13 +176,14 @@ def _search_parameter(
         assert isinstance(curve, Tradeoff)  # the only kind of curve
         return curve
 
-    @cache
+    gap_of = cache(lambda x: budget.excess(near(x)))
+
     def excess(x: float) -> float:
-        gap = budget.excess(near(x))
+        gap = gap_of(x)
         assert gap is not None  # it was not None at the start
         return _clip(gap)
 
-    known = budget.excess(near(start)) is not None
+    known = gap_of(start) is not None
     bad, good = _bracket((lambda x: excess(x) <= 0) if known else admits, start)
     if noise and good < bad:
         raise ValueError("make: privacy falls with the parameter; give one that adds noise")

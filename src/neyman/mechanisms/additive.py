@@ -296,6 +296,8 @@ class DiscreteLaplace(Mechanism):
 
 def _check_ratio(name: str, above: float | Fraction, below: float | Fraction, most: int) -> None:
     """Refuse a ratio of shift to noise that is neither 0 nor between 1e-150 and ``most``."""
+    if isinstance(below, float) and above <= most and 1e-149 < above / below < most / 10:
+        return
     ratio = check.exact("sensitivity", above) / check.exact("noise", below)
     if ratio and not Fraction(1, 10**150) <= ratio <= most:
         raise ValueError(f"{name} = {above!r} / {below!r} must be between 1e-150 and {most:g}")

@@ -88,9 +88,8 @@ class Mechanism(Description):
 
         def __new__(cls, *_: object, **named: object) -> Self:
             """Refuse an unknown argument, with a hint for common mistakes."""
-            known = _parameters(cls)
-            for name in named if known else ():
-                if name not in known:
+            for name in named:
+                if name not in (_parameters(cls) or named):
                     raise TypeError(f"{cls.__name__} has no argument {name!r}; {_hint(cls, name)}")
             return object.__new__(cls)
 

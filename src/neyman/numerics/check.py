@@ -93,7 +93,7 @@ def exact(name: str, value: object) -> Fraction:
     """
     if isinstance(value, bool):
         raise TypeError(f"{name} = {value!r} must be a number, not a truth value")
-    wanted = f"{name} = {_shown(value)} must be a finite number such as 0.25, '0.25' or '1/4'"
+    kind: type[Exception] = TypeError
     try:
         if isinstance(value, Rational):  # NumPy's integers overflow, Python's do not
             return _in_range(Fraction(int(value.numerator), int(value.denominator)))
@@ -105,8 +105,8 @@ def exact(name: str, value: object) -> Fraction:
         if isinstance(value, Real):
             return _decimal(repr(float(value)))
     except (ValueError, OverflowError, InvalidOperation, ZeroDivisionError):
-        raise ValueError(wanted) from None
-    raise TypeError(wanted)
+        kind = ValueError
+    raise kind(f"{name} = {_shown(value)} must be a finite number such as 0.25, '0.25' or '1/4'")
 
 
 def several(name: str, values: object, example: str = "[0.5, 0.5]") -> list[Any]:

@@ -42,7 +42,8 @@ class Limits:
     density_panels: int = 1 << 16  # most places y between which the density is bounded
     decay_heights: int = 12  # heights at which the decay is computed
     decay_nodes: int = 4096  # nodes per height
-    decay_efolds: float = 32.0  # e-folds of the decay below 1
+    decay_efolds: float = 32.0  # largest e-folds of the decay's error below 1
+    share_efolds: float = 10.0  # e-folds of the decay's error below the decay that is enough
 
 
 LIMITS = Limits()
@@ -154,7 +155,8 @@ class LikelihoodRatioLoss(Loss):
     @classmethod
     def mgfs(cls, losses: Sequence[LikelihoodRatioLoss], z: Array) -> tuple[Array, Array]:
         if z.dtype.kind != "c":
-            return _real_sums(losses, z)[:2]
+            k, error = _real_sums(losses, z, steering=False)
+            return k, error
         if len(losses) == 1:
             law, u = losses[0]._on_line(z)
             k = law.log_mgf + log1p(wave_sum(law.ratio, law.p, u))
@@ -175,7 +177,7 @@ class LikelihoodRatioLoss(Loss):
     def sum_of_moments(
         cls, losses: Sequence[LikelihoodRatioLoss], counts: Array, tilts: Array
     ) -> Array:
-        k, _, mean, variance = _real_sums(losses, tilts)
+        k, mean, variance = _real_sums(losses, tilts, steering=True)
         return np.array([counts @ k, counts @ mean, counts @ variance])
 
     def _on_line(self, z: Array) -> tuple[_RatioDistribution, Array]:
@@ -184,7 +186,7 @@ class LikelihoodRatioLoss(Loss):
         return _law(self, float(z[0].real), _reach(u)), u
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        k, _, mean, variance = _real_sums((self,), tilts)
+        k, mean, variance = _real_sums((self,), tilts, steering=True)
         return k[0], mean[0], variance[0]
 
     def decay(self, tilt: float, edges: Array, enough: float = -math.inf) -> Array:
@@ -196,11 +198,14 @@ class LikelihoodRatioLoss(Loss):
         wanted = (near > enough).nonzero()[0]
         if not len(wanted):
             return near
-        # A bound at a height holds beyond it.
-        used = wanted[:: -(-len(wanted) // self.limits.decay_heights)]
-        last = used.searchsorted(np.arange(len(edges)), side="right") - 1
-        beside = self._decay_beside(law, edges[used])
-        near = np.minimum(near, np.where(last < 0, 0.0, beside[last]))
+        # Near 0 the best shift of y is u times the mean slope, which bounds |phi| by this height.
+        pull = float(law.p @ self.slope(law.y))
+        k = int(edges[wanted].searchsorted(math.sqrt(-2 * enough) / max(pull, 1e-300)))
+        beside = self._decay_beyond(law, edges, wanted[max(k - 1, 0) : k + 2], pull, enough)
+        if not beside[-1] <= enough:
+            used = wanted[:: -(-len(wanted) // self.limits.decay_heights)]
+            beside = self._decay_beyond(law, edges, used, pull, enough)
+        near = np.minimum(near, beside)
         over = edges[near > enough]
         normal = math.sqrt(-2 * enough / variance) if variance > 0 else 0.0
         if not len(over) or float(over[-1]) < self.limits.enough_reach * normal < math.inf:
@@ -208,13 +213,22 @@ class LikelihoodRatioLoss(Loss):
         # If few steps are large, one shift of y does not suit both small and large steps.
         return np.minimum(near, by_pieces(*law.pieces, edges, near > enough))
 
-    def _decay_beside(self, law: _RatioDistribution, edges: Array) -> Array:
-        """Bound log |phi| from each height on: |R^{iu}| is e^{-u arg R}, arg R >= 0."""
-        c, w = self.farthest, law.w
+    def _decay_beyond(
+        self, law: _RatioDistribution, edges: Array, used: Array, pull: float, enough: float
+    ) -> Array:
+        """Bound log |phi| at and beyond the edges ``used``: |R^{iu}| is e^{-u arg R}, arg R >= 0.
+
+        Args:
+            used: indices of edges; before the first, nothing is claimed.
+            pull: u times this is the best shift of y near 0.
+            enough: log |phi| that suffices.
+        """
+        c, w, heights = self.farthest, law.w, edges[used]
         b = min(self.limits.half_strip / c, self.limits.widest_strip)
-        pull = float(law.p @ self.slope(law.y))  # u times this is the best shift near 0
-        a = np.minimum(np.multiply.outer(self.limits.shifts, edges * pull), b)[..., None]
-        cost = self.limits.decay_efolds + b * b + min(w, 0.0) * math.log(math.cos(c * b))
+        a = np.minimum(np.multiply.outer(self.limits.shifts, heights * pull), b)[..., None]
+        log_size = math.log(-enough) if enough < 0 else -math.inf
+        digits = min(self.limits.share_efolds + max(-enough, -log_size), self.limits.decay_efolds)
+        cost = digits + b * b + min(w, 0.0) * math.log(math.cos(c * b))
         low, high, h = float(law.y[0]), float(law.y[-1]), math.tau * b / cost
         if high - low > self.limits.decay_nodes * h:
             return np.zeros(len(edges))
@@ -223,14 +237,16 @@ class LikelihoodRatioLoss(Loss):
         ratio = self.log_ratio((y + 1j * a).ravel()).reshape(*a.shape[:2], len(y))
         fixed = 0.5 * (a * a - y * y) + (math.log(h / math.sqrt(math.tau)) - law.log_mgf)
         moved = w * real_part(ratio)
-        g = fixed + moved - edges[:, None] * imaginary_part(ratio)
+        g = fixed + moved - heights[:, None] * imaginary_part(ratio)
         size = 64 + float(np.maximum.reduce(np.abs(fixed) + 2 * np.abs(moved), axis=None))
         bound = np.minimum.reduce(np.add.reduce(np.exp(g), axis=2))
         bound = bound * (1 + 8 * UNIT * (size + len(y)) + 2 * law.error)
         # Aliases, and the part beyond the nodes.
         beyond = 0.5 * b * b + min(w, 0.0) * math.log(math.cos(0.5 * c * b)) - ERROR_EFOLDS
-        bound = bound + 8 * math.exp(-self.limits.decay_efolds) + math.exp(min(beyond, 0.0))
-        return np.log(np.minimum(bound, 1.0))
+        bound = bound + 8 * math.exp(-digits) + math.exp(min(beyond, 0.0))
+        # A bound at a height holds beyond it.
+        last = used.searchsorted(np.arange(len(edges)), side="right")
+        return np.append(0.0, np.log(np.minimum(bound, 1.0)))[last]
 
     def dots(self, tilt: float, step: float) -> Discretization:
         """Return quadrature nodes of y, in panels that end at multiples of ``step`` of the loss."""
@@ -356,9 +372,11 @@ def _grid(low: float, high: float, h: float) -> tuple[Array, float]:
 
 
 def _tilt_masses(
-    ratio: Array, w: Array, y: Array, h: float, ratio_units: float
+    ratio: Array, w: Array, y: Array, h: float, ratio_units: float, *, steering: bool = False
 ) -> tuple[Array, Array, Array, Array]:
     """Return masses of y of several losses under several powers, log M, its error, and its units.
+
+    For steering, the error and the units are not computed.
 
     Args:
         ratio: log R at the nodes, shape (losses, n).
@@ -373,18 +391,13 @@ def _tilt_masses(
     move = w[:, None] * ratio[:, None, :]
     charge(CALL + 40 * move.size)
     g = move + log_weight
-    top = np.maximum.reduce(g, axis=2, keepdims=True)
-    p = np.exp(g - top)
-    total = np.add.reduce(p, axis=2, keepdims=True)
-    p /= total
-    # Each exponent is rounded in proportion to its parts, each sum to its length.
-    size = np.abs(move)
-    exponents = size - log_weight + ratio_units * np.abs(w)[:, None]
-    top, total = top[:, :, 0], total[:, :, 0]
-    spread = np.add.reduce(p * exponents, axis=2) + np.abs(top) + (len(y) + 32)
-    log_m = top + np.log(total)
-    units = spread + 16
-    small = top < 5
+    tops = np.maximum.reduce(g, axis=2, keepdims=True)
+    g -= tops
+    p = np.exp(g, out=g)
+    totals = np.add.reduce(p, axis=2, keepdims=True)
+    top, total = tops[:, :, 0], totals[:, :, 0]
+    log_m, size = top + np.log(total), np.abs(move)
+    small, gain = top < 5, None
     if (
         np.logical_or.reduce(small, axis=None)
         and y[0] <= -PAD_DEVIATIONS
@@ -392,22 +405,31 @@ def _tilt_masses(
     ):
         # M - 1 to relative accuracy: all weights of the normal distribution are here, with sum 1.
         plain = np.exp(log_weight)
-        gain = np.exp(np.minimum(g, 10.0)) - plain
+        gain = p * np.exp(np.minimum(tops, 5.0)) - plain
         np.multiply(plain, np.expm1(np.minimum(move, 1.0)), out=gain, where=size < 1)
-        size = np.abs(gain)
-        lost = np.add.reduce(size * (exponents + (len(y) + 32)), axis=2)
         rest = np.add.reduce(gain, axis=2)
         small &= rest > -0.5
         np.log1p(rest, out=log_m, where=small)
+    p /= totals
+    if steering:
+        return p, log_m, log_m, log_m
+    # Each exponent is rounded in proportion to its parts, each sum to its length.
+    exponents = size - log_weight + ratio_units * np.abs(w)[:, None]
+    spread = np.add.reduce(p * exponents, axis=2) + np.abs(top) + (len(y) + 32)
+    units = spread + 16
+    if gain is not None:
+        lost = np.add.reduce(np.abs(gain) * (exponents + (len(y) + 32)), axis=2)
         # The errors are relative to M, so a small M has larger ones.
         np.divide(lost, np.minimum(1 + rest, 1.0), out=units, where=small)
     return p, log_m, units * UNIT + 4 * math.exp(-ERROR_EFOLDS), spread
 
 
 def _real_sums(
-    losses: Sequence[LikelihoodRatioLoss], tilts: Array
-) -> tuple[Array, Array, Array, Array]:
-    """Return K, its error, mean, and variance of several losses at real tilts; shape (losses, m).
+    losses: Sequence[LikelihoodRatioLoss], tilts: Array, *, steering: bool
+) -> Array:
+    """Return K of several losses at real tilts and its error, or for steering mean and variance.
+
+    The shape is (2, losses, m), or (3, losses, m) for steering.
 
     Tilts whose terms have their peaks near 0 share nodes of y, and so do losses of one order.
     """
@@ -419,14 +441,15 @@ def _real_sums(
     near = np.maximum(w * first.farthest, w * -pull) <= first.limits.shared_peak
     near &= w > -MOST_POWER
     alone = not several or len({loss.removed for loss in losses}) > 1
-    out = np.empty((4, len(losses), len(tilts)))
+    out = np.empty((3 if steering else 2, len(losses), len(tilts)))
     far = (~near).nonzero()[0].tolist() if len(losses) == 1 or not alone else range(len(tilts))
     if alone:
         for j in far:
             for i, loss in enumerate(losses):
                 law = _law(loss, float(tilts[j]), 0.0)
                 sign = 1 if loss.removed else -1
-                out[:, i, j] = law.log_mgf, law.error, sign * law.mean, law.variance
+                rest = (sign * law.mean, law.variance) if steering else (law.error,)
+                out[:, i, j] = law.log_mgf, *rest
     groups = [] if alone else [np.array([j]) for j in far]
     if len(far) < len(tilts):
         groups.append(near.nonzero()[0])
@@ -443,13 +466,16 @@ def _real_sums(
         sign = 1 if first.removed else -1
         for k in range(0, len(losses), rows):
             ratio = first.ratios(losses[k : k + rows], y)
-            p, log_m, error, _ = _tilt_masses(ratio, some, y, h, units)
+            p, log_m, error, _ = _tilt_masses(ratio, some, y, h, units, steering=steering)
+            if not steering:
+                out[:, k : k + rows, group] = np.array([log_m, error])
+                continue
             powers = p @ np.array([ratio, ratio * ratio]).transpose(1, 2, 0)
             mean = powers[:, :, 0]
             variance = powers[:, :, 1] - mean * mean
             variance[variance < MOST_EQUAL * powers[:, :, 1]] = 1e-300  # only rounding
-            out[:, k : k + rows, group] = np.array([log_m, error, sign * mean, variance])
-    return out[0], out[1], out[2], out[3]
+            out[:, k : k + rows, group] = np.array([log_m, sign * mean, variance])
+    return out
 
 
 @dataclass(frozen=True, eq=False)

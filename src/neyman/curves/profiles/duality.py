@@ -22,7 +22,11 @@ from neyman.numerics.roots import least
 from neyman.numerics.rounding import log_add
 
 CHORDS = np.array([-8.0, -3, -1, -0.4, -0.15, -0.06, -0.02, 0.02, 0.06, 0.15, 0.4, 1, 3, 8])
+# Far chords rise surely. Near chords lose little. In between, at most the deltas' own width.
+NEAR_CHORDS = np.array([-9.0, -3, -1, 0, 1, 3, 9])
 SEARCH_WIDTH = 3e-7  # relative width of a power at which the search stops
+CHORD_WIDTH = 1e-10  # relative width of a power above which near chords are tried
+CHORD_ROUNDS = 2  # most rounds of near chords
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,37 +91,65 @@ class Conjugate:
             top[wanting] = np.minimum(top[wanting], bracket[1])
             wanting = wanting[top[wanting] - best[wanting] > self.enough]
             if not len(wanting):
+                self._narrow(star, log_levels, hazard, best, top)
                 return best, top
         # The remaining levels have a kink near the minimum, at which chords from both sides meet.
         scale = self.place[1] - self.place[0]
         for _ in range(3):
             with np.errstate(all="ignore"):
-                low, high, star[wanting] = self.chords(star[wanting], scale, log_levels[wanting])
+                low, high, star[wanting] = self.chords(
+                    star[wanting], scale * CHORDS, log_levels[wanting]
+                )
             best[wanting] = np.fmax(best[wanting], low)
             top[wanting] = np.fmin(top[wanting], high)
             wanting = wanting[top[wanting] - best[wanting] > self.enough]
             if not len(wanting):
                 break
             scale /= 30
+        self._narrow(star, log_levels, hazard, best, top)
         return best, top
 
-    def chords(self, star: Array, scale: float, log_levels: Array) -> tuple[Array, Array, Array]:
+    def _narrow(
+        self, star: Array, log_levels: Array, hazard: Array, best: Array, top: Array
+    ) -> None:
+        """Narrow bounds in place by chords between points so near that only g's error matters."""
+        wanting = np.arange(len(star))
+        for _ in range(CHORD_ROUNDS):
+            width = top[wanting] - best[wanting]
+            wanting = wanting[(width > CHORD_WIDTH) & (width < math.inf)]
+            if not len(wanting):
+                break
+            at, levels = star[wanting], log_levels[wanting]
+            below, above = self._line(at, levels)
+            with np.errstate(all="ignore"):  # a NaN gives a trivial bound
+                r = self._reach(at, levels, above, hazard[wanting], 0.5 * (above - below))
+                low, high, star[wanting] = self.chords(at, r[:, None] * NEAR_CHORDS, levels)
+            best[wanting] = np.fmax(best[wanting], low)
+            top[wanting] = np.fmin(top[wanting], high)
+            wanting = wanting[star[wanting] != at]  # the same points again narrow nothing
+
+    def chords(self, star: Array, offsets: Array, log_levels: Array) -> tuple[Array, Array, Array]:
         """Return bounds from several points around each guess, and the best point.
 
         A convex function is above its extended chords. So between two points it is above the
         chord extended from the left and the chord extended from the right.
+
+        Args:
+            star: guesses, shape (m,).
+            offsets: increasing distances from the guesses, shape (n,) or (m, n).
+            log_levels: shape (m,).
         """
-        offsets = scale * CHORDS
         epsilon = star[:, None] + offsets
-        bracket = self._line(epsilon.ravel(), np.repeat(log_levels, len(offsets)))
+        bracket = self._line(epsilon.ravel(), np.repeat(log_levels, epsilon.shape[1]))
         low, high = (v.reshape(epsilon.shape) for v in bracket)
         base = high.min(axis=1)
         low, high = np.exp(low - base[:, None]), np.exp(high - base[:, None])
         t = np.exp(offsets)
-        from_left = (low[:, 1:] - high[:, :-1]) / np.diff(t)  # lower bounds on the chords' slopes
-        from_right = (high[:, 1:] - low[:, :-1]) / np.diff(t)  # upper bounds
+        size = np.diff(t)
+        from_left = (low[:, 1:] - high[:, :-1]) / size  # lower bounds on the chords' slopes
+        from_right = (high[:, 1:] - low[:, :-1]) / size  # upper bounds
         a, b = from_left[:, :-2], from_right[:, 2:]
-        start, end, width = low[:, 1:-2], low[:, 2:-1], np.diff(t)[1:-1]
+        start, end, width = low[:, 1:-2], low[:, 2:-1], size[..., 1:-1]
         # start + a x and end - b (width - x) cross at:
         cross = np.clip(np.nan_to_num((end - b * width - start) / (a - b)), 0.0, width)
         inner = np.minimum.reduce(
@@ -139,10 +171,8 @@ class Conjugate:
     ) -> tuple[tuple[Array, Array], Array]:
         """Return bounds from three points around each guess, and better guesses."""
         below, above = self._line(star, log_levels)
-        # At distance r, g rises by the share curve r^2 / 2. Choose r for a rise above g's error.
-        curve = np.exp(np.minimum(star + log_levels - above, 0.0)) * np.maximum(hazard, 1e-12)
-        noise = above - below + 1e-15
-        r = np.minimum(times * np.sqrt(6 * noise / curve), 30.0)
+        r = times * self._reach(star, log_levels, above, hazard, 6 * (above - below))
+        r = np.minimum(r, 30.0)
         before, after = star - r, star + r
         left, right = self._line(before, log_levels), self._line(after, log_levels)
         good = (left[0] >= above) & (right[0] >= above)
@@ -162,6 +192,14 @@ class Conjugate:
         bound = np.where(np.isnan(bound), -np.inf, bound)
         above = np.where(np.isnan(above), 0.0, np.minimum(above, 0.0))
         return (bound, above), star + np.where(good, 0.0, move)
+
+    @staticmethod
+    def _reach(
+        star: Array, log_levels: Array, above: Array, hazard: Array, rise: Array
+    ) -> Array:
+        """Return the distances r at which log g rises by about half of ``rise``, curve r^2 / 2."""
+        curve = np.exp(np.minimum(star + log_levels - above, 0.0)) * np.maximum(hazard, 1e-12)
+        return np.sqrt((rise + 6e-15) / curve)
 
     def _line(self, epsilon: Array, log_levels: Array) -> tuple[Array, Array]:
         below, above = self.log_deltas(epsilon)

@@ -70,7 +70,7 @@ def at_least(f: Curve, g: Curve) -> bool:
             raise TypeError(f"{name} = {value!r} must be a Tradeoff, such as mechanism.tradeoff()")
     if f.sources or g.sources:
         return False  # uncertified sources decide nothing
-    if len(f.alternatives) > 1 and not f.joined and not f.ordered and not g.ordered:
+    if len(f.directions) > 1 and not f.joined and not f.ordered and not g.ordered:
         known = _by_definition(f, g)  # for all pairs at once: the worst may be enough
         if known is not None:
             return known
@@ -243,7 +243,10 @@ def excess(budget: Curve, mechanism: Described) -> float | None:
     epsilon = float(loss.supremum)
     if loss.index == (-1, 1) and not loss.infinite:
         return log_of(spent.pure().upper) - log_of(epsilon)
-    return spent.log_delta(epsilon).upper - log_of(loss.infinite)
+    high, most = spent.log_delta(epsilon).upper, log_of(loss.infinite)
+    if not -math.inf < high < 0 > most:
+        return high - most
+    return math.log(most / high)  # -log delta is about a power of the noise: easy to interpolate
 
 
 def _both(spent: Curve) -> list[Composition]:

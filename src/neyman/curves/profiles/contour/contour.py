@@ -39,6 +39,7 @@ from neyman.curves.profiles.profile import (
     log_delta_below_zero,
 )
 from neyman.curves.profiles.selection import register, select
+from neyman.numerics.array_cache import array_cache
 from neyman.numerics.arrays import Array
 from neyman.numerics.atoms import UNIT
 from neyman.numerics.operations import CALL, OperationLimit, charge, in_question, overhead, reserve
@@ -480,6 +481,7 @@ def contour_profile(losses: Composition, *, release: bool = True) -> ContourProf
     return ContourProfile(losses, backward, losses.infinite, largest, losses.log_top, release)
 
 
+@array_cache
 def smooth(losses: Composition) -> bool:
     """Return True if K decays enough for the contour, or K is cheap for a tiny release."""
     if (

@@ -182,9 +182,14 @@ def values_of(loss: Part) -> Values | None:
 
 
 def listed(parts: Parts) -> tuple[Values, ...]:
-    """Return the values of all parts."""
-    each = [(values_of(loss), n) for loss, n in parts]
-    return tuple(replace(v, count=n) for v, n in each if v is not None)
+    """Return the values of all parts, or of none if a part has too many values to list."""
+    each: list[Values] = []
+    for loss, n in parts:
+        values = values_of(loss)
+        if values is None:
+            return ()
+        each.append(replace(values, count=n))
+    return tuple(each)
 
 
 @dataclass(frozen=True, eq=False)
