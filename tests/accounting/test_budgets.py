@@ -251,6 +251,19 @@ def test_more_digits_than_a_float_has_end_too(digits):
         assert ny.gdp(0.37).admits(ny.Gaussian(sigma))
 
 
+def test_a_calibration_of_training_asks_ten_mechanisms():
+    """Log of log delta is almost a line in log sigma; 13 when log delta was interpolated."""
+    asked = []
+
+    def make(sigma):
+        asked.append(sigma)
+        return ny.Gaussian(sigma).subsample(rate=0.01) * 10_000
+
+    sigma = ny.calibrate(make, ny.approximate(1, 1e-6))
+    assert sigma == pytest.approx(4.302106466, rel=1e-9)
+    assert len(asked) <= 10
+
+
 def test_a_target_that_cannot_be_met_says_so():
     with pytest.raises(ValueError, match="parameter"):
         ny.calibrate(ny.Gaussian, ny.pure(1))

@@ -94,6 +94,14 @@ def test_power_of_a_mixture_is_narrow_at_every_level():
             assert power.width <= 1e-4 * power.upper, (m, level)
 
 
+def test_a_power_is_at_most_twice_as_wide_as_the_delta_at_its_threshold():
+    """Rare steps, whose delta has a relative width of 1e-9; five times as wide by three points."""
+    f = (ny.Gaussian(1.4452748891116796).subsample(rate=0.022357525367953174) * 108).tradeoff()
+    power = f.power(6.165832254732546e-24)
+    width = math.expm1(f.log_delta(3.565354).width)
+    assert 1e-12 < power.width / power.upper <= 2 * width
+
+
 def test_duality_holds_between_power_and_delta_of_a_mixture():
     f = (ny.Gaussian(2) + ny.Laplace(3) * 2).tradeoff()
     for level in (1e-6, 0.01, 0.2):
