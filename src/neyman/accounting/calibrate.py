@@ -176,14 +176,16 @@ def _search_parameter(
         assert isinstance(curve, Tradeoff)  # the only kind of curve
         return curve
 
-    gap_of = cache(lambda x: budget.excess(near(x)))
+    @cache
+    def gap(x: float) -> float | None:
+        return budget.excess(near(x))
 
     def excess(x: float) -> float:
-        gap = gap_of(x)
-        assert gap is not None  # it was not None at the start
-        return _clip(gap)
+        value = gap(x)
+        assert value is not None  # it was not None at the start
+        return _clip(value)
 
-    known = gap_of(start) is not None
+    known = gap(start) is not None
     bad, good = _bracket((lambda x: excess(x) <= 0) if known else admits, start)
     if noise and good < bad:
         raise ValueError("make: privacy falls with the parameter; give one that adds noise")

@@ -397,7 +397,7 @@ def _tilt_masses(
     totals = np.add.reduce(p, axis=2, keepdims=True)
     top, total = tops[:, :, 0], totals[:, :, 0]
     log_m, size = top + np.log(total), np.abs(move)
-    small, gain = top < 5, None
+    small, gain, rest = top < 5, None, top
     if (
         np.logical_or.reduce(small, axis=None)
         and y[0] <= -PAD_DEVIATIONS
@@ -424,10 +424,8 @@ def _tilt_masses(
     return p, log_m, units * UNIT + 4 * math.exp(-ERROR_EFOLDS), spread
 
 
-def _real_sums(
-    losses: Sequence[LikelihoodRatioLoss], tilts: Array, *, steering: bool
-) -> Array:
-    """Return K of several losses at real tilts and its error, or for steering mean and variance.
+def _real_sums(losses: Sequence[LikelihoodRatioLoss], tilts: Array, *, steering: bool) -> Array:
+    """Return K of several losses at real tilts, and its error, or mean and variance for steering.
 
     The shape is (2, losses, m), or (3, losses, m) for steering.
 

@@ -194,9 +194,7 @@ class Conjugate:
         return (bound, above), star + np.where(good, 0.0, move)
 
     @staticmethod
-    def _reach(
-        star: Array, log_levels: Array, above: Array, hazard: Array, rise: Array
-    ) -> Array:
+    def _reach(star: Array, log_levels: Array, above: Array, hazard: Array, rise: Array) -> Array:
         """Return the distances r at which log g rises by about half of ``rise``, curve r^2 / 2."""
         curve = np.exp(np.minimum(star + log_levels - above, 0.0)) * np.maximum(hazard, 1e-12)
         return np.sqrt((rise + 6e-15) / curve)
