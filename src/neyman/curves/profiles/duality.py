@@ -22,11 +22,10 @@ from neyman.numerics.roots import least
 from neyman.numerics.rounding import log_add
 
 CHORDS = np.array([-8.0, -3, -1, -0.4, -0.15, -0.06, -0.02, 0.02, 0.06, 0.15, 0.4, 1, 3, 8])
-# Far chords rise surely. Near chords lose little. In between, at most the deltas' own width.
+# Distances at which chords rise surely, and at which they lose at most the deltas' own width.
 NEAR_CHORDS = np.array([-9.0, -3, -1, 0, 1, 3, 9])
 SEARCH_WIDTH = 3e-7  # relative width of a power at which the search stops
 CHORD_WIDTH = 1e-10  # relative width of a power above which near chords are tried
-CHORD_ROUNDS = 2  # most rounds of near chords
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,20 +112,15 @@ class Conjugate:
         self, star: Array, log_levels: Array, hazard: Array, best: Array, top: Array
     ) -> None:
         """Narrow bounds in place by chords between points so near that only g's error matters."""
-        wanting = np.arange(len(star))
-        for _ in range(CHORD_ROUNDS):
-            width = top[wanting] - best[wanting]
-            wanting = wanting[(width > CHORD_WIDTH) & (width < math.inf)]
-            if not len(wanting):
-                break
-            at, levels = star[wanting], log_levels[wanting]
-            below, above = self._line(at, levels)
-            with np.errstate(all="ignore"):  # a NaN gives a trivial bound
-                r = self._reach(at, levels, above, hazard[wanting], 0.5 * (above - below))
-                low, high, star[wanting] = self.chords(at, r[:, None] * NEAR_CHORDS, levels)
-            best[wanting] = np.fmax(best[wanting], low)
-            top[wanting] = np.fmin(top[wanting], high)
-            wanting = wanting[star[wanting] != at]  # the same points again narrow nothing
+        width = top - best
+        at = np.flatnonzero((width > CHORD_WIDTH) & (width < math.inf))
+        if not len(at):
+            return
+        below, above = self._line(star[at], log_levels[at])
+        with np.errstate(all="ignore"):  # a NaN gives a trivial bound
+            r = self._reach(star[at], log_levels[at], above, hazard[at], 0.5 * (above - below))
+            low, high, _ = self.chords(star[at], r[:, None] * NEAR_CHORDS, log_levels[at])
+        best[at], top[at] = np.fmax(best[at], low), np.fmin(top[at], high)
 
     def chords(self, star: Array, offsets: Array, log_levels: Array) -> tuple[Array, Array, Array]:
         """Return bounds from several points around each guess, and the best point.
