@@ -245,8 +245,8 @@ class LikelihoodRatioLoss(Loss):
         beyond = 0.5 * b * b + min(w, 0.0) * math.log(math.cos(0.5 * c * b)) - ERROR_EFOLDS
         bound = bound + 8 * math.exp(-digits) + math.exp(min(beyond, 0.0))
         # A bound at a height holds beyond it.
-        last = used.searchsorted(np.arange(len(edges)), side="right")
-        return np.append(0.0, np.log(np.minimum(bound, 1.0)))[last]
+        last = used.searchsorted(np.arange(len(edges)), side="right") - 1
+        return np.where(last < 0, 0.0, np.log(np.minimum(bound, 1.0))[last])
 
     def dots(self, tilt: float, step: float) -> Discretization:
         """Return quadrature nodes of y, in panels that end at multiples of ``step`` of the loss."""
