@@ -94,7 +94,8 @@ class Composition:
     @cached_property
     def kinds(self) -> frozenset[type]:
         """Return the classes of the parts, and all their base classes."""
-        return frozenset(kind for loss, _ in self.parts for kind in type(loss).__mro__)
+        none: frozenset[type] = frozenset()
+        return none.union(*(type(loss).__mro__ for loss, _ in self.parts))
 
     @cached_property
     def laws(self) -> tuple[tuple[Loss, int], ...]:
