@@ -10,7 +10,13 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pyarrow.parquet import ParquetFile
+
+from neyman.extras import advice
+
+try:
+    from pyarrow.parquet import ParquetFile
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(advice(missing), name=missing.name) from None
 
 Table: TypeAlias = Any
 """A table is a `pyarrow.Table`, or an open `ParquetFile` if it is large. Neither has types."""
