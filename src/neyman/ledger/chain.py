@@ -53,10 +53,11 @@ def line_of(number: int, previous: str, kind: str, what: Mapping[str, Any]) -> s
 
 
 def line_around(kind: str, what: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """Return four texts that surround an entry's id, its event's number, and ``previous``.
+    """Return the line of an event in four texts, without three values that are not known yet.
 
-    `line_between` inserts these three values between the texts, in this order, which is
-    alphabetical. The event needs a field before "entry", and values that are texts or numbers.
+    They are the entry's id, the event's number, and ``previous``, in the alphabetical order of the
+    fields. `line_between` inserts them. The event needs a field before "entry", and values that are
+    texts or numbers.
     """
     line = line_of(0, "", kind, {**what, "entry": 0})
     # Inside a text, a backslash would precede the quotation mark.

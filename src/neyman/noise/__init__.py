@@ -11,11 +11,11 @@ scale is stored, and a part needs little memory besides its own array.
 
 **Time is not hidden.** The random bits decide which table entries are read, some draws need more
 bits than others, and rejection repeats some draws. The noise does not depend on the data, so
-neither do these effects. But an attacker who learns something about the noise learns the same
-amount about the exact value. For this, they must observe the same machine during the draws: another
-process that shares the processor's caches can see which parts of a table are read. An attacker who
-sees only complete releases sees one duration for all numbers, dominated by reading the data and
-writing the files. So draw noise on a machine without other people's programs. Do not put a sampler
+neither do these effects. But an attacker who learns something about the noise learns as much about
+the exact value. A process that shares the processor's caches can see which parts of a table are
+read during the draws. An attacker who sees only complete releases sees one duration for all
+numbers, dominated by reading the data and writing the files. So draw noise on a machine without
+other people's programs. Do not put a sampler
 behind a service that answers one number at a time and whose answers can be timed.
 """
 

@@ -129,9 +129,8 @@ def _rings(
 
     Append the first point and the length of each run to ``cells``.
 
-    values[i] has at most i rows below it, and more than i rows below or at it. So the rows with
-    scores up to ``cut`` are in a slice of ``values``. Runs outside this slice and the gaps beside
-    it have a larger score: too few rows are below and at them, or too many rows are below them.
+    The rows with scores up to ``cut`` are in a slice of ``values``. Runs outside this slice and the
+    gaps beside it have a larger score: too few rows are below or at them, or too many are below.
     """
     low, high = ends
     n, scale = len(values), level.denominator

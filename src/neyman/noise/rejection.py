@@ -118,8 +118,8 @@ def bernoulli_exp(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[
         high: upper bounds on 2^32 gamma.
         exact: a function from an index to its exact gamma.
 
-    With n = floor(low / 2^32) <= gamma, exp(-gamma) = exp(-1)^n exp(-(gamma - n)). A geometric
-    variable that is at least n stands for n successes in trials of probability exp(-1).
+    With n = floor(low / 2^32) <= gamma, exp(-gamma) = exp(-1)^n exp(-(gamma - n)). One geometric
+    draw replaces the first n trials.
     """
     integers = low // FIXED_POINT_ONE
     accepted = np.ones(low.size, np.bool_)
@@ -227,9 +227,8 @@ def _quotient(u: Lanes, scale: Fraction) -> tuple[Lanes, Lanes]:
 def _gaussian_exponent(y: Lanes, sigma_squared: Fraction, t: int) -> tuple[Lanes, Lanes]:
     """Bound 2^32 (y - sigma^2 / t)^2 / (2 sigma^2) from below and above, for y >= 0.
 
-    The exponent is c x^2 with x = y / t - sigma^2 / t^2 and c = t^2 / (2 sigma^2) > 1/2. Up to
-    y = 16 t, the fixed-point numbers stay below 2^62. For larger y, the lower bound is that of
-    16 t, and the upper bound is trivial.
+    ``t`` is the scale of the Laplace draw. For y above 16 t, the lower bound is that of 16 t, and
+    the upper bound is trivial, so that no product overflows.
     """
     near = np.minimum(y, 16 * t)
     low, high = _quotient(near, Fraction(t))

@@ -90,7 +90,7 @@ def fill(name: str, exact: Fraction, size: int, bits: Bits | None, out: Tensor) 
 
 
 def draw(out: torch.Tensor, law: TableTensors | StripTensors, engine: Engine) -> None:
-    """Write draws from ``law`` to a tensor on its device, with new keys after ``KEY_DRAWS`` draws."""
+    """Write draws from ``law`` to a tensor on its device, with new keys per ``KEY_DRAWS`` draws."""
     for start in range(0, out.numel(), engine.KEY_DRAWS):
         law.fill(out[start : start + engine.KEY_DRAWS], engine)
 

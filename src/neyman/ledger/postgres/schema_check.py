@@ -87,7 +87,9 @@ def _things(connection: psycopg.Connection[Any], schema: str) -> dict[tuple[str,
 
 
 def check_pins(connection: psycopg.Connection[Any], address: Address, wait: float) -> None:
-    """Refuse a ledger if a function has no pinned search path. Replace rules of version 2.
+    """Refuse a ledger with a function whose search path is not pinned.
+
+    Instead, replace rules of version 2 if this session's role owns them.
 
     Args:
         connection: a connection without an open transaction.
