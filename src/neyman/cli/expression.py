@@ -37,7 +37,7 @@ _KNOWN = MECHANISMS | CURVES
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest size of an expression."""
+    """Limit the size of an expression."""
 
     letters: int = 10_000
     number_bits: int = 4096  # bits of a numerator or a denominator

@@ -143,7 +143,7 @@ def bound_tables(data: Sequence[str]) -> dict[str, str]:
 
 
 def columns(*heads: str) -> Table:
-    """Return a table with heads and no rows. In a narrow terminal, its words wrap."""
+    """Return a table with column heads and no rows. In a narrow terminal, its text wraps."""
     from rich.table import Table
 
     table = Table(box=None)

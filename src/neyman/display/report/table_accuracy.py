@@ -20,7 +20,7 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the number of cells read at a time, and the bins of their errors."""
+    """Limit the cells that are read or sorted at a time, and the bins for a median."""
 
     part_cells: int = 1 << 20
     sorted_cells: int = 1 << 22
@@ -35,6 +35,7 @@ class TableAccuracy:
     """Hold a table's error for a report.
 
     Args:
+        value, margin: the medians of the cells' values and margins of error.
         within: for each requested proportion, the share of cells whose margin is below this
             proportion of the cell's own value.
     """
@@ -45,7 +46,7 @@ class TableAccuracy:
 
 
 def accuracy(table: Table, proportions: tuple[float, ...]) -> TableAccuracy | None:
-    """Return the error of a table, or None if it has no rows."""
+    """Return the error of a table, with ``within`` for each proportion, or None without rows."""
     cells, close = 0, [0] * len(proportions)
     for value, margin in _parts(table):
         cells += len(value)
