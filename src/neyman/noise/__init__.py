@@ -15,8 +15,8 @@ neither do these effects. But an attacker who learns something about the noise l
 the exact value. A process that shares the processor's caches can see which parts of a table are
 read during the draws. An attacker who sees only complete releases sees one duration for all
 numbers, dominated by reading the data and writing the files. So draw noise on a machine without
-other people's programs. Do not put a sampler
-behind a service that answers one number at a time and whose answers can be timed.
+other people's programs. Do not put a sampler behind a service that answers one number at a time and
+whose answers can be timed.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def exponents(strip: "Lanes", near: "Lanes", far: "Lanes", factor: "int") -> "tu
     Args:
         strip: h, the number of the strip.
         near, far: bounds on 2^20 s, for the position s of the place within the strip, in [0, 1].
-        factor: 2^34 c, rounded down.
+        factor: 2^34 c, rounded down, for c = 4^b / (2 sigma^2).
     """
     twice = strip << 21
     # s (2 h + s) < 2^11, in units of 2^-30.

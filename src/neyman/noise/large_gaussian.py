@@ -1,15 +1,15 @@
 """Draw exact discrete and rounded Gaussian noise of large scales, by strips of equal chances.
 
-The half line is cut into strips of width 2^b, each about a hundredth of sigma wide, and a tail. One
-of 2^15 equally probable cells picks a strip, and fair bits pick a place x in the strip. The place
-is accepted with probability C w(x) / n. Here w(x) = exp(-x^2 / (2 sigma^2)), n is the number of
-cells that pick the strip, and C is a constant. So the distribution is exact for any C and n [NT-6].
-A place is an integer for the discrete Gaussian. For the rounded Gaussian it is a real number, with
-bits drawn on demand.
+The half line x >= 0 is cut into strips of width 2^b, each about a hundredth of sigma wide, and a
+tail. One of 2^15 equally probable cells picks a strip, and fair bits pick a place x in the strip.
+The place is accepted with probability C w(x) / n. Here w(x) = exp(-x^2 / (2 sigma^2)), n is the
+number of cells that pick the strip, and C is a constant. The chance of the strip is proportional to
+n, so the distribution is exact for any C and n [NT-6]. A place is an integer for the discrete
+Gaussian. For the rounded Gaussian it is a real number, with bits drawn on demand.
 
-A place is accepted if a uniform real V is below this probability. The first 16 bits of V decide 98
-percent of draws. For the other draws, 30 bits, and
-then more bits, are compared with integer bounds until one answer is certain [NT-7].
+The place is accepted if a uniform real V is below the acceptance probability. The first 16 bits of
+V decide 98 percent of draws. For the others, 30 bits, and then more, are compared with integer
+bounds until one answer is certain [NT-7].
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Strips:
 
     Attributes:
         width: b: a strip is 2^b wide.
-        fine: number of bits after the binary point with which a place is first drawn.
+        fine: number of bits after the binary point of a place, as first drawn.
         number: number of strips.
         most: C, the constant of the acceptance probability.
         counts: number of cells of each strip, and of the tail.
@@ -263,7 +263,7 @@ class Strips:
         Args:
             value: the first 64 bits of V.
             count: n, the number of cells.
-            taken: the exponent that the distribution of the proposal already covers, or 0.
+            taken: in the tail, g T / sigma^2 for the proposal T + g; 0 in a strip.
             x: the place in units of 2^-fine. For a real place, its first bits.
         """
         length, point = 64, self.fine

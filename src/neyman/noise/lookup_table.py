@@ -46,10 +46,7 @@ class MagnitudeDistribution(Protocol):
     """Represent a distribution of magnitudes that is computable to any number of digits."""
 
     def place(self, value: int, length: int) -> int | None:
-        """Return the magnitude if all U with the ``length`` first bits ``value`` give the same.
-
-        Otherwise return None.
-        """
+        """Return |X| for a U with ``length`` first bits ``value``, or None if several are possible."""
         ...
 
 
@@ -106,7 +103,7 @@ class Table:
                 part[lanes] = self._decide(cells[lanes].astype(np.int64), bits)
 
     def _decide(self, cells: Lanes, bits: Bits) -> Lanes:
-        """Return draws in ``cells`` whose first bits leave several k possible, by further bits."""
+        """Return the draws of ``cells`` in which several k are possible, by further bits."""
         cell = cells & ((1 << self.lead - 1) - 1)
         value = bits.words(cell.size) >> np.uint64(64 - self._middle)
         value |= cell.astype(np.uint64) << np.uint64(self._middle)

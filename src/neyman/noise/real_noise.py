@@ -1,8 +1,8 @@
 """Round real noise to a grid exactly: staircase noise and Student noise.
 
 A real number is known by its first bits. More bits are drawn while two answers are possible. The
-result is the grid point nearest to an exact real number. So it is post-processing of the release
-whose curve is stated, without floating-point arithmetic [RN-1].
+result is the grid point nearest to an exact real number. So it is post-processing of a release of
+this number, and that release's trade-off curve holds [RN-1].
 """
 
 from __future__ import annotations

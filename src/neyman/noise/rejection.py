@@ -44,7 +44,7 @@ Exact = Callable[[int], Fraction]  # the exact number of a lane
 
 
 def discrete_laplace(scale: Fraction, out: Lanes, bits: Bits) -> Lanes:
-    """Write discrete Laplace draws, as `neyman.noise.discrete_laplace` does, to ``out``; return it.
+    """Write draws, as `neyman.noise.discrete_laplace` does, to ``out``, and return it.
 
     Args:
         scale: a rational in (0, 2^53].
@@ -197,7 +197,7 @@ def _bernoulli_exp_alone(gamma: Fraction, bits: Bits) -> bool:
 
 
 def _geometric(gamma: Fraction, size: int, bits: Bits) -> Lanes:
-    """Draw ``size`` counts of trials that succeed, each by chance exp(-gamma), before one fails."""
+    """Draw ``size`` numbers of successes, each by chance exp(-gamma), before the first failure."""
     trial = _alternating_series if gamma <= 1 else bernoulli_exp
     # If gamma is out of range, the bounds stay 2 apart, so bernoulli_exp uses the exact gamma.
     low = min(math.floor(gamma * FIXED_POINT_ONE), NO_BOUND - 2 * FIXED_POINT_ONE)
@@ -214,7 +214,7 @@ def _geometric(gamma: Fraction, size: int, bits: Bits) -> Lanes:
 def _quotient(u: Lanes, scale: Fraction) -> tuple[Lanes, Lanes]:
     """Bound 2^32 u / scale from below and above, for 0 <= u <= 16 scale and 1 <= scale <= 2^53.
 
-    The bounds differ by about 2^-26 of the larger of 2^32 and the number.
+    They differ by at most about 2^6 max(1, u / scale).
     """
     cut = max(0, math.floor(scale).bit_length() - 28)
     short = u >> cut  # below 2^33, so short * factor is below 2^62

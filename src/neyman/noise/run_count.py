@@ -91,7 +91,7 @@ def _poisson(mean: Fraction, numbers: Enclosures) -> Law:
 
 
 def _negative_binomial(mean: Fraction, shape: Fraction, numbers: Enclosures) -> Law:
-    """Return P(K = 1) = mean gamma^(1 + eta), and P(k + 1) / P(k) by k, for eta = ``shape`` [BS-7].
+    """Return P(K = 1) = mean gamma^(1 + eta) and the ratio of a `Law`, for eta = ``shape`` [BS-7].
 
     The ratio is (1 - gamma) (k + eta) / (k + 1).
     """

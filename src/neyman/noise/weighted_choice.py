@@ -26,7 +26,7 @@ def weighted_choice(
 
     Args:
         scores: the integer score of each index.
-        points: integers of at least 0, not all 0.
+        points: number of points that share an index and its score, at least 0, not all 0.
         rate: a rational above 0.
 
     Raises:
@@ -61,8 +61,8 @@ def ringed_choice(rings: Iterator[Ring], rate: Fraction, bits: Bits) -> int:
     """Draw a candidate as `weighted_choice` does, and read later rings only if needed [EM-6].
 
     The candidates have the order of the rings. So the cumulative weight of a candidate does not
-    depend on how many rings are read. For the fields of the last ring that was read, all later
-    candidates have a total weight from 0 to beyond exp(-rate least).
+    depend on how many rings are read. The candidates after a ring have a total weight from 0 to
+    ``beyond`` exp(-rate ``least``).
 
     Args:
         rings: the rings in order. The last has no points beyond. The first has a candidate with

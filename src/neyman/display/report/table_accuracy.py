@@ -82,8 +82,7 @@ def median(parts: Callable[[], Iterator[Numbers]]) -> float:
     """Return the median of finite numbers that come in parts, in bounded memory.
 
     Up to 2^22 numbers are held, and the two middle ones are averaged. For more numbers, the lower
-    middle one is returned. The search counts numbers in 2^16 bins, and repeats inside the bin of
-    the median.
+    middle one is returned.
 
     Args:
         parts: a function that returns the parts, at each call.

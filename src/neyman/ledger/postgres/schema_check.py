@@ -1,7 +1,6 @@
 """Check that a ledger's tables and rules in PostgreSQL match this version.
 
 The check creates them once more, for the session alone, and compares both in the server's catalog.
-So no description of them is stored anywhere.
 
 Functions of version 2 had no pinned search path. A writer could define their own ``=`` and undo a
 charge. The owner's first session replaces these functions in one transaction. Until then, everyone
