@@ -208,7 +208,7 @@ def _is_numeric(kind: object) -> bool:
 
 
 def _target(y: object, model: base.BaseEstimator) -> NDArray[Any]:
-    """Return the target as an array of one entry per row. Read each entry of a list by itself."""
+    """Return the target as an array of one entry per row. Convert a list entry by entry."""
     if y is None:
         raise ValueError(
             f"{type(model).__name__} requires y to be passed, but the target y is None"

@@ -16,7 +16,7 @@ from neyman.mechanisms.registry import COMBINATORS, MODULES, type_of_package
 from neyman.numerics import check
 
 OTHERS = ("optimal_marginals", "select_best", "Runs")
-"""These public functions and their arguments make a mechanism under another name."""
+"""Public functions, and a type of their arguments, for mechanisms that have other names."""
 
 IN_MODULES = ("CircularGaussian",)
 """A text may call these mechanisms, which Python programs import from their modules."""

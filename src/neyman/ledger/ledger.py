@@ -603,7 +603,7 @@ def _terms(line: str, like: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _sound(where: str) -> Generator[None]:
-    """Refuse a ledger with damaged rows. Pass other errors on unchanged."""
+    """Raise `Damage` as the error that refuses the ledger ``where``, and other errors unchanged."""
     try:
         yield
     except Damage as damage:

@@ -46,7 +46,7 @@ class MagnitudeDistribution(Protocol):
     """Represent a distribution of magnitudes that is computable to any number of digits."""
 
     def place(self, value: int, length: int) -> int | None:
-        """Return |X| for a U with ``length`` first bits ``value``, or None if several are possible."""
+        """Return |X| for U with ``length`` first bits ``value``, or None if they do not fix it."""
         ...
 
 

@@ -34,9 +34,6 @@ Lanes = NDArray[np.int64]
 def coins(rate: Fraction, rows: int, bits: Bits) -> Lanes:
     """Toss a coin for each row. Return the numbers of the rows with heads, in rising order.
 
-    The first 16 bits of a row's uniform real are compared with the first bits of the rate. If they
-    agree, more bits decide.
-
     Args:
         rate: the chance of heads, in [0, 1].
         rows: number of rows.
@@ -58,8 +55,7 @@ def coins(rate: Fraction, rows: int, bits: Bits) -> Lanes:
 def subset(rows: int, size: int, bits: Bits) -> Lanes:
     """Return ``size`` of the numbers 0, ..., rows - 1 in rising order, all subsets equally likely.
 
-    The first ``size`` distinct numbers in independent uniform draws form such a subset. If it
-    has more than half of the rows, the omitted rows are drawn instead.
+    The first ``size`` distinct numbers in independent uniform draws form such a subset.
 
     Args:
         size: number of rows to draw, at most ``rows``.
@@ -80,8 +76,7 @@ def subset(rows: int, size: int, bits: Bits) -> Lanes:
 def order(rows: int, bits: Bits) -> Lanes:
     """Return the numbers 0, ..., rows - 1 in a random order, all orders equally likely.
 
-    Rows are sorted by independent 64-bit keys. If two keys agree, all keys are redrawn. Distinct
-    keys have every order with the same probability.
+    Rows are sorted by independent 64-bit keys, which are redrawn until they are distinct.
     """
     while True:
         keys = bits.words(rows)

@@ -185,7 +185,7 @@ class ShownGuarantee:
     Args:
         met: a budget that the function meets, which implies further bounds.
         python: Python code that assigns the function to ``curve``.
-        claim: a sentence about what claims are about.
+        claim: a sentence that says what a claim is.
         more: further numbers: name, value, and note of each.
         training: True for a training run on random batches of records.
     """

@@ -474,7 +474,7 @@ def one_line(
     This means f(a - most) - most <= g(a) <= f(a + most) + most for each level a. Both curves rise.
     So for points a < b of a grid, f(b - most) - most <= g(a) and g(b) <= f(a + most) + most imply
     it on [a, b]. False can also mean that the grid is too coarse. Both curves are 0 left of level
-    0, so a curve that starts above 0 includes a part of the figure's axis.
+    0, as the figure's axis shows.
 
     Args:
         limit: the power g of the first curve at levels in [0, 1], rising to 1 at level 1.
