@@ -22,7 +22,7 @@ MOST_CAP = MOST // UNIT
 
 
 def units_up(amount: Fraction, per: int = UNIT) -> int:
-    """Return the least number of units of 1/``per`` that is at least ``amount``, for charges [LE-1]."""
+    """Return the least number of units of 1/``per`` that is at least ``amount`` [LE-1]."""
     return -(-amount.numerator * per // amount.denominator)
 
 
