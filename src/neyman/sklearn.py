@@ -144,7 +144,7 @@ class PrivateModel(base.BaseEstimator):
         return Payment(ledger=self.ledger, dataset=self.dataset, account=self.account)
 
     def _rows(self, X: object, *, reset: bool, least: int = 1) -> NDArray[Any]:
-        """Return the rows as an array. Check its type and shape, but no entry.
+        """Return the rows as an array. Check its type and shape, but not its entries.
 
         Args:
             reset: True for the rows of a fit.

@@ -27,7 +27,7 @@ MECHANISMS = frozenset((*(name for name in dir(neyman) if name in MODULES), *OTH
 CURVES = frozenset(
     ("approximate", "gdp", "pbdp", "perfect", "pure", "renyi", "tcdp", "total_variation", "zcdp")
 )
-"""A text may call these public names for a curve, which canonical noise takes."""
+"""A text may call these public names for a curve, the argument of canonical noise."""
 
 STRATEGIES = ("square_root",)
 """A text may call these functions of `matrix_mechanism.strategy`."""

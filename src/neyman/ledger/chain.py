@@ -177,7 +177,7 @@ def write_checkpoint(
 
 @contextmanager
 def _only_one(folder: Path, wait: float) -> Generator[None]:
-    """Block other writers of checkpoints in a folder. Then make its names durable."""
+    """Block other writers of checkpoints in a folder. At the end, make its names durable."""
     handle = lock(folder.resolve(), wait)
     if handle is None:  # the file may then fall behind, which is harmless
         yield

@@ -50,7 +50,7 @@ VERSION = 2
 """These tables and rules have this version. A store refuses newer ones and updates older ones."""
 
 MOST_ROWS = 2**62
-"""No table has more rows. Databases count in 64 bits, and Python does not."""
+"""No table has more rows. A database's integers have 64 bits, and Python's have no limit."""
 
 TABLES = (
     """CREATE TABLE event (

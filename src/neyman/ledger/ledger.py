@@ -603,7 +603,7 @@ def _terms(line: str, like: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _sound(where: str) -> Generator[None]:
-    """Raise `Damage` as the error that refuses the ledger ``where``, and other errors unchanged."""
+    """Turn `Damage` inside the context into the `LedgerError` that refuses this ledger."""
     try:
         yield
     except Damage as damage:
