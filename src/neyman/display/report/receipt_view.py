@@ -95,7 +95,7 @@ def title(receipt: Receipt, query: str) -> str:
 
 
 def name(receipt: Receipt, table: MechanismPart | TableName | ReceiptTable) -> str:
-    """Return the name of a table: the title of its query, if this has one table only."""
+    """Return the name of a table. If a titled query has one table, the name is the title."""
     query = title(receipt, table.query)
     return query if _has_one_table(receipt, table) else f"{query}, {place(table.level)}"
 

@@ -24,7 +24,7 @@ def _never(table: str, events: tuple[str, ...], why: str) -> str:
 
 
 def _moves(sign: str, row: str) -> str:
-    """Return SQL for rule 3: add (``sign`` is +) or subtract (-) the charge of the entry ``row``."""
+    """Return SQL for rule 3: add (``sign`` is +) or subtract (-) the charge of entry ``row``."""
     return f"""UPDATE purse SET spent = spent {sign} {row}.charge,
         spent_delta = spent_delta {sign} {row}.delta, entries = entries {sign} 1
     WHERE dataset = {row}.dataset AND ({row}.part = '' OR part = {row}.part) AND holder IN
