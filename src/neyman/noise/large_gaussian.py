@@ -128,7 +128,7 @@ class Strips:
 
     @property
     def _rate(self) -> Fraction:
-        """Return T / sigma^2 for the start T of the tail, where w falls at least at this rate.
+        """Return T / sigma^2 for the start T of the tail, a rate at which w falls there.
 
         For g >= 0, w(T + g) <= w(T) e^(-g T / sigma^2).
         """

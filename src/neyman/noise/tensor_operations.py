@@ -100,8 +100,8 @@ def decide_strips(
 
     Returns:
         An int32 tensor of shape (``PROPOSAL_WORDS``, places), with the words of each draw that is
-        still open. It is written as ``OPEN_DRAW``. If all its proposals are refused, it is written
-        as ``OPEN_DRAW + 1``.
+        still open. In ``out`` such a draw is ``OPEN_DRAW``. A draw whose proposals were all refused
+        is ``OPEN_DRAW + 1``.
     """
     words = keystream(key, torch.arange(places.numel(), device=out.device))
     out[places], state = decisions(out[places].to(torch.int32), words, law)

@@ -135,9 +135,9 @@ class Weights:
         return None
 
     def _weight_bounds(self, precision: int) -> Iterator[tuple[int, int, int]]:
-        """Yield bounds on 2^precision exp(-a j - b j^2) for j = 0, 1, ... [NT-4].
+        """Yield lower and upper bounds on 2^precision exp(-a j - b j^2) for j = 0, 1, ... [NT-4].
 
-        The third number is 0, but for the last j an upper bound on the sum of all later terms.
+        A third number is 0. In the last item, it bounds the sum of all later terms from above.
         """
         one = 1 << precision
         ratio_low, ratio_high = exponential(self.a + self.b, precision)
