@@ -35,7 +35,8 @@ def _modules() -> dict[str, str]:
 def __getattr__(name: str) -> object:
     """Import a public name at its first use, so ``neyman --help`` needs no NumPy.
 
-    The stub is also read at the first use. So the command line handles Ctrl-C, not this module.
+    The stub is also read only then. So this package loads fast, and the command line, which loads
+    it first, can handle Ctrl-C soon.
     """
     if name == "__all__":
         return __dir__()

@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the size of a curve's drawing, and the length of texts in a notebook."""
+    """Limit the size of a curve's drawing, the length of texts, and the rate of updates."""
 
     side_units: int = 160  # side of the drawing, in SVG units
     margin_units: int = 26

@@ -74,7 +74,7 @@ SPLITTERS = model_selection.KFold, model_selection.RepeatedKFold, model_selectio
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest penalty of a model, and the smallest variance of a column."""
+    """Limit the penalty of a model, and the variance by which a column is scaled."""
 
     alpha: float = 1e15
     penalty_weight: float = 1e100  # largest penalty in units of the moments: its square is a float
@@ -144,7 +144,7 @@ class PrivateModel(base.BaseEstimator):
         return Payment(ledger=self.ledger, dataset=self.dataset, account=self.account)
 
     def _rows(self, X: object, *, reset: bool, least: int = 1) -> NDArray[Any]:
-        """Return the rows as an array. Check its type and shape, but no entry.
+        """Return the rows as an array. Check its type and shape, but not its entries.
 
         Args:
             reset: True for the rows of a fit.
@@ -208,7 +208,7 @@ def _is_numeric(kind: object) -> bool:
 
 
 def _target(y: object, model: base.BaseEstimator) -> NDArray[Any]:
-    """Return the target as an array of one entry per row. Read each entry of a list by itself."""
+    """Return the target as an array of one entry per row. Convert a list entry by entry."""
     if y is None:
         raise ValueError(
             f"{type(model).__name__} requires y to be passed, but the target y is None"
@@ -562,10 +562,10 @@ class StandardScaler(base.OneToOneFeatureMixin, base.TransformerMixin, PrivateMo
 
 @dataclass(frozen=True, eq=False)
 class _Powers:
-    """Represent the parts p - 1/2, p z, and p (z^2 - 1/2) of each entry, computed when read.
+    """Represent three numbers per entry, p - 1/2, p z, and p (z^2 - 1/2), computed when read.
 
-    z in [-1, 1] is the clipped entry in units of its range, and p is 1 if the entry is finite, else
-    0.
+    z in [-1, 1] is the clipped entry minus ``center``, divided by ``half``. p is 1 if the entry is
+    finite, else 0.
     """
 
     rows: NDArray[Any]
@@ -574,7 +574,7 @@ class _Powers:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the number of rows, and the number of parts per row."""
+        """Return the number of rows, and of numbers per row."""
         return len(self.rows), 3 * self.rows.shape[1]
 
     def __len__(self) -> int:

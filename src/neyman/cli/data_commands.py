@@ -127,7 +127,7 @@ def _show(report: DataCheck, plan: Plan) -> None:
 
 
 def _head(text: str) -> None:
-    """Print the notice that the following text is private, and a headline."""
+    """Print the notice that the output is private, and then the headline ``text``."""
     from neyman.publishing.engines.private_tables import NOTICE
 
     out.print(f"[bold red]{NOTICE}[/]")
@@ -218,7 +218,7 @@ def _show_numbers(numbers: NumberMatch, plan: Plan) -> None:
 
 
 def _show_readings(texts: TextMatch) -> None:
-    """Print texts that the plan's marks do not read as numbers or dates, and marks that would."""
+    """Print values that the plan's formats do not read as numbers or dates, and formats that do."""
     example = next((_quote_value(one.value[0]) for one in texts.frequent), "")
     _page(
         f"{texts.unread:,} of {texts.texts:,} values of {texts.column} "

@@ -16,7 +16,7 @@ from neyman.mechanisms.registry import COMBINATORS, MODULES, type_of_package
 from neyman.numerics import check
 
 OTHERS = ("optimal_marginals", "select_best", "Runs")
-"""These public functions and their arguments make a mechanism under another name."""
+"""Public functions, and a type of their arguments, for mechanisms that have other names."""
 
 IN_MODULES = ("CircularGaussian",)
 """A text may call these mechanisms, which Python programs import from their modules."""
@@ -27,7 +27,7 @@ MECHANISMS = frozenset((*(name for name in dir(neyman) if name in MODULES), *OTH
 CURVES = frozenset(
     ("approximate", "gdp", "pbdp", "perfect", "pure", "renyi", "tcdp", "total_variation", "zcdp")
 )
-"""A text may call these public names for a curve, which canonical noise takes."""
+"""A text may call these public names for a curve, the argument of canonical noise."""
 
 STRATEGIES = ("square_root",)
 """A text may call these functions of `matrix_mechanism.strategy`."""
@@ -37,7 +37,7 @@ _KNOWN = MECHANISMS | CURVES
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest size of an expression."""
+    """Limit the size of an expression."""
 
     letters: int = 10_000
     number_bits: int = 4096  # bits of a numerator or a denominator

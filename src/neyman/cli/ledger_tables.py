@@ -55,7 +55,7 @@ def entry_dict(entry: Entry) -> dict[str, Any]:
 
 
 def standing_dict(book: Ledger, account: Account, last: int, curve: bool) -> dict[str, Any]:
-    """Return an account, its allocations, last entries, and epsilon and power if ``curve``."""
+    """Return an account, its allocations, ``last`` entries, and epsilon and power if asked for."""
     entries = book.entries(account.dataset, last) if last else ()
     return account_dict(account) | {
         "allocations": [account_dict(one) for one in book.allocations(account.dataset)],
@@ -65,7 +65,7 @@ def standing_dict(book: Ledger, account: Account, last: int, curve: bool) -> dic
 
 
 def _spent_curve(book: Ledger, account: Account) -> dict[str, Any]:
-    """Return epsilon and power of all charges to the most charged part, or why not."""
+    """Return epsilon and power of all charges to the most charged part, or why there are none."""
     from neyman.publishing.release.receipt import composed
 
     if not account.entries:

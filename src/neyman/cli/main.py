@@ -544,8 +544,8 @@ app.command(epilog="Example: neyman explore plan.toml --no-browser")(explore)
 def main() -> None:
     """Run the command line and exit with its code.
 
-    The process ends immediately after its registered exit functions. Otherwise, starting threads of
-    the engines would abort it in one case of fifty.
+    The process ends immediately after its registered exit functions. Otherwise, threads that the
+    engines are still starting would abort it in one case of fifty.
     """
     standard_streams()
     try:
@@ -564,7 +564,7 @@ def _word(_context: object, value: object) -> object:
 
 
 def _keep_words(command: Any) -> None:
-    """Leave the words of a shell completion unchanged. Typer would load pydantic for them."""
+    """Use the words of a shell completion as they are. To convert them, Typer loads pydantic."""
     parameters = command.get_params
 
     def unread(context: Any) -> list[Any]:

@@ -19,7 +19,7 @@ _STATUS = Path("/proc/self/status")
 
 @contextmanager
 def at_most(memory: str) -> Generator[None]:
-    """Limit the memory that this process may add. Beyond the limit it fails, not the machine.
+    """Limit the memory that this process may add. Beyond it, the process fails, not the machine.
 
     The limit is set only on Linux.
 

@@ -587,7 +587,7 @@ def _show_errors(tables: Sequence[TableError], plan: Plan, *, gaps: bool = False
 
 
 def _gap(error: TableError) -> str:
-    """Return an error divided by the least possible error, rounded up. For a mean, add its rows."""
+    """Return an error divided by the least possible error, and for a mean the rows it assumes."""
     if error.gap is None:
         return ""
     times = number(error.gap)

@@ -143,7 +143,7 @@ def bound_tables(data: Sequence[str]) -> dict[str, str]:
 
 
 def columns(*heads: str) -> Table:
-    """Return a table with heads and no rows. In a narrow terminal, its words wrap."""
+    """Return a table with column heads and no rows. In a narrow terminal, its text wraps."""
     from rich.table import Table
 
     table = Table(box=None)
@@ -230,7 +230,7 @@ def working(what: str) -> Generator[None]:
 def failing(
     as_json: bool, interrupted: str = "the command was stopped before its end"
 ) -> Generator[None]:
-    """Turn an error inside into one message and its exit code.
+    """Turn an error inside the context into one message and its exit code.
 
     Args:
         interrupted: the message after Ctrl-C or SIGTERM, about what the command may have left
@@ -257,7 +257,7 @@ _Errors = tuple[type[Exception], ...]
 
 
 def _kinds() -> tuple[_Errors, _Errors, _Errors]:
-    """Return the errors of the budget, of bad input, and after a charge."""
+    """Return the types of errors of the budget, of bad input, and after a charge."""
     # The ledger's errors exist only if its library is installed.
     try:
         from neyman.ledger.records import BudgetRefused, ChargedError, LedgerError

@@ -25,9 +25,9 @@ class AccountTerms(NamedTuple):
 
 
 class Purse(NamedTuple):
-    """Hold caps and charges of an account or allocation in one part of the data, in units [LE-2].
+    """Hold the caps and charges of an account or allocation for one part of the data [LE-2].
 
-    ``holder`` is the allocation's name, or "" for the account.
+    ``holder`` is the allocation's name, or "" for the account. Amounts are in `ledger.units`.
     """
 
     holder: str
@@ -42,10 +42,10 @@ class Purse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Hold everything that a reservation depends on, read at once.
+    """Hold everything that decides whether a charge is granted, read at one moment.
 
     Args:
-        purses: the purses to charge.
+        purses: the purses to which the charge would be added.
         number: number of the last event.
         head: hash of the last event.
         last: id of the last entry.
@@ -152,12 +152,11 @@ def account_of(db: Transaction, dataset: str, account: str = "") -> Account:
 def admit(
     dataset: str, unit: tuple[str, str, int], charge: Fraction, delta: Fraction, now: Situation
 ) -> tuple[int, int]:
-    """Return the units of a charge and of a delta, if they fit.
+    """Return a charge and a delta in integer units, if every purse of ``now`` has room for them.
 
     Raises:
         LedgerError: the dataset is registered for another unit of privacy.
-        BudgetRefused: one of the purses has too little left. The message names the purse with the
-            least left.
+        BudgetRefused: a purse has too little left. The message names the one with the least left.
     """
     has = now.terms[:3]
     if unit != has:

@@ -59,7 +59,7 @@ class Audit:
 
 
 def behind(db: Transaction, checkpoint: Checkpoint) -> str:
-    """Return why a ledger does not continue a checkpoint, or "" if it may continue it."""
+    """Return why a ledger lacks the event of a checkpoint, or "" if it has this event."""
     query = "SELECT line FROM event WHERE number = ?"
     rows = typed_rows(db, (str,), query, checkpoint.events)
     try:
@@ -152,7 +152,7 @@ class _Replay:
             self.problems.append(problem)
 
     def event(self, number: int, line: str, said: str) -> None:
-        """Replay the next event, and compare its hash with the hash in the table."""
+        """Replay the next event. Compare the hash of its line with ``said``, the stored hash."""
         own = digest(line)
         try:
             if own != said:

@@ -53,10 +53,11 @@ def line_of(number: int, previous: str, kind: str, what: Mapping[str, Any]) -> s
 
 
 def line_around(kind: str, what: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    """Return four texts that surround an entry's id, its event's number, and ``previous``.
+    """Return the line of an event in four texts, without three values that are not known yet.
 
-    `line_between` inserts these three values between the texts, in this order, which is
-    alphabetical. The event needs a field before "entry", and values that are texts or numbers.
+    They are the entry's id, the event's number, and ``previous``, in the alphabetical order of the
+    fields. `line_between` inserts them. The event needs a field before "entry", and values that are
+    texts or numbers.
     """
     line = line_of(0, "", kind, {**what, "entry": 0})
     # Inside a text, a backslash would precede the quotation mark.
@@ -176,7 +177,7 @@ def write_checkpoint(
 
 @contextmanager
 def _only_one(folder: Path, wait: float) -> Generator[None]:
-    """Block other writers of checkpoints in a folder. Then make its names durable."""
+    """Block other writers of checkpoints in a folder. At the end, make its names durable."""
     handle = lock(folder.resolve(), wait)
     if handle is None:  # the file may then fall behind, which is harmless
         yield

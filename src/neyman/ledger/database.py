@@ -50,7 +50,7 @@ VERSION = 2
 """These tables and rules have this version. A store refuses newer ones and updates older ones."""
 
 MOST_ROWS = 2**62
-"""No table has more rows. Databases count in 64 bits, and Python does not."""
+"""No table has more rows. A database's integers have 64 bits, and Python's have no limit."""
 
 TABLES = (
     """CREATE TABLE event (
@@ -128,7 +128,11 @@ class Reservation(NamedTuple):
 
 
 def unlike(here: Mapping[tuple[str, str], Any], ours: Mapping[tuple[str, str], Any]) -> list[str]:
-    """Describe each difference of a database's objects from this version's, by kind and name."""
+    """Describe each difference between the objects of a database and those of this version.
+
+    Args:
+        here, ours: definitions in the database and in this version, by kind and name.
+    """
     differences: list[str] = []
     for kind, name in sorted(here.keys() | ours.keys()):
         if (kind, name) not in ours:
@@ -144,8 +148,8 @@ class Store(ABC):
     """Store a ledger in a database.
 
     ``where`` is the store's name in messages, without secrets. Several threads may use a store at
-    once. It is pickled as its address. After a fork it can be used, or refuses to be used. If a
-    method fails, it raises a `LedgerError` that says what to do. If a rule or a ``CHECK`` refuses a
+    once. It is pickled as its address. After a fork it works, or raises an error. If a method
+    fails, it raises a `LedgerError` that says what to do. If a rule or a ``CHECK`` refuses a
     change, the message says so.
     """
 
@@ -207,7 +211,7 @@ class Store(ABC):
 
     @abstractmethod
     def problems(self) -> list[str]:
-        """List damage of the database, and differences of its tables and rules from ours."""
+        """List damage of the database, and where its tables and rules differ from this version."""
 
     @abstractmethod
     def close(self) -> None:

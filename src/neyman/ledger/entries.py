@@ -26,7 +26,7 @@ _FIXED = ("dataset", "to", "part", "key", "charge", "delta", "created")
 
 
 def entries_of(db: Transaction, dataset: str, last: int | None = None) -> tuple[Entry, ...]:
-    """Return a dataset's entries, oldest first, or only the last few of them."""
+    """Return a dataset's entries, oldest first, or only its ``last`` newest entries."""
     if last is None:
         rows = typed_rows(db, _KINDS, f"{_QUERY} WHERE e.dataset = ? ORDER BY e.id", dataset)
     else:
@@ -45,7 +45,7 @@ def entry_of(db: Transaction, number: int) -> Entry:
 
 
 def meant(db: Transaction, asked: Entry | int) -> Entry:
-    """Return the entry with a number, or the current state of an entry.
+    """Return the current state of an entry, given as an `Entry` or by its number.
 
     Raises:
         LedgerError: the entry does not exist, or the given entry is another charge with the same
@@ -63,7 +63,7 @@ def meant(db: Transaction, asked: Entry | int) -> Entry:
 
 
 def publisher_of(db: Transaction, dataset: str, key: str) -> tuple[int, str] | None:
-    """Return the entry whose files count for a key, and the attempt that stored them."""
+    """Return the entry whose files count for a key, and the attempt that stored them, or None."""
     query = "SELECT entry, attempt FROM publication WHERE dataset = ? AND key = ?"
     rows = typed_rows(db, (int, str), query, dataset, key)
     return (rows[0][0], rows[0][1]) if rows else None

@@ -146,8 +146,8 @@ def paged(
 
     Args:
         kinds: the types of the values of a row (see `typed`). The first is a number.
-        query: the query for one page of rows above a number.
-        after: the number below the first page.
+        query: a query for the next page of rows whose first value is above its only argument.
+        after: the first page has rows above this number.
 
     Raises:
         Damage: numbers do not rise, because a damaged index can loop.
@@ -161,7 +161,7 @@ def paged(
 
 
 def lines(db: Transaction, after: int, most: int) -> Iterator[tuple[int, str]]:
-    """Return numbers and lines of at most ``most`` events after a number, in order."""
+    """Return the numbers and lines of at most ``most`` events after number ``after``, in order."""
     query = "SELECT number, line FROM event WHERE number > ? ORDER BY number LIMIT 500"
     return islice(paged(db, (int, str), query, after), most)
 
@@ -178,7 +178,11 @@ def checkpoint_of(db: Transaction) -> Checkpoint:
 
 
 def settle(write: Writer, dataset: str, key: str, again: bool) -> bool:
-    """Make reserved entries of a key void, and return True if there were any."""
+    """Make reserved entries of a key void, and return True if there were any.
+
+    Raises:
+        LedgerError: an entry of the key is released, or is reading and ``again`` is False.
+    """
     query = "SELECT id, state FROM entry WHERE dataset = ? AND key = ? ORDER BY id"
     tries = typed_rows(write.db, (int, str), query, dataset, key)
     for number, state in tries:

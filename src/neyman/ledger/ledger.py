@@ -549,7 +549,7 @@ class Ledger:
                 yield line
 
     def _reserve_fast(self, terms: Mapping[str, Any], unit: tuple[str, str, int]) -> int | None:
-        """Return the new entry's id, if the store grants the charge in one step."""
+        """Return the new entry's id if the store grants the charge in one step, else None."""
         units = terms["units"], terms["delta_units"]
         if max(units) > MOST:
             return None
@@ -589,7 +589,7 @@ def _entry_or_number(entry: Entry | int) -> Entry | int:
 
 
 def _terms(line: str, like: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the terms that an event has registered, checked to have the types of ``like``."""
+    """Return the terms in an event's line. Check that they have the types of those in ``like``."""
     has = fields(line)
     for name, value in like.items():
         if name.endswith("cap"):
@@ -603,7 +603,7 @@ def _terms(line: str, like: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _sound(where: str) -> Generator[None]:
-    """Refuse a ledger with damaged rows. Pass other errors on unchanged."""
+    """Turn `Damage` inside the context into the `LedgerError` that refuses this ledger."""
     try:
         yield
     except Damage as damage:

@@ -31,6 +31,7 @@ def publish(
     transaction makes them count. If an attempt fails before, the next one deletes its pieces.
 
     Args:
+        writing: a function that opens a transaction for writing.
         asked: a reading entry, or its number.
         files: contents by path. They are checked here.
     """
@@ -72,14 +73,14 @@ def publish(
 
 
 def steps_of(db: Transaction, entry_id: int) -> int | None:
-    """Count begun steps, as `Ledger.steps` does."""
+    """Return the number of begun steps, as `Ledger.steps` does."""
     query = "SELECT number FROM piece WHERE entry = ? AND attempt = ?"
     rows = typed_rows(db, (int,), query, entry_id, _STEPS)
     return max((number for (number,) in rows), default=None)
 
 
 def count_steps(write: Writer, asked: Entry | int, before: int | None, after: int) -> None:
-    """Count steps, as `Ledger.count_steps` does."""
+    """Set the number of begun steps, as `Ledger.count_steps` does."""
     entry = _reading(write, asked)
     if steps_of(write.db, entry.id) != before:
         raise LedgerError(

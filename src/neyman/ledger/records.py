@@ -18,7 +18,7 @@ _DELTA_CAP = (
 
 
 KEEPING = " keeping totals "
-"""This text separates the relation of a dataset with exact totals from their hash."""
+"""If a dataset has exact totals, this text is between its relation and their hash."""
 
 
 class LedgerError(Exception):
@@ -199,7 +199,7 @@ def _unit(currency: str) -> str:
 
 
 def describe_unit(protects: str, relation: str, rows: int) -> str:
-    """Describe the privacy unit in words, with the first digits of a hash of totals."""
+    """Describe the privacy unit in words. Cut the hash of totals, if the relation has one."""
     neighboring, keeping, mark = relation.partition(KEEPING)
     relation = f"{neighboring}{keeping}{mark[:19]}"
     return f"{protects}, {relation}, at most {many(rows, 'row')}"

@@ -1,7 +1,7 @@
-"""Read and check a ledger's tables. Only this module classifies content as damaged.
+"""Read and check a ledger's tables.
 
-The rest of the ledger may rely on the types of the results. So an error of another kind is our own,
-and is never blamed on the file. Each function raises `Damage` for content that no ledger writes. An
+Each function raises `Damage` for content that no ledger writes. The rest of the ledger relies on
+the types of the results. So any other error is a defect of this package, not of the file. An
 integer has at most 62 bits.
 """
 
@@ -71,10 +71,10 @@ def fields(line: str) -> dict[str, Any]:
 
 
 def typed_field(event: Mapping[str, Any], name: str, kind: Kind) -> Any:
-    """Return a field of an event.
+    """Return a field of an event after checking its type.
 
     Args:
-        kind: ``int``, ``str``, ``list``, ``dict``, or one of these ``| None``.
+        kind: the type: ``int``, ``str``, ``list``, ``dict``, or one of these ``| None``.
     """
     value = event.get(name)
     # In Python, JSON's true is an int.

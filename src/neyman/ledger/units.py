@@ -2,9 +2,9 @@
 
 An amount of a currency is an integer number of units of 1/720,720,000,000. A delta counts in units
 of 1/720,720,000,000,000,000. Because 720,720 = 2^4 3^2 5 7 11 13, these are exact: halves, thirds,
-sevenths, elevenths, and thirteenths of decimals with six (twelve) places. For example, 1/3 + 1/6 is
-1/2. Other amounts are rounded so that charges never exceed what was allowed: caps down, and charges
-up. This costs less than 1.4e-12 (1.4e-18). The ledger's events have the exact rationals.
+sevenths, elevenths, and thirteenths of decimals with six places (of a delta, twelve). For example,
+1/3 + 1/6 is 1/2. Other amounts are rounded so that charges never exceed what was allowed: caps
+down, and charges up, by less than 1.4e-12 (1.4e-18). The ledger's events have the exact rationals.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ MOST_CAP = MOST // UNIT
 
 
 def units_up(amount: Fraction, per: int = UNIT) -> int:
-    """Return the least number of units that is at least ``amount``, for charges [LE-1]."""
+    """Return the least number of units of 1/``per`` that is at least ``amount`` [LE-1]."""
     return -(-amount.numerator * per // amount.denominator)
 
 
 def units_down(amount: Fraction, per: int = UNIT) -> int:
-    """Return the greatest number of units that is at most ``amount``, for caps."""
+    """Return the greatest number of units of 1/``per`` that is at most ``amount``, for caps."""
     return amount.numerator * per // amount.denominator

@@ -9,14 +9,14 @@ by bit and rounded to a grid (`neyman.noise.real_noise`). A torch tensor is fill
 (`neyman.noise.tensor_noise`). If the noise does not fit in memory, draw it in parts: the table of a
 scale is stored, and a part needs little memory besides its own array.
 
-**Time is not hidden.** The places of table look-ups follow from the random bits, some draws need
-more bits than others, and rejection repeats some draws. The noise does not depend on the data, so
-neither do these effects. But an attacker who learns something about the noise learns the same
-amount about the exact value. For this, they must observe the same machine during the draws: another
-process that shares the processor's caches can see which parts of a table are read. An attacker who
-sees only complete releases sees one duration for all numbers, dominated by reading the data and
-writing the files. So draw noise on a machine without other people's programs. Do not put a sampler
-behind a service that answers one number at a time and whose answers can be timed.
+**Time is not hidden.** The random bits decide which table entries are read, some draws need more
+bits than others, and rejection repeats some draws. The noise does not depend on the data, so
+neither do these effects. But an attacker who learns something about the noise learns as much about
+the exact value. A process that shares the processor's caches can see which parts of a table are
+read during the draws. An attacker who sees only complete releases sees one duration for all
+numbers, dominated by reading the data and writing the files. So draw noise on a machine without
+other people's programs. Do not put a sampler behind a service that answers one number at a time and
+whose answers can be timed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["Bits", "SecureBits", "discrete_gaussian", "discrete_laplace", "round
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the sampler for each scale and number of draws."""
+    """Hold the scales and numbers of draws at which one sampler replaces another."""
 
     small_scale: int = 1000  # up to this scale, a table takes about a millisecond
     largest_table_scale: int = 10**5

@@ -1,7 +1,7 @@
 """Compute decimal bounds around real numbers, as narrow as needed, for exact draws.
 
 ``decimal`` rounds sums, products, and quotients as requested, and exponentials and logarithms to
-nearest, all correctly. The neighbors of a nearest number are bounds.
+nearest, all correctly. The next decimals below and above a nearest decimal are bounds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Enclosures:
         return Context(self.digits, rounding, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
 
     def of(self, low: Fraction, high: Fraction | None = None) -> Pair:
-        """Return bounds on all numbers between two rationals, or on one rational."""
+        """Return bounds on all numbers from ``low`` to ``high``, or on ``low`` alone."""
         top = low if high is None else high
         return (
             self._down.divide(Decimal(low.numerator), Decimal(low.denominator)),
@@ -50,7 +50,7 @@ class Enclosures:
         return self._down.add(a[0], b[0]), self._up.add(a[1], b[1])
 
     def less(self, a: Pair, b: Pair) -> Pair:
-        """Return bounds on a - b, which is at least 0."""
+        """Return bounds on a - b. The caller ensures that a >= b."""
         low, high = self._down.subtract(a[0], b[1]), self._up.subtract(a[1], b[0])
         return max(low, Decimal(0)), high
 
@@ -70,6 +70,6 @@ class Enclosures:
         return max(self._down.next_minus(low), Decimal(0)), self._up.next_plus(high)
 
     def log(self, a: Pair) -> Pair:
-        """Return bounds on log a, for a of at least 1."""
+        """Return bounds on log a. The caller ensures that a >= 1."""
         low, high = self._up.ln(a[0]), self._up.ln(a[1])
         return max(self._down.next_minus(low), Decimal(0)), self._up.next_plus(high)

@@ -36,12 +36,15 @@ def quarter(a: "Lanes", b: "Lanes", c: "Lanes", d: "Lanes") -> "tuple[Lanes, Lan
 
 
 def exponents(strip: "Lanes", near: "Lanes", far: "Lanes", factor: "int") -> "tuple[Lanes, Lanes]":
-    """Return 2^30 d, rounded down and up, for d = c s (2 h + s) [NT-7].
+    """Bound 2^30 d from below and above, for d = c s (2 h + s) [NT-7].
+
+    e^-d is the weight of a place in a strip (see `large_gaussian`), divided by the weight of the
+    strip's start.
 
     Args:
         strip: h, the number of the strip.
-        near, far: bounds on s, the place in the strip from 0 to 1, in units of 2^-20.
-        factor: 2^34 c, rounded down.
+        near, far: bounds on 2^20 s, for the position s of the place within the strip, in [0, 1].
+        factor: 2^34 c, rounded down, for c = 4^b / (2 sigma^2).
     """
     twice = strip << 21
     # s (2 h + s) < 2^11, in units of 2^-30.
@@ -51,7 +54,7 @@ def exponents(strip: "Lanes", near: "Lanes", far: "Lanes", factor: "int") -> "tu
 
 
 def series(d: "Lanes") -> "Lanes":
-    """Return 2^30 e^-d within 64 units, for d below 1/8 in units of 2^-30."""
+    """Return 2^30 e^-x for x = d / 2^30, with an error of at most 64. x must be below 1/8."""
     total = (1 << 30) - d // 5
     total = (1 << 30) - (total * d >> 30) // 4
     total = (1 << 30) - (total * d >> 30) // 3
@@ -63,8 +66,8 @@ def chances(start: "Lanes", large: "Lanes", small: "Lanes") -> "tuple[Lanes, Lan
     """Bound 2^30 times the acceptance probability of a place in a strip.
 
     Args:
-        start: this number at the start of the strip, rounded down.
-        large, small: the `series` at the smallest and at the largest d.
+        start: 2^30 times this probability at the start of the strip, rounded down.
+        large, small: the `series` at the lower and at the upper bound from `exponents`.
     """
     least = (start * (small - 64)) >> 30
     most = ((start + 2) * (large + 64) >> 30) + 1

@@ -1,14 +1,15 @@
 """Draw exact discrete and rounded Gaussian noise of large scales, by strips of equal chances.
 
-The half line is cut into strips of width 2^b, each about a hundredth of sigma wide, and a tail. One
-of 2^15 equally probable cells picks a strip, and fair bits pick a place x in the strip. The place
-is accepted with probability C w(x) / n. Here w(x) = exp(-x^2 / (2 sigma^2)), n is the number of
-cells that pick the strip, and C is a constant. So the distribution is exact for any C and n [NT-6].
-A place is an integer for the discrete Gaussian. For the rounded Gaussian it is a real number, with
-bits drawn on demand.
+The half line x >= 0 is cut into strips of width 2^b, each about a hundredth of sigma wide, and a
+tail. One of 2^15 equally probable cells picks a strip, and fair bits pick a place x in the strip.
+The place is accepted with probability C w(x) / n. Here w(x) = exp(-x^2 / (2 sigma^2)), n is the
+number of cells that pick the strip, and C is a constant. The chance of the strip is proportional to
+n, so the distribution is exact for any C and n [NT-6]. A place is an integer for the discrete
+Gaussian. For the rounded Gaussian it is a real number, with bits drawn on demand.
 
-The first 16 bits of a uniform real decide 98 percent of draws. For the other draws, 30 bits, and
-then more bits, are compared with integer bounds until one answer is certain [NT-7].
+The place is accepted if a uniform real V is below the acceptance probability. The first 16 bits of
+V decide 98 percent of draws. For the others, 30 bits, and then more, are compared with integer
+bounds until one answer is certain [NT-7].
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ CELLS = 1 << LEAD_BITS - 1
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the widths of strips, and the numbers of draws per batch."""
+    """Hold the width of strips, the precision of places, and the numbers of draws per batch."""
 
     strips_per_sigma: int = 64  # strips per sigma, at least this number and below twice this number
     count_parts: int = 1024  # C is a multiple of 1/1024
@@ -68,7 +69,7 @@ class Strips:
 
     Attributes:
         width: b: a strip is 2^b wide.
-        fine: number of first bits of a place after its binary point.
+        fine: number of bits after the binary point of a place, as first drawn.
         number: number of strips.
         most: C, the constant of the acceptance probability.
         counts: number of cells of each strip, and of the tail.
@@ -113,7 +114,7 @@ class Strips:
 
     @property
     def factor(self) -> int:
-        """Return 2^34 c, rounded down, for c = 4^b / (2 sigma^2): below 2^21."""
+        """Return 2^34 c, rounded down, for c = 4^b / (2 sigma^2). It is below 2^21."""
         return math.floor(Fraction(1 << 2 * self.width + 34) / (2 * self.sigma_squared))
 
     @property
@@ -127,7 +128,10 @@ class Strips:
 
     @property
     def _rate(self) -> Fraction:
-        """Return T / sigma^2, for the start T of the tail: w(T + g) <= w(T) e^(-g T / sigma^2)."""
+        """Return T / sigma^2 for the start T of the tail, a rate at which w falls there.
+
+        For g >= 0, w(T + g) <= w(T) e^(-g T / sigma^2).
+        """
         return Fraction(self.number << self.width) / self.sigma_squared
 
     def _exponent(self, x: int | Fraction) -> Fraction:
@@ -163,12 +167,12 @@ class Strips:
             self._finish(out, lanes, words, low, more, bits)
 
     def settle(self, words: Words, low: Lanes, more: Lanes, bits: Bits) -> Lanes:
-        """Return the accepted proposals, with new draws in place of refused proposals.
+        """Return one draw per proposal: the proposal if it is accepted, else a new draw.
 
         Args:
             words: the last 16 bits of each pick a sign and a cell. The 16 bits before them begin V.
-            low: the bits of a place (a magnitude) within its strip.
-            more: the next 48 bits of V.
+            low: the random bits of each place within its strip.
+            more: the next 48 bits of each V.
             bits: the source of further bits.
         """
         cells = (words & np.uint64(0xFFFF)).view(np.int64)
@@ -187,13 +191,13 @@ class Strips:
         out[again] = new
 
     def _low_bits(self, words: Words, bits: Bits) -> Words:
-        """Return fair bits of each place within its strip, from the first word if they fit."""
+        """Return random bits of each place within its strip, from ``words`` if they suffice."""
         length = self.width + self.fine
         source = words if length <= FIRST_WORD_BITS else bits.words(words.size)
         return source >> np.uint64(64 - length)
 
     def _sign_lanes(self, place: Lanes, minus: Lanes) -> Lanes:
-        """Round each place to an integer, and negate it where ``minus`` is 1. Overwrite it."""
+        """Round each ``place`` to an integer, negate it where ``minus`` is 1, and overwrite it."""
         if self.rounded:
             place += 1 << self.fine - 1
             place >>= self.fine
@@ -204,7 +208,10 @@ class Strips:
     def _decide(
         self, out: Lanes, lanes: Lanes, words: Words, low: Lanes, more: Lanes, bits: Bits
     ) -> NDArray[np.bool_]:
-        """Return True for each accepted draw. Write draws from the tail to ``out``."""
+        """Return True for each accepted draw. Write draws from the tail to ``out``.
+
+        ``lanes`` has the index of each draw in ``out``. The other arguments are as in `settle`.
+        """
         cells = (words & np.uint64(0xFFFF)).view(np.int64)
         strip = (np.take(self.guide, cells) >> np.uint32(LEAD_BITS)).astype(np.int64)
         first = (words >> np.uint64(LEAD_BITS) & np.uint64(0xFFFF)).astype(np.int64)
@@ -232,7 +239,8 @@ class Strips:
     def _bounds(self, strip: Lanes, low: Lanes) -> tuple[Lanes, Lanes]:
         """Bound 2^30 times the acceptance probabilities C w(x) / n. In the tail, return 0.
 
-        x = 2^b (h + s) has w(x) = w(2^b h) e^-d, d = c s (2 h + s), c = 4^b / (2 sigma^2) < 2^-13.
+        ``strip`` is h, and ``low`` has the bits of s. The place x = 2^b (h + s) has weight
+        w(x) = w(2^b h) e^-d with d = c s (2 h + s) and c = 4^b / (2 sigma^2) < 2^-13.
         """
         length = self.width + self.fine
         if length > SECOND_STAGE_BITS:
@@ -250,12 +258,12 @@ class Strips:
     def _is_below(self, value: int, count: int, taken: Fraction, x: int, bits: Bits) -> bool:
         """Return True if the uniform real V is below the acceptance probability.
 
-        It is C w(x) e^taken / n, in the tail divided by 2^b (1 - r).
+        It is C w(x) e^taken / n. In the tail it is divided by 2^b (1 - r), r = e^(-T / sigma^2).
 
         Args:
             value: the first 64 bits of V.
             count: n, the number of cells.
-            taken: the part of the exponent that the proposal already has.
+            taken: in the tail, g T / sigma^2 for the proposal T + g; 0 in a strip.
             x: the place in units of 2^-fine. For a real place, its first bits.
         """
         length, point = 64, self.fine

@@ -3,8 +3,9 @@
 Inversion gives the magnitude: with a uniform real U and F(k) = P(|X| <= k), |X| is the k with
 F(k-1) <= U < F(k) [NT-1]. The bits of U, and one bit for the sign, are drawn in three stages:
 
-1. Draw the sign and the first 15 bits of U. A *guide* has the answer for each of the 2^16 cells
-   in which only one k is possible. At sigma 10 these are all but 0.15 percent of the cells.
+1. Draw the sign and the first 15 bits of U. Each value of these 16 bits is a *cell*. A table, the
+   *guide*, has the answer for each cell in which only one k is possible. At sigma 10 these
+   are all but 0.15 percent of the cells.
 2. For other cells, draw the next 49 bits. Compare U with thresholds that equal 2^64 F(k) up to a
    known slack, by bisection among the thresholds in the cell [NT-2].
 3. If U is within the slack of a threshold, or above the last one (the infinite tail), draw
@@ -27,7 +28,7 @@ from neyman.noise.weights import RoundedWeights, Weights
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the number of draws per batch, and the number of stored tables."""
+    """Hold the number of draws per batch, and the largest number of stored tables."""
 
     batch_draws: int = 1 << 16
     tables: int = 8  # the largest takes 37 MB
@@ -45,7 +46,7 @@ class MagnitudeDistribution(Protocol):
     """Represent a distribution of magnitudes that is computable to any number of digits."""
 
     def place(self, value: int, length: int) -> int | None:
-        """Return the k that all reals with these ``length`` first bits give, or None if unknown."""
+        """Return |X| for U with ``length`` first bits ``value``, or None if they do not fix it."""
         ...
 
 
@@ -57,7 +58,7 @@ class Table:
         law: the distribution of the magnitude, for draws that the thresholds leave open.
         thresholds: integers t(0) <= t(1) <= ..., at least one.
         slack: an integer with t(k) <= 2^precision F(k) <= t(k) + slack for all k.
-        lead: number of bits of the first stage, with the sign, 2 to 16.
+        lead: number of bits of the first stage, including the sign, 2 to 16.
         precision: number of bits of U in the first two stages, ``lead`` to 64.
         further: number of bits in each later step, 1 to 64.
     """
@@ -102,7 +103,7 @@ class Table:
                 part[lanes] = self._decide(cells[lanes].astype(np.int64), bits)
 
     def _decide(self, cells: Lanes, bits: Bits) -> Lanes:
-        """Return the draws of cells that the first stage leaves open, from further bits."""
+        """Return the draws of ``cells`` in which several k are possible, by further bits."""
         cell = cells & ((1 << self.lead - 1) - 1)
         value = bits.words(cell.size) >> np.uint64(64 - self._middle)
         value |= cell.astype(np.uint64) << np.uint64(self._middle)
@@ -110,7 +111,7 @@ class Table:
         return np.where(cells == cell, k, -k)
 
     def magnitudes(self, value: Words, bits: Bits) -> Lanes:
-        """Return each |X|, given the first ``precision`` bits of its U."""
+        """Return each |X|, given ``value``, the first ``precision`` bits of its U."""
         cell = (value >> np.uint64(self._middle)).astype(np.int64)
         k = _count(self.thresholds, value, self.first[cell], self.first[cell + 1])
         for i in np.flatnonzero(~self._is_clear(value, k)):
@@ -118,13 +119,16 @@ class Table:
         return k
 
     def _is_clear(self, value: Words, k: Lanes) -> NDArray[np.bool_]:
-        """Return True where U is certainly in [F(k-1), F(k)), given t(k-1) <= value < t(k)."""
+        """Return True where every U with first bits ``value`` is in [F(k-1), F(k)).
+
+        The caller ensures that t(k-1) <= value < t(k).
+        """
         below = self.thresholds[np.maximum(k - 1, 0)]
         clear = (k == 0) | (value - below >= np.uint64(self.slack))
         return clear & (k < self.thresholds.size)
 
     def _refine(self, value: int, bits: Bits) -> int:
-        """Return the magnitude of one draw, from as many further bits as it needs."""
+        """Return the magnitude for a U with first bits ``value``. Draw further bits as needed."""
         length = self.precision
         while (k := self.law.place(value, length)) is None:
             word = int(bits.words(1)[0]) >> 64 - self.further
@@ -133,7 +137,10 @@ class Table:
 
 
 def _count(thresholds: Words, value: Words, first: Lanes, last: Lanes) -> Lanes:
-    """Return, for each value, the number of thresholds up to it, from ``first`` to ``last``."""
+    """Return the number of thresholds that are at most each ``value``.
+
+    The caller ensures that this number is from ``first`` to ``last``.
+    """
     counts = first.copy()
     lanes = np.arange(value.size)
     while True:

@@ -1,7 +1,7 @@
 """Draw a quantile exactly by inverse sensitivity, from values on a grid.
 
 A point t of the grid is drawn with probability proportional to exp(-rate d(t)), where d(t) is the
-distance of the rank q n from the ranks of t:
+distance of the rank q n from the ranks of t, among n rows x, for the quantile of level q:
 
     d(t) = max(0, #{x < t} - q n, q n - #{x <= t}).
 
@@ -31,7 +31,7 @@ Lanes = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how far from the quantile the search begins, and how it widens."""
+    """Hold the extent of the first search around the quantile, and the factor of its growth."""
 
     first_ring_bits: int = 48  # the weight outside the first ring is below 2^-48
     ring_growth: int = 4  # factor of the score limit for the next ring
@@ -55,13 +55,13 @@ def runs(
         values: distinct values of the data within ``ends``, rising.
         counts: number of rows with each value.
         ends: the first and the last point of the grid or its part.
-        level: q.
-        below: number of rows below the part.
+        level: q, the level of the quantile.
+        below: number of rows with values below the part.
         rows: number of all rows, by default the sum of ``counts``.
 
     Returns:
-        The first point of each run, its number of points, and its integer score: d(t) times the
-        denominator of ``level``.
+        For each run, its first point, its number of points, and its integer score: d(t) times
+        the denominator of ``level``.
     """
     first, high = ends
     target = level.numerator * (sum(counts) if rows is None else rows)
@@ -90,6 +90,7 @@ def draw_quantile(
     """Draw a point t of the grid with probability proportional to exp(-rate d(t)).
 
     Args:
+        values, counts, ends, level: as in `runs`.
         rate: a rational above 0, per rank.
     """
     grid = runs(values, counts, ends, level)
@@ -128,9 +129,8 @@ def _rings(
 
     Append the first point and the length of each run to ``cells``.
 
-    values[i] has at most i rows below it, and more than i rows below or at it. So the rows whose
-    ranks are within the cut are a slice. Every run without a row of this slice has a larger score,
-    because it has too few rows below and at it, or too many rows below it.
+    The rows with scores up to ``cut`` are in a slice of ``values``. Runs outside this slice and the
+    gaps beside it have a larger score: too few rows are below or at them, or too many are below.
     """
     low, high = ends
     n, scale = len(values), level.denominator

@@ -1,8 +1,8 @@
 """Round real noise to a grid exactly: staircase noise and Student noise.
 
 A real number is known by its first bits. More bits are drawn while two answers are possible. The
-result is the grid point nearest to an exact real number. So it is post-processing of the release
-whose curve is stated, without floating-point arithmetic [RN-1].
+result is the grid point nearest to an exact real number. So it is post-processing of a release of
+this number, and that release's trade-off curve holds [RN-1].
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def nearest(ends: Callable[[], Ends], refine: Callable[[], None]) -> int:
     """Return the integer nearest to a real number.
 
     Args:
-        ends: returns an interval around the number. The number is strictly inside unless both ends
-            agree.
-        refine: narrows the interval.
+        ends: a function that returns the ends of an interval around the number. The number is
+            strictly inside unless both ends agree.
+        refine: a function that narrows this interval.
     """
     while True:
         low, high = ends()
@@ -95,7 +95,10 @@ def rounded_staircase(
 
 
 def _before_edge(epsilon: Fraction, gamma: Fraction, bits: Bits) -> bool:
-    """Return True with probability gamma / (gamma + e^-epsilon (1 - gamma))."""
+    """Draw True if the noise is before its stair's edge.
+
+    The probability is gamma / (gamma + e^-epsilon (1 - gamma)).
+    """
     if gamma in (0, 1):
         return gamma == 1
     uniform = UniformReal(bits)
@@ -116,8 +119,8 @@ class StudentMagnitude:
 
     Args:
         degrees: d, degrees of freedom, above 0.
-        ring: 0 for [0, 1), and j for [2^(j-1), 2^j).
-        place: the place in the ring, from 0 to 1.
+        ring: 0 if the magnitude is in [0, 1), and j if it is in [2^(j-1), 2^j).
+        place: its position in this interval, from 0 at the left end to 1.
     """
 
     degrees: Fraction
@@ -146,7 +149,10 @@ class StudentMagnitude:
         return width * (1 + low), width * (1 + high)
 
     def accepted(self, onward: Fraction, uniform: UniformReal) -> bool:
-        """Return True if a uniform real is below the acceptance probability."""
+        """Return True if ``uniform`` is below the acceptance probability of this proposal.
+
+        ``onward`` is the probability with which a proposal moves from a ring to the next.
+        """
         while True:
             numbers = Enclosures(self.place.digits)
             low, high = numbers.fall(self.exponent(onward, numbers))
@@ -159,7 +165,10 @@ class StudentMagnitude:
             self.place.refine()
 
     def exponent(self, onward: Fraction, numbers: Enclosures) -> Pair:
-        """Return bounds on minus the logarithm of the acceptance probability, at least 0."""
+        """Return bounds on minus the logarithm of the acceptance probability, at least 0.
+
+        ``onward`` is as for `accepted`, and ``numbers`` computes the bounds.
+        """
         low, high = (1 + t * t / self.degrees for t in self.ends)
         fall = numbers.times(numbers.log(numbers.of(low, high)), numbers.of((self.degrees + 1) / 2))
         two = numbers.log(numbers.of(Fraction(2)))
@@ -185,8 +194,9 @@ def rounded_student(
     Args:
         value: the exact value, in steps of the grid.
         degrees: degrees of freedom, above 0.
-        scale: maps a precision p to integers around 2^p s, relatively closer for larger p.
-        unit: factor in steps of the grid, at least 0.
+        scale: a function from a precision p to an integer below and an integer above 2^p s. Their
+            ratio tends to 1 as p grows.
+        unit: the factor of s Z, in steps of the grid, at least 0.
     """
     negative = bool(int(bits.words(1)[0]) >> (WORD_BITS - 1))
     size = StudentMagnitude.draw(degrees, bits)

@@ -26,7 +26,7 @@ from neyman.noise.bits import Bits
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest scales of noise by rejection, and the number of lanes per batch."""
+    """Hold the largest scales of noise by rejection, and the number of lanes per batch."""
 
     # Up to these scales, |noise| reaches 2^63 with probability below e^-1022. The draw then raises.
     scale: int = 2**53
@@ -44,15 +44,15 @@ Exact = Callable[[int], Fraction]  # the exact number of a lane
 
 
 def discrete_laplace(scale: Fraction, out: Lanes, bits: Bits) -> Lanes:
-    """Write discrete Laplace draws, as `neyman.noise.discrete_laplace` does, to ``out``; return it.
+    """Write draws, as `neyman.noise.discrete_laplace` does, to ``out``, and return it.
 
     Args:
         scale: a rational in (0, 2^53].
         out: a one-dimensional int64 array.
 
-    With m = max(1, floor(scale)), the magnitude is u + m v. Here u is uniform below m, accepted
-    with probability exp(-u / scale), and v is geometric with ratio exp(-m / scale). A fair sign
-    follows, and "minus zero" is rejected.
+    With m = max(1, floor(scale)), the magnitude is u + m v. Here u is uniform on 0, ..., m - 1
+    and accepted with probability exp(-u / scale), and v is geometric with ratio exp(-m / scale).
+    The sign is a fair coin, and "minus zero" is rejected.
     """
 
     def draw(n: int) -> Lanes:
@@ -114,12 +114,12 @@ def bernoulli_exp(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[
     """Draw an array of independent truth values, True with probability exp(-gamma) each.
 
     Args:
-        low: lower bounds on 2^32 times each rational gamma, at least 0.
-        high: upper bounds on 2^32 times each gamma.
-        exact: returns the exact gamma of an index.
+        low: lower bounds on 2^32 gamma for each rational gamma, at least 0.
+        high: upper bounds on 2^32 gamma.
+        exact: a function from an index to its exact gamma.
 
-    With n = floor(low / 2^32) <= gamma, exp(-gamma) = exp(-1)^n exp(-rest). The first n trials all
-    succeed exactly if a geometric variable is at least n.
+    With n = floor(low / 2^32) <= gamma, exp(-gamma) = exp(-1)^n exp(-(gamma - n)). One geometric
+    draw replaces the first n trials.
     """
     integers = low // FIXED_POINT_ONE
     accepted = np.ones(low.size, np.bool_)
@@ -150,7 +150,7 @@ def below(word: int, p: Fraction, bits: Bits) -> bool:
 
 
 def _one_sided(scale: Fraction, n: int, bits: Bits) -> Lanes:
-    """Return up to n draws x >= 0 with P(x) proportional to exp(-x / scale)."""
+    """Return at most n independent draws x >= 0, with P(x) proportional to exp(-x / scale)."""
     block = max(1, math.floor(scale))
     u = uniform(block, n, bits)
     if block > 1:
@@ -165,8 +165,8 @@ def _one_sided(scale: Fraction, n: int, bits: Bits) -> Lanes:
 def _alternating_series(low: Lanes, high: Lanes, exact: Exact, bits: Bits) -> NDArray[np.bool_]:
     """Draw as `bernoulli_exp`, for 0 <= gamma <= 1, by von Neumann's alternating series.
 
-    Trials of probability gamma / k, k = 1, 2, ..., first fail at k with probability
-    gamma^(k-1) / (k-1)! - gamma^k / k!. The sum over odd k is exp(-gamma).
+    Trials k = 1, 2, ... succeed with probability gamma / k. The first failure is at k with
+    probability gamma^(k-1) / (k-1)! - gamma^k / k!. The sum over odd k is exp(-gamma).
     """
     accepted = np.zeros(low.size, np.bool_)
     lanes = np.arange(low.size)
@@ -197,7 +197,7 @@ def _bernoulli_exp_alone(gamma: Fraction, bits: Bits) -> bool:
 
 
 def _geometric(gamma: Fraction, size: int, bits: Bits) -> Lanes:
-    """Return numbers of successes before a failure, if each has probability exp(-gamma)."""
+    """Draw ``size`` numbers of successes, each by chance exp(-gamma), before the first failure."""
     trial = _alternating_series if gamma <= 1 else bernoulli_exp
     # If gamma is out of range, the bounds stay 2 apart, so bernoulli_exp uses the exact gamma.
     low = min(math.floor(gamma * FIXED_POINT_ONE), NO_BOUND - 2 * FIXED_POINT_ONE)
@@ -212,7 +212,10 @@ def _geometric(gamma: Fraction, size: int, bits: Bits) -> Lanes:
 
 
 def _quotient(u: Lanes, scale: Fraction) -> tuple[Lanes, Lanes]:
-    """Bound 2^32 u / scale for 0 <= u <= 16 scale, 1 <= scale <= 2^53, within about 2^-26."""
+    """Bound 2^32 u / scale from below and above, for 0 <= u <= 16 scale and 1 <= scale <= 2^53.
+
+    They differ by at most about 2^6 max(1, u / scale).
+    """
     cut = max(0, math.floor(scale).bit_length() - 28)
     short = u >> cut  # below 2^33, so short * factor is below 2^62
     factor = math.floor((1 << cut + 56) / scale)
@@ -222,11 +225,10 @@ def _quotient(u: Lanes, scale: Fraction) -> tuple[Lanes, Lanes]:
 
 
 def _gaussian_exponent(y: Lanes, sigma_squared: Fraction, t: int) -> tuple[Lanes, Lanes]:
-    """Bound 2^32 (y - sigma^2 / t)^2 / (2 sigma^2) for y >= 0.
+    """Bound 2^32 (y - sigma^2 / t)^2 / (2 sigma^2) from below and above, for y >= 0.
 
-    The exponent is c x^2 with x = y / t - sigma^2 / t^2 and c = t^2 / (2 sigma^2) > 1/2. Up to
-    y = 16 t, the square and the product stay below 2^62. Above, the exponent at 16 t is a lower
-    bound, and there is no upper bound.
+    ``t`` is the scale of the Laplace draw. For y above 16 t, the lower bound is that of 16 t, and
+    the upper bound is trivial, so that no product overflows.
     """
     near = np.minimum(y, 16 * t)
     low, high = _quotient(near, Fraction(t))
@@ -247,7 +249,7 @@ def _gaussian_exponent(y: Lanes, sigma_squared: Fraction, t: int) -> tuple[Lanes
 
 
 def _collect(draw: Callable[[int], Lanes], out: Lanes) -> Lanes:
-    """Fill ``out`` with the first results of ``draw(n)``, which returns up to ``n`` at a time."""
+    """Fill and return ``out``. Each call of ``draw(n)`` returns at most n of its draws."""
     have = 0
     while have < out.size:
         more = draw(min(2 * (out.size - have) + 8, LIMITS.batch_lanes))[: out.size - have]

@@ -19,7 +19,7 @@ from neyman.noise.rejection import below, uniform
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the number of first bits of a coin, and of coins per batch."""
+    """Hold the number of first bits of a coin, and the number of coins per batch."""
 
     first_bits: int = 16  # first bits of a coin
     batch_coins: int = 1 << 20  # coins per batch
@@ -32,13 +32,11 @@ Lanes = NDArray[np.int64]
 
 
 def coins(rate: Fraction, rows: int, bits: Bits) -> Lanes:
-    """Return the rows whose coin shows heads, in rising order.
-
-    The first 16 bits of a row's uniform real are compared with the first bits of the rate. If they
-    agree, more bits decide.
+    """Toss a coin for each row. Return the numbers of the rows with heads, in rising order.
 
     Args:
         rate: the chance of heads, in [0, 1].
+        rows: number of rows.
     """
     scaled = rate * (1 << LIMITS.first_bits)
     first = math.floor(scaled)
@@ -55,10 +53,9 @@ def coins(rate: Fraction, rows: int, bits: Bits) -> Lanes:
 
 
 def subset(rows: int, size: int, bits: Bits) -> Lanes:
-    """Return a random subset of a given size, all equally likely, in rising order.
+    """Return ``size`` of the numbers 0, ..., rows - 1 in rising order, all subsets equally likely.
 
-    The first ``size`` distinct numbers in independent uniform draws form such a subset. If the
-    subset has more than half of the rows, the omitted rows are drawn instead.
+    The first ``size`` distinct numbers in independent uniform draws form such a subset.
 
     Args:
         size: number of rows to draw, at most ``rows``.
@@ -77,10 +74,9 @@ def subset(rows: int, size: int, bits: Bits) -> Lanes:
 
 
 def order(rows: int, bits: Bits) -> Lanes:
-    """Return a random order of the rows, all equally likely.
+    """Return the numbers 0, ..., rows - 1 in a random order, all orders equally likely.
 
-    Rows are sorted by independent 64-bit keys. If two keys agree, all keys are redrawn. Distinct
-    keys have every order with the same probability.
+    Rows are sorted by independent 64-bit keys, which are redrawn until they are distinct.
     """
     while True:
         keys = bits.words(rows)

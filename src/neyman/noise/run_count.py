@@ -20,7 +20,7 @@ from neyman.numerics.roots import bisect_integers
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the digits for a distribution of runs, and the rate of one draw."""
+    """Hold the precision of probabilities, and the largest rate of one Poisson draw."""
 
     first_digits: int = 40  # enough for 64 bits, plus the loss over a million terms
     word_digits: int = 20  # digits per 64 bits
@@ -48,7 +48,7 @@ def draw_negative_binomial(mean: Fraction, shape: Fraction, bits: Bits) -> int:
 
     Args:
         mean: E[K], at least 1.
-        shape: eta, above -1; 1 is geometric and 0 logarithmic.
+        shape: eta, above -1. At 1 the distribution is geometric, and at 0 logarithmic.
     """
     if mean == 1:
         return 1
@@ -73,7 +73,10 @@ def _draw(law: Callable[[Enclosures], Law], start: int, bits: Bits) -> int:
 def _inverse(
     numbers: Enclosures, mass: Pair, ratio: Callable[[int], Pair], k: int, uniform: UniformReal
 ) -> int | None:
-    """Return the k with F(k-1) <= U < F(k), or None if several k are possible."""
+    """Return the k with F(k-1) <= U < F(k) for U = ``uniform``, or None if several are possible.
+
+    ``mass`` and ``ratio`` are the `Law`, and the argument ``k`` is the smallest number.
+    """
     low, high = numbers.of(*uniform.ends)
     total = mass
     while total[1] <= low:
@@ -88,7 +91,10 @@ def _poisson(mean: Fraction, numbers: Enclosures) -> Law:
 
 
 def _negative_binomial(mean: Fraction, shape: Fraction, numbers: Enclosures) -> Law:
-    """Return P(K = 1) = m gamma^(1 + eta), and the ratio (1 - gamma) (k + eta) / (k + 1) [BS-7]."""
+    """Return P(K = 1) = mean gamma^(1 + eta) and the ratio of a `Law`, for eta = ``shape`` [BS-7].
+
+    The ratio is (1 - gamma) (k + eta) / (k + 1).
+    """
     rate = _rate(mean, shape, numbers.digits)
     first = numbers.fall(numbers.times(rate, numbers.of(1 + shape)))
     going_on = numbers.less(numbers.of(Fraction(1)), numbers.fall(rate))
@@ -98,7 +104,10 @@ def _negative_binomial(mean: Fraction, shape: Fraction, numbers: Enclosures) -> 
 
 @lru_cache(maxsize=64)
 def _rate(mean: Fraction, shape: Fraction, digits: int) -> Pair:
-    """Return bounds on the log(1 / gamma) for which the distribution has this mean [BS-7]."""
+    """Return bounds on log(1 / gamma), given the mean and eta = ``shape`` [BS-7].
+
+    The bounds have ``digits`` decimal places.
+    """
     fine = Enclosures(2 * digits + LIMITS.guard_digits)
     target = fine.of(mean)
 
@@ -118,7 +127,10 @@ def _rate(mean: Fraction, shape: Fraction, digits: int) -> Pair:
 
 
 def _mean(rate: Pair, shape: Fraction, numbers: Enclosures) -> Pair:
-    """Return bounds on the mean eta (e^x - 1) / (1 - e^(-eta x)) at x = ``rate``; it rises."""
+    """Return bounds on the mean eta (e^x - 1) / (1 - e^(-eta x)), for eta = ``shape``.
+
+    x = log(1 / gamma) has the bounds ``rate``. The mean rises with x.
+    """
     one = numbers.of(Fraction(1))
     if not rate[0]:
         return one

@@ -1,7 +1,7 @@
 """Store the tables for exact noise on a tensor's device, and finish the draws left open there.
 
 A kernel compares words of a keystream with integers from tables. If its words do not decide a draw,
-the draw is open. The code of `neyman.noise` finishes open draws on the host, from the same words
+the draw is *open*. The code of `neyman.noise` finishes open draws on the host, from the same words
 and further words [NT-8].
 """
 
@@ -51,7 +51,7 @@ class TableTensors:
     """Draw noise of small scales on a device, by thresholds of 31 bits [NT-9].
 
     Args:
-        table: the thresholds of 64 bits, and the distribution.
+        table: the same distribution, with thresholds of 64 bits.
         device: the device of the draws.
     """
 
@@ -69,7 +69,7 @@ class TableTensors:
         self.entries = torch.from_numpy(entries).to(device)
 
     def fill(self, out: torch.Tensor, engine: Engine) -> None:
-        """Write draws to all of ``out``, with a new key."""
+        """Write draws to all of ``out`` by kernels of ``engine``, with a new key."""
         key = new_key(self.device)
         engine.draw_table(out, key, self)
         key.zero_()
@@ -108,7 +108,7 @@ class StripTensors:
         self.starts = torch.from_numpy(np.append(strips.starts, 0)).to(device)
 
     def fill(self, out: torch.Tensor, engine: Engine) -> None:
-        """Write draws to all of ``out``, with new keys."""
+        """Write draws to all of ``out`` by kernels of ``engine``, with new keys."""
         key = new_key(self.device)
         engine.draw_strips(out, key, self)
         key.zero_()
@@ -125,7 +125,10 @@ class StripTensors:
             _write(out, places[left], self._finish(words, refused))
 
     def _finish(self, words: Words, refused: NDArray[np.bool_]) -> Lanes:
-        """Finish draws that begin with these words, and redraw refused draws."""
+        """Return the finished draws that begin with these words, and new draws where ``refused``.
+
+        ``words`` has shape (``PROPOSAL_WORDS``, draws).
+        """
         bits = SecureBits()
         result = np.empty(refused.size, np.int64)
         new = np.empty(np.count_nonzero(refused), np.int64)
@@ -140,7 +143,7 @@ class StripTensors:
 
 
 def open_places(out: torch.Tensor) -> torch.Tensor:
-    """Return the indices of the open draws."""
+    """Return the indices of the open draws in ``out``."""
     return (out < OPEN_LIMIT).nonzero().flatten()
 
 

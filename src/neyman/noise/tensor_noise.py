@@ -46,7 +46,7 @@ except ImportError:  # Triton is missing
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest table, and the number of draws to compare engines."""
+    """Hold the largest Laplace scale with a table, and the number of draws to compare engines."""
 
     laplace_scale: int = 128  # scale of the largest table on a device
     trial_draws: int = 3000  # number of draws to compare two engines
@@ -60,7 +60,7 @@ def fill(name: str, exact: Fraction, size: int, bits: Bits | None, out: Tensor) 
 
     Args:
         name: the name of a sampler of `neyman.noise`.
-        exact: the checked parameter of the sampler.
+        exact: the sampler's first argument, already checked.
         size: number of draws.
         bits: as in `neyman.noise.discrete_gaussian`.
         out: a contiguous int64 tensor of shape ``(size,)``.
@@ -90,7 +90,7 @@ def fill(name: str, exact: Fraction, size: int, bits: Bits | None, out: Tensor) 
 
 
 def draw(out: torch.Tensor, law: TableTensors | StripTensors, engine: Engine) -> None:
-    """Write draws to a tensor on the distribution's device, with new keys for each part."""
+    """Write draws from ``law`` to a tensor on its device, with new keys per ``KEY_DRAWS`` draws."""
     for start in range(0, out.numel(), engine.KEY_DRAWS):
         law.fill(out[start : start + engine.KEY_DRAWS], engine)
 
@@ -126,7 +126,7 @@ def law_and_engine(
 
 
 def tensors(name: str, exact: Fraction, device: torch.device) -> TableTensors | StripTensors:
-    """Return the distribution of a sampler on a device."""
+    """Return the distribution of a sampler, stored on a device. Arguments are as for `fill`."""
     if name == "discrete_laplace":
         return TableTensors(weights_table(1 / exact, Fraction(0)), device)
     rounded = name == "rounded_gaussian"
@@ -137,7 +137,7 @@ def tensors(name: str, exact: Fraction, device: torch.device) -> TableTensors | 
 
 
 def agree(one: Engine, other: Engine, law: TableTensors | StripTensors) -> bool:
-    """Return True if two engines make the same draws from one key, which is used only here."""
+    """Return True if two engines make the same draws of ``law`` from a key used only here."""
     key = new_key(law.device)
     first, second = (
         torch.empty(LIMITS.trial_draws, dtype=torch.int64, device=law.device) for _ in range(2)

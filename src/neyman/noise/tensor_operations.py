@@ -57,12 +57,12 @@ def keystream(key: torch.Tensor, counters: torch.Tensor) -> torch.Tensor:
 
 
 def draw_table(out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
-    """Write each draw to ``out``. For an open draw, write ``OPEN_DRAW`` plus its first word."""
+    """Write draws to ``out``. For a draw left open, write ``OPEN_DRAW`` plus its first word."""
     out.copy_(table_draws(words_of(key, out.numel(), 1)[0], law))
 
 
 def table_draws(word: torch.Tensor, law: TableTensors) -> torch.Tensor:
-    """Return the draw that each word decides, or the code of an open draw."""
+    """Return the draw that each word decides, or ``OPEN_DRAW`` plus the word if it decides none."""
     value = word & 0x7FFFFFFF
     k = torch.searchsorted(law.entries, value, right=True, out_int32=True) - 1
     low = law.entries[k]
@@ -71,12 +71,15 @@ def table_draws(word: torch.Tensor, law: TableTensors) -> torch.Tensor:
 
 
 def draw_strips(out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None:
-    """Write each draw to ``out``. For an open draw, write ``OPEN_DRAW`` plus its first word."""
+    """Write draws to ``out``. For a draw left open, write ``OPEN_DRAW`` plus its first word."""
     out.copy_(strip_draws(words_of(key, out.numel(), law.words), law))
 
 
 def strip_draws(words: torch.Tensor, law: StripTensors) -> torch.Tensor:
-    """Return the draw that each column of two or four words decides, or an open draw's code."""
+    """Return the draw that each column of ``words`` decides, or a code if it decides none.
+
+    A column has two or four words. The code is ``OPEN_DRAW`` plus its first word.
+    """
     entry = law.guide[words[0] & 0x7FFF]
     strip, first = entry >> 16, (words[0] >> 16) & 0xFFFF
     minus = (words[0] & 0x8000) != 0
@@ -91,12 +94,14 @@ def strip_draws(words: torch.Tensor, law: StripTensors) -> torch.Tensor:
 def decide_strips(
     out: torch.Tensor, places: torch.Tensor, key: torch.Tensor, law: StripTensors
 ) -> torch.Tensor:
-    """Decide open draws, and redraw refused draws, ``BLOCK_PROPOSALS`` times.
+    """Decide the open draws at the indices ``places`` of ``out``, which still holds their codes.
+
+    If a proposal is refused, the next one is tried, up to ``BLOCK_PROPOSALS`` in all.
 
     Returns:
         An int32 tensor of shape (``PROPOSAL_WORDS``, places), with the words of each draw that is
-        still open. Open draws are written as ``OPEN_DRAW``, and draws refused in the last round as
-        ``OPEN_DRAW + 1``.
+        still open. In ``out`` such a draw is ``OPEN_DRAW``. A draw whose proposals were all refused
+        is ``OPEN_DRAW + 1``.
     """
     words = keystream(key, torch.arange(places.numel(), device=out.device))
     out[places], state = decisions(out[places].to(torch.int32), words, law)
@@ -106,7 +111,11 @@ def decide_strips(
 def decisions(
     word: torch.Tensor, words: torch.Tensor, law: StripTensors
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return draws from these words and sixteen more each, and the words of draws still open."""
+    """Return the draws that these words decide, and the words of draws still open.
+
+    ``word`` has the first word of each draw, and ``words`` has sixteen more. The results have the
+    codes and the shape that `decide_strips` describes.
+    """
     result = torch.full(word.shape, OPEN_DRAW + 1, dtype=torch.int64, device=word.device)
     state = torch.zeros((PROPOSAL_WORDS, *word.shape), dtype=torch.int32, device=word.device)
     active = torch.ones_like(word, dtype=torch.bool)
@@ -141,7 +150,7 @@ def decisions(
 
 
 def words_of(key: torch.Tensor, size: int, count: int) -> torch.Tensor:
-    """Return ``count`` words per draw, in the order of the draws [NT-8]."""
+    """Return ``count`` keystream words for each of ``size`` draws, one column per draw [NT-8]."""
     draws = 16 // count  # draws per block
     tiles = -(-size // (draws * GROUP_BLOCKS))
     words = keystream(key, torch.arange(tiles * GROUP_BLOCKS, device=key.device))
@@ -150,7 +159,7 @@ def words_of(key: torch.Tensor, size: int, count: int) -> torch.Tensor:
 
 
 def _low_bits(high: torch.Tensor, rest: torch.Tensor, length: int) -> torch.Tensor:
-    """Return the first ``length`` bits, at most 48, of two words."""
+    """Return the first ``length`` bits, at most 48, of the 64 bits of ``high`` and ``rest``."""
     both = (_low_word(high) << 32) | _low_word(rest)
     return (both >> 64 - length) & ((1 << length) - 1)
 
@@ -158,7 +167,10 @@ def _low_bits(high: torch.Tensor, rest: torch.Tensor, length: int) -> torch.Tens
 def _signed_place(
     strip: torch.Tensor, low: torch.Tensor, minus: torch.Tensor, law: StripTensors
 ) -> torch.Tensor:
-    """Return the integer of each place in its strip, with its sign."""
+    """Return the signed integer drawn for each entry, rounded if its place is a real number.
+
+    ``low`` has the bits of the place within ``strip``, and ``minus`` is True for a minus sign.
+    """
     place = (strip.to(torch.int64) << law.length) | low
     place = (place + law.half) >> law.fine
     return torch.where(minus, -place, place)

@@ -42,7 +42,7 @@ _DOUBLE_ROUNDS = tl.constexpr(DOUBLE_ROUNDS)
 
 
 def _share_kernel(function):
-    """Return a function of operators for use in kernels. The interpreter uses it unchanged."""
+    """Compile a function for use in kernels. Return it unchanged if kernels are interpreted."""
     part = triton.jit(function)
     return part if isinstance(part, triton.JITFunction) else function
 
@@ -59,7 +59,7 @@ def _four(key, zero):
 
 @triton.jit
 def _block(key, counter):
-    """Compute the sixteen words of each counter's block, with nonce 0."""
+    """Compute the sixteen ChaCha20 words of the block with each counter, for nonce 0."""
     zero = counter ^ counter
     c0, c1 = zero + _CONSTANTS[0], zero + _CONSTANTS[1]
     c2, c3 = zero + _CONSTANTS[2], zero + _CONSTANTS[3]
@@ -127,7 +127,7 @@ def _strip_draw(word, high, rest, guide, length, half, fine, IS_DISCRETE: tl.con
 
 @triton.jit
 def _decisions(word, words, guide, starts, settings, IS_DISCRETE: tl.constexpr):
-    """Return the decisions and the states of open draws, as `tensor_operations.decisions`."""
+    """Return draws and the words of open draws, as `tensor_operations.decisions` does."""
     length, half, fine = tl.load(settings), tl.load(settings + 1), tl.load(settings + 2)
     right, left, step = tl.load(settings + 3), tl.load(settings + 4), tl.load(settings + 5)
     number, factor, most = tl.load(settings + 6), tl.load(settings + 7), tl.load(settings + 8)
@@ -208,7 +208,7 @@ def _decision_kernel(
 
 
 def draw_table(out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
-    """Write draws of a table to ``out``, as `tensor_operations.draw_table`."""
+    """Write draws from a table to ``out``, as `tensor_operations.draw_table` does."""
     grid = (triton.cdiv(out.numel(), 16 * GROUP_BLOCKS),)
     _table_kernel[grid](
         out, key, law.entries, out.numel(), law.entries.numel() // 2, BLOCKS=GROUP_BLOCKS
@@ -216,7 +216,7 @@ def draw_table(out: torch.Tensor, key: torch.Tensor, law: TableTensors) -> None:
 
 
 def draw_strips(out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None:
-    """Write draws of strips to ``out``, as `tensor_operations.draw_strips`."""
+    """Write draws by strips to ``out``, as `tensor_operations.draw_strips` does."""
     grid = (triton.cdiv(out.numel() * law.words, 16 * GROUP_BLOCKS),)
     words = out.numel(), law.words, law.is_discrete
     _strip_kernel[grid](out, key, law.guide, law.settings, *words, BLOCKS=GROUP_BLOCKS)
@@ -225,7 +225,7 @@ def draw_strips(out: torch.Tensor, key: torch.Tensor, law: StripTensors) -> None
 def decide_strips(
     out: torch.Tensor, places: torch.Tensor, key: torch.Tensor, law: StripTensors
 ) -> torch.Tensor:
-    """Decide open draws, as `tensor_operations.decide_strips`."""
+    """Decide draws that their first word leaves open, as `tensor_operations.decide_strips` does."""
     n = places.numel()
     state = torch.empty((PROPOSAL_WORDS, n), dtype=torch.int32, device=out.device)
     tables = law.guide, law.starts, law.settings

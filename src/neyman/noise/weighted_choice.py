@@ -26,7 +26,7 @@ def weighted_choice(
 
     Args:
         scores: the integer score of each index.
-        points: integers of at least 0, not all 0.
+        points: number of points that share an index and its score, at least 0, not all 0.
         rate: a rational above 0.
 
     Raises:
@@ -42,7 +42,7 @@ def weighted_choice(
 
 @dataclass(frozen=True)
 class Ring:
-    """Describe the next candidates of a choice, with bounds for all later candidates.
+    """Hold the next candidates of a choice, and bounds for all later candidates.
 
     Args:
         scores: scores of the candidates, integers of at least 0.
@@ -61,8 +61,8 @@ def ringed_choice(rings: Iterator[Ring], rate: Fraction, bits: Bits) -> int:
     """Draw a candidate as `weighted_choice` does, and read later rings only if needed [EM-6].
 
     The candidates have the order of the rings. So the cumulative weight of a candidate does not
-    depend on the rings that are read. The later candidates have a total weight from 0 to
-    beyond exp(-rate least).
+    depend on how many rings are read. The candidates after a ring have a total weight from 0 to
+    ``beyond`` exp(-rate ``least``).
 
     Args:
         rings: the rings in order. The last has no points beyond. The first has a candidate with
@@ -95,10 +95,11 @@ def ringed_choice(rings: Iterator[Ring], rate: Fraction, bits: Bits) -> int:
 
 
 def _place(low: list[int], high: list[int], value: int, length: int) -> int | None:
-    """Return the index that a uniform real with these first bits selects, or None if unknown.
+    """Return the index that a uniform real selects, or None if several are possible.
 
     Args:
-        low, high: bounds on the cumulative weights.
+        low, high: bounds on the cumulative weights of all indices.
+        value: the first ``length`` bits of the real.
     """
     # The first index whose cumulative weight is certainly above the real.
     above = (value + 1) * high[-1]

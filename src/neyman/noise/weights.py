@@ -31,7 +31,7 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the precision of weights."""
+    """Hold the precision of weights, and the number of weights per batch."""
 
     block_weights: int = 1 << 14  # weights per batch
     distribution_error_units: int = 2  # slack of 2^64 F(k), whose error is below one unit
@@ -62,7 +62,7 @@ class Weights:
     def thresholds(self) -> tuple[Words, int]:
         """Return integers t(k) and a slack with t(k) <= 2^64 F(k) <= t(k) + slack [NT-3].
 
-        The t(k), k = 0, 1, ..., do not fall, and end if the weight is below 2^-64. The slack is
+        The t(k), k = 0, 1, ..., do not fall. They end when exp(-a k - b k^2) < 2^-64. The slack is
         about 200 for a Gaussian and 1,000 for a Laplace distribution, of any scale.
         """
         n = bisect_left(range(2**40), 45, key=lambda j: self.a * j + self.b * j * j)
@@ -85,9 +85,9 @@ class Weights:
     def _leading_words(self, n: int) -> Words:
         """Return 2^64 exp(-a j - b j^2) for j = 1, ..., n, after a first entry of 0.
 
-        An entry is at most ``WEIGHT_ERROR_UNITS`` below the true value. With j = h w + l, the
-        exponent splits into terms of h, of l, and 2 b w h l. The product h l = q w + m splits
-        likewise. So four short tables give all weights.
+        An entry is at most ``WEIGHT_ERROR_UNITS`` below the true value. Let w be a power of 2,
+        j = h w + l with l < w, and h l = q w + m with m < w. The exponent is a sum of terms of h,
+        of l, of q, and of m. So products of four short tables give all weights.
         """
         a, b = self.a, self.b
         bits = (n.bit_length() + 1) // 2
@@ -113,8 +113,8 @@ class Weights:
         """Return the k with F(k-1) <= U < F(k), for a real U with first bits ``value`` [NT-1].
 
         Returns:
-            k, or None if these bits leave more than one answer possible, or if k is too far out for
-            these bits.
+            k, or None if these ``length`` bits leave several k possible, or do not suffice to
+            compute F that far out.
         """
         precision = length + 129
         one = 1 << precision
@@ -135,7 +135,10 @@ class Weights:
         return None
 
     def _weight_bounds(self, precision: int) -> Iterator[tuple[int, int, int]]:
-        """Bound 2^precision exp(-a j - b j^2) for j = 0, 1, ..., and the sum of the rest [NT-4]."""
+        """Yield lower and upper bounds on 2^precision exp(-a j - b j^2) for j = 0, 1, ... [NT-4].
+
+        A third number is 0. In the last item, it bounds the sum of all later terms from above.
+        """
         one = 1 << precision
         ratio_low, ratio_high = exponential(self.a + self.b, precision)
         step_low, step_high = exponential(2 * self.b, precision)
@@ -183,10 +186,10 @@ def _product(x: Words, y: Words) -> Words:
 
 
 def exponential(x: Fraction, precision: int) -> tuple[int, int]:
-    """Return integers around 2^precision exp(-x) for a rational x >= 0, at most three units apart.
+    """Return lower and upper bounds on 2^precision exp(-x), for a rational x >= 0.
 
-    ``decimal`` rounds quotients as requested and exponentials to nearest, both correctly. So the
-    neighbors of an exponential are bounds.
+    They are integers that differ by at most 3. ``decimal`` rounds quotients as requested and
+    exponentials to nearest, both correctly. So the decimals next to an exponential are bounds.
     """
     if x == 0:
         return 1 << precision, 1 << precision
@@ -222,14 +225,14 @@ class RoundedWeights:
         return np.array(entries, np.uint64), LIMITS.distribution_error_units
 
     def place(self, value: int, length: int) -> int | None:
-        """Return k as `Weights.place` does, or None if these bits leave several k possible."""
+        """Return k as `Weights.place` does, or None if these bits do not suffice."""
         if value + 1 == 1 << length:
             return None  # U may be arbitrarily close to 1
         precision = length + 32
         low, high = -1, 1
 
         def above(k: int) -> bool:
-            """Return True if all such U are certainly below F(k)."""
+            """Return True if every real U with first bits ``value`` is below F(k)."""
             return self.enclosure(k, precision)[0] >= value + 1 << 32
 
         while not above(high):
@@ -242,7 +245,7 @@ class RoundedWeights:
         return high
 
     def enclosure(self, k: int, precision: int) -> tuple[int, int]:
-        """Return integers around 2^precision F(k), at most two units apart."""
+        """Return lower and upper bounds on 2^precision F(k), integers that differ by at most 2."""
         q = Fraction((2 * k + 1) ** 2) / (8 * self.sigma_squared)
         if q > precision:  # 1 - F(k) < e^-q
             return (1 << precision) - 1, 1 << precision
@@ -270,11 +273,11 @@ class RoundedWeights:
 
 @lru_cache(maxsize=64)
 def _pi(precision: int) -> tuple[int, int]:
-    """Return integers around 2^precision pi, by Machin's formula: 16 atan(1/5) - 4 atan(1/239)."""
+    """Return integer bounds on 2^precision pi, by Machin's formula 16 atan(1/5) - 4 atan(1/239)."""
     spare = 32
 
     def arctan(x: int) -> tuple[int, int]:
-        """Return 2^(precision + spare) atan(1/x), and a bound on its error in units."""
+        """Return 2^(precision + spare) atan(1/x) as an integer, and a bound on its error."""
         power = (1 << precision + spare) // x
         total, n, sign = power, 1, 1
         while power:

@@ -111,7 +111,7 @@ def _lock_folder(path: Path) -> PrivateFolder | None:
 def sweep(above: Path) -> None:
     """Remove the folders that this user's killed processes left.
 
-    Links stay, and so do folders of running processes, of other users, and without the mark.
+    Keep links, and folders of running processes, of other users, and without the mark file.
     """
     if os.name == "nt":  # without locks no one knows whether a folder is in use
         return

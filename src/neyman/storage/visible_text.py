@@ -21,7 +21,7 @@ def visible(text: str) -> str:
     """Escape control characters, except line ends, in the form ``\\u001b``, for a terminal.
 
     Args:
-        text: a text of one or several lines. The meaning of JSON does not change.
+        text: a text of one or several lines. If it is JSON, its meaning does not change.
     """
     return _IN_LINES.sub(_code, text)
 

@@ -38,7 +38,7 @@ PRIORS = tuple(0.5 - 0.5 * math.cos(math.pi * k / 60) for k in range(61))
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the sizes of a chart and of a summary."""
+    """Limit the points of a chart, and the ordered pairs of a summary."""
 
     epsilons: int = 28  # points of a chart of delta against epsilon
     summarized_pairs: int = 4  # ordered pairs that get the nearest Gaussian curve
@@ -169,7 +169,7 @@ class Scenarios:
 
 @dataclass(frozen=True)
 class NamedAttacks:
-    """Describe the success of named attacks, and place the power among published deployments."""
+    """Describe the success of named attacks, and compare the power with published deployments."""
 
     sentences: list[str]
     conditions: str
@@ -184,8 +184,9 @@ class ShownGuarantee:
 
     Args:
         met: a budget that the function meets, which implies further bounds.
-        python: Python code that makes the function as ``curve``.
-        claim: a sentence on the subject of a claim.
+        python: Python code that assigns the function to ``curve``.
+        claim: a sentence that says what a claim is.
+        more: further numbers: name, value, and note of each.
         training: True for a training run on random batches of records.
     """
 
@@ -216,7 +217,7 @@ class ShownGuarantee:
         return words.power(level, power, self.subject, self.tradeoff.neighboring)
 
     def summarized(self, answer: Risk) -> Risk:
-        """Return an answer that includes the nearest Gaussian curve among its figures."""
+        """Return an answer whose numbers include mu of the nearest Gaussian curve."""
         return replace(answer, figures=[*answer.figures, *self._summary])
 
     @cached_property
@@ -234,7 +235,7 @@ class ShownGuarantee:
 
     @cached_property
     def attacks(self) -> list[str]:
-        """Return a sentence per usual attack, from a copy of the curve, like ``_summary``."""
+        """Return a sentence per usual attack, from a copy of the curve, as in ``_summary``."""
         fresh = tuple(Composition(c.parts) for c in self.tradeoff.alternatives)
         curve = replace(self.tradeoff, alternatives=fresh)
         return [each.success(curve).sentence(self.subject) for each in usual_attacks()]
@@ -258,7 +259,7 @@ class ShownGuarantee:
         return self.closest[level]
 
     def power(self, level: float) -> float:
-        """Return the closest upper bound on the power that is known without a search."""
+        """Return the closest upper bound on the power that needs no new search."""
         return self.closest.get(level) or self.powers(level)[1]
 
     def _epsilon(self, delta: float) -> float:
@@ -285,7 +286,7 @@ class Desk:
         }
 
     def done(self, task: Task, content: Any) -> Json:
-        """Do a task of the server, and return the result in JSON types.
+        """Do a task ("opening", "answer", or "checks"), and return the result in JSON types.
 
         Args:
             content: the question for "answer", or the options of the check for "checks".
@@ -404,7 +405,7 @@ class Desk:
         return ShownProfile(shown, min(1e-12, delta / 100))
 
     def attacks(self, question: Question) -> NamedAttacks:
-        """Bound the success of each usual attack, and place the power at the level on the scale."""
+        """Bound the success of each usual attack. Compare the power with published deployments."""
         guarantee, level = self.guarantee(question), number_in(question, "level")
         shared = PRIOR_CONDITION, *conditions_of(guarantee.tradeoff.neighboring)
         return NamedAttacks(
@@ -485,7 +486,7 @@ def _guarantee_curve(question: Question) -> tuple[Tradeoff, str]:
 
 
 def _normal(curve: Tradeoff) -> list[tuple[str, str, str]]:
-    """Return the figure (name, value, note) of mu and rho, if a curve has both in closed form."""
+    """Return name, value, and note of mu and rho, if a curve has both in closed form."""
     mu, rho = _shortest(curve.gdp()), _shortest(curve.zcdp())
     return [("Mu (Gaussian)", digits.number(mu), f"rho (zCDP): {digits.number(rho)}")]
 
@@ -494,7 +495,7 @@ def _normal(curve: Tradeoff) -> list[tuple[str, str, str]]:
 
 
 def _shortest(bound: Bound) -> float:
-    """Return the upper end rounded to 12 digits if it stays in the interval, or else the end."""
+    """Return a bound's upper end, rounded to 12 digits if the result is in the interval."""
     short = float(f"{bound.upper:.12g}")
     return short if bound.lower <= short <= bound.upper else bound.upper
 

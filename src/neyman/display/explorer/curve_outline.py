@@ -20,7 +20,7 @@ from neyman.numerics.arrays import Array
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how finely a curve is drawn."""
+    """Hold the numbers of tangents of a drawn curve, and what a drawing cannot show."""
 
     tangents: int = 129
     log_slope: float = 12.0  # log of the largest slope: e^-12 is below any drawn level
@@ -68,7 +68,7 @@ def _tangent_heights(epsilons: Array, log_deltas: Array, levels: Array) -> Array
 
 
 def _closer(profile: Profile, epsilons: Array, log_deltas: Array, level: float) -> float:
-    """Bound the power at a level by the least height of tangents, refined around the best one."""
+    """Bound the power at a level by the least height of tangents. Add tangents near the best."""
     best, at = 1.0, np.array([level])
     for left in range(LIMITS.level_rounds, -1, -1):
         heights = _tangent_heights(epsilons, log_deltas, at)[:, 0]

@@ -253,7 +253,7 @@ class PlanDesk(Desk):
 
     @cached_property
     def _shares(self) -> list[Fraction]:
-        """Return the share of each measured query, including the histogram that bounds it."""
+        """Return each measured query's share, with that of the histogram for its bounds."""
         return [declared_share(query, self._plan.unit) for query in self._measured_queries]
 
     def _settings(self, question: Question) -> tuple[object, list[int]]:
@@ -270,7 +270,7 @@ class PlanDesk(Desk):
         return good
 
     def _split(self, question: Question) -> tuple[Plan, Fraction]:
-        """Return the plan with the question's shares, and 1/rho of the question."""
+        """Return the plan with the shares of a question, and 1 / rho for the question's rho."""
         key = json.dumps([question.get("rho"), question.get("weights")])
         if self._moved is None or self._moved[0] != key:
             self._moved = key, self._resplit(question)
@@ -319,7 +319,7 @@ def _adding_up(error: TableError) -> str:
 
 
 def _weights(shares: list[Fraction]) -> list[int]:
-    """Return shares as whole thousandths, each at least 1, that add up to 1000."""
+    """Return shares in whole thousandths of their sum, each at least 1. They add up to 1000."""
     total = sum(shares, Fraction(0))
     exact = [1000 * share / total for share in shares]
     weights = [max(1, math.floor(part)) for part in exact]

@@ -33,7 +33,7 @@ from neyman.display.explorer.worker import Answering
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the limits of the explorer's server."""
+    """Limit the ports, connections, requests, and waits of the explorer's server."""
 
     port: int = 8421
     request_bytes: int = 64 * 1024

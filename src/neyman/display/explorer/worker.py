@@ -29,7 +29,7 @@ except ModuleNotFoundError:  # on Windows
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the time and memory limits of a process that answers questions."""
+    """Limit the time and memory of a process that answers questions."""
 
     start_seconds: float = 60.0
     memory_bytes: int = 6 * 2**30
@@ -247,7 +247,7 @@ class Answering:
 
 
 def _work(line: Connection, source: Source) -> None:
-    """Open the file, and answer questions until the connection closes. The process runs this."""
+    """Open the file ``source``, and answer questions until the connection ``line`` closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server
     with contextlib.suppress(ValueError, OSError):
         if resource is not None:

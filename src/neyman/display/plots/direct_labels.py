@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set where the name of a line is placed."""
+    """Hold the gap around the name of a line, and the number of places tried for it."""
 
     gap_letter_heights: float = 0.35  # gap between a name and any line, in letter heights
     points_tried: int = 36  # points of a line that are tried
@@ -74,7 +74,7 @@ def draw(axes: Axes, name: str, x: Any, y: Any, color: str, **style: Any) -> Lab
 
 
 def percent(*sides: Any) -> None:
-    """Label the ticks of these sides of a figure in percent."""
+    """Label the ticks of these sides of a figure, such as ``axes.xaxis``, in percent."""
     from matplotlib.ticker import PercentFormatter
 
     for side in sides:
@@ -133,7 +133,8 @@ def _best(
 ) -> Array:
     """Return the center of a name beside its line where `_cost` is least.
 
-    ``taken`` has the boxes of placed names. ``half`` is half the name's width and height.
+    ``path`` has points of its line, and ``others`` those of other lines. ``taken`` has the boxes of
+    placed names. ``half`` is half the name's width and height.
     """
     height = 2 * half[1]
     every = np.concatenate([path, *others])
@@ -170,7 +171,11 @@ def _cost(
     frame: Any,
     height: float,
 ) -> float:
-    """Return the cost of a name's center, by the lines, names, and frame in its way."""
+    """Return the cost of ``place`` as the center of a name, by what is in its way.
+
+    ``every`` has points of all lines, ``foreign`` those that are not along the name's line, and
+    ``spot`` is the named point of this line.
+    """
     low, high = place - half, place + half
     wide = LIMITS.gap_letter_heights * height
     crossed = ((every > low - wide) & (every < high + wide)).all(axis=1).sum()
@@ -193,7 +198,7 @@ def _cost(
 
 
 def _distance(points: Array, low: Array, high: Array) -> float:
-    """Return the least distance between points and a box with two opposite corners."""
+    """Return the least distance between points and the box with corners ``low`` and ``high``."""
     apart = np.maximum(np.maximum(low - points, points - high), 0)
     return float(np.hypot(*apart.T).min())
 

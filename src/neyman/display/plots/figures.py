@@ -87,8 +87,8 @@ def power(of: Any, *, least: float = 1e-4, axes: Axes | None = None) -> Axes:
         least: the smallest level, in (0, 0.1].
 
     Returns:
-        The axes. The lines show the upper end of each `Bound`, the safe side. A curve over the line
-        of guessing is the factor by which a positive test multiplies odds.
+        The axes. The lines show the upper end of each `Bound`, the safe side. At each level, power
+        divided by level is the factor by which a positive result multiplies odds.
 
     Raises:
         ValueError: ``least`` is out of range.
@@ -317,7 +317,7 @@ def _composable(of: Any) -> Mechanism | Tradeoff:
 
 
 def _figure_items(of: Any, read: Callable[[Any], Any] = _curve) -> list[tuple[str, Any, str]]:
-    """Return the name, the object to draw, and the color of each line."""
+    """Return the name, the object to draw (by ``read``), and the color of each line."""
     if isinstance(of, Mapping):
         items = [(str(name), one) for name, one in cast(Mapping[Any, Any], of).items()]
     elif isinstance(of, (list, tuple)):

@@ -20,7 +20,7 @@ from neyman.publishing.release.receipt_format import Receipt, TableName
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest number of tables that a part of the report has room for."""
+    """Limit the number of tables in a part of the report."""
 
     tables: int = 5  # on two printed pages
     lines: int = 3  # on the first screen
@@ -54,7 +54,7 @@ def table_errors(receipt: Receipt, tables: Mapping[str, Table]) -> list[Reported
 
 
 def accuracy(receipt: Receipt, errors: Sequence[ReportedError]) -> Node:
-    """Return the section on margins of error. Of many tables, it lists the least accurate ones."""
+    """Return the section on margins of error. If there are many tables, list the least accurate."""
     if not errors:
         return ""
     shown, left = _least_accurate(errors, LIMITS.tables), ""

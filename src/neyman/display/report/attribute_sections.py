@@ -28,7 +28,7 @@ Points: TypeAlias = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the contents of the sections on attributes."""
+    """Hold the sizes, the level, and the epsilon of the sections on attributes."""
 
     curves: int = 6  # curves that a small figure can hold
     label_letters: int = 22  # letters of a label beside it
@@ -215,7 +215,7 @@ def _heading(subject: str, scenarios: Sequence[Scenario]) -> str:
 
 
 def _level_index(receipt: Receipt, levels: Sequence[Fraction]) -> int:
-    """Return the index of the sentence's level: the chosen level, 5%, or the last one."""
+    """Return the index of the chosen level, or else of 5%, or else of the last level."""
     for level in (chosen(receipt)[0], LIMITS.sentence_level):
         if level in levels:
             return levels.index(level)
@@ -231,7 +231,7 @@ def _sentence(receipt: Receipt, scenarios: Sequence[Scenario], levels: Sequence[
 
 
 def _figure(receipt: Receipt, scenarios: Sequence[Scenario]) -> Node:
-    """Draw the release and the scenarios with the largest risk. Equal curves share a line."""
+    """Draw the curves of the release and of the riskiest scenarios. Equal curves share a line."""
     merged: list[tuple[Points, list[str]]] = []
     known = [(_points(each.curve), about(each)) for each in scenarios]
     for points, label in sorted(known, key=lambda item: -item[0][-1][1]):
@@ -269,7 +269,7 @@ def _points(powers: Iterable[PowerPoint]) -> Points:
 
 
 def _one_line(larger: Points, points: Points) -> bool:
-    """Return True if a curve hides another because both are one line in the figure."""
+    """Return True if two curves look like one line in the figure."""
     levels, powers = (np.array(part) for part in zip(*points, strict=True))
     known, bounds = (np.array(part) for part in zip(*larger, strict=True))
     above = np.interp(levels, known, bounds)
@@ -277,7 +277,7 @@ def _one_line(larger: Points, points: Points) -> bool:
 
 
 def _short_names(names: Sequence[str]) -> str:
-    """Return the first name, cut to fit, and how many other names share its line."""
+    """Return the first name of a line, cut to fit, and the number of its other names."""
     more = f" +{len(names) - 1}" if len(names) > 1 else ""
     text = names[0].replace(" within a known ", " in ")
     return (

@@ -102,7 +102,7 @@ def pyramid(receipt: Receipt) -> list[tuple[str, str, str]]:
     """Return the layers of the pyramid of NIST SP 800-226, from the top.
 
     Returns:
-        The topic, the statement of this release, and the agency's task.
+        Of each layer: the topic, the statement of this release, and the agency's task.
     """
     unit = receipt.unit
     return [

@@ -22,7 +22,7 @@ _SCRIPTS = ("display/explorer/static/charts.js", "display/report/static/page.js"
 
 
 def document(title: str, *parts: Element) -> str:
-    """Return a complete page with its style and script, which may load nothing else."""
+    """Return a complete page that holds its style and script, and may load nothing else."""
     style, script = _asset("display/report/static/page.css"), "\n".join(map(_asset, _SCRIPTS))
     body = "\n".join(map(str, parts))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -62,7 +62,7 @@ def with_last_line(parts: Sequence[Node], last: str) -> Node:
 
 
 def blocks(*parts: Node) -> Node:
-    """Return the parts with a line end of the file between any two."""
+    """Return the parts, with a line end between any two in the HTML file."""
     return joined("\n", parts)
 
 
@@ -87,8 +87,9 @@ def table(
     Args:
         head: column heads, "" over bars.
         rows: cells, of which the first is the row's head.
-        key: the column that matters most.
-        here: True for rows to mark.
+        key: index of the column that matters most.
+        left: indices of the columns aligned to the left.
+        here: True for each row to mark.
         kind: extra class of the table.
     """
 
@@ -172,7 +173,7 @@ def below(text: Node, more: str) -> Node:
 
 
 def bar(part: Fraction, mark: Fraction | None = None) -> Element:
-    """Return a bar for a share. Screen readers skip it, because the share is also written."""
+    """Return a bar for the share ``part``, with an optional ``mark``, that screen readers skip."""
     tick = "" if mark is None else element("b", style=f"left:{float(mark):.2%}")
     return element(
         "span",

@@ -17,7 +17,7 @@ from neyman.publishing.release.receipt_format import Receipt
 
 
 def method(receipt: Receipt) -> markup.Fold:
-    """Return the section on tables, noise, filters, joins, columns, bounds, and neighbors."""
+    """Return the section on tables, noise, rows, columns, bounds, and neighboring datasets."""
     subject, rows = unit(receipt)
     noisy = tables_of(receipt)
     change = words.change(receipt.neighboring, subject, rows, receipt.guarantee.held)

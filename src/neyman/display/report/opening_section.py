@@ -23,7 +23,7 @@ from neyman.publishing.release.receipt_format import Receipt
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the sizes that fit on two printed pages."""
+    """Limit the queries and letters that fit on two printed pages."""
 
     queries: int = 3  # queries, and tables of each, that two printed pages have room for
     filter_letters: int = 160  # letters of a filter
@@ -155,7 +155,7 @@ def caveats(receipt: Receipt) -> Element:
 
 
 def contents_line(folds: Sequence[markup.Fold]) -> Element:
-    """Return a line on where the rest of the report is. Only print shows it."""
+    """Return a line on where the rest of the report is. Only printed pages show it."""
     titles = "; ".join(fold.title for fold in folds)
     return markup.paragraph(
         "More is in ",

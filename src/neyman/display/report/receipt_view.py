@@ -49,14 +49,14 @@ def chosen(receipt: Receipt) -> tuple[Fraction, Fraction]:
 
 
 def safe_mu(receipt: Receipt) -> float:
-    """Bound the mu that is safe at the usual levels, from the receipt's powers."""
+    """Return a mu such that mu-GDP allows at least the receipt's powers at the usual levels."""
     points = [*receipt.guarantee.curve, *receipt.guarantee.power]
     known = [(number(p.level), number(p.upper)) for p in points]
     return min(mu_of_points(known, USUAL_LEVELS), number(receipt.guarantee.mu.upper))
 
 
 def limit_curve(budget: PlanBudget) -> list[tuple[float, float]] | None:
-    """Return points (level, power) of a budget's limit, from level 0 to 1."""
+    """Return points (level, power) of a budget's limit on the power, or None without a limit."""
     power, corner = budget.power_limit, budget.corner
     if power is None:
         return None
@@ -67,9 +67,10 @@ def limit_curve(budget: PlanBudget) -> list[tuple[float, float]] | None:
 
 
 def tables_of(receipt: Receipt, *, public: bool = False) -> list[Entries]:
-    """Return the entries of each table, in order: one for a count or a sum, two for a mean.
+    """Return the entries of each noisy table, or of each exact table if ``public``.
 
-    If first counts decide the detail of groups, the entries count the published cells.
+    A count or a sum has one entry, and a mean two. If noisy first counts decide the detail of a
+    query, ``cells`` of its entries is the number of published cells.
     """
     tables: dict[tuple[str, str], list[MechanismPart]] = {}
     detailed = [query["name"] for query in receipt.plan.get("query", ()) if "detail" in query]
@@ -94,7 +95,7 @@ def title(receipt: Receipt, query: str) -> str:
 
 
 def name(receipt: Receipt, table: MechanismPart | TableName | ReceiptTable) -> str:
-    """Return the name of a table. If a titled query has one table, it is the title."""
+    """Return the name of a table. If a titled query has one table, the name is the title."""
     query = title(receipt, table.query)
     return query if _has_one_table(receipt, table) else f"{query}, {place(table.level)}"
 
@@ -107,7 +108,7 @@ def _has_one_table(receipt: Receipt, table: MechanismPart | TableName | ReceiptT
 
 
 def detail_text(query: Mapping[str, Any]) -> str:
-    """Describe how first counts decide the detail of a receipt's query."""
+    """Describe how noisy first counts decide the detail of a query's groups."""
     levels = tuple(tuple(map(str, level)) for level in query["detail"])
     thresholds = tuple(int(threshold) for threshold in query["thresholds"])
     return f"by the noisy count of each group: {levels_text(levels, thresholds)}"

@@ -35,7 +35,7 @@ from neyman.publishing.release import receipt_format
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how the lines of the section on risk are drawn."""
+    """Hold the precision of the lines and bounds in the sections on risk."""
 
     # Share of the figure's width and height: less than the width of its lines.
     line_power: float = 0.005
@@ -135,7 +135,7 @@ def people(level: Fraction, power: Fraction) -> Element:
 
 @dataclass(frozen=True)
 class People:
-    """Set the sizes of the drawing of two groups of people, in units of its coordinates."""
+    """Hold the sizes of the drawing of two groups of people, in units of its coordinates."""
 
     rows: int = 5
     columns: int = 10
@@ -150,7 +150,7 @@ _BODY = "M6 2a3 3 0 1 1 0 6a3 3 0 1 1 0-6M2 20v-7q0-4 4-4t4 4v7z"
 
 
 def _crowd(count: Fraction, left: int, kind: str) -> Node:
-    """Draw a group of people. ``count`` of them have a color, the last one in part."""
+    """Draw a group of people from x = ``left`` on. Color ``count`` of them, the last in part."""
     figures: list[Node] = []
     for index in range(PEOPLE.rows * PEOPLE.columns):
         column, row = divmod(index, PEOPLE.rows)
@@ -455,7 +455,7 @@ def _curve_row(level: float, power: float, subject: str, neighboring: Neighborin
 
 
 def _value(bound: receipt_format.Ends | receipt_format.EpsilonPoint) -> Node:
-    """Return a bound's upper end, or both ends if they differ by more than a hundredth."""
+    """Return a bound's upper end, or both ends if they differ by more than 1%."""
     lower = digits.value("lower", bound.lower)
     upper = digits.value("upper", bound.upper)
     text = digits.number(upper)
@@ -471,11 +471,10 @@ def one_line(
 ) -> bool:
     """Return True if two rising curves are at most ``most`` apart at every level.
 
-    The distance is the larger of a difference in level and a difference in power: for each level a,
-    f(a - most) - most <= g(a) <= f(a + most) + most. Both curves rise. So between neighbors a < b
-    of a grid, f(b - most) - most <= g(a) and g(b) <= f(a + most) + most imply it. True is right at
-    every level. False can also mean that the grid is too coarse. Both curves are 0 left of level 0,
-    so a curve that starts above 0 includes a part of the figure's axis.
+    This means f(a - most) - most <= g(a) <= f(a + most) + most for each level a. Both curves rise.
+    So for points a < b of a grid, f(b - most) - most <= g(a) and g(b) <= f(a + most) + most imply
+    it on [a, b]. False can also mean that the grid is too coarse. Both curves are 0 left of level
+    0, as the figure's axis shows.
 
     Args:
         limit: the power g of the first curve at levels in [0, 1], rising to 1 at level 1.

@@ -26,7 +26,7 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the number of cells read at a time, and the bins of their errors."""
+    """Limit the cells that are read or sorted at a time, and the bins for a median."""
 
     part_cells: int = 1 << 20
     sorted_cells: int = 1 << 22
@@ -41,6 +41,7 @@ class TableAccuracy:
     """Hold a table's error for a report.
 
     Args:
+        value, margin: the medians of the cells' values and margins of error.
         within: for each requested proportion, the share of cells whose margin is below this
             proportion of the cell's own value.
     """
@@ -51,7 +52,7 @@ class TableAccuracy:
 
 
 def accuracy(table: Table, proportions: tuple[float, ...]) -> TableAccuracy | None:
-    """Return the error of a table, or None if it has no rows."""
+    """Return the error of a table, with ``within`` for each proportion, or None without rows."""
     cells, close = 0, [0] * len(proportions)
     for value, margin in _parts(table):
         cells += len(value)
@@ -87,8 +88,7 @@ def median(parts: Callable[[], Iterator[Numbers]]) -> float:
     """Return the median of finite numbers that come in parts, in bounded memory.
 
     Up to 2^22 numbers are held, and the two middle ones are averaged. For more numbers, the lower
-    middle one is returned. The search counts numbers in 2^16 bins, and repeats inside the bin of
-    the median.
+    middle one is returned.
 
     Args:
         parts: a function that returns the parts, at each call.

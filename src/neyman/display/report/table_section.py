@@ -29,7 +29,7 @@ from neyman.publishing.release.receipt_format import Receipt
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how much of a table is shown."""
+    """Limit how much of a table is shown."""
 
     edges: int = 12  # bin edges that are listed one by one
     tables: int = 200  # tables whose first rows are shown
@@ -278,6 +278,6 @@ def _short_text(value: object) -> str:
 
 
 def _decimals(value: float) -> int:
-    """Return the number of decimals that give a value at least six digits."""
+    """Return the number of decimals that give a value at least six significant digits."""
     finite = value and math.isfinite(value)
     return max(0, 5 - math.floor(math.log10(abs(value)))) if finite else 0

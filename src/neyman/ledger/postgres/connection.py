@@ -33,7 +33,7 @@ _OPEN: set[psycopg.Connection[Any]] = set()
 
 
 class Lost(Exception):  # it reports a missing answer, not an error
-    """Report a connection that broke while the server worked. Its result is unknown."""
+    """Report a connection that broke while the server worked, so its result is unknown."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ class PostgresSession:
     """Hold the connection of one thread of one process. It is closed when the thread ends.
 
     Args:
-        pid: the process of the server for this connection.
-        since: the start of this process by the server's clock. Both identify it.
+        pid, since: the id and the start of the server's process for this connection, by the
+            server's clock. Together they identify the process.
     """
 
     def __init__(self, connection: psycopg.Connection[Any], pid: int, since: datetime) -> None:
@@ -277,7 +277,7 @@ class _Starting(Exception):
 
 @contextmanager
 def after(commit: Callable[[], bool], address: Address) -> Generator[None]:
-    """Raise as `Lost` any error that may come after a commit: resources, interruptions, defects.
+    """Raise `Lost` for errors of the server or connection that may follow a successful commit.
 
     Args:
         commit: a function that returns True if the server was asked to commit.
@@ -361,5 +361,8 @@ def _primary(error: psycopg.Error) -> str:
 
 
 def sql(query: str) -> LiteralString:
-    """Return a query that consists of our own text and the checked name of a schema."""
+    """Return a query, typed as a literal.
+
+    The caller ensures that it has only constant text and the checked name of a schema.
+    """
     return cast("LiteralString", query)

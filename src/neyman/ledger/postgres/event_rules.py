@@ -16,7 +16,7 @@ from neyman.ledger.units import DELTA, UNIT
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest size of an event."""
+    """Limit the size of an event."""
 
     line_bytes: int = 1 << 26  # bytes of an event's line
     list_depth: int = 400  # depth of lists in lists; Python reads 1000
@@ -61,7 +61,7 @@ def _matches(value: str, form: str) -> str:
 
 
 def _line_rule(field: str) -> str:
-    """Return the SQL condition that a field has 1 to 200 characters on one line."""
+    """Return the SQL condition that an event's field has 1 to 200 characters on one line."""
     value = f"told ->> '{field}'"
     return f"length({value}) BETWEEN 1 AND 200 AND {value} !~ '[[:cntrl:]]'"
 

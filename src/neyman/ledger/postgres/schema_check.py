@@ -1,7 +1,6 @@
 """Check that a ledger's tables and rules in PostgreSQL match this version.
 
 The check creates them once more, for the session alone, and compares both in the server's catalog.
-So no description of them is stored anywhere.
 
 Functions of version 2 had no pinned search path. A writer could define their own ``=`` and undo a
 charge. The owner's first session replaces these functions in one transaction. Until then, everyone
@@ -87,7 +86,9 @@ def _things(connection: psycopg.Connection[Any], schema: str) -> dict[tuple[str,
 
 
 def check_pins(connection: psycopg.Connection[Any], address: Address, wait: float) -> None:
-    """Refuse a ledger if a function has no pinned search path. Replace rules of version 2.
+    """Refuse a ledger with a function whose search path is not pinned.
+
+    Instead, replace rules of version 2 if this session's role owns them.
 
     Args:
         connection: a connection without an open transaction.

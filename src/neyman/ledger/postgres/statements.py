@@ -17,6 +17,7 @@ def function(name: str, body: str, takes: str = "", gives: str = "trigger", how:
     Args:
         name: its name in the ledger's schema.
         body: its body in PL/pgSQL.
+        takes, gives: its parameters and the type of its result, in SQL.
         how: further options, such as SECURITY DEFINER.
     """
     head = f"CREATE FUNCTION @.{name}({takes}) RETURNS {gives} LANGUAGE plpgsql {how}"
@@ -28,6 +29,7 @@ def trigger(name: str, when: str, does: str, each: str = "ROW", kind: str = "") 
 
     Args:
         when: the text before FOR EACH, such as "BEFORE INSERT ON table".
+        does: the call of the function, such as "name()".
         each: ROW or STATEMENT, with an optional condition.
         kind: "CONSTRAINT" for a trigger that can wait for the commit.
     """
@@ -41,7 +43,10 @@ def trigger(name: str, when: str, does: str, each: str = "ROW", kind: str = "") 
 
 
 def refusing(name: str, when: str, allowed: str, why: str) -> list[str]:
-    """Return a trigger that refuses a row unless ``allowed`` is true. NULL is not true."""
+    """Return statements for a trigger that refuses a row, with the message ``why``.
+
+    It refuses the row unless the SQL condition ``allowed`` is true. NULL is not true.
+    """
     old = "DELETE" in when
     body = f"BEGIN IF ({allowed}) IS NOT TRUE THEN RAISE EXCEPTION '{why}'"
     body += f" USING ERRCODE = 'check_violation'; END IF; RETURN {'OLD' if old else 'NEW'}; END"
@@ -49,6 +54,6 @@ def refusing(name: str, when: str, allowed: str, why: str) -> list[str]:
 
 
 def never(table: str, events: str, why: str) -> list[str]:
-    """Return a trigger that refuses every statement of a kind on a table."""
+    """Return statements for a trigger that refuses ``events``, as "UPDATE OR DELETE"."""
     name = f"{table}_{events.lower().replace(' or ', '_')}"
     return trigger(name, f"BEFORE {events} ON {table}", f"never('{why}')", "STATEMENT")

@@ -173,7 +173,10 @@ class PostgreSQL(Store):
 
     @contextmanager
     def _rolled_back(self, state: str) -> Generator[None]:
-        """Run operations that do no harm if no answer says whether they were done."""
+        """Run operations that are harmless if it stays unknown whether they were done.
+
+        If the connection is lost, raise an error whose message ends with ``state``.
+        """
         try:
             with in_words(self.address, self.wait):
                 yield

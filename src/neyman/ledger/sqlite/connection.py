@@ -30,7 +30,7 @@ OPEN: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how long a writer pauses, and when the log is merged into the file."""
+    """Hold the pause of a waiting writer, and the size at which the log is merged into the file."""
 
     pause_seconds: float = 0.001
     log_pages: int = 4000  # 16 MB; a commit beyond them merges the log into the file
@@ -58,7 +58,7 @@ class SQLiteTransaction:
 
 
 def connected(path: Path, wait: float) -> apsw.Connection:
-    """Open a ledger's file. Unless it is trusted later, closing it does not change its log.
+    """Open a ledger's file. If it has a log, closing merges the log only after a call of `trust`.
 
     When the last connection closes, SQLite merges the log beside a file into the file. If the file
     was moved or replaced, the log may belong to another file.
@@ -82,7 +82,7 @@ def disconnect(connection: apsw.Connection) -> None:
 
 
 def trust(connection: apsw.Connection) -> None:
-    """Declare that the log beside a file belongs to it."""
+    """Declare that the log beside the connection's file belongs to this file."""
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
 
 
@@ -117,9 +117,8 @@ def make_durable(connection: apsw.Connection, path: Path) -> None:
 def _patience(wait: float) -> Callable[[int], bool]:
     """Return a handler that retries after random pauses. They do not grow, so waiting is fair.
 
-    After a commit, SQLite admits the first writer that asks. With such pauses, each try of each
-    writer is equally likely to be first. Longer pauses would favor writers that have just
-    committed. Shorter pauses would cost processor time.
+    After a commit, SQLite admits the first writer that asks. Longer pauses would favor writers that
+    have just committed. Shorter pauses would cost processor time.
     """
     deadline = 0.0
 

@@ -223,7 +223,7 @@ class Location:
         db.run(query, text, digest(text))
 
     def change(self, now: Location) -> str:
-        """Describe how another location differs."""
+        """Describe how the location ``now`` differs from this one."""
         if self.filesystem != now.filesystem:
             return "the file system has another identifier"
         if self.folder != now.folder:
@@ -301,7 +301,7 @@ def file_problems(db: SQLiteTransaction, located: bool = True) -> list[str]:
 
 
 def _location_problems(db: Transaction) -> list[str]:
-    """List differences between the location and the events."""
+    """List differences between the recorded location and the event that confirmed it."""
     event, place, own_hash = one_row(db, (int, str, str), "SELECT event, place, hash FROM location")
     query = f"SELECT coalesce(max(number), 1) FROM event WHERE {_CONFIRMS}"
     (confirmed,) = one_row(db, (int,), query)

@@ -1,6 +1,6 @@
 """Confirm a new location of a SQLite ledger, and update older files.
 
-Meanwhile, no other process is connected to the file, under any name. All changes are in one
+During the change, no other process is connected to the file, under any name. All changes are in one
 transaction. If the process is killed, the ledger keeps its old location or has the confirmed one.
 """
 
@@ -122,7 +122,10 @@ def _update(connection: apsw.Connection, db: SQLiteTransaction, path: Path, vers
 
 
 def _refuse_leftovers(db: SQLiteTransaction, path: Path, belongs: location.Location | None) -> None:
-    """Refuse if the ledger, or a log of it, still exists in the old place, as far as visible."""
+    """Refuse if the ledger, or a log of it, is visible in the old place.
+
+    ``belongs`` is the recorded location, or None in an older file.
+    """
     before = Path(belongs.path) if belongs else path
     if before != path and not _is_another(db, path, before):
         for suffix in _LOGS:
@@ -153,7 +156,11 @@ def _refuse_log(path: Path, log: Path) -> None:
 
 
 def _is_another(db: SQLiteTransaction, path: Path, before: Path) -> bool:
-    """Return True if another ledger is in the old place."""
+    """Return True if another ledger is at ``before``, the old path.
+
+    Raises:
+        LedgerError: this ledger, a copy of it, or an unreadable ledger is there.
+    """
     # A link that points here is not another place.
     if not os.path.isfile(before) or os.path.realpath(before) == str(path):
         return False

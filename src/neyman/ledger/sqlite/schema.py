@@ -24,7 +24,7 @@ def _never(table: str, events: tuple[str, ...], why: str) -> str:
 
 
 def _moves(sign: str, row: str) -> str:
-    """Return the SQL of rule 3, which adds an entry's charge to its purses or subtracts it."""
+    """Return SQL for rule 3: add (``sign`` is +) or subtract (-) the charge of entry ``row``."""
     return f"""UPDATE purse SET spent = spent {sign} {row}.charge,
         spent_delta = spent_delta {sign} {row}.delta, entries = entries {sign} 1
     WHERE dataset = {row}.dataset AND ({row}.part = '' OR part = {row}.part) AND holder IN
@@ -40,7 +40,7 @@ _LAST = "(SELECT number, line FROM event ORDER BY number DESC LIMIT 1)"
 
 
 def _state(states: str) -> str:
-    """Return the SQL condition that the entry of an event is in one of these states."""
+    """Return the SQL condition that a new event's entry has one of ``states``, quoted in SQL."""
     entry = _field("entry", "NEW.line")
     return f"EXISTS (SELECT 1 FROM entry WHERE id = {entry} AND state IN ({states}))"
 
