@@ -146,8 +146,8 @@ def counted(result: R) -> R:
 def _bytes(value: object) -> int:
     """Estimate the bytes of the arrays, numbers, and texts in a value, each counted once."""
     total, identities = 0, set[int]()
-    found: list[Any] = [value]
-    for one in found:  # it grows
+    values: list[Any] = [value]
+    for one in values:  # it grows
         kind = type(one)  # pyright: ignore[reportUnknownVariableType]
         total += NUMBER_BYTES
         if kind in NUMBERS or id(one) in identities:
@@ -161,16 +161,16 @@ def _bytes(value: object) -> int:
             if kinds == {tuple} and _is_table(one):
                 total += len(one) * _bytes(one[0])
             elif not kinds <= NUMBERS:
-                found += one
+                values += one
         elif kind is dict:
-            found += one.values()
+            values += one.values()
         elif kind is str:
             total += len(one)
         elif kind.__module__.startswith("neyman"):
             fields: dict[str, Any] = getattr(one, "__dict__", {})
-            found += fields.values()
+            values += fields.values()
             if tuple in kind.__mro__:
-                found += one
+                values += one
     return total
 
 

@@ -67,14 +67,14 @@ def read_queries(
     by_author: dict[str, list[str]] = {}
     for part, origin in zip(document.query, origins, strict=True):
         context = QueryContext(part, origin._replace(name=part.name), document, columns)
-        found, same = list[str](), list[str]()
-        query = _query(context, hierarchies, found)
-        if found:
+        of_part, same = list[str](), list[str]()
+        query = _query(context, hierarchies, of_part)
+        if of_part:
             _query(replace(context, origin=origin), hierarchies, same)
-        for problem, authors in zip(found, same, strict=True):
+        for problem, authors in zip(of_part, same, strict=True):
             by_author.setdefault(authors, []).append(problem)
         queries += [] if query is None else [query]
-    problems += (one if len(found) > 1 else found[0] for one, found in by_author.items())
+    problems += (author if len(ours) > 1 else ours[0] for author, ours in by_author.items())
     names = Counter(part.name.casefold() for part in document.query)
     searched = document.unit.search is not None or any(query.search for query in queries)
     names.update([ROWS_TABLE] if searched else [])

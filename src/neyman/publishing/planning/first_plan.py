@@ -196,7 +196,7 @@ def first_plan(
         if kind is not None and (pa.types.is_integer(kind) or pa.types.is_floating(kind))
     ]
     keyed = [column for column, _ in others if column not in numbers]
-    key, number = (_text(found[0] if found else "column") for found in (keyed, numbers))
+    key, number = (_text(names[0] if names else "column") for names in (keyed, numbers))
     return "\n".join([*lines, *_columns(schema, id), _CLOSING.format(key=key, number=number)])
 
 
