@@ -18,7 +18,7 @@ ROWS_TABLE = "unit-rows"
 
 @dataclass(frozen=True)
 class Limits:
-    """Limit the exponent of B, and the count outside the clip that may be noise alone."""
+    """Limit the largest bound of a clip, and the count outside the clip that may be noise alone."""
 
     exponent: int = 40  # the largest candidate is at most two to this power
     # The square of 2: noise alone explains a tail within two standard errors.

@@ -305,7 +305,7 @@ class Ratio(Sum):
 
 
 class Mean(Sum):
-    """Compute the mean of a column from noisy sums of distances to the middle of the clip."""
+    """Compute the mean of a column from a noisy count and a noisy sum of x - `middle`."""
 
     measure = "mean"
     synonyms = ("average", "avg")
@@ -314,7 +314,10 @@ class Mean(Sum):
 
 
 class Variance(Mean):
-    """Compute the variance of a column from noisy sums of x - `middle` and (x - `center`)^2."""
+    """Compute the variance of a column from a noisy count and sums of x - `middle` and squares.
+
+    The squares are of x - `center`.
+    """
 
     measure = "variance"
     synonyms = ("var",)
@@ -383,7 +386,7 @@ SYNONYMS = {word: kind.measure for kind in MEASURES.values() for word in kind.sy
 
 
 def measures_of(query: Query) -> tuple[str, ...]:
-    """Return the measures of the integer tables that make up a query. They split its share equally."""
+    """Return the measures of the integer tables of a query, which share its budget equally."""
     if query.delta is not None:
         # If a unit has one row per cell, each row of a count is a unit.
         units_alone = query.measure == "units" or query.row_per_cell

@@ -10,9 +10,9 @@ Python's own parser reads the text. `read` accepts few of its forms and gives ea
   overflows.
 - ``//`` and ``%`` take a positive constant and round down, so nothing divides by zero.
 - A missing value (NULL, NaN, text that is no number, day, or truth value) is None. Comparisons and
-  arithmetic with None give None. ``None and False`` is false, ``None or True`` is true, and ``not
-  None`` is None. ``x is None`` is true or false. A filter takes the rows for which its condition is
-  true. ``a if c else b`` gives b if c is None.
+  arithmetic with None give None. ``None and False`` is false, ``None or True`` is true, and
+  ``not None`` is None. ``x is None`` is true or false. A filter takes the rows for which its
+  condition is true. ``a if c else b`` gives b if c is None.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ def _number(value: int, scale: int = 0) -> Node:
 
 
 class _Reader:
-    """Turn Python's syntax tree of an expression into typed steps. Refuse other ``forms``."""
+    """Turn Python's syntax tree of an expression into typed steps. Refuse all other forms."""
 
     def __init__(self, text: str, types: ColumnTypes) -> None:
         self.text, self.types = text, types
@@ -432,7 +432,7 @@ class _Reader:
         return _number(value, other.scale)
 
     def scaled(self, tree: ast.expr, node: Node, scale: int) -> Node:
-        """Return the number ``node`` with ``scale`` decimals. Refuse a number that gets too large."""
+        """Return the number ``node`` with ``scale`` decimals. Refuse it if it gets too large."""
         if node.scale == scale:
             return node
         factor = 10 ** (scale - node.scale)

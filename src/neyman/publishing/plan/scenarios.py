@@ -74,7 +74,7 @@ def concerning(
 
 
 def moved_most(plan: PlanModel, attributes: tuple[str, ...], within: str | None) -> Iterator[Entry]:
-    """Yield the entries of `moved` for the worst number of rows per unit that a histogram can set.
+    """Return the entries of `moved` for the worst number of rows per unit that a run can discover.
 
     The noise variance is proportional to the plan's squared shift. So the guarantee depends on the
     ratio of the change's squared shift to the plan's. Each entry gets the largest ratio of all
@@ -156,10 +156,11 @@ def unmoved(plan: PlanModel) -> Iterator[str]:
 
 
 def usual(plan: PlanModel) -> tuple[Scenario, ...]:
-    """Return the scenarios that a report shows: each changes one column or one level of places.
+    """Return the scenarios that a report shows, each with a change to one record.
 
-    The level above it stays fixed. The top level is included if it has several places. Attributes
-    are left out if no query reads them and no exact total is by them.
+    It changes one column, or one level within a fixed place of the level above. The top level is
+    included if it has several places. Attributes are left out if no query and no exact total reads
+    them.
     """
     changes: list[tuple[Scenario, _Change]] = [
         (((name,), None), _widen_change(plan, {name}, {})) for name in _attributes(plan)
