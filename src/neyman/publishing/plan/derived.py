@@ -224,7 +224,7 @@ class Rows:
         return frozenset(result)
 
     def read_by(self, text: str | None) -> frozenset[str]:
-        """Return the columns that a filter reads, including derived ones; none if ``text`` is None."""
+        """Return the columns that a filter reads, including derived ones; none for no ``text``."""
         return frozenset(sources(self.filter(text))) if text is not None else frozenset()
 
     def filter(self, text: str) -> Node:
