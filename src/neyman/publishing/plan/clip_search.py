@@ -56,7 +56,7 @@ def edges_of(search: ClipSearch) -> tuple[int, ...]:
     """Return the edges of the bins, rising integers.
 
     For a clip [0, B], bin 0 holds 0 and 1, and bin j holds the values in (2^(j-1), 2^j]. For [-B,
-    B], bin [-1, 1] replaces bin 0, and each further bin has a mirror image.
+    B], bin 0 is [-1, 1], and each other bin also has a mirror image.
     """
     right = (2, *(2**j + 1 for j in range(1, search.most + 1)))
     left = tuple(-(2**j) for j in range(search.most, -1, -1)) if search.signed else (0,)
@@ -69,9 +69,8 @@ def chosen_clip(
     """Choose the clip (low, high) from the published, noisy count of each bin.
 
     B is the least candidate for which the counts outside sum to at most ``search.above`` times all
-    counts, or exceed this by at most two standard errors. ``sigma_squared`` is the noise variance
-    of each count. If no candidate passes, B is the largest one. Counts of noise alone lead to a
-    small B, not to an error.
+    counts, or exceed this by at most two standard errors; else the largest. ``sigma_squared`` is
+    each count's noise variance. Noise alone leads to a small B, never to an error.
     """
     right = list(range(search.most + 1))  # the least exponent that contains the values of each bin
     needed = [*reversed(right[1:]), *right] if search.signed else right

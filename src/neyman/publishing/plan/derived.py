@@ -598,9 +598,8 @@ def check_marks(
 ) -> None:
     """Add a problem for each id column that is also read as numbers or dates with declared marks.
 
-    Marks are the decimal point, the thousands separator, and the date format in [source]. Ids
-    compare as written, but numbers compare after the marks are applied. So one column cannot be
-    both.
+    Marks are [source]'s decimal point, thousands separator, and date format. Ids compare as
+    written, and numbers compare after the marks are applied. So one column cannot be both.
     """
     source, marked = document.source, set[str]()
     if (source.decimal, source.thousands) != (".", None):

@@ -64,7 +64,7 @@ def largest_sets(filters: Mapping[str, Node | None]) -> Sets | None:
 def _exclude(some: list[Case] | None, others: list[Case] | None) -> bool:
     """Return True if no case of one list can hold together with a case of the other list.
 
-    None stands for no filter, or for too many cases. Then nothing is excluded.
+    None stands for no filter, or for too many cases. It excludes nothing.
     """
     if some is None or others is None:
         return False

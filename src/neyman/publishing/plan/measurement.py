@@ -87,8 +87,8 @@ class Entry:
         """Return the mechanism that publishes the table.
 
         Args:
-            listed: True to claim the trade-off curve that the listed shifts give. If False, or if
-                there are too many shifts to list, claim only the rho-zCDP that the largest l2 norm
+            listed: True to claim the trade-off curve of the listed shifts. If False, or if there
+                are too many shifts to list, claim only the rho-zCDP that the largest l2 norm
                 proves. Rounded Gaussian noise needs no list [RG-1].
         """
         if self.measure == "rank":

@@ -700,10 +700,9 @@ class ConsistencyPart(Strict):
 class SourcePart(Strict):
     """Describe the form of a CSV file, and how texts write numbers and dates.
 
-    The reader still reads each line of a file by itself. In each of these encodings, every byte
-    below 128 is the ASCII character, and no other character has such a byte. So line ends,
-    delimiters, and quotes are the same bytes in all of them, and a value that cannot be decoded
-    affects no other value.
+    In each of these encodings, a byte below 128 is always the ASCII character. So line ends,
+    delimiters, and quotes are the same bytes in all of them, each line is read by itself, and a
+    value that cannot be decoded affects no other value.
     """
 
     delimiter: Literal[",", ";", "\t", "|"] = Field(

@@ -236,7 +236,7 @@ class PlanModel:
         return self.cases_of(self.entries(), crossing=self.unit.neighboring == "replace-one")
 
     def cases_of(self, entries: Iterable[Entry], *, crossing: bool) -> Cases:
-        """Return `every_case` of these entries, with one case per different noise."""
+        """Return `every_case` of these entries, but only one of the cases with equal noise."""
         cases: dict[object, tuple[Entry, ...]] = {}
         for case in self.every_case(entries, crossing=crossing):
             noise = Counter(replace(entry, query="", level="", cells=None) for entry in case)

@@ -45,7 +45,7 @@ class Detail:
 
     Args:
         first: the name of the query with the first counts.
-        share: the part of the query's share for the first counts, in (0, 1).
+        share: the fraction of the query's share for the first counts, in (0, 1).
         levels: for each level of detail, the columns that split a group.
         thresholds: rising integers, one fewer than levels. The level of a group is the number of
             thresholds that its first count reaches.
@@ -78,7 +78,7 @@ class Query:
         column: the column to sum, to put into bins, or whose values are counted.
         clip: [low, high] of a sum, mean or variance, in scaled integers.
         by: columns with keys (unknown keys only with ``delta``), then the columns of ``detail``.
-        split: the part of ``share`` of each measured level.
+        split: the fraction of ``share`` that each measured level gets.
         weight: the weight of each measured level's error; empty if the plan states none.
         groups: the largest number of finest cells that count the rows of one unit. A finest cell is
             a place of the lowest level of ``at``, a key of each of ``group_by``, and a bin.
@@ -205,10 +205,7 @@ class Query:
         return self.at or (ALL,)
 
     def to_dict(self, columns: Mapping[str, Column], share: Fraction) -> Section:
-        """Return the query's section in a canonical plan.
-
-        ``share`` is the query's share, including the shares of its histograms.
-        """
+        """Return the query's section in a canonical plan. ``share`` includes its histograms' shares."""
         section: Section = {"name": self.name, "title": self.title, "measure": self.measure}
         section["table"] = self.table
         section["column"] = self.column
@@ -314,9 +311,9 @@ class Mean(Sum):
 
 
 class Variance(Mean):
-    """Compute the variance of a column from a noisy count and sums of x - `middle` and squares.
+    """Compute the variance of a column from three noisy sums.
 
-    The squares are of x - `center`.
+    The summands are 1, x - `middle`, and (x - `center`)^2.
     """
 
     measure = "variance"

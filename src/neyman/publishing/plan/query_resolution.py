@@ -114,7 +114,7 @@ def declared_share(query: Query, unit: UnitPart) -> Fraction:
 
 
 def _left(query: Query, unit: UnitPart) -> Fraction:
-    """Return the fraction of a query's declared share that histograms and first counts leave."""
+    """Return the fraction of a declared share that histograms and first counts leave to the query."""
     terms = [term for term in (query.search, query.detail, unit.search) if term is not None]
     return math.prod((1 - search.share for search in terms), start=Fraction(1))
 
@@ -477,7 +477,7 @@ def _size_problems(
 
 
 def _unused_share(document: PlanDocument) -> str:
-    """Return the end of an error message, with the unused share; "" if all is used."""
+    """Return the end of an error message, with the share left for each query without one, or ""."""
     left = 1 - sum((part.share or Fraction(0) for part in document.query), Fraction(0))
     open_ = sum(part.share is None for part in document.query)
     return f", such as '{left / open_}'" if left > 0 else ""

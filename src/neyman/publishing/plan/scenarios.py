@@ -76,9 +76,9 @@ def concerning(
 def moved_most(plan: PlanModel, attributes: tuple[str, ...], within: str | None) -> Iterator[Entry]:
     """Return the entries of `moved` for the worst number of rows per unit that a run can discover.
 
-    The noise variance is proportional to the plan's squared shift. So the guarantee depends on the
-    ratio of the change's squared shift to the plan's. Each entry gets the largest ratio of all
-    candidates, expressed as a squared shift for the largest candidate [UN-9].
+    Noise variance is proportional to the plan's squared shift. So only the ratio of the change's
+    squared shift to it matters. Each entry gets the largest ratio of all candidates, expressed as a
+    squared shift for the largest candidate [UN-9].
     """
     entries = moved(plan, attributes, within)
     search = plan.unit.search
@@ -159,7 +159,7 @@ def usual(plan: PlanModel) -> tuple[Scenario, ...]:
     """Return the scenarios that a report shows, each with a change to one record.
 
     It changes one column, or one level within a fixed place of the level above. The top level is
-    included if it has several places. Attributes are left out if no query and no exact total reads
+    included if it has several places. Attributes are left out if no query or exact total reads
     them.
     """
     changes: list[tuple[Scenario, _Change]] = [
@@ -352,10 +352,7 @@ def _change(plan: PlanModel, attributes: tuple[str, ...], within: str | None) ->
 
 
 def _levels_in(plan: PlanModel, within: str | None) -> tuple[str, ...]:
-    """Return the levels that ``within`` combines, as in "state x sector".
-
-    Return ``within`` itself if it is no level, and nothing for None.
-    """
+    """Return the levels that ``within`` combines, as in "state x sector"; itself if it is no level."""
     if within is None:
         return ()
     try:
@@ -365,7 +362,7 @@ def _levels_in(plan: PlanModel, within: str | None) -> tuple[str, ...]:
 
 
 def _fixed_depth(hierarchy: Hierarchy, highest: int, stays: Collection[str]) -> int:
-    """Return the depth of the lowest level in ``stays``, whose place stays, or -1 if it is empty.
+    """Return the depth of the lowest level in ``stays``, or -1 if ``stays`` is empty.
 
     The levels from the depth ``highest`` downward change. The levels in ``stays`` must be above.
     """

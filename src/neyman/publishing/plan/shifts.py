@@ -56,8 +56,8 @@ class _Side:
     """Describe how the rows of a unit, before or after a change, can be placed in cells.
 
     The ``total`` rows go to at most ``cells`` cells, with at most ``most`` rows in each. Each cell
-    consists of finer cells with at most ``size`` rows each. The unit may use ``room`` finer cells,
-    and k rows in one cell use ceil(k / size) of them.
+    has finer cells for ``size`` rows each. The unit may use ``room`` finer cells, and k rows in one
+    cell use ceil(k / size) of them.
     """
 
     total: int
@@ -124,8 +124,8 @@ def shifts(
 def maximal(vectors: Iterable[Vector]) -> tuple[Vector, ...]:
     """Return the vectors that fit into no other one, largest norm first [UN-3].
 
-    A vector fits if its entries can be packed into the entries of the other one. All are sorted
-    downward. A redundant vector may remain.
+    A vector fits if its entries can be packed into the other's. All are sorted downward. A
+    redundant vector may remain.
     """
     result: list[Vector] = []
     for vector in sorted(set(vectors), key=lambda v: (sum(x * x for x in v), v), reverse=True):
@@ -191,8 +191,8 @@ def _partitions(side: _Side) -> Iterator[list[int]]:
 def _both(side: _Side, cells: int, up: int, down: int) -> Iterator[Vector]:
     """Yield the shifts under replace-one: a unit's old rows leave cells, and its new rows enter.
 
-    ``side`` describes the old rows and the new ones. Both use at most ``cells`` cells together. One
-    row adds at most ``up`` and subtracts at most ``down``.
+    ``side`` describes both. Together they use at most ``cells`` cells. One row adds at most ``up``
+    and subtracts at most ``down``.
     """
     if up == down and side.full:
         # A cell moves by up (k + n). So sides in different cells fit into sides in the same cells.

@@ -162,7 +162,7 @@ def _gap(
 ) -> float | None:
     """Return the ``gap`` of `TableError`; None if no bound is proven.
 
-    ``noise`` is the sigma squared of each entry, by measure. ``by_rows`` is as in `TableError`.
+    ``noise`` is the sigma squared of each entry, by measure.
     """
     relation = plan.unit.neighboring
     if plan.totals or query.detail is not None:  # the bounds are for one table, any replaced row
@@ -187,8 +187,8 @@ def _key_threshold(
     """Return ``threshold`` and ``published_from`` of `TableError`; None for known keys.
 
     A key of n units is published if its noise is at least threshold - n. By symmetry, it is left
-    out with the probability of noise above n - threshold: at most 5% if n - threshold is the half
-    width of a 90% interval.
+    out with the probability of noise above n - threshold. If this is the half width of a 90%
+    interval, the probability is at most 5%.
     """
     if query.delta is None:
         return None, None

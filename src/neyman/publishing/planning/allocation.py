@@ -42,7 +42,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the limits and tolerances of the search for shares."""
+    """Limit the search for shares, and set its tolerances."""
 
     parts: int = 1000  # a share is a multiple of 1 divided by this number
     steps: int = 400
@@ -356,7 +356,7 @@ def _search_shares(
     """Minimize ``value``. Return the best shares found, and a lower bound on the minimum.
 
     The bound is 0 after no steps. No entry of ``cases @ shares`` may exceed 1. ``value`` is convex
-    and inversely proportional to its argument. So at any allowed y, value(y) >= value(x)^2 /
+    and inversely proportional to the shares. So for any allowed x and y, value(y) >= value(x)^2 /
     sum(slope * y), with slope = -gradient at x. Let p = weights @ cases, with weights of sum 1.
     Then sum(p * y) <= 1, so sum(slope * y) <= max(slope / p).
     """

@@ -68,7 +68,7 @@ def discovered_table(
 ) -> pa.Table:
     """Return the table of the keys whose noisy number of units reaches the threshold.
 
-    ``exact`` has the numbers of each key, by measure. The units, "keys", are at least 1. They alone
+    ``exact`` has the numbers of each key, by measure. The units, "keys", are at least 1, and alone
     decide which keys are published [UN-6]. A count or a sum gets separate noise.
     """
     entry, sigma_squared = form.entries[0]

@@ -37,7 +37,7 @@ def short(value: object) -> str:
 
 
 def keys(where: str, own: Iterable[object], said: object) -> None:
-    """Raise `Differs` unless the stored value ``said`` is a mapping with the keys ``own``."""
+    """Raise `Differs` unless the stored ``said`` is a mapping with exactly the keys ``own``."""
     if not check.is_mapping(said):
         raise Differs(f"{where} is {short(said)}, and must be an object")
     for missing in (key for key in own if key not in said):
@@ -47,10 +47,10 @@ def keys(where: str, own: Iterable[object], said: object) -> None:
 
 
 def _pairs(where: str, own: object, said: Any) -> list[tuple[str, Any, Any]] | None:
-    """Return a (path, own value, stored value) for each item of a mapping or a list.
+    """Return (path, own value, stored value) for each item of a mapping or a list.
 
-    Return None if ``own``, the recomputed value, is a plain value. Raise `Differs` if ``said``, the
-    stored value, has other keys or another length.
+    Return None if the recomputed value ``own`` is plain. Raise `Differs` if the stored ``said`` has
+    other keys or another length.
     """
     if check.is_mapping(own):
         keys(where, own, said)

@@ -35,7 +35,7 @@ from neyman.publishing.tables.key_selection import threshold
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the number of points of a receipt's curve."""
+    """Limit the number of points of a receipt's curve."""
 
     curve_points: int = 60
 
@@ -214,7 +214,7 @@ def _findings(mechanism: Mechanism) -> Mapping[str, Any]:
 def _posterior(curve: Tradeoff) -> tuple[parts.PosteriorPoint, ...]:
     """Bound the probability that a posterior exceeds e^epsilon times its counterfactual.
 
-    Return a bound for each attacker in `BELIEVERS` and each epsilon in `EPSILONS`.
+    Each attacker of `BELIEVERS` has one bound per epsilon of `EPSILONS`.
     """
     return tuple(
         parts.PosteriorPoint(attacker=attacker, epsilon=epsilon, **_ends(bound))
@@ -312,7 +312,7 @@ def mechanism_of(receipt: parts.Receipt) -> Mechanism:
 
 
 def composed(parts: Iterable[tuple[Mapping[str, Any] | None, int]]) -> Mechanism:
-    """Compose mechanisms, given as JSON types with a count each. A declared table's is None."""
+    """Compose mechanisms, given as JSON types (None for a declared table) with a count each."""
     mechanisms = (Mechanism.from_dict(mechanism) * count for mechanism, count in parts if mechanism)
     return reduce(add, mechanisms)
 

@@ -71,7 +71,10 @@ def _text(content: bytes) -> bytes:
 
 
 def _parts(signature: bytes) -> tuple[bytes, bytes]:
-    """Return the public key and the signature in a file. Refuse fields that are not ours."""
+    """Return the public key and the signature in an OpenSSH signature file.
+
+    Refuse a file whose other fields are not as `ssh_sign` writes them.
+    """
     try:
         text = signature[:_MAX_SIGNATURE_BYTES].decode("ascii").strip()
         if not (text.startswith(_BEGIN) and text.endswith(_END)):

@@ -34,7 +34,7 @@ FileCheck = Callable[[Form, Path], None]  # a check of a table's file before it 
 
 @dataclass(frozen=True)
 class Limits:
-    """Set limits for the files of a table."""
+    """Limit the files of a table."""
 
     # The largest number of cells in memory at a time, and of rows in a row group.
     chunk_cells: int = 1 << 20
@@ -104,7 +104,7 @@ def _writer(file: Hashed, path: str, schema: pa.Schema) -> Writer:
 
 
 def csv_form(table: pa.Table, safe: Callable[[str], str] | None = None) -> pa.Table:
-    """Return a table with its texts changed by ``safe``, or as this version writes CSV."""
+    """Return a table with each text changed by ``safe``, by default as this version writes CSV."""
     safe = safe or (lambda text: formula_free(escaped(text)))
     columns = [_shown(column, safe) for column in table.columns]
     return pa.Table.from_arrays(columns, names=[safe(name) for name in table.column_names])
