@@ -53,7 +53,7 @@ def top_clip(search: ClipSearch) -> tuple[int, int]:
 
 
 def edges_of(search: ClipSearch) -> tuple[int, ...]:
-    """Return the edges of the bins, rising integers.
+    """Return the edges of the bins.
 
     For a clip [0, B], bin 0 holds 0 and 1, and bin j holds the values in (2^(j-1), 2^j]. For [-B,
     B], bin 0 is [-1, 1], and each other bin also has a mirror image.

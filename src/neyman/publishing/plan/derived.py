@@ -241,7 +241,7 @@ def read_rows_of(
     """Parse a plan's derived columns and filters. Add their problems to ``problems``.
 
     Args:
-        origins: for each query of the document, the query of the author's plan that it comes from.
+        origins: for each query of the document, the query of the author's plan.
     """
     types = dict(_declared_types(document))
     derived = _derive_columns(document, types, folder, problems)

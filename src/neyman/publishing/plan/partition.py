@@ -100,7 +100,7 @@ def _one_by_one(part: QueryPart, column: Column) -> Iterator[QueryPart]:
 
 
 def _condition(column: Column, place: int) -> str:
-    """Return the filter for rows with the key at index ``place`` of the column's keys.
+    """Return the filter for rows with the key at index ``place``.
 
     If this key is the one for unlisted values, the filter also accepts them.
     """

@@ -701,8 +701,8 @@ class SourcePart(Strict):
     """Describe the form of a CSV file, and how texts write numbers and dates.
 
     In each of these encodings, a byte below 128 is always the ASCII character. So line ends,
-    delimiters, and quotes are the same bytes in all of them, each line is read by itself, and a
-    value that cannot be decoded affects no other value.
+    delimiters, and quotes are the same bytes in all of them, and a value that cannot be decoded
+    affects no other value.
     """
 
     delimiter: Literal[",", ";", "\t", "|"] = Field(

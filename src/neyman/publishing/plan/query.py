@@ -205,7 +205,7 @@ class Query:
         return self.at or (ALL,)
 
     def to_dict(self, columns: Mapping[str, Column], share: Fraction) -> Section:
-        """Return the query's section in a canonical plan. ``share`` includes its histograms' shares."""
+        """Return the query's section in a canonical plan. ``share``: with its histograms' shares."""
         section: Section = {"name": self.name, "title": self.title, "measure": self.measure}
         section["table"] = self.table
         section["column"] = self.column

@@ -60,8 +60,8 @@ def read_queries(
     """Return the valid queries of a plan, and report all problems. Take valid hierarchies only.
 
     Args:
-        origins: for each query of the document, the query of the author's plan that it comes from.
-            A problem of several queries with one origin comes once, with the author's name.
+        origins: for each query of the document, the query of the author's plan. A problem of
+            several queries with one origin comes once, with the author's name.
     """
     queries: list[Query] = []
     by_author: dict[str, list[str]] = {}
@@ -114,7 +114,7 @@ def declared_share(query: Query, unit: UnitPart) -> Fraction:
 
 
 def _left(query: Query, unit: UnitPart) -> Fraction:
-    """Return the fraction of a declared share that histograms and first counts leave to the query."""
+    """Return the fraction of a declared share that is left after histograms and first counts."""
     terms = [term for term in (query.search, query.detail, unit.search) if term is not None]
     return math.prod((1 - search.share for search in terms), start=Fraction(1))
 

@@ -156,11 +156,11 @@ def unmoved(plan: PlanModel) -> Iterator[str]:
 
 
 def usual(plan: PlanModel) -> tuple[Scenario, ...]:
-    """Return the scenarios that a report shows, each with a change to one record.
+    """Return the scenarios that a report shows.
 
-    It changes one column, or one level within a fixed place of the level above. The top level is
-    included if it has several places. Attributes are left out if no query or exact total reads
-    them.
+    Each changes one column of a record, or one level within a fixed place of the level above. The
+    top level is included if it has several places. Attributes are left out if no query or exact
+    total reads them.
     """
     changes: list[tuple[Scenario, _Change]] = [
         (((name,), None), _widen_change(plan, {name}, {})) for name in _attributes(plan)
@@ -352,7 +352,7 @@ def _change(plan: PlanModel, attributes: tuple[str, ...], within: str | None) ->
 
 
 def _levels_in(plan: PlanModel, within: str | None) -> tuple[str, ...]:
-    """Return the levels that ``within`` combines, as in "state x sector"; itself if it is no level."""
+    """Return the levels that ``within`` combines, as in "state x sector"; itself if no level."""
     if within is None:
         return ()
     try:

@@ -1,7 +1,7 @@
 """Translate a SELECT to queries of a plan. The SELECT is parsed, and never executed.
 
-A plan's author could have written these queries and derived columns, so every check of a plan
-holds. A part that cannot be translated is refused with its place and the reason.
+A plan's author could have written the result, so every check of a plan holds. A part that cannot be
+translated is refused with its place and the reason.
 """
 
 from __future__ import annotations

@@ -256,7 +256,7 @@ def _total(
 def _total_in(spot: str, value: object) -> int:
     """Return ``value``, the total in one row of a plan or a file, as an integer.
 
-    Raise HierarchyError if it is no count. ``spot`` names the row in the error.
+    Raise HierarchyError if it is no count.
     """
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = int(value)
