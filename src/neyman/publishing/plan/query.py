@@ -205,7 +205,7 @@ class Query:
         return self.at or (ALL,)
 
     def to_dict(self, columns: Mapping[str, Column], share: Fraction) -> Section:
-        """Return the query's section in a canonical plan. ``share``: with its histograms' shares."""
+        """Return the query's section in a canonical plan. ``share`` includes histogram shares."""
         section: Section = {"name": self.name, "title": self.title, "measure": self.measure}
         section["table"] = self.table
         section["column"] = self.column
@@ -392,7 +392,7 @@ def measures_of(query: Query) -> tuple[str, ...]:
 
 
 def rank_unit(query: Query) -> Fraction:
-    """Return the unit of rank in which the sensitivity of drawn quantiles is an integer."""
+    """Return the fraction of a rank of which drawn quantiles have an integer sensitivity."""
     return Fraction(1, _widest(query).denominator)
 
 

@@ -69,7 +69,7 @@ class QueryContext:
 
     @property
     def inverse_sensitivity(self) -> bool:
-        """Return True if inverse sensitivity draws the query's quantiles."""
+        """Return True if the query's quantiles are drawn by inverse sensitivity."""
         return self.part.method == _INVERSE_SENSITIVITY
 
     @property

@@ -132,7 +132,7 @@ def moves_total(plan: PlanModel, attributes: tuple[str, ...], within: str | None
 
 
 def keeping_totals(plan: PlanModel, entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Return the entries with the shifts of the changes of one row that move no total [UN-14]."""
+    """Return the entries, with shifts only from one-row changes that move no total [UN-14]."""
     change = _change_within_totals(plan)
     still = Shifts((), 0)
     return tuple(entry.moved(_shifts(plan, entry, change) or still) for entry in entries)

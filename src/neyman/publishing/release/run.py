@@ -282,7 +282,7 @@ def _table_plan(own: Plan, tables: Sequence[Form], names: AbstractSet[str]) -> P
 class Source:
     """Describe an unopened private table, and the plan's other tables by name.
 
-    `as_source` has already asked a stream for its schema.
+    If the data are a stream, `as_source` has already read its schema.
     """
 
     data: Any
