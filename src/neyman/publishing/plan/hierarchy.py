@@ -113,7 +113,7 @@ class Hierarchy:
         return self._places[self.depth(level)][0]
 
     def codes(self, level: str) -> np.ndarray:
-        """Return, for each lowest-level place, the index in ``paths(level)`` of the place around it."""
+        """Return, for each lowest-level place, the index in ``paths(level)`` of its place there."""
         return self._places[self.depth(level)][1]
 
     def parents(self, lower: str, upper: str) -> np.ndarray:

@@ -360,7 +360,7 @@ class PlanModel:
         )
 
     def _finer(self, query: Query, level: str) -> int:
-        """Return the largest number of the query's finest-level places in one place of ``level``."""
+        """Return the largest number of the query's finest-level places in a place of ``level``."""
         above = {one.name: name for one, name in self.parts(level)}
         return math.prod(
             int(np.bincount(one.parents(low, above[one.name])).max())
