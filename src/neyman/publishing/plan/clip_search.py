@@ -1,9 +1,9 @@
-"""Derive a query's clip from a noisy histogram whose bins end at powers of two.
+"""Derive a query's clipping interval from a noisy histogram whose bins end at powers of two.
 
 Each unit puts one of its rows into one bin. So one unit changes one bin under add-remove, and at
-most two under replace-one. The bound B of the clip is the least power of two such that the noisy
-counts above B are at most a declared part of the units. The noise of the query's tables is
-proportional to B, so their trade-off curve is the same for each candidate [UN-9].
+most two under replace-one. The interval is [0, B] or [-B, B]. B is the least power of two such that
+the noisy counts outside are at most a declared fraction of all counts. The noise of the query's
+tables is proportional to B, so their trade-off curve is the same for each candidate [UN-9].
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROWS_TABLE = "unit-rows"
 
 @dataclass(frozen=True)
 class Limits:
-    """Limit the candidates for a clip, and the noise that a count outside the clip may have."""
+    """Limit the largest bound of a clip, and the count outside the clip that may be noise alone."""
 
     exponent: int = 40  # the largest candidate is at most two to this power
     # The square of 2: noise alone explains a tail within two standard errors.
@@ -34,8 +34,8 @@ class ClipSearch:
 
     Args:
         histogram: the name of the query that measures the histogram.
-        share: the histogram's part of the query's share, in (0, 1).
-        above: the part of the units that may be outside the clip, in (0, 1).
+        share: the fraction of the query's budget share that the histogram takes, in (0, 1).
+        above: the fraction of the units that may be outside the clip, in (0, 1).
         signed: True if the clip is [-B, B], False if it is [0, B].
         most: the largest exponent: B is at most 2^most.
     """
@@ -53,9 +53,10 @@ def top_clip(search: ClipSearch) -> tuple[int, int]:
 
 
 def edges_of(search: ClipSearch) -> tuple[int, ...]:
-    """Return the edges of the bins. For a clip [0, B], bin j holds the values in (2^(j-1), 2^j].
+    """Return the edges of the bins.
 
-    For [-B, B], each candidate has a bin on either side, and [-1, 1] is one bin.
+    For a clip [0, B], bin 0 holds 0 and 1, and bin j holds the values in (2^(j-1), 2^j]. For [-B,
+    B], bin 0 is [-1, 1], and each other bin also has a mirror image.
     """
     right = (2, *(2**j + 1 for j in range(1, search.most + 1)))
     left = tuple(-(2**j) for j in range(search.most, -1, -1)) if search.signed else (0,)
@@ -65,11 +66,11 @@ def edges_of(search: ClipSearch) -> tuple[int, ...]:
 def chosen_clip(
     search: ClipSearch, counts: Sequence[int], sigma_squared: Fraction
 ) -> tuple[int, int]:
-    """Choose the clip from the published, noisy count of each bin.
+    """Choose the clip (low, high) from the published, noisy count of each bin.
 
-    The clip has the least B such that the counts outside add up to at most the declared part of all
-    counts, or exceed this part by at most two standard errors. Noise alone leads to a small B,
-    never to an error.
+    B is the least candidate for which the counts outside sum to at most ``search.above`` times all
+    counts, or exceed this by at most two standard errors; else the largest. ``sigma_squared`` is
+    each count's noise variance. Noise alone leads to a small B, never to an error.
     """
     right = list(range(search.most + 1))  # the least exponent that contains the values of each bin
     needed = [*reversed(right[1:]), *right] if search.signed else right

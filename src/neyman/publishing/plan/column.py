@@ -52,7 +52,7 @@ class Column:
         return "whole" if isinstance(first, int) else "text"
 
     def to_dict(self) -> Section:
-        """Return the section of a canonical plan."""
+        """Return the column's section in a canonical plan."""
         if self.discover:
             return {"discover": True}
         if not self.integer:

@@ -1,9 +1,8 @@
 """Read the derived columns and the filters of a plan, which apply to each row before it is counted.
 
-Each is a function of one row alone. So a derived column moves a table like a column of the data:
-before and after a change, the row falls in one cell or in none, and `shifts` covers both. A filter
-can only send a row to no cell. It comes before the bounds on a unit's rows, which apply to the
-unit's filtered rows alone.
+Each is a function of one row alone. So a row counts in at most one cell by a derived column, as by
+a column of the data, and `shifts` bounds both. A filter only removes rows. It comes before the
+bounds on a unit's rows, which apply to the rows that remain.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class Derived:
         pairs: each text of a map, or each key of a lookup (one text per expression), followed by
             its label.
         cases: each condition as written, the parsed condition, and its label.
-        unknown: the label of a row that nothing else takes; None for no label.
+        unknown: the label of a row that no other label fits; None for no label.
     """
 
     name: str
@@ -93,7 +92,7 @@ class Derived:
 
     @property
     def type(self) -> ColumnType:
-        """Return the column's type for other expressions."""
+        """Return the type as which other expressions read the column."""
         if self.rule == "expression" and self.value is not None:
             return ColumnType(self.value.type, self.value.scale)
         return ColumnType("text")
@@ -119,10 +118,10 @@ class Derived:
         return tuple(dict.fromkeys(given))
 
     def column(self, unknown: int | None) -> Column | None:
-        """Return the column for queries, or None if its keys do not follow from the rule.
+        """Return the column as queries use it, or None if the rule does not determine its keys.
 
         Args:
-            unknown: the number that replaces a missing one; None if such a row takes no part.
+            unknown: the number that replaces a missing one; None to leave such a row out.
         """
         node = self.value
         if self.rule != "expression" or node is None:
@@ -164,7 +163,7 @@ class Derived:
 
 @dataclass(frozen=True)
 class Rows:
-    """Describe what a plan computes from each row before it counts.
+    """Hold what a plan computes from each row before counting: derived columns and filters.
 
     Args:
         types: the columns of the data that only expressions read, with their declared types.
@@ -225,11 +224,11 @@ class Rows:
         return frozenset(result)
 
     def read_by(self, text: str | None) -> frozenset[str]:
-        """Return the columns that a filter reads, including derived ones; none for no filter."""
+        """Return the columns that a filter reads, including derived ones; none for no ``text``."""
         return frozenset(sources(self.filter(text))) if text is not None else frozenset()
 
     def filter(self, text: str) -> Node:
-        """Return the parsed condition of one of the plan's filters."""
+        """Return the parsed form of the plan's filter with this text."""
         return dict(self.filters)[text]
 
 
@@ -239,7 +238,7 @@ NO_ROWS = Rows()  # a plan without derived columns and filters
 def read_rows_of(
     document: PlanDocument, folder: Path | None, problems: list[str], origins: Sequence[Origin]
 ) -> Rows:
-    """Parse a plan's derived columns and filters. Report their problems.
+    """Parse a plan's derived columns and filters. Add their problems to ``problems``.
 
     Args:
         origins: for each query of the document, the query of the author's plan.
@@ -276,7 +275,7 @@ def read_rows_of(
 
 
 def column_types(document: PlanDocument, folder: Path | None) -> ColumnTypes:
-    """Return the type as which expressions read each column: declared, derived, or a level."""
+    """Return the type of each column that expressions can read: declared, derived, or a level."""
     types = dict(_declared_types(document))
     problems: list[str] = []
     _derive_columns(document, types, folder, problems)
@@ -539,7 +538,7 @@ def _check_labels(labels: Iterable[str], errors: list[str]) -> None:
 
 
 def _labels(node: Node) -> list[str] | None:
-    """Return the texts that an expression can give; None if they do not follow from the plan."""
+    """Return the texts that an expression can give; None if the plan does not determine them."""
     if node.op == "literal":
         return [node.value]
     if node.op == "none":
@@ -556,7 +555,7 @@ def _number_text(number: Fraction) -> int | str:
 
 
 def check_columns(rows: Rows, columns: Iterable[Column], problems: list[str]) -> None:
-    """Report declared columns that do not fit the derived column of the same name."""
+    """Add a problem for each declared column that disagrees with the derived column of its name."""
     derived = {one.name: one for one in rows.derived}
     for column in columns:
         one = derived.get(column.name)
@@ -597,10 +596,10 @@ def readings_of(
 def check_marks(
     document: PlanDocument, readings: Mapping[str, Reading], problems: list[str]
 ) -> None:
-    """Report an id column that is also read as numbers or dates with marks that [source] declares.
+    """Add a problem for each id column that is also read as numbers or dates with declared marks.
 
-    Ids compare as written texts, and numbers compare after the marks are applied. So one column
-    cannot be both.
+    Marks are [source]'s decimal point, thousands separator, and date format. Ids compare as
+    written, and numbers compare after the marks are applied. So one column cannot be both.
     """
     source, marked = document.source, set[str]()
     if (source.decimal, source.thousands) != (".", None):

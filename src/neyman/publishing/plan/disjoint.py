@@ -1,7 +1,7 @@
-"""Prove from the text of a plan which queries one row can meet together [UN-11].
+"""Prove from a plan's filters that some queries cannot count the same row [UN-11].
 
 The proof splits a filter into cases. Each case is a list of claims about the values of expressions.
-Two cases exclude each other if together they leave no possible value to some expression.
+Two cases exclude each other if their claims together leave no possible value to some expression.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ def are_disjoint(one: Node, other: Node) -> bool:
 
 
 def largest_sets(filters: Mapping[str, Node | None]) -> Sets | None:
-    """Return the largest sets of queries whose filters one row can meet together.
+    """Return the maximal sets of query names in which no two filters are proved disjoint.
 
-    Return None above `LIMITS.sets` sets. The filter None takes every row.
+    ``filters`` has each query's filter by name; None accepts every row. Return None if there are
+    more than `LIMITS.sets` sets.
     """
     nodes = list(dict.fromkeys(filters.values()))
     cases = {node: None if node is None else _cases(node, True) for node in nodes}
@@ -71,7 +72,10 @@ def _exclude(some: list[Case] | None, others: list[Case] | None) -> bool:
 
 
 def _cases(node: Node, truth: bool) -> list[Case] | None:
-    """Return cases, one of which holds if ``node`` has this truth value; None if too many."""
+    """Return cases, at least one of which holds if ``node`` has the truth value ``truth``.
+
+    Return None if there are too many.
+    """
     match node.op:
         case "not":
             return _cases(node.parts[0], not truth)
@@ -104,7 +108,7 @@ def _cases(node: Node, truth: bool) -> list[Case] | None:
 
 
 def _all_of(parts: Sequence[list[Case]]) -> list[Case]:
-    """Return the cases of a conjunction, without parts that would make too many cases."""
+    """Return the cases of a conjunction. Leave out parts that would make too many cases."""
     cases: list[Case] = [[]]
     for part in sorted(parts, key=len):
         if len(cases) * len(part) <= LIMITS.cases:
@@ -121,7 +125,7 @@ def _comparison(sign: str, constant: Any) -> tuple[str, Any]:
 
 
 def _core(node: Node) -> Node:
-    """Return the same number without the step that adds decimals to it."""
+    """Return a number's expression without the steps that only add decimals to it."""
     while node.op == "multiply":
         part, factor = node.parts
         more = node.scale - part.scale
@@ -132,16 +136,16 @@ def _core(node: Node) -> Node:
 
 
 def _scale_constant(part: Node, value: Any) -> Any:
-    """Return the constant in a comparison with ``part``, in units of the last digit of its core.
+    """Return ``value``, compared with ``part``, in units of the last digit of its `_core`.
 
-    If ``part`` is a text, a date, or a truth value, the constant stays unchanged.
+    If ``part`` is a text, a date, or a truth value, ``value`` stays unchanged.
     """
     number = part.type == "number"
     return Fraction(value, 10 ** (part.scale - _core(part).scale)) if number else value
 
 
 def _is_impossible(case: Case) -> bool:
-    """Return True if some expression can have no value, missing or not, that meets all claims."""
+    """Return True if the claims leave no value, not even a missing one, to some expression."""
     own: dict[Node, dict[str, list[Any]]] = {}
     for node, kind, values in case:
         own.setdefault(node, {}).setdefault(kind, []).append(values)

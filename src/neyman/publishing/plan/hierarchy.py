@@ -98,7 +98,7 @@ class Hierarchy:
         return str(int(name)) if level in self.integer else name
 
     def to_dict(self) -> dict[str, object]:
-        """Return the section of a canonical plan."""
+        """Return the hierarchy's section in a canonical plan."""
         section: dict[str, object] = {"levels": list(self.levels)}
         section["keys"] = [list(row) for row in self.rows]
         section["unknown"] = "drop" if self.unknown is None else list(self.rows[self.unknown])
@@ -133,7 +133,9 @@ class Hierarchy:
 
 
 def parts_of(hierarchies: Sequence[Hierarchy], level: str) -> tuple[tuple[Hierarchy, str], ...]:
-    """Return the hierarchies that a level combines, each with its own level; none for `ALL`.
+    """Split a level such as "state x sector" into pairs of a hierarchy and its level.
+
+    Return no pairs for `ALL`.
 
     Raises:
         KeyError: ``level`` names no level, or combines two levels of one hierarchy.

@@ -24,7 +24,7 @@ from neyman.publishing.plan.shifts import Shifts
 
 @dataclass(frozen=True)
 class Entry:
-    """Represent one table of integers to publish: a query at a level, or a part of its measure.
+    """Represent one integer table to publish: one part of a query's measure, at one level.
 
     Args:
         measure: "count" (of rows; by bin for a histogram and for quantiles), "units", "sum",
@@ -34,8 +34,8 @@ class Entry:
             square.
         cells: number of cells; None if keys are unknown.
         share: exact part of the whole budget; 0 for a declared value.
-        shifts: the maximal absolute shifts when one unit changes; empty if there are too many to
-            list.
+        shifts: the maximal vectors of absolute changes in the cells when one unit changes; empty if
+            there are too many to list.
         public: the declared value of a table without noise.
         squared: the largest squared l2 norm of a shift, times ``draws``.
         keys: the largest number of unknown keys with rows of one unit.
@@ -43,8 +43,8 @@ class Entry:
             "rank" are rank changes in units of `query.rank_unit`.
         delta: the largest allowed probability of publishing a key of a single unit.
         relation: "replace-one" or "add-remove": the relation on which the failure depends.
-        searched: True if the clip follows from a histogram. Then the noise is proportional to the
-            clip, and the claimed curve is the Gaussian's, equal for all clips [UN-9].
+        searched: True if the clip is derived from a histogram. Then the noise is proportional to
+            the clip, and the claimed curve is the Gaussian's, equal for all clips [UN-9].
     """
 
     query: str
@@ -68,18 +68,18 @@ class Entry:
         return failure(self.delta, self.keys) if self.delta is not None else Fraction(0)
 
     def moved(self, shifts: Shifts) -> Entry:
-        """Return the table with the shifts of a change that keeps the record in the dataset."""
+        """Return the table with these shifts, of a change that keeps the record in the dataset."""
         relation = "any" if self.delta is None else "replace-one"
         return replace(
             self, shifts=shifts.vectors, squared=self.draws * shifts.squared, relation=relation
         )
 
     def sigma_squared(self, scale: Fraction) -> Fraction:
-        """Return squared * scale / (2 share), or 0 for a declared value.
+        """Return sigma^2 = squared * scale / (2 share) of the noise, or 0 for a declared value.
 
-        With ``scale`` = 1/rho, the entry spends share * rho. A quantile is drawn with the rate
-        1/sigma. If its rank moves by v, the loss has the range 2 v / sigma, which costs v^2 / (2
-        sigma^2), as Gaussian noise does.
+        With ``scale`` = 1/rho, the table costs share * rho in zCDP. A quantile is drawn by the
+        exponential mechanism with rate 1/sigma. If its rank moves by v, the privacy loss has the
+        range 2 v / sigma, which costs v^2 / (2 sigma^2), as Gaussian noise does.
         """
         return Fraction(0) if self.public is not None else self.squared * scale / (2 * self.share)
 
@@ -87,9 +87,9 @@ class Entry:
         """Return the mechanism that publishes the table.
 
         Args:
-            listed: True to claim the curve of the listed shifts. If False, or if there are too many
-                shifts to list, claim only the rho-zCDP that the largest l2 norm proves. Rounded
-                Gaussian noise needs no list [RG-1].
+            listed: True to claim the trade-off curve of the listed shifts. If False, or if there
+                are too many shifts to list, claim only the rho-zCDP that the largest l2 norm
+                proves. Rounded Gaussian noise needs no list [RG-1].
         """
         if self.measure == "rank":
             rate = rate_of(sigma_squared)
@@ -133,16 +133,16 @@ def failure(delta: Fraction, keys: int) -> Fraction:
 
 
 def fitting_delta(limit: Fraction, keys: int) -> str:
-    """Return a delta, as text, for which the `failure` of ``keys`` keys fits a limit."""
+    """Return a delta, as text, for which `failure` of ``keys`` keys is at most ``limit``."""
     places = next(k for k in range(1, 301) if 2 * keys * Fraction(1, 10**k) <= limit)
     return f"1e-{places}"
 
 
 def listed(entries: Iterable[Entry]) -> bool:
-    """Return True if a release of these tables claims the curves of listed shifts.
+    """Return True if a release of these tables claims the trade-off curves of listed shifts.
 
-    The release does not claim them if keys are discovered and the shifts allow too many
-    combinations. Then the claim is the sum of rho, beside the chance that a key is revealed.
+    Return False if keys are discovered and the shifts allow too many combinations. The release then
+    claims only the sum of rho, and the probability that a key is revealed.
     """
     entries = list(entries)
     if all(entry.delta is None for entry in entries):
@@ -178,9 +178,9 @@ def normal_at_scale(entries: Iterable[Entry], scale: Fraction) -> Mechanism:
 
 
 def calibrates_as_normal(entries: Iterable[Entry]) -> bool:
-    """Return True if the release has rounded noise, which is then calibrated as normal noise.
+    """Return True if rounded noise in the release is calibrated as normal noise.
 
-    Return False if its only listed shift moves one cell.
+    This holds if a table has rounded noise, unless the release's only listed shift moves one cell.
     """
     measured = _noisy_entries(entries)
     single = [len(vector) for entry in measured for vector in entry.shifts] == [1]
@@ -188,7 +188,7 @@ def calibrates_as_normal(entries: Iterable[Entry]) -> bool:
 
 
 def claims_rho_alone(cases: Cases) -> bool:
-    """Return True if there are too many shifts to list.
+    """Return True if a case of ``cases`` has too many shifts, or combinations of them, to list.
 
     The release then claims only rho and the curve that rho implies.
     """

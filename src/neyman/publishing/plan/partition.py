@@ -100,7 +100,10 @@ def _one_by_one(part: QueryPart, column: Column) -> Iterator[QueryPart]:
 
 
 def _condition(column: Column, place: int) -> str:
-    """Return the filter of the key at index ``place``. Unlisted values go to one key."""
+    """Return the filter for rows with the key at index ``place``.
+
+    If this key is the one for unlisted values, the filter also accepts them.
+    """
     plain = column.name.isidentifier() and column.name.isascii()  # else Python changes names
     plain = plain and not keyword.iskeyword(column.name)
     name = column.name if plain else f"column({column.name!r})"

@@ -258,7 +258,7 @@ class Plan(PlanModel):
         return totals_sections(self.totals, columns, self.hierarchy)
 
     def _outright(self) -> Iterator[str]:
-        """Yield an error if a key of one unit is published with more than the budget's delta."""
+        """Yield an error if a one-unit key may be published with more than the budget's delta."""
         chances = [(entry, entry.failure) for entry in self.entries() if entry.delta is not None]
         total = sum((chance for _, chance in chances), Fraction(0))
         shortage = self.budget.shortage(total)
@@ -294,9 +294,10 @@ class Plan(PlanModel):
         return claims_rho_alone(self.cases)
 
     def at_scale(self, scale: Fraction) -> Mechanism:
-        """Return the plan's mechanism with sigma^2 = squared * scale / (2 share) for each entry.
+        """Return the plan's mechanism with a total cost of rho = 1 / ``scale`` in zCDP.
 
-        ``scale`` is 1/rho. The plan spends rho in zCDP.
+        An integer table with largest squared shift ``squared`` and share ``share`` of the budget
+        gets sigma^2 = squared * scale / (2 share).
         """
         return Alternatives.of(at_scale(case, scale) for case in self.cases)
 
@@ -373,10 +374,10 @@ class Plan(PlanModel):
 
     @cached_property
     def normal_scale(self) -> Fraction:
-        """Return `scale` except for its last digits. For rounded noise, use normal noise's curve.
+        """Return 1/rho of the plan, calibrated with normal noise in place of rounded noise.
 
-        The curve of rounded normal noise is at least the curve of the underlying normal noise
-        [RG-1], which is faster to compute.
+        It agrees with `scale` except for the last digits. The curve of rounded normal noise is at
+        least the curve of normal noise [RG-1], which is faster to compute.
         """
         if isinstance(self.budget, Zcdp):
             return 1 / self.budget.rho
@@ -392,7 +393,7 @@ class Plan(PlanModel):
         return self.budget.target
 
     def admits(self, mechanism: Mechanism) -> bool:
-        """Return True if the budget certainly admits a mechanism. zCDP budgets compare exactly."""
+        """Return True if a mechanism certainly meets the budget. zCDP budgets compare exactly."""
         return self.budget.admits(mechanism)
 
     def errors(self) -> pd.DataFrame:
@@ -495,7 +496,7 @@ class Plan(PlanModel):
 
     @property
     def schema_version(self) -> int:
-        """Return the version of the plan's format: 2 if a row without a number can take no part."""
+        """Return the version of the plan's format: 2 if it drops rows without a number, else 1."""
         drops = any(column.integer and column.unknown is None for column in self.columns)
         return 2 if drops else 1
 

@@ -46,7 +46,7 @@ from neyman.publishing.plan.shifts import LIMITS as SHIFTS_LIMITS
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the limits of a plan's document."""
+    """Limit the sizes in a plan's document."""
 
     searched_rows: int = 512  # the largest candidate for the rows of a unit
     decimals: int = 9  # the most decimals of a fixed-point column
@@ -87,7 +87,7 @@ class Origin(NamedTuple):
 
 
 def suggest(word: object, known: Iterable[object]) -> str:
-    """Return the end of an error: the known name nearest to ``word``, if any is near, then all."""
+    """Return the end of an error message: the known name nearest to ``word``, if any, then all."""
     names = [str(name) for name in known]
     if not names:
         return "none is declared"
@@ -473,7 +473,7 @@ class DerivePart(Strict):
 
 
 class LookupPart(Strict):
-    """Define a column whose value a public list gives for the value of another column."""
+    """Define a column that looks up the values of other columns in a public list."""
 
     column: Text | Texts = Field(
         description="an expression whose text is looked up, as 'county', or a list of those whose "
@@ -700,8 +700,7 @@ class ConsistencyPart(Strict):
 class SourcePart(Strict):
     """Describe the form of a CSV file, and how texts write numbers and dates.
 
-    The reader still reads each line of a file by itself. In each of these encodings, every byte
-    below 128 is the ASCII character, and no other character has such a byte. So line ends,
+    In each of these encodings, a byte below 128 is always the ASCII character. So line ends,
     delimiters, and quotes are the same bytes in all of them, and a value that cannot be decoded
     affects no other value.
     """

@@ -202,7 +202,10 @@ class PlanModel:
 
     @cached_property
     def _entries(self) -> tuple[Entry, ...]:
-        """Return the tables. Divide their shares by the total share of the worst case [UN-11]."""
+        """Return the tables, with their shares divided by the worst case's total share [UN-11].
+
+        If queries are disjoint, a case is a set of tables that a change of one unit moves together.
+        """
         entries = self._declared_entries()
         if len(self.row_sets) == 1:
             return entries
@@ -212,7 +215,11 @@ class PlanModel:
 
     @cached_property
     def row_sets(self) -> Sets:
-        """Return the largest sets of queries that can count one unit; one set if none is proved."""
+        """Return the maximal sets of queries that may count the same unit.
+
+        Return one set of all queries if ``disjoint`` is off or does not apply, or nothing is
+        proved.
+        """
         every = (frozenset(query.name for query in self.queries),)
         discovers = any(query.delta is not None for query in self.queries)
         if not self.disjoint or self.unit.id is not None or discovers:
@@ -229,7 +236,7 @@ class PlanModel:
         return self.cases_of(self.entries(), crossing=self.unit.neighboring == "replace-one")
 
     def cases_of(self, entries: Iterable[Entry], *, crossing: bool) -> Cases:
-        """Return `every_case` of these entries, without cases that have the noise of another."""
+        """Return `every_case` of these entries, but only one of the cases with equal noise."""
         cases: dict[object, tuple[Entry, ...]] = {}
         for case in self.every_case(entries, crossing=crossing):
             noise = Counter(replace(entry, query="", level="", cells=None) for entry in case)
@@ -239,9 +246,10 @@ class PlanModel:
     def every_case(
         self, entries: Iterable[Entry], *, crossing: bool
     ) -> Iterator[tuple[Entry, ...]]:
-        """Yield the entries that move together, for each case of a change of one unit.
+        """Yield, for each case of a change of one unit, the entries that move together.
 
-        If ``crossing``, a unit may be in other queries afterward.
+        A case is a set of queries that count the unit before the change, and a set that count it
+        after. The sets are equal unless ``crossing``.
         """
         sets = self.row_sets
         if len(sets) == 1:
@@ -258,7 +266,10 @@ class PlanModel:
             yield tuple(entry for part in parts for entry in part)
 
     def _one_way(self, entry: Entry) -> Entry:
-        """Return a table that a unit only leaves or enters, with the part of its share in use."""
+        """Return the entry for a change in which a unit only leaves or only enters the table.
+
+        Its share falls in proportion to its squared shift, so the noise stays the same.
+        """
         query = self.query(entry.query)
         moved = entry.moved(self.shifts(query, entry.level, entry.measure, relation="add-remove"))
         return replace(moved, share=entry.share * moved.squared / (entry.squared or 1))
@@ -317,7 +328,7 @@ class PlanModel:
     def shifts(
         self, query: Query, level: str, measure: str, *, relation: Neighboring | None = None
     ) -> Shifts:
-        """Return how far one unit can move one table if all of its rows may change.
+        """Return how far a change of all rows of one unit can move one table.
 
         Args:
             query, level, measure: the table, as in its `Entry`.
@@ -349,7 +360,7 @@ class PlanModel:
         )
 
     def _finer(self, query: Query, level: str) -> int:
-        """Return the most places that the query's finest level has in one place of ``level``."""
+        """Return the largest number of the query's finest-level places in a place of ``level``."""
         above = {one.name: name for one, name in self.parts(level)}
         return math.prod(
             int(np.bincount(one.parents(low, above[one.name])).max())

@@ -34,10 +34,12 @@ class Selection:
     """Describe which rows and columns a statement selects from the tables of its queries.
 
     Args:
-        columns: for each column its name, the query or the key that it shows, and the key's type.
+        columns: for each column its name, the query or the key that it shows, and the key's type
+            (None for a query).
         level: the level of the tables.
         having: the condition on a row.
-        order: the columns to sort by, each with True if it falls, and True if NULL comes first.
+        order: the columns to sort by, each with True for descending order, and True if NULL comes
+            first.
         first, most: the number of rows to skip, and the largest number of rows to return.
     """
 
@@ -107,7 +109,7 @@ class _PublishedRow:
         self.forms = {type(form.unnest()) for form in grouped}
 
     def read(self, part: exp.Expr, *, alias_first: bool) -> Node:
-        """Return a part of a clause as an expression of columns of SELECT.
+        """Translate a part of HAVING or ORDER BY to an expression of columns of SELECT.
 
         If ``alias_first``, read a name as a column of SELECT before a grouped column.
         """

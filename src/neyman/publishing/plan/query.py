@@ -45,7 +45,7 @@ class Detail:
 
     Args:
         first: the name of the query with the first counts.
-        share: the part of the query's share for the first counts, in (0, 1).
+        share: the fraction of the query's share for the first counts, in (0, 1).
         levels: for each level of detail, the columns that split a group.
         thresholds: rising integers, one fewer than levels. The level of a group is the number of
             thresholds that its first count reaches.
@@ -78,7 +78,7 @@ class Query:
         column: the column to sum, to put into bins, or whose values are counted.
         clip: [low, high] of a sum, mean or variance, in scaled integers.
         by: columns with keys (unknown keys only with ``delta``), then the columns of ``detail``.
-        split: the part of ``share`` of each measured level.
+        split: the fraction of ``share`` that each measured level gets.
         weight: the weight of each measured level's error; empty if the plan states none.
         groups: the largest number of finest cells that count the rows of one unit. A finest cell is
             a place of the lowest level of ``at``, a key of each of ``group_by``, and a bin.
@@ -100,11 +100,11 @@ class Query:
         detail: how a first count decides by which columns a group is split.
 
     Attributes:
-        synonyms: other words for the measure. An error answers them with the measure's name.
+        synonyms: other words for the measure. An error message for them gives the measure's name.
         parts: the measures of the integer tables that make up the query.
         takes: the fields that this measure takes beyond the common ones.
         kind: how a plan declares a column for this measure.
-        quantile: the quantile that the query publishes, if the measure's name says it.
+        quantile: the quantile that the measure's name implies, such as 1/2 for "median".
         unknown_keys: True if keys may be discovered.
     """
 
@@ -151,7 +151,7 @@ class Query:
 
     @property
     def counted(self) -> tuple[Query, ...]:
-        """Return the queries to count: one for each level of detail, or the query itself."""
+        """Return the queries that a run counts: one per level of detail, or the query itself."""
         if self.detail is None or self.detail.level is not None:
             return (self,)
         return tuple(
@@ -175,7 +175,7 @@ class Query:
         return tuple(name for name in (self.column, self.over) if name is not None)
 
     def measured(self, part: str) -> tuple[str | None, tuple[int, int] | None]:
-        """Return the column of a part of the measure, and the clip of its values."""
+        """Return the column that a ``part`` of the measure reads, and the clip of its values."""
         return (self.over, self.clip_over) if part == "over" else (self.column, self.clip)
 
     def required(self, part: str) -> tuple[str, ...]:
@@ -205,7 +205,7 @@ class Query:
         return self.at or (ALL,)
 
     def to_dict(self, columns: Mapping[str, Column], share: Fraction) -> Section:
-        """Return the section of a canonical plan. ``share`` includes the histograms' shares."""
+        """Return the query's section in a canonical plan. ``share`` includes histogram shares."""
         section: Section = {"name": self.name, "title": self.title, "measure": self.measure}
         section["table"] = self.table
         section["column"] = self.column
@@ -302,7 +302,7 @@ class Ratio(Sum):
 
 
 class Mean(Sum):
-    """Compute the mean of a column, from distances to the middle of the clip."""
+    """Compute the mean of a column from a noisy count and a noisy sum of x - `middle`."""
 
     measure = "mean"
     synonyms = ("average", "avg")
@@ -311,7 +311,10 @@ class Mean(Sum):
 
 
 class Variance(Mean):
-    """Compute the variance of a column, from distances and squares about the middle of the clip."""
+    """Compute the variance of a column from three noisy sums.
+
+    The summands are 1, x - `middle`, and (x - `center`)^2.
+    """
 
     measure = "variance"
     synonyms = ("var",)
@@ -334,7 +337,7 @@ class Histogram(Query):
 
 
 class Quantiles(Query):
-    """Compute the quantiles of a column that the plan lists."""
+    """Compute the listed quantiles of a column."""
 
     measure = "quantiles"
     synonyms = ("percentile", "percentiles", "quantile")
@@ -380,7 +383,7 @@ SYNONYMS = {word: kind.measure for kind in MEASURES.values() for word in kind.sy
 
 
 def measures_of(query: Query) -> tuple[str, ...]:
-    """Return the measures of the integer tables that make up a query. They divide its share."""
+    """Return the measures of the integer tables of a query, which share its budget equally."""
     if query.delta is not None:
         # If a unit has one row per cell, each row of a count is a unit.
         units_alone = query.measure == "units" or query.row_per_cell
@@ -389,7 +392,7 @@ def measures_of(query: Query) -> tuple[str, ...]:
 
 
 def rank_unit(query: Query) -> Fraction:
-    """Return the unit of rank in which the sensitivity of drawn quantiles is an integer."""
+    """Return the fraction of a rank of which drawn quantiles have an integer sensitivity."""
     return Fraction(1, _widest(query).denominator)
 
 

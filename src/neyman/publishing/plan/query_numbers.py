@@ -19,7 +19,7 @@ from neyman.publishing.plan.query import MEASURES, Mean, Query, Sum, range_in
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the limits for the numbers of a query."""
+    """Limit the rows, cells, clips, and deltas of a query."""
 
     table_rows: int = 2**31  # the largest number of rows of a table, if a plan declares none
     cell: int = 2**62 - 1  # the largest value of a cell before noise
@@ -69,7 +69,7 @@ class QueryContext:
 
     @property
     def inverse_sensitivity(self) -> bool:
-        """Return True if inverse sensitivity draws the query's quantiles."""
+        """Return True if the query's quantiles are drawn by inverse sensitivity."""
         return self.part.method == _INVERSE_SENSITIVITY
 
     @property
@@ -242,7 +242,7 @@ def _discovery(context: QueryContext) -> Iterator[str]:
 
 
 def _fitting(document: PlanDocument) -> str:
-    """Return the end of an error, with a delta that fits the budget; "" if none is known."""
+    """Return the end of an error message, with a delta that fits the budget; "" if none is."""
     budget = document.budget
     limit = Fraction(1, 10**12) if budget.delta is None else budget.delta
     discovered = {name for name, column in document.columns.items() if column.discover}

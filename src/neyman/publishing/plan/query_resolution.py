@@ -99,7 +99,7 @@ def read_queries(
 
 
 def with_histograms(queries: Iterable[Query], document: PlanDocument) -> tuple[Query, ...]:
-    """Return the queries, preceded by the noisy histograms and counts that decide on them.
+    """Return the queries, preceded by the noisy histograms and first counts that they depend on.
 
     The shares of the queries are reduced by the shares of these histograms and counts.
     """
@@ -109,18 +109,21 @@ def with_histograms(queries: Iterable[Query], document: PlanDocument) -> tuple[Q
 
 
 def declared_share(query: Query, unit: UnitPart) -> Fraction:
-    """Return a query's share, including the shares of the noisy numbers that decide on it."""
+    """Return a query's share, including the shares of its histograms and first counts."""
     return query.share / _left(query, unit)
 
 
 def _left(query: Query, unit: UnitPart) -> Fraction:
-    """Return the part of a declared share that remains after histograms and first counts."""
+    """Return the fraction of a declared share that is left after histograms and first counts."""
     terms = [term for term in (query.search, query.detail, unit.search) if term is not None]
     return math.prod((1 - search.share for search in terms), start=Fraction(1))
 
 
 def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterator[Query]:
-    """Yield the queries whose histograms lead to clips. Each unit has one row in one bin [UN-9]."""
+    """Yield the queries for the histograms that set clips and the number of rows per unit [UN-9].
+
+    In each histogram, each unit counts with one row, in one bin.
+    """
     one = None if document.unit.id is None else 1
     rows, every = document.unit.search, ((ALL, Fraction(1)),)
     if rows is not None:
@@ -146,7 +149,7 @@ def _histograms(queries: Iterable[Query], document: PlanDocument) -> Iterator[Qu
 
 
 def _first_counts(queries: Iterable[Query]) -> Iterator[Query]:
-    """Yield the counts of groups that decide on the detail of each group's table [UN-12]."""
+    """Yield the queries for the first counts, which decide each group's level of detail [UN-12]."""
     for query in queries:
         if query.detail is not None:
             yield Count(
@@ -474,7 +477,7 @@ def _size_problems(
 
 
 def _unused_share(document: PlanDocument) -> str:
-    """Return the end of an error, with the share that is left; "" for none."""
+    """Return the end of an error message, with the share left for each query without one, or ""."""
     left = 1 - sum((part.share or Fraction(0) for part in document.query), Fraction(0))
     open_ = sum(part.share is None for part in document.query)
     return f", such as '{left / open_}'" if left > 0 else ""

@@ -92,7 +92,7 @@ def resolve(document: PlanDocument, folder: Path | None) -> Resolution:
 def _list_keys(
     document: PlanDocument, folder: Path | None, problems: list[str]
 ) -> tuple[PlanDocument, Mapping[str, KeyFile | None]]:
-    """Replace ranges and files by their keys. Return each valid column's file beside it."""
+    """Replace ranges and files by their keys. Also return each valid column's file."""
     columns, files = dict(document.columns), dict[str, KeyFile | None]()
     for name, part in document.columns.items():
         are_integers = False

@@ -5,8 +5,9 @@ Python's own parser reads the text. `read` accepts few of its forms and gives ea
 
 - The types are integers and decimals, text, true/false, and dates. No value is converted to another
   type.
-- A number has static bounds. A column's number is clipped to +-10^15 of its last digit, as a sum
-  clips its values. An expression whose bounds exceed +-2^53 is refused, so nothing overflows.
+- A number has static bounds. A column's number is clipped to +-10^15 units of its last decimal
+  place, as a sum clips its values. An expression whose bounds exceed +-2^53 is refused, so nothing
+  overflows.
 - ``//`` and ``%`` take a positive constant and round down, so nothing divides by zero.
 - A missing value (NULL, NaN, text that is no number, day, or truth value) is None. Comparisons and
   arithmetic with None give None. ``None and False`` is false, ``None or True`` is true, and
@@ -78,9 +79,9 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True)
 class ColumnType:
-    """Describe how an expression reads a column. ``scale`` counts a number's decimals.
+    """Describe how an expression reads a column. ``scale`` is a number's count of decimals.
 
-    A timed date may have a time of day.
+    If ``is_timed``, a date may have a time of day.
     """
 
     type: Type
@@ -398,9 +399,9 @@ class _Reader:
         return Node("member", "boolean", (part,), tuple(values), weight=weight)
 
     def alike(self, tree: ast.expr, a: Node, b: Node, *, raised: bool = True) -> tuple[Node, Node]:
-        """Return both steps with one scale. Refuse different types.
+        """Return two numbers with the larger scale of both, or two other values unchanged.
 
-        Unless ``raised``, ``a`` gets no more decimals.
+        Refuse different types. Unless ``raised``, refuse ``b`` if it has more decimals than ``a``.
         """
         if a.type != b.type:
             hint = ""
@@ -417,9 +418,9 @@ class _Reader:
         return a, b
 
     def rounded(self, constant: Node, other: Node, *, up: bool) -> Node:
-        """Round a constant to the decimals of the number beside it in a comparison.
+        """Round ``constant`` to the decimals of ``other``, the number that it is compared with.
 
-        Do so only if the number could be too large with the constant's decimals.
+        Do so only if ``other`` could be too large with the constant's decimals. Round up if ``up``.
         """
         more = constant.scale - other.scale
         size = max(abs(other.low), abs(other.high))
@@ -431,7 +432,7 @@ class _Reader:
         return _number(value, other.scale)
 
     def scaled(self, tree: ast.expr, node: Node, scale: int) -> Node:
-        """Return the same number with more decimals."""
+        """Return the number ``node`` with ``scale`` decimals. Refuse it if it gets too large."""
         if node.scale == scale:
             return node
         factor = 10 ** (scale - node.scale)

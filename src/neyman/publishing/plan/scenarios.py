@@ -46,7 +46,7 @@ class _Change:
     held: frozenset[str] = frozenset()
 
     def moves(self, hierarchy: Hierarchy, level: str) -> bool:
-        """Return True if a place of a level can become another place."""
+        """Return True if the record's place at ``level`` can become another place."""
         at, below = hierarchy.depth(level), self.below.get(hierarchy.name)
         return below is not None and at > below and _several(hierarchy, at, below)
 
@@ -61,8 +61,8 @@ def concerning(
     """Return the mechanism of the tables that a change of these attributes can move.
 
     The noise is the noise of the whole plan, with 1/rho = ``scale``. If the change can move an
-    exact total, it is revealed: return `NonPrivate`. If the change can move a record from one of
-    disjoint queries to another, both queries move [UN-11].
+    exact total, the total reveals it: return `NonPrivate`. If the change can move a record from one
+    of disjoint queries to another, both queries move [UN-11].
     """
     change = _change(plan, attributes, within)
     if _moves_total(plan, change):
@@ -74,10 +74,11 @@ def concerning(
 
 
 def moved_most(plan: PlanModel, attributes: tuple[str, ...], within: str | None) -> Iterator[Entry]:
-    """Return `moved` for the worst number of rows per unit that a histogram can choose [UN-9].
+    """Return the entries of `moved` for the worst number of rows per unit that a run can discover.
 
-    Noise is proportional to the plan's shift, so only the ratio of both squared shifts matters.
-    Each entry gets the largest ratio of all candidates, as a shift of the largest candidate.
+    Noise variance is proportional to the plan's squared shift. So only the ratio of the change's
+    squared shift to it matters. Each entry gets the largest ratio of all candidates, expressed as a
+    squared shift for the largest candidate [UN-9].
     """
     entries = moved(plan, attributes, within)
     search = plan.unit.search
@@ -131,7 +132,7 @@ def moves_total(plan: PlanModel, attributes: tuple[str, ...], within: str | None
 
 
 def keeping_totals(plan: PlanModel, entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Return the entries with the shifts of the changes of one row that move no total [UN-14]."""
+    """Return the entries, with shifts only from one-row changes that move no total [UN-14]."""
     change = _change_within_totals(plan)
     still = Shifts((), 0)
     return tuple(entry.moved(_shifts(plan, entry, change) or still) for entry in entries)
@@ -155,10 +156,11 @@ def unmoved(plan: PlanModel) -> Iterator[str]:
 
 
 def usual(plan: PlanModel) -> tuple[Scenario, ...]:
-    """Return the scenarios of a report: each column, and each level within the one above.
+    """Return the scenarios that a report shows.
 
-    The top level is included if it has several places. Attributes are left out if no query reads
-    them and no total counts them.
+    Each changes one column of a record, or one level within a fixed place of the level above. The
+    top level is included if it has several places. Attributes are left out if no query or exact
+    total reads them.
     """
     changes: list[tuple[Scenario, _Change]] = [
         (((name,), None), _widen_change(plan, {name}, {})) for name in _attributes(plan)
@@ -251,7 +253,10 @@ def _vanishes(plan: PlanModel, query: Query, entry: Entry, change: _Change) -> b
 
 
 def _several(hierarchy: Hierarchy, lower: int, upper: int) -> bool:
-    """Return True if a place at the depth ``upper`` (-1: everything) has several at ``lower``."""
+    """Return True if a place at depth ``upper`` contains several places at depth ``lower``.
+
+    If ``upper`` is -1, it stands for one place that contains all others.
+    """
     above = len(hierarchy.paths(hierarchy.levels[upper])) if upper >= 0 else 1
     return len(hierarchy.paths(hierarchy.levels[lower])) > above
 
@@ -347,7 +352,7 @@ def _change(plan: PlanModel, attributes: tuple[str, ...], within: str | None) ->
 
 
 def _levels_in(plan: PlanModel, within: str | None) -> tuple[str, ...]:
-    """Return the levels in a combination such as "state x sector"; the name if it is no level."""
+    """Return the levels that ``within`` combines, as in "state x sector"; itself if no level."""
     if within is None:
         return ()
     try:
@@ -357,9 +362,9 @@ def _levels_in(plan: PlanModel, within: str | None) -> tuple[str, ...]:
 
 
 def _fixed_depth(hierarchy: Hierarchy, highest: int, stays: Collection[str]) -> int:
-    """Return the depth of the level whose place stays, or -1.
+    """Return the depth of the lowest level in ``stays``, or -1 if ``stays`` is empty.
 
-    The levels from the depth ``highest`` downward change, within the levels ``stays``.
+    The levels from the depth ``highest`` downward change. The levels in ``stays`` must be above.
     """
     level, above = hierarchy.levels[highest], hierarchy.levels[:highest]
     choice = " or ".join(f"within = {name!r}" for name in above)

@@ -1,7 +1,7 @@
 """Bound how far one unit can move a table: list the vectors of changes in its cells.
 
-UN-2 proves the possible shifts and the largest squared norm. UN-3 drops a shift if another one
-covers it. A row with unknown keys adds nothing, so the range of contributions is extended to
+UN-2 proves the possible shifts and the largest squared norm. UN-3 drops a shift that fits into
+another one. A row with unknown keys adds nothing, so the range of contributions is extended to
 contain 0. Noise is independent, symmetric, and equal in all cells. So neither the order of the
 cells nor the signs of the changes matter.
 """
@@ -37,8 +37,9 @@ class Shifts:
     """Describe how far one unit can move a table.
 
     Args:
-        vectors: the maximal absolute shifts, each sorted downward, largest first; empty if there
-            are more than ``LIMITS.vectors``, or if nothing moves.
+        vectors: the maximal shifts, largest norm first; empty if there are more than
+            ``LIMITS.vectors``, or if nothing moves. Each has the absolute changes of the moved
+            cells, in descending order.
         squared: the largest squared l2 norm of a shift.
     """
 
@@ -52,10 +53,11 @@ class _TooMany(Exception):
 
 @dataclass(frozen=True)
 class _Side:
-    """Describe how the rows of a unit before (or after) a change can fill cells.
+    """Describe how the rows of a unit, before or after a change, can be placed in cells.
 
-    The ``total`` rows go to at most ``cells`` cells. At most ``most`` rows fit in a cell. k rows in
-    one cell use ceil(k / size) of ``room``.
+    The ``total`` rows go to at most ``cells`` cells, with at most ``most`` rows in each. Each cell
+    has finer cells for ``size`` rows each. The unit may use ``room`` finer cells, and k rows in one
+    cell use ceil(k / size) of them.
     """
 
     total: int
@@ -70,7 +72,7 @@ class _Side:
         return self.total in (self.most, self.most * self.cells)
 
     def cost(self, k: int) -> int:
-        """Return how much ``room`` k rows in one cell use."""
+        """Return how many of the ``room`` finer cells ``k`` rows in one cell use."""
         return -(-k // self.size)
 
 
@@ -120,7 +122,11 @@ def shifts(
 
 
 def maximal(vectors: Iterable[Vector]) -> tuple[Vector, ...]:
-    """Return the vectors (each sorted downward) that fit into no other, largest first [UN-3]."""
+    """Return the vectors that fit into no other one, largest norm first [UN-3].
+
+    A vector fits if its entries can be packed into the other's. All are sorted downward. A
+    redundant vector may remain.
+    """
     result: list[Vector] = []
     for vector in sorted(set(vectors), key=lambda v: (sum(x * x for x in v), v), reverse=True):
         if not any(_dominates(other, vector) for other in result):
@@ -144,7 +150,7 @@ def _dominates(a: Vector, b: Vector) -> bool:
 
 
 def _few(vectors: Iterator[Vector]) -> tuple[Vector, ...]:
-    """Return the maximal vectors; () if there are too many to list."""
+    """Return the `maximal` vectors; () if there are too many to list."""
     try:
         tried = list(islice(vectors, LIMITS.candidates + 1))
     except _TooMany:
@@ -183,9 +189,10 @@ def _partitions(side: _Side) -> Iterator[list[int]]:
 
 
 def _both(side: _Side, cells: int, up: int, down: int) -> Iterator[Vector]:
-    """Yield the shifts under replace-one, if rows leave cells and others enter.
+    """Yield the shifts under replace-one: a unit's old rows leave cells, and its new rows enter.
 
-    One row adds at most ``up`` and subtracts at most ``down``.
+    ``side`` describes both. Together they use at most ``cells`` cells. One row adds at most ``up``
+    and subtracts at most ``down``.
     """
     if up == down and side.full:
         # A cell moves by up (k + n). So sides in different cells fit into sides in the same cells.
@@ -207,7 +214,7 @@ def _both(side: _Side, cells: int, up: int, down: int) -> Iterator[Vector]:
 
 
 def _fit_side(side: _Side, cells: int) -> _Side:
-    """Return the side with fewer cells, and with only the rows that fit in them."""
+    """Return the side with only ``cells`` cells, and with only the rows that fit in them."""
     return _Side(min(side.total, cells * side.most), cells, side.most, side.size, side.room)
 
 
@@ -216,7 +223,8 @@ def _placements(
 ) -> Iterator[list[tuple[int, int]]]:
     """Yield the ways to place the rows of both sides in at most ``cells`` cells.
 
-    A pair (k, n), at most ``most``, means that k rows leave a cell and n enter it.
+    A way is a list of pairs (k, n): k rows leave a cell and n rows enter it. The pairs are in
+    descending order, and the first is at most ``most``.
     """
     if min(leave.cells, leave.room, enter.cells, enter.room) < 0:
         return
@@ -242,7 +250,7 @@ def _less(side: _Side, k: int) -> _Side:
 
 
 def _joint_norm(side: _Side, cells: int, up: int, down: int) -> int:
-    """Return the largest squared norm of a shift of `_both` [UN-2]."""
+    """Return the largest squared norm of a shift of `_both` with these arguments [UN-2]."""
 
     def square(k: int, n: int) -> int:
         return max(k * up + n * down, n * up + k * down) ** 2

@@ -1,7 +1,7 @@
 """Translate a SELECT to queries of a plan. The SELECT is parsed, and never executed.
 
-A plan's author could have written these queries and derived columns, so every check of a plan
-holds. A part that cannot be translated is refused with its place and the reason.
+A plan's author could have written the result, so every check of a plan holds. A part that cannot be
+translated is refused with its place and the reason.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ class Statement:
     """Represent a SELECT as queries of a plan.
 
     Args:
-        queries: the sections of the queries, without shares.
-        derive: the sections of the derived columns.
+        queries: the plan-file sections of the queries, without the budget shares.
+        derive: the plan-file sections of the derived columns, by name.
         selection: the selection from the published tables.
         notes: sentences on differences from SQL.
-        places: the place in the text of each query and each derived column, by name.
+        places: for each query and derived column, by name, its position in the SQL text.
     """
 
     queries: tuple[Section, ...]
@@ -85,7 +85,7 @@ class Statement:
     places: Mapping[str, str]
 
     def placed(self, error: PlanError) -> PlanError:
-        """Return an error of the plan that also names the places in the SQL that caused it."""
+        """Return an error of the plan that also names the positions in the SQL that caused it."""
         problems: list[str] = []
         for problem in error.problems:
             query = re.match(r"query\[(\d+)\]", problem)
@@ -258,7 +258,10 @@ class _Translator:
         return keys
 
     def _item(self, tree: exp.Expr) -> tuple[exp.Expr, str]:
-        """Return the column of SELECT that a number or alias means, or the part itself."""
+        """Return the column of SELECT that ``tree`` means by number or alias, with its alias.
+
+        Return ``tree`` and "" if it means no column of SELECT.
+        """
         number = number_of(tree)
         if number is not None and not 1 <= number <= len(self.items):
             raise self.source.refuse(tree, "is not the number of a column of SELECT")
@@ -287,7 +290,7 @@ class _Translator:
         return any(name in levels for levels in self.levels)
 
     def _groups(self, names: Sequence[str]) -> Section:
-        """Return the fields of a query that define its groups."""
+        """Return the fields ``by``, ``at``, and ``delta`` of a query with these key columns."""
         by = [name for name in names if not self._is_level(name)]
         lowest: list[str] = []
         for levels in self.levels:
@@ -311,7 +314,7 @@ class _Translator:
         return {"by": by, "at": at, "delta": self.delta if discovered else None}
 
     def _derive_column(self, tree: exp.Expr, alias: str, section: Section) -> str:
-        """Return the name of a derived column with this section. Reuse a column that has it."""
+        """Return the name of a derived column that ``section`` defines. Reuse an equal one."""
         declared = {
             name: {"expression": part.expression, "range": part.range and [*part.range]}
             for name, part in self.document.derive.items()
@@ -325,7 +328,10 @@ class _Translator:
         return name
 
     def _fresh(self, tree: exp.Expr, alias: str, taken: set[str]) -> str:
-        """Return a new name for a query or a column. It differs from others in more than case."""
+        """Return a new name for a query or a column, and add it to ``taken``.
+
+        Names that differ only in case count as equal.
+        """
         text = alias or tree.sql("duckdb").replace("*", "")
         if not _NAME.fullmatch(text) or not alias:
             text = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").lower()[:40] or "column"
@@ -474,5 +480,5 @@ def _no_measure(tree: exp.Expr) -> str:
 
 
 def _name(piece: SqlPiece) -> str:
-    """Return the name of the column that an expression is; "" if it is more than a column."""
+    """Return the column's name if an expression is a column alone, else ""."""
     return piece.node.value if piece.node.op == "column" else ""

@@ -104,7 +104,7 @@ def number_of(tree: exp.Expr) -> int | None:
 
 
 class SqlText:
-    """Represent the text of a statement, to name places in errors."""
+    """Represent the text of a statement, to cite its parts in errors."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -139,7 +139,10 @@ class SqlText:
         return PlanError(f"{self.place(tree)}: {reason or reason_against(tree)}")
 
     def check_arguments(self, tree: exp.Expr, allowed: Collection[str]) -> None:
-        """Raise the error for a part with an argument that its translation would ignore."""
+        """Raise PlanError if a part has an argument that is not in ``allowed``.
+
+        The translation would ignore such an argument.
+        """
         for name, value in tree.args.items():
             if name in allowed or value is None or value is False or value == []:
                 continue
@@ -194,7 +197,7 @@ class RowReader:
         return piece
 
     def typed(self, tree: exp.Expr, text: str, *, atom: bool = False) -> SqlPiece:
-        """Parse the row expression of a part of SQL. Raise PlanError if it is refused."""
+        """Parse ``text``, the row expression of a part of SQL. Raise PlanError if it is refused."""
         try:
             return SqlPiece(text, read(text, self.types), atom)
         except ExpressionError as error:

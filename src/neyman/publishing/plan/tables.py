@@ -96,7 +96,10 @@ def _problems(document: PlanDocument) -> Iterator[str]:
 def _column_problems(
     where: str, part: TablePart, document: PlanDocument, joined: set[str]
 ) -> Iterator[str]:
-    """Report column names that a table cannot have. Add the columns that it joins to ``joined``."""
+    """Yield an error for each column name that a table cannot have.
+
+    Add the columns that the table joins to ``joined``.
+    """
     calculated = {*document.derive, *document.lookup}
     if part.id in calculated:
         yield f"{where}.id = {part.id!r}: is a derived column; name a column of the data"

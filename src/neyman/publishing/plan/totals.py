@@ -254,7 +254,10 @@ def _total(
 
 
 def _total_in(spot: str, value: object) -> int:
-    """Return the total of a row of a plan or a file. Raise HierarchyError if it is no count."""
+    """Return ``value``, the total in one row of a plan or a file, as an integer.
+
+    Raise HierarchyError if it is no count.
+    """
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -285,7 +288,7 @@ def axes_of(total: Total, hierarchy: Hierarchy | None) -> frozenset[str]:
 
 
 def joined_order(sets: Sequence[frozenset[str]]) -> tuple[int, ...] | None:
-    """Order sets so that one earlier set contains each set's overlap with all earlier ones [CO-5].
+    """Order sets so that each set's overlap with all earlier sets lies in one earlier set [CO-5].
 
     Return indices, or None if no such order exists.
 
@@ -354,7 +357,7 @@ def _lowest(axes: frozenset[str], hierarchy: Hierarchy | None) -> str | None:
 
 
 def _margin(total: Total, axes: frozenset[str], hierarchy: Hierarchy | None) -> Integers:
-    """Return the margin of a total: an axis for places, then the columns in ``axes``, by name."""
+    """Return the margin of a total: an axis for places, then for columns in ``axes``, by name."""
     table, level = total.table, _lowest(axes, hierarchy)
     sizes = len(hierarchy.paths(level)) if hierarchy and level else 1
     above = np.zeros(total.shape[0], dtype=np.int64)

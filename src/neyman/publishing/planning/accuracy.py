@@ -2,7 +2,7 @@
 
 A count or a sum has the standard error and the 90% interval of its noise in every cell. A mean, a
 variance, and a quantile divide by a number of rows, on which their error depends. These formulas
-bound the error to first order in the noise over that number:
+bound the error to first order in noise / rows:
 
 - mean of values within h of the middle of the clip: sqrt(S^2 + h^2 N^2) / rows. S and N are the
   standard errors of the sum of signed distances from the middle, and of the count;
@@ -10,9 +10,10 @@ bound the error to first order in the noise over that number:
   sum of squared distances;
 - standard deviation: the root of the variance's error, which is an upper bound;
 - ratio of sums: sqrt(S^2 + r^2 T^2) / b. S and T are the standard errors of both sums, b is the
-  denominator if its values average the middle of their clip, and r is the largest ratio then;
+  denominator's sum if its values have the middle of their clip as their mean, and r is the largest
+  ratio then;
 - quantile drawn by inverse sensitivity: by rank, see `rank_error`;
-- quantile of bins: by rank, as a part of the rows: sqrt(largest v_j) / rows (see `quantiles`).
+- quantile of bins: by rank, as a fraction of the rows: sqrt(largest v_j) / rows (see `quantiles`).
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ class TableError:
 
     Args:
         cells: the number of cells; None for discovered keys.
-        share: the table's part of the budget; 0 for a declared table.
+        share: the table's fraction of the budget; 0 for a declared table.
         standard_error, half_width: the standard error and the half width of the 90% interval of
-            each cell; None for ratios.
-        by_rows: for ratios, upper bounds on both errors to first order, by number of rows in a
-            cell. Half the clip's range if nothing is known.
-        by_rank: True if ``by_rows`` has errors of ranks, as parts of the rows.
+            each cell; None if they depend on the number of rows.
+        by_rows: for errors that depend on the number of rows in a cell: this number, with upper
+            bounds to first order on both errors. Half the clip's range if nothing is known.
+        by_rank: True if ``by_rows`` has errors of ranks, as fractions of the rows.
         gap: an upper bound on the standard error divided by the smallest one of any release with
             the same zCDP guarantee; for a mean, at the largest number of rows; None if no bound is
             proven.
@@ -161,7 +162,7 @@ def _gap(
 ) -> float | None:
     """Return the ``gap`` of `TableError`; None if no bound is proven.
 
-    noise: the sigma squared of each entry, by measure.
+    ``noise`` is the sigma squared of each entry, by measure.
     """
     relation = plan.unit.neighboring
     if plan.totals or query.detail is not None:  # the bounds are for one table, any replaced row
@@ -185,8 +186,9 @@ def _key_threshold(
 ) -> tuple[int | None, int | None]:
     """Return ``threshold`` and ``published_from`` of `TableError`; None for known keys.
 
-    A key of n units passes if its noise is at least threshold - n. By symmetry, it fails with the
-    probability of noise above n - threshold. A 90% interval bounds this probability by 5%.
+    A key of n units is published if its noise is at least threshold - n. By symmetry, it is left
+    out with the probability of noise above n - threshold. If this is the half width of a 90%
+    interval, the probability is at most 5%.
     """
     if query.delta is None:
         return None, None
@@ -232,7 +234,7 @@ def scale_for(
     interval: bool = False,
     consistent: bool = False,
 ) -> Fraction:
-    """Return the largest 1/rho, for the least rho, at which a table's error is at most ``error``.
+    """Return the largest 1/rho at which a table's error is at most ``error``.
 
     Args:
         plan: the plan, for its shares. Its budget is ignored.
@@ -282,9 +284,9 @@ def scale_for(
 
 
 def guarantee_at(plan: Plan, scale: Fraction) -> dict[str, float]:
-    """Return upper bounds on rho, epsilon at delta 1e-6, and power at level 5%.
+    """Return upper bounds on rho = 1/``scale``, epsilon at delta 1e-6, and power at level 5%.
 
-    They are at most the budget's, if ``scale`` is the plan's.
+    If ``scale`` is the plan's, they are at most the budget's.
     """
     mechanism = plan.at_scale(scale)
     curve = mechanism.tradeoff()
@@ -297,9 +299,9 @@ def guarantee_at(plan: Plan, scale: Fraction) -> dict[str, float]:
 
 
 def _largest(entry: Entry, meets: Callable[[Fraction], bool]) -> Fraction:
-    """Return the largest scale of eight digits that passes ``meets``.
+    """Return the largest 1/rho, to eight digits, at which ``meets`` returns True.
 
-    All smaller scales must pass.
+    The caller ensures that ``meets`` also returns True at all smaller values.
     """
     one = entry.sigma_squared(Fraction(1))
     low, high = LEAST_NOISE / one, MOST_NOISE / one
@@ -323,7 +325,7 @@ def entries_by_table(plan: Plan) -> dict[Name, list[Entry]]:
 
 
 def _unit(plan: Plan, query: Query) -> float | int:
-    """Return how many of a table's integers make one unit of the plan: 100 for two decimals."""
+    """Return what to divide a table's integers by for the plan's units: 100 for two decimals."""
     counts = ("count", "units", "distinct", "histogram")
     if query.column is None or query.ranked or query.measure in counts:
         return 1
@@ -334,7 +336,7 @@ def _unit(plan: Plan, query: Query) -> float | int:
 
 
 def _after(plan: Plan, scale: Fraction) -> Mapping[Name, tuple[float, float]]:
-    """Return the least and largest standard error after least squares, by table that takes part."""
+    """Return the least and largest standard error after least squares, of each adjusted table."""
     if plan.consistency is None:
         return {}
     noise = {
@@ -351,7 +353,10 @@ def _after(plan: Plan, scale: Fraction) -> Mapping[Name, tuple[float, float]]:
 def _ratio(
     plan: Plan, query: Query, noise: Mapping[str, Fraction], unit: float, rows: int
 ) -> tuple[int, float, float]:
-    """Return an entry of ``by_rows`` in `TableError`: rows, standard error, and half width."""
+    """Return an entry of ``by_rows`` in `TableError`: rows, standard error, and half width.
+
+    ``noise`` is the sigma squared of each part, by measure, and ``unit`` the result of `_unit`.
+    """
     n = check.integer("rows", rows, 1)
     if query.inverse_sensitivity:
         error, half = rank_error(query, noise["rank"])
@@ -390,7 +395,7 @@ def _ratio(
 def _ratio_of_sums(
     plan: Plan, query: Query, noise: Mapping[str, Fraction], unit: float, rows: int
 ) -> tuple[int, float, float]:
-    """Return `_ratio` for a ratio of sums whose denominator's values average mid-clip."""
+    """Return `_ratio` for a ratio of sums, if the denominator's values have a mean of mid-clip."""
     below = rows * sum(query.clip_over or (0, 1)) / 2
     slope = max(abs(end) for end in query.clip or (0, 1)) * rows / below
     parts = noise["sum"], noise["over"]

@@ -3,12 +3,14 @@
 Errors are relative to the largest shift of one unit. The error of a table is the mean over its
 cells of variance / squared shift, times the table's weight.
 
-- Without consistency the best shares are proportional to sqrt(weight * integer tables), by
-  Cauchy-Schwarz.
+- Without consistency the best shares are proportional to sqrt(weight * number of integer tables),
+  by Cauchy-Schwarz.
 - With consistency the variances are those after least squares, which are convex in the shares. The
-  gradient gives a lower bound [MA-7]. Here it is an estimate, because derivatives are differences.
-- For disjoint queries, no case of a change may take more than the whole budget [UN-11]. Weights on
-  the cases stand for the worst one. They bound the error from below as a single case does.
+  gradient gives a lower bound [MA-7]. Here it is an estimate, because difference quotients replace
+  derivatives.
+- For disjoint queries, each case of a change may take at most the whole budget [UN-11]. A weighted
+  mean of the cases replaces the worst one, and gives a lower bound on the error as a single case
+  does.
 
 Shares are positive multiples of 1/1000 (finer for over 50 tables) that sum to 1 exactly. If none
 are better than the plan's by more than the accuracy of the search, the result is the plan's shares.
@@ -40,7 +42,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the limits and tolerances of the search for shares."""
+    """Limit the search for shares, and set its tolerances."""
 
     parts: int = 1000  # a share is a multiple of 1 divided by this number
     steps: int = 400
@@ -62,12 +64,12 @@ class SharePart:
     """Describe one table's part of the declared shares.
 
     Args:
-        share: exact part of all declared shares; of the budget unless queries are disjoint.
-        before: the same part in the plan as given.
+        share: exact fraction of all declared shares; of the budget unless queries are disjoint.
+        before: the same fraction in the plan as given.
         error: the standard error of the cells (root of their mean variance) at rho = 1, divided by
             the largest l2 norm of a unit's shift; after least squares if the split is consistent.
         error_before: the same error in the plan as given.
-        made_of: the number of integer tables. Each gets the same part.
+        made_of: the number of integer tables. Each gets an equal part of the share.
     """
 
     query: str
@@ -200,7 +202,7 @@ def _percent(share: Fraction) -> str:
 
 
 def _up(part: float) -> int:
-    """Return a part in whole percent, rounded up."""
+    """Return the fraction ``part`` in whole percent, rounded up."""
     return math.ceil(100 * part - LIMITS.rounding_share)
 
 
@@ -275,12 +277,12 @@ def best_split(
 
 
 def _spend_all(shares: Floats, cases: Floats) -> Floats:
-    """Scale shares so that the worst case takes exactly the budget."""
+    """Scale shares so that the largest entry of ``cases @ shares`` is 1, the whole budget."""
     return shares / float((cases @ shares).max())
 
 
 def _cases(plan: Plan, shares: Mapping[Name, Fraction]) -> Floats:
-    """Return the part of each table's share that each case of a change takes, a row per case."""
+    """Return the fraction of each table's share (column) that each case of a change (row) takes."""
     entries = [entry for entry in plan.entries() if entry.public is None]
     rows: list[list[Fraction]] = []
     for case in plan.every_case(entries, crossing=plan.unit.neighboring == "replace-one"):
@@ -292,7 +294,7 @@ def _cases(plan: Plan, shares: Mapping[Name, Fraction]) -> Floats:
 
 
 def _places(plan: Plan, names: list[Name]) -> int:
-    """Return the number of places that one computation of all variances visits."""
+    """Return the number of places to visit to compute the variances of all tables once."""
     queries = ((plan.query(name), level) for name, level in names)
     return sum(
         2 ** len(query.by) * (plan.shape(query, level)[0] + LIMITS.tree_places)
@@ -332,7 +334,10 @@ def _weights(
 
 
 def _after(plan: Plan, names: list[Name], alone: Floats) -> Floats:
-    """Return mean variances after least squares from those before. Both are per squared shift."""
+    """Return each table's mean variance after least squares, given the variances ``alone`` before.
+
+    All are divided by the table's squared shift.
+    """
     squared = {(e.query, e.level): float(e.squared or 1) for e in plan.entries()}
     noise = dict.fromkeys(squared, 0.0)
     noise |= {n: v * squared[n] for n, v in zip(names, alone.tolist(), strict=True)}
@@ -348,11 +353,12 @@ def _after(plan: Plan, names: list[Name], alone: Floats) -> Floats:
 def _search_shares(
     value: Callable[[Floats], float], starts: Iterable[Floats], steps: int, cases: Floats
 ) -> tuple[Floats, float]:
-    """Return nearly best shares, and a lower bound on the least ``value``, or 0 after no steps.
+    """Minimize ``value``. Return the best shares found, and a lower bound on the minimum.
 
-    ``value`` is convex and inversely proportional to the shares. Take shares y of which no case
-    takes more than 1, and any weights of the cases that sum to 1. At y, it is at least value^2 /
-    sum(slope * y) >= value^2 / max(slope / (weights @ cases)).
+    The bound is 0 after no steps. No entry of ``cases @ shares`` may exceed 1. ``value`` is convex
+    and inversely proportional to the shares. So for any allowed x and y, value(y) >= value(x)^2 /
+    sum(slope * y), with slope = -gradient at x. Let p = weights @ cases, with weights of sum 1.
+    Then sum(p * y) <= 1, so sum(slope * y) <= max(slope / p).
     """
     weights = np.full(len(cases), 1 / len(cases))
     floored = (_spend_all(np.maximum(start, LIMITS.least_share), cases) for start in starts)

@@ -1,4 +1,4 @@
-"""Explain the clips and row numbers of a plan that a run will derive from noisy histograms."""
+"""Explain the clips and bounds on rows per unit that a run will derive from noisy histograms."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from neyman.publishing.tables.estimates import standard_error
 
 @dataclass(frozen=True)
 class Limits:
-    """Set when to compare two kinds of noise, and when they are equally good."""
+    """Limit the work to compare two kinds of noise, and the difference that justifies a change."""
 
     # The most combinations of shift vectors for which discrete noise is calibrated to compare it.
     combinations: int = 8

@@ -36,7 +36,10 @@ class Exact:
 def write_tables(
     stage: Staging, tables: Sequence[Form], exact: Exact, done: Callable[[float], None]
 ) -> list[ReceiptTable]:
-    """Draw the noise and write every table, part by part. Return the files for the receipt."""
+    """Draw the noise and write every table, part by part. Return the files for the receipt.
+
+    ``done`` is called with the fraction of all cells that are written.
+    """
     bits = SecureBits()
     cells, written = sum(form.cells for form in tables), 0
 
@@ -65,8 +68,8 @@ def discovered_table(
 ) -> pa.Table:
     """Return the table of the keys whose noisy number of units reaches the threshold.
 
-    A count or a sum gets separate noise. The choice of keys depends on the units alone [UN-6]. The
-    exact numbers of units, "keys", are at least 1.
+    ``exact`` has the numbers of each key, by measure. The units, "keys", are at least 1, and alone
+    decide which keys are published [UN-6]. A count or a sum gets separate noise.
     """
     entry, sigma_squared = form.entries[0]
     units = exact[entry.measure] + _noise(entry, sigma_squared, keys.num_rows, bits)
@@ -82,7 +85,7 @@ def discovered_table(
 def noisy_part(
     form: Form, exact: Mapping[tuple[str, str, str], Cells], part: range, bits: Bits
 ) -> dict[str, NDArray[np.int64]]:
-    """Return the noisy integers of some cells of a table, by measure."""
+    """Return the noisy integers of the cells in ``part`` of a table, by measure."""
     noisy: dict[str, NDArray[np.int64]] = {}
     for entry, sigma_squared in form.entries:
         if entry.public is not None:
@@ -100,7 +103,7 @@ def noisy_part(
 def _quantiles_of_groups(
     form: Form, truth: Cells, part: range, sigma_squared: Fraction, bits: Bits
 ) -> NDArray[np.int64]:
-    """Draw the quantiles of the groups in ``part``, and sort the draws of each group."""
+    """Draw the quantiles of the groups with cells in ``part``, and sort the draws of each group."""
     levels, points = form.query.quantiles, form.query.bins or range(2)
     size, ends = len(points) - 1, (points[0], points[-1] - 1)
     rate = rate_of(sigma_squared) / rank_unit(form.query)

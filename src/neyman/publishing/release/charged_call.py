@@ -33,7 +33,7 @@ _log = logging.getLogger("neyman")
 
 
 class Payment(TypedDict, total=False):
-    """Define the public arguments that say who pays. The dataset is "name@version"."""
+    """Define the public arguments that name the account to charge. A dataset is "name@version"."""
 
     ledger: Ledger | str | Path | None
     dataset: str | None
@@ -47,7 +47,7 @@ def opened(ledger: Ledger | str | Path) -> Ledger:
 
 @dataclass(frozen=True)
 class Payer:
-    """Describe the account that pays, and the privacy unit it must have. "" means none."""
+    """Describe the account that pays, and the privacy unit it must have. An empty text is none."""
 
     ledger: Ledger
     dataset: str
@@ -166,7 +166,10 @@ class ChargedCall:
         return self
 
     def finish(self, files: Mapping[str, bytes | Path]) -> StoredFiles | None:
-        """Store the files and mark the entry as released. Return the files of any earlier call."""
+        """Store the files and mark the entry as released.
+
+        If an earlier call has published its files for this charge, return those files, else None.
+        """
         if self.payer is None or self.entry is None:
             return None
         book, entry = self.payer.ledger, self.entry

@@ -17,7 +17,7 @@ Clips = Mapping[str, tuple[int, int]]
 
 
 def chosen_clips(tables: Sequence[Form], folder: Path, check: FileCheck | None = None) -> Clips:
-    """Return the clip of each query whose clip is discovered, from the files in a folder.
+    """Return each discovered clip by the query's name, from the histogram files in ``folder``.
 
     ``check`` is as for `published_integers`.
     """

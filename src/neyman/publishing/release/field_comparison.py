@@ -37,7 +37,7 @@ def short(value: object) -> str:
 
 
 def keys(where: str, own: Iterable[object], said: object) -> None:
-    """Raise `Differs` unless ``said`` is a mapping with exactly the keys ``own``."""
+    """Raise `Differs` unless the stored ``said`` is a mapping with exactly the keys ``own``."""
     if not check.is_mapping(said):
         raise Differs(f"{where} is {short(said)}, and must be an object")
     for missing in (key for key in own if key not in said):
@@ -47,9 +47,10 @@ def keys(where: str, own: Iterable[object], said: object) -> None:
 
 
 def _pairs(where: str, own: object, said: Any) -> list[tuple[str, Any, Any]] | None:
-    """Pair the parts of a mapping or a list: path, own value, and stored value.
+    """Return (path, own value, stored value) for each item of a mapping or a list.
 
-    Return None for a plain value.
+    Return None if the recomputed value ``own`` is plain. Raise `Differs` if the stored ``said`` has
+    other keys or another length.
     """
     if check.is_mapping(own):
         keys(where, own, said)
@@ -63,7 +64,10 @@ def _pairs(where: str, own: object, said: Any) -> list[tuple[str, Any, Any]] | N
 
 
 def same(where: str, own: object, said: object) -> None:
-    """Refuse any difference in keys, lengths, types, or values. Floats may differ by rounding."""
+    """Raise `Differs` if the stored value ``said`` differs from the recomputed value ``own``.
+
+    Keys, lengths, and types must be equal. Floats may differ by rounding.
+    """
     pairs = _pairs(where, own, said)
     if pairs is not None:
         for place, value, other in pairs:
@@ -76,7 +80,7 @@ def same(where: str, own: object, said: object) -> None:
 
 
 def number(where: str, said: object) -> float:
-    """Return a number of a receipt as a float. "inf" becomes infinity."""
+    """Return ``said``, a receipt's number at the path ``where``, as a float; "inf" as infinity."""
     if said == "inf":
         return math.inf
     if isinstance(said, bool) or not isinstance(said, (int, float)):
@@ -85,7 +89,7 @@ def number(where: str, said: object) -> float:
 
 
 def intervals(where: str, own: object, said: Any) -> Iterator[bool]:
-    """Compare stored bounds with ours. Both must answer the same questions.
+    """Compare the stored bounds ``said`` with ours, ``own``. Refuse any other difference.
 
     Yields:
         For each pair of bounds, True if ours prove the stored bounds. If False, both intervals

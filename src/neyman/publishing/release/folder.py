@@ -40,7 +40,7 @@ _MARKER = "neyman-staging"
 
 @dataclass(frozen=True)
 class Limits:
-    """Set limits for reading a folder and for its view in a notebook."""
+    """Limit the reading of a folder, and its view in a notebook."""
 
     piece_bytes: int = 1 << 20
     wait_seconds: float = 30.0  # seconds

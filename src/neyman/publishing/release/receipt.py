@@ -35,7 +35,7 @@ from neyman.publishing.tables.key_selection import threshold
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the number of points of a receipt's curve."""
+    """Limit the number of points of a receipt's curve."""
 
     curve_points: int = 60
 
@@ -140,7 +140,7 @@ class _Answers(NamedTuple):
 
     @property
     def findings(self) -> dict[str, Any]:
-        """Return the fields of a `Scenario` that moves every table as any other change can."""
+        """Return the fields of a `Scenario` that moves every table as far as any change can."""
         return {
             "rho": parts.Ends(**_ends(self.rho)),
             "power": _points(zip(LEVELS, self.powers, strict=True)),
@@ -151,7 +151,10 @@ class _Answers(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _answers(mechanism: Mechanism, replaced: bool) -> _Answers:
-    """Compute the bounds once for both a run and a verification of one release."""
+    """Compute bounds on a guarantee, once for both a run and a verification of one release.
+
+    ``replaced`` is True under replace-one, which adds bounds on posteriors.
+    """
     with question_meter(OPERATIONS_LIMITS.batches):  # one question: its parts share their engines
         curve = mechanism.tradeoff()
         # Levels are dense at both ends, since the curve is steep there.
@@ -183,7 +186,7 @@ def scenario(
 ) -> parts.Scenario:
     """Return a scenario as stored in the receipt.
 
-    known: findings of mechanisms, which are not computed again.
+    ``known`` has findings by mechanism, which are not computed again.
     """
     asked = tuple(attributes)
     content = dict((known or {}).get(mechanism) or _findings(mechanism))
@@ -209,7 +212,10 @@ def _findings(mechanism: Mechanism) -> Mapping[str, Any]:
 
 
 def _posterior(curve: Tradeoff) -> tuple[parts.PosteriorPoint, ...]:
-    """Bound the probability that a posterior exceeds e^epsilon times its counterfactual."""
+    """Bound the probability that a posterior exceeds e^epsilon times its counterfactual.
+
+    Each attacker of `BELIEVERS` has one bound per epsilon of `EPSILONS`.
+    """
     return tuple(
         parts.PosteriorPoint(attacker=attacker, epsilon=epsilon, **_ends(bound))
         for attacker in BELIEVERS
@@ -306,7 +312,7 @@ def mechanism_of(receipt: parts.Receipt) -> Mechanism:
 
 
 def composed(parts: Iterable[tuple[Mapping[str, Any] | None, int]]) -> Mechanism:
-    """Compose mechanisms, given as JSON types with a count each. A declared table has None."""
+    """Compose mechanisms, given as JSON types (None for a declared table) with a count each."""
     mechanisms = (Mechanism.from_dict(mechanism) * count for mechanism, count in parts if mechanism)
     return reduce(add, mechanisms)
 

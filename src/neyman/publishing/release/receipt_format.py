@@ -79,7 +79,7 @@ class Scenario(ReceiptPart):
     """State the risk for some attributes of one record.
 
     Args:
-        no_limit: True if a change of these attributes can move an exact total.
+        no_limit: True if the risk has no limit, because these attributes affect an exact total.
     """
 
     attributes: Several[str]
@@ -93,7 +93,7 @@ class Scenario(ReceiptPart):
 
 
 class RoutePart(ReceiptPart):
-    """State the noise that accounting by zCDP alone needs for the same budget."""
+    """State how much noise accounting by zCDP alone needs to meet the same budget."""
 
     rho: str
     variance_ratio: Number
@@ -234,7 +234,7 @@ class TableName(ReceiptPart):
 
 
 class ReceiptConsistency(ReceiptPart):
-    """Describe how the consistent tables were computed."""
+    """Describe how consistent tables were computed."""
 
     method: ConsistencyMethod
     invariants: Several[TableName]

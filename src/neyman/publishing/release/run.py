@@ -82,7 +82,7 @@ _LAST = "putting in place"
 
 @dataclass(frozen=True)
 class Remedy:
-    """Set the advice after a charged run fails, without or with its files in the ledger."""
+    """Hold the advice after a charged run fails, without or with its files in the ledger."""
 
     unpublished: str = "running the plan again is refused, unless it is to be charged again"
     published: str = (
@@ -110,7 +110,7 @@ class FirstRun:
 
     @library_warnings()
     def make(self, out: Path, tell: Progress) -> Release:
-        """Check, charge, read, and put the release in place."""
+        """Run the checks, charge the ledger, read the data, and put the release at ``out``."""
         plan, payer = self.plan, self.payer
         tell("looking at the data's form", 0.02)
         form = self.source.rehearse(plan)
@@ -164,7 +164,7 @@ class FirstRun:
         tables: tuple[Form, ...],
         receipt: Receipt,
     ) -> None:
-        """Read the data and write every file. ``form`` is kept so that Spark starts only once."""
+        """Read the data and write every file. ``form`` has the tables, opened without rows."""
         tell("counting", 0.55)
         files: list[ReceiptTable] = []
         deciding = [form for form in tables if form.query.searched]
@@ -270,7 +270,7 @@ def _count_cells(
 
 
 def _table_plan(own: Plan, tables: Sequence[Form], names: AbstractSet[str]) -> Plan:
-    """Return the plan of one private table, with only some queries, each with its clips."""
+    """Return ``own``, the plan of one table, with only the queries ``names`` and their clips."""
     plan = tables[0].plan
     asked = (query.name for query in own.queries if query.name in names)
     queries = tuple(replace(plan.query(name), table=None) for name in asked)
@@ -282,7 +282,7 @@ def _table_plan(own: Plan, tables: Sequence[Form], names: AbstractSet[str]) -> P
 class Source:
     """Describe an unopened private table, and the plan's other tables by name.
 
-    `as_source` has already asked a stream for its schema.
+    If the data are a stream, `as_source` has already read its schema.
     """
 
     data: Any
@@ -349,7 +349,7 @@ class Source:
         return joined_tables.columns_of(plan, names, folders)
 
     def rehearse(self, plan: Plan) -> Mapping[str, ibis.Table]:
-        """Return the tables without rows, after a trial of everything that the run will compute."""
+        """Try everything that the run will compute on the tables without rows, and return these."""
         sources = self.by_name(plan)
         # Only the needed columns, as the run will read them. Other columns may hold anything.
         forms = self._open_tables(self.columns(plan), plan, rows=False)
@@ -365,7 +365,7 @@ class Source:
     def open_tables(
         self, plan: Plan, forms: Mapping[str, ibis.Table], *, more: Sequence[str] = ()
     ) -> dict[str, ibis.Table]:
-        """Open the tables with the columns that the plan reads. The plan's table adds ``more``."""
+        """Open the tables with the columns that the plan reads, and ``more`` of its main table."""
         columns = joined_tables.columns_of(
             plan, {name: form.columns for name, form in forms.items()}
         )

@@ -62,7 +62,7 @@ def create_key(path: str | Path) -> tuple[Path, str]:
 
 
 def sign(receipt: bytes, key: str | Path) -> bytes:
-    """Return the bytes of a receipt's signature file. Only the user may have access to the key."""
+    """Return the bytes of a receipt's signature file. Refuse a key file that others can access."""
     public, mark = sign_bytes(receipt, key)
     content = {
         "schema": _SCHEMA,
@@ -105,7 +105,9 @@ def check_signature(receipt: bytes, signature: bytes, key: str | Path | None = N
 
 
 def check_signer(public: bytes, mark: bytes, message: bytes, key: str | Path | None = None) -> str:
-    """Return a text that says who signed a message: 32 bytes of public key, 64 of signature.
+    """Check a signature, and return a text that says who signed the message.
+
+    ``public`` is the public key (32 bytes), and ``mark`` is the signature (64 bytes).
 
     Raises:
         SignatureError: the signature is not of this message, or not by ``key``.

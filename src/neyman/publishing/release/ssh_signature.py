@@ -56,7 +56,7 @@ def allowed_signer(key: str | Path, principal: str = PRINCIPAL) -> str:
 
 
 def _signed_block(receipt: bytes) -> bytes:
-    """Return the bytes that the key signs."""
+    """Return the bytes that the key signs for a receipt."""
     digest = hashlib.sha512(receipt).digest()
     return _MAGIC + _text(NAMESPACE.encode()) + _text(b"") + _text(_HASH) + _text(digest)
 
@@ -66,12 +66,15 @@ def _key_blob(public: bytes) -> bytes:
 
 
 def _text(content: bytes) -> bytes:
-    """Return a string of the protocol: its length in four bytes, then its bytes."""
+    """Encode a string of the protocol: its length in four bytes, then its bytes."""
     return struct.pack(">I", len(content)) + content
 
 
 def _parts(signature: bytes) -> tuple[bytes, bytes]:
-    """Return the public key and the signature in a file with the fields that `ssh_sign` writes."""
+    """Return the public key and the signature in an OpenSSH signature file.
+
+    Refuse a file whose other fields are not as `ssh_sign` writes them.
+    """
     try:
         text = signature[:_MAX_SIGNATURE_BYTES].decode("ascii").strip()
         if not (text.startswith(_BEGIN) and text.endswith(_END)):
@@ -95,7 +98,7 @@ def _parts(signature: bytes) -> tuple[bytes, bytes]:
 
 
 def _texts(content: bytes, count: int) -> list[bytes]:
-    """Return the ``count`` strings of the protocol that make up ``content``."""
+    """Split ``content`` into exactly ``count`` strings of the protocol."""
     values: list[bytes] = []
     for _ in range(count):
         (size,) = struct.unpack(">I", content[:4])

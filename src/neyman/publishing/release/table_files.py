@@ -34,7 +34,7 @@ FileCheck = Callable[[Form, Path], None]  # a check of a table's file before it 
 
 @dataclass(frozen=True)
 class Limits:
-    """Set limits for the files of a table."""
+    """Limit the files of a table."""
 
     # The largest number of cells in memory at a time, and of rows in a row group.
     chunk_cells: int = 1 << 20
@@ -50,7 +50,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
 def listing(query: str, level: str, rows: int, folder: str = "tables") -> list[ReceiptTable]:
-    """List a table's files as in a receipt, without digests. ``cells`` is the number of rows."""
+    """Return a table's files as in a receipt, without digests. Their ``cells`` is ``rows``."""
     name, large = f"{folder}/{query}.{level}", dict[str, str]()
     if rows > LIMITS.csv_cells:
         large = {"without_csv": f"more than {LIMITS.csv_cells} cells"}
@@ -61,7 +61,7 @@ def listing(query: str, level: str, rows: int, folder: str = "tables") -> list[R
 
 
 def published_integers(form: Form, folder: Path, check: FileCheck | None) -> NDArray[np.int64]:
-    """Read a table of counts, after ``check`` of its file."""
+    """Read the values of a published table of counts, after a call of ``check`` on its file."""
     path = folder / listing(form.query.name, form.level, form.rows)[0].path
     if check is not None:
         check(form, path)
@@ -70,7 +70,7 @@ def published_integers(form: Form, folder: Path, check: FileCheck | None) -> NDA
 
 
 def parts(form: Form) -> Iterator[range]:
-    """Return the ranges of cells in which a table is built part by part, in entire blocks."""
+    """Split a table's cells into ranges of whole blocks, to build the table part by part."""
     step = max(LIMITS.chunk_cells // form.block, 1) * form.block
     return (range(first, min(first + step, form.cells)) for first in range(0, form.cells, step))
 
@@ -104,7 +104,7 @@ def _writer(file: Hashed, path: str, schema: pa.Schema) -> Writer:
 
 
 def csv_form(table: pa.Table, safe: Callable[[str], str] | None = None) -> pa.Table:
-    """Return a table with its texts as CSV shows them. For earlier versions, ``safe`` differs."""
+    """Return a table with each text changed by ``safe``, by default as this version writes CSV."""
     safe = safe or (lambda text: formula_free(escaped(text)))
     columns = [_shown(column, safe) for column in table.columns]
     return pa.Table.from_arrays(columns, names=[safe(name) for name in table.column_names])

@@ -31,7 +31,7 @@ STATEMENT = (
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the limits for fitting a distribution to tables."""
+    """Limit the fit of a distribution to tables."""
 
     cells: int = 10**7
     steps: int = 1000
