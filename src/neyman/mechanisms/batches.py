@@ -186,9 +186,9 @@ def _cyclic(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[R
 
 
 def _k_of_t(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
-    """Yield the batches of "k-of-t": a row takes part in k = epochs of all steps.
+    """Yield batches in which each row takes part in exactly k of the t steps, with k = epochs.
 
-    With l steps left, a row that has to take part r more times enters with probability r / l.
+    With l steps left, a row that must take part r more times enters with probability r / l.
     """
     due = np.full(rows, int(mechanism.epochs), np.int64)
     for left in range(mechanism.steps - after, 0, -1):

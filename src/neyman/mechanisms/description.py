@@ -16,7 +16,7 @@ from neyman.numerics import check
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the range of the numbers in a description."""
+    """Limit the numbers in a description: counts, probabilities, and variances of integer noise."""
 
     count: int = 10**18  # largest number of releases, and of records
     least_share: float = 1e-300  # below, derived numbers underflow

@@ -32,7 +32,7 @@ WORD_VALUES = 1 << 64
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest number of categories and the largest epsilon."""
+    """Limit the number of categories and epsilon."""
 
     categories: int = 1 << 20
     epsilon: int = 40  # above, 64 bits are too few for the rare reports
@@ -66,7 +66,7 @@ class Encoding(Mechanism):
         return three_values_rho(rational(self.epsilon))
 
     def _pair(self, p: Sequence[Fraction], q: Sequence[Fraction]) -> tuple[Composition, ...]:
-        """Return the loss between two reports with these exact probabilities of each outcome."""
+        """Return the loss between two reports with outcome probabilities ``p`` and ``q``, exact."""
         rho = self.rho()
         return (
             Composition.of(
@@ -158,7 +158,7 @@ class CategoryResponse(Encoding):
         return np.where(lies, uniform(self.categories, len(held), source), held)
 
     def frequencies(self, reports: Array) -> Array:
-        """Return (share of reports - b) / (1 - k b) for each category, shape (k,)."""
+        """Return (share of reports - b) / (1 - k b) by category, shape (k,). b: see the class."""
         counts = np.bincount(np.asarray(reports), minlength=self.categories)
         return (counts / counts.sum() - float(self._other)) / float(1 - self._random)
 
@@ -301,5 +301,5 @@ def _up(probability: Fraction) -> Fraction:
 
 
 def _happens(probability: Fraction, size: int, bits: Bits) -> Array:
-    """Draw independent events with this probability, a multiple of 2^-64 below 1."""
+    """Draw ``size`` independent events of this probability, a multiple of 2^-64, as booleans."""
     return bits.words(size) < np.uint64(int(probability * WORD_VALUES))

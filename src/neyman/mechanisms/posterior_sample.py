@@ -195,11 +195,11 @@ class PosteriorSample(Mechanism):
         return Fraction(self._mu()) ** 2 / 2
 
     def _mu_squared(self) -> Fraction:
-        """Return L^2 / m for the draw itself."""
+        """Return L^2 / m, the mu squared of an exact draw."""
         return rational(self.lipschitz) ** 2 / rational(self.convexity)
 
     def _shift(self) -> Fraction:
-        """Return 2 D / sigma, or 0 without noise."""
+        """Return 2 D / sigma, the part of mu from ``wasserstein``, or 0 without it."""
         if self.wasserstein is None or self.sigma is None:
             return Fraction(0)
         return 2 * rational(self.wasserstein) / rational(self.sigma)

@@ -200,7 +200,7 @@ def _range_loss(epsilon: Fraction) -> Composition:
 
 
 def _pure(epsilon: Fraction, lower: float) -> Composition:
-    """Return a bracket of two randomized responses, at ``lower`` and at ``epsilon``."""
+    """Return a loss between those of randomized response at ``lower`` and at ``epsilon``."""
     if not epsilon:
         return Composition()
     below = response_loss(min(Fraction(lower), epsilon))

@@ -65,7 +65,7 @@ class Tree(Strategy):
         return total * STRATEGY_UNIT**2
 
     def spread(self) -> NDArray[np.float64]:
-        """Return the standard errors. A prefix sum uses one block per 1 in its binary length."""
+        """Return each prefix sum's standard error. It uses one block per 1 in its binary length."""
         levels = self.steps.bit_length()
         variances = stream.tree_trust(levels) if self.optimal else [1.0] * levels
         t = np.arange(1, self.steps + 1)
@@ -83,10 +83,10 @@ class Tree(Strategy):
 
 @dataclass(frozen=True)
 class Binned(Strategy):
-    """Use the square root with old steps in blocks: about ``fine`` log2(steps / fine) stored sums.
+    """Use the weights of `square_root`, but one weight for each block of old steps.
 
-    A block of 2^s steps starts at a multiple of 2^s. From ``fine`` 2^s steps after its end, it
-    counts as if all its steps were at its middle.
+    A block of 2^s steps starts at a multiple of 2^s. From ``fine`` 2^s steps after its end, all its
+    steps get the weight of its middle. A stream stores about ``fine`` log2(steps / fine) sums.
 
     Args:
         steps: number of steps, at most 2^20. Above 4096, the error is not computed.
@@ -113,7 +113,7 @@ class Binned(Strategy):
         return matrix
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Return the squared shift of W x for one step, else the `pattern_bound`."""
+        """Return the squared shift of W x for one step per record, else the `pattern_bound`."""
         times, _ = pattern(self.steps, participations, separation)
         if times > 1:
             return largest_of(self, participations, separation)

@@ -30,7 +30,7 @@ from neyman.numerics import check
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the range of the variance of a stream's integer noise."""
+    """Limit the variance of a stream's integer noise."""
 
     least_variance: int = 1 << 10  # of the integer noise: below, rounding costs more than 0.3%
     variance: int = 1 << 100
