@@ -239,7 +239,7 @@ class Federated(StandIn):
         return self.clients * rational(self.client_rate)
 
     def _colluding_clients(self) -> int:
-        """Return the number of colluding clients. An observing client counts, unless it is alone."""
+        """Return the number of colluding clients. An observing client counts if it is not alone."""
         least = min(1, self.clients - 1) if self.against == "clients" else 0
         return max(self.colluding, least)
 

@@ -1,7 +1,7 @@
 """Compute exactly how far one more change can move an order statistic after k changes.
 
-Let x(i) be the sorted rows, with lower and upper outside their ends. The largest local sensitivity
-of x(r) at Hamming distance at most k is
+Let x(i) be the sorted rows, with lower before the first row and upper after the last. The largest
+local sensitivity of x(r) at Hamming distance at most k is
 
     A(k) = max over 0 <= t <= k + 1 of x(r + t) - x(r + t - k - 1)      [ST-8].
 """
@@ -49,7 +49,7 @@ class OrderStatistic:
         return np.concatenate([np.zeros(before, np.int64), inner, np.full(after, self.last)])
 
     def changes_above(self, bound: Fraction) -> int:
-        """Return the smallest number k of changes with A(k) > bound. A(n) is ``last`` [ST-9].
+        """Return the smallest k with A(k) > bound. It exists, because A(n) is ``last`` [ST-9].
 
         Args:
             bound: in steps, at least 0 and below ``last``.
