@@ -461,7 +461,7 @@ class Composed(Mechanism):
 
 
 class StandIn(Mechanism):
-    """Represent a mechanism by the losses of the composition that `made_of` returns."""
+    """Account for a mechanism by the composition that `made_of` returns."""
 
     @abstractmethod
     def made_of(self) -> Mechanism:

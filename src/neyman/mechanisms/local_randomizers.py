@@ -62,7 +62,7 @@ class Encoding(Mechanism):
             raise ValueError(f"epsilon = {self.epsilon!r} must be at most {LIMITS.epsilon}")
 
     def rho(self) -> Fraction:
-        """Return rho for the unrounded probabilities, an upper bound, rounded up [ZC-4]."""
+        """Return an upper bound on rho: that of the unrounded probabilities, rounded up [ZC-4]."""
         return three_values_rho(rational(self.epsilon))
 
     def _pair(self, p: Sequence[Fraction], q: Sequence[Fraction]) -> tuple[Composition, ...]:
@@ -142,7 +142,7 @@ class CategoryResponse(Encoding):
         return self._random / self.categories
 
     def rho(self) -> Fraction:
-        """Return rho for the unrounded probabilities, an upper bound, rounded up [ZC-4]."""
+        """Return an upper bound on rho: that of the unrounded probabilities, rounded up [ZC-4]."""
         return response_rho(rational(self.epsilon), self.categories)
 
     def losses(self) -> tuple[Composition, ...]:
@@ -205,7 +205,7 @@ class UnaryEncoding(Encoding):
         return 1 - flipped, flipped
 
     def rho(self) -> Fraction:
-        """Return rho for the unrounded probabilities. Symmetric: twice the rho of one bit."""
+        """Return an upper bound on rho, without rounding. Symmetric: twice the rho of one bit."""
         epsilon = rational(self.epsilon)
         return three_values_rho(epsilon) if self.optimised else 2 * pure_rho(epsilon / 2)
 
@@ -268,7 +268,7 @@ class HadamardResponse(Encoding):
         return _up(1 / (exponential(rational(self.epsilon))[0] + 1))
 
     def losses(self) -> tuple[Composition, ...]:
-        """Return the loss between the reports of two rows."""
+        """Return the loss between the reports of two categories."""
         half, f = Fraction(1, 2), self._flip_probability
         return self._pair([half, (1 - f) / 2, f / 2], [half, f / 2, (1 - f) / 2])
 

@@ -41,9 +41,9 @@ class PosteriorSample(Mechanism):
     Give ``exact=False`` and one certified distance of that distribution from the posterior, which
     must hold for every dataset:
 
-    - ``total_variation`` = v: with probability v + Phi(mu - z), z = Phi^-1(1 - v), the release
-      reveals everything, and otherwise the curve is G_mu. The best proven curve is max(0,
-      G_mu(alpha + v) - v), and this curve is never above it.
+    - ``total_variation`` = v: the curve is as if the release revealed everything with probability v
+      + Phi(mu - z), z = Phi^-1(1 - v), and otherwise had the curve G_mu. The best proven curve is
+      max(0, G_mu(alpha + v) - v), and this curve is never above it.
     - ``wasserstein`` = D, in the distance W-infinity: the release is the draw plus normal noise of
       standard deviation ``sigma`` on each coordinate. The curve is G(L / sqrt(m) + 2 D / sigma).
 

@@ -294,9 +294,9 @@ def own_loss(curve: Tradeoff) -> Composition | None:
 def composes_as(curve: Tradeoff) -> Composition:
     """Return the loss of a pair with this curve, or a loss between two polygons [CN-7].
 
-    A curve implied by a bare guarantee or a bounded range is the curve of a pair. But it composes
-    differently: the pair meets the curve and not the guarantee. A joined curve is not the curve of
-    any of the joined pairs.
+    The curve of a bare guarantee, such as zCDP, or of a bounded range is also the curve of a pair.
+    But this pair does not meet the guarantee, so it composes differently. A joined curve is not the
+    curve of any of the joined pairs.
     """
     own = own_loss(curve)
     if own is not None:

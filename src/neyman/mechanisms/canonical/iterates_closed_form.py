@@ -214,7 +214,7 @@ class Exponential(ClosedLadder):
         self.gap = _relative(math.tanh(epsilon / 2) + delta * 2 / (1 + _exp(epsilon)))
 
     def _step_difference(self, n: Array) -> Array:
-        """Return delta h(n): n steps outward subtract it from s before they multiply."""
+        """Return delta h(n) (see the class): n steps outward subtract it before they multiply."""
         if not self.delta:
             return np.zeros(np.shape(n))
         if not self.epsilon:

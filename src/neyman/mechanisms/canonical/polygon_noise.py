@@ -105,7 +105,7 @@ class PolygonNoise:
     # Exact draws
 
     def draw(self, bits: Bits, parts: int) -> int:
-        """Draw floor(parts N), exact [PT-4].
+        """Draw floor(parts N), exact, for the noise N [PT-4].
 
         Args:
             parts: number of grid points per unit.

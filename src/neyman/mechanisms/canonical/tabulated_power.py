@@ -1,9 +1,9 @@
 """Tabulate the power function of a symmetric trade-off curve from its privacy profile.
 
 A costly profile is evaluated once, and powers follow from the table. With t = e^epsilon, g(t) =
-delta + t level is convex, and its smallest value is the power. Any value is an upper bound. For a
-lower bound between two adjacent nodes: g is above the extended line through the two nodes before
-them, and above the extended line through the two nodes after them.
+delta + t level is convex, and its smallest value is the power. Any other value of g is an upper
+bound. For a lower bound between two adjacent nodes: g is above the extended line through the two
+nodes before them, and above the extended line through the two nodes after them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _reach(profile: Profile, log_delta: float, most: float) -> float:
 
 
 def _tangent_levels(epsilon: Array, log_delta: Array) -> Array:
-    """Return the log levels at which delta + e^epsilon level is equal for adjacent epsilons."""
+    """Return the log levels at which delta + level e^epsilon is equal for adjacent epsilons."""
     with np.errstate(all="ignore"):
         drop = np.log(-np.expm1(np.minimum(np.diff(log_delta), -1e-300)))
         crossing = log_delta[:-1] + drop - epsilon[:-1] - np.log(np.expm1(np.diff(epsilon)))

@@ -50,7 +50,7 @@ class Tree(Strategy):
         return np.array(rows)
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Bound the squared shift of W x from above, for each block size 2^l [MM-6].
+        """Bound the squared distance by which a record moves W x, for each block size 2^l [MM-6].
 
         At each size, the participations fill as few blocks as possible. The bound is exact for one
         step, for b = 1, and if the number of steps and b (the separation) are powers of 2.
@@ -113,7 +113,7 @@ class Binned(Strategy):
         return matrix
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Return the squared shift of W x for one step per record, else the `pattern_bound`."""
+        """Return the squared shift of W x by one record in one step, else the `pattern_bound`."""
         times, _ = pattern(self.steps, participations, separation)
         if times > 1:
             return largest_of(self, participations, separation)

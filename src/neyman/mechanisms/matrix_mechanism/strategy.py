@@ -204,7 +204,7 @@ class Toeplitz(Strategy):
 
     @property
     def band(self) -> int:
-        """Return the number of coefficients."""
+        """Return the band: the number of coefficients."""
         return len(self.coefficients)
 
     def matrix(self) -> NDArray[np.int64]:
@@ -216,7 +216,7 @@ class Toeplitz(Strategy):
         return matrix
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Bound the squared shift of W x from above.
+        """Return an upper bound on the squared distance by which a record moves W x.
 
         The bound is exact for nonnegative falling weights, for one step, and for a band of at most
         the separation b [MM-3]. For falling weights, the worst steps are 0, b, 2b, ... For other
@@ -339,7 +339,7 @@ class Triangular(Strategy):
         return matrix
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Bound the squared shift of W x from above, by `pattern_bound`.
+        """Bound the squared distance by which a record moves W x, by `pattern_bound`.
 
         The bound is exact for one step, or for a band of at most the separation [MM-4].
         """

@@ -409,8 +409,8 @@ class BinaryShuffleProfile(Profile):
 
         delta = (a - t b) Bin(k - 1) - (t - 1) P(Bin >= k),    Bin = Bin(n - 1, b),
 
-    at the smallest k with a gain, and similarly with the lower tail for (Q, P). The upper end holds
-    for this pair only: do not use it for a curve of all neighbors [SH-8].
+    at the smallest k with P(k) > t Q(k), and similarly with the lower tail for (Q, P). The upper
+    end holds for this pair only: do not use it for a curve of all neighbors [SH-8].
 
     Args:
         users: n, at least 1.

@@ -107,7 +107,7 @@ class ProposeTestRelease(Mechanism):
 
     @property
     def neighboring(self) -> Relation:
-        """Return the relation of the statistic's noise, or "any" if it is a shift alone."""
+        """Return the relation of the statistic's noise, or "any" if a shift alone describes it."""
         return "any" if self.release is None else self.release.neighboring
 
     @property

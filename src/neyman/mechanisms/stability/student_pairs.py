@@ -110,14 +110,14 @@ def enclosing_polygons(degrees: float, smoothness: float, scale: float) -> Pair:
 
 @dataclass(frozen=True, eq=False)
 class _Cells:
-    """Represent intervals of t by their centers and a common half-width."""
+    """Represent intervals of t, the log change of scale, by centers and a common half-width."""
 
     center: Array
     half: float
 
     @staticmethod
     def even(smoothness: float, count: int) -> _Cells:
-        """Return the interval [-beta, beta] in equal parts, with the half-width rounded up."""
+        """Return ``count`` equal parts of [-smoothness, smoothness], the half-width rounded up."""
         half = smoothness / count
         return _Cells(
             (2 * np.arange(count) + 1) * half - smoothness, half * (1 + LIMITS.loss_error)

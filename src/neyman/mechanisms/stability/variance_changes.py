@@ -54,7 +54,7 @@ class VarianceChanges:
     def _one_side(self, k: int) -> int:
         """Return the largest (n - 1)^2 |(y - m)^2 - (z - m)^2| after k rows become 0.
 
-        This makes m, the mean of the rows other than z, small.
+        Here a row z becomes y, and m is the mean of the other rows, which is small.
         """
         others = len(self.rows) - 1
         best = 0
