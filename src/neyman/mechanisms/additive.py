@@ -291,7 +291,7 @@ class DiscreteLaplace(Mechanism):
         return (Composition.of([(discrete_laplace_loss(self.scale, self.sensitivity), 1)]),)
 
     def rho(self) -> Fraction:
-        """Return the KL divergence between neighbors, rounded up [ZC-5]."""
+        """Return rho, the KL divergence between neighbors, rounded up [ZC-5]."""
         return discrete_laplace_rho(self.scale, self.sensitivity)
 
 

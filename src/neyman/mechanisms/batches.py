@@ -205,4 +205,4 @@ SCHEMES: dict[str, Callable[[Sampled, int, Bits, int], Iterator[Rows]]] = {
     "shuffled": _shuffled_batches,
     "cyclic": _cyclic,
 }
-"""The function that draws the batches of each ``sampling``."""
+"""For each ``sampling``, the function that draws its batches."""

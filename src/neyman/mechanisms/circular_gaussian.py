@@ -14,7 +14,7 @@ from neyman.noise import Bits, SecureBits, rounded_gaussian
 
 @dataclass(frozen=True)
 class Limits:
-    """Limit the number of points, sigma in circles, and the sensitivity in sigmas."""
+    """Limit the number of points, sigma over points, and sensitivity over sigma."""
 
     points: int = 2**41
     sigma_circles: int = 10  # above, a draw would be repeated more than 25 times on average

@@ -30,7 +30,7 @@ RELATION: dict[str, Neighboring] = {
 SAMPLINGS = tuple(RELATION)
 UNBROKEN = ("allocated", "k-of-t", "shuffled", "cyclic")  # schemes with complete passes only
 CLIPPED = {"examples": "one record", "users": "one user's sum"}
-"""The clipped quantity that is the unit of sigma, for each kind of user sampling."""
+"""For each ``user_sampling``, the clipped quantity whose clip is the unit of sigma."""
 
 Histogram = tuple[tuple[int, int], ...]
 

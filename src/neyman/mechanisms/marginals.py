@@ -139,7 +139,7 @@ class Marginals(Mechanism):
 
     @cached_property
     def unit(self) -> int:
-        """Return the power of two that scales every r_B, to noise variances of at least 2^20."""
+        """Return the power of two that scales the parts r_B to noise variances of 2^20 or more."""
         least = min(variance for _, variance in self.noise)
         bits = math.log2(least.numerator) - math.log2(least.denominator)
         return 1 << max(0, math.ceil((LIMITS.least_variance_bits - bits) / 2) + 1)
@@ -319,7 +319,7 @@ def checked_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def ordered(argument: str, names: Iterable[str], sizes: Mapping[str, int]) -> Part:
-    """Return the attributes ``names`` in the order of ``sizes``. Refuse unknown or repeated."""
+    """Return the ``names`` in the order of ``sizes``. Refuse unknown and repeated names."""
     if not isinstance(names, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{argument}: {names!r} must be attributes, such as ('age', 'sex')")
     given = (names,) if isinstance(names, str) else tuple(names)

@@ -112,7 +112,7 @@ def type_of_package(name: str) -> type[object] | None:
 
 
 def combined(name: Combinator, kind: type[T], *arguments: object) -> T:
-    """Call the function of a method of `Mechanism`, and check that it returns this ``kind``."""
+    """Call the function behind a method of `Mechanism`, and check that it returns a ``kind``."""
     module, function = COMBINATORS[name]
     built = getattr(import_module(module), function)(*arguments)
     assert isinstance(built, kind)

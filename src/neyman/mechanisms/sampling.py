@@ -260,7 +260,7 @@ def subsampled(
     population: int | None,
     neighboring: Neighboring | None,
 ) -> Mechanism:
-    """Build ``.subsample``. A sample of a sample of the same kind becomes one sample."""
+    """Return the result of ``.subsample``. A sample of a sample of one kind becomes one sample."""
     if rate is not None and (size is not None or population is not None):
         raise ValueError("give either rate= (Poisson) or size= and population= (fixed size)")
     if rate is not None:
@@ -286,7 +286,10 @@ def subsampled(
 
 
 def _single_sum(mechanism: Mechanism) -> Composition:
-    """Return the mechanism's only sum of losses. Refuse several sums, and mere bounds."""
+    """Return the mechanism's only sum of losses.
+
+    Refuse several sums, and losses that are known only by a bound.
+    """
     composition, *more = mechanism.losses()
     if more:
         # The shift may depend on the other records in the sample, so no shift dominates.

@@ -225,7 +225,7 @@ class Exponential(ClosedLadder):
         return self.delta * ratio
 
     def _units(self, log_s: Array, n: Array) -> Array:
-        """Bound the rounding error of log g^n(s) in closed form, absolute."""
+        """Bound the absolute rounding error of log g^n(s) in closed form."""
         return 16 * UNIT * (2 + np.abs(np.maximum(log_s, -1e300)) + n * self.epsilon)
 
     def out(self, log_s: Array, n: Array) -> Arrays:

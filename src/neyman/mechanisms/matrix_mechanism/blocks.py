@@ -65,7 +65,10 @@ class Tree(Strategy):
         return total * STRATEGY_UNIT**2
 
     def spread(self) -> NDArray[np.float64]:
-        """Return each prefix sum's standard error. It uses one block per 1 in its binary length."""
+        """Return the standard error of each prefix sum.
+
+        A prefix sum uses one block per 1 in its binary length.
+        """
         levels = self.steps.bit_length()
         variances = stream.tree_trust(levels) if self.optimal else [1.0] * levels
         t = np.arange(1, self.steps + 1)

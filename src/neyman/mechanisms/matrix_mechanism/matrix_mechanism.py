@@ -121,7 +121,7 @@ class MatrixMechanism(Mechanism):
         return root_above(self._shift_squared()) / STRATEGY_UNIT
 
     def _shift_squared(self) -> Fraction:
-        """Return the squared l2 distance by which one record moves W x, exact."""
+        """Return the exact bound on the squared l2 distance by which one record moves W x."""
         size = rational(self.sensitivity)
         return size**2 * self.strategy.largest(self.participations, self.separation)
 

@@ -37,7 +37,7 @@ class OrderStatistic:
         return int(self.rows[self.rank])
 
     def sensitivity(self, changes: int) -> int:
-        """Return A(k) for k = ``changes``: the move by one more change, in steps [ST-8]."""
+        """Return A(k) for k = ``changes``: the largest move by one more change, in steps [ST-8]."""
         first = self.rank - changes - 1
         window = self._rows_between(first, self.rank + changes + 2)
         return int((window[changes + 1 :] - window[: changes + 2]).max())

@@ -37,7 +37,10 @@ class VarianceChanges:
         return Fraction(int(n * (exact * exact).sum() - exact.sum() ** 2), n * n)
 
     def sensitivity(self, changes: int) -> Fraction:
-        """Return the largest move by one change after ``changes``, in squared steps [ST-12]."""
+        """Return the largest move of the variance by one more change after ``changes`` [ST-12].
+
+        The unit is a squared step.
+        """
         n = len(self.rows)
         best = max(self._one_side(changes), self._mirror._one_side(changes))
         # Divide by (n - 1)^2, and multiply by (n - 1) / n^2.

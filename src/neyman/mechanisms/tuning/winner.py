@@ -188,7 +188,7 @@ class SelectBest(Mechanism):
         """Return the smaller of a closed bound and the rho of the curve, rounded up.
 
         The closed bound is rho + c + 2 sqrt(rho log(E[K] + P(K = 0))), with the rho of one run and
-        c = max of log psi'(pi(x)) / psi'(x) [BS-6].
+        c = max of log(psi'(pi(x)) / psi'(x)) [BS-6].
         """
         if self._base == GUESSING:
             return Fraction(0)
