@@ -1,1 +1,1 @@
-"""Describe private releases by frozen mechanisms, closed under ``+``, ``*`` and ``.subsample``."""
+"""Describe private releases by immutable mechanisms, combined by ``+``, ``*``, ``.subsample``."""

@@ -36,7 +36,7 @@ from neyman.numerics.whitening import Matrix, whitened_norm
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest shift that one record may cause, in units."""
+    """Limit the shift between neighbors: for `DiscreteLaplace`, and per entry of a shift vector."""
 
     listed_shift: int = 100_000
     move: int = 10**12
@@ -186,8 +186,9 @@ class DiscreteGaussian(Mechanism):
     release may depend on these answers. Then no fixed vector need be the worst: give one vector
     that covers all of them.
 
-    The l2 norm of a shift does not determine the curve: (2) and (1, 1, 1, 1) cross at sigma 1. A
-    larger sigma is not always more private: delta(2) is .1048 at sigma .5 and .1533 at .65.
+    The l2 norm of a shift does not determine the curve: the curves for the shifts (2) and (1, 1, 1,
+    1) cross at sigma 1. A larger sigma is not always more private: delta(2) is .1048 at sigma .5
+    and .1533 at .65.
 
     Examples:
         >>> import neyman as ny
@@ -290,12 +291,12 @@ class DiscreteLaplace(Mechanism):
         return (Composition.of([(discrete_laplace_loss(self.scale, self.sensitivity), 1)]),)
 
     def rho(self) -> Fraction:
-        """Return the KL divergence between neighbors, rounded up [ZC-5]."""
+        """Return rho, the KL divergence between neighbors, rounded up [ZC-5]."""
         return discrete_laplace_rho(self.scale, self.sensitivity)
 
 
 def _check_ratio(name: str, above: float | Fraction, below: float | Fraction, most: int) -> None:
-    """Refuse a ratio of shift to noise that is neither 0 nor between 1e-150 and ``most``."""
+    """Refuse ``above / below``, shift over noise, unless it is 0 or from 1e-150 to ``most``."""
     if isinstance(below, float) and above <= most and 1e-149 < above / below < most / 10:
         return
     ratio = check.exact("sensitivity", above) / check.exact("noise", below)
@@ -304,7 +305,10 @@ def _check_ratio(name: str, above: float | Fraction, below: float | Fraction, mo
 
 
 def shift_vectors(sensitivity: int | Iterable[Iterable[int]]) -> tuple[tuple[int, ...], ...]:
-    """Return the maximal shift vectors, each as its absolute nonzero entries in falling order."""
+    """Return the shift vectors that no other vector covers.
+
+    Each one consists of its absolute nonzero entries, in falling order. An integer d is ``[(d,)]``.
+    """
     if isinstance(sensitivity, np.ndarray):
         sensitivity = sensitivity.tolist()
     if not isinstance(sensitivity, Iterable):

@@ -57,7 +57,7 @@ TARGETS = ("epsilon", "eps", "delta", "rho", "mu", "gdp", "zcdp", "target_epsilo
 
 
 class Mechanism(Description):
-    """Represent a source of randomness, without data or random state, immutable, equal by value.
+    """Describe a private release: immutable, equal by value, without data or random state.
 
     Mechanisms combine: ``a + b`` releases both with independent noise, ``a * n`` releases a n
     times, and ``sum`` of mechanisms releases all of them. `tradeoff()` returns what they reveal.
@@ -122,7 +122,7 @@ class Mechanism(Description):
         return ((self, 1),)
 
     def renyi(self, order: float | Fraction) -> Bound:
-        """Bound the largest Renyi divergence of this order between neighbors. ``upper`` is safe.
+        """Bound the largest Renyi divergence of this order between neighbors: ``upper`` is proven.
 
         Args:
             order: at least 1.
@@ -137,7 +137,7 @@ class Mechanism(Description):
 
         Args:
             neighboring: the relation that you expect. The method refuses a mechanism that is
-                described under another relation, and otherwise changes nothing.
+                described under another relation.
 
         Raises:
             ValueError: the mechanism has another relation, or the relation does not exist.
@@ -196,8 +196,8 @@ class Mechanism(Description):
         One neighbor contains all records of one user, and the other contains none of them. The
         mechanism describes the shift of one record. The method covers Gaussian noise, its Poisson
         samples under add-remove, `DPSGD` with Poisson batches, and sums of these. Usually the
-        result is tighter than ``tradeoff().group(k)``. But only ``group(k)`` covers datasets with a
-        added and k - a removed records. If noise is far below the sensitivity, the interval of
+        result is tighter than ``tradeoff().group(k)``. But only ``group(k)`` covers a mix of added
+        and removed records, k in all. If noise is far below the sensitivity, the interval of
         several steps may be wide. Then ``group(k)`` is the better bound.
 
         In a sum, each part has its own number of records per user. With ``a.user(8) + b`` a user
@@ -322,7 +322,7 @@ class Mechanism(Description):
 
 @dataclass(frozen=True, repr=False)
 class Composed(Mechanism):
-    """Compose mechanisms with independent noise, grouped and in canonical order.
+    """Compose mechanisms with independent noise. Equal mechanisms are merged, in canonical order.
 
     Build it with ``+`` and ``*``.
 
@@ -461,7 +461,7 @@ class Composed(Mechanism):
 
 
 class StandIn(Mechanism):
-    """Represent a mechanism by the losses of the composition that `made_of` returns."""
+    """Account for a mechanism by the composition that `made_of` returns."""
 
     @abstractmethod
     def made_of(self) -> Mechanism:
@@ -477,21 +477,21 @@ class StandIn(Mechanism):
 
 
 def bracketed(mechanism: Mechanism) -> str:
-    """Return the repr of a mechanism, with brackets around a sum, for a method call."""
+    """Return the repr of a mechanism, with a sum in parentheses, for a method call on it."""
     text = repr(mechanism)
     return f"({text})" if isinstance(mechanism, Composed) else text
 
 
 @cache
 def _parameters(kind: type[Mechanism]) -> tuple[str, ...]:
-    """Return the names of a mechanism's arguments, or () if it takes arbitrary keywords."""
+    """Return the names of the arguments of ``kind``, or () if it takes arbitrary keywords."""
     arguments = signature(kind.__init__).parameters.values()
     free = any(one.kind is Parameter.VAR_KEYWORD for one in arguments)
     return () if free else tuple(one.name for one in arguments)[1:]
 
 
 def _hint(kind: type[Mechanism], name: str) -> str:
-    """Return the arguments that a mechanism takes, and a guess of the intended argument."""
+    """Return text for an error about the unknown argument ``name``: the known ones, and a guess."""
     known = _parameters(kind)
     takes = f"it takes {', '.join(known)}"
     noise = next((one for one in ("sigma", "scale") if one in known), None)
@@ -527,7 +527,7 @@ def one_relation(parts: Sequence[tuple[Mechanism, int]]) -> Relation:
 
 
 def _remedy(parts: Sequence[tuple[Mechanism, int]]) -> str:
-    """Return advice: the same parts under one relation, if each part has a proof under it."""
+    """Return advice for an error: how to describe all parts under one relation, if it is proven."""
     for relation in reversed(NEIGHBORING):
         changed = [_under(m, relation) for m, _ in parts]
         if None not in changed:
@@ -537,7 +537,7 @@ def _remedy(parts: Sequence[tuple[Mechanism, int]]) -> str:
 
 
 def _under(mechanism: Mechanism, relation: Relation) -> Mechanism | None:
-    """Return a mechanism under another relation, or None if it is not proven there."""
+    """Return the mechanism, described under ``relation``, or None if that is not proven."""
     if mechanism.neighboring in ("any", relation):
         return mechanism
     with suppress(TypeError, ValueError):
@@ -548,9 +548,9 @@ def _under(mechanism: Mechanism, relation: Relation) -> Mechanism | None:
 
 
 def _sums(options: tuple[Composition, ...], count: int) -> list[Composition]:
-    """Return all sums of ``count`` of the options, which may repeat.
+    """Return the distinct sums of ``count`` options. An option may repeat.
 
-    Stop when there are more sums than a curve may have alternatives.
+    Stop early if there are more sums than a curve may have alternatives.
     """
     sums: dict[Composition, None] = {}
     for chosen in combinations_with_replacement(options, count):
@@ -562,7 +562,7 @@ def _sums(options: tuple[Composition, ...], count: int) -> list[Composition]:
 
 
 def _check_texts(description: Mapping[str, Any]) -> None:
-    """Refuse text that is not a number, and name its field."""
+    """Refuse text that is not a number in a field of numbers. The error names the field."""
     for name, value in description.items():
         entries = cast(Sequence[object], value if isinstance(value, (list, tuple)) else [value])
         for entry in entries:

@@ -186,9 +186,9 @@ def _cyclic(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[R
 
 
 def _k_of_t(mechanism: Sampled, rows: int, bits: Bits, after: int) -> Iterator[Rows]:
-    """Yield the batches of "k-of-t": a row takes part in k = epochs of all steps.
+    """Yield batches in which each row takes part in exactly k of the t steps, with k = epochs.
 
-    With l steps left, a row that has to take part r more times enters with probability r / l.
+    With l steps left, a row that must take part r more times enters with probability r / l.
     """
     due = np.full(rows, int(mechanism.epochs), np.int64)
     for left in range(mechanism.steps - after, 0, -1):
@@ -205,4 +205,4 @@ SCHEMES: dict[str, Callable[[Sampled, int, Bits, int], Iterator[Rows]]] = {
     "shuffled": _shuffled_batches,
     "cyclic": _cyclic,
 }
-"""The function that draws the batches of each ``sampling``."""
+"""For each ``sampling``, the function that draws its batches."""

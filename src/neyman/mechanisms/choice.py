@@ -106,7 +106,7 @@ def _sort_mechanisms(name: str, mechanisms: object) -> tuple[Mechanism, ...]:
 
 @dataclass(frozen=True)
 class Alternatives(Mechanism):
-    """Bound a release by mechanisms, one of which covers each change of a record [UN-11]."""
+    """Bound a release by several mechanisms. Each change of a record is covered by one [UN-11]."""
 
     mechanisms: tuple[Mechanism, ...] = field(
         metadata=form(_sort_mechanisms, read=lambda given: tuple(map(Mechanism.from_dict, given)))
@@ -118,7 +118,7 @@ class Alternatives(Mechanism):
 
     @staticmethod
     def of(mechanisms: Iterable[Mechanism]) -> Mechanism:
-        """Return a mechanism that covers all of these, composed with their common parts.
+        """Return a mechanism that covers all of these: common parts, and `Alternatives` of others.
 
         A single mechanism is returned itself.
         """

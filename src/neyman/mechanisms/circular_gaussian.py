@@ -14,7 +14,7 @@ from neyman.noise import Bits, SecureBits, rounded_gaussian
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest circle, noise, and sensitivity."""
+    """Limit the number of points, sigma over points, and sensitivity over sigma."""
 
     points: int = 2**41
     sigma_circles: int = 10  # above, a draw would be repeated more than 25 times on average
@@ -34,8 +34,8 @@ class CircularGaussian(Mechanism):
     `draw` rounds to the nearest point. Rounding reveals no more.
 
     Args:
-        points: number of points on the circle, public, odd, from 3 to 2^41. A direction of a turns
-            is the point round(a points).
+        points: number of points on the circle, public, odd, from 3 to 2^41. A direction of x turns
+            is the point round(x points).
         sigma: noise scale in points, above 0, at most 10 circles.
         sensitivity: shift of the answer between neighbors, the shorter way around, in points: from
             1 to (points - 1) / 2, and at most 60 sigma. A shorter shift reveals less.

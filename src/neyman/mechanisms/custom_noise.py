@@ -23,7 +23,7 @@ from neyman.numerics.rounding import above
 
 @dataclass(frozen=True)
 class Limits:
-    """Set into how many intervals the shifts of a user's noise are divided."""
+    """Limit the shifts, or intervals of shifts, that a user's noise is computed for."""
 
     shifts: int = 256  # number of integer shifts, each with its own curve
     shift_intervals: int = 40  # number of intervals of shifts
@@ -145,9 +145,9 @@ class CustomNoise(Mechanism):
 
 
 def _shifts(law: Density | Masses, most: float) -> list[tuple[float, float, bool]]:
-    """Return intervals that cover all shifts up to the largest, each by its middle and half width.
+    """Return the shifts to compute: intervals as (middle, half width, is an estimate).
 
-    The third entry of each is True if the interval gives only an estimate.
+    They bound all shifts up to ``most``, unless the third entry is True.
     """
     if law.log_concave:
         return [(most, 0.0, False)]

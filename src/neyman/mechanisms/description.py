@@ -16,7 +16,7 @@ from neyman.numerics import check
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the range of the numbers in a description."""
+    """Limit the numbers in a description: counts, probabilities, and variances of integer noise."""
 
     count: int = 10**18  # largest number of releases, and of records
     least_share: float = 1e-300  # below, derived numbers underflow
@@ -66,7 +66,7 @@ def integer(least: int = 0, most: int | None = None) -> dict[str, Any]:
 
 
 def probability(name: str, value: object) -> float | Fraction:
-    """Return a probability in stored form: 0, or from 1e-300 to 1.
+    """Return the checked ``value``, a probability: 0, or from 1e-300 to 1.
 
     A smaller probability could underflow to 0, and a non-private mechanism would seem private.
     """
@@ -77,7 +77,7 @@ def probability(name: str, value: object) -> float | Fraction:
 
 
 def positive(name: str, value: object) -> float | Fraction:
-    """Return a number above 0 in stored form."""
+    """Return the checked ``value``, a number above 0."""
     check.positive(name, value)
     return check.number(name, value)
 
@@ -88,7 +88,7 @@ def _non_negative(name: str, value: object) -> float | Fraction:
 
 
 def pure_epsilon(name: str, value: object) -> float | Fraction:
-    """Return an epsilon in stored form: 0, or from 1e-150 to a million."""
+    """Return the checked ``value``, an epsilon: 0, or from 1e-150 to a million."""
     epsilon = _non_negative(name, value)
     if epsilon and not LEAST_EPSILON <= epsilon <= MOST_EPSILON:
         raise ValueError(
@@ -98,7 +98,7 @@ def pure_epsilon(name: str, value: object) -> float | Fraction:
 
 
 def exact_above_zero(name: str, value: object) -> Fraction:
-    """Return a number above 0 as an exact rational."""
+    """Return the checked ``value``, a number above 0, as an exact rational."""
     exact = check.exact(name, value)
     if exact <= 0:
         raise ValueError(f"{name} = {value!r} must be above 0")

@@ -30,13 +30,13 @@ RELATION: dict[str, Neighboring] = {
 SAMPLINGS = tuple(RELATION)
 UNBROKEN = ("allocated", "k-of-t", "shuffled", "cyclic")  # schemes with complete passes only
 CLIPPED = {"examples": "one record", "users": "one user's sum"}
-"""The clipped quantity that is the unit of sigma, for each kind of user sampling."""
+"""For each ``user_sampling``, the clipped quantity whose clip is the unit of sigma."""
 
 Histogram = tuple[tuple[int, int], ...]
 
 
 def _records(name: str, value: object) -> int | Histogram:
-    """Return the largest number of records per user, or a histogram in rising order."""
+    """Return the checked ``value``: the most records per user, or a histogram in rising order."""
     if not isinstance(value, (Mapping, tuple, list)):
         return check.integer(name, value, 1)
     given = cast("Mapping[object, object] | Sequence[object]", value)
@@ -51,7 +51,7 @@ def _records(name: str, value: object) -> int | Histogram:
 
 
 def _pair(name: str, pair: object) -> tuple[int, int]:
-    """Return a number of records and the number of users who have it."""
+    """Return the checked pair: a number of records, and the number of users who have it."""
     if not isinstance(pair, (tuple, list)) or len(cast("list[object]", pair)) != 2:
         raise ValueError(
             f"{name}: {pair!r} must be a number of records with a number of users, as in {{8: 20}}"
@@ -92,7 +92,7 @@ class DPSGD(StandIn):
     - "k-of-t": each record takes part in k = epochs random steps of all T = epochs * n / batch
       steps, under add-remove: ``Gaussian(sigma).random_allocation(T, times=k)``.
     - "fixed": each batch is a fresh sample of fixed size, under replace-one:
-      ``Gaussian(sigma).subsample(size=batch, population=n) * steps``, C_p at each step.
+      ``Gaussian(sigma).subsample(size=batch, population=n) * steps`` (see `FixedSize`).
     - "shuffled": the records are shuffled once per epoch and cut into batches, under replace-one:
       ``Gaussian(sigma).shuffled_batches(n / batch) * epochs``. No amplification is claimed for the
       secret order. Most loops draw batches in this way, but "allocated" is equally easy.
@@ -103,10 +103,10 @@ class DPSGD(StandIn):
     standard deviation of the noise on each row of the strategy.
 
     - "cyclic": ``MatrixMechanism(strategy, sigma, participations=epochs, separation=n / batch)``.
-    - "poisson", for a band of b rows: each record enters one of b groups at random. In each step t,
-      the group t modulo b is active, and its records enter the batch with probability b batch / n.
-      With the largest norm c of a column of the strategy, under add-remove, the composition is
-      ``Gaussian(sigma / c).subsample(rate=b * batch / n) * (steps / b)`` [MM-10].
+    - "poisson", for a strategy of band b: each record enters one of b groups at random. In each
+      step t, the group t modulo b is active, and its records enter the batch with probability b
+      batch / n. With the largest norm c of a column of the strategy, under add-remove, the
+      composition is ``Gaussian(sigma / c).subsample(rate=b * batch / n) * (steps / b)`` [MM-10].
 
     If n / batch is not an integer, it is rounded up.
 
@@ -267,7 +267,7 @@ class DPSGD(StandIn):
 
     @property
     def _declaration(self) -> int | dict[int, int]:
-        """Return the declared ``records_per_user``, with a dict for a histogram."""
+        """Return the declared ``records_per_user``. A histogram is returned as a dict."""
         given = self.records_per_user
         return given if isinstance(given, int) else dict(given)
 

@@ -1,6 +1,6 @@
 """Describe federated learning: what each observer learns about a record or a client.
 
-It depends on the observer which noise counts, and which sampling hides a record or client.
+The observer determines which noise counts, and which sampling hides a record or client.
 """
 
 from __future__ import annotations
@@ -239,12 +239,12 @@ class Federated(StandIn):
         return self.clients * rational(self.client_rate)
 
     def _colluding_clients(self) -> int:
-        """Return the number of unprotected colluding clients, with an observer that is a client."""
+        """Return the number of colluding clients. An observing client counts if it is not alone."""
         least = min(1, self.clients - 1) if self.against == "clients" else 0
         return max(self.colluding, least)
 
     def _total(self) -> float | Fraction:
-        """Return sigma sqrt(h), rounded down."""
+        """Return sigma sqrt(h) for h = `honest`, rounded down: the noise that counts in a sum."""
         if self.honest == 1:
             return self.sigma
         sigma = rational(self.sigma)

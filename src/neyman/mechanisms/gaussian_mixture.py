@@ -22,7 +22,7 @@ from neyman.numerics.canonical_order import order_key
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the limits for the probabilities and the shifts of a mixture."""
+    """Limit the error of a sum of probabilities, the shifts, and the smallest separate weight."""
 
     sum_error: float = 1e-9  # largest distance of the sum of the probabilities from 1
     distance: float = 1e3  # above, the noise hides nothing
@@ -132,9 +132,10 @@ def mixture_of_normals(shifts: Mapping[float, float]) -> Loss | None:
 def binomial_mixture(mu: float, records: int, rate: Fraction) -> Part:
     """Return the loss of the removal of a user's records from a Poisson sample [SA-9].
 
-    The pair is sum_j Bin(k, q)(j) N(j mu, 1) against N(0, 1). The bounds move improbable small
-    numbers j to 0 or to the first probable number. For improbable large numbers, the lower bound
-    uses the last probable number, and the upper bound a public coin [SA-11].
+    The pair is sum_j Bin(k, q)(j) N(j mu, 1) against N(0, 1). The lower bound moves improbable
+    small j to 0, and improbable large j to the last probable j. The upper bound moves improbable
+    small j to the first probable j. A public coin decides if a large j occurs, and then all records
+    are in the sample [SA-11].
 
     Args:
         mu: the shift by one record, in standard deviations, above 0.

@@ -30,7 +30,7 @@ from neyman.numerics.rounding import below, down, up
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the precision, and the number of steps at which a descent is split on trial."""
+    """Limit the decimal digits, the mu of the first factor, and the number of splits to try."""
 
     digits: int = 60
     least_gap: float = 1e-140  # of the first factor: a smaller gap would underflow
@@ -299,11 +299,11 @@ class NoisyCyclicGradientDescent(_Gaussian):
 class NoisyStochasticGradientDescent(StandIn, LastIterate):
     """Run noisy gradient descent on fresh batches of fixed size, and release the last iterate.
 
-    Each step draws b of the n records without replacement: p = b / n. With s = L / (b sigma), the
-    curve is f = G(2 sqrt(2) s c^(v+1) / (1 - c)) (x) C_p(G(2 s))^(v+1) for the best v < t.
-    C_p(G(s))^t (every iterate seen) replaces it if better. The composition is exact. The Gaussian
-    limit of the product selects v, and every v is proven. With a constraint set of diameter D, the
-    first factor is G(2 sqrt(2) D / (eta sigma sqrt(v + 1))).
+    Each step draws b of the n records without replacement: p = b / n, with C_p of `FixedSize`. With
+    s = L / (b sigma), the curve is f = G(2 sqrt(2) s c^(v+1) / (1 - c)) (x) C_p(G(2 s))^(v+1) for
+    the best v < t. C_p(G(s))^t (every iterate seen) replaces it if better. The composition is
+    exact. The Gaussian limit of the product selects v, and every v is proven. With a constraint set
+    of diameter D, the first factor is G(2 sqrt(2) D / (eta sigma sqrt(v + 1))).
 
     Args:
         n: number of records.
@@ -348,7 +348,7 @@ class NoisyStochasticGradientDescent(StandIn, LastIterate):
         )
 
     def _cuts(self) -> list[int]:
-        """Return the values of v + 1 to try. The value ``steps`` means no split."""
+        """Return the values of v + 1 to try (see the class). The value ``steps`` means no split."""
         t = self.steps
         if t <= LIMITS.splits:
             return list(range(1, t + 1))
@@ -356,11 +356,7 @@ class NoisyStochasticGradientDescent(StandIn, LastIterate):
         return sorted(spread | {t})
 
     def _gap(self, last: int) -> float:
-        """Return the mu of the first factor if the last v + 1 steps are sampled, rounded up.
-
-        Args:
-            last: v + 1.
-        """
+        """Return the mu of the curve's first factor for v + 1 = ``last``, rounded up."""
         if self.contraction is None:
             apart = float(_reach(self, self.batch)) * self._s / math.sqrt(last)
         else:
@@ -377,7 +373,7 @@ class NoisyStochasticGradientDescent(StandIn, LastIterate):
         return float(self.sensitivity) / (self.batch * float(self.sigma))
 
     def _about(self, last: int) -> float:
-        """Estimate mu squared of the product for this v + 1, by the central limit theorem."""
+        """Estimate the curve's mu squared for v + 1 = ``last``, by the central limit theorem."""
         if last == self.steps:
             return last * _limit(self._s, self.batch / self.n)
         gap = self._gap(last)
@@ -403,7 +399,7 @@ def _factor(contraction: float | Fraction) -> Decimal:
 
 
 def _contraction(c: Decimal, t: Decimal) -> Decimal:
-    """Return (1 - c^t)(1 + c) / ((1 + c^t)(1 - c)), or t for c = 1."""
+    """Return mu^2 / s^2: (1 - c^t)(1 + c) / ((1 + c^t)(1 - c)), or t for c = 1."""
     if c == 1:
         return t
     far = c**t
@@ -411,7 +407,10 @@ def _contraction(c: Decimal, t: Decimal) -> Decimal:
 
 
 def _reach(descent: LastIterate, size: int) -> Decimal:
-    """Return D size / (eta L), the number of steps that may cross the constraint set."""
+    """Return D size / (eta L), the number of steps in which two iterates can move D apart.
+
+    ``size`` is the number of records in a step.
+    """
     assert descent.diameter is not None
     assert descent.step_size is not None
     step = rational(descent.step_size) * rational(descent.sensitivity)
@@ -419,12 +418,12 @@ def _reach(descent: LastIterate, size: int) -> Decimal:
 
 
 def _step(descent: LastIterate, size: int, times: int = 1) -> Mechanism:
-    """Return one step that the attacker sees, with the curve G(times L / (size sigma))."""
+    """Return one step on ``size`` records that the attacker sees: G(times L / (size sigma))."""
     return Gaussian(rational(descent.sigma), rational(descent.sensitivity) * times / size)
 
 
 def _limit(mu: float, p: float) -> float:
-    """Estimate the mu squared that each of many steps C_p(G_mu) adds, by its limit.
+    """Estimate the mu squared that each of many sampled steps C_p(G_mu) adds, in the limit.
 
     Source: Dong, Roth and Su 2022.
     """

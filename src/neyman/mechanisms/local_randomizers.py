@@ -32,7 +32,7 @@ WORD_VALUES = 1 << 64
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest number of categories and the largest epsilon."""
+    """Limit the number of categories and epsilon."""
 
     categories: int = 1 << 20
     epsilon: int = 40  # above, 64 bits are too few for the rare reports
@@ -62,11 +62,11 @@ class Encoding(Mechanism):
             raise ValueError(f"epsilon = {self.epsilon!r} must be at most {LIMITS.epsilon}")
 
     def rho(self) -> Fraction:
-        """Return rho for the unrounded probabilities, an upper bound, rounded up [ZC-4]."""
+        """Return an upper bound on rho: that of the unrounded probabilities, rounded up [ZC-4]."""
         return three_values_rho(rational(self.epsilon))
 
     def _pair(self, p: Sequence[Fraction], q: Sequence[Fraction]) -> tuple[Composition, ...]:
-        """Return the loss between two reports with these exact probabilities of each outcome."""
+        """Return the loss between two reports with outcome probabilities ``p`` and ``q``, exact."""
         rho = self.rho()
         return (
             Composition.of(
@@ -142,7 +142,7 @@ class CategoryResponse(Encoding):
         return self._random / self.categories
 
     def rho(self) -> Fraction:
-        """Return rho for the unrounded probabilities, an upper bound, rounded up [ZC-4]."""
+        """Return an upper bound on rho: that of the unrounded probabilities, rounded up [ZC-4]."""
         return response_rho(rational(self.epsilon), self.categories)
 
     def losses(self) -> tuple[Composition, ...]:
@@ -158,7 +158,7 @@ class CategoryResponse(Encoding):
         return np.where(lies, uniform(self.categories, len(held), source), held)
 
     def frequencies(self, reports: Array) -> Array:
-        """Return (share of reports - b) / (1 - k b) for each category, shape (k,)."""
+        """Return (share of reports - b) / (1 - k b) by category, shape (k,). b: see the class."""
         counts = np.bincount(np.asarray(reports), minlength=self.categories)
         return (counts / counts.sum() - float(self._other)) / float(1 - self._random)
 
@@ -205,7 +205,7 @@ class UnaryEncoding(Encoding):
         return 1 - flipped, flipped
 
     def rho(self) -> Fraction:
-        """Return rho for the unrounded probabilities. Symmetric: twice the rho of one bit."""
+        """Return an upper bound on rho, without rounding. Symmetric: twice the rho of one bit."""
         epsilon = rational(self.epsilon)
         return three_values_rho(epsilon) if self.optimised else 2 * pure_rho(epsilon / 2)
 
@@ -268,7 +268,7 @@ class HadamardResponse(Encoding):
         return _up(1 / (exponential(rational(self.epsilon))[0] + 1))
 
     def losses(self) -> tuple[Composition, ...]:
-        """Return the loss between the reports of two rows."""
+        """Return the loss between the reports of two categories."""
         half, f = Fraction(1, 2), self._flip_probability
         return self._pair([half, (1 - f) / 2, f / 2], [half, f / 2, (1 - f) / 2])
 
@@ -301,5 +301,5 @@ def _up(probability: Fraction) -> Fraction:
 
 
 def _happens(probability: Fraction, size: int, bits: Bits) -> Array:
-    """Draw independent events with this probability, a multiple of 2^-64 below 1."""
+    """Draw ``size`` independent events of this probability, a multiple of 2^-64, as booleans."""
     return bits.words(size) < np.uint64(int(probability * WORD_VALUES))

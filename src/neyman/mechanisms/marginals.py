@@ -41,7 +41,7 @@ from neyman.numerics.relation import Neighboring, neighboring_of, size_known
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest set of marginals, and the range of the noise."""
+    """Limit the numbers of attributes and of parts, and the variance of the integer noise."""
 
     attributes: int = 64
     parts: int = 1 << 17
@@ -139,7 +139,7 @@ class Marginals(Mechanism):
 
     @cached_property
     def unit(self) -> int:
-        """Return the power of two that multiplies r_B, for noise variances of at least 2^20."""
+        """Return the power of two that scales the parts r_B to noise variances of 2^20 or more."""
         least = min(variance for _, variance in self.noise)
         bits = math.log2(least.numerator) - math.log2(least.denominator)
         return 1 << max(0, math.ceil((LIMITS.least_variance_bits - bits) / 2) + 1)
@@ -300,7 +300,10 @@ class Marginals(Mechanism):
 
 
 def share(marginal: Part, part: Part, sizes: Mapping[str, int]) -> float:
-    """Return c(A, B), the variance that a part of variance 1 adds to each cell of a marginal."""
+    """Return c(A, B), the variance that part B of precision 1 adds to each cell of marginal A.
+
+    The precision of part B is the product of n_i^2 over its attributes, divided by s_B^2.
+    """
     own = math.prod(1 - 1 / sizes[name] for name in part)
     return own / math.prod(sizes[name] for name in marginal if name not in part) ** 2
 
@@ -316,7 +319,7 @@ def checked_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def ordered(argument: str, names: Iterable[str], sizes: Mapping[str, int]) -> Part:
-    """Return attributes in the order of the sizes. Refuse unknown and repeated attributes."""
+    """Return the ``names`` in the order of ``sizes``. Refuse unknown and repeated names."""
     if not isinstance(names, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{argument}: {names!r} must be attributes, such as ('age', 'sex')")
     given = (names,) if isinstance(names, str) else tuple(names)

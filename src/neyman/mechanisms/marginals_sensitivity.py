@@ -1,11 +1,12 @@
 """Bound how far one record can move the parts of marginals, all parts together [MA-1].
 
-Finding the changed attributes D with the largest weighted sum of shifts is a cut problem: with two
-values each, and parts of two attributes, a part moves only if exactly one attribute changes. So the
-module tries all D, except exchanges of equivalent attributes. The sum is a polynomial with one term
-for each set of attributes, so d 2^d floating-point additions give its values at all 2^d sets. Sets
-that could be the largest despite rounding are compared exactly [MA-3]. Above 20 attributes without
-exchanges, the largest shifts of all parts are added up instead.
+Finding the changed attributes D with the largest weighted sum of squared shifts is a maximum cut
+problem, if attributes have two values and parts two attributes: a part moves only if exactly one of
+its attributes changes. So the module tries all D, but only one of those that differ by an exchange
+of equivalent attributes. The sum is a polynomial with one term for each set of attributes, so d 2^d
+floating-point additions give its values at all 2^d sets. Sets that could be the largest despite
+rounding are compared exactly [MA-3]. With more than 20 attributes and too few exchanges, the
+largest shifts of all parts are added up.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Part = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest number of record changes to try."""
+    """Limit the changes of a record to try, and to compare exactly."""
 
     changes: int = 1 << 20  # changes of a record, times parts
     attributes: int = 20
@@ -90,7 +91,9 @@ def largest(
 
 
 def few_changes(sizes: Mapping[str, int], weights: Mapping[Part, object]) -> list[Part] | None:
-    """Return replacements that include the worst, one per class, or None if there are too many.
+    """Return sets of changed attributes that include the worst, or None if there are too many.
+
+    Of the sets that differ by an exchange of equivalent attributes, it returns one.
 
     Args:
         weights: weights of the parts. Attributes are equivalent if exchanging them changes no
@@ -108,7 +111,10 @@ def few_changes(sizes: Mapping[str, int], weights: Mapping[Part, object]) -> lis
 
 
 def worst_change(sizes: Mapping[str, int], weights: Mapping[Part, float]) -> Part | None:
-    """Return a replacement with nearly the largest weighted sum of shifts, or None if unknown."""
+    """Return the set of changed attributes with nearly the largest weighted sum of squared shifts.
+
+    Return None if there are too many attributes.
+    """
     if len(sizes) > LIMITS.attributes:
         return None
     return _part_names(sizes, int(np.argmax(_sums(sizes, weights)[0])))
@@ -147,9 +153,9 @@ def subsets(part: Sequence[str]) -> list[Part]:
 
 
 def _contenders(sizes: Mapping[str, int], weights: Mapping[Part, int]) -> list[Part] | None:
-    """Return replacements that include the worst, one per kind, or None if there are too many.
+    """Return sets of changed attributes that include the worst, or None if there are too many.
 
-    A kind has the same numbers of changed attributes in the classes of `isomorphic`.
+    Of the sets with equal numbers of attributes in each class of `isomorphic`, it returns one.
     """
     if len(sizes) > LIMITS.attributes:
         return None
@@ -172,9 +178,9 @@ def _sums(
 ) -> tuple[NDArray[np.float64], float]:
     """Return the weighted sum of shift^2 for every set of changed attributes, and its error bound.
 
-    With d_i = 1 if attribute i changes, else 0, the second product of a part has the factors
-    n_i (n_i - 1) - n_i^2 d_i. Expand it in products of d_i. The value at a set D is then the sum of
-    the coefficients of all subsets of D. The index of D is the sum of 2^i over D.
+    With d_i = 1 if attribute i changes, else 0, the second product in `shift_squared` has the
+    factors n_i (n_i - 1) - n_i^2 d_i. Expand it in products of d_i. The value at a set D is then
+    the sum of the coefficients of all subsets of D. The index of D is the sum of 2^i over D.
     """
     bit = {name: 1 << i for i, name in enumerate(sizes)}
     table = np.zeros(1 << len(sizes))

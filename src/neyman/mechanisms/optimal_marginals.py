@@ -2,11 +2,11 @@
 
 With a_B = prod n_i^2 / s_B^2, the precision of part B (`neyman.mechanisms.marginals`), the variance
 of a cell of marginal A is the sum of c(A, B) / a_B over B within A. A change D of a record costs
-the sum of p_B(D) a_B, which is 2 rho for this change. Take weights mu of marginals and lambda of
-changes, each with sum 1, and v = c^T mu, q = p^T lambda. Then for every unbiased Gaussian mechanism
-on linear answers, the largest variance times the largest cost is at least
-(sum over B of sqrt(v_B q_B))^2. For the best weights, the precisions a_B = sqrt(v_B / q_B) attain
-this bound [MA-6].
+the sum of p_B(D) a_B, which is 2 rho for this change: p_B(D) is the squared shift of part B over
+prod n_i^2. Take weights mu of marginals and lambda of changes, each with sum 1, and v = c^T mu, q =
+p^T lambda. Then for every unbiased Gaussian mechanism on linear answers, the largest variance times
+the largest cost is at least (sum over B of sqrt(v_B q_B))^2. For the best weights, the precisions
+a_B = sqrt(v_B / q_B) attain this bound [MA-6].
 
 The square root of the bound is concave in mu and lambda. The algorithm raises it by multiplying
 mu_A by variance_A and lambda_D by cost_D, until the lower and upper bounds agree within a
@@ -49,7 +49,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the tolerance and the number of steps of the optimization."""
+    """Limit the effort of the optimization, and the ratio of weights."""
 
     relative_width: float = 1e-4
     steps: int = 20_000
@@ -134,7 +134,7 @@ class MarginalStrategy:
         return rows
 
     def value(self) -> float:
-        """Return the objective of the measurement that spends at most rho = 1/2."""
+        """Return the objective of the measurement at rho = 1/2."""
         best = self.mechanism(Fraction(1, 2))
         return _objective(
             self.objective,
@@ -147,7 +147,10 @@ class MarginalStrategy:
         return self.value() / self.lower - 1
 
     def gains(self) -> tuple[float, float]:
-        """Return how many times larger the objective is with independent, and with equal noise."""
+        """Return the factors by which independent and equal noise raise the objective.
+
+        `Compared` defines both.
+        """
         compared = self.compared()
         cells = [c.cells for c in compared]
         weights = list(self.weights.values())
@@ -262,7 +265,11 @@ def _objective(objective: str, weighed: Iterable[float], cells: Iterable[int]) -
 
 
 def _orbits(parts: Iterable[Part], classes: Iterable[Part]) -> list[list[int]]:
-    """Return the positions of parts that exchanges of equivalent attributes map to each other."""
+    """Return the orbits, as lists of positions in ``parts``.
+
+    Two parts are in one orbit if exchanges of equivalent attributes (in one of ``classes``) turn
+    one into the other.
+    """
     number = {name: i for i, group in enumerate(classes) for name in group}
     orbits: dict[tuple[int, ...], list[int]] = {}
     for at, part in enumerate(parts):
@@ -271,7 +278,7 @@ def _orbits(parts: Iterable[Part], classes: Iterable[Part]) -> list[list[int]]:
 
 
 def _orbit_means(values: Floats, orbits: Iterable[list[int]]) -> Floats:
-    """Replace the value of each part by the mean of its orbit; see `_orbits`."""
+    """Replace the value of each part by the mean over its orbit; see `_orbits`."""
     averaged = np.empty(len(values))
     for orbit in orbits:
         averaged[orbit] = math.fsum(values[orbit]) / len(orbit)
@@ -281,7 +288,10 @@ def _orbit_means(values: Floats, orbits: Iterable[list[int]]) -> Floats:
 def _variances(
     sizes: Mapping[str, int], weights: Mapping[Part, float], parts: list[Part], objective: str
 ) -> Floats:
-    """Return the weighted c(A, B) by marginal and part, summed over marginals for "total"."""
+    """Return weight times `share`, by marginal and part.
+
+    For "total", return one row: the sum over the cells of all marginals.
+    """
     from scipy.sparse import csr_array  # pyright: ignore[reportMissingTypeStubs]
 
     place = {part: i for i, part in enumerate(parts)}
@@ -302,7 +312,11 @@ def _variances(
 
 
 def _balance(variances: Floats, costs: Floats) -> tuple[Floats, float, Floats]:
-    """Return precisions, the lower bound, and the marginals' weights that prove it [MA-6]."""
+    """Return precisions a_B, a lower bound, and the weights mu that prove it [MA-6].
+
+    The bound is on the largest variance times the largest cost. ``variances`` has a row per
+    marginal, ``costs`` a row per change, and both have a column per part.
+    """
     mu = np.full(variances.shape[0], 1 / variances.shape[0])
     by_change = np.full(len(costs), 1 / len(costs))
     best = (math.inf, np.ones(costs.shape[1]))
@@ -331,7 +345,8 @@ def _against_worst(
 ) -> tuple[Floats, float]:
     """Return precisions and the lower bound, if there are too many changes to list.
 
-    Each round adds the change with the largest ``cost`` to the known changes.
+    Each round adds the change with the largest ``cost`` to the known changes. ``norms`` has prod
+    n_i^2 for each part.
     """
     known: list[Part] = [tuple(sizes), *((name,) for name in sizes)]
     costs = np.array([cost(changed) for changed in known])

@@ -1,4 +1,4 @@
-"""Describe releases about a sample in which a smaller personal budget means a smaller chance."""
+"""Describe releases about a sample that people with smaller budgets enter less often."""
 
 from __future__ import annotations
 

@@ -41,9 +41,9 @@ class PosteriorSample(Mechanism):
     Give ``exact=False`` and one certified distance of that distribution from the posterior, which
     must hold for every dataset:
 
-    - ``total_variation`` = v: with probability v + Phi(mu - z), z = Phi^-1(1 - v), the release
-      reveals everything, and otherwise the curve is G_mu. The best proven curve is max(0,
-      G_mu(alpha + v) - v), and this curve is never above it.
+    - ``total_variation`` = v: the curve is as if the release revealed everything with probability v
+      + Phi(mu - z), z = Phi^-1(1 - v), and otherwise had the curve G_mu. The best proven curve is
+      max(0, G_mu(alpha + v) - v), and this curve is never above it.
     - ``wasserstein`` = D, in the distance W-infinity: the release is the draw plus normal noise of
       standard deviation ``sigma`` on each coordinate. The curve is G(L / sqrt(m) + 2 D / sigma).
 
@@ -195,11 +195,11 @@ class PosteriorSample(Mechanism):
         return Fraction(self._mu()) ** 2 / 2
 
     def _mu_squared(self) -> Fraction:
-        """Return L^2 / m for the draw itself."""
+        """Return L^2 / m, the mu squared of an exact draw."""
         return rational(self.lipschitz) ** 2 / rational(self.convexity)
 
     def _shift(self) -> Fraction:
-        """Return 2 D / sigma, or 0 without noise."""
+        """Return 2 D / sigma, the part of mu from ``wasserstein``, or 0 without it."""
         if self.wasserstein is None or self.sigma is None:
             return Fraction(0)
         return 2 * rational(self.wasserstein) / rational(self.sigma)

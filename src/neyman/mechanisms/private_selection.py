@@ -36,12 +36,13 @@ class ExponentialMechanism(Mechanism):
             e^{epsilon u / (2 D)} have this range. If all scores also move in the same direction,
             the weights e^{epsilon u / D} have it too. The mechanism is pure epsilon-DP.
 
-    The curve multiplies the odds of a level by at most e^epsilon, and some exponential mechanism
-    attains each point. Several releases have no single worst case. ``.upper`` is the smaller of two
-    safe bounds: the composed envelope of all ranges, which also holds if later scores depend on
-    earlier choices, but is not exact, and the bound from the worst divergence of each order. A
-    repeated choice between two candidates attains ``.lower``. Renyi divergences are exact. `rho()`
-    is at most epsilon^2 / 8, a quarter of the zCDP cost of other pure epsilon-DP mechanisms.
+    The odds of the power are at most e^epsilon times the odds of the level, and some exponential
+    mechanism attains each point of this curve. Several releases have no single worst case.
+    ``.upper`` is the smaller of two safe bounds: the composed envelope of all ranges, which also
+    holds if later scores depend on earlier choices, but is not exact, and the bound from the worst
+    divergence of each order. A repeated choice between two candidates attains ``.lower``. Renyi
+    divergences are exact. `rho()` is at most epsilon^2 / 8, a quarter of the zCDP cost of other
+    pure epsilon-DP mechanisms.
 
     The mechanism releases only the candidate, not its score or the lead over other candidates.
 
@@ -200,7 +201,7 @@ def _range_loss(epsilon: Fraction) -> Composition:
 
 
 def _pure(epsilon: Fraction, lower: float) -> Composition:
-    """Return a bracket of two randomized responses, at ``lower`` and at ``epsilon``."""
+    """Return a loss between those of randomized response at ``lower`` and at ``epsilon``."""
     if not epsilon:
         return Composition()
     below = response_loss(min(Fraction(lower), epsilon))

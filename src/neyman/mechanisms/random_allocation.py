@@ -93,7 +93,7 @@ class RandomAllocation(Mechanism):
         return (Composition.of([(self._share(mu), self.times)]),)
 
     def _share(self, mu: float) -> LossBracket:
-        """Bracket one of k equal shares of the loss of a record in k of T batches [RA-5].
+        """Return a bracket whose k-fold sum brackets the loss of a record in k of T batches [RA-5].
 
         Args:
             mu: the shift by one record, in standard deviations.

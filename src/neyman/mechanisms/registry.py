@@ -1,4 +1,4 @@
-"""Locate the module of each type of mechanism and each combinator, to load it when needed.
+"""Locate the modules of mechanism types, and of methods that build mechanisms, for lazy loading.
 
 Stored JSON names types, not modules. To add a mechanism, add its type here. An outside package
 needs no entry here: its subclass of `Mechanism` registers itself on import. An entry point in the
@@ -66,7 +66,7 @@ COMBINATORS = {
     "random_allocation": ("neyman.mechanisms.random_allocation", "RandomAllocation"),
     "shuffle": ("neyman.mechanisms.shuffling.shuffled_reports", "Shuffled"),
 }
-"""The module and the function of each combinator of `Mechanism`."""
+"""The module and the function of each method of `Mechanism` that builds another mechanism."""
 
 Combinator = Literal["subsample", "shuffled_batches", "random_allocation", "shuffle"]
 
@@ -112,7 +112,7 @@ def type_of_package(name: str) -> type[object] | None:
 
 
 def combined(name: Combinator, kind: type[T], *arguments: object) -> T:
-    """Call a combinator, such as "subsample", and check that it returns this ``kind``."""
+    """Call the function behind a method of `Mechanism`, and check that it returns a ``kind``."""
     module, function = COMBINATORS[name]
     built = getattr(import_module(module), function)(*arguments)
     assert isinstance(built, kind)

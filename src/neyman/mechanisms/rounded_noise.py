@@ -15,7 +15,7 @@ from neyman.numerics import check
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest shift that a record may cause with rounded noise."""
+    """Limit the shift, as an integer and relative to sigma."""
 
     shift_units: int = 10**13  # one privacy unit may move a number of a table by 10^12
     mu_squared: int = 10**12

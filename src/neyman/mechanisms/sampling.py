@@ -260,7 +260,7 @@ def subsampled(
     population: int | None,
     neighboring: Neighboring | None,
 ) -> Mechanism:
-    """Build ``.subsample``. A sample of a sample of the same kind becomes one sample."""
+    """Return the result of ``.subsample``. A sample of a sample of one kind becomes one sample."""
     if rate is not None and (size is not None or population is not None):
         raise ValueError("give either rate= (Poisson) or size= and population= (fixed size)")
     if rate is not None:
@@ -286,7 +286,10 @@ def subsampled(
 
 
 def _single_sum(mechanism: Mechanism) -> Composition:
-    """Return the only sum of losses of the mechanism. Refuse several sums."""
+    """Return the mechanism's only sum of losses.
+
+    Refuse several sums, and losses that are known only by a bound.
+    """
     composition, *more = mechanism.losses()
     if more:
         # The shift may depend on the other records in the sample, so no shift dominates.
@@ -341,7 +344,7 @@ def _through(
     """Return the loss of a composition on a sample, exactly or between two grids.
 
     Args:
-        sampled: returns the loss on a sample for one loss without sampling.
+        sampled: a function from a loss without sampling to the loss on a sample.
     """
     low, high = sides(composition.parts)
     if low != high:
@@ -363,7 +366,7 @@ def _through(
 
 @singledispatch
 def _poisson(inner: Loss, rate: float) -> Loss:
-    """Return the loss for the removal of a record, if ``inner`` is on a Poisson sample."""
+    """Return the loss for the removal of a record from a Poisson sample. ``inner`` is unsampled."""
     return SubsampledLoss(inner, rate, True)
 
 
@@ -405,7 +408,7 @@ def _opposite(mechanism: Mechanism, composition: Composition, rate: float) -> Co
 
 @singledispatch
 def _samples_itself(part: Part) -> bool:
-    """Return True if the loss of this part on a sample needs no grid."""
+    """Return True if `_through` needs no grid for this loss on a sample."""
     return False
 
 

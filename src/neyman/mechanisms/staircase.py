@@ -30,7 +30,7 @@ Cost = Literal["absolute", "squared"]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the range of epsilon, and the number of digits for the shape."""
+    """Limit epsilon, and the decimal digits of computations."""
 
     digits: int = 60
     epsilon: int = 700  # above, a step of the density underflows

@@ -139,9 +139,9 @@ class CanonicalNoise(Mechanism):
         )
 
     def pdf(self, x: ArrayLike) -> float | Array:
-        """Return the density: 1 - 2c in the middle, falling from unit to unit.
+        """Return the density of the noise.
 
-        At a jump, the result is one of the two values or between them.
+        At a jump, the result is one of the two one-sided values, or between them.
 
         Args:
             x: in the units of the answer; a number or an array of any shape.
@@ -159,7 +159,7 @@ class CanonicalNoise(Mechanism):
         )
 
     def ppf(self, u: ArrayLike) -> float | Array:
-        """Return the quantile: the x with F(x) = u. Bounded noise has its ends at u = 0 and 1.
+        """Return the quantile: the x with F(x) = u. At u = 0 and 1, bounded noise has its ends.
 
         Args:
             u: in [0, 1]; a number or an array of any shape. Small u keep full relative accuracy.
@@ -230,7 +230,7 @@ class CanonicalNoise(Mechanism):
     # The mechanism
 
     def losses(self) -> tuple[Composition, ...]:
-        """Return the loss of the curve. If it has none, return a loss between two polygons.
+        """Return the loss of a pair with this curve. If none is known, bracket it by two polygons.
 
         A joined curve is not the curve of any given pair. A curve implied by a bare zCDP or Renyi
         guarantee, or by a bounded range, composes differently than the guarantee.
@@ -278,7 +278,10 @@ def _wider(low: float, high: float, method: str) -> Bound:
 
 
 def _ask_elementwise(name: str, value: ArrayLike, ask: Callable[[Array], Array]) -> float | Array:
-    """Apply ``ask`` to an array of any shape, or to a number."""
+    """Apply ``ask``, a function of flat arrays, to a number or to an array of any shape.
+
+    Refuse NaN. If ``name`` is "u", also refuse values outside [0, 1].
+    """
     given = np.asarray(value)
     if given.dtype.kind not in "iuf" and not isinstance(value, Fraction):
         raise TypeError(f"{name} = {value!r} must be a real number or an array of them")
@@ -312,7 +315,7 @@ def _beyond(u: Array) -> Array:
 
 @singledispatch
 def _rho(loss: Part) -> Fraction | None:
-    """Return a proven rho of one loss, exact, or None."""
+    """Return a proven zCDP parameter of one loss, exact, or None if there is none."""
     rho = loss.rho
     return Fraction(rho) * (1 + Fraction(1, 10**14)) if math.isfinite(rho) else None
 

@@ -54,7 +54,7 @@ MOST = float(np.finfo(float).max)
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how two polygons enclose a curve that has no distribution of its own."""
+    """Limit the polygons around a curve without a known loss, and the curves that have noise."""
 
     tests: int = 120  # number of tests for the two polygons ...
     least_normal_quantile: float = 12.0  # ... down to this normal quantile of the level
@@ -68,7 +68,7 @@ LIMITS = Limits()
 
 
 class CanonicalLaw:
-    """Compute the canonical noise Z of a curve at sensitivity 1, with certified bounds."""
+    """Compute the distribution of canonical noise Z at sensitivity 1, with certified bounds."""
 
     def __init__(self, curve: Tradeoff) -> None:
         check_curve(curve)
@@ -92,7 +92,7 @@ class CanonicalLaw:
         return self.ladder.out(low, n)[0], self.ladder.out(high, n)[1]
 
     def _middle(self, x: Array) -> tuple[Array, Array, Array]:
-        """Return the number of units from x to [-1/2, 1/2], and bounds on the log tail there."""
+        """Return the integer n with x - n in [-1/2, 1/2], and bounds on log P(Z > x - n)."""
         n = np.maximum(np.ceil(x - 0.5), 0.0)
         t = np.clip(x - n, -0.5, 0.5)
         shares = [
@@ -111,7 +111,7 @@ class CanonicalLaw:
         return gap[0] + steep[0] - 4 * UNIT, gap[1] + flat[1] + 4 * UNIT
 
     def place(self, log_u: Array) -> Arrays:
-        """Bound the x >= 0 with P(Z > x) = u, for u <= 1/2. Log u = -inf gives the end."""
+        """Bound the x >= 0 with P(Z > x) = u, for u <= 1/2. If u = 0, x is the end of the noise."""
         low, high = np.empty(len(log_u)), np.empty(len(log_u))
         middle = log_u > 0.5 * (self.ladder.log_c[0] + self.ladder.log_c[1])
         u = np.exp(log_u[middle])
@@ -123,9 +123,9 @@ class CanonicalLaw:
     def variance(self) -> Bound:
         """Bound the variance: by exact sums for (epsilon, delta), else by convexity.
 
-        The variance is 2 int_0^{1/2} Q(u)^2 du, where P(Z > Q(u)) = u. Q is convex, because the
-        density does not rise, and so is its square. So between two places, the integral is between
-        the bounds from the midpoint and from the chord.
+        The variance is 2 int_0^{1/2} Q(u)^2 du, where P(Z > Q(u)) = u. Q and its square are convex,
+        because the density does not rise. So between two grid points of u, the integral is at least
+        its midpoint value, and at most its trapezoid value.
         """
         if isinstance(self.ladder, Exponential):
             return _exact_variance(self.ladder)
@@ -238,10 +238,10 @@ def _geometric(last: float, r: float) -> float:
 
 
 def _exact_variance(law: Exponential) -> Bound:
-    """Return 4 times the integral of x P(Z > x) over x > 0, cell by cell, in decimals.
+    """Return bounds on 4 times the integral of x P(Z > x) over x > 0, by exact sums in decimals.
 
-    With q = e^-epsilon, d = 1 - 2c and k = delta / (e^epsilon - 1), the tail P(Z > n + t) is
-    q^n (1/2 - d t + k) - k while this is positive.
+    With q = e^-epsilon, d = 1 - 2c and k = delta / (e^epsilon - 1), the tail P(Z > n + t) is q^n
+    (1/2 - d t + k) - k while this is positive, for |t| <= 1/2.
     """
     epsilon, delta = law.epsilon, law.delta
     with localcontext() as context:
@@ -294,9 +294,9 @@ def own_loss(curve: Tradeoff) -> Composition | None:
 def composes_as(curve: Tradeoff) -> Composition:
     """Return the loss of a pair with this curve, or a loss between two polygons [CN-7].
 
-    A curve implied by a bare guarantee or a bounded range is the curve of a pair. But it composes
-    differently: the pair meets the curve and not the guarantee. A joined curve is not the curve of
-    any of the joined pairs.
+    The curve of a bare guarantee, such as zCDP, or of a bounded range is also the curve of a pair.
+    But this pair does not meet the guarantee, so it composes differently. A joined curve is not the
+    curve of any of the joined pairs.
     """
     own = own_loss(curve)
     if own is not None:
@@ -312,7 +312,10 @@ def composes_as(curve: Tradeoff) -> Composition:
 
 
 def _hold_symmetric(composition: Composition) -> Composition:
-    """Bracket the loss of a symmetric curve by a polygon of its points and one of lines above."""
+    """Bracket the loss of a symmetric curve between two polygons.
+
+    The lower polygon joins points of the power. The upper one is an envelope of lines above it.
+    """
     profile, infinite = select(composition), Fraction(composition.infinite)
     log_levels = log_ndtr(np.linspace(0.0, -LIMITS.least_normal_quantile, LIMITS.tests))
     low = profile.log_powers(log_levels)[0]

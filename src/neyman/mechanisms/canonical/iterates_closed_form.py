@@ -1,9 +1,9 @@
 """Compute the steps of canonical noise: the effect of one unit of shift on a tail probability.
 
 If s is the tail probability at x >= -1/2, the tail probability at x + 1 is g(s) = f(1 - s). As f is
-its own inverse, g is the inverse of the power: g(s) is the level whose test has power s. So a
-place n + t is n steps of g away from the middle, where the noise is uniform, and n steps of the
-power lead back. `Stepwise` computes the steps of a curve without a closed form.
+its own inverse, g is the inverse of the power: g(s) is the level whose test has power s. So from t
+in the middle [-1/2, 1/2], where the noise is uniform, n steps of g lead outward to n + t, and n
+steps of the power lead back. `Stepwise` computes the steps of a curve without a closed form.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ LEAST_LOG_POWER = -1e300
 
 
 class Ladder(ABC):
-    """Compute the iterates of g with certified bounds. Probabilities are natural logarithms [CN-1].
+    """Compute iterates of g, the step outward by one unit, with certified bounds [CN-1].
+
+    Probabilities are natural logarithms.
 
     Attributes:
         log_c: bounds on log c, where c = f(c) = P(Z > 1/2).
@@ -36,18 +38,18 @@ class Ladder(ABC):
 
     @abstractmethod
     def out(self, log_s: Array, n: Array) -> Arrays:
-        """Bound log g^n(s), for s <= 1 - c."""
+        """Bound log g^n(s): the log tail probability n units outward of s, for s <= 1 - c."""
 
     @abstractmethod
     def place(self, log_u: Array) -> Arrays:
-        """Bound the x with P(Z > x) = u, for u <= c. Log u = -inf gives the end of the noise."""
+        """Bound the x with P(Z > x) = u, for u <= c. If u = 0, x is the end of the noise."""
 
     @abstractmethod
     def log_slope(self, log_s: Array, n: Array) -> Arrays:
-        """Bound the log of the derivative of g^n at s, one-sided at a jump."""
+        """Bound the log of the derivative of g^n (n steps outward) at s, one-sided at a jump."""
 
     def middle(self, s_low: Array, s_high: Array) -> Arrays:
-        """Bound the t in [-1/2, 1/2] with tail probability s."""
+        """Bound the t in [-1/2, 1/2] with P(Z > t) = s, for s from ``s_low`` to ``s_high``."""
         gap_low, gap_high = self.gap
         low, high = 0.5 - s_high, 0.5 - s_low
         low = low / np.where(low > 0, gap_high, gap_low) - 4 * UNIT
@@ -56,18 +58,18 @@ class Ladder(ABC):
 
 
 class ClosedLadder(Ladder):
-    """Compute iterates that have a closed form for n steps of g and of its inverse."""
+    """Compute n steps outward, and n steps inward, by closed forms."""
 
     @abstractmethod
     def back(self, log_u: Array, n: Array) -> Arrays:
-        """Bound the logarithm of the result of n steps of the power, from u."""
+        """Bound the log tail probability n units inward of u."""
 
     @abstractmethod
     def steps(self, log_u: Array) -> Array:
-        """Estimate the number of steps from u <= c to c, as a real number."""
+        """Estimate the number of steps inward from u <= c to c, as a real number."""
 
     def place(self, log_u: Array) -> Arrays:
-        """Bound n + t, for n steps to the middle and the place t in the middle."""
+        """Bound the quantile n + t: n steps inward from u lead to t in the middle [-1/2, 1/2]."""
         with np.errstate(all="ignore"):
             n = np.maximum(np.ceil(self.steps(log_u)), 0.0)
         far = ~np.isfinite(n)
@@ -79,17 +81,16 @@ class ClosedLadder(Ladder):
 
 
 class MovedLadder(ClosedLadder):
-    """Compute iterates if f is the curve of a symmetric distribution and its shift [CN-2].
+    """Compute iterates if f is the curve of a symmetric random number Y and its shift [CN-2].
 
-    g^n shifts the quantiles of the distribution n times. ``y`` is the quantile with tail
-    probability s.
+    A step outward adds the shift to the quantile y, whose tail probability is s = P(Y > y).
     """
 
     _distance: float
 
     @abstractmethod
     def _quantile(self, log_s: Array) -> Arrays:
-        """Return the quantile y, and a bound on its error, including the error of log s."""
+        """Return y with P(Y > y) = s, and a bound on its error, including the error of log s."""
 
     @abstractmethod
     def _log_tail(self, y: Array, error: Array) -> Arrays:
@@ -107,19 +108,19 @@ class MovedLadder(ClosedLadder):
         return _clip_ends(np.where(n == 0, log_s, value), np.where(n == 0, 0.0, error))
 
     def out(self, log_s: Array, n: Array) -> Arrays:
-        """Bound log g^n(s) by a shift to the right."""
+        """Bound log g^n(s), n steps outward: shift the quantile n times to the right."""
         return self._move_iterate(log_s, n)
 
     def back(self, log_u: Array, n: Array) -> Arrays:
-        """Bound n steps of the power by a shift to the left."""
+        """Bound the log tail probability n units inward of u: shift the quantile to the left."""
         return self._move_iterate(log_u, -n)
 
     def steps(self, log_u: Array) -> Array:
-        """Estimate the number of shifts between c and u."""
+        """Estimate the number of shifts from the quantile of c to the quantile of u."""
         return self._quantile(log_u)[0] / self._distance - 0.5
 
     def log_slope(self, log_s: Array, n: Array) -> Arrays:
-        """Bound the log ratio of the densities at the shifted and the first quantile."""
+        """Bound the log slope of g^n: the log ratio of densities at the shifted y and at y."""
         y, error = self._quantile(log_s)
         move = n * self._distance
         near = self._log_density(y, error)
@@ -213,7 +214,7 @@ class Exponential(ClosedLadder):
         self.gap = _relative(math.tanh(epsilon / 2) + delta * 2 / (1 + _exp(epsilon)))
 
     def _step_difference(self, n: Array) -> Array:
-        """Return delta h(n), by which n steps reduce s before they multiply it."""
+        """Return delta h(n) (see the class): n steps outward subtract it before they multiply."""
         if not self.delta:
             return np.zeros(np.shape(n))
         if not self.epsilon:
@@ -224,11 +225,11 @@ class Exponential(ClosedLadder):
         return self.delta * ratio
 
     def _units(self, log_s: Array, n: Array) -> Array:
-        """Bound the rounding error of n steps in closed form."""
+        """Bound the absolute rounding error of log g^n(s) in closed form."""
         return 16 * UNIT * (2 + np.abs(np.maximum(log_s, -1e300)) + n * self.epsilon)
 
     def out(self, log_s: Array, n: Array) -> Arrays:
-        """Bound log g^n(s) in closed form."""
+        """Bound log g^n(s), n steps outward of s, by the formula of the class."""
         error = np.where(n == 0, 0.0, self._units(log_s, n))
         with np.errstate(over="ignore", divide="ignore"):
             share = self._step_difference(n) * np.exp(-log_s)
@@ -238,7 +239,7 @@ class Exponential(ClosedLadder):
         return value + low - error, value + high + error
 
     def back(self, log_u: Array, n: Array) -> Arrays:
-        """Bound n steps of the power in closed form."""
+        """Bound the log tail probability n units inward of u: log(e^{n epsilon} u + delta h(n))."""
         with np.errstate(divide="ignore"):
             value = np.logaddexp(log_u + n * self.epsilon, np.log(self._step_difference(n)))
         error = np.where(n == 0, 0.0, self._units(log_u, n) if self.delta == 0 else 0.0)
@@ -247,7 +248,10 @@ class Exponential(ClosedLadder):
         return value - error, value + error
 
     def steps(self, log_u: Array) -> Array:
-        """Return log((c + k) / (u + k)) / epsilon, with k = delta / (e^epsilon - 1)."""
+        """Estimate the number of steps inward from u to c.
+
+        It is log((c + k) / (u + k)) / epsilon, with k = delta / (e^epsilon - 1).
+        """
         log_c = 0.5 * (self.log_c[0] + self.log_c[1])
         if not self.delta:
             return (log_c - log_u) / self.epsilon
@@ -261,7 +265,7 @@ class Exponential(ClosedLadder):
         return np.log1p(missing / (np.exp(log_u) + k)) / self.epsilon
 
     def log_slope(self, log_s: Array, n: Array) -> Arrays:
-        """Return -n epsilon inside the support, with rounding bounds."""
+        """Bound the log slope of g^n: -n epsilon inside the support, -inf beyond it."""
         ended = self.out(log_s, n)[1] == -math.inf
         value = np.where(ended, -math.inf, -n * self.epsilon)
         error = 4 * UNIT * n * self.epsilon
@@ -269,7 +273,7 @@ class Exponential(ClosedLadder):
 
 
 def _clip_ends(value: Array, error: Array) -> Arrays:
-    """Return both ends of value +- error. If a square overflows, the logarithm is below -1e300."""
+    """Return value - error and value + error. If the error overflows, return -inf and -1e300."""
     far = ~np.isfinite(error)
     value, error = np.where(far, -math.inf, value), np.where(far, 0.0, error)
     return value - error, np.where(far, LEAST_LOG_POWER, value + error)

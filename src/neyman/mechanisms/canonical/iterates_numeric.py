@@ -24,7 +24,7 @@ Arrays = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the effort to solve for the steps of a curve."""
+    """Limit the number of steps, and the width and the rounds of the search for one step."""
 
     steps: int = 100_000  # largest number of single steps
     log_level_width: float = 1e-13  # target width of a level's logarithm
@@ -55,7 +55,7 @@ class Stepwise(Ladder):
         self.log_c = math.log(c_low * (1 - 8 * UNIT)), math.log(c_high * (1 + 8 * UNIT))
 
     def _powers(self, log_level: Array) -> Arrays:
-        """Bound the log power at each log level. At level 0, it is the mass of infinite loss."""
+        """Bound the log power at each log level. At level 0, power is the mass of infinite loss."""
         none = ~np.isfinite(log_level)
         end = math.log(self._infinite) if self._infinite else -math.inf
         low, high = np.full(len(log_level), end), np.full(len(log_level), end)
@@ -126,7 +126,13 @@ class Stepwise(Ladder):
         return low, high
 
     def _ask_power(self, log_level: Array, log_p: Array, blur: Array) -> Arrays:
-        """Return two log levels near a guess, with a power of at most p, and of at least p."""
+        """Return two log levels near a guess: one with a power of at most p, one of at least p.
+
+        Args:
+            log_level: the guess.
+            log_p: log p.
+            blur: the width of the bounds on log power at the guess.
+        """
         low = np.full(len(log_p), -math.inf)
         high = np.minimum(log_p, 0.0)
         away = np.maximum(4 * blur, 1e-14 * (1 + np.abs(log_level)))
@@ -143,7 +149,7 @@ class Stepwise(Ladder):
         return low, np.minimum(high, log_p)
 
     def out(self, log_s: Array, n: Array) -> Arrays:
-        """Bound log g^n(s), the log of g applied n times to s."""
+        """Bound log g^n(s), where each of n steps outward takes the level with power s."""
         low, high = log_s.copy(), log_s.copy()
         for i in range(_few(n)):
             going = np.flatnonzero((n > i) & (high > -math.inf))
@@ -154,7 +160,7 @@ class Stepwise(Ladder):
         return low, high
 
     def place(self, log_u: Array) -> Arrays:
-        """Bound the x with tail probability u, step by step until the tail passes c."""
+        """Bound the quantile x with P(Z > x) = u, by steps inward until the tail exceeds c."""
         s = np.concatenate([log_u, log_u])  # lower and upper bounds
         n = np.zeros(len(s))
         half = len(log_u)
@@ -174,7 +180,7 @@ class Stepwise(Ladder):
         return n[half:] + first[half:], n[:half] + last[:half]
 
     def log_slope(self, log_s: Array, n: Array) -> Arrays:
-        """Bound minus the sum of the log slopes of the power over the steps, by chords."""
+        """Bound the log slope of g^n: minus the log slopes of the power, summed over the steps."""
         low, high = np.zeros(len(log_s)), np.zeros(len(log_s))
         s_low, s_high = log_s.copy(), log_s.copy()
         for i in range(_few(n)):
@@ -191,7 +197,7 @@ class Stepwise(Ladder):
         return np.where(ended, -math.inf, low), np.where(ended, -math.inf, high)
 
     def _slopes(self, low: Array, high: Array) -> Arrays:
-        """Bound the log slope of the power, concave in the level, between two levels [CN-4]."""
+        """Bound the log slope of the power between two log levels, by chords [CN-4]."""
         powers = self._powers(np.concatenate([low, high]))
         k = len(low)
         blur = np.maximum(powers[1][k:] - powers[0][k:], 0.0) + (high - low)

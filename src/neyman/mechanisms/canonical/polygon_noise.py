@@ -28,7 +28,7 @@ from neyman.numerics.atoms import UNIT
 
 @dataclass(frozen=True)
 class Limits:
-    """Set how far the tail of a polygon's noise is computed."""
+    """Limit the curves that have polygon noise, and the computation of the noise's tail."""
 
     # Smallest total variation of a curve, because the tail is computed unit by unit.
     least_variation: Fraction = Fraction(1, 10_000)
@@ -105,7 +105,7 @@ class PolygonNoise:
     # Exact draws
 
     def draw(self, bits: Bits, parts: int) -> int:
-        """Draw floor(parts N), exact [PT-4].
+        """Draw floor(parts N), exact, for the noise N [PT-4].
 
         Args:
             parts: number of grid points per unit.
@@ -124,9 +124,9 @@ class PolygonNoise:
             more = max(1, length // 64)
 
     def _magnitude(self, low: int, high: int, length: int, parts: int) -> int | None:
-        """Return floor(parts x) for all x whose tail is in [low, high] / 2^length.
+        """Return floor(parts x) if all x with tails in [low, high] / 2^length agree, else None.
 
-        Return None if the values differ. A walk inward takes the power of the tail unit by unit.
+        A step inward by one unit replaces the tail by the power at this level.
         """
         top, bottom = self.c.numerator << length, self.c.denominator
         units = 0
@@ -166,7 +166,7 @@ class PolygonNoise:
     # Tail probabilities
 
     def tails(self, start: Fraction) -> tuple[Array, Array]:
-        """Bound S(start), S(start + 1), ..., until they are negligible [PT-5].
+        """Bound the tails S(start), S(start + 1), ..., until they are negligible [PT-5].
 
         The last upper bound also holds for all later tails. Their lower bound is 0.
 
@@ -192,7 +192,7 @@ class PolygonNoise:
         return np.array(lows), np.array(highs)
 
     def _outward(self, tail: float) -> float:
-        """Return g(tail), the level whose power is ``tail``, with a relative error of 16 units."""
+        """Return g(tail), the level with power ``tail``, to 16 rounding units of ``tail``."""
         i = bisect_right(self._powers, tail) - 1
         if i < 0:
             return 0.0
@@ -200,7 +200,7 @@ class PolygonNoise:
         return self._levels[i] + (tail - self._powers[i]) * self._slopes[i]
 
     def tail_between(self, place: Fraction, first: int, last: int) -> tuple[Array, Array]:
-        """Bound the tail S(place - x) for the integers x from first to last."""
+        """Bound the tail P(N >= place - x) for the integers x from ``first`` to ``last``."""
         middle = round(place)
         offset = place - middle  # place - x = offset + (middle - x)
         x = np.arange(first, last + 1)
@@ -220,7 +220,7 @@ class PolygonNoise:
 
 
 def _integer_line(slope: Fraction, through: tuple[Fraction, Fraction]) -> tuple[int, int, int]:
-    """Return a line as integers (start, slope, denominator)."""
+    """Return integers (start, slope, denominator): the line is (start + slope x) / denominator."""
     start = through[1] - slope * through[0]
     bottom = start.denominator * slope.denominator
     return start.numerator * slope.denominator, slope.numerator * start.denominator, bottom

@@ -1,9 +1,9 @@
 """Tabulate the power function of a symmetric trade-off curve from its privacy profile.
 
-A costly profile is evaluated once, and powers follow from the table. With t = e^epsilon,
-g(t) = delta + t level is convex, and its smallest value is the power. Any value is an upper bound.
-For a lower bound between two neighboring nodes: g is above the extended line through the two nodes
-before them, and above the extended line through the two nodes after them.
+A costly profile is evaluated once, and powers follow from the table. With t = e^epsilon, g(t) =
+delta + t level is convex, and its smallest value is the power. Any other value of g is an upper
+bound. For a lower bound between two adjacent nodes: g is above the extended line through the two
+nodes before them, and above the extended line through the two nodes after them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Arrays = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the number and the places of the nodes, the epsilons of the table."""
+    """Limit the number, the spacing, and the range of the nodes, the epsilons of the table."""
 
     first_nodes: int = 300  # nodes that decide where more nodes are placed
     first_share: float = 1e-5  # first of these nodes, as a share of the farthest
@@ -41,7 +41,7 @@ SPREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 def _reach(profile: Profile, log_delta: float, most: float) -> float:
-    """Return an epsilon of at most ``most`` at which log delta is at most ``log_delta``, if any."""
+    """Return an epsilon of at most ``most`` with log delta at most ``log_delta``, else ``most``."""
     end = min(1.0, most)
     while end < most and profile.log_delta(end)[1] > log_delta:
         end = min(2 * end, most)
@@ -50,7 +50,7 @@ def _reach(profile: Profile, log_delta: float, most: float) -> float:
 
 
 def _tangent_levels(epsilon: Array, log_delta: Array) -> Array:
-    """Return the log levels at which delta + e^epsilon level is equal at adjacent nodes."""
+    """Return the log levels at which delta + level e^epsilon is equal for adjacent epsilons."""
     with np.errstate(all="ignore"):
         drop = np.log(-np.expm1(np.minimum(np.diff(log_delta), -1e-300)))
         crossing = log_delta[:-1] + drop - epsilon[:-1] - np.log(np.expm1(np.diff(epsilon)))
@@ -137,7 +137,13 @@ class TabulatedPower:
         return np.minimum(low - slack, high), np.minimum(high + slack + 8 * UNIT * size, 0.0)
 
     def _power_floor(self, star: Array, m: int, log_levels: Array, base: Array) -> Array:
-        """Bound log power from below by five nodes, m apart [CN-6]."""
+        """Bound log power from below by five nodes [CN-6], or return -inf if they prove nothing.
+
+        Args:
+            star: index of the middle node, for each level.
+            m: distance of the nodes, in indices.
+            base: an upper bound on log power, for scaling.
+        """
         at = star[:, None] + m * np.arange(-2, 3)
         epsilon, line = self._epsilon[at], self._epsilon[at] + log_levels[:, None]
         with np.errstate(all="ignore"):
@@ -152,7 +158,10 @@ class TabulatedPower:
 
 
 def _valley(t: Array, low: Array, high: Array, i: int) -> Array:
-    """Return the smallest possible value of a convex function between node i and the next node."""
+    """Return a lower bound on a convex function between node i and the next node.
+
+    ``low`` and ``high`` bound its values at the nodes ``t``. All have the shape (levels, nodes).
+    """
     # A lower bound on the slope from the left, and an upper bound from the right.
     a = (low[:, i] - high[:, i - 1]) / (t[:, i] - t[:, i - 1])
     b = (high[:, i + 2] - low[:, i + 1]) / (t[:, i + 2] - t[:, i + 1])

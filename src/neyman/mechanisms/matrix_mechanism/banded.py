@@ -31,7 +31,7 @@ from neyman.numerics import check
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest band (number of nonzero diagonals), and the effort of the search."""
+    """Limit the band (number of nonzero diagonals), and the effort of the search."""
 
     band_steps: int = 64
     error_power: int = 64  # the mean of this power of squared errors replaces the maximum
@@ -56,9 +56,9 @@ def optimized_band(
     """Optimize a banded lower triangular C whose columns have equal norm.
 
     With a band of at most the separation, a record's columns are orthogonal. So for every C, a
-    record moves C x by the root of its participations, and only the errors remain to be minimized.
-    For "largest", this function minimizes the mean of the 128th powers of the errors, a smooth
-    approximation of the maximum. A wider band is allowed but rarely helps.
+    record moves C x by the square root of its number of participations. Only the errors remain to
+    be minimized. For "largest", this function minimizes the mean of the 128th powers of the errors,
+    a smooth approximation of the maximum. A wider band is allowed but rarely helps.
 
     Args:
         workload: the queries, of shape ``(queries, steps)``, or n for the prefix sums of n steps.
@@ -95,7 +95,7 @@ def optimized_band(
         return matrix / norms, norms
 
     def cost(entries: Array) -> tuple[float, Array]:
-        """Return the logarithm of the power mean of squared errors, and its gradient.
+        """Return the log of the power mean of squared errors, and its gradient in ``entries``.
 
         The squared error e_i of query i has d e_i = -2 B_i dC C^-1 B_i', with row B_i of A C^-1.
         """
@@ -156,10 +156,9 @@ def optimized_toeplitz(
         return np.array([later[m:] @ earlier[: n - m] for m in range(width)])
 
     def cost(ratios: Array) -> tuple[float, Array]:
-        """Return the logarithm of the error, and its gradient.
+        """Return the logarithm of the error, and its gradient in ``ratios`` of adjacent weights w.
 
-        The rows r of the error are the coefficients of 1 / ((1 - z) w(z)), so d r = -(d w)
-        r / w(z).
+        The coefficients r of 1 / ((1 - z) w(z)) determine the error, and d r = -(d w) r / w(z).
         """
         w = weights(ratios)
         moved = np.convolve(worst, w)[:n]

@@ -50,7 +50,7 @@ class Tree(Strategy):
         return np.array(rows)
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Bound the squared shift of W x from above, for each block size 2^l [MM-6].
+        """Bound the squared distance by which a record moves W x, for each block size 2^l [MM-6].
 
         At each size, the participations fill as few blocks as possible. The bound is exact for one
         step, for b = 1, and if the number of steps and b (the separation) are powers of 2.
@@ -65,7 +65,10 @@ class Tree(Strategy):
         return total * STRATEGY_UNIT**2
 
     def spread(self) -> NDArray[np.float64]:
-        """Return the standard errors. A prefix sum uses one block per 1 in its binary length."""
+        """Return the standard error of each prefix sum.
+
+        A prefix sum uses one block per 1 in its binary length.
+        """
         levels = self.steps.bit_length()
         variances = stream.tree_trust(levels) if self.optimal else [1.0] * levels
         t = np.arange(1, self.steps + 1)
@@ -83,10 +86,10 @@ class Tree(Strategy):
 
 @dataclass(frozen=True)
 class Binned(Strategy):
-    """Use the square root with old steps in blocks: about ``fine`` log2(steps / fine) stored sums.
+    """Use the weights of `square_root`, but one weight for each block of old steps.
 
-    A block of 2^s steps starts at a multiple of 2^s. From ``fine`` 2^s steps after its end, it
-    counts as if all its steps were at its middle.
+    A block of 2^s steps starts at a multiple of 2^s. From ``fine`` 2^s steps after its end, all its
+    steps get the weight of its middle. A stream stores about ``fine`` log2(steps / fine) sums.
 
     Args:
         steps: number of steps, at most 2^20. Above 4096, the error is not computed.
@@ -113,7 +116,7 @@ class Binned(Strategy):
         return matrix
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Return the squared shift of W x for one step, else the `pattern_bound`."""
+        """Return the squared shift of W x by one record in one step, else the `pattern_bound`."""
         times, _ = pattern(self.steps, participations, separation)
         if times > 1:
             return largest_of(self, participations, separation)

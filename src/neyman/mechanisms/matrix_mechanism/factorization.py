@@ -34,7 +34,7 @@ from neyman.numerics import check
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest factorization, and the effort of the search."""
+    """Limit the steps and the entries of a workload, and the effort of the search."""
 
     rounds: int = 200  # singular value decompositions
     tolerance: float = 1e-3  # the search stops if the gap is at most 1 + this
@@ -104,12 +104,13 @@ def prefix_bound(steps: int, participations: int = 1, separation: int = 1) -> fl
 
 
 def record_of(n: int, times: int, apart: int, part: float) -> Array:
-    """Return the mean of x x' for a random record that contributes x_t = 1 or -1 to its steps t.
+    """Return E[x x'], shape (n, n), for a random record with x_t = 1 or -1 at its steps t, else 0.
 
-    With chance ``part``, the record takes part every b steps from a random start. Otherwise, it
-    takes part in each step with chance min(1 / b, k / n), with random signs. Such a random pattern
-    exists, because the constraints (at most one step in b, at most k in total) form an interval
-    matrix.
+    The record takes part in at most k = ``times`` steps, at least b = ``apart`` steps apart. With
+    chance ``part``, it takes part in k steps, b apart, from a random start, with x_t = 1.
+    Otherwise, each step has probability min(1 / b, k / n) and a random sign. A random set of steps
+    with these probabilities exists: the constraints form an interval matrix, so the polytope of
+    probabilities has integer vertices, the allowed sets.
     """
     starts = np.arange(n - (times - 1) * apart)
     joint = np.zeros((n, len(starts)))
@@ -145,7 +146,8 @@ def climbed(
 ) -> tuple[Array, float]:
     """Search for a strategy C. Return C'C and a lower bound on the error of every strategy.
 
-    Each round reweights the queries, and the steps unless a ``record`` of `record_of` is given.
+    Each round reweights ``queries``, the workload, and the steps unless a ``record`` of `record_of`
+    is given.
     """
     count, n = queries.shape
     p, v = np.full(count, 1 / count), np.full(n, 1 / n)

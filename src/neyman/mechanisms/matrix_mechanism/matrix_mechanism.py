@@ -30,7 +30,7 @@ from neyman.numerics import check
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the range of the variance of a stream's integer noise."""
+    """Limit the variance of a stream's integer noise."""
 
     least_variance: int = 1 << 10  # of the integer noise: below, rounding costs more than 0.3%
     variance: int = 1 << 100
@@ -121,7 +121,7 @@ class MatrixMechanism(Mechanism):
         return root_above(self._shift_squared()) / STRATEGY_UNIT
 
     def _shift_squared(self) -> Fraction:
-        """Return the squared l2 distance by which one record moves W x, exact."""
+        """Return the exact bound on the squared l2 distance by which one record moves W x."""
         size = rational(self.sensitivity)
         return size**2 * self.strategy.largest(self.participations, self.separation)
 

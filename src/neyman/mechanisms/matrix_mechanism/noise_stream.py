@@ -33,7 +33,7 @@ class Memory(ABC):
 
     @abstractmethod
     def weighted(self) -> Array:
-        """Return the weighted sum of the earlier steps in the next row."""
+        """Return the sum of the earlier steps, with their weights in the next row."""
 
     @abstractmethod
     def own(self) -> int:
@@ -48,8 +48,8 @@ class Window(Memory):
     """Store the last steps one by one.
 
     Args:
-        row: returns the weights of the steps t - length + 1 to t in row t. The last is above 0.
-        band: the length of the longest row.
+        row: returns the weights of the last steps up to t, in row t. The weight of t is above 0.
+        band: the largest number of weights in a row.
         width: number of numbers per step.
         kind: type of the numbers.
     """
@@ -83,7 +83,7 @@ class Window(Memory):
 
 
 class Blocks(Memory):
-    """Store sums over blocks of past steps, as `Binned` describes: about log2 of the steps.
+    """Store sums over blocks of past steps, as `Binned` describes: about log2(steps) sums.
 
     Args:
         weights: the weights of a step, by its age in steps.
@@ -108,7 +108,7 @@ class Blocks(Memory):
         return self._weights[ages] @ np.array([total for *_, total in self._blocks])
 
     def own(self) -> int:
-        """Return the weight of age 0."""
+        """Return the weight of a step of age 0."""
         return int(self._weights[0])
 
     def push(self, value: Array) -> None:
@@ -127,7 +127,7 @@ class Blocks(Memory):
 
 
 def merged(start: int, size: int, step: int, fine: int) -> bool:
-    """Return True if a block is old enough at ``step`` to be stored as one sum."""
+    """Return True if ``size`` steps from ``start`` are old enough at ``step`` to be one sum."""
     return step - (start + size - 1) >= fine * size
 
 
@@ -199,7 +199,7 @@ class RowDecoder(Decoder):
 
 
 class IntegerTensor(Protocol):
-    """Describe the methods that are used of a torch tensor of int64."""
+    """Describe the methods of an int64 torch tensor that this module uses."""
 
     def cpu(self) -> Self:
         """Return the tensor on the CPU, or itself if it is already there."""
@@ -324,8 +324,9 @@ class TreeDecoder(Decoder):
 def tree_trust(levels: int) -> list[float]:
     """Return, by level, the weight of a block's own number in the estimate of its sum.
 
-    The own number has variance 1, and the sum of the block's two estimated halves has variance 2 v.
-    Their best mean has variance 2 v / (1 + 2 v), which is also the weight of the own number.
+    The own number has variance 1, and the estimated sum of each half has variance v, the result of
+    the level below. The best mean of the number and the two halves has variance 2 v / (1 + 2 v),
+    which is also the weight of the own number.
     """
     trust = [1.0]
     for _ in range(1, levels):

@@ -11,7 +11,7 @@ MAX_INTEGER_SUM = 1 << 61  # for integers that must fit in 64 bits
 
 
 def pattern(steps: int, participations: int, separation: int) -> tuple[int, int]:
-    """Return the largest possible number of participations, and their distance in steps.
+    """Return (participations, separation), reduced to what ``steps`` steps allow.
 
     Args:
         participations: largest number of steps with the record, at least 1.

@@ -41,7 +41,7 @@ STRATEGY_UNIT = 1 << 16  # the integer that stands for 1
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest strategy."""
+    """Limit the steps and the weights of a strategy, and the size of its computations."""
 
     steps: int = 1 << 20
     dense_steps: int = 4096  # largest number of steps of a matrix
@@ -132,7 +132,7 @@ class Strategy(Description):
         return False
 
     def room(self) -> int:
-        """Return the largest absolute entry of a step, so that 64 bits hold released numbers."""
+        """Return the largest allowed size of an entry, so that 64 bits hold released numbers."""
         return MAX_INTEGER_SUM // (self.steps * LIMITS.weight_units)
 
     def reading(self, workload: Array) -> NDArray[np.float64]:
@@ -204,7 +204,7 @@ class Toeplitz(Strategy):
 
     @property
     def band(self) -> int:
-        """Return the number of coefficients."""
+        """Return the band: the number of coefficients."""
         return len(self.coefficients)
 
     def matrix(self) -> NDArray[np.int64]:
@@ -216,7 +216,7 @@ class Toeplitz(Strategy):
         return matrix
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Bound the squared shift of W x from above.
+        """Return an upper bound on the squared distance by which a record moves W x.
 
         The bound is exact for nonnegative falling weights, for one step, and for a band of at most
         the separation b [MM-3]. For falling weights, the worst steps are 0, b, 2b, ... For other
@@ -244,7 +244,8 @@ class Toeplitz(Strategy):
     def spread(self) -> NDArray[np.float64]:
         """Return the standard errors of the prefix sums, the row norms of A C^-1.
 
-        Row t has the first t coefficients of 1 / ((1 - z) c(z)), with the coefficients of C in c.
+        Row t has the first t coefficients of 1 / ((1 - z) c(z)), where c(z) has the coefficients of
+        C.
         """
         from scipy.signal import lfilter
 
@@ -275,8 +276,8 @@ class Triangular(Strategy):
 
     Args:
         rows: for each step, 65536 times the weights of the last steps, as integers. The step itself
-            is last, with a weight above 0. A stream remembers the steps of the longest row. At most
-            4096 steps.
+            is last, with a weight above 0. The longest row decides how many steps a stream
+            remembers. At most 4096 steps.
     """
 
     rows: tuple[tuple[int, ...], ...] = field(metadata=ROWS)
@@ -313,7 +314,7 @@ class Triangular(Strategy):
 
     @staticmethod
     def normalized(strategy: Strategy) -> Triangular:
-        """Return the strategy with columns of norm 1: every step can move C x equally far.
+        """Return the strategy with columns scaled to norm 1: each step moves C x equally far.
 
         Source: Henzinger, Kalinin and Upadhyay 2025, for the square root.
         """
@@ -327,7 +328,7 @@ class Triangular(Strategy):
 
     @property
     def band(self) -> int:
-        """Return the length of the longest row."""
+        """Return the band: the largest number of stored weights in a row."""
         return max(map(len, self.rows))
 
     def matrix(self) -> NDArray[np.int64]:
@@ -338,7 +339,7 @@ class Triangular(Strategy):
         return matrix
 
     def largest(self, participations: int = 1, separation: int = 1) -> int:
-        """Bound the squared shift of W x from above, by `pattern_bound`.
+        """Bound the squared distance by which a record moves W x, by `pattern_bound`.
 
         The bound is exact for one step, or for a band of at most the separation [MM-4].
         """
@@ -355,7 +356,7 @@ class Triangular(Strategy):
         return min(map(min, self.rows)) >= 0 or self.band <= separation
 
     def memory(self, width: int, kind: type) -> stream.Window:
-        """Return an empty memory of one step less than the longest row."""
+        """Return an empty memory of the last band - 1 steps."""
         return stream.Window(self.rows.__getitem__, self.band, width, kind)
 
     def __repr__(self) -> str:
@@ -363,7 +364,7 @@ class Triangular(Strategy):
 
 
 def square_root(steps: int, band: int | None = None) -> Toeplitz:
-    """Return C with C C = A, the prefix sums: the weight of a step at age m is binom(2m, m) / 4^m.
+    """Return C with C C = A (prefix sums): a step of age m has the weight binom(2m, m) / 4^m.
 
     Args:
         steps: number of steps.
@@ -380,7 +381,7 @@ def square_root(steps: int, band: int | None = None) -> Toeplitz:
 
 @array_cache
 def root_weights(count: int) -> NDArray[np.int64]:
-    """Return the first coefficients of 65536 (1 - z)^(-1/2), rounded."""
+    """Return the first ``count`` coefficients of 65536 (1 - z)^(-1/2), rounded."""
     m = np.arange(1, count)
     root = np.concatenate([[1.0], np.cumprod((2 * m - 1) / (2 * m))])
     weights = np.rint(root * STRATEGY_UNIT).astype(np.int64)
@@ -398,7 +399,7 @@ def largest_of(strategy: Strategy, participations: int, separation: int) -> int:
 
 
 def prefix_spread(matrix: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the row norms of A C^-1, for the prefix sums A and a triangular W."""
+    """Return the standard errors of prefix sums: row norms of A C^-1, ``matrix`` = 65536 C."""
     from scipy.linalg import solve_triangular
 
     n = len(matrix)
@@ -408,14 +409,14 @@ def prefix_spread(matrix: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _or_endless(errors: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the errors, or infinity if C^-1 overflows."""
+    """Return the errors, with NaN (C^-1 overflowed) replaced by infinity."""
     return np.where(np.isnan(errors), np.inf, errors)
 
 
 def _inverse(weights: NDArray[np.float64], count: int) -> NDArray[np.float64]:
-    """Return the first coefficients of 1 / w(z), by Newton's iteration g <- g (2 - w g).
+    """Return the first ``count`` coefficients of 1 / w(z), for the coefficients ``weights`` of w.
 
-    Each iteration doubles their number.
+    Each iteration of Newton's method, g <- g (2 - w g), doubles the number of coefficients.
     """
     from scipy.signal import fftconvolve
 

@@ -113,7 +113,7 @@ class ShuffledLoss(Part):
 
     @property
     def supremum(self) -> Fraction:
-        """Return the epsilon of a report: all other reports may be of the other kind."""
+        """Return the largest loss: epsilon, because all other reports may be of the other kind."""
         return self.exact_epsilon
 
     @property
@@ -140,7 +140,10 @@ class ShuffledLoss(Part):
         return self.between.mgf_rounding(z)
 
     def moments(self, tilts: Array) -> tuple[Array, Array, Array]:
-        """Estimate moments of a normal loss with the same total variation. No bound uses them."""
+        """Estimate K, K' and K'' at ``tilts``, for K(z) = log E[e^{zL}]. No bound uses them.
+
+        They are exact for a normal loss with the same total variation.
+        """
         advantage = min(math.exp(self.profile.log_delta(0.0)[1]), 1 - 1e-16)
         mu = -2 * float(ndtri_exp(math.log1p(-advantage) - LOG_2))
         v = min(mu * mu, self.epsilon**2)

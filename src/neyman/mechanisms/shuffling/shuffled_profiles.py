@@ -45,7 +45,7 @@ from neyman.numerics.operations import CALL, charge
 
 @dataclass(frozen=True)
 class Limits:
-    """Set for which numbers of other people's reports the sums have terms."""
+    """Limit the sums over numbers of other people's reports, and their cost."""
 
     # Depth in e-folds below the largest term: smaller terms go to the bounds on the rest.
     depth_efolds: float = 36.0
@@ -163,7 +163,7 @@ class ShuffleProfile(_Crowded):
         return self.crowd.epsilon
 
     def log_deltas(self, epsilons: Array) -> tuple[Array, Array]:
-        """Bound log delta, by a sum over numbers of others and bounds on the omitted terms."""
+        """Bound log delta, by a sum over c (reports that can hide) and bounds on omitted terms."""
         asked, where = np.unique(np.abs(np.asarray(epsilons, dtype=float)), return_inverse=True)
         bounds = np.full((2, len(asked)), -math.inf)
         top = self.crowd.epsilon
@@ -233,7 +233,7 @@ class ShuffleProfile(_Crowded):
         return np.minimum(_log_sum(np.where(inside, middle, -math.inf)) + np.log(stride), 0.0)
 
     def _slopes(self, epsilon: Array) -> tuple[Array, Array]:
-        """Return the coefficients of h m / 2g = first m + second (N - c)."""
+        """Return (first, second) in h m / 2g = first m + second (N - c); see the module."""
         crowd = self.crowd
         s, t, more = math.expm1(crowd.epsilon), np.exp(epsilon), np.expm1(epsilon)
         first = (t * s + more) / (s * (1 + t))
@@ -243,10 +243,11 @@ class ShuffleProfile(_Crowded):
         return first, (crowd.categories - 2) * more * odds / (2 * s * (1 + t))
 
     def _window(self, epsilon: Array) -> tuple[Array, Array]:
-        """Return the first and the last number of others in the sum, around its largest term.
+        """Return the first and the last c of the sum, around its largest term.
 
-        c log 2 - entropy is convex in (c, k), and k is linear in c. So the exponent falls at least
-        as fast as a binomial exponent whose mean is at the maximum.
+        The log of a term is about log w_c + entropy - c log 2. Entropy - c log 2 is concave in (c,
+        k), and k is linear in c. So terms fall at least as fast as binomial probabilities whose
+        mean is at the maximum.
         """
         n, p, q = self.crowd.others, self._p, self._q
         first, second = self._slopes(epsilon)
@@ -275,21 +276,21 @@ class ShuffleProfile(_Crowded):
         )
 
     def _terms(self, c: Array, epsilon: Array) -> tuple[Array, Array]:
-        """Bound the logarithms of the terms of the sum for c others."""
+        """Bound the logarithms of the terms of the sum, for c reports that can hide."""
         n, p, q = self.crowd.others, self._p, self._q
         weight, error = log_binomial(n, p, q, c, self.crowd.epsilon)
         low, high = self._bracket_logs(c, epsilon, self._weight_ratio(c))
         return low + weight - error, high + weight + error
 
     def _weight_ratio(self, c: Array) -> Array:
-        """Return w_{c+1} / w_c, the ratio of the probabilities of two numbers of others."""
+        """Return w_{c+1} / w_c, the ratio of the probabilities of C = c + 1 and C = c."""
         odds = self._p / self._q if self._q else 0.0
         return np.maximum(self.crowd.others - c, 0) / (np.maximum(c, 0) + 1.0) * odds
 
     def _bracket_logs(self, c: Array, epsilon: Array, following: Array) -> tuple[Array, Array]:
-        """Return bounds on the logarithms of the brackets in the sum.
+        """Bound the logarithms of the factors in brackets in the module's sum for delta.
 
-        The ratio w_m / w_{m-1} is ``following``.
+        ``following`` is the ratio w_m / w_{m-1}, with m = c + 1.
         """
         crowd = self.crowd
         top, none = crowd.epsilon, crowd.categories - 2
@@ -370,7 +371,7 @@ class BlanketProfile(_Crowded):
         return self._epsilon
 
     def coarse(self) -> Profile:
-        """Return a profile with fewer blocks if the blocks have many terms."""
+        """Return a profile with fewer blocks if there are many others."""
         if self._arguments[0] < LIMITS.coarse_users:
             return self
         return BlanketProfile(*self._arguments, blocks=9)
@@ -408,8 +409,8 @@ class BinaryShuffleProfile(Profile):
 
         delta = (a - t b) Bin(k - 1) - (t - 1) P(Bin >= k),    Bin = Bin(n - 1, b),
 
-    at the smallest k with a gain, and similarly with the lower tail for (Q, P). The upper end holds
-    for this pair only: do not use it for a curve of all neighbors [SH-8].
+    at the smallest k with P(k) > t Q(k), and similarly with the lower tail for (Q, P). The upper
+    end holds for this pair only: do not use it for a curve of all neighbors [SH-8].
 
     Args:
         users: n, at least 1.
@@ -501,8 +502,8 @@ def _log_sum(terms: Array) -> Array:
 def _tail_over(c: Array, k: Array, log_pmf: Array, pmf_error: Array) -> tuple[Array, Array]:
     """Return P(Bin(c, 1/2) >= k) / Bin(c, 1/2)(k - 1), and a bound on its error [SH-3].
 
-    If c grows by one along a row, compute the tail at a few places, and between them use
-    P(Bin(c + 1) >= k) = P(Bin(c) >= k) + Bin(c)(k - 1) / 2.
+    ``log_pmf`` is the log of the denominator. If c grows by one along a row, compute the tail at a
+    few places, and between them use P(Bin(c + 1) >= k) = P(Bin(c) >= k) + Bin(c)(k - 1) / 2.
     """
     moves = np.diff(k, axis=1)
     if c.shape[1] < 3 or not (

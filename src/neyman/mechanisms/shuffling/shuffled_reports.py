@@ -16,7 +16,7 @@ from neyman.mechanisms.shuffling.shuffled_loss import shuffled
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the largest number and epsilon of shuffled reports."""
+    """Limit the number of shuffled reports, and the epsilon of a report."""
 
     users: int = 10**10
     epsilon: int = 300  # of a report: above, floats cannot distinguish it from the truth

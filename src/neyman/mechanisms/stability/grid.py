@@ -84,10 +84,10 @@ def row_count(steps: Steps, least: int) -> int:
 
 
 def rank_of(level: object, rows: int) -> int:
-    """Return the index of the q-quantile in the sorted rows: ceil(q n) - 1, at least 0.
+    """Return ceil(q n) - 1, at least 0: the index of the q-quantile in n = ``rows`` sorted rows.
 
     Raises:
-        ValueError: q is not above 0 and at most 1.
+        ValueError: q, the ``level``, is not above 0 and at most 1.
     """
     q = check.exact("q", level)
     if not 0 < q <= 1:

@@ -1,7 +1,7 @@
 """Compute exactly how far one more change can move an order statistic after k changes.
 
-Let x(i) be the sorted rows, with lower and upper outside their ends. The largest local sensitivity
-of x(r) at Hamming distance at most k is
+Let x(i) be the sorted rows, with lower before the first row and upper after the last. The largest
+local sensitivity of x(r) at Hamming distance at most k is
 
     A(k) = max over 0 <= t <= k + 1 of x(r + t) - x(r + t - k - 1)      [ST-8].
 """
@@ -37,7 +37,7 @@ class OrderStatistic:
         return int(self.rows[self.rank])
 
     def sensitivity(self, changes: int) -> int:
-        """Return A(k) for k = ``changes``, from 0 to n, in steps: see the module [ST-8]."""
+        """Return A(k) for k = ``changes``: the largest move by one more change, in steps [ST-8]."""
         first = self.rank - changes - 1
         window = self._rows_between(first, self.rank + changes + 2)
         return int((window[changes + 1 :] - window[: changes + 2]).max())
@@ -49,7 +49,7 @@ class OrderStatistic:
         return np.concatenate([np.zeros(before, np.int64), inner, np.full(after, self.last)])
 
     def changes_above(self, bound: Fraction) -> int:
-        """Return the smallest number k of changes with A(k) > bound. A(n) is ``last`` [ST-9].
+        """Return the smallest k with ``sensitivity(k)`` above ``bound``, at most n [ST-9].
 
         Args:
             bound: in steps, at least 0 and below ``last``.

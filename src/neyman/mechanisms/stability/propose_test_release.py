@@ -107,7 +107,7 @@ class ProposeTestRelease(Mechanism):
 
     @property
     def neighboring(self) -> Relation:
-        """Return the relation of the statistic's noise, or "any" if it is a shift alone."""
+        """Return the relation of the statistic's noise, or "any" if a shift alone describes it."""
         return "any" if self.release is None else self.release.neighboring
 
     @property
@@ -132,7 +132,7 @@ class ProposeTestRelease(Mechanism):
         return bisect_integers(lambda t: self._tail(Fraction(t + 1))[1] <= delta, last, first - 1)
 
     def _tail(self, least: Fraction, *, continuous: bool = False) -> Interval:
-        """Bound the chance that the noise is at least ``least``, a number of at least 0."""
+        """Bound the chance that noise (``continuous``, or integer) is at least ``least`` >= 0."""
         low, high = exponential(-least / self._scale)
         if continuous:
             return low / 2, high / 2
@@ -149,7 +149,7 @@ class ProposeTestRelease(Mechanism):
         return (rare, other) if short >= 0 else (other, rare)
 
     def _distances(self) -> Iterator[tuple[int, int]]:
-        """Yield the pairs of two neighbors' distances that may reveal most [ST-2]."""
+        """Yield pairs of two neighbors' distances to instability that may reveal most [ST-2]."""
         last = math.floor(self.threshold)
         neighbors = [(last, last + 1)]
         if isinstance(self.test, Laplace):
@@ -254,7 +254,9 @@ class ProposeTestRelease(Mechanism):
 def _after_test(
     polygon: Polygon, first: tuple[Interval, Interval], second: tuple[Interval, Interval], side: int
 ) -> list[Corner]:
-    """Return corners for a pair that passes with different chances, rounded outward [ST-1].
+    """Return corners of the power if P and Q pass the test with different chances [ST-1].
+
+    They are rounded outward.
 
     Args:
         polygon: the polygon of the statistic's noise.

@@ -40,7 +40,7 @@ class SmoothSensitivity:
 
     @property
     def bound(self) -> Bound:
-        """Return proven bounds on S. ``upper`` is safe."""
+        """Return proven bounds on S. Use ``upper``."""
         low, high = (e * self.local for e in exponential(-self.smoothness * self.changes))
         return Bound(below(low), above(high), "upper", "largest of e^(-beta k) A(k)")
 

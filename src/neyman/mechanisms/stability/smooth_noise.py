@@ -29,7 +29,7 @@ NOISES = ("student",)
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the ranges of the arguments of smooth noise."""
+    """Limit the arguments of smooth noise, and its epsilon."""
 
     # Outside these degrees, floats hold too little of the tails.
     least_degrees: float = 0.1
@@ -102,7 +102,7 @@ class SmoothNoise(Mechanism):
             )
 
     def epsilon(self) -> Bound:
-        """Return the largest privacy loss over all neighbors, a pure epsilon. ``upper`` is safe.
+        """Bound the largest privacy loss over all neighbors: ``upper`` is a proven pure epsilon.
 
         Some pair with |t| <= smoothness and |u| <= s min(1, e^t) attains it [ST-5].
         """
@@ -122,7 +122,7 @@ class SmoothNoise(Mechanism):
         return self._losses
 
     def rho(self) -> Fraction:
-        """Return the smaller rho by pure epsilon and by the range (d + 1) v [ST-5, ZC-3, ZC-7]."""
+        """Return the smaller rho: from epsilon, or from the range (d + 1) v [ST-5, ZC-3, ZC-7]."""
         d, beta, _ = self._numbers
         epsilon = _ten_digits(self.epsilon().upper)
         # The sum of the largest losses in both orders: the two |d - 1| t / 2 cancel.

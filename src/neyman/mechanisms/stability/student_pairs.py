@@ -28,7 +28,7 @@ from neyman.numerics.rounding import up
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the precision of the bounds on delta for Student noise."""
+    """Limit the errors and the effort of the bounds on delta for Student noise."""
 
     # Of a probability. The error of `lower_tail` is below 1e-13, as a test checks.
     probability_error: float = 1e-11
@@ -61,7 +61,10 @@ def largest_loss(
 
 
 def _loss_at(d: float, t: float, u: float) -> float:
-    """Return (d + 1) v / 2 + |d - 1| t / 2, cosh v = cosh t + u^2 / (2 d), for t >= 0 [ST-4]."""
+    """Return the largest loss at one t >= 0: (d + 1) v / 2 + |d - 1| t / 2 [ST-4].
+
+    Here cosh v = cosh t + u^2 / (2 d), where ``u`` is the shift divided by e^{t / 2}.
+    """
     y = 2 * math.sinh(t / 2) ** 2 + u * u / (2 * d)  # cosh v - 1
     v = math.log1p(y + math.sqrt(y * (y + 2)))
     return (d + 1) * v / 2 + abs(d - 1) * t / 2
@@ -107,21 +110,21 @@ def enclosing_polygons(degrees: float, smoothness: float, scale: float) -> Pair:
 
 @dataclass(frozen=True, eq=False)
 class _Cells:
-    """Represent intervals of t by their centers and a common half-width."""
+    """Represent intervals of t, the log change of scale, by centers and a common half-width."""
 
     center: Array
     half: float
 
     @staticmethod
     def even(smoothness: float, count: int) -> _Cells:
-        """Return the interval [-beta, beta] in equal parts, with the half-width rounded up."""
+        """Return ``count`` equal parts of [-smoothness, smoothness], the half-width rounded up."""
         half = smoothness / count
         return _Cells(
             (2 * np.arange(count) + 1) * half - smoothness, half * (1 + LIMITS.loss_error)
         )
 
     def split(self, chosen: Array) -> _Cells:
-        """Return the chosen cells, each split into equal parts."""
+        """Return the chosen intervals, each split into equal parts."""
         half = self.half / LIMITS.split_cells
         offset = (2 * np.arange(LIMITS.split_cells) + 1) * half - self.half
         center = (self.center[chosen][:, None] + offset).ravel()
@@ -129,11 +132,11 @@ class _Cells:
 
 
 def _tests(d: float, t: Array, u: Array, places: Array) -> tuple[Array, Array]:
-    """Return level and power of the tests "the loss is above e", shape (pairs, places).
+    """Return level and power of the tests "the loss is above e", for each e in ``places``.
 
-    The places are the values of e. Any set is a test, so a rounded root has only a second-order
-    effect. The loss is above e if (k - h) z^2 - 2 k u z + k u^2 + d (1 - h) > 0, k = e^{-2 t}, h =
-    e^{2 (e - t) / (d + 1)}.
+    Both have the shape (pairs, places). Any set is a test, so a rounded root has only a
+    second-order effect. The loss is above e if (k - h) z^2 - 2 k u z + k u^2 + d (1 - h) > 0, k =
+    e^{-2 t}, h = e^{2 (e - t) / (d + 1)}.
     """
     t, u = t[:, None], u[:, None]
     k = np.exp(-2 * t)

@@ -37,7 +37,10 @@ class VarianceChanges:
         return Fraction(int(n * (exact * exact).sum() - exact.sum() ** 2), n * n)
 
     def sensitivity(self, changes: int) -> Fraction:
-        """Return the largest move after ``changes``, from 0 to n, in squared steps [ST-12]."""
+        """Return the largest move of the variance by one more change after ``changes`` [ST-12].
+
+        The unit is a squared step.
+        """
         n = len(self.rows)
         best = max(self._one_side(changes), self._mirror._one_side(changes))
         # Divide by (n - 1)^2, and multiply by (n - 1) / n^2.
@@ -52,7 +55,10 @@ class VarianceChanges:
         return list(accumulate(self.rows.tolist(), initial=0))
 
     def _one_side(self, k: int) -> int:
-        """Return the largest (n - 1)^2 |(y - m)^2 - (z - m)^2| if k rows become 0: m is small."""
+        """Return the largest (n - 1)^2 |(y - m)^2 - (z - m)^2| after k rows become 0.
+
+        Here a row z becomes y, and m is the mean of the other rows, which is small.
+        """
         others = len(self.rows) - 1
         best = 0
         if k:  # the replaced row is a changed row: it moves from near m to the other end

@@ -1,7 +1,7 @@
 """Describe distributions of the random number K of runs of a search, with a proven bound.
 
 The curve of the best run needs psi'(x) = E[K x^(K-1)], the derivative of the generating function,
-for x in [0, 1]. The argument is the complement c = 1 - x, to lose no digits near 1.
+for x in [0, 1]. Functions take the complement c = 1 - x, to lose no digits near x = 1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from neyman.numerics.roots import bisect
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the ranges of a distribution of runs."""
+    """Limit the mean, the shape, and gamma of a distribution of runs."""
 
     least_halting: float = 1e-200
     mean_runs: int = 10**9

@@ -35,7 +35,7 @@ ORDERS = (1.1, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 4
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the smallest order of a divergence, and the error of a sum."""
+    """Limit the order of a divergence from below, and the relative error of a sum."""
 
     least_order: float = 1.01  # here a divergence is finite if it is finite at any order above 1
     relative_rounding: float = 1e-11  # relative error of sums of a few bounds
@@ -131,7 +131,7 @@ class SelectBest(Mechanism):
         return self._losses
 
     def renyi(self, order: float | Fraction) -> Bound:
-        """Bound the Renyi divergence of this order. ``upper`` is safe, and ``lower`` is 0.
+        """Bound the Renyi divergence of this order by ``upper``. ``lower`` is 0.
 
         The bound is the smallest value, over this order and larger listed orders a, of D_a + max
         over x of (a log psi'(pi(x)) - (a - 1) log psi'(x)) / (a - 1) [BS-4], and of theorem 2 of
@@ -188,7 +188,7 @@ class SelectBest(Mechanism):
         """Return the smaller of a closed bound and the rho of the curve, rounded up.
 
         The closed bound is rho + c + 2 sqrt(rho log(E[K] + P(K = 0))), with the rho of one run and
-        c = max of log psi'(pi(x)) / psi'(x) [BS-6].
+        c = max of log(psi'(pi(x)) / psi'(x)) [BS-6].
         """
         if self._base == GUESSING:
             return Fraction(0)

@@ -26,7 +26,7 @@ from neyman.numerics.roots import bisect
 
 @dataclass(frozen=True)
 class Limits:
-    """Set the resolution of the winner's curve."""
+    """Limit the resolution of the winner's curve, and the numbers that count as negligible."""
 
     pieces: int = 1 << 14  # number of pieces of log psi' along the curve
     epsilon_places: int = 600  # number of epsilons at which delta is bounded
@@ -82,7 +82,7 @@ def winner(base: Polygon, runs: Runs) -> Polygon:
 
 
 def _places(log_ratio: Array, end: float, deltas: Callable[[Array], Array]) -> Array:
-    """Return epsilons from 0 to ``end``: many while delta is not negligible, few above."""
+    """Return epsilons from 0 to ``end`` for ``deltas``: many while delta is not negligible."""
     high, _ = bisect(
         lambda e: bool(deltas(np.array([e]))[0] < LIMITS.sparse_delta), end, 0.0, rounds=30
     )
@@ -97,8 +97,9 @@ def _places(log_ratio: Array, end: float, deltas: Callable[[Array], Array]) -> A
 def weights(base: Polygon, runs: Runs) -> tuple[Array, Array]:
     """Bound log psi'(F) from above and log psi'(F') from below, from worst to best score [BS-3].
 
-    Along each edge of the polygon, (F', F) moves on a line, which is cut into pieces. In a piece,
-    the upper bound uses its end, and the lower bound its start.
+    F and F' are the chances that a run scores lower, on the two datasets. Along each edge of the
+    polygon, (F', F) moves on a line, which is cut into pieces. In a piece, the upper bound uses its
+    end, and the lower bound its start.
     """
     level = np.array([float(1 - x) for x, _ in base])
     power = np.array([float(1 - y) for _, y in base])
@@ -119,6 +120,7 @@ def _support(a: Array, b: Array) -> tuple[Array, Array, Array]:
     """Return the pairs (psi'(F), psi'(F')) at which s psi'(F) - psi'(F') is largest for some s.
 
     Return them as two arrays, scaled by the largest psi'(F), and the s between adjacent pairs.
+    ``a`` and ``b`` are the results of `weights`.
     """
     x, y = np.exp(a - a[-1]), np.exp(b - a[-1])
     hull = _lower_hull(x, y)
@@ -132,7 +134,15 @@ def _support(a: Array, b: Array) -> tuple[Array, Array, Array]:
 def _deltas(
     log_ratio: Array, q: Array, top: float, support: tuple[Array, Array, Array], places: Array
 ) -> Array:
-    """Bound the sum over outcomes of the largest (psi'(F) p - t psi'(F') q)_+ from above [BS-2]."""
+    """Bound the sum over outcomes of the largest (psi'(F) p - t psi'(F') q)_+ from above [BS-2].
+
+    Args:
+        log_ratio: log(p / q) of each outcome.
+        q: the mass of each outcome.
+        top: log of the largest psi'(F).
+        support: the result of `_support`.
+        places: the epsilons, log t.
+    """
     x, y, breaks = support
     totals: list[float] = []
     for epsilon in places:
