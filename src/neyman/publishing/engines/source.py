@@ -1,8 +1,8 @@
 """Open the private table on an engine, from files, Arrow data, data frames, and databases.
 
-Only the schema can cause an error here, and no error shows a value. Data that are not on the
-caller's engine go onto an engine of ours. If they do not fit in memory, the engine writes them to a
-folder that only this user can read and that is removed with the engine.
+Errors here depend only on the schema, and no error shows a value. Data that are not on an engine of
+the caller go onto an engine that Neyman opens. If they do not fit in memory, the engine writes them
+to a folder that only this user can read and that is removed with the engine.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -106,13 +106,13 @@ def check_engine(engine: str, memory: str | None, master: str | None) -> None:
 
 
 def csv_files(source: object) -> list[str]:
-    """Return the CSV files that a source names; no files for another source."""
+    """Return the CSV files that a source names; an empty list for another source."""
     files = _files(source)
     return files if {suffix_of(file)[0] for file in files} <= _CSV else []
 
 
 def _files(source: object) -> list[str]:
-    """Return the files that a source names; no files for another source."""
+    """Return the files that a source names; an empty list for another source."""
     named = isinstance(source, (ibis.Table, Frame, DatabaseTable))
     return [] if named else data_files(cast("Paths", source))
 
@@ -204,7 +204,7 @@ def database_at(url: str) -> DatabaseTable | Frame | None:
 
 
 def _on_server(table: ibis.Table) -> ibis.Table | DatabaseTable:
-    """Return a PostgreSQL table of Ibis on a new connection. Return other tables unchanged."""
+    """Return an Ibis table on PostgreSQL on a new connection. Return other tables unchanged."""
     places = _places(table)
     if {getattr(place, "name", None) for place in places} != {"postgres"} or len(places) > 1:
         return table
@@ -214,13 +214,13 @@ def _on_server(table: ibis.Table) -> ibis.Table | DatabaseTable:
 
 
 def _places(table: ibis.Table) -> set[Any]:
-    """Return the connections that the tables in an Ibis expression are on."""
+    """Return the Ibis connections of the tables in an Ibis expression."""
     nodes: Any = table.op().find((ops.DatabaseTable, ops.SQLQueryResult))
     return {node.source for node in nodes}
 
 
 def close_table(table: ibis.Table) -> None:
-    """Close the engine of a table if it is ours. Deleting the table has the same effect."""
+    """Close the engine of a table if Neyman opened it. Deleting the table has the same effect."""
     backend = backend_of(table)
     type(backend).close(backend.connection)
 
