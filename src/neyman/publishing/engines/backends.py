@@ -343,7 +343,7 @@ class Spark(OwnBackend):
         return _unix_micros(column.cast("timestamp('UTC')"))
 
     def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-        """Number equal rows in a window. To count them instead would need a second shuffle."""
+        """Return numbered copies by a window. To count them would need a second shuffle."""
         return numbered(rows, columns)
 
     def step_value(self, number: Value, starts: list[int], values: list[int]) -> Value:
@@ -457,7 +457,7 @@ class MariaDB(ServerBackend):
     name, ibis_name, sources = "mariadb", "mysql", frozenset({"mariadb"})
 
     def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-        """Number equal rows in a window, since the server cannot make rows from a number."""
+        """Return numbered copies by a window: the server cannot make rows from a number."""
         return numbered(rows, columns)
 
 

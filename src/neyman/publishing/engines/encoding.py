@@ -139,7 +139,7 @@ class Coding:
 
     @cached_property
     def _levels(self) -> list[tuple[Hierarchy, str]]:
-        """Return (hierarchy, level) for each level. The position is the index of its places' column."""
+        """Return each hierarchy with each level, by the index of the level's column of places."""
         return [(one, level) for one in self.plan.hierarchies for level in one.levels]
 
     def place(self, hierarchy: Hierarchy, level: str) -> CodeColumn:
