@@ -103,9 +103,9 @@ def consistent_tables(
     Returns:
         The tables. Standard errors are exact for least squares, if the noise is independent with
         variance sigma^2 or less on each cell. An interval is the least-squares estimate -+ (1.645
-        standard errors + 1/2). The 1/2 is there because the noise moves in integer steps. A family
-        is left out if the values of one of its tables add up to more than 2^53 in size, which
-        doubles cannot count.
+        standard errors + 1/2). The 1/2 allows for integer steps of the noise. A family is left out
+        if the values of one of its tables add up to more than 2^53 in size, which doubles cannot
+        count.
 
     Raises:
         PlanError: `check_consistency` refuses the plan, before any data are read.

@@ -174,10 +174,7 @@ def _join_margins(
 
 
 def _positions(shape: tuple[int, ...], level: int, margin: Margin, chain: Chain) -> Integers:
-    """Return, for each cell of a table, the position of its sum in a flat ``margin``.
-
-    ``shape`` and ``level`` are those of the table.
-    """
+    """Return, for each cell of a table at ``level``, the position of its sum in ``margin``."""
     place = chain.above(margin.level, level)
     sizes = [size if i in margin.columns else 1 for i, size in enumerate(shape[2:])]
     index = np.arange((int(place.max()) + 1) * math.prod(sizes)).reshape(-1, 1, *sizes)
@@ -235,10 +232,7 @@ def _round_parts(totals: Integers, parts: Floats) -> Integers:
 
 
 def _tree_sums(table: NDArray[Number], above: Integers, tree: int) -> NDArray[Number]:
-    """Sum a table over one tree's places.
-
-    ``above`` has, for each place, the position of its sum.
-    """
+    """Sum a table over one tree's places. ``above`` has the position of each place's sum."""
     sums = np.zeros_like(
         table, shape=(int(above.max()) + 1, *np.moveaxis(table, tree, 0).shape[1:])
     )

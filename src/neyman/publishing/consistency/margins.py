@@ -170,10 +170,7 @@ class Margins:
         return parts
 
     def finest(self) -> list[int]:
-        """Return the positions of the tables that are not sums of another table.
-
-        Of tables with equal levels and columns, only the first is listed.
-        """
+        """Return the positions of tables that are sums of no other, one per levels and columns."""
         kinds = {(m.at, m.columns): i for i, m in reversed(list(enumerate(self.margins)))}
         return sorted(
             i

@@ -2,8 +2,8 @@
 
 The nearest such tables, in the norm of least squares, are the least-squares tables of lifted
 values: each cell of a finest table is raised by its lift. The lift is 0 if the result is positive.
-Otherwise it is just large enough for the result 0. So each step of a solver is one least-squares
-fit, and the tables add up after every step [CO-3].
+Otherwise it just makes the result 0. So each step of a solver is one least-squares fit, and the
+tables add up after every step [CO-3].
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class TreePair:
 
     Args:
         first, second: the trees, each with its levels from the top.
-        levels: for each table the levels of its places, one of each tree. No pair occurs twice.
+        levels: for each table the levels of its places, one of each tree, each pair once.
         variances: the variance of the noise on each cell, per table: above 0, or 0 for a single
             exact cell that is the sum of everything.
 
@@ -173,8 +173,8 @@ class _Nodes:
 class _Sums:
     """Solve least squares on the nodes of a tree, with vectors over the places of another tree.
 
-    The first pass goes up, and uses the tables at each node and below. The second pass goes down,
-    and also uses all other tables.
+    The first pass goes up, and uses the tables at each node and below. The second goes down, with
+    all other tables.
     """
 
     def __init__(self, nodes: Chain, across: Chain, tables: Sequence[_Measured]) -> None:
@@ -324,10 +324,9 @@ def _apply_matrices(matrices: Sequence[Floats], kinds: Integers, vectors: Floats
 
 
 def _parent_sums(table: Floats, parents: Integers, axis: int, size: int = 0) -> Floats:
-    """Return sums of a table along an axis.
+    """Return ``size`` sums of a table along an axis.
 
-    ``parents`` has the position of each entry's sum. ``size`` is the number of sums; 0 for the
-    largest position plus 1.
+    ``parents`` has the position of each entry's sum.
     """
     size = size or int(parents.max()) + 1
     shape = list(table.shape)

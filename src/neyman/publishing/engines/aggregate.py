@@ -1,10 +1,10 @@
 """Compute exact tables from private rows: the nonzero counts and sums of each measure of a plan.
 
 If each row is a unit, rows are first grouped by their raw keys. The few groups are matched with the
-public keys and grouped again by code. A code is the number of a key. A query whose columns are
-among the columns of another query sums the cells of the other's aggregation. If units have ids,
-each row gets its codes first, and each unit keeps at most the plan's number of rows. Buckets of
-units are processed one after another, so memory stays bounded.
+public keys and grouped again by code. A code is a key's position. A query whose columns are among
+the columns of another query sums the cells of the other's aggregation. If units have ids, each row
+gets its codes first, and each unit keeps at most the plan's number of rows. Buckets of units are
+processed one after another, so memory stays bounded.
 
 - `expressions.key_bytes` defines how a value is read as a key, and `expressions.scaled_integer` how
   it is read as a number. NULL, fractions for integer keys, and unlisted values are unknown.
@@ -97,10 +97,7 @@ def _by_level_of_detail(plan: Plan) -> Plan:
 
 
 def selected(plan: Plan, table: ibis.Table, where: str | None) -> ibis.Table:
-    """Return the rows that meet the filter ``where``, or all rows if it is None.
-
-    The table is one that `prepared` yields.
-    """
+    """Return the rows of a `prepared` table that meet the filter ``where``; None for all rows."""
     rows: Any = table
     return table if where is None else rows.filter(rows[filter_column(plan, where)])
 
@@ -212,9 +209,9 @@ def discover(
 
     Returns:
         An Arrow table with one row per key, sorted by the bytes of its texts. Its columns are the
-        places by their declared names, then ``by``. Also a dict from measure to one number per row:
-        "keys", the number of distinct units with the key, 1 or more, and "count" or "sum" if the
-        query measures it. NULL and non-UTF-8 values are no keys.
+        levels of the places, then the columns ``by``. Also a dict from measure to one number per
+        row: "keys", the number of distinct units with the key, 1 or more, and "count" or "sum" if
+        the query measures it. NULL and non-UTF-8 values are no keys.
     """
     key = fresh_key() if key is None else key
     coding = Coding(plan, tuple(table.columns))
@@ -349,8 +346,8 @@ class _Dimensions:
     """Represent the columns that a table is grouped by.
 
     Args:
-        places: for each hierarchy of the plan, the index of the column with the places of its
-            lowest level; -1 if the hierarchy is not used.
+        places: for each hierarchy of the plan, the index of its lowest level's column of places; -1
+            for none.
         others: the columns of keys and of bins.
     """
 
@@ -377,10 +374,7 @@ def _dimensions(coding: Coding, query: Query) -> _Dimensions:
 def _shared_dimensions(
     coding: Coding, queries: Sequence[Query]
 ) -> Iterator[tuple[_Dimensions, list[Query]]]:
-    """Yield sets of columns, each with the queries that it answers.
-
-    Only the sets that are within no other query's set are needed.
-    """
+    """Yield each set of columns that is within no other query's set, and the queries it answers."""
     left = {query.name: (query, _dimensions(coding, query)) for query in queries}
     kinds = list(dict.fromkeys(own for _, own in left.values()))
     for largest in kinds:
@@ -575,7 +569,7 @@ def bounded_rows(coding: Coding, rows: ibis.Table, query: Query, secret: ibis.Ta
 def with_numbers(coding: Coding, rows: ibis.Table, query: Query) -> ibis.Table:
     """Return the rows with the numbers that at least one part of the measure needs.
 
-    Other rows are left out first, so they do not use up a unit's bound.
+    Other rows do not use up a unit's bound.
     """
     parts = [coding.numbers(query, part) for part in measures_of(query)]
     every: Any = rows
@@ -612,9 +606,6 @@ def needed_columns(coding: Coding, query: Query) -> dict[CodeColumn, None]:
 
 
 def buckets_of(plan: Plan, table: ibis.Table) -> Iterator[ibis.Table]:
-    """Yield the rows in parts that can be ranked in memory.
-
-    All rows of a unit are in one part.
-    """
+    """Yield the rows in parts that can be ranked in memory, with each unit in one part."""
     unit = plan.unit.id
     yield from [table] if unit is None else backend_of(table).buckets(table, unit)

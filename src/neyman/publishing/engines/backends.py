@@ -1,7 +1,7 @@
 """Define one class per engine, with the same methods, for what Ibis does differently on each.
 
 Ibis writes a query in the SQL of each engine. Each expression here has the same result on all
-engines. `expressions` has the expressions that Ibis writes for every engine without such methods.
+engines. `expressions` has the expressions that Ibis can write in one way for every engine.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -197,10 +197,7 @@ class Backend(ABC):
         return groups.mutate(copy=ibis.range(0, groups["copies"]).unnest()).drop("copies")
 
     def buckets(self, table: ibis.Table, unit: str) -> Iterator[ibis.Table]:
-        """Yield the rows in parts that can be ranked in memory.
-
-        All rows with one value in the column ``unit`` are in one part.
-        """
+        """Yield the rows in parts that can be ranked in memory, with each unit in one part."""
         yield table  # a server, and Spark, sort on disk anyway
 
     def follow(self, query: Callable[[], Answer], tell: Progress) -> Answer:
@@ -255,10 +252,7 @@ class DuckDB(OwnBackend):
         return ibis.cases((draw < 2, value))
 
     def decode(self, data: Value) -> tuple[Value, Value, Value]:
-        """Return the text of bytes, True for UTF-8, and True for plain ASCII.
-
-        Reading the text of bytes that are not UTF-8 is an error.
-        """
+        """Return what `Backend.decode` does. Reading the text of non-UTF-8 bytes is an error."""
         digits = hexadecimal(data)
         return _decode(data), digits.re_search(_UTF8_HEX), digits.re_search(_ASCII_HEX)
 
@@ -343,7 +337,7 @@ class Spark(OwnBackend):
         return _unix_micros(column.cast("timestamp('UTC')"))
 
     def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-        """Return numbered copies by a window. To count them would need a second shuffle."""
+        """Use `numbered`. To count equal rows instead would need a second shuffle."""
         return numbered(rows, columns)
 
     def step_value(self, number: Value, starts: list[int], values: list[int]) -> Value:
@@ -366,7 +360,7 @@ class Spark(OwnBackend):
 
     @contextmanager
     def hold(self, rows: ibis.Table, steps: Steps) -> Generator[ibis.Table]:
-        """Cache rows, and release them after use."""
+        """Cache rows."""
         # Ibis does not register tables in memory before it caches expressions that use them.
         self.connection._run_pre_execute_hooks(rows)
         cached: Any = steps.run(self.follow, rows.cache)
@@ -457,7 +451,7 @@ class MariaDB(ServerBackend):
     name, ibis_name, sources = "mariadb", "mysql", frozenset({"mariadb"})
 
     def copies(self, rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
-        """Return numbered copies by a window: the server cannot make rows from a number."""
+        """Use `numbered`, because the server cannot make rows from a number."""
         return numbered(rows, columns)
 
 
@@ -487,8 +481,8 @@ def fresh_key() -> bytes:
 def numbered(rows: ibis.Table, columns: Sequence[str]) -> ibis.Table:
     """Return some columns of all rows, and ``copy``, which numbers equal rows from 0.
 
-    One window sorts each unit's rows. So the engine gathers a unit's rows only once, also for later
-    choices among them.
+    One window sorts each unit's rows. So the engine gathers them only once, also for later choices
+    among them.
 
     Args:
         columns: the unit first, then the columns by which rows are equal.

@@ -54,7 +54,7 @@ def first_cells(
 ) -> ibis.Table:
     """Return the rows in at most ``most`` cells of each unit, with arguments as in `first_rows`.
 
-    ``cell`` names the columns that form a cell. If it is empty, all rows stay.
+    ``cell`` names the columns that form a cell.
     """
     if not cell:
         return rows

@@ -35,10 +35,7 @@ class Cells:
 
 
 def added(size: int, index: Integers, values: Integers) -> Cells:
-    """Return a table of ``size`` cells. Each cell is the sum of its values, clipped to +-2^62.
-
-    ``index`` has the cell of each value. The sums are exact before they are clipped.
-    """
+    """Return ``size`` cells: the exact sum of the values at each ``index``, clipped to +-2^62."""
     order = np.argsort(index, kind="stable")
     index, values = index[order], values[order]
     first = np.flatnonzero(np.diff(index, prepend=-1))

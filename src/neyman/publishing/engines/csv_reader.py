@@ -263,8 +263,8 @@ class Block:
     Args:
         starts, ends: the positions in ``text`` of each line's first byte and LF.
         rows: for each row, the number of its line, from 0.
-        bounds: for each column that was read, the positions in ``text`` where the values of the
-            first rows start and end.
+        bounds: by column, the positions in ``text`` where the values of the first rows start and
+            end.
         others: the values of the remaining rows, which have quotes inside quotes.
     """
 
@@ -294,7 +294,7 @@ class Block:
 
 
 def parsed(text: bytes, width: int, picked: Sequence[int], delimiter: str) -> Block:
-    """Return the block of entire lines. Its rows are the lines with ``width`` values.
+    """Parse entire lines. The rows are the lines with ``width`` values.
 
     ``picked`` has the positions of the columns to read.
     """

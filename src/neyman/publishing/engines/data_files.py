@@ -135,10 +135,7 @@ class _Search:
                 yield from self._folders(file, visited)
 
     def _entries(self, folder: str, begin: str = "") -> list[str]:
-        """List a folder, sorted, without names that begin with ``_`` or ``.``.
-
-        Names that begin with the character ``begin`` are always listed.
-        """
+        """List a folder, sorted. Skip names that begin with ``_`` or ``.``, except ``begin``."""
         try:
             names = sorted(os.listdir(folder))
         except OSError as error:

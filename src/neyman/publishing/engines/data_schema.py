@@ -193,9 +193,9 @@ def _check_changes(plan: Plan, table: ibis.Table) -> None:
 
 
 def _with_days(plan: Plan, schema: Mapping[str, dt.DataType]) -> dict[str, dt.DataType]:
-    """Return the types in ``schema``, with a date in place of each timestamp.
+    """Return the types in ``schema``, with dates for timestamps.
 
-    Raise DataError if a time zone, or an hour that the plan reads, does not fit the types.
+    Raise DataError if zones or hours in the plan do not fit.
     """
     kinds = dict(schema)
     zones = dict(plan.rows.zones)
@@ -286,10 +286,7 @@ def check_type(name: str, kind: dt.DataType, what: str = "keys are") -> None:
 
 
 def check_key_type(name: str, kind: dt.DataType, keys: KeyKind = "text", advice: str = "") -> None:
-    """Raise DataError for a type that `check_type` refuses, or for floats if keys are texts.
-
-    ``advice`` ends the message about floats.
-    """
+    """Raise DataError for a type that `check_type` refuses, or for floats if keys are texts."""
     check_type(name, kind)
     if kind.is_floating() and keys == "text":
         advice = advice or "make it whole numbers or text"

@@ -77,7 +77,7 @@ class QueryRows(Private):
         groups: rows dropped by the query's bound on groups.
         rows_per_group: rows dropped by the query's bound on rows per group.
         counted: rows left at the end.
-        lost: rows that meet the filters and that the query does not count.
+        lost: rows that meet the filters and are not counted.
     """
 
     query: str
@@ -273,7 +273,7 @@ def _of_units(
 ) -> Iterator[tuple[str, str, int]]:
     """Yield (query, step, rows left) if units have ids, with the bounds of a run.
 
-    Numbers for the same query and step add up, since rows are counted in buckets.
+    Numbers of one step add up over the buckets.
     """
     wanted = dict.fromkeys(
         one for query in queries for one in aggregate.needed_columns(coding, query)

@@ -78,10 +78,7 @@ def connect(memory: str | None = None) -> Any:
 
 
 def spill_folder(above: str | Path | None = None) -> PrivateFolder:
-    """Make a folder in ``above`` for private rows that do not fit in memory; see `private_folder`.
-
-    By default, ``above`` is the system's temporary folder.
-    """
+    """Make a folder in ``above`` for private rows that do not fit in memory (`private_folder`)."""
     above = Path(tempfile.gettempdir() if above is None else above).absolute()
     try:
         return private_folder("spill", above)

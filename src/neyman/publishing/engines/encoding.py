@@ -73,8 +73,7 @@ def names_of(columns: Iterable[CodeColumn]) -> list[str]:
 class Coding:
     """Define the columns of coded rows that a plan's queries use.
 
-    An axis is a column of codes or bins by which a table's cells are numbered. ``present`` has the
-    names of the data's columns, derived ones included.
+    ``present`` has the names of the data's columns, with derived ones.
     """
 
     plan: Plan
@@ -111,7 +110,7 @@ class Coding:
         return CodeColumn(Kind.SOURCE, self.names.index(name))
 
     def value(self, query: Query, part: str = "sum") -> CodeColumn | None:
-        """Return the column of values that a part of a query's measure sums; None without one."""
+        """Return the column of values that a part of a query's measure sums; None for no column."""
         name, clip = query.measured(part)
         return CodeColumn(Kind.VALUE, self._clips.index((name, clip))) if clip else None
 
@@ -139,7 +138,7 @@ class Coding:
 
     @cached_property
     def _levels(self) -> list[tuple[Hierarchy, str]]:
-        """Return each hierarchy with each level, by the index of the level's column of places."""
+        """Return all (hierarchy, level) pairs, in the order of the columns of places."""
         return [(one, level) for one in self.plan.hierarchies for level in one.levels]
 
     def place(self, hierarchy: Hierarchy, level: str) -> CodeColumn:
@@ -177,9 +176,7 @@ class Coding:
     def read(
         self, table: ibis.Table, wanted: Iterable[CodeColumn], *, unit: bool, shown: bool = False
     ) -> ibis.Table:
-        """Return rows with the values that the ``wanted`` columns need.
-
-        These are the values by which keys are looked up, bins, and values to sum.
+        """Return rows with the look-up values, bins, and values to sum of the ``wanted`` columns.
 
         Args:
             unit: True to include the bytes of the unit. Rows without a unit are then dropped.
@@ -237,7 +234,7 @@ class Coding:
     ) -> ibis.Table:
         """Return rows with the ``wanted`` columns.
 
-        Left joins with ``keys``, the tables that `keys` returns, give each row its codes.
+        Left joins with the tables of `keys` give each row its codes.
         """
         backend, sources = backend_of(rows), self.sources(rows)
         joined: Any = rows.mutate(
@@ -312,10 +309,7 @@ class Coding:
     def risen(
         self, codes: Mapping[CodeColumn, Integers], query: Query, level: str
     ) -> list[Integers]:
-        """Return the codes on each axis of a query's table at ``level``.
-
-        ``codes`` has the codes of the rows at this level or a lower one.
-        """
+        """Return the codes on each axis of a query's table, from codes at ``level`` or below."""
         lowest = {one.name: place for one, (*_, place) in self._trees(codes)}
         codes_above: list[Integers] = []
         for axis in self.axes(query, level):

@@ -8,7 +8,7 @@ conditions and derived columns to these expressions.
   are read as text, and doubles are clipped and floored first.
 - Sums are sums of integers in `decimal(38, 0)`: 2^63 rows of 2^62 stay below 10^38.
 - Keys and units compare as bytes.
-- No `hash`, `random`, or `upper`. Rows are sorted only in windows, by columns that are all named.
+- No `hash`, `random`, or `upper`. Rows are sorted only in windows, by named columns.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
@@ -57,10 +57,7 @@ LIMITS = Limits()
 
 
 def without_empty_text(table: ibis.Table, coded: Collection[str] = ()) -> ibis.Table:
-    """Return a table in which an empty text is missing, as in CSV.
-
-    The columns ``coded`` stay unchanged, since they have no empty text.
-    """
+    """Return a table in which empty texts are missing, as in CSV. Skip the columns ``coded``."""
     texts = [name for name, kind in table.schema().items() if kind.is_string()]
     empty: Value = ""
     known = {name: table[name].nullif(empty) for name in texts if name not in coded}
@@ -136,14 +133,14 @@ def scaled_integer(
     If the product is below 2^49 in size and within relative 2^-50 of an integer, the result is this
     integer (0.29 gives 29 hundredths, although the double is slightly less). Otherwise the product
     is rounded down. For single floats the bounds are 2^21 and 2^-22. A value that is no number
-    (NULL, NaN, other text) counts as ``unknown``. If that is None, it becomes low - 1, which no
-    number becomes.
+    (NULL, NaN, other text) counts as ``unknown``.
 
     Args:
         column: text, numbers, or truth values.
         decimals: 0 to 9.
         low, high: scaled integers within 2^53.
-        unknown: replaces a value that is no number, and is also clipped; None for low - 1.
+        unknown: replaces a value that is no number, and is also clipped; None for low - 1, which no
+            number becomes.
     """
     number = integer_of(column, backend, decimals)
     if unknown is None:
@@ -235,7 +232,7 @@ def _of_text(text: Value, decimals: int, most: int) -> Value:
 
     Let x = y 10^decimals be less than 10^14 in size. If the text has at most 14 characters, x is an
     integer, or at least 10^-14 |x| away from each integer. The product of doubles is within 2^-52
-    |x| of x. Adding 2^-50 |x| raises it to x or more, but not to a larger integer. So, rounded
+    |x| of x. Adding 2^-50 |x| raises it to x or more, but not to the next integer. So, rounded
     down, it is floor(x). In a longer text, the digits up to the last decimal are extracted, and
     their double is rounded. Both ways are faster than decimals.
     """

@@ -171,7 +171,7 @@ class TextMatch(Private):
 def key_matches(plan: Plan, table: ibis.Table, most: int) -> Iterator[KeyMatch]:
     """Yield the counts for each hierarchy and column of keys that queries use.
 
-    Each result lists the unmatched values, at most ``most`` of them, by falling frequency.
+    Each result lists the ``most`` frequent unmatched values.
     """
     coding = Coding(_strict(plan), tuple(table.columns))
     for own, hierarchy in zip(coding.plan.hierarchies, plan.hierarchies, strict=True):
@@ -222,10 +222,9 @@ def _match_keys(
 def _others(
     groups: Any, values: Sequence[str], most: int
 ) -> tuple[int, int, int, tuple[Frequent, ...]]:
-    """Return counts of the rows in ``groups``, which match no key.
+    """Return the rows without a value, the rows with one, and the number of distinct values.
 
-    These are the numbers of rows without a value and with one, the number of distinct values, and
-    the ``most`` frequent values.
+    The last result has the ``most`` frequent values. ``groups`` has the unmatched rows.
     """
     absent: Any = ibis.and_(*(groups[name].isnull() for name in values))
     present: Any = groups.filter(~absent)
@@ -283,10 +282,7 @@ def _text_columns(one: Derived) -> list[str]:
 
 
 def number_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[NumberMatch, ...]:
-    """Return the counts for each column to sum.
-
-    Each result lists the ``most`` frequent values that are no numbers.
-    """
+    """Return the counts for each column to sum, with the ``most`` frequent unmatched values."""
     matches: list[NumberMatch] = []
     for column in plan.columns:
         clips = _clips(plan, column)
@@ -355,8 +351,7 @@ def _opposite(values: Any) -> Any:
 def reading_matches(plan: Plan, table: ibis.Table, most: int) -> tuple[TextMatch, ...]:
     """Return the counts for each column with texts that are no number or date by the plan's marks.
 
-    All rows of the opened table are read, without the plan's filter: a filter on unreadable dates
-    would leave out every row.
+    All rows are read, since a filter on unreadable dates would leave out every row.
     """
     readings = readings_of(plan.columns, plan.hierarchies, plan.rows)
     with with_plain_texts(plan, table, shown=True) as plain:

@@ -113,10 +113,9 @@ def line_faults(
 def _faults(
     block: lines.Block, width: int, picked: Sequence[int], source: SourcePart
 ) -> Iterator[tuple[int, Reason, int | None]]:
-    """Yield each fault: the line's number in the block, the reason, and the column's position.
+    """Yield (line number in the block, reason, column position or None) for each fault.
 
-    A dropped line has the position None. ``width`` is the number of columns, and ``picked`` has the
-    positions of the columns to decode.
+    ``picked`` has the positions of the columns to decode.
     """
     for i in block.dropped():
         line = block.text[block.starts[i] : block.ends[i]]

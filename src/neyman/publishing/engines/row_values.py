@@ -230,10 +230,7 @@ def _code(one: Derived) -> Callable[[str], Value]:
 def _join_label(
     table: ibis.Table, one: Derived, label: str, looked: Sequence[str], scope: ExitStack
 ) -> ibis.Table:
-    """Return the table with the texts of the lookup ``one`` in a new column ``label``.
-
-    ``looked`` names the columns by which the lookup's keys are matched.
-    """
+    """Return the table with a lookup's texts in ``label``, by its keys in columns ``looked``."""
     own = looked[0]
     codes = {text: code for code, text in enumerate(one.texts)}
     parts = [[text.encode() for text in part] for part in zip(*one.pairs, strict=True)]

@@ -1,8 +1,8 @@
 """Open the private table on an engine, from files, Arrow data, data frames, and databases.
 
-Errors here depend only on the schema, and no error shows a value. Data that are not on an engine of
-the caller go onto an engine that Neyman opens. If they do not fit in memory, the engine writes them
-to a folder that only this user can read and that is removed with the engine.
+No value of a row can cause an error here, and no error shows a value. Data that are not on an
+engine of the caller go onto an engine that Neyman opens. If they do not fit in memory, the engine
+writes them to a folder that only this user can read and that is removed with the engine.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -134,8 +134,8 @@ def column_names(source: object, csv: SourcePart = PLAIN_SOURCE) -> list[str]:
 def untyped_columns(source: object, csv: SourcePart = PLAIN_SOURCE) -> frozenset[str]:
     """Return the columns whose type the schema of a source does not give. No row is read.
 
-    A text of such a column may be a number: each column of a CSV file, texts of SQLite, and columns
-    of Python objects in pandas. An all-null column gives no type either.
+    These are all columns of a CSV file, texts of SQLite, Python objects in pandas, and all-null
+    columns. Their texts may be numbers.
     """
     if isinstance(source, ibis.Table):
         return frozenset(name for name, kind in source.schema().items() if kind.is_null())

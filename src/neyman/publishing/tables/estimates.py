@@ -119,8 +119,8 @@ def standard_error(sigma_squared: Fraction, *, rounded: bool = False) -> float:
     If ``rounded``, return that of round(N(0, sigma^2)) instead. The standard deviation of N_Z is
     slightly below sigma. By Poisson summation, the relative difference is about 8 pi^2 sigma^2
     e^(-2 pi^2 sigma^2). From sigma = 2 on, this is too small for a double. The variance of rounded
-    noise differs just as little from sigma^2 + 1/12. Up to sigma = 50, its value is E X^2, the sum
-    of (2 k + 1) P(|X| > k).
+    noise differs just as little from sigma^2 + 1/12. Up to sigma = 50, it is computed as E X^2, the
+    sum of (2 k + 1) P(|X| > k).
     """
     sigma = math.sqrt(sigma_squared)
     if rounded and sigma:
@@ -413,11 +413,11 @@ def ratio(
 ) -> CellEstimates:
     """Return the ratio of two sums of clipped values, ``above`` / ``over``.
 
-    Each sum is within its interval with probability at least 95%, so both are with probability at
-    least 90%. Then the ratio is between its extremes over this box. Denominators below 1 are left
-    out: if the ratio exists, its denominator is a positive integer. If every value in the
-    denominator is positive, the ratio is also between the least and the largest ratio of one row.
-    The standard error is to first order in the noise.
+    Both sums are within their 95% intervals with probability at least 90%. Then the ratio is
+    between its extremes over this box. Denominators below 1 are left out: if the ratio exists, its
+    denominator is a positive integer. If every value in the denominator is positive, the ratio is
+    also between the least and the largest ratio of one row. The standard error is to first order in
+    the noise.
 
     Args:
         clip, clip_over: bounds of what one row adds to each sum. They include 0 if a row without a

@@ -86,10 +86,7 @@ class Form:
 
     @property
     def possible(self) -> tuple[float, float]:
-        """Return the least and the largest possible value of a row, in plan units.
-
-        The query is a quantile, a mean, a variance, a standard deviation, or a ratio.
-        """
+        """Return the possible range of a quantile, mean, variance, or ratio, in plan units."""
         query, unit = self.query, 10.0**self.decimals
         low, high = query.clip or (0, 1)
         if query.measure == "ratio" and query.clip_over:

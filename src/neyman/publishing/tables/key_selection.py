@@ -49,8 +49,7 @@ def threshold(sigma_squared: Fraction, delta: Fraction, *, rounded: bool = False
 def selected(keys: pa.Table, noisy: Integers, least: int) -> Integers:
     """Return the positions of the keys whose noisy number reaches ``least``.
 
-    They are sorted by the keys' UTF-8 bytes, so the order reveals nothing about the order in the
-    data.
+    They are sorted by the keys' UTF-8 bytes, so the order reveals nothing about that in the data.
     """
     shown = np.flatnonzero(noisy >= least)
     columns = [column.take(shown).to_pylist() for column in keys.columns]

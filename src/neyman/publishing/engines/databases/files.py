@@ -164,7 +164,4 @@ _SCHEMES: Mapping[str, Callable[[str, str, str], Frame | DatabaseTable]] = {
     "duckdb": DuckDBTable,
     "sqlite": _sqlite,
 }
-"""For each scheme of a URL, the function that opens its table.
-
-Its arguments are the URL, the file's path, and the table's name.
-"""
+"""By URL scheme: a function that opens a table, given the URL, the file's path, and its name."""

@@ -1,12 +1,12 @@
 """Count a table of a MariaDB server on the server, in one read-only transaction.
 
-The transaction has a consistent snapshot, which only InnoDB supports. Grouping keys that the plan
-makes public are literals of a query, and the secret hash key is a variable of the session. Nothing
-is written, so the role needs only the right to read the table.
+The transaction has a consistent snapshot, which only InnoDB supports. The plan's public keys are
+literals, and the secret hash key is a session variable. Nothing is written, so the role needs only
+the right to read the table.
 
-Errors depend on the columns' types, and not on the values of a row. A text is read in utf8mb4 with
-a collation that compares bytes. A sort compares only the first max_sort_length bytes, so types with
-longer texts are refused. Impossible days are missing.
+No value of a row can cause an error. A text is read in utf8mb4 with a collation that compares
+bytes. A sort compares only the first max_sort_length bytes, so types with longer texts are refused.
+Impossible days are missing.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false

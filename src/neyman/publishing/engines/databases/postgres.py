@@ -1,14 +1,13 @@
 """Count a table of a PostgreSQL server on the server, in one read-only transaction.
 
 Each query of a ``REPEATABLE READ READ ONLY`` transaction sees the same rows, and no type can change
-before the last query. Grouping keys that the plan makes public are literals of a query, and the
-secret hash key is a setting of the transaction. Nothing is written, so the role needs only the
-right to read the table.
+before the last query. The plan's public keys are literals of a query, and the secret hash key is a
+setting of the transaction. Nothing is written, so the role needs only the right to read the table.
 
-Errors depend on the columns' types, and not on the values of a row. So dates and timestamps outside
-the years 1 to 9999, and NaN of a ``numeric``, are missing. Casts, functions, and operators come
-from ``pg_catalog`` alone. Only built-in column types are accepted, by their OIDs: the owner of
-another type can give it casts that run the owner's code with the reader's rights.
+No value of a row can cause an error: dates and timestamps outside the years 1 to 9999, and NaN of a
+``numeric``, are missing. Casts, functions, and operators come from ``pg_catalog`` alone. Only
+built-in column types are accepted, by their OIDs: the owner of another type can give it casts that
+run the owner's code with the reader's rights.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false

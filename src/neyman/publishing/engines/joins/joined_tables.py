@@ -259,7 +259,7 @@ def _join_unit_table(
 ) -> ibis.Table:
     """Return the rows of the plan's table, joined with ``single``, which has one row per unit.
 
-    ``unit`` is the id's column in ``rows``, and ``right`` declares the joined table.
+    ``unit`` is the id's column in ``rows``.
     """
     backend, other = backend_of(rows), backend_of(single)
     if other.name not in backend.sources:
