@@ -3,8 +3,8 @@
 Each row gets a keyed SHA-256 digest (`expressions.digest`) of its unit, the numbers that decide
 what it adds, and its copy number among equal rows. A unit's rows with the smallest digests stay,
 and the numbers break ties. So each engine chooses the same rows for the same key. Cells are chosen
-in the same way. Each run draws a new key, stored only in a table of one row. No digest is
-published. The guarantee holds for every key. The random key makes the choice fair.
+likewise. Each run draws a new key, stored only in a table of one row. No digest is published. The
+guarantee holds for every key. The random key makes the choice fair.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false

@@ -1,7 +1,7 @@
 """Map each Arrow type to a plain type: a type that every engine reads with the same meaning.
 
-If a plan needs a column without a plain type, an error refuses the column, before any row is read.
-No conversion raises an error because of a row.
+If a plan needs a column without a plain type, it is refused before any row is read. No conversion
+raises an error because of a row.
 """
 
 from __future__ import annotations

@@ -54,7 +54,10 @@ def fault(error: Exception, text: str) -> Exception:
 
 
 def cause(error: Exception) -> str:
-    """Return the type and first line of an error that cannot contain a private value."""
+    """Return the type and first line of an error.
+
+    The caller ensures that they contain no private value.
+    """
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
 

@@ -40,7 +40,7 @@ class Kind(Enum):
     BIN = "h"  # the codes of bins
     VALUE = "s"  # values to add up
     SOURCE = "t"
-    """Values of the data in the form that keys are looked up by, or discovered keys."""
+    """Data values in the form by which keys are looked up, or discovered keys."""
     WRITTEN = "v"  # the data's values as written, for which ``SOURCE`` has another form
 
 

@@ -3,7 +3,7 @@
 A run reads keys and numbers with the same expressions, `Coding` and `scaled_integer`.
 
 If texts are no numbers or dates, the module suggests marks that would read more of them. A run
-always reads by the plan's marks, whatever the texts are.
+always reads by the plan's marks.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false

@@ -163,8 +163,8 @@ def folder_columns(source: object) -> frozenset[str]:
 def as_source(source: object) -> object:
     """Return paths, an Ibis table, a `Frame`, or a `DatabaseTable` for a source. No row is read.
 
-    A stream gives its rows once only, and a run uses one connection to a database. So always open
-    the returned object.
+    A stream gives its rows only once, and a run uses one database connection. So always open the
+    returned object.
     """
     if isinstance(source, (str, Path)):
         return database_at(str(source)) or source

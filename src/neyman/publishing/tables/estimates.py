@@ -140,9 +140,9 @@ def standard_error(sigma_squared: Fraction, *, rounded: bool = False) -> float:
 def half_width(sigma_squared: Fraction, coverage: float = 0.9, *, rounded: bool = False) -> int:
     """Return the smallest k with P(|X| <= k) >= coverage for the noise X.
 
-    X is N_Z(0, sigma^2), the discrete Gaussian, or round(N(0, sigma^2)) if ``rounded``. The method
-    sums the mass function. Above sigma = 10^6 it uses the midpoint rule: P(|X| <= k) is at least
-    the normal probability of [-k - 1/2, k + 1/2]. For rounded noise, the two are equal.
+    X is N_Z(0, sigma^2), the discrete Gaussian, or round(N(0, sigma^2)) if ``rounded``. The mass
+    function is summed. Above sigma = 10^6, the midpoint rule is used: P(|X| <= k) is at least the
+    normal probability of [-k - 1/2, k + 1/2]. For rounded noise, the two are equal.
     """
     if sigma_squared == 0:
         return 0
@@ -513,8 +513,8 @@ def rank_error(query: Query, sigma_squared: Fraction) -> tuple[float, float]:
     Inverse sensitivity draws a candidate with probability proportional to exp(-rate d). Here d is
     its distance in ranks from the quantile, and 1 / rate is sigma times `rank_unit`. If the values
     near the quantile are spread evenly, d is Laplace, with standard error sqrt(2) / rate. The
-    margin holds for any rows: one candidate has d = 0, so P(d >= a) <= points exp(-rate a) for this
-    number of candidates [IS-3].
+    margin holds for any rows: one candidate has d = 0, so P(d >= a) <= m exp(-rate a) for m
+    candidates [IS-3].
     """
     rank = math.sqrt(sigma_squared) * float(rank_unit(query))
     points = len(query.bins or range(2)) - 1
