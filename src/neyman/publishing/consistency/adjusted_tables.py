@@ -92,8 +92,8 @@ def consistent_tables(
     "nonnegative" is the nearest such x in the same norm without a negative cell. For any noise, it
     is never farther from the truth in this norm. But it is biased if true cells are near 0: they go
     up, and cells that share a total with them go down. "integer" rounds it to integers that add up.
-    Each cell of the finest table moves by less than 1. So does, at each level above, each sum of
-    such cells over the places below one place.
+    Unless the plan has exact totals, each cell of the finest table moves by less than 1, and so
+    does each sum of these cells over the places below one place.
 
     Args:
         noisy: a dict from (query, level, measure) to the noisy integers, flat in declared order,

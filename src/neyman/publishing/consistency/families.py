@@ -9,7 +9,7 @@
   counts rows with a place in both.
 - Exact totals take part with counts that have no filter.
 - If a query counts only some rows of a unit (``groups``, ``rows_per_group``), its tables add up
-  only to each other. Queries with one table and one filter add up only to each other.
+  only to each other. Other queries add up only if they have the same table and filter.
 - Means, variances, quantiles, distinct units, and discovered keys do not add up and take no part.
 """
 

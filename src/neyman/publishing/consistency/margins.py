@@ -84,7 +84,7 @@ class Margins:
         self._trees = {part: self._tree(part) for part in self._parts}
 
     def _tree(self, part: Set) -> tuple[list[Level], PlaceTree | TreePair]:
-        """Return the levels of tables with all columns of ``part``, and their least squares."""
+        """Return the levels of tables with all columns of ``part``, and the tree that fits them."""
         variances: dict[Level, float] = {}
         for level in sorted({m.at for m in self.margins if part <= m.columns}):
             known = {
@@ -170,7 +170,10 @@ class Margins:
         return parts
 
     def finest(self) -> list[int]:
-        """Return the positions of tables that are sums of no other, one per levels and columns."""
+        """Return the positions of tables that are sums of no other.
+
+        Of tables with equal levels and columns, only the first counts.
+        """
         kinds = {(m.at, m.columns): i for i, m in reversed(list(enumerate(self.margins)))}
         return sorted(
             i

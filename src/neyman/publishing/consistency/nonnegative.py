@@ -48,9 +48,8 @@ def nonnegative(margins: Margins, values: Sequence[Floats]) -> Nonnegative:
     """Return tables of at least 0 that add up and minimize the sum of (x - y)^2 / variance.
 
     The dual problem is a quadratic in the lifts, which are at least 0. Its matrix is the covariance
-    of the estimates, at most the variance of the noise. So steps of length 1 converge. They are
-    accelerated, and the acceleration restarts if they turn back. Tens to hundreds of steps are
-    usual.
+    of the estimates, at most the variance of the noise. So steps of length 1 never overshoot. They
+    are accelerated, with a restart if they turn back. Tens to hundreds of steps are usual.
 
     Returns:
         The tables, with the remaining residual: at most 1e-9, or 1e-14 of the largest value, unless

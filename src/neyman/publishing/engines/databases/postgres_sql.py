@@ -8,7 +8,7 @@ PostgreSQL's SQL differs from DuckDB's in these ways:
 - A truth value becomes a 64-bit number through an `integer`.
 - The number of a text or of a decimal is computed in `numeric`, which is exact.
 - A sum of 64-bit numbers is exact, so they are not first cast to `numeric`, which is slower.
-- Numbers that count copies come from ``generate_series``, without an array.
+- The numbers of equal rows come from ``generate_series``, without an array.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
