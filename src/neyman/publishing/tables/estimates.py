@@ -68,9 +68,8 @@ def estimate(
     Args:
         decimals: the decimals of the query's column, minus the decimals of ``over``. 0 without a
             column.
-        noisy: the noisy integers by measure ("count", "units", "sum", "offset", "square", "keys").
-            All measures list the same cells, flat, in declared order. For quantiles they list
-            entire groups of bins.
+        noisy: the noisy integers by measure, such as "count" or "offset". All measures list the
+            same cells, flat, in declared order. For quantiles they list entire groups of bins.
         rounded: True for rounded Gaussian noise, False for discrete Gaussian noise. All functions
             of this module use the same flag.
 
@@ -210,7 +209,7 @@ def shown(
 def _bisect(low: Integers, high: Integers, passed: Callable[[Integers], Bools]) -> Integers:
     """Return, for each entry, the first integer from ``low`` on that passes, or ``high``.
 
-    The caller ensures that all later integers below ``high`` pass too.
+    If a later integer fails again, another integer that passes after one that fails is possible.
     """
     while np.any(low < high):
         middle = (low + high) // 2
@@ -298,8 +297,8 @@ def _fieller(s: Floats, n: Floats, variances: tuple[float, float], unit: float) 
 
     This is the least d with s - d n <= z sqrt(A + d^2 B) + unit + |d|, where z = 1.645. A and B are
     the ``variances`` of the noisy sum s and the noisy count n. If n > z sqrt(B) + 1, the right side
-    minus the left side rises with d; else the result is -inf. Its root solves z^2 (A + d^2 B) = (r
-    - d m)^2 with r = s - unit. Here m is n + 1 if the root is positive, else n - 1.
+    minus the left side rises with d; else the result is -inf. With r = s - unit, its root solves (r
+    - d m)^2 = z^2 (A + d^2 B). Here m is n + 1 if the root is positive, else n - 1.
     """
     above, below = variances
     z2 = _ONE_SIDED**2
@@ -499,8 +498,8 @@ def quantile_draws(points: Sequence[int], values: Integers) -> CellEstimates:
     """Return the estimates of quantiles that inverse sensitivity drew, with the clip as interval.
 
     A draw shows nothing else about the data near it. `neyman.publishing.planning.accuracy` computes
-    the rank error before any data. ``points`` has the candidates of the draw in order, then the
-    last candidate plus 1.
+    the rank error before any data. ``points`` has the candidates of the draw, then the last one
+    plus 1.
     """
     low, high = np.full(len(values), points[0]), np.full(len(values), points[-1] - 1)
     error = (high - low).astype(float) / (2 * LIMITS.normal_quantile)

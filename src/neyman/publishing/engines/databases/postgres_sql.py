@@ -52,7 +52,7 @@ class SnapshotCompiler(PostgresCompiler):
         return self.f.anon.regexp_replace(arg, _pattern(op.pattern), replacement, "g")
 
     def visit_Substring(self, op: Any, *, arg: Sql, start: Sql, length: Sql | None) -> Any:
-        """Return a part of a text from a nonnegative position. PostgreSQL's positions are INT."""
+        """Return a part of a text from a nonnegative position. Positions have the type INT."""
         given = [sge.paren(start) + 1] if length is None else [sge.paren(start) + 1, length]
         places = (sge.Cast(this=one, to=sge.DataType.build("INT")) for one in given)
         return self.f.anon.substring(arg, *places)

@@ -47,7 +47,7 @@ def named_errors(plan: Plan, name: str) -> Generator[None]:
 
 @contextmanager
 def _in_folders(names: Collection[str]) -> Generator[None]:
-    """Explain a missing column if it is in ``names``, those in folders such as ``day=1``."""
+    """Explain a missing column that is in ``names``, from folders such as ``day=1``."""
     try:
         yield
     except MissingColumn as error:
