@@ -51,9 +51,8 @@ def least_squares(
 
     Let S be the diagonal matrix of the square roots of the variances. Then x = y + S u, where u is
     the shortest solution of (A S) u = b - A y. Up to 10^6 entries, A S is decomposed into singular
-    values. This also gives the standard errors: that of value i is S_ii sqrt(1 - P_ii), with P the
-    projection onto the row space of A S. For larger matrices, LSQR finds u and runs again on the
-    residual.
+    values. Then the standard error of value i is S_ii sqrt(1 - P_ii), with P the projection onto
+    the row space of A S. For larger matrices, LSQR finds u and runs again on the residual.
 
     Args:
         y: noisy values of shape (n,), with independent noise.

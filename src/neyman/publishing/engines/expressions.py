@@ -367,8 +367,8 @@ def written_date(text: Value, dates: str) -> Value:
     """Return the text YYYY-MM-DD of a date in a plan's form, such as "%d.%m.%Y"; else NULL.
 
     A year has four digits. A day and a month have two digits, or one if the form has marks between
-    all three parts. Text from a blank or a T on is copied unchanged. The day need not exist:
-    2024-02-31 is possible.
+    all three parts. Text from a blank or a T on is copied unchanged. The day need not exist, as in
+    2024-02-31.
     """
     iso, pattern = _iso_date(text, dates)
     rest = text.re_extract(rf"{pattern}([T ].+)\z", 1)

@@ -297,8 +297,8 @@ def _fieller(s: Floats, n: Floats, variances: tuple[float, float], unit: float) 
 
     This is the least d with s - d n <= z sqrt(A + d^2 B) + unit + |d|, where z = 1.645. A and B are
     the ``variances`` of the noisy sum s and the noisy count n. If n > z sqrt(B) + 1, the right side
-    minus the left side rises with d; else the result is -inf. With r = s - unit, its root solves (r
-    - d m)^2 = z^2 (A + d^2 B). Here m is n + 1 if the root is positive, else n - 1.
+    minus the left side rises with d; else the result is -inf. With r = s - unit, its root solves (d
+    m - r)^2 = z^2 (A + d^2 B). Here m is n + 1 if the root is positive, else n - 1.
     """
     above, below = variances
     z2 = _ONE_SIDED**2

@@ -27,7 +27,7 @@ def threshold(sigma_squared: Fraction, delta: Fraction, *, rounded: bool = False
     """Return the least certified integer t with P(1 + X >= t) <= delta for discrete Gaussian X.
 
     Args:
-        sigma_squared: sigma^2 of the noise X from N_Z(0, sigma^2), exact, above 0.
+        sigma_squared: sigma^2 of X from N_Z(0, sigma^2), exact, above 0.
         delta: from 1e-300 to 1/2, exact.
         rounded: True if X is round(N(0, sigma^2)) instead. Then t is the least for every sigma.
 
